@@ -1,0 +1,1 @@
+"""The privacy core: schemas, queries, mechanisms, accounting. Knows no geography, solver or Spark."""

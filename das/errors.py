@@ -1,0 +1,139 @@
+"""Every error this project raises on purpose.
+
+DasError
+├── ConfigError        a configuration file says something it may not say      exit code 2
+├── InputError         a data file does not hold what it should                exit code 2
+├── SchemaError        attributes, recodes, cells or queries do not fit        exit code 2
+├── GeographyError     geocodes and the spine do not fit                       exit code 2
+├── OutputError        a folder cannot be written or belongs to another run    exit code 2
+├── BudgetError        a budget, allocation or sigma_sq is not usable          exit code 3
+│   └── LedgerError    what was spent is not what was granted                  exit code 3
+├── InfeasibleError    a node problem has no solution                          exit code 4
+├── SolverError        a solver stopped without a certified solution           exit code 5
+├── VerificationError  a result breaks a promise, found by the final check     exit code 6
+└── RuntimeSetupError  Java, Spark or a library is missing on this machine     exit code 7
+
+Each carries its facts as attributes and survives pickling, because it crosses process borders.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class DasError(Exception):
+    """Base of all errors raised on purpose.
+
+    The message reads «where: what; got ...; expected ...; do ...». It never holds confidential
+    counts. A code or geocode that is itself illegal input may be quoted, because whoever runs the
+    reading stage owns that input.
+
+    >>> print(ConfigError("run.yaml: privacy.rho", "must be positive", got="0", want="a fraction"))
+    run.yaml: privacy.rho: must be positive; got 0; expected a fraction
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        where: str,
+        what: str,
+        *,
+        got: object = None,
+        want: object = None,
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(where, what)
+        self.where = where
+        self.what = what
+        self.got = None if got is None else str(got)
+        self.want = None if want is None else str(want)
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.what}"
+        if self.got is not None:
+            text += f"; got {self.got}"
+        if self.want is not None:
+            text += f"; expected {self.want}"
+        if self.remedy is not None:
+            text += f"; {self.remedy}"
+        return text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.where, self.what, self.got, self.want, self.remedy))
+
+
+def _rebuild(
+    kind: type[DasError],
+    where: str,
+    what: str,
+    got: str | None,
+    want: str | None,
+    remedy: str | None,
+) -> DasError:
+    return kind(where, what, got=got, want=want, remedy=remedy)
+
+
+class ConfigError(DasError):
+    """A configuration file says something it may not say."""
+
+    exit_code = 2
+
+
+class InputError(DasError):
+    """A data file does not hold what the configuration says it holds."""
+
+    exit_code = 2
+
+
+class SchemaError(DasError):
+    """Attributes, recodes, cells or queries do not fit together."""
+
+    exit_code = 2
+
+
+class GeographyError(DasError):
+    """Geocodes and the spine do not fit together."""
+
+    exit_code = 2
+
+
+class OutputError(DasError):
+    """A folder cannot be written, or belongs to another configuration."""
+
+    exit_code = 2
+
+
+class BudgetError(DasError):
+    """A budget, an allocation or a noise scale cannot be used."""
+
+    exit_code = 3
+
+
+class LedgerError(BudgetError):
+    """What was spent differs from what was granted."""
+
+
+class InfeasibleError(DasError):
+    """A node problem has no solution."""
+
+    exit_code = 4
+
+
+class SolverError(DasError):
+    """A solver stopped without a certified solution."""
+
+    exit_code = 5
+
+
+class VerificationError(DasError):
+    """A result breaks a promise of the release."""
+
+    exit_code = 6
+
+
+class RuntimeSetupError(DasError):
+    """Something this machine needs (Java, Spark, a library) is missing or unusable."""
+
+    exit_code = 7

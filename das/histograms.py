@@ -1,0 +1,115 @@
+"""Histograms: sparse counts of many geounits over one schema's cells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from das.errors import SchemaError
+
+IntArray = npt.NDArray[np.int64]
+
+
+def frozen_array(values: npt.ArrayLike) -> IntArray:
+    """Return an int64, contiguous, read-only copy-on-need of `values`."""
+    array = np.ascontiguousarray(values, np.int64)
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
+
+
+@dataclass(frozen=True, eq=False)
+class Histograms:
+    """Counts of G geounits, compressed by rows; a geounit's histogram is x_g in N^n.
+
+    Attributes:
+      n_cells: n, the number of cells of the schema.
+      offsets: int64[G + 1]; geounit g owns entries offsets[g]:offsets[g + 1].
+      cells: int64[nnz]; cell numbers, strictly increasing within a geounit.
+      counts: int64[nnz]; persons, strictly positive.
+
+    Raises:
+      SchemaError: The arrays break one of these rules.
+    """
+
+    n_cells: int
+    offsets: IntArray
+    cells: IntArray
+    counts: IntArray
+
+    def __post_init__(self) -> None:
+        for name in ("offsets", "cells", "counts"):
+            object.__setattr__(self, name, frozen_array(getattr(self, name)))
+        if len(self.offsets) == 0 or self.offsets[0] != 0 or self.offsets[-1] != len(self.cells):
+            raise SchemaError("histograms", "offsets do not span the entries")
+        if len(self.cells) != len(self.counts):
+            raise SchemaError("histograms", "cells and counts differ in length")
+        if len(self.cells):
+            if self.cells.min() < 0 or self.cells.max() >= self.n_cells:
+                raise SchemaError("histograms", f"a cell is outside 0..{self.n_cells - 1}")
+            if self.counts.min() <= 0:
+                raise SchemaError("histograms", "a stored count is not positive")
+            falls = np.flatnonzero(np.diff(self.cells) <= 0) + 1
+            if not np.isin(falls, self.offsets).all():
+                raise SchemaError("histograms", "cells do not increase within a geounit")
+
+    @property
+    def n_geounits(self) -> int:
+        """G."""
+        return len(self.offsets) - 1
+
+    def owners(self) -> IntArray:
+        """int64[nnz]: the geounit of every entry."""
+        return np.repeat(np.arange(self.n_geounits), np.diff(self.offsets))
+
+    def totals(self) -> IntArray:
+        """int64[G]: persons in each geounit."""
+        return np.bincount(self.owners(), self.counts, self.n_geounits).astype(np.int64)
+
+    def dense(self) -> IntArray:
+        """int64[G, n]: all cells; only for small batches or schemas."""
+        out = np.zeros((self.n_geounits, self.n_cells), np.int64)
+        out[self.owners(), self.cells] = self.counts
+        return out
+
+    def slice(self, start: int, stop: int) -> Histograms:
+        """The geounits start..stop-1."""
+        low, high = self.offsets[start], self.offsets[stop]
+        return Histograms(
+            self.n_cells,
+            self.offsets[start : stop + 1] - low,
+            self.cells[low:high],
+            self.counts[low:high],
+        )
+
+    @classmethod
+    def from_entries(
+        cls, n_cells: int, n_geounits: int, owners: IntArray, cells: IntArray, counts: IntArray
+    ) -> Histograms:
+        """Sum entries (geounit, cell, count) in any order, duplicates added, zeros dropped."""
+        order = np.lexsort((cells, owners))
+        owners, cells, counts = owners[order], cells[order], counts[order]
+        if len(owners):
+            first = np.concatenate(
+                ([True], (np.diff(owners) != 0) | (np.diff(cells) != 0))
+            ).nonzero()[0]
+            owners, cells, counts = owners[first], cells[first], np.add.reduceat(counts, first)
+            keep = counts != 0
+            owners, cells, counts = owners[keep], cells[keep], counts[keep]
+        offsets = np.searchsorted(owners, np.arange(n_geounits + 1))
+        return cls(n_cells, offsets.astype(np.int64), cells, counts)
+
+    @classmethod
+    def from_dense(cls, counts: npt.NDArray[np.integer]) -> Histograms:
+        """Compress int[G, n] nonnegative counts."""
+        owners, cells = np.nonzero(counts)
+        return cls.from_entries(
+            counts.shape[1],
+            counts.shape[0],
+            owners.astype(np.int64),
+            cells.astype(np.int64),
+            counts[owners, cells].astype(np.int64),
+        )

@@ -1,0 +1,1 @@
+"""Exact discrete noise: entropy, reference samplers, certified tables and their moments."""

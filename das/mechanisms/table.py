@@ -1,0 +1,222 @@
+"""Exact noise by table: inverse transform of a uniform number whose bits are read lazily.
+
+Let F(k) = P(|X| <= k) and let U be uniform in [0, 1), an infinite stream of fair bits. Then
+|X| = #{k : F(k) <= U} has exactly the wanted law, whatever the tail. A table holds
+T(k) = floor(F(k) 2^b). With u the first b bits of U, u < T(k) proves U < F(k) and u > T(k) proves
+U > F(k). Only u = T(k) leaves the draw undecided, once in about 2^63 / (table length) draws. It is
+then settled by further bits against bounds of F at a higher precision; the same rule covers the
+tail beyond the table, where u is all ones. So no probability is ever rounded, cut off or bounded.
+
+Most draws do not even search the table: their leading bits alone select the value from a guide.
+
+Timing: a lookup does nearly the same work for every word, but not exactly; draws that are searched
+or resolved take longer. That is sound for a batch job whose single draws nobody can time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from das.errors import BudgetError
+from das.mechanisms.certified import Weights
+from das.mechanisms.entropy import BitSource, WordArray
+
+IntArray = npt.NDArray[np.int64]
+
+WORD_BITS = 63  # one more is the sign
+STORED_BITS = 64
+LEAST_GUIDE_BITS = 10
+MOST_GUIDE_BITS = 14  # 2^15 values of 8 bytes stay in a second-level cache
+GUIDE_CELLS_PER_ENTRY = 64  # then about one draw in 64 falls into a cell that an entry cuts
+SEARCH = np.iinfo(np.int64).min  # guide value meaning: search the table
+BLOCK_WORDS = 1 << 15  # words, guide positions and results of one block fit into the caches
+PRECISION_STEP = 64
+
+# A table has about nine entries for each unit of sigma, 300,000 at this limit.
+MOST_TABLE_ENTRIES = 300_000
+
+
+@dataclass(frozen=True, eq=False)
+class SamplingTable:
+    """Draws noise of one symmetric law from 64-bit words.
+
+    A word is read from its top bit down: one sign bit, then `word_bits` bits of U; bits below those
+    are ignored. A magnitude of zero ignores the sign.
+
+    Attributes:
+      weights: The law: P(|X| = k) is proportional to w(k), for k > 0 twice that if two-sided.
+      word_bits: b, from 1 to 63. Smaller is only good for tests: undecided words become common.
+      thresholds: uint64[K + 1], floor(F(k) 2^b) for k = 0..K; the last is 2^b - 1.
+      guide: int64[2^(g+1)], the value of each combination of sign and g leading bits, or SEARCH.
+    """
+
+    weights: Weights
+    word_bits: int
+    thresholds: WordArray
+    guide: IntArray
+
+    def lookup(self, words: WordArray) -> tuple[IntArray, IntArray]:
+        """Turn words into draws.
+
+        Args:
+          words: uint64[n], uniform.
+
+        Returns:
+          values: int64[n], the draws; 0 where undecided.
+          undecided: int64[u], positions in rising order that `resolve` must settle.
+
+        Law: with undecided draws settled by `resolve` from fresh bits, the values are independent
+        draws of the law of `weights`, exactly, given uniform words and bits.
+        """
+        values = np.empty(len(words), np.int64)
+        guide_shift = np.uint64(STORED_BITS - (len(self.guide) - 1).bit_length())
+        cell = np.empty(min(len(words), BLOCK_WORDS), np.uint64)
+        undecided = []
+        for start in range(0, len(words), BLOCK_WORDS):
+            block = words[start : start + BLOCK_WORDS]
+            result = values[start : start + BLOCK_WORDS]
+            position = cell[: len(block)]
+            np.right_shift(block, guide_shift, out=position)
+            # positions are in range by construction; "clip" only spares numpy a buffered check
+            np.take(self.guide, position.view(np.int64), out=result, mode="clip")
+            searched = np.flatnonzero(result == SEARCH)
+            if searched.size:
+                found, is_tied = self._search(block[searched])
+                result[searched] = found
+                undecided.append(searched[is_tied] + start)
+        return values, np.concatenate([np.empty(0, np.int64), *undecided])
+
+    def _search(self, words: WordArray) -> tuple[IntArray, npt.NDArray[np.bool_]]:
+        prefix = (words << np.uint64(1)) >> np.uint64(STORED_BITS - self.word_bits)
+        magnitude = np.searchsorted(self.thresholds, prefix, side="right").astype(np.int64)
+        is_tied = self.thresholds[np.maximum(magnitude - 1, 0)] == prefix
+        is_negative = words >> np.uint64(STORED_BITS - 1) == 1
+        magnitude[is_tied] = 0
+        return np.where(is_negative, -magnitude, magnitude), is_tied
+
+    def resolve(self, word: int, bits: BitSource) -> int:
+        """Settle an undecided word, one further bit of U at a time.
+
+        Args:
+          word: The whole 64-bit word that `lookup` could not decide.
+          bits: Source of the further bits; two are enough on average.
+
+        Returns:
+          The signed draw. It ends with probability 1, and its magnitude is not bounded.
+        """
+        is_negative = word >> (STORED_BITS - 1) == 1
+        n_bits = self.word_bits
+        prefix = (word >> (STORED_BITS - 1 - n_bits)) & ((1 << n_bits) - 1)
+        precision = 0
+        while True:
+            prefix = prefix << 1 | bits.bits(1)
+            n_bits += 1
+            if n_bits > precision - PRECISION_STEP // 2:
+                precision = n_bits + PRECISION_STEP
+                bounds = self.weights.cumulative_bounds(precision)
+            least = prefix << (precision - n_bits)  # least <= U 2^precision < beyond
+            beyond = (prefix + 1) << (precision - n_bits)
+            magnitude = bisect_right(bounds.high, least)  # F(k) <= U for all k < magnitude
+            if magnitude < len(bounds.low) and beyond <= bounds.low[magnitude]:
+                return -magnitude if is_negative else magnitude
+
+    def draw(self, bits: BitSource) -> int:
+        """Draw one value; the law is that of `lookup` completed by `resolve`."""
+        word = bits.bits(self.word_bits + 1) << (STORED_BITS - 1 - self.word_bits)
+        values, undecided = self.lookup(np.array([word], np.uint64))
+        return self.resolve(word, bits) if undecided.size else int(values[0])
+
+
+@lru_cache(maxsize=256)
+def gaussian_table(sigma_sq: Fraction, word_bits: int = WORD_BITS) -> SamplingTable:
+    """Make the table of the discrete Gaussian, P(X = k) proportional to exp(-k^2 / (2 sigma_sq)).
+
+    Raises:
+      BudgetError: `sigma_sq` is not a positive Fraction, or its table would be too large.
+    """
+    _require_positive("gaussian_table", "sigma_sq", sigma_sq)
+    return build_table(Weights.gaussian(sigma_sq), word_bits, where=f"sigma_sq {sigma_sq}")
+
+
+@lru_cache(maxsize=256)
+def half_gaussian_table(sigma_sq: Fraction, word_bits: int = WORD_BITS) -> SamplingTable:
+    """Make the table of P(X = k) proportional to exp(-k^2 / (2 sigma_sq)) on k = 0, 1, 2, ...
+
+    Words must have a zero sign bit, or values come out negated.
+
+    Raises:
+      BudgetError: As `gaussian_table`.
+    """
+    _require_positive("half_gaussian_table", "sigma_sq", sigma_sq)
+    weights = Weights.gaussian(sigma_sq, is_two_sided=False)
+    return build_table(weights, word_bits, where=f"sigma_sq {sigma_sq}")
+
+
+@lru_cache(maxsize=256)
+def laplace_table(scale: Fraction, word_bits: int = WORD_BITS) -> SamplingTable:
+    """Make the table of the discrete Laplace law, P(X = k) proportional to exp(-|k| / scale).
+
+    Raises:
+      BudgetError: `scale` is not a positive Fraction, or its table would be too large.
+    """
+    _require_positive("laplace_table", "scale", scale)
+    return build_table(Weights.laplace(scale), word_bits, where=f"scale {scale}")
+
+
+def build_table(weights: Weights, word_bits: int, where: str) -> SamplingTable:
+    """Make the table of any law given by its weights.
+
+    Raises:
+      BudgetError: The table would have more than MOST_TABLE_ENTRIES entries.
+    """
+    entries = weights.last_above(word_bits)
+    if entries > MOST_TABLE_ENTRIES:
+        raise BudgetError(
+            where, "needs too large a table", got=entries, want=f"at most {MOST_TABLE_ENTRIES}"
+        )
+    thresholds = np.array(_certain_floors(weights, word_bits), np.uint64)
+    thresholds.setflags(write=False)
+    guide = _guide(thresholds, word_bits)
+    guide.setflags(write=False)
+    return SamplingTable(weights, word_bits, thresholds, guide)
+
+
+def _certain_floors(weights: Weights, word_bits: int) -> list[int]:
+    """Return floor(F(k) 2^b) up to the first that is 2^b - 1.
+
+    F is not dyadic, so bounds that are close enough have the same floor. F < 1 for an unbounded
+    law, so no floor exceeds 2^b - 1 although the upper bound of F 2^b may be 2^b.
+    """
+    top = (1 << word_bits) - 1
+    surplus = PRECISION_STEP // 2
+    while True:
+        bounds = weights.cumulative_bounds(word_bits + surplus)
+        floors = [low >> surplus for low in bounds.low]
+        if floors == [min(high >> surplus, top) for high in bounds.high] and floors[-1] == top:
+            return floors[: floors.index(top) + 1]
+        surplus *= 2
+
+
+def _guide(thresholds: WordArray, word_bits: int) -> IntArray:
+    """Tabulate the draws that sign and leading bits decide: no threshold lies in their cell."""
+    wanted = (GUIDE_CELLS_PER_ENTRY * len(thresholds)).bit_length()
+    guide_bits = min(max(wanted, LEAST_GUIDE_BITS), MOST_GUIDE_BITS, word_bits)
+    width = word_bits - guide_bits
+    first = np.arange(1 << guide_bits, dtype=np.uint64) << np.uint64(width)
+    final = first + np.uint64((1 << width) - 1)
+    magnitude = np.searchsorted(thresholds, first, side="left").astype(np.int64)
+    is_cut = magnitude != np.searchsorted(thresholds, final, side="right")
+    return np.concatenate([np.where(is_cut, SEARCH, m) for m in (magnitude, -magnitude)])
+
+
+def _require_positive(where: str, name: str, value: Fraction) -> None:
+    if not isinstance(value, Fraction) or value <= 0:
+        raise BudgetError(
+            where, f"{name} cannot be used", got=repr(value), want="a positive Fraction"
+        )

@@ -1,0 +1,1 @@
+"""How far a release is from the truth."""

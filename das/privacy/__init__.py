@@ -1,0 +1,1 @@
+"""Budgets, their exact split, conversions and the ledger."""

@@ -1,0 +1,1 @@
+"""Integer linear queries in Kronecker form."""

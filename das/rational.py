@@ -1,0 +1,54 @@
+"""Exact fractions: parsing, printing, rounding outward."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from das.errors import BudgetError
+
+_FRACTION = re.compile(r"[+-]?\d+(/\d+)?|[+-]?\d*\.\d+")
+
+
+def parse_fraction(value: object, where: str) -> Fraction:
+    """Read an exact fraction from an integer or from text.
+
+    Args:
+      value: An int, a Fraction, or text such as "51/36352", "3" or "0.25" (read as 1/4 exactly).
+      where: What the number stands for, for the error message.
+
+    Returns:
+      The exact value.
+
+    Raises:
+      BudgetError: `value` is a float (0.1 is not 1/10), a bool, or text that is not a fraction.
+
+    >>> parse_fraction("0.25", "share")
+    Fraction(1, 4)
+    """
+    if isinstance(value, Fraction):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return Fraction(value)
+    if isinstance(value, str) and _FRACTION.fullmatch(value.strip()):
+        try:
+            return Fraction(value.strip())
+        except ZeroDivisionError:
+            raise BudgetError(where, "has a zero denominator", got=value) from None
+    if isinstance(value, float):
+        raise BudgetError(
+            where,
+            "is a floating-point number, which is not exact",
+            got=repr(value),
+            want='a fraction in quotes, such as "1/4" or "0.25"',
+        )
+    raise BudgetError(where, "is not a fraction", got=repr(value), want='text such as "51/36352"')
+
+
+def format_fraction(value: Fraction) -> str:
+    """Write a fraction as text that `parse_fraction` reads back exactly.
+
+    >>> format_fraction(Fraction(3, 6)), format_fraction(Fraction(4))
+    ('1/2', '4')
+    """
+    return str(value)

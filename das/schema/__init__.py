@@ -1,0 +1,1 @@
+"""Attributes, recodes and cells of a histogram."""

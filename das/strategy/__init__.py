@@ -1,0 +1,1 @@
+"""What is measured at which geolevel, with what share of the budget."""

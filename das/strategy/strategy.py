@@ -1,0 +1,123 @@
+"""Strategy: which queries are measured at which geolevel, with which exact share of rho."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from das.errors import BudgetError
+from das.privacy.budget import Budget
+from das.queries.query import Query
+from das.queries.sensitivity import l2_sensitivity_sq
+
+
+@dataclass(frozen=True, eq=False)
+class QueryShare:
+    """A query and its exact share of the geolevel's part of rho, share > 0."""
+
+    query: Query
+    share: Fraction
+
+
+@dataclass(frozen=True, eq=False)
+class LevelStrategy:
+    """What one geolevel measures.
+
+    Attributes:
+      geolevel: Name of the geolevel.
+      share: The geolevel's exact share of rho, share > 0.
+      queries: Queries with shares that sum to exactly 1.
+
+    Raises:
+      BudgetError: A share is not positive, or the query shares do not sum to 1.
+    """
+
+    geolevel: str
+    share: Fraction
+    queries: tuple[QueryShare, ...]
+
+    def __post_init__(self) -> None:
+        where = f"allocation, geolevel {self.geolevel}"
+        if self.share <= 0:
+            raise BudgetError(where, "must have a positive share", got=self.share)
+        if not self.queries:
+            raise BudgetError(where, "measures no query")
+        for entry in self.queries:
+            if entry.share <= 0:
+                raise BudgetError(
+                    f"{where}, query {entry.query.name}", "share must be positive", got=entry.share
+                )
+        names = [entry.query.name for entry in self.queries]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise BudgetError(where, "lists a query twice", got=twice)
+        total = sum((entry.share for entry in self.queries), Fraction(0))
+        if total != 1:
+            raise BudgetError(
+                where,
+                "the shares of its queries do not sum to 1",
+                got=f"{total} (about {float(total):.6f})",
+                want="exactly 1",
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Strategy:
+    """The measured queries of every geolevel, root first; level shares sum to exactly 1.
+
+    Raises:
+      BudgetError: The level shares do not sum to 1.
+    """
+
+    levels: tuple[LevelStrategy, ...]
+
+    def __post_init__(self) -> None:
+        total = sum((level.share for level in self.levels), Fraction(0))
+        if total != 1:
+            raise BudgetError(
+                "allocation",
+                "the shares of the geolevels do not sum to 1",
+                got=f"{total} (about {float(total):.6f})",
+                want="exactly 1",
+            )
+
+    def chain_share(self, first: int, last: int) -> Fraction:
+        """Sum of the level shares first..last.
+
+        A geounit that is an only child is not measured; its share goes to the topmost geounit of
+        the chain of only children, so that every root-to-leaf path still sums to 1.
+        """
+        return sum((level.share for level in self.levels[first : last + 1]), Fraction(0))
+
+
+def query_rho(budget: Budget, level_share: Fraction, share: Fraction) -> Fraction:
+    """rho_q = rho * level share * query share, exact."""
+    return budget.rho * level_share * share
+
+
+def query_sigma_sq(budget: Budget, query: Query, rho: Fraction) -> Fraction:
+    """sigma^2 = Delta_2^2 / (2 rho_q): the discrete Gaussian parameter that costs exactly rho_q.
+
+    References:
+      Canonne, Kamath & Steinke, NeurIPS 2020, Thm. 4 (multivariate form).
+    """
+    return Fraction(l2_sensitivity_sq(query, budget.neighbors)) / (2 * rho)
+
+
+def strategy_for(levels: Sequence[LevelStrategy], spine: Sequence[str]) -> Strategy:
+    """Order level strategies as the spine, root first.
+
+    Raises:
+      BudgetError: A geolevel of the spine has no strategy, or one is named that the spine lacks.
+    """
+    by_name = {level.geolevel: level for level in levels}
+    missing = [name for name in spine if name not in by_name]
+    if missing:
+        raise BudgetError("allocation", "has no entry for a geolevel", got=missing)
+    extra = [name for name in by_name if name not in spine]
+    if extra:
+        raise BudgetError(
+            "allocation", "names a geolevel the spine lacks", got=extra, want=list(spine)
+        )
+    return Strategy(tuple(by_name[name] for name in spine))

@@ -1,0 +1,1 @@
+"""Which geounits exist and how they nest."""

@@ -1,0 +1,1 @@
+"""The shell: configuration, files, Spark, the command line."""

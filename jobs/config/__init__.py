@@ -1,0 +1,1 @@
+"""Configuration files: models, loading, the generated reference."""

@@ -1,0 +1,259 @@
+"""Read YAML files into checked plain values; every error names the file and the key."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from das.errors import ConfigError, DasError
+from das.privacy.accounting import rho_from_epsilon
+from das.privacy.budget import Budget
+from das.queries.query import parse_query
+from das.schema.schema import Attribute, Recode, Schema
+from das.strategy.strategy import LevelStrategy, QueryShare, Strategy, strategy_for
+from geography.lattice import Spine
+from invariants.invariant import Invariant, check_invariants
+from jobs.config.models import AllocationFile, RunConfig, SchemaFile
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+@dataclass(frozen=True, eq=False)
+class Resolved:
+    """A run configuration with everything it refers to, checked; no data has been touched.
+
+    Attributes:
+      config: The run file with absolute paths.
+      source: Path of the run file.
+      schema: Attributes, recodes, cells.
+      spine: Geolevels, root first.
+      strategy: Measured queries with exact shares.
+      budget: rho, delta, neighbors.
+      invariants: Exact queries.
+      digest: SHA-256 over everything that can change the law of the release.
+    """
+
+    config: RunConfig
+    source: Path
+    schema: Schema
+    spine: Spine
+    strategy: Strategy
+    budget: Budget
+    invariants: tuple[Invariant, ...]
+    digest: str
+
+
+def load_run(path: Path, *, output: Path | None = None, master: str | None = None) -> Resolved:
+    """Read a run file and everything it names.
+
+    Args:
+      path: The run file; relative paths in it are relative to its folder.
+      output: Replaces `output.directory`.
+      master: Replaces `runtime.master`.
+
+    Raises:
+      ConfigError, SchemaError, GeographyError, BudgetError: Something in it cannot be used; the
+        message names the file and the key.
+    """
+    config = _absolute(_read(path, RunConfig), path.resolve().parent)
+    if output is not None:
+        config = _with(config, "output", directory=output.resolve())
+    if master is not None:
+        config = _with(config, "runtime", master=master)
+    schema = load_schema(config.schema_)
+    spine = _named(
+        f"{path}: geography.levels",
+        lambda: Spine(
+            tuple(level.name for level in config.geography.levels),
+            tuple(level.digits for level in config.geography.levels),
+        ),
+    )
+    privacy = config.privacy
+    strategy = load_allocation(privacy.allocation, schema, spine)
+    rho = privacy.rho if privacy.rho is not None else None
+    if rho is None:
+        assert_epsilon = privacy.epsilon
+        if assert_epsilon is None:
+            raise ConfigError(f"{path}: privacy", "gives neither rho nor epsilon")
+        rho = rho_from_epsilon(assert_epsilon, privacy.delta)
+    budget = Budget(rho, privacy.delta, privacy.neighbors)
+    invariants = tuple(
+        _named(
+            f"{path}: invariants.{index}",
+            lambda entry=entry: Invariant.build(schema, spine.levels, entry.query, entry.geolevel),
+        )
+        for index, entry in enumerate(config.invariants)
+    )
+    _named(f"{path}: invariants", lambda: check_invariants(invariants))
+    check_rounding(path, config, schema)
+    return Resolved(
+        config, path, schema, spine, strategy, budget, invariants, _digest(config)
+    )
+
+
+def check_rounding(path: Path, config: RunConfig, schema: Schema) -> None:
+    """Check that the rounding queries are nested, coarse before fine, and end in detailed."""
+    from das.queries.query import is_refinement
+
+    where = f"{path}: solve.rounding"
+    queries = [
+        _named(where, lambda name=name: parse_query(schema, name)) for name in config.solve.rounding
+    ]
+    if not queries or queries[-1].name != "detailed":
+        raise ConfigError(where, "must end in detailed", got=config.solve.rounding)
+    for coarse, fine in zip(queries, queries[1:], strict=False):
+        if coarse.name == fine.name or not is_refinement(fine, coarse):
+            raise ConfigError(
+                where,
+                "each query must refine the one before it",
+                got=f"{coarse.name}, then {fine.name}",
+            )
+
+
+def load_schema(path: Path) -> Schema:
+    """Read a schema file.
+
+    Raises:
+      ConfigError, SchemaError: It cannot be used.
+    """
+    model = _read(path, SchemaFile)
+
+    def build() -> Schema:
+        attributes = tuple(Attribute(a.name, tuple(a.levels)) for a in model.attributes)
+        by_name = {a.name: a for a in attributes}
+        recodes = []
+        for index, recode in enumerate(model.recodes):
+            if recode.attribute not in by_name:
+                raise ConfigError(
+                    f"recodes.{index}.attribute", "is unknown", got=recode.attribute,
+                    want=f"one of {list(by_name)}",
+                )
+            groups = {label: tuple(levels) for label, levels in recode.groups.items()}
+            recodes.append(Recode.from_groups(recode.name, by_name[recode.attribute], groups))
+        return Schema(model.name, attributes, tuple(recodes))
+
+    return _named(str(path), build)
+
+
+def load_allocation(path: Path, schema: Schema, spine: Spine) -> Strategy:
+    """Read an allocation file for a schema and a spine.
+
+    Raises:
+      ConfigError, SchemaError, BudgetError: It cannot be used.
+    """
+    model = _read(path, AllocationFile)
+
+    def build() -> Strategy:
+        levels = []
+        for name, level in model.levels.items():
+            shares = tuple(
+                QueryShare(parse_query(schema, text), share) for text, share in level.queries.items()
+            )
+            levels.append(LevelStrategy(name, level.share, shares))
+        return strategy_for(levels, spine.levels)
+
+    return _named(str(path), build)
+
+
+def _named(where: str, build: Any) -> Any:  # noqa: ANN401 - returns whatever build returns
+    try:
+        return build()
+    except DasError as error:
+        raise type(error)(
+            f"{where}: {error.where}", error.what, got=error.got, want=error.want,
+            remedy=error.remedy,
+        ) from None
+
+
+def _read(path: Path, model: type[ModelT]) -> ModelT:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(str(path), "cannot be read", got=error.strerror) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(str(path), "is not UTF-8 text", got=error.reason) from None
+    try:
+        document = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader
+    except yaml.YAMLError as error:
+        raise ConfigError(str(path), "is not valid YAML", got=" ".join(str(error).split())) from None
+    if not isinstance(document, dict):
+        raise ConfigError(str(path), "must be a map of keys", got=type(document).__name__)
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        raise _config_error(path, error) from None
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """YAML allows a key twice and keeps the last; a configuration must not."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        twice = [key for index, key in enumerate(keys) if key in keys[:index]]
+        if twice:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"key {twice[0]!r} appears twice", node.start_mark
+            )
+        return super().construct_mapping(node, deep)
+
+
+def _config_error(path: Path, error: ValidationError) -> ConfigError:
+    """One error naming every wrong key, what it got and what it wants."""
+    problems = []
+    for item in error.errors():
+        key = ".".join(
+            str(part) for part in item["loc"]
+            if part not in ("records", "block_table", "pl94", "histograms", "RecordColumn")
+        )
+        got = item["input"]
+        shown = type(got).__name__ if isinstance(got, dict | list) else repr(got)
+        kind = item["type"]
+        if kind == "missing":
+            problems.append(f"{key}: is required")
+        elif kind == "extra_forbidden":
+            problems.append(f"{key}: is not a known key")
+        elif kind == "value_error":
+            problems.append(f"{key or 'file'}: {item['msg'].removeprefix('Value error, ')}")
+        else:
+            problems.append(f"{key}: {item['msg']}; got {shown}")
+    return ConfigError(str(path), " | ".join(problems))
+
+
+def _absolute(config: RunConfig, folder: Path) -> RunConfig:
+    def walk(model: BaseModel) -> BaseModel:
+        changes: dict[str, Any] = {}
+        for name in type(model).model_fields:
+            value = getattr(model, name)
+            if isinstance(value, Path):
+                changes[name] = (folder / value).resolve()
+            elif isinstance(value, BaseModel):
+                changes[name] = walk(value)
+        return model.model_copy(update=changes)
+
+    resolved = walk(config)
+    if not isinstance(resolved, RunConfig):
+        raise ConfigError("run file", "is not a run configuration")
+    return resolved
+
+
+def _with(config: RunConfig, section: str, **changes: object) -> RunConfig:
+    part: BaseModel = getattr(config, section)
+    return config.model_copy(update={section: part.model_copy(update=changes)})
+
+
+def _digest(config: RunConfig) -> str:
+    """SHA-256 of the run file without name, output and runtime, and of the files it names."""
+    document = config.model_dump(mode="json", by_alias=True)
+    for key in ("name", "output", "runtime"):
+        del document[key]
+    document["schema"] = _read(config.schema_, SchemaFile).model_dump(mode="json")
+    allocation = _read(config.privacy.allocation, AllocationFile)
+    document["privacy"]["allocation"] = allocation.model_dump(mode="json")
+    text = json.dumps(document, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()

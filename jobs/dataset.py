@@ -1,0 +1,219 @@
+"""Datasets that exist wholly or not at all: part files and one manifest that names them.
+
+A step writes part files under names no other attempt uses, then publishes `_manifest.json` with
+one atomic create-if-absent. Readers open only files the manifest names, so a half-written step,
+a retried task or a second driver can never be read. Rows are sorted by geocode.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from das.errors import OutputError
+
+MANIFEST = "_manifest.json"
+ROW_GROUP_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class PartFile:
+    """One committed file.
+
+    Attributes:
+      file: Path relative to the dataset.
+      rows: Number of rows.
+      low: Smallest geocode in it, "" if empty.
+      high: Largest geocode in it.
+      bytes: Size on disk.
+      sha256: Digest of the file.
+      facts: What the task wants to tell the driver; small, JSON.
+    """
+
+    file: str
+    rows: int
+    low: str
+    high: str
+    bytes: int
+    sha256: str
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+class PartWriter:
+    """Writes one Parquet part file; nothing is readable before the dataset is published.
+
+    Tables are gathered into row groups of about 4 MiB so that ranges of geocodes can be read back
+    without the rest.
+    """
+
+    def __init__(self, dataset: Path, schema: pa.Schema) -> None:
+        self._dataset = dataset
+        self._name = f"part-{uuid.uuid4().hex}.parquet"
+        _make_folder(dataset)
+        self._writer = pq.ParquetWriter(dataset / self._name, schema, compression="zstd")
+        self._waiting: list[pa.Table] = []
+        self._rows = 0
+        self._low = ""
+        self._high = ""
+
+    def write(self, table: pa.Table) -> None:
+        """Append rows; geocodes must not fall below those already written."""
+        if table.num_rows == 0:
+            return
+        codes = table.column("geocode")
+        if not self._rows:
+            self._low = codes[0].as_py()
+        self._high = codes[-1].as_py()
+        self._rows += table.num_rows
+        self._waiting.append(table)
+        if sum(t.nbytes for t in self._waiting) >= ROW_GROUP_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            table = pa.concat_tables(self._waiting)
+            self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+            self._waiting = []
+
+    def close(self, **facts: Any) -> PartFile:  # noqa: ANN401 - JSON facts
+        """Finish the file and describe it."""
+        self._flush()
+        self._writer.close()
+        path = self._dataset / self._name
+        with path.open("rb") as handle:
+            digest = hashlib.file_digest(handle, "sha256").hexdigest()
+            size = handle.tell()
+        return PartFile(self._name, self._rows, self._low, self._high, size, digest, facts)
+
+
+def is_published(dataset: Path) -> bool:
+    """Whether the dataset is complete."""
+    return (dataset / MANIFEST).exists()
+
+
+def publish(dataset: Path, parts: Iterable[PartFile], facts: Mapping[str, Any]) -> None:
+    """Make the dataset readable, once.
+
+    Files of the folder that no part names are leftovers of failed attempts and are removed.
+
+    Raises:
+      OutputError: The dataset was already published, or the folder cannot be written.
+    """
+    _make_folder(dataset)
+    ordered = sorted(parts, key=lambda part: (part.low, part.file))
+    document = {"facts": dict(facts), "files": [asdict(part) for part in ordered]}
+    draft = dataset / f".{uuid.uuid4().hex}.json"
+    try:
+        with draft.open("w", encoding="utf-8") as handle:
+            json.dump(document, handle, indent=1)
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.link(draft, dataset / MANIFEST)
+    except FileExistsError:
+        raise OutputError(str(dataset), "was already published by another run") from None
+    except OSError as error:
+        raise OutputError(str(dataset), "cannot be written", got=error.strerror) from None
+    finally:
+        draft.unlink(missing_ok=True)
+    named = {part.file for part in ordered} | {MANIFEST}
+    for path in dataset.iterdir():
+        if path.name not in named and path.is_file():
+            path.unlink(missing_ok=True)
+
+
+def read_manifest(dataset: Path) -> tuple[list[PartFile], dict[str, Any]]:
+    """Parts and facts of a published dataset.
+
+    Raises:
+      OutputError: It is not published, or the manifest is damaged.
+    """
+    try:
+        document = json.loads((dataset / MANIFEST).read_text(encoding="utf-8"))
+        return [PartFile(**part) for part in document["files"]], document["facts"]
+    except FileNotFoundError:
+        raise OutputError(
+            str(dataset), "is not complete", remedy="run the stage that writes it"
+        ) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise OutputError(str(dataset / MANIFEST), "is damaged", got=error) from None
+
+
+def read_range(
+    dataset: Path,
+    parts: Sequence[PartFile],
+    low: str = "",
+    high: str = "\x7f",
+    columns: Sequence[str] | None = None,
+) -> pa.Table:
+    """Read the rows with low <= geocode <= high, in order of geocode.
+
+    Args:
+      dataset: The dataset.
+      parts: Its parts, from `read_manifest`.
+      low: Smallest geocode wanted.
+      high: Largest geocode wanted.
+      columns: Columns wanted; default all.
+
+    Raises:
+      OutputError: A named file is missing or unreadable.
+    """
+    wanted = [p for p in parts if p.rows and p.high >= low and p.low <= high]
+    tables = []
+    for part in wanted:
+        inside = low <= part.low and part.high <= high
+        filters = None if inside else [("geocode", ">=", low), ("geocode", "<=", high)]
+        try:
+            tables.append(
+                pq.read_table(
+                    dataset / part.file,
+                    columns=None if columns is None else list(columns),
+                    filters=filters,
+                    use_threads=False,
+                    partitioning=None,
+                )
+            )
+        except (OSError, pa.ArrowException) as error:
+            raise OutputError(
+                str(dataset / part.file),
+                "cannot be read",
+                got=error,
+                remedy=f"remove the folder {dataset} to make it again",
+            ) from None
+    if not tables:
+        schema = pq.read_schema(dataset / parts[0].file) if parts else pa.schema([])
+        if columns is not None and parts:
+            schema = pa.schema([schema.field(name) for name in columns])
+        return schema.empty_table()
+    return pa.concat_tables(tables)
+
+
+def verify_files(dataset: Path) -> None:
+    """Check every file of a published dataset against its recorded digest.
+
+    Raises:
+      OutputError: A file is missing or was changed.
+    """
+    parts, _ = read_manifest(dataset)
+    for part in parts:
+        path = dataset / part.file
+        if not path.exists():
+            raise OutputError(str(path), "is missing", remedy=f"remove {dataset} to make it again")
+        with path.open("rb") as handle:
+            if hashlib.file_digest(handle, "sha256").hexdigest() != part.sha256:
+                raise OutputError(str(path), "was changed after it was published")
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(str(folder), "cannot be created", got=error.strerror) from None

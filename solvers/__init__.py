@@ -1,0 +1,1 @@
+"""Noisy answers to consistent nonnegative integers. Knows neither geography nor privacy."""
