@@ -151,6 +151,4 @@ class Lattice:
 
     def sizes(self) -> dict[str, int]:
         """Number of geounits at each geolevel."""
-        return {
-            name: len(codes) for name, codes in zip(self.spine.levels, self.codes, strict=True)
-        }
+        return {name: len(codes) for name, codes in zip(self.spine.levels, self.codes, strict=True)}

@@ -1,14 +1,15 @@
 """Where everything of a run lies. Two roots: what may be published, and what may not.
 
-    OUT/run.json                             digest of the configuration that owns the folder
-    OUT/release/geography/level=<L>/         public geounits of each geolevel
-    OUT/release/measurements/level=<L>/      noisy measurements
-    OUT/release/invariants/level=<L>/        exact answers of the invariants
-    OUT/release/counts/level=<L>/            protected counts
-    OUT/release/microdata/                   one row per person
-    OUT/release/manifest.json, report.html
-    OUT/confidential/histograms/level=<L>/   the truth
-    OUT/confidential/evaluation.json, report.html
+OUT/run.json                             digest of the configuration that owns the folder
+OUT/release/geography/level=<L>/         public geounits of each geolevel
+OUT/release/measurements/level=<L>/      noisy measurements
+OUT/release/invariants/level=<L>/        exact answers of the invariants
+OUT/release/counts/level=<L>/            protected counts
+OUT/release/microdata/{parquet,csv}/     one row per person
+OUT/release/tables/level=<L>/            tables of protected counts, CSV
+OUT/release/manifest.json, report.html
+OUT/confidential/histograms/level=<L>/   the truth
+OUT/confidential/evaluation.json, report.html
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ class ReleaseLayout:
     def counts(self, geolevel: str) -> Path:
         """Dataset of the protected counts of a geolevel."""
         return self.root / "counts" / f"level={geolevel}"
+
+    def tables(self, geolevel: str) -> Path:
+        """Dataset of the tables of a geolevel."""
+        return self.root / "tables" / f"level={geolevel}"
 
     @property
     def microdata(self) -> Path:

@@ -81,7 +81,10 @@ def find_java_home() -> Path:
 
 
 def _shimmed(java: Path) -> Path:
-    home = Path(tempfile.gettempdir()) / f"topdown-das-java-{os.getuid()}-{hashlib.sha256(bytes(java)).hexdigest()[:12]}"
+    home = (
+        Path(tempfile.gettempdir())
+        / f"topdown-das-java-{os.getuid()}-{hashlib.sha256(bytes(java)).hexdigest()[:12]}"
+    )
     shim = home / "bin" / "java"
     text = _SHIM.format(java=java)
     if not shim.exists() or shim.read_text(encoding="utf-8") != text:
@@ -226,7 +229,9 @@ def run_tasks(
     if progress:
         watcher.start()
     try:
-        results = context.parallelize(list(descriptors), len(descriptors)).map(_guarded(task)).collect()
+        results = (
+            context.parallelize(list(descriptors), len(descriptors)).map(_guarded(task)).collect()
+        )
     finally:
         finished.set()
         if progress:

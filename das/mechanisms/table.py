@@ -16,9 +16,11 @@ or resolved take longer. That is sound for a batch job whose single draws nobody
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +38,7 @@ MOST_GUIDE_BITS = 14  # 2^15 values of 8 bytes stay in a second-level cache
 GUIDE_CELLS_PER_ENTRY = 64  # then about one draw in 64 falls into a cell that an entry cuts
 SEARCH = np.iinfo(np.int64).min  # guide value meaning: search the table
 BLOCK_WORDS = 1 << 15  # words, guide positions and results of one block fit into the caches
-PRECISION_STEP = 64
+SURPLUS_BITS = 32  # bounds are computed this much finer than they are needed
 
 # A table has about nine entries for each unit of sigma, 300,000 at this limit.
 MOST_TABLE_ENTRIES = 300_000
@@ -44,7 +46,7 @@ MOST_TABLE_ENTRIES = 300_000
 
 @dataclass(frozen=True, eq=False)
 class SamplingTable:
-    """Draws noise of one symmetric law from 64-bit words.
+    """Draws noise of one symmetric law, one 64-bit word a draw.
 
     A word is read from its top bit down: one sign bit, then `word_bits` bits of U; bits below those
     are ignored. A magnitude of zero ignores the sign.
@@ -53,6 +55,7 @@ class SamplingTable:
       weights: The law: P(|X| = k) is proportional to w(k), for k > 0 twice that if two-sided.
       word_bits: b, from 1 to 63. Smaller is only good for tests: undecided words become common.
       thresholds: uint64[K + 1], floor(F(k) 2^b) for k = 0..K; the last is 2^b - 1.
+      words_per_draw: 1.
       guide: int64[2^(g+1)], the value of each combination of sign and g leading bits, or SEARCH.
     """
 
@@ -60,6 +63,7 @@ class SamplingTable:
     word_bits: int
     thresholds: WordArray
     guide: IntArray
+    words_per_draw: ClassVar[int] = 1
 
     def lookup(self, words: WordArray) -> tuple[IntArray, IntArray]:
         """Turn words into draws.
@@ -101,7 +105,7 @@ class SamplingTable:
         return np.where(is_negative, -magnitude, magnitude), is_tied
 
     def resolve(self, word: int, bits: BitSource) -> int:
-        """Settle an undecided word, one further bit of U at a time.
+        """Settle an undecided word by further bits of U.
 
         Args:
           word: The whole 64-bit word that `lookup` could not decide.
@@ -110,27 +114,57 @@ class SamplingTable:
         Returns:
           The signed draw. It ends with probability 1, and its magnitude is not bounded.
         """
-        is_negative = word >> (STORED_BITS - 1) == 1
+        prefix = (word >> (STORED_BITS - 1 - self.word_bits)) & ((1 << self.word_bits) - 1)
+        magnitude = self._settle(prefix, bits)
+        return -magnitude if word >> (STORED_BITS - 1) else magnitude
+
+    def draw(self, bits: BitSource) -> int:
+        """Draw one value from a sign bit, `word_bits` bits and, if they leave it open, more.
+
+        Law: P(X = k) and P(X = -k) are proportional to w(k), exactly, given uniform bits.
+        """
+        is_negative = bits.bits(1) == 1
+        magnitude = self.draw_magnitude(bits)
+        return -magnitude if is_negative else magnitude
+
+    def draw_magnitude(self, bits: BitSource) -> int:
+        """Draw one magnitude, as `draw` does after its sign bit."""
+        prefix = bits.bits(self.word_bits)
+        magnitude = int(np.searchsorted(self.thresholds, np.uint64(prefix), side="right"))
+        is_tied = magnitude > 0 and int(self.thresholds[magnitude - 1]) == prefix
+        return self._settle(prefix, bits) if is_tied else magnitude
+
+    def draw_many(self, words: WordArray, more: Callable[[int], BitSource]) -> IntArray:
+        """Draw one value from each word.
+
+        Args:
+          words: uint64[n], uniform.
+          more: Gives the source of further bits of draw number i.
+
+        Returns:
+          int64[n]; draw i is `draw` of the bits of word i followed by those of more(i), if
+          `word_bits` is 63.
+        """
+        values, undecided = self.lookup(words)
+        for i in undecided.tolist():
+            values[i] = self.resolve(int(words[i]), more(i))
+        return values
+
+    def _settle(self, prefix: int, bits: BitSource) -> int:
+        """Return #{k : F(k) <= U}, given the leading `word_bits` bits of U."""
         n_bits = self.word_bits
-        prefix = (word >> (STORED_BITS - 1 - n_bits)) & ((1 << n_bits) - 1)
         precision = 0
         while True:
             prefix = prefix << 1 | bits.bits(1)
             n_bits += 1
-            if n_bits > precision - PRECISION_STEP // 2:
-                precision = n_bits + PRECISION_STEP
+            if n_bits > precision - SURPLUS_BITS:
+                precision = n_bits + 2 * SURPLUS_BITS
                 bounds = self.weights.cumulative_bounds(precision)
             least = prefix << (precision - n_bits)  # least <= U 2^precision < beyond
             beyond = (prefix + 1) << (precision - n_bits)
             magnitude = bisect_right(bounds.high, least)  # F(k) <= U for all k < magnitude
             if magnitude < len(bounds.low) and beyond <= bounds.low[magnitude]:
-                return -magnitude if is_negative else magnitude
-
-    def draw(self, bits: BitSource) -> int:
-        """Draw one value; the law is that of `lookup` completed by `resolve`."""
-        word = bits.bits(self.word_bits + 1) << (STORED_BITS - 1 - self.word_bits)
-        values, undecided = self.lookup(np.array([word], np.uint64))
-        return self.resolve(word, bits) if undecided.size else int(values[0])
+                return magnitude
 
 
 @lru_cache(maxsize=256)
@@ -190,11 +224,12 @@ def build_table(weights: Weights, word_bits: int, where: str) -> SamplingTable:
 def _certain_floors(weights: Weights, word_bits: int) -> list[int]:
     """Return floor(F(k) 2^b) up to the first that is 2^b - 1.
 
-    F is not dyadic, so bounds that are close enough have the same floor. F < 1 for an unbounded
-    law, so no floor exceeds 2^b - 1 although the upper bound of F 2^b may be 2^b.
+    Bounds that are close enough have the same floor, except of a number that is itself an integer.
+    No F(k) 2^b is known to be one; if it were, this would not end, and nothing wrong be drawn.
+    F < 1, so no floor exceeds 2^b - 1 although the upper bound of F 2^b may be 2^b.
     """
     top = (1 << word_bits) - 1
-    surplus = PRECISION_STEP // 2
+    surplus = SURPLUS_BITS
     while True:
         bounds = weights.cumulative_bounds(word_bits + surplus)
         floors = [low >> surplus for low in bounds.low]

@@ -151,9 +151,7 @@ class Query:
             )
         out = np.zeros((histograms.n_geounits, self.size), np.int64)
         if self.is_partition:
-            np.add.at(
-                out, (histograms.owners(), self.rows_of(histograms.cells)), histograms.counts
-            )
+            np.add.at(out, (histograms.owners(), self.rows_of(histograms.cells)), histograms.counts)
             return out
         live, position = np.unique(histograms.cells, return_inverse=True)
         compact = np.zeros((histograms.n_geounits, len(live)), np.int64)
@@ -161,7 +159,7 @@ class Query:
         return np.asarray(compact @ self.columns(live).T, np.int64)
 
     def labels(self) -> list[str]:
-        """m row labels, such as "hispanic / white alone"."""
+        """M row labels, such as "hispanic / white alone"."""
         parts = [f.labels for f in self.factors if f.kind is not FactorKind.TOTAL]
         out = [""]
         for labels in parts:

@@ -121,3 +121,39 @@ def strategy_for(levels: Sequence[LevelStrategy], spine: Sequence[str]) -> Strat
             "allocation", "names a geolevel the spine lacks", got=extra, want=list(spine)
         )
     return Strategy(tuple(by_name[name] for name in spine))
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyQuery:
+    """A query with the exact noise it is measured with in one class of geounits.
+
+    Attributes:
+      query: The query.
+      share: Its exact share of the geolevel.
+      level_share: The exact share of rho of the chain of geolevels measured together.
+      rho: Its exact cost.
+      sigma_sq: Exact parameter of the discrete Gaussian.
+    """
+
+    query: Query
+    share: Fraction
+    level_share: Fraction
+    rho: Fraction
+    sigma_sq: Fraction
+
+
+def noisy_queries(
+    strategy: Strategy, budget: Budget, first: int, last: int
+) -> tuple[NoisyQuery, ...]:
+    """Resolve what a geounit measures whose chain of only children spans geolevels first..last.
+
+    It asks the queries of geolevel `first`; its budget is that of all geolevels of the chain.
+    """
+    level = strategy.levels[first]
+    share = strategy.chain_share(first, last)
+    out = []
+    for entry in level.queries:
+        rho = query_rho(budget, share, entry.share)
+        sigma_sq = query_sigma_sq(budget, entry.query, rho)
+        out.append(NoisyQuery(entry.query, entry.share, share, rho, sigma_sq))
+    return tuple(out)

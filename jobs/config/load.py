@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from das.errors import ConfigError, DasError
+from das.errors import ConfigError, DasError, SchemaError
 from das.privacy.accounting import rho_from_epsilon
 from das.privacy.budget import Budget
-from das.queries.query import parse_query
+from das.queries.query import Query, is_refinement, parse_query
 from das.schema.schema import Attribute, Recode, Schema
 from das.strategy.strategy import LevelStrategy, QueryShare, Strategy, strategy_for
 from geography.lattice import Spine
 from invariants.invariant import Invariant, check_invariants
 from jobs.config.models import AllocationFile, RunConfig, SchemaFile
+from jobs.plan import Plan
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -31,22 +34,12 @@ class Resolved:
     Attributes:
       config: The run file with absolute paths.
       source: Path of the run file.
-      schema: Attributes, recodes, cells.
-      spine: Geolevels, root first.
-      strategy: Measured queries with exact shares.
-      budget: rho, delta, neighbors.
-      invariants: Exact queries.
-      digest: SHA-256 over everything that can change the law of the release.
+      plan: All that the stages after reading need.
     """
 
     config: RunConfig
     source: Path
-    schema: Schema
-    spine: Spine
-    strategy: Strategy
-    budget: Budget
-    invariants: tuple[Invariant, ...]
-    digest: str
+    plan: Plan
 
 
 def load_run(path: Path, *, output: Path | None = None, master: str | None = None) -> Resolved:
@@ -76,12 +69,9 @@ def load_run(path: Path, *, output: Path | None = None, master: str | None = Non
     )
     privacy = config.privacy
     strategy = load_allocation(privacy.allocation, schema, spine)
-    rho = privacy.rho if privacy.rho is not None else None
+    rho = privacy.rho
     if rho is None:
-        assert_epsilon = privacy.epsilon
-        if assert_epsilon is None:
-            raise ConfigError(f"{path}: privacy", "gives neither rho nor epsilon")
-        rho = rho_from_epsilon(assert_epsilon, privacy.delta)
+        rho = rho_from_epsilon(privacy.epsilon or Fraction(0), privacy.delta)
     budget = Budget(rho, privacy.delta, privacy.neighbors)
     invariants = tuple(
         _named(
@@ -91,29 +81,47 @@ def load_run(path: Path, *, output: Path | None = None, master: str | None = Non
         for index, entry in enumerate(config.invariants)
     )
     _named(f"{path}: invariants", lambda: check_invariants(invariants))
-    check_rounding(path, config, schema)
-    return Resolved(
-        config, path, schema, spine, strategy, budget, invariants, _digest(config)
+    passes = _named(
+        f"{path}: solve", lambda: rounding_passes(schema, config.solve.rounding, invariants)
     )
+    plan = Plan(
+        schema,
+        spine,
+        strategy,
+        budget,
+        invariants,
+        passes,
+        config.solve.tolerance,
+        privacy.randomness.source != "operating_system",
+        _digest(config),
+    )
+    return Resolved(config, path, plan)
 
 
-def check_rounding(path: Path, config: RunConfig, schema: Schema) -> None:
-    """Check that the rounding queries are nested, coarse before fine, and end in detailed."""
-    from das.queries.query import is_refinement
+def rounding_passes(
+    schema: Schema, passes: Sequence[Sequence[str]], invariants: Sequence[Invariant]
+) -> tuple[tuple[Query, ...], ...]:
+    """Parse rounding passes and check that they and the invariants form one nested chain.
 
-    where = f"{path}: solve.rounding"
-    queries = [
-        _named(where, lambda name=name: parse_query(schema, name)) for name in config.solve.rounding
-    ]
-    if not queries or queries[-1].name != "detailed":
-        raise ConfigError(where, "must end in detailed", got=config.solve.rounding)
-    for coarse, fine in zip(queries, queries[1:], strict=False):
+    Raises:
+      SchemaError: A query is unknown, two are not nested, or the last is not detailed.
+    """
+    parsed = tuple(tuple(parse_query(schema, name) for name in one) for one in passes)
+    chain = [query for one in parsed for query in one]
+    if not chain or chain[-1].name != "detailed":
+        raise SchemaError("rounding", "the last query must be detailed")
+    for coarse, fine in zip(chain, chain[1:], strict=False):
         if coarse.name == fine.name or not is_refinement(fine, coarse):
-            raise ConfigError(
-                where,
-                "each query must refine the one before it",
-                got=f"{coarse.name}, then {fine.name}",
+            raise SchemaError(
+                "rounding", f"{fine.name} does not refine {coarse.name}, which comes before it"
             )
+    for invariant in invariants:
+        for query in chain:
+            if not (is_refinement(query, invariant.query) or is_refinement(invariant.query, query)):
+                raise SchemaError(
+                    "rounding", f"{query.name} and the invariant {invariant.query.name} cross"
+                )
+    return parsed
 
 
 def load_schema(path: Path) -> Schema:
@@ -131,7 +139,9 @@ def load_schema(path: Path) -> Schema:
         for index, recode in enumerate(model.recodes):
             if recode.attribute not in by_name:
                 raise ConfigError(
-                    f"recodes.{index}.attribute", "is unknown", got=recode.attribute,
+                    f"recodes.{index}.attribute",
+                    "is unknown",
+                    got=recode.attribute,
                     want=f"one of {list(by_name)}",
                 )
             groups = {label: tuple(levels) for label, levels in recode.groups.items()}
@@ -153,7 +163,8 @@ def load_allocation(path: Path, schema: Schema, spine: Spine) -> Strategy:
         levels = []
         for name, level in model.levels.items():
             shares = tuple(
-                QueryShare(parse_query(schema, text), share) for text, share in level.queries.items()
+                QueryShare(parse_query(schema, text), share)
+                for text, share in level.queries.items()
             )
             levels.append(LevelStrategy(name, level.share, shares))
         return strategy_for(levels, spine.levels)
@@ -166,7 +177,10 @@ def _named(where: str, build: Any) -> Any:  # noqa: ANN401 - returns whatever bu
         return build()
     except DasError as error:
         raise type(error)(
-            f"{where}: {error.where}", error.what, got=error.got, want=error.want,
+            f"{where}: {error.where}",
+            error.what,
+            got=error.got,
+            want=error.want,
             remedy=error.remedy,
         ) from None
 
@@ -179,9 +193,11 @@ def _read(path: Path, model: type[ModelT]) -> ModelT:
     except UnicodeDecodeError as error:
         raise ConfigError(str(path), "is not UTF-8 text", got=error.reason) from None
     try:
-        document = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader
+        document = yaml.load(text, Loader=_UniqueKeyLoader)
     except yaml.YAMLError as error:
-        raise ConfigError(str(path), "is not valid YAML", got=" ".join(str(error).split())) from None
+        raise ConfigError(
+            str(path), "is not valid YAML", got=" ".join(str(error).split())
+        ) from None
     if not isinstance(document, dict):
         raise ConfigError(str(path), "must be a map of keys", got=type(document).__name__)
     try:
@@ -208,7 +224,8 @@ def _config_error(path: Path, error: ValidationError) -> ConfigError:
     problems = []
     for item in error.errors():
         key = ".".join(
-            str(part) for part in item["loc"]
+            str(part)
+            for part in item["loc"]
             if part not in ("records", "block_table", "pl94", "histograms", "RecordColumn")
         )
         got = item["input"]

@@ -24,12 +24,10 @@ def _exact(value: object) -> Fraction:
         raise ValueError(str(error).removeprefix("value: ")) from None
 
 
-
-
 def _text(value: object) -> object:
     """YAML reads an unquoted 01 or yes as a number or a bool; codes are always text."""
     if isinstance(value, bool | float):
-        raise ValueError(f'must be text; put quotes around it; got {value!r}')
+        raise ValueError(f"must be text; put quotes around it; got {value!r}")
     return str(value) if isinstance(value, int) else value
 
 
@@ -125,7 +123,7 @@ class BlockTableData(_Model):
     geocode: Text = Field(default="geocode", description="Column with the leaf geocode.")
     pattern: Text | None = Field(
         default=None,
-        description='Name of the column of a cell, with level positions in braces, such as '
+        description="Name of the column of a cell, with level positions in braces, such as "
         '"v{votingage}h{hispanic}r{cenrace:02d}". Give this or `columns`.',
     )
     columns: dict[Text, dict[Text, Text]] | None = Field(
@@ -151,9 +149,7 @@ class Pl94Data(_Model):
     """Official 2020 PL 94-171 summary files: geographic header and segments 1 to 3."""
 
     format: Literal["pl94"]
-    path: Path = Field(
-        description="The zip as published, or a folder with its four .pl files."
-    )
+    path: Path = Field(description="The zip as published, or a folder with its four .pl files.")
     product: Literal["persons", "group_quarters", "housing_units"] = Field(
         default="persons",
         description="persons: voting age x Hispanic x race (252 cells) from P1 to P4; "
@@ -265,10 +261,11 @@ class InvariantConfig(_Model):
 class SolveConfig(_Model):
     """How noisy answers become consistent integers."""
 
-    rounding: list[Text] = Field(
-        default=["total", "detailed"],
-        description="Queries kept close to the real-valued solution when rounding, coarse before "
-        "fine; each must refine the one before, and the last must be detailed.",
+    rounding: list[list[Text]] = Field(
+        default=[["total"], ["detailed"]],
+        description="Rounding passes, each a list of queries whose sums stay closest to the "
+        "real-valued solution; the sums of a pass are fixed for the passes after it. All queries "
+        "in order must be nested, coarse before fine, and end in detailed.",
     )
     tolerance: float = Field(
         default=1e-7,
@@ -285,6 +282,10 @@ class OutputConfig(_Model):
     directory: Path = Field(description="Folder of the run; created if absent.")
     microdata: list[Literal["parquet", "csv"]] = Field(
         default=["parquet", "csv"], description="Formats of the microdata."
+    )
+    tables: list[Text] | None = Field(
+        default=None,
+        description="Queries tabulated per geolevel. Default: total and every attribute alone.",
     )
 
 

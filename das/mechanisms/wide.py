@@ -1,0 +1,175 @@
+"""Exact discrete Gaussian noise of any large scale, without a table of its size.
+
+Write a magnitude as w J + R with w = 2^r and 0 <= R < w. Then
+
+    exp(-(w J + R)^2 / (2 sigma_sq)) = exp(-J^2 / (2 sigma_sq / w^2)) exp(-R (2 w J + R) / (2 sigma_sq)).
+
+So draw J from the half-line Gaussian with sigma_sq / w^2 (a small table), R uniformly and a sign,
+and accept with the probability of the last factor. A negative zero is refused, because zero has one
+name only. What is accepted has exactly the discrete Gaussian law; about 1 in 1000 draws is refused,
+as w is some hundreds of times smaller than sigma.
+
+`WideGaussian.draw` is the definition: a function of an infinite stream of bits. `draw_many` computes
+the same function of many streams that begin with two words each, in two steps: it proves for
+almost all of them that the first attempt is accepted, and runs the definition on the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+
+from das.errors import BudgetError
+from das.mechanisms.certified import exp_bounds
+from das.mechanisms.entropy import BitSource, WordArray
+from das.mechanisms.table import (
+    STORED_BITS,
+    WORD_BITS,
+    IntArray,
+    SamplingTable,
+    half_gaussian_table,
+)
+
+MOST_TABLE_SIGMA_SQ = Fraction(
+    1 << 18
+)  # of the half-line Gaussian: at most this, at least a quarter
+MOST_SIGMA_SQ = Fraction(1 << 80)  # 2^22 sigmas fit into 62 bits
+FLOAT_MARGIN = 2.0**-40
+COMPARED_BITS = 8  # of the uniform number, before the first comparison
+
+
+@dataclass(frozen=True, eq=False)
+class WideGaussian:
+    """Draws discrete Gaussian noise, two 64-bit words a draw.
+
+    Attributes:
+      sigma_sq: Parameter of the noise.
+      rest_bits: r, with w = 2^r; from 1 to 32.
+      table: Table of the half-line Gaussian with parameter sigma_sq / w^2.
+      words_per_draw: 2.
+    """
+
+    sigma_sq: Fraction
+    rest_bits: int
+    table: SamplingTable
+    words_per_draw: ClassVar[int] = 2
+
+    def draw(self, bits: BitSource) -> int:
+        """Draw one value.
+
+        Law: X in Z with P(X = x) proportional to exp(-x^2 / (2 sigma_sq)), exactly, given uniform
+        bits.
+        """
+        while True:
+            is_negative = bits.bits(1) == 1
+            leading = self.table.draw_magnitude(bits) << self.rest_bits
+            rest = bits.bits(self.rest_bits)
+            gamma = Fraction(rest * (2 * leading + rest)) / (2 * self.sigma_sq)
+            is_accepted = _uniform_is_below_exp(gamma, bits)
+            magnitude = leading + rest
+            if is_accepted and (magnitude or not is_negative):
+                return -magnitude if is_negative else magnitude
+
+    def draw_many(self, words: WordArray, more: Callable[[int], BitSource]) -> IntArray:
+        """Draw one value from each pair of words.
+
+        Args:
+          words: uint64[2 n], uniform; sign and J from the first, R and the start of the uniform
+            number U that decides acceptance from the second.
+          more: Gives the source of further bits of draw number i.
+
+        Returns:
+          int64[n]; draw i is `draw` of the bits of its words followed by those of more(i), modulo
+          2^64.
+
+        Why it agrees with `draw`: U < 1 - gamma proves U < exp(-gamma). The floats below hold U
+        rounded down by less than 2^-53 + 2^-(64-r) and gamma with a relative error below 2^-50;
+        FLOAT_MARGIN exceeds all errors but the 2^-(64-r), which is added.
+        """
+        pairs = words.reshape(-1, 2)
+        sign_and_leading, tail = np.ascontiguousarray(pairs.T)
+        is_negative = sign_and_leading >> np.uint64(STORED_BITS - 1) == 1
+        leading, undecided = self.table.lookup(
+            sign_and_leading & np.uint64((1 << (STORED_BITS - 1)) - 1)
+        )
+        leading <<= self.rest_bits
+        rest = (tail >> np.uint64(STORED_BITS - self.rest_bits)).astype(np.int64)
+        gamma = rest.astype(np.float64) * (2 * leading + rest) * float(1 / (2 * self.sigma_sq))
+        uniform = ((tail << np.uint64(self.rest_bits)) >> np.uint64(11)) * 2.0**-53
+        slack = 2.0 ** (self.rest_bits - STORED_BITS) + FLOAT_MARGIN
+        values = leading + rest
+        is_accepted = uniform + slack < 1.0 - gamma
+        is_accepted &= (values > 0) | ~is_negative
+        is_accepted[undecided] = False
+        np.negative(values, out=values, where=is_negative)
+        for i in np.flatnonzero(~is_accepted).tolist():
+            first, second = pairs[i].tolist()
+            value = self.draw(_Joined(first << STORED_BITS | second, 2 * STORED_BITS, more(i)))
+            values[i] = _modulo_word(value)
+        return values
+
+
+@lru_cache(maxsize=256)
+def wide_gaussian(sigma_sq: Fraction, word_bits: int = WORD_BITS) -> WideGaussian:
+    """Make the sampler of a large sigma_sq.
+
+    Args:
+      sigma_sq: More than MOST_TABLE_SIGMA_SQ, at most MOST_SIGMA_SQ.
+      word_bits: Of the table; below 63 only `draw` may be used, in tests.
+
+    Raises:
+      BudgetError: `sigma_sq` is out of that range.
+    """
+    if not MOST_TABLE_SIGMA_SQ < sigma_sq <= MOST_SIGMA_SQ:
+        raise BudgetError(
+            "wide_gaussian",
+            "sigma_sq is out of range",
+            got=sigma_sq,
+            want=f"more than {MOST_TABLE_SIGMA_SQ}, at most {MOST_SIGMA_SQ}",
+        )
+    rest_bits = 1
+    while sigma_sq / 4**rest_bits > MOST_TABLE_SIGMA_SQ:
+        rest_bits += 1
+    table = half_gaussian_table(sigma_sq / 4**rest_bits, word_bits)
+    return WideGaussian(sigma_sq, rest_bits, table)
+
+
+class _Joined:
+    """The bits of an integer, then those of another source."""
+
+    def __init__(self, head: int, size: int, more: BitSource) -> None:
+        self._head = head
+        self._size = size
+        self._more = more
+
+    def bits(self, n: int) -> int:
+        own = min(n, self._size)
+        self._size -= own
+        taken = self._head >> self._size
+        self._head &= (1 << self._size) - 1
+        return taken << (n - own) | self._more.bits(n - own) if own < n else taken
+
+
+def _uniform_is_below_exp(gamma: Fraction, bits: BitSource) -> bool:
+    """Compare a uniform number, whose bits are read as needed, with exp(-gamma)."""
+    n_bits = COMPARED_BITS
+    prefix = bits.bits(n_bits)
+    while True:
+        low, high = exp_bounds(gamma, n_bits + COMPARED_BITS)
+        if (prefix + 1) << COMPARED_BITS <= low:
+            return True
+        if prefix << COMPARED_BITS >= high:
+            return False
+        prefix = prefix << n_bits | bits.bits(n_bits)
+        n_bits *= 2
+
+
+def _modulo_word(value: int) -> int:
+    """Reduce to the range of int64. No draw ever gets there; a failure would depend on the noise."""
+    half = 1 << (STORED_BITS - 1)
+    return (value + half) % (2 * half) - half

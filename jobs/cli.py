@@ -1,0 +1,236 @@
+"""The command line: `das COMMAND CONFIG`.
+
+Results go to standard output, progress to standard error. Exit codes: 0 done, 2 configuration or
+input, 3 budget, 4 infeasible, 5 solver, 6 a promise is broken, 7 this machine lacks something.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from das.errors import DasError
+
+app = typer.Typer(
+    name="das",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Protect census microdata: measure with exact noise, solve top-down, write microdata.",
+)
+
+ConfigArgument = Annotated[Path, typer.Argument(help="Run file (YAML).")]
+OutOption = Annotated[Path | None, typer.Option("--out", help="Replaces output.directory.")]
+MasterOption = Annotated[str | None, typer.Option("--master", help="Replaces runtime.master.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress lines.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
+@app.command()
+def validate(config: ConfigArgument, as_json: JsonOption = False) -> None:
+    """Check a run file and print the resolved budget; no data is touched."""
+    from jobs.config.load import load_run
+    from jobs.explain import budget_summary, print_summary
+
+    summary = budget_summary(load_run(config))
+    print_summary(summary, as_json=as_json)
+
+
+@app.command()
+def plan(
+    config: ConfigArgument,
+    as_json: JsonOption = False,
+    master: MasterOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Read the public geounits and print what will be measured where, with expected error."""
+    from geography.lattice import Lattice
+    from jobs.config.load import load_run
+    from jobs.explain import plan_summary, print_summary
+    from jobs.progress import Reporter
+    from jobs.read.read import read_geocodes
+    from jobs.session import spark_session
+
+    resolved = load_run(config, master=master)
+    settings = resolved.config
+    reporter = Reporter(quiet=quiet)
+    with (
+        reporter.line("plan", "geounits"),
+        spark_session(settings.name, master=settings.runtime.master) as spark,
+    ):
+        source = settings.geography.geounits or settings.data
+        codes = read_geocodes(source, resolved.plan.spine, spark)
+    lattice = Lattice.from_leaves(resolved.plan.spine, codes)
+    print_summary(plan_summary(resolved, lattice), as_json=as_json)
+
+
+@app.command()
+def run(
+    config: ConfigArgument,
+    out: OutOption = None,
+    master: MasterOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Run every stage that is not complete, and name the files written."""
+    from jobs.config.load import load_run
+    from jobs.progress import Reporter
+    from jobs.run import run as run_all
+
+    files = run_all(load_run(config, output=out, master=master), Reporter(quiet=quiet))
+    _name_files(files)
+
+
+@app.command()
+def measure(
+    config: ConfigArgument,
+    out: OutOption = None,
+    master: MasterOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Read the data and draw the noisy measurements, once."""
+    from jobs.config.load import load_run
+    from jobs.layout import release_layout
+    from jobs.progress import Reporter
+    from jobs.run import measure_all, open_job, plan_and_read
+
+    with open_job(load_run(config, output=out, master=master), Reporter(quiet=quiet)) as job:
+        plan_and_read(job)
+        measure_all(job)
+        _name_files([release_layout(job.out).root / "measurements"])
+
+
+@app.command()
+def solve(
+    config: ConfigArgument,
+    out: OutOption = None,
+    master: MasterOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """From committed measurements to counts, microdata, tables, manifest and public report."""
+    from jobs.config.load import load_run
+    from jobs.layout import release_layout
+    from jobs.progress import Reporter
+    from jobs.run import environment_of, open_job, seal, solve_all, write_all
+
+    resolved = load_run(config, output=out, master=master)
+    with open_job(resolved, Reporter(quiet=quiet)) as job:
+        solve_all(job)
+        write_all(job)
+        environment = environment_of(job.spark)
+    seal(resolved, environment)
+    release = release_layout(resolved.config.output.directory)
+    _name_files([release.report, release.microdata, release.manifest])
+
+
+@app.command()
+def evaluate(
+    config: ConfigArgument,
+    out: OutOption = None,
+    master: MasterOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Compare a finished release with the truth (confidential) and write the internal report."""
+    from jobs.config.load import load_run
+    from jobs.internal_report import write_internal_report
+    from jobs.layout import confidential_layout, release_layout
+    from jobs.manifest import read_json
+    from jobs.progress import Reporter
+    from jobs.run import evaluate_all, open_job
+
+    resolved = load_run(config, output=out, master=master)
+    folder = resolved.config.output.directory
+    manifest = read_json(release_layout(folder).manifest, "run `das solve` first")
+    with open_job(resolved, Reporter(quiet=quiet)) as job:
+        evaluation = evaluate_all(job)
+    confidential = confidential_layout(folder)
+    write_internal_report(manifest, evaluation, confidential.report)
+    _name_files([confidential.report, confidential.evaluation])
+
+
+@app.command()
+def report(out: Annotated[Path, typer.Argument(help="Folder of a finished run.")]) -> None:
+    """Write the reports of a finished run again, from its manifest and evaluation."""
+    from jobs.internal_report import write_internal_report
+    from jobs.layout import confidential_layout, release_layout
+    from jobs.manifest import read_json
+    from jobs.public_report import write_public_report
+
+    release, confidential = release_layout(out), confidential_layout(out)
+    manifest = read_json(release.manifest, "run `das solve` first")
+    write_public_report(manifest, release.report)
+    written = [release.report]
+    if confidential.evaluation.exists():
+        evaluation = read_json(confidential.evaluation, "run `das evaluate`")
+        write_internal_report(manifest, evaluation, confidential.report)
+        written.insert(0, confidential.report)
+    _name_files(written)
+
+
+@app.command()
+def inspect(
+    out: Annotated[Path, typer.Argument(help="Folder of a run, complete or not.")],
+    geocode: Annotated[str | None, typer.Option(help="Show this geounit's release.")] = None,
+    query: Annotated[str | None, typer.Option(help="Only this query.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what a run folder holds, or what was released of one geounit. Reads no truth."""
+    from jobs.inspect import inspect_geounit, inspect_run, print_inspection
+
+    document = inspect_run(out) if geocode is None else inspect_geounit(out, geocode, query)
+    print_inspection(document, as_json=as_json)
+
+
+@app.command()
+def generate(
+    out: Annotated[Path, typer.Argument(help="Empty or new folder.")],
+    blocks: Annotated[int, typer.Option(help="About how many blocks.")] = 3000,
+    states: Annotated[int, typer.Option(help="Number of states.")] = 1,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same nation.")] = 2020,
+    schema: Annotated[str, typer.Option(help="pl94, pl94_tables, block16 or toy.")] = "pl94",
+    output: Annotated[
+        str, typer.Option("--format", help="records, histograms or block_table.")
+    ] = "records",
+    quiet: QuietOption = False,
+) -> None:
+    """Write a synthetic nation: data and the public list of its blocks."""
+    from jobs.generate import GenerateSpec
+    from jobs.generate import generate as generate_nation
+    from jobs.progress import Reporter
+
+    spec = GenerateSpec(seed=seed, blocks=blocks, states=states, schema=schema, format=output)
+    with Reporter(quiet=quiet).line("generate", f"{blocks} blocks") as tick:
+        summary: Any = generate_nation(spec, out, progress=tick)
+    typer.echo(json.dumps(summary, default=str))
+
+
+def _name_files(files: list[Path]) -> None:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for path in files:
+        confidential = "confidential" in path.parts[-2:] or path.parent.name == "confidential"
+        table.add_row(str(path), "CONFIDENTIAL" if confidential else "publishable")
+    Console(soft_wrap=True).print(table)
+
+
+def main() -> int:
+    """Run the command line; errors raised on purpose become one line and an exit code."""
+    try:
+        app()
+    except DasError as error:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(
+            f"[bold red]das: {type(error).__name__}[/] ", end=""
+        )
+        typer.echo(str(error), err=True)
+        return error.exit_code
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""Protected counts: reading and writing sparse histograms of a release."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from das.histograms import Histograms
+from jobs.dataset import PartFile, read_manifest, read_range
+from jobs.layout import ReleaseLayout
+
+SPARSE_SCHEMA = pa.schema(
+    [
+        ("geocode", pa.string()),
+        ("cells", pa.list_(pa.int64())),
+        ("counts", pa.list_(pa.int64())),
+    ]
+)
+
+
+def sparse_table(geocodes: Sequence[str], histograms: Histograms) -> pa.Table:
+    """Arrow table of the geounits that have persons, in the order given."""
+    lengths = np.diff(histograms.offsets)
+    held = np.flatnonzero(lengths)
+    offsets = np.concatenate(([0], np.cumsum(lengths[held]))).astype(np.int32)
+    codes = np.asarray(geocodes, dtype=object)[held]
+    return pa.table(
+        [
+            pa.array(codes, pa.string()),
+            pa.ListArray.from_arrays(offsets, histograms.cells),
+            pa.ListArray.from_arrays(offsets, histograms.counts),
+        ],
+        schema=SPARSE_SCHEMA,
+    )
+
+
+def align_histograms(table: pa.Table, geocodes: Sequence[str], n_cells: int) -> Histograms:
+    """Histograms for exactly these geounits, sorted as given; those without a row are empty.
+
+    Args:
+      table: Rows (geocode, cells, counts) sorted by geocode.
+      geocodes: Sorted geocodes, a superset of those in the table's range of interest.
+      n_cells: Cells of the schema.
+    """
+    table = table.combine_chunks()
+    wanted = np.asarray(geocodes, dtype=np.str_)
+    present = table.column("geocode").to_numpy(zero_copy_only=False).astype(np.str_)
+    keep = np.flatnonzero(np.isin(present, wanted))
+    if len(keep) != len(present):
+        table = table.take(pa.array(keep))
+        present = present[keep]
+    position = np.searchsorted(wanted, present)
+    cells = _chunk(table.column("cells"))
+    counts = _chunk(table.column("counts"))
+    lengths = np.zeros(len(wanted), np.int64)
+    lengths[position] = np.diff(cells.offsets.to_numpy())
+    offsets = np.concatenate(([0], np.cumsum(lengths)))
+    return Histograms(n_cells, offsets, cells.flatten().to_numpy(), counts.flatten().to_numpy())
+
+
+def _chunk(column: pa.ChunkedArray) -> pa.ListArray:
+    if column.num_chunks == 0:
+        return pa.array([], column.type)
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+
+
+def read_sparse(
+    dataset: Path, parts: Sequence[PartFile], geocodes: Sequence[str], n_cells: int
+) -> Histograms:
+    """Read the histograms of sorted geocodes from a dataset of sparse rows."""
+    if not len(geocodes):
+        return Histograms(n_cells, np.zeros(1, np.int64), np.zeros(0), np.zeros(0))
+    table = read_range(dataset, parts, str(geocodes[0]), str(geocodes[-1]))
+    if table.num_columns == 0:
+        table = SPARSE_SCHEMA.empty_table()
+    return align_histograms(table, geocodes, n_cells)
+
+
+def read_counts(
+    layout: ReleaseLayout, geolevel: str, geocodes: Sequence[str], n_cells: int
+) -> Histograms:
+    """Read the protected histograms of sorted geocodes of a geolevel.
+
+    Raises:
+      OutputError: The geolevel is not solved.
+    """
+    dataset = layout.counts(geolevel)
+    parts, _ = read_manifest(dataset)
+    return read_sparse(dataset, parts, geocodes, n_cells)

@@ -1,0 +1,230 @@
+"""Measure: the only private stage. Noisy answers and exact invariants, written once per geolevel."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from das.confidential import Confidential
+from das.histograms import Histograms
+from das.measure import measure
+from das.mechanisms.entropy import NoiseKey
+from das.queries.query import Query
+from invariants.invariant import invariants_at
+from jobs.dataset import PartFile, PartWriter, is_published, publish
+from jobs.layout import ConfidentialLayout, ReleaseLayout
+from jobs.plan import Batch, Plan, geounit_batches, read_geography
+from jobs.session import run_tasks, slots
+from jobs.truth import read_truth
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Progress = Callable[[int, int], None]
+
+MEASUREMENTS = pa.schema(
+    [
+        ("geocode", pa.string()),
+        ("query", pa.dictionary(pa.int32(), pa.string())),
+        ("sigma_sq", pa.dictionary(pa.int32(), pa.string())),
+        ("answers", pa.list_(pa.int64())),
+    ]
+)
+INVARIANTS = pa.schema(
+    [
+        ("geocode", pa.string()),
+        ("query", pa.dictionary(pa.int32(), pa.string())),
+        ("answers", pa.list_(pa.int64())),
+    ]
+)
+_CHUNK_NUMBERS = 2_000_000  # numbers held at once in a task
+_BATCH_NUMBERS = 40_000_000  # numbers written by one task
+
+
+@dataclass(frozen=True, eq=False)
+class MeasureTask:
+    """All that a measuring task knows."""
+
+    plan: Plan
+    release: ReleaseLayout
+    confidential: ConfidentialLayout
+    geolevel: str
+    key: NoiseKey
+
+
+def measure_level(
+    level: int,
+    *,
+    plan: Plan,
+    release: ReleaseLayout,
+    confidential: ConfidentialLayout,
+    spark: SparkSession,
+    key: NoiseKey | None = None,
+    batches_per_slot: int = 4,
+    progress: Progress | None = None,
+) -> None:
+    """Measure one geolevel and publish the noisy answers; nothing happens if they are published.
+
+    The key is drawn here, for this geolevel and this start of the driver, and forgotten with it.
+    A task that is run again draws the same noise; a published geolevel is never measured again.
+
+    Args:
+      level: Position of the geolevel.
+      plan: The plan.
+      release: Where the measurements go.
+      confidential: Where the truth lies.
+      spark: The session.
+      key: Only for seeded tests; default: a fresh key from the operating system.
+      batches_per_slot: Tasks per parallel slot.
+      progress: Called with (finished, all) tasks.
+    """
+    geolevel = plan.spine.levels[level]
+    dataset = release.measurements(geolevel)
+    if is_published(dataset):
+        return
+    started = time.monotonic()
+    task = MeasureTask(plan, release, confidential, geolevel, key or NoiseKey.draw())
+    queries = [entry.query for entry in plan.strategy.levels[level].queries]
+    numbers = sum(query.size for query in queries)
+    batches = geounit_batches(
+        release,
+        geolevel,
+        level,
+        slots(spark) * batches_per_slot,
+        max(1, _BATCH_NUMBERS // numbers),
+    )
+    parts = run_tasks(spark, f"measure {geolevel}", batches, _measurer(task), progress=progress)
+    facts = {
+        "geolevel": geolevel,
+        "configuration_digest": plan.digest,
+        "not_for_release": plan.not_for_release,
+        "seconds": time.monotonic() - started,
+        "queries": [
+            {"query": q.name, "answers": q.size, "shape": list(q.shape), "labels": q.labels()}
+            for q in queries
+        ],
+    }
+    publish(dataset, parts, facts)
+
+
+def _measurer(task: MeasureTask) -> Callable[[Batch], PartFile]:
+    def run(batch: Batch) -> PartFile:
+        return measure_batch(batch, task)
+
+    return run
+
+
+def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
+    """Measure the geounits of one range that are not only children."""
+    table = read_geography(task.release, task.geolevel, batch)
+    measured = table.filter(pa.compute.invert(table.column("only_child")))
+    codes = measured.column("geocode").to_numpy(zero_copy_only=False)
+    ends = measured.column("chain_end").to_numpy(zero_copy_only=False)
+    level = batch.level
+    queries = [entry.query for entry in task.plan.strategy.levels[level].queries]
+    chunk = max(1, _CHUNK_NUMBERS // max(sum(q.size for q in queries), 1))
+    writer = PartWriter(task.release.measurements(task.geolevel), MEASUREMENTS)
+    for start in range(0, len(codes), chunk):
+        some = codes[start : start + chunk]
+        truth = read_truth(task.confidential, task.geolevel, some, task.plan.schema.size)
+        noise = {
+            end: task.plan.noise(level, task.plan.spine.levels.index(end))
+            for end in set(ends[start : start + chunk])
+        }
+        answers = []
+        for index, query in enumerate(queries):
+            sigma_sq = [noise[end][index].sigma_sq for end in ends[start : start + chunk]]
+            noisy = measure(truth, query, geocodes=list(some), sigma_sq=sigma_sq, key=task.key)
+            answers.append((query.name, [str(s) for s in sigma_sq], noisy.answers))
+        writer.write(_measurement_table(some, answers))
+    return writer.close()
+
+
+def _measurement_table(
+    codes: Sequence[str],
+    answers: list[tuple[str, list[str], np.ndarray[tuple[int, int], np.dtype[np.int64]]]],
+) -> pa.Table:
+    """Rows (geocode, query), queries in order within a geocode."""
+    G, Q = len(codes), len(answers)
+    names = pa.array([name for name, _, _ in answers], pa.string())
+    scales, scale_index = np.unique(
+        np.array([sigmas for _, sigmas, _ in answers], dtype=object).T.astype(str).ravel(),
+        return_inverse=True,
+    )
+    return pa.table(
+        [
+            pa.array(np.repeat(np.asarray(codes, dtype=object), Q), pa.string()),
+            pa.DictionaryArray.from_arrays(
+                pa.array(np.tile(np.arange(Q, dtype=np.int32), G)), names
+            ),
+            pa.DictionaryArray.from_arrays(
+                pa.array(scale_index.astype(np.int32)), pa.array(scales, pa.string())
+            ),
+            _lists([a for _, _, a in answers]),
+        ],
+        schema=MEASUREMENTS,
+    )
+
+
+def _lists(answers: Sequence[np.ndarray[tuple[int, int], np.dtype[np.int64]]]) -> pa.ListArray:
+    """Interleave [G, m_q] arrays into G x Q lists."""
+    flat = np.concatenate(answers, axis=1).ravel()
+    lengths = np.tile([a.shape[1] for a in answers], len(answers[0]))
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+    return pa.ListArray.from_arrays(offsets, pa.array(flat, pa.int64()))
+
+
+def publish_invariants(
+    level: int,
+    *,
+    plan: Plan,
+    release: ReleaseLayout,
+    confidential: ConfidentialLayout,
+    spark: SparkSession,
+    batches_per_slot: int = 4,
+) -> None:
+    """Write the exact answers of the invariants of one geolevel, if it has any.
+
+    The second door of the firewall: exact, outside the privacy guarantee, listed in the manifest.
+    """
+    geolevel = plan.spine.levels[level]
+    held = invariants_at(plan.invariants, geolevel)
+    dataset = release.invariants(geolevel)
+    if not held or is_published(dataset):
+        return
+    n_cells = plan.schema.size
+
+    def run(batch: Batch) -> PartFile:
+        table = read_geography(release, geolevel, batch, columns=("geocode",))
+        codes = table.column("geocode").to_numpy(zero_copy_only=False)
+        truth = read_truth(confidential, geolevel, codes, n_cells)
+        writer = PartWriter(dataset, INVARIANTS)
+        writer.write(_invariant_table(codes, [i.query for i in held], truth))
+        return writer.close()
+
+    batches = geounit_batches(release, geolevel, level, slots(spark) * batches_per_slot, 100_000)
+    parts = run_tasks(spark, f"invariants {geolevel}", batches, run)
+    facts = {"geolevel": geolevel, "queries": [i.query.name for i in held]}
+    publish(dataset, parts, facts)
+
+
+def _invariant_table(
+    codes: Sequence[str], queries: Sequence[Query], truth: Confidential[Histograms]
+) -> pa.Table:
+    answers = [query.answer(truth.reveal()) for query in queries]
+    names = pa.array([query.name for query in queries], pa.string())
+    return pa.table(
+        [
+            pa.array(np.repeat(np.asarray(codes, dtype=object), len(queries)), pa.string()),
+            pa.DictionaryArray.from_arrays(
+                pa.array(np.tile(np.arange(len(queries), dtype=np.int32), len(codes))), names
+            ),
+            _lists(answers),
+        ],
+        schema=INVARIANTS,
+    )

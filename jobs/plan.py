@@ -1,0 +1,180 @@
+"""Plan: everything that is public before data is read. Geounits, noise classes, batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from das.privacy.budget import Budget
+from das.privacy.ledger import Ledger, LedgerEntry
+from das.queries.query import Query
+from das.schema.schema import Schema
+from das.strategy.strategy import NoisyQuery, Strategy, noisy_queries
+from geography.lattice import Lattice, Spine
+from invariants.invariant import Invariant
+from jobs.dataset import PartWriter, is_published, publish, read_manifest, read_range
+from jobs.layout import ReleaseLayout
+
+_GEOGRAPHY = pa.schema(
+    [
+        ("geocode", pa.string()),
+        ("parent", pa.string()),
+        ("n_children", pa.int64()),
+        ("only_child", pa.bool_()),
+        ("chain_end", pa.string()),
+    ]
+)
+_ROWS = 200_000  # geounits per Arrow table when writing the geography
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What the stages after reading need; no path to confidential data.
+
+    Attributes:
+      schema: Attributes and cells.
+      spine: Geolevels.
+      strategy: Measured queries.
+      budget: rho, delta, neighbors.
+      invariants: Exact queries.
+      passes: Rounding passes, each a tuple of nested queries.
+      tolerance: Largest accepted residual of a node.
+      not_for_release: Whether noise is seeded.
+      digest: Digest of the configuration.
+    """
+
+    schema: Schema
+    spine: Spine
+    strategy: Strategy
+    budget: Budget
+    invariants: tuple[Invariant, ...]
+    passes: tuple[tuple[Query, ...], ...]
+    tolerance: float
+    not_for_release: bool
+    digest: str
+
+    def noise(self, first: int, last: int) -> tuple[NoisyQuery, ...]:
+        """Queries and exact noise of geounits whose chain spans geolevels first..last."""
+        return noisy_queries(self.strategy, self.budget, first, last)
+
+
+def write_geography(lattice: Lattice, layout: ReleaseLayout) -> None:
+    """Write the public geounits of every geolevel; complete ones are kept."""
+    names = np.array(lattice.spine.levels, dtype=object)
+    for level, name in enumerate(lattice.spine.levels):
+        dataset = layout.geography(name)
+        if is_published(dataset):
+            continue
+        writer = PartWriter(dataset, _GEOGRAPHY)
+        codes = lattice.codes[level]
+        for start in range(0, len(codes), _ROWS):
+            rows = slice(start, start + _ROWS)
+            parents = lattice.parents[level][rows]
+            above = lattice.codes[level - 1][parents] if level else np.full(len(parents), b"")
+            writer.write(
+                pa.table(
+                    [
+                        pa.array(codes[rows].astype(np.str_)),
+                        pa.array(above.astype(np.str_)),
+                        pa.array(lattice.n_children(level)[rows]),
+                        pa.array(lattice.is_only_child[level][rows]),
+                        pa.array(names[lattice.chain_end[level][rows]], pa.string()),
+                    ],
+                    schema=_GEOGRAPHY,
+                )
+            )
+        publish(dataset, [writer.close()], {"geolevel": name})
+
+
+def planned_ledger(plan: Plan, lattice: Lattice) -> Ledger:
+    """The ledger that measuring this lattice will produce; checked against the budget.
+
+    Raises:
+      LedgerError: A path of the tree would not spend exactly rho.
+    """
+    entries: list[LedgerEntry] = []
+    names = plan.spine.levels
+    for level, name in enumerate(names):
+        measured = ~lattice.is_only_child[level]
+        ends, sizes = np.unique(lattice.chain_end[level][measured], return_counts=True)
+        for end, size in zip(ends, sizes, strict=True):
+            for noisy in plan.noise(level, int(end)):
+                entries.append(
+                    LedgerEntry(
+                        name, names[end], noisy.query.name, noisy.sigma_sq, noisy.rho, int(size)
+                    )
+                )
+    ledger = Ledger(names, tuple(entries))
+    ledger.seal(plan.budget)
+    return ledger
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A contiguous range of geounits of one geolevel; the unit of work of a task.
+
+    Attributes:
+      level: Position of the geolevel.
+      low: First geocode.
+      high: Last geocode.
+      cost: Predicted cost, in geounits.
+    """
+
+    level: int
+    low: str
+    high: str
+    cost: int
+
+
+def geounit_batches(
+    layout: ReleaseLayout, geolevel: str, level: int, n_batches: int, largest: int
+) -> list[Batch]:
+    """Split a geolevel into contiguous ranges that never divide a family, costliest first.
+
+    Args:
+      layout: The release, with its geography written.
+      geolevel: Name of the geolevel.
+      level: Its position.
+      n_batches: Wanted number of ranges.
+      largest: Most geounits in a range, unless one family is larger.
+    """
+    table = read_geography(layout, geolevel, columns=("geocode", "parent"))
+    codes = table.column("geocode").to_numpy(zero_copy_only=False)
+    parents = table.column("parent").to_numpy(zero_copy_only=False)
+    starts = np.flatnonzero(np.concatenate(([True], parents[1:] != parents[:-1])))
+    ends = np.append(starts[1:], len(codes))
+    size = max(1, min(largest, -(-len(codes) // n_batches)))
+    batches = []
+    first = 0
+    for index, end in enumerate(ends):
+        last = index == len(ends) - 1
+        if last or ends[index + 1] - starts[first] > size:
+            low, high = str(codes[starts[first]]), str(codes[end - 1])
+            batches.append(Batch(level, low, high, int(end - starts[first])))
+            first = index + 1
+    return sorted(batches, key=lambda batch: (-batch.cost, batch.low))
+
+
+def read_geography(
+    layout: ReleaseLayout,
+    geolevel: str,
+    batch: Batch | None = None,
+    columns: Sequence[str] | None = None,
+) -> pa.Table:
+    """Read the public geounits of a geolevel, or of one range of it, sorted by geocode."""
+    dataset = layout.geography(geolevel)
+    parts, _ = read_manifest(dataset)
+    if batch is None:
+        return read_range(dataset, parts, columns=columns)
+    return read_range(dataset, parts, batch.low, batch.high, columns)
+
+
+def families(parents: np.ndarray[tuple[int], np.dtype[np.object_]]) -> Iterator[tuple[int, int]]:
+    """Ranges [start, stop) of rows that share a parent."""
+    if not len(parents):
+        return
+    starts = np.flatnonzero(np.concatenate(([True], parents[1:] != parents[:-1])))
+    yield from zip(starts, np.append(starts[1:], len(parents)), strict=True)

@@ -1,0 +1,334 @@
+"""Official 2020 PL 94-171 summary files: a geographic header and three segments per state.
+
+The files are pipe-delimited Latin-1 text without a header line, all four in the order of the
+logical record number; they are streamed side by side, straight from the zip.
+
+References:
+  U.S. Census Bureau, 2020 Census State Redistricting Data (Public Law 94-171) Summary File,
+  Technical Documentation, chapter 6 (data dictionary).
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+
+from das.errors import ConfigError, InputError
+from das.schema.schema import Schema
+from jobs.config.models import Pl94Data
+from jobs.read import pl94_tables, values
+
+IntArray = npt.NDArray[np.int64]
+
+BLOCK = "750"  # summary level of blocks
+BATCH_ROWS = 4096
+_NAME = re.compile(
+    r"(?P<state>[a-z]{2})(?:geo|0000(?P<segment>[123]))(?P<rest>\d{4}.*)\.pl", re.IGNORECASE
+)
+_GEO = ("FILEID", "STUSAB", "SUMLEV", "GEOVAR", "GEOCOMP", "CHARITER", "CIFSN", "LOGRECNO",
+        "GEOID", "GEOCODE")  # fmt: skip
+_GEO_FIELDS = 97
+_LEAD = ("FILEID", "STUSAB", "CHARITER", "CIFSN", "LOGRECNO")
+
+
+@dataclass(frozen=True)
+class StateFiles:
+    """The four files of one state.
+
+    Attributes:
+      holder: The zip, or the folder.
+      names: File names in it: geographic header, segments 1, 2, 3.
+    """
+
+    holder: Path
+    names: tuple[str, str, str, str]
+
+    def where(self, file: int) -> str:
+        """Path of one of the files, for messages."""
+        return f"{self.holder}/{self.names[file]}"
+
+
+def find_files(path: Path) -> list[StateFiles]:
+    """Find the files of every state: in a zip, in a folder, or in the zips of a folder.
+
+    Raises:
+      InputError: There is nothing there, a zip is damaged, or a state lacks one of its files.
+    """
+    if path.is_file():
+        return _states_of(path, _zip_names(path))
+    if not path.is_dir():
+        raise InputError(str(path), "does not exist")
+    names = sorted(file.name for file in path.iterdir() if file.is_file())
+    zips = [path / name for name in names if name.lower().endswith(".zip")]
+    plain = [name for name in names if name.lower().endswith(".pl")]
+    found = [state for file in zips for state in _states_of(file, _zip_names(file))]
+    if plain or not zips:
+        found += _states_of(path, plain)
+    return found
+
+
+def check_schema(data: Pl94Data, schema: Schema) -> None:
+    """Check that a product's cells are those of the schema.
+
+    Raises:
+      ConfigError: They are not.
+    """
+    want = pl94_tables.AXES[data.product]
+    got = {attribute.name: attribute.size for attribute in schema.attributes}
+    if list(got.items()) != list(want.items()):
+        raise ConfigError(
+            f"data.product {data.product}", "does not fit the schema", got=got, want=want
+        )
+
+
+def read_entries(
+    state: StateFiles, data: Pl94Data, *, digits: int
+) -> Iterator[pa.RecordBatch]:
+    """Turn the block records of a state into entries.
+
+    Args:
+      state: Its files.
+      data: Says which product is wanted.
+      digits: Length of a leaf geocode.
+
+    Yields:
+      Entries with positive counts.
+
+    Raises:
+      InputError: A line or a table does not fit; names file and line.
+    """
+    segments = pl94_tables.SEGMENTS[data.product]
+    for first, geo, parts in _side_by_side(state, segments):
+        rows = np.flatnonzero(np.asarray(pc.equal(geo["SUMLEV"], BLOCK)))
+        geocodes = _geocodes(state, geo["GEOCODE"].take(pa.array(rows)), rows + first, digits)
+        tables = {
+            name: _table(state, segment, parts[segment], name, rows, first)
+            for segment in segments
+            for name in pl94_tables.SIZES[segment]
+        }
+        counts = pl94_tables.cells_of(data.product, tables, lambda file, index, what: _wrong(
+            state, file, rows[index] + first, what))
+        at, cells = np.nonzero(counts)
+        yield values.entries(geocodes, at, cells, counts[at, cells])
+
+
+def read_geocodes(state: StateFiles, *, digits: int) -> Iterator[pa.Array]:
+    """Stream the geocodes of all block records of a state.
+
+    Raises:
+      InputError: A line does not fit, or the state has no block records.
+    """
+    blocks = 0
+    for first, geo, _ in _side_by_side(state, ()):
+        rows = np.flatnonzero(np.asarray(pc.equal(geo["SUMLEV"], BLOCK)))
+        blocks += len(rows)
+        yield _geocodes(state, geo["GEOCODE"].take(pa.array(rows)), rows + first, digits)
+    if not blocks:
+        raise InputError(state.where(0), f"has no block records (SUMLEV {BLOCK})")
+
+
+def line_of(state: StateFiles, geocode: str) -> int | None:
+    """Line of the geographic header that holds a block."""
+    for first, geo, _ in _side_by_side(state, ()):
+        found = np.flatnonzero(np.asarray(pc.equal(geo["GEOCODE"], geocode)))
+        for row in found:
+            if geo["SUMLEV"][int(row)].as_py() == BLOCK:
+                return first + int(row)
+    return None
+
+
+def _zip_names(path: Path) -> list[str]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.namelist()
+    except (OSError, zipfile.BadZipFile) as error:
+        raise InputError(str(path), "is not a readable zip file", got=error) from None
+
+
+def _states_of(holder: Path, names: Sequence[str]) -> list[StateFiles]:
+    sets: dict[tuple[str, str, str], dict[int, str]] = {}
+    for name in names:
+        folder, _, base = name.rpartition("/")
+        match = _NAME.fullmatch(base)
+        if match:
+            key = (folder, match["state"].lower(), match["rest"])
+            sets.setdefault(key, {})[int(match["segment"] or 0)] = name
+    wanted = ("{}geo{}.pl", "{}00001{}.pl", "{}00002{}.pl", "{}00003{}.pl")
+    if not sets:
+        raise InputError(
+            str(holder),
+            "holds no PL 94-171 files",
+            want=[text.format("<state>", "2020") for text in wanted],
+        )
+    for (_, state, rest), files in sets.items():
+        missing = [wanted[i].format(state, rest) for i in range(4) if i not in files]
+        if missing:
+            raise InputError(
+                str(holder), "lacks files", got=sorted(files.values()), want=f"also {missing}"
+            )
+    return [StateFiles(holder, (f[0], f[1], f[2], f[3])) for _, f in sorted(sets.items())]
+
+
+@contextmanager
+def _opened(state: StateFiles, file: int) -> Iterator[IO[bytes]]:
+    try:
+        if state.holder.is_dir():
+            with (state.holder / state.names[file]).open("rb") as handle:
+                yield handle
+        else:
+            with (
+                zipfile.ZipFile(state.holder) as archive,
+                archive.open(state.names[file]) as handle,
+            ):
+                yield handle
+    except (OSError, zipfile.BadZipFile, EOFError) as error:
+        raise InputError(
+            state.where(file), "cannot be read", got=type(error).__name__
+        ) from None
+
+
+def _fields(file: int) -> tuple[str, ...]:
+    """Names of all fields of a file."""
+    if file == 0:
+        return _GEO + tuple(f"field {i + 1}" for i in range(len(_GEO), _GEO_FIELDS))
+    sizes = pl94_tables.SIZES[file]
+    return _LEAD + tuple(
+        pl94_tables.variable(table, i) for table, size in sizes.items() for i in range(size)
+    )
+
+
+def _side_by_side(
+    state: StateFiles, segments: Sequence[int]
+) -> Iterator[tuple[int, pa.Table, dict[int, pa.Table]]]:
+    """Stream the header and some segments in step: first line number, header, segments."""
+    with ExitStack() as stack:
+        streams = [
+            _rows(state, file, stack.enter_context(_opened(state, file))) for file in (0, *segments)
+        ]
+        first = 1
+        while True:
+            parts = [next(stream, None) for stream in streams]
+            geo = parts[0]
+            for file, part in zip(segments, parts[1:], strict=True):
+                _check_step(state, file, geo, part, first)
+            if geo is None:
+                break
+            yield first, geo, dict(zip(segments, [p for p in parts[1:] if p], strict=True))
+            first += geo.num_rows
+        if first == 1:
+            raise InputError(state.where(0), "is empty")
+
+
+def _check_step(
+    state: StateFiles, file: int, geo: pa.Table | None, part: pa.Table | None, first: int
+) -> None:
+    want = [] if geo is None else geo["LOGRECNO"].to_pylist()
+    got = [] if part is None else part["LOGRECNO"].to_pylist()
+    if want == got:
+        return
+    row = next(
+        (i for i, (a, b) in enumerate(zip(want, got, strict=False)) if a != b),
+        min(len(want), len(got)),
+    )
+    raise InputError(
+        f"{state.where(file)}, row {first + row}",
+        "is not of the same record as that row of the geographic header",
+        got=f"LOGRECNO {got[row]}" if row < len(got) else "the end of the file",
+        want=f"LOGRECNO {want[row]}" if row < len(want) else "the end of the file",
+    )
+
+
+def _rows(state: StateFiles, file: int, handle: IO[bytes]) -> Iterator[pa.Table]:
+    """Stream the needed fields of a file, BATCH_ROWS lines at a time."""
+    fields = _fields(file)
+    wanted = ("SUMLEV", "LOGRECNO", "GEOCODE") if file == 0 else fields[4:]
+    kinds = {name: pa.string() if name in _GEO else pa.int64() for name in wanted}
+    try:
+        reader = pa_csv.open_csv(
+            handle,
+            pa_csv.ReadOptions(
+                use_threads=False, block_size=1 << 20, column_names=list(fields),
+                encoding="latin-1" if file == 0 else "utf8",
+            ),
+            pa_csv.ParseOptions(delimiter="|", quote_char=False),
+            pa_csv.ConvertOptions(
+                column_types=kinds, include_columns=list(wanted), strings_can_be_null=False
+            ),
+        )
+        waiting: list[pa.Table] = []
+        for batch in reader:
+            waiting.append(pa.Table.from_batches([batch]))
+            while sum(table.num_rows for table in waiting) >= BATCH_ROWS:
+                table = pa.concat_tables(waiting)
+                yield table.slice(0, BATCH_ROWS).combine_chunks()
+                waiting = [table.slice(BATCH_ROWS)]
+        if sum(table.num_rows for table in waiting):
+            yield pa.concat_tables(waiting).combine_chunks()
+    except pa.ArrowException:
+        _explain(state, file)
+        raise InputError(state.where(file), "cannot be read") from None
+
+
+def _explain(state: StateFiles, file: int) -> None:
+    """Raise for the first malformed line; its content is not quoted."""
+    fields = _fields(file)
+    size = 0
+    with _opened(state, file) as handle:
+        for number, line in enumerate(handle, 1):
+            size += 1
+            parts = line.decode("latin-1").rstrip("\r\n").split("|")
+            where = f"{state.where(file)}, row {number}"
+            if len(parts) != len(fields):
+                raise InputError(
+                    where, "has the wrong number of fields", got=len(parts), want=len(fields)
+                )
+            for name, text in zip(fields[5:], parts[5:], strict=True):
+                if file and not re.fullmatch(r"-?[0-9]{1,18}", text):
+                    raise InputError(f"{where}, {name}", "count is not an integer")
+    if size == 0:
+        raise InputError(state.where(file), "is empty")
+
+
+def _geocodes(state: StateFiles, column: pa.Array, lines: IntArray, digits: int) -> pa.Array:
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    fits = pc.and_(pc.equal(pc.binary_length(array), digits), pc.ascii_is_alnum(array))
+    bad = np.flatnonzero(~np.asarray(fits, np.bool_))
+    if len(bad):
+        raise InputError(
+            f"{state.where(0)}, row {lines[bad[0]]}, GEOCODE",
+            "geocode does not fit the leaf geolevel",
+            got=repr(array[int(bad[0])].as_py()),
+            want=f"{digits} letters or digits",
+        )
+    return array
+
+
+def _table(
+    state: StateFiles, file: int, part: pa.Table, name: str, rows: IntArray, first: int
+) -> IntArray:
+    """int64[blocks, columns] of one table."""
+    columns = []
+    for index in range(pl94_tables.SIZES[file][name]):
+        variable = pl94_tables.variable(name, index)
+        column = part[variable].combine_chunks().take(pa.array(rows))
+        if column.null_count:
+            at = int(np.flatnonzero(np.asarray(pc.is_null(column)))[0])
+            _wrong(state, file, rows[at] + first, f"{variable}: count is missing")
+        columns.append(np.asarray(column, np.int64))
+    return np.stack(columns, axis=1) if columns else np.zeros((len(rows), 0), np.int64)
+
+
+def _wrong(state: StateFiles, file: int, line: int, what: str) -> None:
+    variable, _, text = what.partition(": ")
+    raise InputError(f"{state.where(file)}, row {line}, {variable}", text)

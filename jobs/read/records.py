@@ -1,0 +1,102 @@
+"""Person records: one row per person, with a geocode and one column per attribute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from das.errors import ConfigError
+from das.schema.schema import Schema
+from jobs.config.models import RecordsData
+from jobs.read import values
+from jobs.read.files import Chunk, Table, read_chunk
+
+
+def table_of(data: RecordsData, schema: Schema) -> Table:
+    """Name the files and columns that hold the records.
+
+    Raises:
+      ConfigError: `columns` does not name every attribute of the schema once, or `codes` maps to
+        a level that does not exist.
+    """
+    legal_codes(data, schema)
+    names = [_column(data, attribute.name) for attribute in schema.attributes]
+    return Table(data.path, (data.geocode, *names), data.delimiter)
+
+
+def legal_codes(data: RecordsData, schema: Schema) -> dict[str, dict[str, int]]:
+    """Map, per attribute, each legal value of the file to its level position.
+
+    Raises:
+      ConfigError: As in `table_of`.
+    """
+    wanted = [attribute.name for attribute in schema.attributes]
+    if sorted(data.columns) != sorted(wanted):
+        raise ConfigError(
+            "data.columns",
+            "must name every attribute of the schema",
+            got=list(data.columns),
+            want=wanted,
+        )
+    out: dict[str, dict[str, int]] = {}
+    for attribute in schema.attributes:
+        entry = data.columns[attribute.name]
+        if isinstance(entry, str) or entry.codes is None:
+            out[attribute.name] = dict(attribute.level_index)
+            continue
+        for value, level in entry.codes.items():
+            if level not in attribute.level_index:
+                raise ConfigError(
+                    f"data.columns.{attribute.name}.codes.{value}",
+                    "names an unknown level",
+                    got=level,
+                    want=f"one of {list(attribute.levels)}",
+                )
+        out[attribute.name] = {v: attribute.level_index[x] for v, x in entry.codes.items()}
+    return out
+
+
+def read_entries(
+    chunk: Chunk, data: RecordsData, *, schema: Schema, digits: int
+) -> Iterator[pa.RecordBatch]:
+    """Count the persons of a chunk by geocode and cell, batch by batch.
+
+    Args:
+      chunk: Part of a file.
+      data: Configuration of the records.
+      schema: Numbers the cells.
+      digits: Length of a leaf geocode.
+
+    Yields:
+      Entries; a (geocode, cell) appears once per batch.
+
+    Raises:
+      InputError: A geocode or code does not fit.
+    """
+    table = table_of(data, schema)
+    legal = legal_codes(data, schema)
+    for batch in read_chunk(chunk, table):
+        geocodes = values.geocodes(batch, data.geocode, digits)
+        cells = schema.cells_of(
+            {
+                name: values.codes(batch, table, _column(data, name), codes)
+                for name, codes in legal.items()
+            }
+        )
+        persons = pa.table({"geocode": geocodes, "cell": pa.array(cells, pa.int64())})
+        sums = persons.group_by(["geocode", "cell"], use_threads=False).aggregate(
+            [([], "count_all")]
+        )
+        counts = np.asarray(sums["count_all"], np.int64)
+        yield from (
+            pa.table(
+                [sums["geocode"], sums["cell"], pa.array(counts)], schema=values.ENTRIES
+            ).to_batches()
+        )
+
+
+def _column(data: RecordsData, attribute: str) -> str:
+    entry = data.columns[attribute]
+    return entry if isinstance(entry, str) else entry.column

@@ -1,0 +1,301 @@
+"""The pipeline. Plan, read, measure, solve, write, seal, evaluate: each stage is done once.
+
+Every stage takes what it needs as arguments and publishes whole datasets; a stage whose output is
+published is skipped, so running again continues where the last run stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from das.errors import OutputError
+from das.mechanisms.entropy import NoiseKey
+from geography.lattice import Lattice
+from jobs.config.load import Resolved
+from jobs.dataset import is_published
+from jobs.evaluate import evaluate
+from jobs.internal_report import write_internal_report
+from jobs.layout import confidential_layout, release_layout
+from jobs.manifest import (
+    ledger_document,
+    ledger_from_document,
+    read_json,
+    write_json,
+    write_manifest,
+)
+from jobs.measure import measure_level, publish_invariants
+from jobs.plan import planned_ledger, write_geography
+from jobs.progress import Reporter
+from jobs.public_report import write_public_report
+from jobs.read.read import read_entries, read_geocodes
+from jobs.resources import PeakMemory, Stopwatch
+from jobs.session import spark_session
+from jobs.solve import solve_level
+from jobs.truth import write_truth
+from jobs.write import write_microdata, write_tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """An opened run: its configuration, its folder, a Spark session and a reporter."""
+
+    resolved: Resolved
+    spark: SparkSession
+    reporter: Reporter
+
+    @property
+    def out(self) -> Path:
+        """Folder of the run."""
+        return self.resolved.config.output.directory
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Record wall and processor seconds of a stage in OUT/stages.json."""
+        watch = Stopwatch()
+        yield
+        seconds, core_seconds = watch.read()
+        stages = recorded_stages(self.out)
+        old = stages.get(name, {"seconds": 0.0, "core_seconds": 0.0})
+        stages[name] = {
+            "seconds": old["seconds"] + seconds,
+            "core_seconds": old["core_seconds"] + core_seconds,
+        }
+        write_json(self.out / "stages.json", stages)
+
+
+def recorded_stages(out: Path) -> dict[str, dict[str, float]]:
+    """Seconds per stage so far."""
+    path = out / "stages.json"
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+
+
+def claim(out: Path, digest: str) -> None:
+    """Make the run folder ours: create it, or check that it belongs to the same configuration.
+
+    Raises:
+      OutputError: It cannot be written, belongs to another configuration, or holds other files.
+    """
+    path = out / "run.json"
+    if path.exists():
+        owner = read_json(path, "remove the folder").get("configuration_digest")
+        if owner != digest:
+            raise OutputError(
+                str(out),
+                "belongs to a different configuration",
+                got=str(owner)[:12],
+                want=digest[:12],
+                remedy="choose another output.directory or remove the folder",
+            )
+        return
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        foreign = next(out.iterdir(), None)
+    except OSError as error:
+        raise OutputError(str(out), "cannot be created", got=error.strerror) from None
+    if foreign is not None:
+        raise OutputError(
+            str(out),
+            "is not empty and is not the folder of a run",
+            got=foreign.name,
+            remedy="choose another output.directory",
+        )
+    if not os.access(out, os.W_OK):
+        raise OutputError(str(out), "cannot be written")
+    write_json(path, {"configuration_digest": digest})
+
+
+@contextmanager
+def open_job(resolved: Resolved, reporter: Reporter) -> Iterator[Job]:
+    """Claim the run folder, start Spark, and note the peak memory of the run."""
+    out = resolved.config.output.directory
+    claim(out, resolved.plan.digest)
+    runtime = resolved.config.runtime
+    with PeakMemory() as memory:
+        with reporter.line("start", "Spark"):
+            opened = spark_session(
+                resolved.config.name,
+                master=runtime.master,
+                driver_memory=runtime.driver_memory,
+                properties=runtime.spark,
+            )
+            spark = opened.__enter__()
+        try:
+            yield Job(resolved, spark, reporter)
+        finally:
+            opened.__exit__(None, None, None)
+            old = read_json(out / "peak.json", "") if (out / "peak.json").exists() else {}
+            peak = max(int(old.get("peak_memory_bytes", 0)), memory.peak_bytes)
+            write_json(out / "peak.json", {"peak_memory_bytes": peak})
+
+
+def plan_and_read(job: Job) -> None:
+    """Write the public geounits and the planned ledger, then the confidential histograms."""
+    resolved, plan, out = job.resolved, job.resolved.plan, job.out
+    config = resolved.config
+    truth = confidential_layout(out)
+    if is_published(truth.histograms(plan.spine.levels[0])):
+        return
+    source = config.geography.geounits or config.data
+    with job.stage("plan"), job.reporter.line("plan", "geounits"):
+        lattice = Lattice.from_leaves(plan.spine, read_geocodes(source, plan.spine, job.spark))
+        ledger = planned_ledger(plan, lattice)
+        write_json(release_layout(out).root / "ledger.json", ledger_document(ledger))
+        write_geography(lattice, release_layout(out))
+    with job.stage("read"), job.reporter.line("read", "histograms") as tick:
+        entries = read_entries(config.data, plan.schema, plan.spine, job.spark)
+        write_truth(entries, lattice, plan.schema, truth, job.spark, progress=tick)
+
+
+def measure_all(job: Job) -> None:
+    """Measure every geolevel, once."""
+    plan, out, config = job.resolved.plan, job.out, job.resolved.config
+    seed = config.privacy.randomness.seed
+    key = NoiseKey.for_testing(seed) if plan.not_for_release and seed is not None else None
+    release, truth = release_layout(out), confidential_layout(out)
+    for level, geolevel in enumerate(plan.spine.levels):
+        if is_published(release.measurements(geolevel)):
+            continue
+        with job.stage("measure"), job.reporter.line("measure", geolevel) as tick:
+            publish_invariants(
+                level,
+                plan=plan,
+                release=release,
+                confidential=truth,
+                spark=job.spark,
+                batches_per_slot=config.runtime.batches_per_slot,
+            )
+            measure_level(
+                level,
+                plan=plan,
+                release=release,
+                confidential=truth,
+                spark=job.spark,
+                key=key,
+                batches_per_slot=config.runtime.batches_per_slot,
+                progress=tick,
+            )
+
+
+def solve_all(job: Job) -> None:
+    """Solve every geolevel from the root down, once."""
+    plan, release = job.resolved.plan, release_layout(job.out)
+    batches = job.resolved.config.runtime.batches_per_slot
+    for level, geolevel in enumerate(plan.spine.levels):
+        if is_published(release.counts(geolevel)):
+            continue
+        with job.stage("solve"), job.reporter.line("solve", geolevel) as tick:
+            solve_level(
+                level,
+                plan=plan,
+                release=release,
+                spark=job.spark,
+                batches_per_slot=batches,
+                progress=tick,
+            )
+
+
+def write_all(job: Job) -> None:
+    """Write microdata and tables."""
+    plan, release, config = job.resolved.plan, release_layout(job.out), job.resolved.config
+    batches = config.runtime.batches_per_slot
+    queries = config.output.tables
+    if queries is None:
+        queries = ["total", *(a.name for a in plan.schema.attributes)]
+    with job.stage("write"), job.reporter.line("write", "microdata and tables") as tick:
+        write_microdata(
+            plan,
+            release,
+            config.output.microdata,
+            job.spark,
+            batches_per_slot=batches,
+            progress=tick,
+        )
+        write_tables(plan, release, queries, job.spark, batches_per_slot=batches)
+
+
+def evaluate_all(job: Job) -> dict[str, Any]:
+    """Compare the release with the truth; returns and writes the internal evaluation."""
+    plan, out = job.resolved.plan, job.out
+    with job.stage("evaluate"), job.reporter.line("evaluate", "against the truth") as tick:
+        return evaluate(
+            release_layout(out), confidential_layout(out), plan, spark=job.spark, progress=tick
+        )
+
+
+def seal(resolved: Resolved, environment: dict[str, Any]) -> dict[str, Any]:
+    """Write the manifest and the public report."""
+    out = resolved.config.output.directory
+    release = release_layout(out)
+    ledger = ledger_from_document(read_json(release.root / "ledger.json", "run `das measure`"))
+    peak = read_json(out / "peak.json", "") if (out / "peak.json").exists() else {}
+    manifest = write_manifest(
+        resolved.config.name,
+        resolved.plan,
+        ledger,
+        release,
+        stages=[{"name": name, **spent} for name, spent in recorded_stages(out).items()],
+        environment={**environment, **peak},
+    )
+    write_public_report(manifest, release.report)
+    return manifest
+
+
+def environment_of(spark: SparkSession) -> dict[str, Any]:
+    """What the run ran on."""
+    return {
+        "cores": os.cpu_count(),
+        "slots": spark.sparkContext.defaultParallelism,
+        "spark": spark.version,
+        "java": spark.sparkContext._jvm.java.lang.System.getProperty("java.version"),
+        "platform": platform.platform(),
+    }
+
+
+def run(resolved: Resolved, reporter: Reporter) -> list[Path]:
+    """Run all stages that are not complete.
+
+    Returns:
+      The files of interest, the internal report first.
+    """
+    out = resolved.config.output.directory
+    with open_job(resolved, reporter) as job:
+        plan_and_read(job)
+        measure_all(job)
+        solve_all(job)
+        write_all(job)
+        evaluation = evaluate_all(job)
+        environment = environment_of(job.spark)
+    return finish(resolved, environment, evaluation, reporter) or [out]
+
+
+def finish(
+    resolved: Resolved,
+    environment: dict[str, Any],
+    evaluation: dict[str, Any],
+    reporter: Reporter,
+) -> list[Path]:
+    """Seal the release and write both reports; returns the files of interest."""
+    out = resolved.config.output.directory
+    with reporter.line("report", "manifest and reports"):
+        manifest = seal(resolved, environment)
+        write_internal_report(manifest, evaluation, confidential_layout(out).report)
+    release = release_layout(out)
+    return [
+        confidential_layout(out).report,
+        release.report,
+        *(release.microdata / name for name in resolved.config.output.microdata),
+        release.root / "measurements",
+        release.root / "counts",
+        release.root / "tables",
+        release.manifest,
+    ]

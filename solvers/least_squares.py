@@ -1,0 +1,365 @@
+"""Continuous stage: nonnegative least squares over all children of a parent.
+
+Two methods share the work. Operator splitting finds which cells are zero: its step is one matrix
+product for all children because they share G, and the coupling sum_c x_c = p is closed form (the
+gap is dealt out in proportion to 1/f_c). A primal-dual active-set Newton method then solves the
+problem for these supports to machine precision and corrects the supports until the optimality
+conditions hold. The result carries a certificate computed from the problem alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg as sla
+
+from solvers.problem import (
+    BoolArray,
+    Certificate,
+    Estimate,
+    FloatArray,
+    IntArray,
+    NodeProblem,
+    Status,
+    group_sums,
+)
+
+_ROUNDS = (40, 80, 160, 320, 640, 1280, 2560, 5120)  # splitting iterations before each Newton try
+_NEWTON_STEPS = 12
+_MEMORY = 8  # Anderson acceleration
+_BATCHED_CELLS = 48  # up to here one batched inverse for all children beats a loop over children
+
+
+@dataclass(frozen=True, eq=False)
+class Quadratic:
+    """The node problem in arrays.
+
+    Attributes:
+      H: float64[k, k], G divided by its smallest eigenvalue bound (the sum of weights of terms
+        that separate all cells, else the largest weight).
+      B: float64[C, k], b divided likewise.
+      scale: float64[C], f divided by its largest.
+      p: float64[k] or None.
+      A: int64[k] group of each cell in the finest invariant, or None.
+      a: float64[C, r] its targets.
+      free: bool[C, k], cells not forced to zero by an invariant of zero.
+    """
+
+    H: FloatArray
+    B: FloatArray
+    scale: FloatArray
+    p: FloatArray | None
+    A: IntArray | None
+    a: FloatArray
+    free: BoolArray
+
+
+def assemble(problem: NodeProblem) -> Quadratic:
+    """Build H, B and the constraints of a node problem."""
+    k, C = problem.n_cells, problem.n_children
+    H = np.zeros((k, k))
+    B = np.zeros((C, k))
+    separating = 0.0
+    for term in problem.terms:
+        same = term.groups[:, None] == term.groups[None, :]
+        H += term.weight * same
+        B += term.weight * term.answers[:, term.groups]
+        if term.answers.shape[1] == k:
+            separating += term.weight
+    unit = separating or max(term.weight for term in problem.terms)
+    free = np.ones((C, k), bool)
+    A, a = None, np.zeros((C, 0))
+    for exact in problem.exact:
+        free &= exact.targets[:, exact.groups] > 0
+        A, a = exact.groups, exact.targets.astype(float)
+    parent = None if problem.parent is None else problem.parent.astype(float)
+    return Quadratic(H / unit, B / unit, problem.scale / problem.scale.max(), parent, A, a, free)
+
+
+def solve_least_squares(problem: NodeProblem, tolerance: float) -> Estimate:
+    """Solve the continuous stage of a node.
+
+    Newton starts from the signs of the solution without x >= 0, which usually suffices; where it
+    cycles, splitting iterations provide better supports.
+
+    Args:
+      problem: The node problem.
+      tolerance: Largest accepted certificate residual, for example 1e-7.
+
+    Returns:
+      The estimate; its status is LIMIT if the tolerance was not reached, which callers must not
+      take for a solution.
+    """
+    q = assemble(problem)
+    s = np.where(q.free, equality_solution(q), 0.0)
+    x, certificate, steps = newton(q, s > 0, tolerance)
+    splitting = None
+    for iterations in _ROUNDS:
+        if certificate.residual <= tolerance:
+            break
+        splitting = splitting or Splitting(q, s)
+        splitting.advance(iterations, tolerance)
+        candidate, its_certificate, used = newton(q, (splitting.s > 0) & q.free, tolerance)
+        steps += used
+        if its_certificate.residual < certificate.residual:
+            x, certificate = candidate, its_certificate
+    status = Status.SOLVED if certificate.residual <= tolerance else Status.LIMIT
+    return Estimate(x, certificate, status, splitting.iterations if splitting else 0, steps)
+
+
+def equality_solution(q: Quadratic) -> FloatArray:
+    """Solve the node problem without x >= 0, float64[C, k]."""
+    return _with_parent(q, q.B, *_equality_operators(q, sla.inv(q.H, check_finite=False)))
+
+
+def _equality_operators(q: Quadratic, K: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """P, Q with x_c = P r_c + Q_c minimising x' K^-1 x / 2 - r_c' x under A x = a_c."""
+    if q.A is None:
+        return K, np.zeros_like(q.B)
+    KA = group_sums(K, q.A, q.a.shape[1])  # = K A'
+    lift = np.linalg.solve(group_sums(KA.T, q.A, q.a.shape[1]), KA.T)
+    return K - KA @ lift, q.a @ lift
+
+
+def _with_parent(q: Quadratic, R: FloatArray, P: FloatArray, Q: FloatArray) -> FloatArray:
+    """Add the coupling: what is missing to the parent is dealt out in proportion to 1 / f_c."""
+    x = R @ P + Q
+    if q.p is not None:
+        share = (1 / q.scale) / (1 / q.scale).sum()
+        x += share[:, None] * (q.p - x.sum(0))
+    return np.asarray(x)
+
+
+class Splitting:
+    """Over-relaxed operator splitting with Anderson acceleration; mutable iterate `s`.
+
+    Fixed point of s -> s + alpha (x(s) - z(s)), z = max(s, 0) on free cells, x the minimiser of
+    the quadratic plus rho f_c / 2 |x_c - (2 z_c - s_c)|^2 under the equalities.
+    """
+
+    def __init__(self, q: Quadratic, start: FloatArray) -> None:
+        self._q = q
+        self.s = start
+        self.iterations = 0
+        eigenvalues, vectors = sla.eigh(q.H)
+        self._rho = float(np.sqrt(eigenvalues[0] * np.median(eigenvalues)))
+        K = (vectors / (eigenvalues + self._rho)) @ vectors.T
+        self._P, self._Q = _equality_operators(q, K)
+        self._history: list[tuple[FloatArray, FloatArray]] = []
+
+    def _step(self, s: FloatArray) -> FloatArray:
+        q = self._q
+        z = np.where(q.free, np.maximum(s, 0), 0.0)
+        x = _with_parent(q, q.B + self._rho * (2 * z - s), self._P, self._Q)
+        self.iterations += 1
+        return s + 1.6 * (x - z)
+
+    def advance(self, iterations: int, tolerance: float) -> None:
+        """Run up to `iterations` more steps; stops when the fixed point moves less than needed."""
+        scale = 1.0 if self._q.p is None else max(1.0, float(self._q.p.max()))
+        for _ in range(iterations):
+            image = self._step(self.s)
+            residual = image - self.s
+            if np.abs(residual).max() <= tolerance * scale * 1e-2:
+                self.s = image
+                return
+            self._history.append((image, residual))
+            del self._history[:-_MEMORY]
+            self.s = self._accelerated(image, residual)
+
+    def _accelerated(self, image: FloatArray, residual: FloatArray) -> FloatArray:
+        """Anderson mixing of the last images; falls back to the plain image when it blows up."""
+        if len(self._history) < 3:
+            return image
+        images = np.array([g.ravel() for g, _ in self._history])
+        residuals = np.array([r.ravel() for _, r in self._history])
+        if np.linalg.norm(residuals[-1]) > 2 * np.linalg.norm(residuals[-2]):
+            self._history = self._history[-1:]
+            return image
+        dR = np.diff(residuals, axis=0)
+        gram = dR @ dR.T
+        gram[np.diag_indices_from(gram)] += 1e-10 * max(np.trace(gram), 1e-300)
+        weights = np.linalg.solve(gram, dR @ residuals[-1])
+        return np.asarray((images[-1] - weights @ np.diff(images, axis=0)).reshape(image.shape))
+
+
+def newton(
+    q: Quadratic, support: BoolArray, tolerance: float
+) -> tuple[FloatArray, Certificate, int]:
+    """Primal-dual active-set iterations from a support.
+
+    For fixed supports the problem is linear: x_c = x0_c + (1/f_c) N_c lambda, N_c the inverse of H
+    on the support and on the null space of A, and lambda solves
+    (sum_c N_c / f_c) lambda = p - sum_c x0_c. The next support is where x - gradient / diag > 0.
+
+    Returns:
+      The point of the smallest residual, its certificate, and the steps used.
+
+    References:
+      Hintermueller, Ito & Kunisch, SIAM J. Optim. 13 (2003), 865-888 (as semismooth Newton).
+    """
+    diagonal = np.diag(q.H)
+    best_x = np.zeros_like(q.B)
+    best: Certificate | None = None
+    stale = 0
+    steps = 0
+    for _ in range(_NEWTON_STEPS):
+        support = _with_columns(q, support)
+        x, gradient = _solve_support(q, support)
+        steps += 1
+        certificate = certify(q, x, gradient)
+        if best is None or certificate.residual < best.residual:
+            best, best_x, stale = certificate, x, 0
+        else:
+            stale += 1
+        if best.residual <= tolerance * 1e-2 or stale >= 4:
+            break
+        changed = (x - gradient / (q.scale[:, None] * diagonal) > 0) & q.free
+        if np.array_equal(changed, support):
+            break
+        support = changed
+    if best is None:
+        best = Certificate(np.inf, np.inf, np.inf)
+    return np.maximum(best_x, 0), best, steps
+
+
+def _with_columns(q: Quadratic, support: BoolArray) -> BoolArray:
+    """Make sure each live cell has a child, and each positive exact group a cell, to carry it."""
+    support = support.copy()
+    if q.p is not None:
+        empty = np.flatnonzero(~support.any(0))
+        if empty.size:
+            score = np.where(q.free[:, empty], q.B[:, empty], -np.inf)
+            support[score.argmax(0), empty] = True
+    if q.A is not None:
+        held = group_sums(support.astype(float), q.A, q.a.shape[1])
+        for c, g in zip(*np.nonzero((held == 0) & (q.a > 0)), strict=True):
+            support[c, (q.A == g) & q.free[c]] = True
+    return support
+
+
+def _solve_support(q: Quadratic, support: BoolArray) -> tuple[FloatArray, FloatArray]:
+    """Solve the equality-constrained problem on a support; return x and the reduced gradient."""
+    small = q.H.shape[0] <= _BATCHED_CELLS
+    inverses = _BatchedInverses(q, support) if small else _LoopedInverses(q, support)
+    x = inverses.start()
+    multiplier = np.zeros(q.H.shape[0])
+    if q.p is not None:
+        N = inverses.total()
+        ridge = 1e-13 * max(np.trace(N) / len(N), 1e-300)
+        N[np.diag_indices_from(N)] += ridge
+        factor = sla.cho_factor(N, overwrite_a=True, check_finite=False)
+        for _ in range(3):  # iterative refinement also removes the ridge on consistent systems
+            change = sla.cho_solve(factor, q.p - x.sum(0), check_finite=False)
+            multiplier += change
+            x += inverses.apply(change)
+    gradient = q.scale[:, None] * (x @ q.H - q.B) - multiplier
+    if q.A is not None:
+        gradient = _without_group_multipliers(q, q.A, gradient, support)
+    return x, gradient
+
+
+class _BatchedInverses:
+    """Per child, the inverse of H on the support and the null space of A, zero elsewhere.
+
+    All children at once as [C, k, k]; for few cells, where a loop would cost more than the sums.
+    """
+
+    def __init__(self, q: Quadratic, support: BoolArray) -> None:
+        self._q = q
+        pairs = support[:, :, None] & support[:, None, :]
+        masked = np.where(pairs, q.H, 0.0)
+        k = q.H.shape[0]
+        masked[:, np.arange(k), np.arange(k)] += ~support
+        inverse = np.where(pairs, np.linalg.inv(masked), 0.0)
+        self._offset = np.zeros_like(q.B)
+        if q.A is not None:
+            membership = np.eye(q.a.shape[1])[q.A]
+            KA = inverse @ membership
+            AKA = membership.T @ KA
+            r = AKA.shape[1]
+            absent = (support.astype(float) @ membership) == 0
+            AKA[:, np.arange(r), np.arange(r)] += absent
+            lift = np.linalg.solve(AKA, KA.transpose(0, 2, 1))
+            inverse = inverse - KA @ lift
+            self._offset = np.einsum("cr,crk->ck", q.a, lift)
+        self._inverse = inverse
+
+    def start(self) -> FloatArray:
+        return np.einsum("ckl,cl->ck", self._inverse, self._q.B) + self._offset
+
+    def total(self) -> FloatArray:
+        return np.einsum("ckl,c->kl", self._inverse, 1 / self._q.scale)
+
+    def apply(self, change: FloatArray) -> FloatArray:
+        return np.asarray((self._inverse @ change) / self._q.scale[:, None])
+
+
+class _LoopedInverses:
+    """The same, child by child on its own cells; for many cells, of which few are in a support."""
+
+    def __init__(self, q: Quadratic, support: BoolArray) -> None:
+        self._q = q
+        self._parts = [_child_inverse(q, c, np.flatnonzero(support[c])) for c in range(len(q.B))]
+
+    def start(self) -> FloatArray:
+        x = np.zeros_like(self._q.B)
+        for c, (cells, inverse, offset) in enumerate(self._parts):
+            x[c, cells] = inverse @ self._q.B[c, cells] + offset
+        return x
+
+    def total(self) -> FloatArray:
+        N = np.zeros_like(self._q.H)
+        for c, (cells, inverse, _) in enumerate(self._parts):
+            N[np.ix_(cells, cells)] += inverse / self._q.scale[c]
+        return N
+
+    def apply(self, change: FloatArray) -> FloatArray:
+        x = np.zeros_like(self._q.B)
+        for c, (cells, inverse, _) in enumerate(self._parts):
+            x[c, cells] = inverse @ change[cells] / self._q.scale[c]
+        return x
+
+
+def _child_inverse(
+    q: Quadratic, child: int, cells: IntArray
+) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Inverse of H on a child's support under A x = a, and the offset that a contributes."""
+    if not cells.size:
+        return cells, np.zeros((0, 0)), np.zeros(0)
+    inverse = sla.inv(q.H[np.ix_(cells, cells)], check_finite=False)
+    if q.A is None:
+        return cells, inverse, np.zeros(cells.size)
+    present, groups = np.unique(q.A[cells], return_inverse=True)
+    KA = group_sums(inverse, groups, len(present))
+    lift = np.linalg.solve(group_sums(KA.T, groups, len(present)), KA.T)
+    return cells, inverse - KA @ lift, q.a[child, present] @ lift
+
+
+def _without_group_multipliers(
+    q: Quadratic, groups: IntArray, gradient: FloatArray, support: BoolArray
+) -> FloatArray:
+    """Subtract each child's multiplier of A x = a: the mean gradient on the group's support."""
+    held = group_sums(support.astype(float), groups, q.a.shape[1])
+    sums = group_sums(np.where(support, gradient, 0.0), groups, q.a.shape[1])
+    return gradient - (sums / np.maximum(held, 1))[:, groups]
+
+
+def certify(q: Quadratic, x: FloatArray, gradient: FloatArray) -> Certificate:
+    """Measure how far (x, gradient) is from the optimality conditions."""
+    size = max(1.0, float(np.abs(x).max(initial=0.0)))
+    positive = np.maximum(x, 0)
+    g = gradient / q.scale[:, None]
+    # At an optimum g >= 0 where x = 0 and g = 0 where x > 0: natural residual min(x, g) = 0.
+    natural = np.where(q.free, np.minimum(positive, g), 0.0)
+    stationarity = float(np.abs(natural).max(initial=0.0)) / size
+    primal = float(np.maximum(-x, 0).max(initial=0.0))
+    if q.p is not None:
+        primal = max(primal, float(np.abs(positive.sum(0) - q.p).max(initial=0.0)))
+    if q.A is not None:
+        sums = group_sums(positive, q.A, q.a.shape[1])
+        primal = max(primal, float(np.abs(sums - q.a).max(initial=0.0)))
+    objective = float((q.scale[:, None] * (0.5 * (x @ q.H) - q.B) * x).sum())
+    gap = abs(float((gradient * positive).sum())) / max(1.0, abs(objective))
+    return Certificate(stationarity, primal / size, gap)

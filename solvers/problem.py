@@ -1,0 +1,179 @@
+"""The node problem: one parent, all its children, and what its solution promises.
+
+For parent p in N^k (live cells only: cells where the parent has persons) and children c = 1..C
+
+    minimise    sum_c f_c ( 1/2 x_c' G x_c - b_c' x_c ),     G = sum_q w_q M_q' M_q,
+    subject to  x_c >= 0,   sum_c x_c = p,   A x_c = a_c,
+
+where M_q sums the live cells of each answer of query q, w_q is the inverse variance of its noise,
+b_c = sum_q w_q M_q' y_cq gathers the noisy answers, and f_c scales the precision of child c (a
+child measured with twice the budget has f_c = 2). Then the solution is rounded to integers that
+keep every equality.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from das.errors import SolverError
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class LeastSquaresTerm:
+    """Noisy answers of one partition query for all children.
+
+    Attributes:
+      groups: int64[k], the answer (0..m-1) in which each live cell counts; answers without live
+        cells are left out, since no solution changes them.
+      answers: float64[C, m].
+      weight: Inverse variance of the noise of a child with f_c = 1; > 0.
+    """
+
+    groups: IntArray
+    answers: FloatArray
+    weight: float
+
+
+@dataclass(frozen=True, eq=False)
+class ExactTerm:
+    """Exact answers of one partition query for all children: M x_c = targets[c].
+
+    Attributes:
+      groups: int64[k], as in `LeastSquaresTerm`, over all answers with live cells.
+      targets: int64[C, m], nonnegative; their sum over children equals the parent's answers.
+    """
+
+    groups: IntArray
+    targets: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class RoundingQuery:
+    """A partition of the live cells whose sums rounding keeps within one of the estimate.
+
+    Attributes:
+      groups: int64[k], group of each live cell, 0..m-1.
+    """
+
+    groups: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class NodeProblem:
+    """One parent and its children.
+
+    Attributes:
+      geocode: The parent's label; not interpreted.
+      n_cells: k, live cells.
+      parent: int64[k], the parent's counts, all positive; None at the root.
+      scale: float64[C], f_c > 0.
+      terms: The noisy answers.
+      exact: Invariants, nested, coarse before fine.
+      passes: Rounding passes, each a tuple of nested partitions, coarse before fine; the last
+        partition of the last pass is single cells.
+    """
+
+    geocode: str
+    n_cells: int
+    parent: IntArray | None
+    scale: FloatArray
+    terms: tuple[LeastSquaresTerm, ...]
+    exact: tuple[ExactTerm, ...]
+    passes: tuple[tuple[RoundingQuery, ...], ...]
+
+    def __post_init__(self) -> None:
+        where = f"node {self.geocode}"
+        if self.parent is None and len(self.scale) != 1:
+            raise SolverError(where, "a root problem has exactly one child")
+        if self.parent is not None and len(self.parent) != self.n_cells:
+            raise SolverError(where, "parent and cells differ in length")
+        for term in (*self.terms, *self.exact):
+            if len(term.groups) != self.n_cells:
+                raise SolverError(where, "a query does not cover the live cells")
+
+    @property
+    def n_children(self) -> int:
+        """C."""
+        return len(self.scale)
+
+
+class Status(StrEnum):
+    """How a node ended. A limit reached is never a success."""
+
+    SOLVED = "solved"
+    LIMIT = "limit"
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Optimality residuals of the continuous solution, in persons over max(1, largest cell).
+
+    Attributes:
+      stationarity: Largest violation of the gradient conditions, divided by the smallest
+        eigenvalue of G: a bound on how far the solution is from the optimum in that direction.
+      primal: Largest violation of an equality or of x >= 0.
+      gap: Duality gap divided by max(1, |objective|).
+    """
+
+    stationarity: float
+    primal: float
+    gap: float
+
+    @property
+    def residual(self) -> float:
+        """The largest of the three."""
+        return max(self.stationarity, self.primal, self.gap)
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """Solution of the continuous stage.
+
+    Attributes:
+      values: float64[C, k].
+      certificate: Its residuals.
+      status: SOLVED if the residual is within the tolerance asked for.
+      iterations: Splitting iterations.
+      newton_steps: Active-set steps.
+    """
+
+    values: FloatArray
+    certificate: Certificate
+    status: Status
+    iterations: int
+    newton_steps: int
+
+
+@dataclass(frozen=True, eq=False)
+class NodeSolution:
+    """Solution of a node.
+
+    Attributes:
+      counts: int64[C, k], nonnegative, satisfying every equality exactly.
+      estimate: The continuous solution it was rounded from.
+      widened: Whether rounding had to leave the neighboring integers, because of float error.
+    """
+
+    counts: IntArray
+    estimate: Estimate
+    widened: bool
+
+
+def group_sums(
+    values: npt.NDArray[np.generic], groups: IntArray, n_groups: int
+) -> npt.NDArray[np.generic]:
+    """Sum columns by group: [C, k] -> [C, m], dtype kept."""
+    order = np.argsort(groups, kind="stable")
+    present, starts = np.unique(groups[order], return_index=True)
+    out = np.zeros((values.shape[0], n_groups), values.dtype)
+    if len(present):
+        out[:, present] = np.add.reduceat(values[:, order], starts, axis=1)
+    return out

@@ -1,0 +1,43 @@
+"""Check, in integers, that a node's counts keep every promise."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from das.errors import VerificationError
+from solvers.problem import IntArray, NodeProblem, group_sums
+
+
+def verify_counts(problem: NodeProblem, counts: IntArray) -> None:
+    """Check nonnegativity, the sum to the parent cell by cell, and every invariant.
+
+    Args:
+      problem: The node problem.
+      counts: int64[C, k].
+
+    Raises:
+      VerificationError: The first promise that is broken, with the node and the cell or child.
+    """
+    where = f"node {problem.geocode}"
+    if counts.dtype != np.int64 or counts.shape != (problem.n_children, problem.n_cells):
+        raise VerificationError(
+            where,
+            "counts have the wrong type or shape",
+            got=f"{counts.dtype}{counts.shape}",
+            want=f"int64{(problem.n_children, problem.n_cells)}",
+        )
+    if counts.min(initial=0) < 0:
+        raise VerificationError(where, "a count is negative", got=int(counts.min()))
+    if problem.parent is not None:
+        off = np.flatnonzero(counts.sum(0) != problem.parent)
+        if off.size:
+            raise VerificationError(
+                where, f"children do not sum to the parent in live cell {off[0]} ({off.size} such)"
+            )
+    for number, exact in enumerate(problem.exact):
+        sums = group_sums(counts, exact.groups, exact.targets.shape[1])
+        wrong = np.argwhere(sums != exact.targets)
+        if len(wrong):
+            raise VerificationError(
+                where, f"invariant {number} is broken for child {wrong[0][0]} ({len(wrong)} such)"
+            )
