@@ -1,1 +1,1 @@
-"""The privacy core: schemas, queries, mechanisms, accounting. Knows no geography, solver or Spark."""
+"""The privacy core: schemas, queries, mechanisms, accounting. No geography, no Spark."""

@@ -37,7 +37,7 @@ def measure(
       The noisy answers.
 
     Law: answers[g, j] = Q(x_g)_j + Z_gj, Z_gj independent discrete Gaussians with
-    P(Z = k) proportional to exp(-k^2 / (2 sigma_sq[g])), exactly, if the key's streams are uniform bits.
+    P(Z = k) proportional to exp(-k^2 / (2 sigma_sq[g])), exactly, given uniform bits.
 
     Raises:
       BudgetError: Lengths differ.

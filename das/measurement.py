@@ -1,4 +1,4 @@
-"""Measurements: noisy answers of one query in many geounits. A type only, safe after the firewall."""
+"""Measurements: noisy answers of one query in many geounits. Safe after the firewall."""
 
 from __future__ import annotations
 

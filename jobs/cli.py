@@ -187,7 +187,7 @@ def inspect(
 
 
 @app.command()
-def generate(
+def generate(  # noqa: PLR0913 - one parameter per command-line option
     out: Annotated[Path, typer.Argument(help="Empty or new folder.")],
     blocks: Annotated[int, typer.Option(help="About how many blocks.")] = 3000,
     states: Annotated[int, typer.Option(help="Number of states.")] = 1,

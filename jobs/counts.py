@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from das.histograms import Histograms
 from jobs.dataset import PartFile, read_manifest, read_range
 from jobs.layout import ReleaseLayout
 
+Geocodes = Sequence[str] | npt.NDArray[np.object_]
+
+_NO_ENTRIES = np.zeros(0, np.int64)
 SPARSE_SCHEMA = pa.schema(
     [
         ("geocode", pa.string()),
@@ -21,7 +25,7 @@ SPARSE_SCHEMA = pa.schema(
 )
 
 
-def sparse_table(geocodes: Sequence[str], histograms: Histograms) -> pa.Table:
+def sparse_table(geocodes: Geocodes, histograms: Histograms) -> pa.Table:
     """Arrow table of the geounits that have persons, in the order given."""
     lengths = np.diff(histograms.offsets)
     held = np.flatnonzero(lengths)
@@ -37,7 +41,7 @@ def sparse_table(geocodes: Sequence[str], histograms: Histograms) -> pa.Table:
     )
 
 
-def align_histograms(table: pa.Table, geocodes: Sequence[str], n_cells: int) -> Histograms:
+def align_histograms(table: pa.Table, geocodes: Geocodes, n_cells: int) -> Histograms:
     """Histograms for exactly these geounits, sorted as given; those without a row are empty.
 
     Args:
@@ -68,11 +72,11 @@ def _chunk(column: pa.ChunkedArray) -> pa.ListArray:
 
 
 def read_sparse(
-    dataset: Path, parts: Sequence[PartFile], geocodes: Sequence[str], n_cells: int
+    dataset: Path, parts: Sequence[PartFile], geocodes: Geocodes, n_cells: int
 ) -> Histograms:
     """Read the histograms of sorted geocodes from a dataset of sparse rows."""
     if not len(geocodes):
-        return Histograms(n_cells, np.zeros(1, np.int64), np.zeros(0), np.zeros(0))
+        return Histograms(n_cells, np.zeros(1, np.int64), _NO_ENTRIES, _NO_ENTRIES)
     table = read_range(dataset, parts, str(geocodes[0]), str(geocodes[-1]))
     if table.num_columns == 0:
         table = SPARSE_SCHEMA.empty_table()
@@ -80,7 +84,7 @@ def read_sparse(
 
 
 def read_counts(
-    layout: ReleaseLayout, geolevel: str, geocodes: Sequence[str], n_cells: int
+    layout: ReleaseLayout, geolevel: str, geocodes: Geocodes, n_cells: int
 ) -> Histograms:
     """Read the protected histograms of sorted geocodes of a geolevel.
 

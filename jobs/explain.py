@@ -17,7 +17,7 @@ from jobs.plan import planned_ledger
 
 
 def budget_summary(resolved: Resolved) -> dict[str, Any]:
-    """Resolved budget table, one row per geolevel and query, of geounits that are not in a chain."""
+    """Resolved budget: one row per geolevel and query, for geounits outside of chains."""
     plan = resolved.plan
     rows = []
     for level, geolevel in enumerate(plan.spine.levels):

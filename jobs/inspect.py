@@ -1,4 +1,4 @@
-"""Inspect a run folder: what is complete, and what was released of one geounit. No truth is read."""
+"""Inspect a run folder: what is complete, what was released of a geounit. Reads no truth."""
 
 from __future__ import annotations
 

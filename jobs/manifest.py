@@ -57,7 +57,7 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
 
 
 def budget_rows(plan: Plan, ledger: Ledger) -> list[dict[str, Any]]:
-    """One row per geolevel, chain and query, with exact fractions as text and floats beside them."""
+    """One row per geolevel, chain and query: exact fractions as text, and floats."""
     names = plan.spine.levels
     geounits = {(e.geolevel, e.chain_end, e.query): e.geounits for e in ledger.entries}
     rows = []
@@ -73,7 +73,7 @@ def budget_rows(plan: Plan, ledger: Ledger) -> list[dict[str, Any]]:
                     "rho": str(noisy.rho),
                     "sigma_sq": str(noisy.sigma_sq),
                     "sigma": float(noisy.sigma_sq) ** 0.5,
-                    "variance": variance(noisy.sigma_sq),
+                    "variance": variance(sigma_sq=noisy.sigma_sq),
                     "answers": noisy.query.size,
                     "geounits": geounits[geolevel, chain_end, noisy.query.name],
                 }

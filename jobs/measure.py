@@ -1,4 +1,4 @@
-"""Measure: the only private stage. Noisy answers and exact invariants, written once per geolevel."""
+"""Measure: the only private stage. Noisy answers and exact invariants, written once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from das.confidential import Confidential
 from das.histograms import Histograms
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Progress = Callable[[int, int], None]
+IntArray = npt.NDArray[np.int64]
 
 MEASUREMENTS = pa.schema(
     [
@@ -57,59 +60,94 @@ class MeasureTask:
     key: NoiseKey
 
 
-def measure_level(
-    level: int,
-    *,
-    plan: Plan,
-    release: ReleaseLayout,
-    confidential: ConfidentialLayout,
-    spark: SparkSession,
-    key: NoiseKey | None = None,
-    batches_per_slot: int = 4,
-    progress: Progress | None = None,
-) -> None:
-    """Measure one geolevel and publish the noisy answers; nothing happens if they are published.
+@dataclass(frozen=True, eq=False)
+class MeasureStage:
+    """The stage, with all it works on.
 
-    The key is drawn here, for this geolevel and this start of the driver, and forgotten with it.
-    A task that is run again draws the same noise; a published geolevel is never measured again.
-
-    Args:
-      level: Position of the geolevel.
+    Attributes:
       plan: The plan.
-      release: Where the measurements go.
+      release: Where measurements and invariants go.
       confidential: Where the truth lies.
       spark: The session.
-      key: Only for seeded tests; default: a fresh key from the operating system.
       batches_per_slot: Tasks per parallel slot.
-      progress: Called with (finished, all) tasks.
     """
-    geolevel = plan.spine.levels[level]
-    dataset = release.measurements(geolevel)
-    if is_published(dataset):
-        return
-    started = time.monotonic()
-    task = MeasureTask(plan, release, confidential, geolevel, key or NoiseKey.draw())
-    queries = [entry.query for entry in plan.strategy.levels[level].queries]
-    numbers = sum(query.size for query in queries)
-    batches = geounit_batches(
-        release,
-        geolevel,
-        level,
-        slots(spark) * batches_per_slot,
-        max(1, _BATCH_NUMBERS // numbers),
-    )
-    parts = run_tasks(spark, f"measure {geolevel}", batches, _measurer(task), progress=progress)
-    facts = {
-        "geolevel": geolevel,
-        "configuration_digest": plan.digest,
-        "not_for_release": plan.not_for_release,
-        "seconds": time.monotonic() - started,
-        "queries": [
-            {"query": q.name, "answers": q.size, "shape": list(q.shape), "labels": q.labels()}
-            for q in queries
-        ],
-    }
-    publish(dataset, parts, facts)
+
+    plan: Plan
+    release: ReleaseLayout
+    confidential: ConfidentialLayout
+    spark: SparkSession
+    batches_per_slot: int = 4
+
+    def measure(
+        self, level: int, key: NoiseKey | None = None, progress: Progress | None = None
+    ) -> None:
+        """Measure one geolevel and publish the noisy answers; published ones are kept.
+
+        The key is drawn here, for this geolevel and this start of the driver, and forgotten with
+        it. A task that is run again draws the same noise; a published geolevel is never measured
+        again.
+
+        Args:
+          level: Position of the geolevel.
+          key: Only for seeded tests; default: a fresh key from the operating system.
+          progress: Called with (finished, all) tasks.
+        """
+        plan = self.plan
+        geolevel = plan.spine.levels[level]
+        dataset = self.release.measurements(geolevel)
+        if is_published(dataset):
+            return
+        started = time.monotonic()
+        task = MeasureTask(plan, self.release, self.confidential, geolevel, key or NoiseKey.draw())
+        queries = [entry.query for entry in plan.strategy.levels[level].queries]
+        largest = max(1, _BATCH_NUMBERS // sum(query.size for query in queries))
+        parts = run_tasks(
+            self.spark,
+            f"measure {geolevel}",
+            self._batches(level, largest),
+            _measurer(task),
+            progress=progress,
+        )
+        facts = {
+            "geolevel": geolevel,
+            "configuration_digest": plan.digest,
+            "not_for_release": plan.not_for_release,
+            "seconds": time.monotonic() - started,
+            "queries": [
+                {"query": q.name, "answers": q.size, "shape": list(q.shape), "labels": q.labels()}
+                for q in queries
+            ],
+        }
+        publish(dataset, parts, facts)
+
+    def publish_invariants(self, level: int) -> None:
+        """Write the exact answers of the invariants of one geolevel, if it has any.
+
+        The second door of the firewall: exact, outside the privacy guarantee, listed in the
+        manifest.
+        """
+        geolevel = self.plan.spine.levels[level]
+        held = [i.query for i in invariants_at(self.plan.invariants, geolevel)]
+        dataset = self.release.invariants(geolevel)
+        if not held or is_published(dataset):
+            return
+        release, confidential, n_cells = self.release, self.confidential, self.plan.schema.size
+
+        def run(batch: Batch) -> PartFile:
+            table = read_geography(release, geolevel, batch, columns=("geocode",))
+            codes = table.column("geocode").to_numpy(zero_copy_only=False)
+            truth = read_truth(confidential, geolevel, codes, n_cells)
+            writer = PartWriter(dataset, INVARIANTS)
+            writer.write(_invariant_table(codes, held, truth))
+            return writer.close()
+
+        parts = run_tasks(self.spark, f"invariants {geolevel}", self._batches(level, 100_000), run)
+        publish(dataset, parts, {"geolevel": geolevel, "queries": [q.name for q in held]})
+
+    def _batches(self, level: int, largest: int) -> list[Batch]:
+        wanted = slots(self.spark) * self.batches_per_slot
+        geolevel = self.plan.spine.levels[level]
+        return geounit_batches(self.release, geolevel, level, wanted, largest)
 
 
 def _measurer(task: MeasureTask) -> Callable[[Batch], PartFile]:
@@ -122,7 +160,7 @@ def _measurer(task: MeasureTask) -> Callable[[Batch], PartFile]:
 def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
     """Measure the geounits of one range that are not only children."""
     table = read_geography(task.release, task.geolevel, batch)
-    measured = table.filter(pa.compute.invert(table.column("only_child")))
+    measured = table.filter(pc.invert(table.column("only_child")))
     codes = measured.column("geocode").to_numpy(zero_copy_only=False)
     ends = measured.column("chain_end").to_numpy(zero_copy_only=False)
     level = batch.level
@@ -146,11 +184,10 @@ def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
 
 
 def _measurement_table(
-    codes: Sequence[str],
-    answers: list[tuple[str, list[str], np.ndarray[tuple[int, int], np.dtype[np.int64]]]],
+    codes: Sequence[str], answers: Sequence[tuple[str, list[str], IntArray]]
 ) -> pa.Table:
     """Rows (geocode, query), queries in order within a geocode."""
-    G, Q = len(codes), len(answers)
+    n_geounits, n_queries = len(codes), len(answers)
     names = pa.array([name for name, _, _ in answers], pa.string())
     scales, scale_index = np.unique(
         np.array([sigmas for _, sigmas, _ in answers], dtype=object).T.astype(str).ravel(),
@@ -158,9 +195,9 @@ def _measurement_table(
     )
     return pa.table(
         [
-            pa.array(np.repeat(np.asarray(codes, dtype=object), Q), pa.string()),
+            pa.array(np.repeat(np.asarray(codes, dtype=object), n_queries), pa.string()),
             pa.DictionaryArray.from_arrays(
-                pa.array(np.tile(np.arange(Q, dtype=np.int32), G)), names
+                pa.array(np.tile(np.arange(n_queries, dtype=np.int32), n_geounits)), names
             ),
             pa.DictionaryArray.from_arrays(
                 pa.array(scale_index.astype(np.int32)), pa.array(scales, pa.string())
@@ -171,46 +208,12 @@ def _measurement_table(
     )
 
 
-def _lists(answers: Sequence[np.ndarray[tuple[int, int], np.dtype[np.int64]]]) -> pa.ListArray:
+def _lists(answers: Sequence[IntArray]) -> pa.ListArray:
     """Interleave [G, m_q] arrays into G x Q lists."""
     flat = np.concatenate(answers, axis=1).ravel()
     lengths = np.tile([a.shape[1] for a in answers], len(answers[0]))
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
     return pa.ListArray.from_arrays(offsets, pa.array(flat, pa.int64()))
-
-
-def publish_invariants(
-    level: int,
-    *,
-    plan: Plan,
-    release: ReleaseLayout,
-    confidential: ConfidentialLayout,
-    spark: SparkSession,
-    batches_per_slot: int = 4,
-) -> None:
-    """Write the exact answers of the invariants of one geolevel, if it has any.
-
-    The second door of the firewall: exact, outside the privacy guarantee, listed in the manifest.
-    """
-    geolevel = plan.spine.levels[level]
-    held = invariants_at(plan.invariants, geolevel)
-    dataset = release.invariants(geolevel)
-    if not held or is_published(dataset):
-        return
-    n_cells = plan.schema.size
-
-    def run(batch: Batch) -> PartFile:
-        table = read_geography(release, geolevel, batch, columns=("geocode",))
-        codes = table.column("geocode").to_numpy(zero_copy_only=False)
-        truth = read_truth(confidential, geolevel, codes, n_cells)
-        writer = PartWriter(dataset, INVARIANTS)
-        writer.write(_invariant_table(codes, [i.query for i in held], truth))
-        return writer.close()
-
-    batches = geounit_batches(release, geolevel, level, slots(spark) * batches_per_slot, 100_000)
-    parts = run_tasks(spark, f"invariants {geolevel}", batches, run)
-    facts = {"geolevel": geolevel, "queries": [i.query.name for i in held]}
-    publish(dataset, parts, facts)
 
 
 def _invariant_table(

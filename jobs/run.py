@@ -30,13 +30,13 @@ from jobs.manifest import (
     write_json,
     write_manifest,
 )
-from jobs.measure import measure_level, publish_invariants
+from jobs.measure import MeasureStage
 from jobs.plan import planned_ledger, write_geography
 from jobs.progress import Reporter
 from jobs.public_report import write_public_report
 from jobs.read.read import read_entries, read_geocodes
 from jobs.resources import PeakMemory, Stopwatch
-from jobs.session import spark_session
+from jobs.session import java_in_use, spark_session
 from jobs.solve import solve_level
 from jobs.truth import write_truth
 from jobs.write import write_microdata, write_tables
@@ -161,29 +161,16 @@ def measure_all(job: Job) -> None:
     plan, out, config = job.resolved.plan, job.out, job.resolved.config
     seed = config.privacy.randomness.seed
     key = NoiseKey.for_testing(seed) if plan.not_for_release and seed is not None else None
-    release, truth = release_layout(out), confidential_layout(out)
+    release = release_layout(out)
+    stage = MeasureStage(
+        plan, release, confidential_layout(out), job.spark, config.runtime.batches_per_slot
+    )
     for level, geolevel in enumerate(plan.spine.levels):
         if is_published(release.measurements(geolevel)):
             continue
         with job.stage("measure"), job.reporter.line("measure", geolevel) as tick:
-            publish_invariants(
-                level,
-                plan=plan,
-                release=release,
-                confidential=truth,
-                spark=job.spark,
-                batches_per_slot=config.runtime.batches_per_slot,
-            )
-            measure_level(
-                level,
-                plan=plan,
-                release=release,
-                confidential=truth,
-                spark=job.spark,
-                key=key,
-                batches_per_slot=config.runtime.batches_per_slot,
-                progress=tick,
-            )
+            stage.publish_invariants(level)
+            stage.measure(level, key, tick)
 
 
 def solve_all(job: Job) -> None:
@@ -256,7 +243,7 @@ def environment_of(spark: SparkSession) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "slots": spark.sparkContext.defaultParallelism,
         "spark": spark.version,
-        "java": spark.sparkContext._jvm.java.lang.System.getProperty("java.version"),
+        "java": java_in_use(),
         "platform": platform.platform(),
     }
 

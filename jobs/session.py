@@ -96,6 +96,13 @@ def _shimmed(java: Path) -> Path:
     return home
 
 
+def java_in_use() -> str:
+    """Major version of the Java that the embedded session runs on, as text."""
+    home = os.environ.get("JAVA_HOME")
+    version = java_version(Path(home) / "bin" / "java") if home else None
+    return str(version) if version is not None else "of the cluster"
+
+
 @contextmanager
 def spark_session(
     name: str,
@@ -236,10 +243,11 @@ def run_tasks(
         finished.set()
         if progress:
             watcher.join()
-            context.setLocalProperty("spark.jobGroup.id", None)
+    done: list[R] = []
     for result in results:
         if isinstance(result, _Failure):
             raise result.error
+        done.append(result)
     if progress:
         progress(len(descriptors), len(descriptors))
-    return results
+    return done

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,9 +30,11 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 IntArray = npt.NDArray[np.int64]
+ObjectArray = npt.NDArray[np.object_]
 
 _BATCH_NUMBERS = 20_000_000  # noisy numbers held by one task
 _WORST = 5
+_SUMS = ("nodes", "copied", "trivial", "variables", "iterations", "newton_steps", "widened")
 
 
 @dataclass
@@ -161,7 +165,7 @@ class LevelSolver:
             writer.write(sparse_table(codes[start:stop], counts))
         return writer.close(statistics=vars(statistics))
 
-    def _parents(self, parents: npt.NDArray[np.object_]) -> Histograms | None:
+    def _parents(self, parents: ObjectArray) -> Histograms | None:
         if self._level == 0:
             return None
         unique = parents[[start for start, _ in families(parents)]]
@@ -279,7 +283,7 @@ class _RangeData:
 
 
 def _answers(
-    dataset: Any, batch: Batch, queries: Sequence[Query], codes: npt.NDArray[np.object_]
+    dataset: Path, batch: Batch, queries: Sequence[Query], codes: ObjectArray
 ) -> list[IntArray]:
     """Read the answers of queries for exactly these geounits: per query int64[G, m]."""
     parts, _ = read_manifest(dataset)
@@ -302,4 +306,4 @@ def _answers(
     flat = np.concatenate([chunk.flatten().to_numpy() for chunk in lists.chunks])
     block = flat.reshape(len(codes), total)
     edges = np.cumsum([0, *[query.size for query in queries]])
-    return [block[:, a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    return [block[:, a:b] for a, b in pairwise(edges)]

@@ -165,8 +165,9 @@ def write_tables(
     *,
     batches_per_slot: int = 4,
 ) -> None:
-    """Write, per geolevel, a CSV table of protected counts: one row per geounit, one column per
-    answer of each query; complete ones are kept.
+    """Write a CSV table of protected counts per geolevel; complete ones are kept.
+
+    One row per geounit, one column per answer of each query.
     """
     parsed = [parse_query(plan.schema, text) for text in queries]
     for level, geolevel in enumerate(plan.spine.levels):

@@ -287,10 +287,10 @@ class _BatchedInverses:
         self._inverse = inverse
 
     def start(self) -> FloatArray:
-        return np.einsum("ckl,cl->ck", self._inverse, self._q.B) + self._offset
+        return np.asarray(np.einsum("ckl,cl->ck", self._inverse, self._q.B) + self._offset)
 
     def total(self) -> FloatArray:
-        return np.einsum("ckl,c->kl", self._inverse, 1 / self._q.scale)
+        return np.asarray(np.einsum("ckl,c->kl", self._inverse, 1 / self._q.scale))
 
     def apply(self, change: FloatArray) -> FloatArray:
         return np.asarray((self._inverse @ change) / self._q.scale[:, None])
@@ -343,7 +343,7 @@ def _without_group_multipliers(
     """Subtract each child's multiplier of A x = a: the mean gradient on the group's support."""
     held = group_sums(support.astype(float), groups, q.a.shape[1])
     sums = group_sums(np.where(support, gradient, 0.0), groups, q.a.shape[1])
-    return gradient - (sums / np.maximum(held, 1))[:, groups]
+    return np.asarray(gradient - (sums / np.maximum(held, 1))[:, groups])
 
 
 def certify(q: Quadratic, x: FloatArray, gradient: FloatArray) -> Certificate:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -95,8 +96,9 @@ class NodeProblem:
             raise SolverError(where, "a root problem has exactly one child")
         if self.parent is not None and len(self.parent) != self.n_cells:
             raise SolverError(where, "parent and cells differ in length")
-        for term in (*self.terms, *self.exact):
-            if len(term.groups) != self.n_cells:
+        groups = [t.groups for t in self.terms] + [t.groups for t in self.exact]
+        for one in groups:
+            if len(one) != self.n_cells:
                 raise SolverError(where, "a query does not cover the live cells")
 
     @property
@@ -167,9 +169,10 @@ class NodeSolution:
     widened: bool
 
 
-def group_sums(
-    values: npt.NDArray[np.generic], groups: IntArray, n_groups: int
-) -> npt.NDArray[np.generic]:
+Number = TypeVar("Number", np.int64, np.float64)
+
+
+def group_sums(values: npt.NDArray[Number], groups: IntArray, n_groups: int) -> npt.NDArray[Number]:
     """Sum columns by group: [C, k] -> [C, m], dtype kept."""
     order = np.argsort(groups, kind="stable")
     present, starts = np.unique(groups[order], return_index=True)

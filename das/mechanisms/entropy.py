@@ -1,4 +1,4 @@
-"""Random bits: the operating system's, and keyed streams that can be replayed. The only entropy source.
+"""Random bits: the system's, and keyed streams that can be replayed. The only entropy source.
 
 The noise of one row of one query is a function of (noise key, stream label). A task that is retried
 or recomputed therefore releases the same noise again instead of spending the budget twice. The
@@ -162,7 +162,7 @@ def stream_words(key: NoiseKey, labels: Sequence[bytes], words_per_stream: int) 
     size = 8 * words_per_stream
     total = len(labels) * words_per_stream
     words = np.empty(total + BLOCK_BYTES // 8, np.dtype("<u8"))
-    room = memoryview(words.view(np.uint8))
+    room = words.view(np.uint8).data
     zeros = bytes(size)  # a key stream is the encryption of zeros
     for i, label in enumerate(labels):
         target = room[i * size : (i + 1) * size + BLOCK_BYTES]

@@ -50,7 +50,7 @@ def variance(*, sigma_sq: Fraction) -> float:
     """Return the variance of X; it is less than sigma_sq, visibly so for sigma_sq below 1.
 
     >>> round(variance(sigma_sq=Fraction(1, 4)), 6), variance(sigma_sq=Fraction(100))
-    (0.215012, 100.0)
+    (0.215013, 100.0)
     """
     _require_positive(sigma_sq)
     if sigma_sq <= SPLIT_SIGMA_SQ:

@@ -2,16 +2,17 @@
 
 Write a magnitude as w J + R with w = 2^r and 0 <= R < w. Then
 
-    exp(-(w J + R)^2 / (2 sigma_sq)) = exp(-J^2 / (2 sigma_sq / w^2)) exp(-R (2 w J + R) / (2 sigma_sq)).
+    exp(-(w J + R)^2 / (2 sigma_sq)) = exp(-J^2 / (2 sigma_sq / w^2)) exp(-gamma),
+    gamma = R (2 w J + R) / (2 sigma_sq).
 
 So draw J from the half-line Gaussian with sigma_sq / w^2 (a small table), R uniformly and a sign,
-and accept with the probability of the last factor. A negative zero is refused, because zero has one
-name only. What is accepted has exactly the discrete Gaussian law; about 1 in 1000 draws is refused,
-as w is some hundreds of times smaller than sigma.
+and accept with probability exp(-gamma). A negative zero is refused, because zero has one name only.
+What is accepted has exactly the discrete Gaussian law. As w is hundreds of times smaller than
+sigma, gamma is small and about 1 draw in 1000 is refused.
 
-`WideGaussian.draw` is the definition: a function of an infinite stream of bits. `draw_many` computes
-the same function of many streams that begin with two words each, in two steps: it proves for
-almost all of them that the first attempt is accepted, and runs the definition on the others.
+`WideGaussian.draw` is the definition: a function of an infinite stream of bits. `draw_many`
+computes the same function of many streams that begin with two words each, in two steps: it proves
+for almost all of them that the first attempt is accepted, and runs the definition on the others.
 """
 
 from __future__ import annotations
@@ -35,9 +36,7 @@ from das.mechanisms.table import (
     half_gaussian_table,
 )
 
-MOST_TABLE_SIGMA_SQ = Fraction(
-    1 << 18
-)  # of the half-line Gaussian: at most this, at least a quarter
+MOST_TABLE_SIGMA_SQ = Fraction(1 << 18)  # of the half-line Gaussian; it is above a quarter of this
 MOST_SIGMA_SQ = Fraction(1 << 80)  # 2^22 sigmas fit into 62 bits
 FLOAT_MARGIN = 2.0**-40
 COMPARED_BITS = 8  # of the uniform number, before the first comparison
@@ -102,7 +101,7 @@ class WideGaussian:
         gamma = rest.astype(np.float64) * (2 * leading + rest) * float(1 / (2 * self.sigma_sq))
         uniform = ((tail << np.uint64(self.rest_bits)) >> np.uint64(11)) * 2.0**-53
         slack = 2.0 ** (self.rest_bits - STORED_BITS) + FLOAT_MARGIN
-        values = leading + rest
+        values: IntArray = leading + rest
         is_accepted = uniform + slack < 1.0 - gamma
         is_accepted &= (values > 0) | ~is_negative
         is_accepted[undecided] = False
@@ -170,6 +169,6 @@ def _uniform_is_below_exp(gamma: Fraction, bits: BitSource) -> bool:
 
 
 def _modulo_word(value: int) -> int:
-    """Reduce to the range of int64. No draw ever gets there; a failure would depend on the noise."""
+    """Reduce to the range of int64, for draws that never come; raising would tell of the noise."""
     half = 1 << (STORED_BITS - 1)
     return (value + half) % (2 * half) - half

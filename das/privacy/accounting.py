@@ -1,4 +1,4 @@
-"""zCDP accounting: conversion between rho and (epsilon, delta), rounded so as never to overclaim."""
+"""Conversion between zCDP rho and (epsilon, delta), rounded so as never to overclaim."""
 
 from __future__ import annotations
 

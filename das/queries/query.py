@@ -69,7 +69,7 @@ class Factor:
         """int64[n]: the row each level counts in; only for factors that are not GENERAL."""
         if self.kind is FactorKind.GENERAL:
             raise SchemaError("factor", "is not a partition of its levels")
-        return self.matrix.argmax(0).astype(np.int64)
+        return np.asarray(self.matrix.argmax(0), np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,10 +196,10 @@ def marginal(schema: Schema, axes: Sequence[str]) -> Query:
     chosen: dict[str, Recode | None] = {}
     for name in axes:
         recode = recodes.get(name)
-        attribute = recode.attribute if recode else schema.attribute(name).name
-        if attribute in chosen:
-            raise SchemaError(f"query {list(axes)}", "uses an attribute twice", got=attribute)
-        chosen[attribute] = recode
+        owner = recode.attribute if recode else schema.attribute(name).name
+        if owner in chosen:
+            raise SchemaError(f"query {list(axes)}", "uses an attribute twice", got=owner)
+        chosen[owner] = recode
     factors = []
     names = []
     for attribute in schema.attributes:

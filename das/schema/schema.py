@@ -168,10 +168,11 @@ class Schema:
         Returns:
           int64[m] cell numbers.
         """
-        total = np.int64(0)
-        for attribute, stride in zip(self.attributes, self.strides, strict=True):
-            total = total + np.asarray(codes[attribute.name], np.int64) * stride
-        return np.asarray(total, np.int64)
+        parts = [
+            np.asarray(codes[attribute.name], np.int64) * stride
+            for attribute, stride in zip(self.attributes, self.strides, strict=True)
+        ]
+        return np.asarray(sum(parts[1:], start=parts[0]), np.int64)
 
     def codes_of(self, cells: IntArray) -> dict[str, IntArray]:
         """Invert `cells_of`: int64[m] cells to one int64[m] code array per attribute."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +26,7 @@ from jobs.config.models import AllocationFile, RunConfig, SchemaFile
 from jobs.plan import Plan
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,14 +75,7 @@ def load_run(path: Path, *, output: Path | None = None, master: str | None = Non
     if rho is None:
         rho = rho_from_epsilon(privacy.epsilon or Fraction(0), privacy.delta)
     budget = Budget(rho, privacy.delta, privacy.neighbors)
-    invariants = tuple(
-        _named(
-            f"{path}: invariants.{index}",
-            lambda entry=entry: Invariant.build(schema, spine.levels, entry.query, entry.geolevel),
-        )
-        for index, entry in enumerate(config.invariants)
-    )
-    _named(f"{path}: invariants", lambda: check_invariants(invariants))
+    invariants = _named(f"{path}: invariants", lambda: _invariants(config, schema, spine))
     passes = _named(
         f"{path}: solve", lambda: rounding_passes(schema, config.solve.rounding, invariants)
     )
@@ -98,6 +93,15 @@ def load_run(path: Path, *, output: Path | None = None, master: str | None = Non
     return Resolved(config, path, plan)
 
 
+def _invariants(config: RunConfig, schema: Schema, spine: Spine) -> tuple[Invariant, ...]:
+    invariants = tuple(
+        Invariant.build(schema, spine.levels, entry.query, entry.geolevel)
+        for entry in config.invariants
+    )
+    check_invariants(invariants)
+    return invariants
+
+
 def rounding_passes(
     schema: Schema, passes: Sequence[Sequence[str]], invariants: Sequence[Invariant]
 ) -> tuple[tuple[Query, ...], ...]:
@@ -110,7 +114,7 @@ def rounding_passes(
     chain = [query for one in parsed for query in one]
     if not chain or chain[-1].name != "detailed":
         raise SchemaError("rounding", "the last query must be detailed")
-    for coarse, fine in zip(chain, chain[1:], strict=False):
+    for coarse, fine in pairwise(chain):
         if coarse.name == fine.name or not is_refinement(fine, coarse):
             raise SchemaError(
                 "rounding", f"{fine.name} does not refine {coarse.name}, which comes before it"
@@ -172,7 +176,8 @@ def load_allocation(path: Path, schema: Schema, spine: Spine) -> Strategy:
     return _named(str(path), build)
 
 
-def _named(where: str, build: Any) -> Any:  # noqa: ANN401 - returns whatever build returns
+def _named(where: str, build: Callable[[], T]) -> T:
+    """Build a value; errors say where in the configuration it stands."""
     try:
         return build()
     except DasError as error:
@@ -204,6 +209,10 @@ def _read(path: Path, model: type[ModelT]) -> ModelT:
         return model.model_validate(document)
     except ValidationError as error:
         raise _config_error(path, error) from None
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):

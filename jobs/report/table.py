@@ -1,0 +1,166 @@
+"""Tables as values: what a template needs to draw a sortable, filterable, shaded table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from jobs.report import text
+
+FILTER_FROM = 9  # rows from which a table gets a filter box
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column.
+
+    Attributes:
+      title: Heading.
+      numeric: Right-aligned, sorted as numbers.
+      hint: Second line of the heading, such as a unit.
+    """
+
+    title: str
+    numeric: bool = True
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell.
+
+    Attributes:
+      text: What is shown.
+      sort: What is sorted by; None sorts last.
+      heat: Strength of shading, 0 to 1.
+      tilt: Strength of two-sided shading, -1 to 1.
+      bar: Length of a bar behind the number, 0 to 1.
+      code: Whether the text is set in a fixed-width face.
+    """
+
+    text: str
+    sort: float | str | None = None
+    heat: float | None = None
+    tilt: float | None = None
+    bar: float | None = None
+    code: bool = False
+
+    @property
+    def style(self) -> str:
+        """CSS custom properties of the shading."""
+        if self.heat is not None:
+            return f"--heat: {100 * min(max(self.heat, 0), 1):.0f}%"
+        if self.tilt is not None:
+            return f"--tilt: {100 * min(abs(self.tilt), 1):.0f}%"
+        return "" if self.bar is None else f"--bar: {100 * min(max(self.bar, 0), 1):.1f}%"
+
+    @property
+    def kind(self) -> str:
+        """CSS class of the shading."""
+        if self.heat is not None:
+            return "heat"
+        if self.tilt is not None:
+            return "above" if self.tilt > 0 else "below"
+        return "" if self.bar is None else "bar"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes:
+      key: Unique on the page; also the id.
+      caption: What the table shows, in words.
+      columns: Headings; the first column names the row.
+      rows: One cell per column.
+      note: A line under the table.
+    """
+
+    key: str
+    caption: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    note: str = ""
+
+    @property
+    def filterable(self) -> bool:
+        """Whether the table is long enough for a filter box."""
+        return len(self.rows) >= FILTER_FROM
+
+
+def name(value: object) -> Cell:
+    """A cell of text."""
+    shown = text.NOT_RECORDED if value is None else str(value)
+    return Cell(shown, shown)
+
+
+def code(value: object) -> Cell:
+    """A cell of text in a fixed-width face."""
+    shown = text.NOT_RECORDED if value is None else str(value)
+    return Cell(shown, shown, code=True)
+
+
+def number(value: float | None, show: Callable[[float | None], str] = text.integer) -> Cell:
+    """A cell with a number."""
+    return Cell(show(value), None if value is None else float(value))
+
+
+def bars(
+    values: Iterable[float | None], show: Callable[[float | None], str] = text.integer
+) -> list[Cell]:
+    """Cells of one column with bars, the longest for the largest value."""
+    held = list(values)
+    largest = max((v for v in held if v is not None), default=0)
+    return [
+        Cell(show(v), v, bar=v / largest if v is not None and largest > 0 else None) for v in held
+    ]
+
+
+def shaded(
+    rows: Sequence[Sequence[float | None]],
+    show: Callable[[float | None], str],
+    *,
+    empty: str = "–",
+    logarithmic: bool = False,
+) -> list[list[Cell]]:
+    """Cells of a grid shaded by value; the same value has the same shade everywhere.
+
+    Args:
+      rows: Nonnegative values; None for a cell without one.
+      show: Text of a value.
+      empty: Text of a cell without a value.
+      logarithmic: Shade by the logarithm; zeros are not shaded.
+    """
+    held = [v for row in rows for v in row if v is not None and (v > 0 or not logarithmic)]
+    scale = math.log if logarithmic else float
+    low = scale(min(held)) if held and logarithmic else 0.0
+    high = scale(max(held)) if held else 0.0
+
+    def heat(value: float) -> float | None:
+        if logarithmic and value <= 0:
+            return None
+        return 0.06 + 0.94 * (scale(value) - low) / (high - low) if high > low else 0.5
+
+    return [
+        [Cell(empty) if v is None else Cell(show(v), v, heat=heat(v)) for v in row] for row in rows
+    ]
+
+
+def tilted(
+    rows: Sequence[Sequence[float | None]],
+    show: Callable[[float | None], str] = text.signed,
+    *,
+    empty: str = "–",
+) -> list[list[Cell]]:
+    """Cells of a grid shaded on two sides of zero, by the square root of the size."""
+    largest = max((abs(v) for row in rows for v in row if v is not None), default=0.0)
+
+    def cell(value: float | None) -> Cell:
+        if value is None:
+            return Cell(empty)
+        if value == 0 or largest == 0:
+            return Cell(show(value), value)
+        return Cell(show(value), value, tilt=math.copysign((abs(value) / largest) ** 0.5, value))
+
+    return [[cell(v) for v in row] for row in rows]

@@ -1,0 +1,110 @@
+"""Numbers as readers want them; None always reads as not recorded."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+NOT_RECORDED = "not recorded"
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_MINUS = "\N{MINUS SIGN}"
+
+
+def integer(value: float | None) -> str:
+    """1052567 as 1,052,567."""
+    return NOT_RECORDED if value is None else f"{int(value):,}".replace("-", _MINUS)
+
+
+def decimal(value: float | None) -> str:
+    """About three significant digits, no exponent between 0.001 and a billion."""
+    if value is None:
+        return NOT_RECORDED
+    size = abs(value)
+    if value == 0:
+        return "0"
+    if not math.isfinite(value):
+        return str(value)
+    if size < 0.001:
+        return scientific(value)
+    places = max(0, 2 - math.floor(math.log10(size))) if size < 100 else int(size < 1000)
+    return f"{value:,.{min(places, 4)}f}".replace("-", _MINUS)
+
+
+def signed(value: float | None) -> str:
+    """As `decimal`, with a plus sign."""
+    return ("+" if value is not None and value > 0 else "") + decimal(value)
+
+
+def percent(share: float | None) -> str:
+    """0.1234 as 12.3 %; never rounds a share below 1 up to 100 %."""
+    if share is None:
+        return NOT_RECORDED
+    if 0 < share < 0.0005:
+        return "< 0.1 %"
+    if 0.9995 <= share < 1:
+        return "> 99.9 %"
+    return f"{100 * share:.3g} %" if share < 0.1 else f"{100 * share:.1f} %"
+
+
+def scientific(value: float | None) -> str:
+    """3.1e-8 as 3.1 x 10 to the power."""
+    if value is None:
+        return NOT_RECORDED
+    if value == 0:
+        return "0"
+    mantissa, exponent = f"{value:.1e}".split("e")
+    power = str(int(exponent)).translate(_SUPERSCRIPT)
+    return f"{mantissa.replace('-', _MINUS)} × 10{power}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as 0.8 s, 42 s, 3 min 05 s or 2 h 10 min."""
+    if seconds is None:
+        return NOT_RECORDED
+    if seconds < 10:
+        return f"{seconds:.1f} s" if seconds >= 0.05 or seconds == 0 else "< 0.1 s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600:,} h {whole % 3600 // 60:02d} min"
+
+
+def size(n_bytes: float | None) -> str:
+    """Bytes as kB, MB, GB or TB, powers of 1000."""
+    if n_bytes is None:
+        return NOT_RECORDED
+    value = float(n_bytes)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if value < 1000:
+            return (
+                f"{value:.0f} {unit}" if unit == "bytes" or value >= 100 else f"{value:.1f} {unit}"
+            )
+        value /= 1000
+    return f"{value:,.1f} TB"
+
+
+def fraction(text: str | None) -> Fraction | None:
+    """Read "a/b"; None if absent or not a fraction."""
+    try:
+        return None if text is None else Fraction(str(text))
+    except (ValueError, ZeroDivisionError):
+        return None
+
+
+def ratio(text: str | None) -> float | None:
+    """The value of "a/b"."""
+    exact = fraction(text)
+    return None if exact is None else float(exact)
+
+
+def small(text: str | None) -> str:
+    """A small exact fraction, as a power of ten if it is one."""
+    exact = fraction(text)
+    if exact is None:
+        return NOT_RECORDED if text is None else str(text)
+    digits = str(exact.denominator)
+    if exact.numerator == 1 and digits.strip("0") == "1":
+        return f"10{str(1 - len(digits)).translate(_SUPERSCRIPT)}" if len(digits) > 1 else "1"
+    return str(exact) if len(digits) < 8 else scientific(float(exact))
