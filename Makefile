@@ -1,0 +1,59 @@
+# Two commands: `make demo` and `make test`. Both set up their own environment in .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+
+.PHONY: demo test test-fast lint format lock zip docs clean
+
+demo: $(VENV)/.run
+	@rm -rf build/demo build/demo-data
+	$(BIN)/das generate build/demo-data --blocks 2500 --seed 2020
+	$(BIN)/das run conf/run/demo.yaml
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest
+
+test-fast: $(VENV)/.test
+	$(BIN)/python -m pytest -m "not slow and not spark"
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# Everything a cluster needs of this project, for spark-submit --py-files.
+zip: $(VENV)/.run
+	@mkdir -p dist
+	rm -f dist/das.zip
+	$(BIN)/python -m zipfile -c dist/das.zip das geography invariants solvers jobs
+
+docs: $(VENV)/.run
+	$(BIN)/python -m jobs.config.reference docs/configuration.md
+
+lock: $(VENV)/.test
+	$(BIN)/pip install uv
+	$(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 --extra java pyproject.toml -o requirements/run.txt
+	$(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 --extra java --extra test pyproject.toml -o requirements/test.txt
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || \
+	  { echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: $(VENV)/bin/python requirements/run.txt pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/run.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.run requirements/test.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/test.txt
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
