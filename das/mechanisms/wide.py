@@ -48,7 +48,7 @@ class WideGaussian:
 
     Attributes:
       sigma_sq: Parameter of the noise.
-      rest_bits: r, with w = 2^r; from 1 to 32.
+      rest_bits: r, with w = 2^r; from 1 to 31.
       table: Table of the half-line Gaussian with parameter sigma_sq / w^2.
       words_per_draw: 2.
     """

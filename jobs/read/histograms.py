@@ -18,7 +18,7 @@ from jobs.read.files import Batch, Chunk, Table, read_chunk
 IntArray = npt.NDArray[np.int64]
 
 
-def table_of(data: HistogramsData, schema: Schema) -> Table:
+def table_of(data: HistogramsData) -> Table:
     """Name the files and columns that hold the histograms."""
     return Table(data.path, ("geocode", "cells", "counts"))
 
@@ -40,7 +40,7 @@ def read_entries(
     Raises:
       InputError: A geocode, cell or count does not fit.
     """
-    for batch in read_chunk(chunk, table_of(data, schema)):
+    for batch in read_chunk(chunk, table_of(data)):
         geocodes = values.geocodes(batch, "geocode", digits)
         cells, lengths = _lists(batch, "cells")
         counts, other = _lists(batch, "counts")

@@ -1,0 +1,2 @@
+"""stub"""
+def write_internal_report(*a): pass

@@ -1,0 +1,2 @@
+"""stub"""
+def write_public_report(*a): pass

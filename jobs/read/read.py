@@ -1,0 +1,224 @@
+"""Read any input format as entries (geocode, cell, n), and the geocodes of all leaf geounits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from das.errors import InputError
+from das.schema.schema import Schema
+from geography.lattice import Spine
+from jobs.config.models import (
+    BlockTableData,
+    DataConfig,
+    GeounitsFile,
+    HistogramsData,
+    Pl94Data,
+    RecordsData,
+)
+from jobs.read import block_table, histograms, pl94, records, values
+from jobs.read.carry import carrying, restoring
+from jobs.read.files import Chunk, Table, plan_chunks, read_chunk, read_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+T = TypeVar("T")
+Codes = npt.NDArray[np.bytes_]
+
+
+def read_entries(
+    data: DataConfig, schema: Schema, *, spine: Spine, spark: SparkSession
+) -> DataFrame:
+    """Read the confidential input as entries.
+
+    Nothing is read before an action on the result, apart from file names and columns. Wrap such
+    an action in `jobs.read.carry.restoring`, so that an error in the data keeps its type.
+
+    Args:
+      data: Format and place of the input.
+      schema: Numbers the cells.
+      spine: Its last prefix length is the length of a leaf geocode.
+      spark: The session; its workers must see the files.
+
+    Returns:
+      Rows (geocode: string, cell: long, n: long) with n > 0; a (geocode, cell) may appear in
+      several rows, which add up.
+
+    Raises:
+      ConfigError: The configuration does not fit the schema.
+      InputError: A file is missing, unreadable, empty, or lacks a column. The action raises it
+        for a value that does not fit, with file and row.
+    """
+    digits = spine.digits[-1]
+    if isinstance(data, Pl94Data):
+        pl94.check_schema(data, schema)
+        states = pl94.find_files(data.path)
+        return _frame(
+            spark,
+            states,
+            partial(pl94.read_entries, data=data, digits=digits),
+            "geocode string, cell long, n long",
+        )
+    stream: Callable[[Chunk], Iterator[pa.RecordBatch]]
+    if isinstance(data, RecordsData):
+        table = records.table_of(data, schema)
+        stream = partial(records.read_entries, data=data, schema=schema, digits=digits)
+    elif isinstance(data, BlockTableData):
+        table = block_table.table_of(data, schema)
+        stream = partial(block_table.read_entries, data=data, schema=schema, digits=digits)
+    else:
+        table = histograms.table_of(data)
+        stream = partial(histograms.read_entries, data=data, schema=schema, digits=digits)
+    return _frame(spark, plan_chunks(table), stream, "geocode string, cell long, n long")
+
+
+def read_geocodes(
+    data: DataConfig, geounits: GeounitsFile | None, *, spine: Spine, spark: SparkSession
+) -> Codes:
+    """List the geocodes of all leaf geounits.
+
+    Args:
+      data: The confidential input.
+      geounits: Public list of all leaf geounits; without it the geocodes of the data count,
+        empty geounits of tables and histograms included.
+      spine: Its last prefix length is the length of a leaf geocode.
+      spark: The session; used for person records only.
+
+    Returns:
+      bytes[G], sorted, unique.
+
+    Raises:
+      InputError: A geocode is missing, has the wrong length, appears twice where each row is a
+        geounit, or is in the data but not in the public list.
+    """
+    digits = spine.digits[-1]
+    found = _data_geocodes(data, digits, spark)
+    if geounits is None:
+        return found
+    table = Table(geounits.path, (geounits.geocode,))
+    public = _sorted_unique(_column(table, geounits.geocode, digits), table, digits)
+    unknown = found[~_isin(found, public)]
+    if len(unknown):
+        code = unknown[0].decode()
+        raise InputError(
+            f"{_place(data, code)}, geocode {code}",
+            f"is not in the list of geounits ({len(unknown)} such geocodes)",
+            want=f"a geocode of {geounits.path}",
+        )
+    return public
+
+
+def _frame(
+    spark: SparkSession,
+    pieces: Sequence[T],
+    stream: Callable[[T], Iterator[pa.RecordBatch]],
+    columns: str,
+) -> DataFrame:
+    """One Spark task per piece; each streams its own rows."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                with carrying():
+                    yield from stream(pieces[index])
+
+    return spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(run, columns)
+
+
+def _data_geocodes(data: DataConfig, digits: int, spark: SparkSession) -> Codes:
+    if isinstance(data, RecordsData):
+        return _record_geocodes(data, digits, spark)
+    if isinstance(data, Pl94Data):
+        arrays = [
+            values.geocode_bytes(array, digits)
+            for state in pl94.find_files(data.path)
+            for array in pl94.read_geocodes(state, digits=digits)
+        ]
+        codes = np.sort(np.concatenate(arrays))
+        _refuse_twice(codes, lambda code: [_place(data, code)])
+        return codes
+    table, column = _geocode_table(data)
+    return _sorted_unique(_column(table, column, digits), table, digits)
+
+
+def _geocode_table(data: RecordsData | BlockTableData | HistogramsData) -> tuple[Table, str]:
+    if isinstance(data, HistogramsData):
+        return Table(data.path, ("geocode",)), "geocode"
+    return Table(data.path, (data.geocode,), data.delimiter), data.geocode
+
+
+def _record_geocodes(data: RecordsData, digits: int, spark: SparkSession) -> Codes:
+    table, column = _geocode_table(data)
+
+    def stream(chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        for batch in read_chunk(chunk, table):
+            codes = pc.unique(values.geocodes(batch, column, digits))
+            yield pa.RecordBatch.from_arrays([codes], names=["geocode"])
+
+    frame = _frame(spark, plan_chunks(table), stream, "geocode string")
+    with restoring():
+        distinct = frame.distinct().toArrow()
+    return np.sort(values.geocode_bytes(distinct["geocode"].combine_chunks(), digits))
+
+
+def _column(table: Table, column: str, digits: int) -> list[Codes]:
+    return [
+        values.geocode_bytes(values.geocodes(batch, column, digits), digits)
+        for batch in read_table(table)
+    ]
+
+
+def _sorted_unique(parts: list[Codes], table: Table, digits: int) -> Codes:
+    codes = np.sort(np.concatenate(parts))
+    _refuse_twice(codes, lambda code: _rows_of(table, code, digits))
+    return codes
+
+
+def _refuse_twice(codes: Codes, places: Callable[[str], list[str]]) -> None:
+    twice = np.flatnonzero(codes[1:] == codes[:-1])
+    if len(twice):
+        code = codes[twice[0]].decode()
+        found = places(code)
+        raise InputError(
+            f"{found[0]}, geocode {code}",
+            "appears twice",
+            got=f"again at {found[1]}" if len(found) > 1 else None,
+            want="one row per geounit",
+        )
+
+
+def _rows_of(table: Table, code: str, digits: int) -> list[str]:
+    """First two places of a geocode."""
+    found: list[str] = []
+    for batch in read_table(table):
+        codes = values.geocodes(batch, table.columns[0], digits)
+        for index in np.flatnonzero(np.asarray(pc.equal(codes, code))):
+            found.append(batch.where(int(index)))
+            if len(found) == 2:
+                return found
+    return found
+
+
+def _place(data: DataConfig, code: str) -> str:
+    """File and row of a geocode of the data."""
+    if isinstance(data, Pl94Data):
+        for state in pl94.find_files(data.path):
+            line = pl94.line_of(state, code)
+            if line is not None:
+                return f"{state.where(0)}, row {line}"
+        return str(data.path)
+    table, _ = _geocode_table(data)
+    return _rows_of(table, code, len(code))[0]
+
+
+def _isin(codes: Codes, within: Codes) -> npt.NDArray[np.bool_]:
+    """bool[m]: which codes are among the sorted codes `within`."""
+    at = np.minimum(np.searchsorted(within, codes), len(within) - 1)
+    return np.asarray(within[at] == codes, np.bool_)

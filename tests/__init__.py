@@ -1,0 +1,1 @@
+"""Tests, by the kind of question they answer."""

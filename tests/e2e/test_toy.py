@@ -1,0 +1,192 @@
+"""The whole pipeline on a toy state, in this process."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from das.errors import DasError, InputError, OutputError
+from jobs.config.load import load_run
+from jobs.progress import Reporter
+from jobs.run import run
+from tests.e2e import toy
+from tests.release_checks import (
+    microdata_rows,
+    output_equals_input,
+    sparse,
+    totals_are_exact,
+    tree_is_consistent,
+)
+
+pytestmark = pytest.mark.spark
+
+
+def execute(config: Path) -> Path:
+    resolved = load_run(config)
+    run(resolved, Reporter(quiet=True))
+    return resolved.config.output.directory
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("toy")
+    toy.write_records(folder)
+    return execute(toy.configuration(folder))
+
+
+def test_children_sum_to_their_parents(finished: Path) -> None:
+    assert tree_is_consistent(finished, toy.LEVELS)
+
+
+def test_state_total_is_exact(finished: Path) -> None:
+    assert totals_are_exact(finished, "state")
+
+
+def test_microdata_agrees_with_the_block_counts(finished: Path) -> None:
+    expected: Counter[tuple[str, ...]] = Counter()
+    for code, cells in sparse(finished / "release" / "counts" / "level=block").items():
+        for cell, n in cells.items():
+            expected[code, toy.SEX[cell // 3], toy.AGE[cell % 3]] += n
+    assert microdata_rows(finished) == expected
+    assert sum(expected.values()) > 0
+
+
+def test_only_children_are_not_measured(finished: Path) -> None:
+    measured = json.loads(
+        (finished / "release" / "measurements" / "level=tract" / "_manifest.json").read_text()
+    )
+    geography = json.loads(
+        (finished / "release" / "geography" / "level=tract" / "_manifest.json").read_text()
+    )
+    rows = sum(f["rows"] for f in measured["files"])
+    assert rows == 3 * (sum(f["rows"] for f in geography["files"]) - 1)
+
+
+def test_noise_was_added(finished: Path) -> None:
+    assert not output_equals_input(finished, "block")
+
+
+def test_seeded_noise_marks_every_output(finished: Path) -> None:
+    assert (finished / "release" / "NOT_FOR_RELEASE.txt").exists()
+    assert json.loads((finished / "release" / "manifest.json").read_text())["not_for_release"]
+    for report in ("release/report.html", "confidential/report.html"):
+        assert "NOT FOR RELEASE" in (finished / report).read_text()
+    for path in (finished / "release").rglob("_manifest.json"):
+        if "geography" not in str(path) and "invariants" not in str(path):
+            assert json.loads(path.read_text())["facts"]["not_for_release"] is True
+
+
+def test_complete_run_is_not_repeated(finished: Path) -> None:
+    before = {p: p.stat().st_mtime_ns for p in finished.rglob("*.parquet")}
+    execute(finished.parent / "run.yaml")
+    assert {p: p.stat().st_mtime_ns for p in finished.rglob("*.parquet")} == before
+
+
+def test_half_written_stage_is_made_again(tmp_path: Path, finished: Path) -> None:
+    toy.write_records(tmp_path)
+    config = toy.configuration(tmp_path)
+    out = execute(config)
+    counts = out / "release" / "counts" / "level=block"
+    whole = sparse(counts)
+    (counts / "_manifest.json").unlink()
+    next(counts.glob("part-*")).write_bytes(b"half of a file")
+    execute(config)
+    assert sparse(counts) == whole
+    assert len(list(counts.glob("part-*"))) == len(
+        json.loads((counts / "_manifest.json").read_text())["files"]
+    )
+
+
+def test_same_seed_same_release_fresh_keys_otherwise(tmp_path: Path, finished: Path) -> None:
+    toy.write_records(tmp_path)
+    again = execute(toy.configuration(tmp_path))
+    leaf = Path("release") / "counts" / "level=block"
+    assert sparse(again / leaf) == sparse(finished / leaf)
+    system = toy.configuration(
+        tmp_path,
+        privacy__randomness={"source": "operating_system"},
+        output__directory=str(tmp_path / "system"),
+    )
+    released = execute(system)
+    assert sparse(released / leaf) != sparse(finished / leaf)
+    assert not (released / "release" / "NOT_FOR_RELEASE.txt").exists()
+
+
+def test_very_large_budget_gives_the_input_back(tmp_path: Path) -> None:
+    toy.write_records(tmp_path)
+    out = execute(toy.configuration(tmp_path, privacy__rho="1000000000000"))
+    for level in toy.LEVELS:
+        assert output_equals_input(out, level), level
+
+
+def test_invariants_at_blocks_hold(tmp_path: Path) -> None:
+    toy.write_records(tmp_path)
+    out = execute(
+        toy.configuration(
+            tmp_path,
+            invariants=[{"query": "total", "geolevel": "block"}],
+            privacy__rho="1/100",
+        )
+    )
+    for level in toy.LEVELS:
+        assert totals_are_exact(out, level), level
+    assert tree_is_consistent(out, toy.LEVELS)
+
+
+def test_folder_of_another_configuration_is_refused(finished: Path) -> None:
+    config = toy.configuration(finished.parent, privacy__rho="2")
+    with pytest.raises(OutputError, match="belongs to a different configuration"):
+        execute(config)
+    toy.configuration(finished.parent)
+
+
+def test_folder_with_foreign_files_is_refused(tmp_path: Path) -> None:
+    toy.write_records(tmp_path)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.txt").write_text("mine")
+    with pytest.raises(OutputError, match=r"thesis\.txt"):
+        execute(toy.configuration(tmp_path))
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can write everywhere")
+def test_unwritable_output_is_refused(tmp_path: Path) -> None:
+    toy.write_records(tmp_path)
+    tmp_path.joinpath("locked").mkdir(mode=0o500)
+    with pytest.raises(OutputError, match="cannot be"):
+        execute(toy.configuration(tmp_path, output__directory=str(tmp_path / "locked" / "out")))
+
+
+def test_output_below_a_file_is_refused(tmp_path: Path) -> None:
+    toy.write_records(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot be created"):
+        execute(toy.configuration(tmp_path, output__directory=str(tmp_path / "file" / "out")))
+
+
+def test_bad_records_leave_nothing_published(tmp_path: Path) -> None:
+    toy.write_records(tmp_path)
+    with (tmp_path / "records.csv").open("a") as handle:
+        handle.write("9900100000,female,ancient\n")
+    with pytest.raises(InputError, match=r"records\.csv.*age.*ancient"):
+        execute(toy.configuration(tmp_path))
+    published = [p.parent.name for p in (tmp_path / "out").rglob("_manifest.json")]
+    assert all(name.startswith("level=") for name in published)
+    assert not list((tmp_path / "out" / "release").glob("measurements/*/_manifest.json"))
+    assert not list((tmp_path / "out" / "confidential").glob("histograms/*/_manifest.json"))
+
+
+def test_a_failing_node_stops_the_run_and_publishes_no_level(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toy.write_records(tmp_path)
+    config = toy.configuration(tmp_path, solve={"tolerance": 1e-300})
+    with pytest.raises(DasError, match=r"least-squares stage stopped"):
+        execute(config)
+    assert not list((tmp_path / "out" / "release").glob("counts/*/_manifest.json"))
+
+

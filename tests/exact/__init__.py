@@ -1,0 +1,1 @@
+"""Is the law of each sampler exactly right? Deterministic proofs."""

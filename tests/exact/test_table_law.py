@@ -1,0 +1,238 @@
+"""The table samplers have exactly the stated laws, on the common path and on the rare ones.
+
+With words of a few bits, undecided draws are common, so the decision tree covers their settlement.
+With words of 63 bits, the thresholds and the settlement are compared with ball arithmetic (Arb).
+"""
+
+from fractions import Fraction
+from functools import cache
+
+import flint
+import numpy as np
+import pytest
+
+from das.mechanisms import wide
+from das.mechanisms.certified import Weights, exp_bounds
+from das.mechanisms.table import (
+    build_table,
+    gaussian_table,
+    half_gaussian_table,
+    laplace_table,
+)
+from das.mechanisms.wide import WideGaussian
+from tests.exact.decision_tree import follow, gaussian_probability, laplace_probability
+
+SIGMA_SQ = [Fraction(1, 4), Fraction(3, 7), Fraction(1), Fraction(100), Fraction(12345, 7)]
+SMALL_SIGMA_SQ = [Fraction(1, 4), Fraction(3, 7), Fraction(1), Fraction(9, 2)]
+
+
+@pytest.fixture
+def _remembered(monkeypatch):
+    """Compute each bound once: the tree replays the same settlements many times."""
+    monkeypatch.setattr(Weights, "cumulative_bounds", cache(Weights.cumulative_bounds))
+    monkeypatch.setattr(wide, "exp_bounds", cache(exp_bounds))
+
+
+@pytest.fixture
+def _precise():
+    before = flint.ctx.prec
+    flint.ctx.prec = 400
+    yield
+    flint.ctx.prec = before
+
+
+def arb_exp(exponent: Fraction) -> flint.arb:
+    return flint.arb(flint.fmpq(exponent.numerator, exponent.denominator)).exp()
+
+
+def arb_gaussian_cdf(sigma_sq: Fraction, length: int, sides: int = 2) -> list[flint.arb]:
+    """Return F(k) for k < length, by the defining sum and a bound of its tail."""
+    weights = [arb_exp(Fraction(-k * k) / (2 * sigma_sq)) for k in range(length + 1)]
+    k = length
+    while weights[-1] > flint.arb(2) ** -380:
+        k += 1
+        weights.append(arb_exp(Fraction(-k * k) / (2 * sigma_sq)))
+    tail = weights[-1] / (1 - arb_exp(Fraction(-2 * k - 1) / (2 * sigma_sq)))
+    cumulative = [weights[0]]
+    for weight in weights[1:]:
+        cumulative.append(cumulative[-1] + sides * weight)
+    total = cumulative[-1] + flint.arb(0).union(sides * tail)
+    return [c / total for c in cumulative]
+
+
+def arb_floor(value: flint.arb) -> int:
+    floor = value.floor().unique_fmpz()
+    assert floor is not None
+    return int(floor)
+
+
+class Scripted:
+    """Hands out the bits of one number, first the leading one."""
+
+    def __init__(self, number: int, size: int) -> None:
+        self.number = number
+        self.left = size
+
+    def bits(self, n: int) -> int:
+        self.left -= n
+        assert self.left >= 0
+        return (self.number >> self.left) & ((1 << n) - 1)
+
+
+@pytest.mark.parametrize("word_bits", [1, 3, 5])
+@pytest.mark.parametrize("sigma_sq", SMALL_SIGMA_SQ)
+@pytest.mark.usefixtures("_remembered")
+def test_gaussian_table(sigma_sq, word_bits):
+    law = follow(gaussian_table(sigma_sq, word_bits).draw, replays=1500)
+    assert law.unresolved < 0.05
+    law.check(gaussian_probability(sigma_sq))
+
+
+@pytest.mark.parametrize("sigma_sq", SMALL_SIGMA_SQ)
+@pytest.mark.usefixtures("_remembered")
+def test_half_gaussian_table(sigma_sq):
+    law = follow(half_gaussian_table(sigma_sq, 3).draw_magnitude, replays=1500)
+    assert law.unresolved < 0.05
+    law.check(gaussian_probability(sigma_sq, least=0))
+
+
+@pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(5, 3)])
+@pytest.mark.usefixtures("_remembered")
+def test_laplace_table(scale):
+    law = follow(laplace_table(scale, 4).draw, replays=1500)
+    assert law.unresolved < 0.05
+    law.check(laplace_probability(scale))
+
+
+@pytest.mark.parametrize(("sigma_sq", "rest_bits"), [(Fraction(6), 1), (Fraction(40, 3), 2)])
+@pytest.mark.usefixtures("_remembered")
+def test_wide_gaussian(monkeypatch, sigma_sq, rest_bits):
+    monkeypatch.setattr(wide, "COMPARED_BITS", 2)
+    table = half_gaussian_table(sigma_sq / 4**rest_bits, 4)
+    law = follow(WideGaussian(sigma_sq, rest_bits, table).draw, replays=20_000)
+    assert law.unresolved < 0.2
+    law.check(gaussian_probability(sigma_sq))
+
+
+@pytest.mark.usefixtures("_remembered")
+def test_rare_paths_are_reached():
+    """Words of three bits leave draws open, and one draw exceeds every magnitude of the table."""
+    table = gaussian_table(Fraction(1), 3)
+    law = follow(table.draw, replays=1500)
+    assert max(abs(k) for k in law.mass) >= len(table.thresholds)
+
+
+@pytest.mark.parametrize("word_bits", [1, 3, 5, 63])
+@pytest.mark.parametrize("sigma_sq", SIGMA_SQ)
+def test_lookup_agrees_with_draw(sigma_sq, word_bits):
+    """The vectorised lookup gives each word what the scalar definition gives its bits."""
+    table = gaussian_table(sigma_sq, word_bits)
+    near = [int(t) + d for t in table.thresholds for d in (-1, 0, 1)]
+    prefixes = sorted({p for p in near if 0 <= p < 1 << word_bits})
+    words = [(s << 63) | (p << (63 - word_bits)) for s in (0, 1) for p in prefixes]
+    values, undecided = table.lookup(np.array(words, np.uint64))
+    tail = 0x9E3779B97F4A7C15
+    assert undecided.size == 2 * len(set(table.thresholds.tolist()))
+    for i, word in enumerate(words):
+        found = table.resolve(word, Scripted(tail, 64)) if i in undecided else values[i]
+        stream = Scripted((word >> (63 - word_bits)) << 64 | tail, 65 + word_bits)
+        assert found == table.draw(stream)
+
+
+@pytest.mark.parametrize("sigma_sq", SIGMA_SQ)
+@pytest.mark.usefixtures("_precise")
+def test_thresholds_are_the_true_floors(sigma_sq):
+    thresholds = gaussian_table(sigma_sq).thresholds.tolist()
+    cdf = arb_gaussian_cdf(sigma_sq, len(thresholds))
+    floors = [arb_floor(f * flint.arb(2) ** 63) for f in cdf[: len(thresholds)]]
+    assert thresholds == floors
+    assert thresholds[-1] == 2**63 - 1 > thresholds[-2]
+
+
+@pytest.mark.parametrize("sigma_sq", [Fraction(1), Fraction(12345, 7)])
+@pytest.mark.usefixtures("_precise")
+def test_half_line_thresholds_are_the_true_floors(sigma_sq):
+    thresholds = half_gaussian_table(sigma_sq).thresholds.tolist()
+    cdf = arb_gaussian_cdf(sigma_sq, len(thresholds), sides=1)
+    assert thresholds == [arb_floor(f * flint.arb(2) ** 63) for f in cdf[: len(thresholds)]]
+
+
+@pytest.mark.parametrize("scale", [Fraction(1, 3), Fraction(1), Fraction(50), Fraction(1234, 5)])
+@pytest.mark.usefixtures("_precise")
+def test_laplace_thresholds_are_the_true_floors(scale):
+    def cdf(k):
+        return 1 - 2 * arb_exp(-(k + 1) / scale) / (1 + arb_exp(-1 / scale))
+
+    thresholds = laplace_table(scale).thresholds.tolist()
+    floors = [arb_floor(cdf(k) * flint.arb(2) ** 63) for k in range(len(thresholds))]
+    assert thresholds == floors
+
+
+@pytest.mark.parametrize("sigma_sq", SIGMA_SQ)
+@pytest.mark.usefixtures("_precise")
+def test_numbers_next_to_a_threshold_are_settled_correctly(sigma_sq):
+    """U is placed 2^-64 .. 2^-200 below and above F(k); the 300-bit number decides the draw."""
+    table = gaussian_table(sigma_sq)
+    size = 300
+    cdf = arb_gaussian_cdf(sigma_sq, len(table.thresholds) + 12)
+    indices = [0, 1, 2, 5, len(cdf) // 2, len(table.thresholds) - 1, len(table.thresholds) + 5]
+    n_cases = 0
+    for k in sorted(set(indices)):
+        for distance in (64, 70, 130, 200):
+            for side in (-1, 1):
+                position = cdf[k] + side * flint.arb(2) ** -distance
+                number = arb_floor(position * flint.arb(2) ** size)
+                if not 0 <= number < 1 << size:
+                    continue
+                expected = k if side < 0 else k + 1
+                while side > 0 and cdf[expected] * flint.arb(2) ** size < number:
+                    expected += 1
+                while side < 0 and expected and cdf[expected - 1] * flint.arb(2) ** size > number:
+                    expected -= 1
+                assert table.draw_magnitude(Scripted(number, size)) == expected
+                n_cases += 1
+    assert n_cases >= 40
+
+
+@pytest.mark.usefixtures("_precise")
+def test_exp_bounds_enclose_exp_closely():
+    for gamma in [Fraction(1, 10**20), Fraction(1, 3), Fraction(1), Fraction(71, 2), Fraction(90)]:
+        for precision in (8, 63, 91, 300):
+            low, high = exp_bounds(gamma, precision)
+            exact = arb_exp(-gamma) * flint.arb(2) ** precision
+            assert flint.arb(low) <= exact <= flint.arb(high)
+            assert high - low <= 2
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        Weights.gaussian(Fraction(3, 7)),
+        Weights.gaussian(Fraction(12345, 7)),
+        Weights.gaussian(Fraction(12345, 7), is_two_sided=False),
+    ],
+)
+@pytest.mark.usefixtures("_precise")
+def test_cumulative_bounds_enclose_the_law_closely(weights):
+    sigma_sq = 1 / weights.second
+    for precision in (20, 95, 150):
+        bounds = weights.cumulative_bounds(precision)
+        cdf = arb_gaussian_cdf(sigma_sq, len(bounds.low), sides=2 if weights.is_two_sided else 1)
+        for low, high, f in zip(bounds.low, bounds.high, cdf, strict=False):
+            assert flint.arb(low) <= f * flint.arb(2) ** precision <= flint.arb(high)
+            assert high - low <= 2
+        assert bounds.low == sorted(bounds.low)
+        assert bounds.high == sorted(bounds.high)
+
+
+@pytest.mark.usefixtures("_remembered")
+def test_a_wrong_threshold_is_found():
+    """The tree has the power to see one threshold wrong by one part in 32."""
+    table = gaussian_table(Fraction(1), 5)
+    shifted = build_table(table.weights, 5, where="test")
+    thresholds = shifted.thresholds.copy()
+    thresholds[0] += 1
+    object.__setattr__(shifted, "thresholds", thresholds)
+    law = follow(shifted.draw, replays=1500)
+    with pytest.raises(AssertionError, match="proven"):
+        law.check(gaussian_probability(Fraction(1)))

@@ -1,0 +1,1 @@
+"""Is the noise right at scale? Fixed keys, tests of known power."""
