@@ -156,6 +156,9 @@ def spark_session(
             f"-Dlog4j2.configurationFile=file:{log4j} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
         )
         settings["spark.sql.warehouse.dir"] = tempfile.gettempdir()
+        if settings["spark.master"].startswith("local"):
+            settings["spark.python.daemon.module"] = "jobs.warm_daemon"
+            _add_to_python_path(Path(__file__).resolve().parents[1])
     elif master is not None:
         settings["spark.master"] = master
     settings.update(properties or {})
@@ -188,6 +191,13 @@ def _guarded(task: Callable[[T], R]) -> Callable[[T], R | _Failure]:
             return _Failure(error)
 
     return run
+
+
+def _add_to_python_path(folder: Path) -> None:
+    """Let the Python processes that Spark starts import the project from where it is."""
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if str(folder) not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join(p for p in (str(folder), *paths) if p)
 
 
 def slots(spark: SparkSession) -> int:

@@ -252,8 +252,12 @@ def _by_bucket(
     for low, high in zip(edges[:-1], edges[1:], strict=True):
         if low < high:
             unique, owners = _owners(codes[low:high])
-            yield int(buckets[low]), unique, Histograms.from_entries(
-                n_cells, len(unique), owners, cells[low:high], counts[low:high]
+            yield (
+                int(buckets[low]),
+                unique,
+                Histograms.from_entries(
+                    n_cells, len(unique), owners, cells[low:high], counts[low:high]
+                ),
             )
 
 
@@ -269,9 +273,7 @@ def _check_known(dataset: Path, part: PartFile, known: Codes) -> None:
     at = np.minimum(np.searchsorted(known, codes), len(known) - 1)
     unknown = codes[known[at] != codes]
     if len(unknown):
-        raise InputError(
-            f"data, geocode {unknown[0].decode()}", "is not among the leaf geounits"
-        )
+        raise InputError(f"data, geocode {unknown[0].decode()}", "is not among the leaf geounits")
 
 
 # --- roll-up ------------------------------------------------------------------------------------
@@ -308,9 +310,7 @@ def roll_up(task: RollUp) -> PartFile:
     if table.num_rows:
         codes, lengths, cells, counts = columns_of(table)
         prefixes = (
-            codes.astype(f"S{task.digits}")
-            if task.digits
-            else np.full(len(codes), ROOT_CODE, "S1")
+            codes.astype(f"S{task.digits}") if task.digits else np.full(len(codes), ROOT_CODE, "S1")
         )
         unique, owners = _owners(prefixes)
         histograms = Histograms.from_entries(

@@ -41,7 +41,9 @@ def layout_of(data: BlockTableData, schema: Schema) -> Layout:
         columns = _from_pattern(data.pattern, schema)
     else:
         columns = _from_map(data.columns or {}, schema)
-    checks = {name: _mask(schema, group, f"data.checks.{name}") for name, group in data.checks.items()}
+    checks = {
+        name: _mask(schema, group, f"data.checks.{name}") for name, group in data.checks.items()
+    }
     return Layout(columns, checks)
 
 
@@ -82,9 +84,7 @@ def read_entries(
         for name, mask in layout.checks.items():
             _check(batch, geocodes, name, counts[:, mask[cell_of_column]].sum(1))
         rows, columns = np.nonzero(counts)
-        yield values.entries(
-            geocodes, rows, cell_of_column[columns], counts[rows, columns]
-        )
+        yield values.entries(geocodes, rows, cell_of_column[columns], counts[rows, columns])
 
 
 def _check(batch: Batch, geocodes: pa.Array, name: str, sums: IntArray) -> None:
@@ -157,7 +157,10 @@ def _mask(schema: Schema, group: Mapping[str, str], where: str) -> npt.NDArray[n
             )
         if level not in labels:
             raise ConfigError(
-                f"{where}.{name}", "names an unknown level", got=level, want=f"one of {list(labels)}"
+                f"{where}.{name}",
+                "names an unknown level",
+                got=level,
+                want=f"one of {list(labels)}",
             )
         mask &= code == labels.index(level)
     return mask

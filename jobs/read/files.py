@@ -159,9 +159,7 @@ def read_chunk(chunk: Chunk, table: Table) -> Iterator[Batch]:
     except (OSError, pa.ArrowException) as error:
         if chunk.kind == "csv":
             _explain_csv(chunk, table.delimiter)
-        raise InputError(
-            str(chunk.path), "cannot be read", got=type(error).__name__
-        ) from None
+        raise InputError(str(chunk.path), "cannot be read", got=type(error).__name__) from None
 
 
 def read_table(table: Table) -> Iterator[Batch]:

@@ -46,12 +46,14 @@ def read_entries(
         counts, other = _lists(batch, "counts")
         differs = np.flatnonzero(lengths != other)
         if len(differs):
-            raise InputError(
-                batch.where(differs[0]), "cells and counts differ in length"
-            )
+            raise InputError(batch.where(differs[0]), "cells and counts differ in length")
         rows = np.repeat(np.arange(len(lengths)), lengths)
-        _refuse(batch, rows[(cells < 0) | (cells >= schema.size)], "cells",
-                f"holds a cell outside 0..{schema.size - 1}")
+        _refuse(
+            batch,
+            rows[(cells < 0) | (cells >= schema.size)],
+            "cells",
+            f"holds a cell outside 0..{schema.size - 1}",
+        )
         _refuse(batch, rows[counts < 0], "counts", "count is negative")
         keep = counts > 0
         yield values.entries(geocodes, rows[keep], cells[keep], counts[keep])

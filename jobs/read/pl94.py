@@ -92,9 +92,7 @@ def check_schema(data: Pl94Data, schema: Schema) -> None:
         )
 
 
-def read_entries(
-    state: StateFiles, data: Pl94Data, *, digits: int
-) -> Iterator[pa.RecordBatch]:
+def read_entries(state: StateFiles, data: Pl94Data, *, digits: int) -> Iterator[pa.RecordBatch]:
     """Turn the block records of a state into entries.
 
     Args:
@@ -117,8 +115,11 @@ def read_entries(
             for segment in segments
             for name in pl94_tables.SIZES[segment]
         }
-        counts = pl94_tables.cells_of(data.product, tables, lambda file, index, what: _wrong(
-            state, file, rows[index] + first, what))
+        counts = pl94_tables.cells_of(
+            data.product,
+            tables,
+            lambda file, index, what: _wrong(state, file, rows[index] + first, what),
+        )
         at, cells = np.nonzero(counts)
         yield values.entries(geocodes, at, cells, counts[at, cells])
 
@@ -193,9 +194,7 @@ def _opened(state: StateFiles, file: int) -> Iterator[IO[bytes]]:
             ):
                 yield handle
     except (OSError, zipfile.BadZipFile, EOFError) as error:
-        raise InputError(
-            state.where(file), "cannot be read", got=type(error).__name__
-        ) from None
+        raise InputError(state.where(file), "cannot be read", got=type(error).__name__) from None
 
 
 def _fields(file: int) -> tuple[str, ...]:
@@ -258,7 +257,9 @@ def _rows(state: StateFiles, file: int, handle: IO[bytes]) -> Iterator[pa.Table]
         reader = pa_csv.open_csv(
             handle,
             pa_csv.ReadOptions(
-                use_threads=False, block_size=1 << 20, column_names=list(fields),
+                use_threads=False,
+                block_size=1 << 20,
+                column_names=list(fields),
                 encoding="latin-1" if file == 0 else "utf8",
             ),
             pa_csv.ParseOptions(delimiter="|", quote_char=False),

@@ -18,7 +18,9 @@ Codes = npt.NDArray[np.bytes_]
 ENTRIES = pa.schema([("geocode", pa.string()), ("cell", pa.int64()), ("n", pa.int64())])
 
 
-def entries(geocodes: pa.Array, rows: IntArray, cells: IntArray, counts: IntArray) -> pa.RecordBatch:
+def entries(
+    geocodes: pa.Array, rows: IntArray, cells: IntArray, counts: IntArray
+) -> pa.RecordBatch:
     """Build a batch of entries.
 
     Args:
@@ -88,9 +90,7 @@ def counts(batch: Batch, column: str) -> IntArray:
     array = _plain(batch.table.column(column))
     what, bad = _bad_count(array)
     if bad is not None:
-        raise InputError(
-            f"{batch.where(bad)}, column {column}", what, want="a nonnegative integer"
-        )
+        raise InputError(f"{batch.where(bad)}, column {column}", what, want="a nonnegative integer")
     if what:
         raise InputError(
             f"{batch.chunk.path}, column {column}",
@@ -161,9 +161,7 @@ def codes(batch: Batch, table: Table, column: str, legal: Mapping[str, int]) -> 
     return np.asarray(out, np.int64)
 
 
-def _raise_unknown_code(
-    batch: Batch, table: Table, column: str, legal: Mapping[str, int]
-) -> None:
+def _raise_unknown_code(batch: Batch, table: Table, column: str, legal: Mapping[str, int]) -> None:
     """Read the file again to say which unknown code comes first, where, and how often."""
     path = batch.chunk.path
     value: str | None = None

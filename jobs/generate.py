@@ -1,0 +1,476 @@
+"""A seeded synthetic nation: blocks and persons that look like a census, of any size.
+
+Every tract is drawn from its own seed, so the data depend on the specification alone, not on how
+the work is cut; memory stays constant. The numbers below give roughly the shape of the 2010 and
+2020 redistricting data: about 40 % of blocks empty, skewed block sizes of 40 persons on average,
+2.5 % of persons in group quarters concentrated in few blocks, and segregated race mixes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from das.errors import ConfigError, OutputError
+from das.schema.schema import Attribute, Schema
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+Progress = Callable[[int, int], None]
+
+PERSONS_PER_BLOCK = 40
+TRACTS_PER_FILE = 400
+_TRACTS_PER_ROW_GROUP = 50
+_BLOCKS_PER_TRACT = 96
+_BLOCKS_PER_GROUP = 34
+_RACES = ("white", "black", "aian", "asian", "nhpi", "sor")
+_COMBINATIONS = [c for size in range(1, 7) for c in combinations(range(6), size)]
+_ETHNICITY_RACE = ("hisp", "white", "black", "aian", "asian", "nhpi", "other", "two")
+_HHGQ = ("household", "correctional", "juvenile", "nursing", "other_institutional", "college",
+         "military", "other_noninstitutional")  # fmt: skip
+_VOTINGAGE = Attribute("votingage", ("under_18", "18_and_over"))
+_CENRACE = Attribute("cenrace", tuple("-".join(_RACES[i] for i in c) for c in _COMBINATIONS))
+_TABLE_AXES = (_VOTINGAGE, Attribute("hispanic", ("not_hispanic", "hispanic")), _CENRACE)
+
+SCHEMAS = {
+    schema.name: schema
+    for schema in (
+        Schema("pl94", (Attribute("hhgq", _HHGQ), *_TABLE_AXES)),
+        Schema("pl94_tables", _TABLE_AXES),
+        Schema("block16", (_VOTINGAGE, Attribute("ethnicity_race", _ETHNICITY_RACE))),
+        Schema("group_quarters", (Attribute("hhgq", _HHGQ),)),
+        Schema(
+            "toy",
+            (
+                Attribute("sex", ("female", "male")),
+                Attribute("age", ("under_18", "18_to_64", "65_and_over")),
+            ),
+        ),
+    )
+}
+# Column names of block tables, as `data.pattern` of a run file.
+PATTERNS = {
+    "pl94": "q{hhgq}v{votingage}h{hispanic}r{cenrace:02d}",
+    "pl94_tables": "v{votingage}h{hispanic}r{cenrace:02d}",
+    "block16": "v{votingage}e{ethnicity_race}",
+    "group_quarters": "q{hhgq}",
+    "toy": "s{sex}a{age}",
+}
+
+# Eight groups as in _ETHNICITY_RACE: weight in the nation, share of minors.
+_GROUP_WEIGHTS = np.array([0.185, 0.58, 0.12, 0.008, 0.058, 0.002, 0.006, 0.041])
+_GROUP_MINORS = np.array([0.30, 0.18, 0.24, 0.28, 0.20, 0.28, 0.25, 0.42])
+# Group quarters after household: facilities per tract, mean persons, share of minors.
+_FACILITIES = np.array([0.02, 0.03, 0.22, 0.03, 0.06, 0.004, 0.4])
+_FACILITY_SIZES = np.array([1000.0, 40.0, 85.0, 60.0, 550.0, 900.0, 35.0])
+_FACILITY_MINORS = np.array([0.0, 0.95, 0.0, 0.15, 0.02, 0.01, 0.10])
+# How much more often each group lives in each type than in households.
+_FACILITY_TILT = np.array(
+    [
+        [1.3, 0.7, 3.0, 2.0, 0.2, 1.0, 1.0, 0.8],
+        [1.3, 0.8, 2.5, 2.0, 0.3, 1.0, 1.0, 1.2],
+        [0.4, 1.3, 1.0, 0.8, 0.6, 0.6, 0.5, 0.5],
+        [1.0, 1.0, 1.3, 1.2, 0.5, 1.0, 1.0, 1.0],
+        [0.7, 1.0, 1.1, 0.6, 2.0, 1.0, 1.0, 1.3],
+        [0.9, 1.0, 1.3, 1.0, 0.7, 2.0, 1.0, 1.5],
+        [1.0, 0.8, 2.0, 1.8, 0.6, 1.2, 1.0, 1.1],
+    ]
+)
+
+
+@dataclass(frozen=True)
+class GenerateSpec:
+    """What to generate; equal specifications give equal data.
+
+    Attributes:
+      seed: Any nonnegative integer.
+      blocks: Number of blocks, exact; give this or `persons`.
+      persons: Approximate number of persons.
+      states: Number of states, 1 to 99.
+      schema: A key of `SCHEMAS`.
+      format: How persons are written.
+
+    Raises:
+      ConfigError: A value is out of range.
+    """
+
+    seed: int = 2020
+    blocks: int | None = None
+    persons: int | None = None
+    states: int = 1
+    schema: str = "pl94"
+    format: str = "records"
+
+    def __post_init__(self) -> None:
+        if (self.blocks is None) == (self.persons is None):
+            raise ConfigError("generate", "needs exactly one of blocks and persons")
+        if self.schema not in SCHEMAS:
+            raise ConfigError(
+                "generate, schema", "is unknown", got=self.schema, want=f"one of {list(SCHEMAS)}"
+            )
+        if self.format not in ("records", "histograms", "block_table"):
+            raise ConfigError(
+                "generate, format",
+                "is unknown",
+                got=self.format,
+                want="records, histograms or block_table",
+            )
+        if not 1 <= self.states <= 99:
+            raise ConfigError("generate, states", "is out of range", got=self.states, want="1..99")
+        if self.n_blocks < self.states:
+            raise ConfigError("generate, blocks", "is too small", got=self.n_blocks,
+                              want=f"at least one per state, {self.states}")  # fmt: skip
+        if self.seed < 0:
+            raise ConfigError("generate, seed", "is negative", got=self.seed)
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks."""
+        return self.blocks if self.blocks is not None else (self.persons or 0) // PERSONS_PER_BLOCK
+
+
+@dataclass(frozen=True)
+class Tract:
+    """One tract to draw.
+
+    Attributes:
+      state: Number of the state, from 0.
+      county: Number of the county in the state, from 0.
+      tract: Number of the tract in the county, from 0.
+      n_blocks: Its blocks.
+    """
+
+    state: int
+    county: int
+    tract: int
+    n_blocks: int
+
+    @property
+    def geocode(self) -> str:
+        """11 digits: state 2, county 3, tract 6."""
+        return f"{self.state + 1:02d}{2 * self.county + 1:03d}{100 * (self.tract + 1):06d}"
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """The drawn blocks of a tract.
+
+    Attributes:
+      geocodes: B geocodes of 15 digits, sorted.
+      housing_units: int64[B].
+      facilities: int64[B, 7] group-quarters facilities by type.
+      rows: int64[m] block of every entry, increasing.
+      cells: int64[m] cell of the requested schema, increasing within a block.
+      counts: int64[m] persons, positive.
+    """
+
+    geocodes: list[str]
+    housing_units: IntArray
+    facilities: IntArray
+    rows: IntArray
+    cells: IntArray
+    counts: IntArray
+
+
+def generate(spec: GenerateSpec, out: Path, progress: Progress | None = None) -> dict[str, Any]:
+    """Write a synthetic nation.
+
+    `out/geounits.parquet` lists all blocks with their housing units and group-quarters
+    facilities; `out/<format>/` holds the persons.
+
+    Args:
+      spec: What to generate.
+      out: A folder that does not exist or is empty.
+      progress: Called with (finished, all) tracts.
+
+    Returns:
+      Facts: numbers of blocks, empty blocks, persons, and the paths written.
+
+    Raises:
+      OutputError: The folder holds something or cannot be written.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise OutputError(str(out), "is not an empty folder", remedy="choose another or remove it")
+    schema = SCHEMAS[spec.schema]
+    facts = {"blocks": 0, "empty_blocks": 0, "persons": 0}
+    tracts = plan_tracts(spec)
+    try:
+        (out / spec.format).mkdir(parents=True, exist_ok=True)
+        with _Files(out, spec.format, schema) as files:
+            for done, tract in enumerate(tracts, 1):
+                blocks = draw_tract(spec, tract)
+                files.write(blocks)
+                facts["blocks"] += len(blocks.geocodes)
+                facts["empty_blocks"] += len(blocks.geocodes) - len(np.unique(blocks.rows))
+                facts["persons"] += int(blocks.counts.sum())
+                if progress and (done % 20 == 0 or done == len(tracts)):
+                    progress(done, len(tracts))
+    except OSError as error:
+        raise OutputError(str(out), "cannot be written", got=error.strerror) from None
+    paths = {"data": str(out / spec.format), "geounits": str(out / "geounits.parquet")}
+    return {**facts, "tracts": len(tracts), **paths}
+
+
+def plan_tracts(spec: GenerateSpec) -> list[Tract]:
+    """Split the blocks over states, counties and tracts; sizes add up to `spec.n_blocks`."""
+    rng = _rng(spec.seed, 0)
+    weights = rng.lognormal(0, 0.9, spec.states)
+    share = (spec.n_blocks - spec.states) * weights / weights.sum()
+    edges = np.rint(np.concatenate(([0.0], np.cumsum(share)))).astype(np.int64)
+    out = []
+    for state, n_blocks in enumerate(np.diff(edges) + 1):
+        sizes = _sizes(_rng(spec.seed, 1, state), int(n_blocks), _BLOCKS_PER_TRACT, 0.8, 1500)
+        mean_tracts = max(8.0, len(sizes) / 150)
+        per_county = _sizes(_rng(spec.seed, 2, state), len(sizes), mean_tracts, 0.9, 9000)
+        places = [(county, t) for county, n in enumerate(per_county) for t in range(n)]
+        for (county, number), size in zip(places, sizes, strict=True):
+            out.append(Tract(state, county, number, int(size)))
+    return out
+
+
+def draw_tract(spec: GenerateSpec, tract: Tract) -> Blocks:
+    """Draw one tract; depends on the seed and the tract alone."""
+    rng = _rng(spec.seed, 3, tract.state, tract.county, tract.tract)
+    size = tract.n_blocks
+    mix = _tract_mix(spec.seed, tract, rng)
+    persons, units = _households(rng, size)
+    facilities, residents = _group_quarters(rng, size)
+    minors = np.clip(_GROUP_MINORS * rng.lognormal(0, 0.2), 0, 0.6)
+    block_mix = rng.gamma(np.broadcast_to(mix * 10 + 0.01, (size, 8))) + 1e-12
+    parts = [(0, persons, block_mix, minors)]
+    for kind in range(7):
+        tilted = np.broadcast_to(mix * _FACILITY_TILT[kind], (size, 8))
+        parts.append((kind + 1, residents[:, kind], tilted, np.full(8, _FACILITY_MINORS[kind])))
+    rows, cells, counts = _draw_cells(rng, parts)
+    rows, cells, counts = _to_schema(rng, spec.schema, rows, cells, counts)
+    return Blocks(_geocodes(rng, tract), units, facilities, rows, cells, counts)
+
+
+def _rng(*key: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(list(key))))
+
+
+def _sizes(
+    rng: np.random.Generator, total: int, mean: float, sigma: float, largest: int
+) -> IntArray:
+    """Positive lognormal sizes that add up to the total."""
+    count = max(1, round(total / mean), -(-total // largest))
+    weights = np.minimum(rng.lognormal(0, sigma, count), 8.0)
+    share = (total - count) * weights / weights.sum()
+    edges = np.rint(np.concatenate(([0.0], np.cumsum(share)))).astype(np.int64)
+    return np.asarray(np.diff(edges) + 1, np.int64)
+
+
+def _tract_mix(seed: int, tract: Tract, rng: np.random.Generator) -> FloatArray:
+    """float64[8]: weights of the groups; states differ, counties more, tracts most."""
+    state = _rng(seed, 4, tract.state).dirichlet(_GROUP_WEIGHTS * 60)
+    county = _rng(seed, 5, tract.state, tract.county).dirichlet(state * 25 + 1e-3)
+    return np.asarray(rng.dirichlet(county * 5 + 2e-3), np.float64)
+
+
+def _households(rng: np.random.Generator, size: int) -> tuple[IntArray, IntArray]:
+    """Persons in households and housing units of every block."""
+    empty = rng.random(size) < rng.beta(8, 12)
+    persons = np.ceil(rng.lognormal(3.57, 1.05, size) * rng.lognormal(0, 0.2)).astype(np.int64)
+    persons = np.where(empty, 0, np.minimum(persons, 4000))
+    per_unit = rng.lognormal(np.log(2.5), 0.15, size)
+    occupied = np.minimum(persons, np.ceil(persons / per_unit)).astype(np.int64)
+    vacant = rng.poisson(np.where(empty, 0.1, 0.1 * occupied))
+    return persons, np.asarray(occupied + vacant, np.int64)
+
+
+def _group_quarters(rng: np.random.Generator, size: int) -> tuple[IntArray, IntArray]:
+    """int64[B, 7] facilities and their residents; a few blocks attract most facilities."""
+    facilities = np.zeros((size, 7), np.int64)
+    residents = np.zeros((size, 7), np.int64)
+    pull = rng.lognormal(0, 2.0, size)
+    for kind, number in enumerate(rng.poisson(_FACILITIES * size / _BLOCKS_PER_TRACT)):
+        for block in rng.choice(size, number, p=pull / pull.sum()):
+            facilities[block, kind] += 1
+            residents[block, kind] += int(np.ceil(_FACILITY_SIZES[kind] * rng.lognormal(-0.3, 0.8)))
+    return facilities, residents
+
+
+def _group_cells() -> FloatArray:
+    """float64[8, 126]: for each group the probabilities of (hispanic, cenrace)."""
+    weights = np.array([0.5, 0.2, 0.12, 0.12, 0.02, 0.3])
+    many = np.array([np.prod(weights[list(c)]) * 0.15 ** (len(c) - 2) for c in _COMBINATIONS[6:]])
+    out = np.zeros((8, 2, 63))
+    for race in range(6):
+        out[race + 1, 0, race] = 1
+    out[7, 0, 6:] = many / many.sum()
+    out[0, 1, :6] = [0.22, 0.02, 0.025, 0.004, 0.001, 0.42]
+    out[0, 1, 6:] = 0.06 * many / many.sum()
+    out[0, 1, _COMBINATIONS.index((0, 5))] += 0.25
+    return np.asarray(out.reshape(8, 126) / out.reshape(8, 126).sum(1, keepdims=True), np.float64)
+
+
+_GROUP_CELLS = _group_cells()
+
+
+def _draw_cells(
+    rng: np.random.Generator, parts: list[tuple[int, IntArray, FloatArray, FloatArray]]
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Draw persons of (hhgq, persons[B], group weights[B, 8], minors[8]) over the 2,016 cells."""
+    found = []
+    for hhgq, persons, mix, minors in parts:
+        live = np.flatnonzero(persons)
+        if len(live) == 0:
+            continue
+        of_group = np.hstack([_GROUP_CELLS * minors[:, None], _GROUP_CELLS * (1 - minors)[:, None]])
+        chance = mix[live] / mix[live].sum(1, keepdims=True) @ of_group
+        drawn = rng.multinomial(persons[live], chance / chance.sum(1, keepdims=True))
+        rows, cells = np.nonzero(drawn)
+        found.append((live[rows], cells + 252 * hhgq, drawn[rows, cells]))
+    if not found:
+        none = np.zeros(0, np.int64)
+        return none, none, none
+    rows, cells, counts = (np.concatenate(column) for column in zip(*found, strict=True))
+    return rows, cells, counts
+
+
+def _to_schema(
+    rng: np.random.Generator, name: str, rows: IntArray, cells: IntArray, counts: IntArray
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Recode cells of pl94 to those of another schema, summed and sorted by (row, cell)."""
+    n_cells = SCHEMAS[name].size
+    adult, hispanic, race = cells // 126 % 2, cells // 63 % 2, cells % 63
+    if name == "pl94_tables":
+        cells = cells % 252
+    elif name == "group_quarters":
+        cells = cells // 252
+    elif name == "block16":
+        cells = 8 * adult + np.where(hispanic == 1, 0, np.minimum(race, 6) + 1)
+    elif name == "toy":
+        male = rng.binomial(counts, 0.49)
+        old = [rng.binomial(part * adult, 0.21) for part in (counts - male, male)]
+        young = [part - some for part, some in zip((counts - male, male), old, strict=True)]
+        cells = np.concatenate([adult, 2 + 0 * adult, 3 + adult, 5 + 0 * adult])
+        counts = np.concatenate([young[0], old[0], young[1], old[1]])
+        rows = np.tile(rows, 4)
+    keys, inverse = np.unique(rows * n_cells + cells, return_inverse=True)
+    sums = np.zeros(len(keys), np.int64)
+    np.add.at(sums, inverse, counts)
+    keys, sums = keys[sums > 0], sums[sums > 0]
+    return keys // n_cells, keys % n_cells, sums
+
+
+def _geocodes(rng: np.random.Generator, tract: Tract) -> list[str]:
+    n_groups = min(9, tract.n_blocks, 1 + rng.poisson(tract.n_blocks / _BLOCKS_PER_GROUP * 0.65))
+    n_groups = max(n_groups, -(-tract.n_blocks // 900))
+    sizes = np.full(n_groups, tract.n_blocks // n_groups)
+    sizes[: tract.n_blocks % n_groups] += 1
+    return [
+        f"{tract.geocode}{group + 1}{block:03d}"
+        for group, size in enumerate(sizes)
+        for block in range(size)
+    ]
+
+
+class _Files:
+    """The growing files of one nation."""
+
+    def __init__(self, out: Path, kind: str, schema: Schema) -> None:
+        self._folder = out / kind
+        self._kind = kind
+        self._schema = schema
+        types = [f"gq_{name}" for name in _HHGQ[1:]]
+        self._geounits = pa.schema(
+            [("geocode", pa.string()), ("housing_units", pa.int64())]
+            + [(name, pa.int64()) for name in types]
+        )
+        self._listing = pq.ParquetWriter(
+            out / "geounits.parquet", self._geounits, compression="zstd"
+        )
+        self._part: pq.ParquetWriter | None = None
+        self._waiting: list[Blocks] = []
+        self._flushed = 0
+
+    def __enter__(self) -> _Files:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._flush()
+        self._listing.close()
+        if self._part:
+            self._part.close()
+
+    def write(self, blocks: Blocks) -> None:
+        """Append a tract."""
+        self._waiting.append(blocks)
+        if len(self._waiting) == _TRACTS_PER_ROW_GROUP:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        blocks, self._waiting = _joined(self._waiting), []
+        columns = [pa.array(blocks.geocodes), pa.array(blocks.housing_units)]
+        columns += [pa.array(column) for column in blocks.facilities.T]
+        self._listing.write_table(pa.table(columns, schema=self._geounits))
+        table = _TABLES[self._kind](blocks, self._schema)
+        row_groups = TRACTS_PER_FILE // _TRACTS_PER_ROW_GROUP
+        if self._flushed % row_groups == 0:
+            if self._part:
+                self._part.close()
+            name = f"part-{self._flushed // row_groups:05d}.parquet"
+            self._part = pq.ParquetWriter(self._folder / name, table.schema, compression="zstd")
+        if self._part and table.num_rows:
+            self._part.write_table(table)
+        self._flushed += 1
+
+
+def _joined(parts: list[Blocks]) -> Blocks:
+    starts = np.cumsum([0, *(len(part.geocodes) for part in parts)])
+    return Blocks(
+        [code for part in parts for code in part.geocodes],
+        np.concatenate([part.housing_units for part in parts]),
+        np.concatenate([part.facilities for part in parts]),
+        np.concatenate([part.rows + start for part, start in zip(parts, starts, strict=False)]),
+        np.concatenate([part.cells for part in parts]),
+        np.concatenate([part.counts for part in parts]),
+    )
+
+
+def _records(blocks: Blocks, schema: Schema) -> pa.Table:
+    rows, cells = np.repeat(blocks.rows, blocks.counts), np.repeat(blocks.cells, blocks.counts)
+    columns = {"geocode": pa.array(blocks.geocodes).take(pa.array(rows))}
+    for attribute in schema.attributes:
+        codes = schema.codes_of(cells)[attribute.name].astype(np.int8)
+        levels = pa.array(attribute.levels)
+        columns[attribute.name] = pa.DictionaryArray.from_arrays(pa.array(codes), levels)
+    return pa.table(columns)
+
+
+def _histograms(blocks: Blocks, schema: Schema) -> pa.Table:
+    edges = np.searchsorted(blocks.rows, np.arange(len(blocks.geocodes) + 1))
+    offsets = pa.array(edges, pa.int32())
+    return pa.table(
+        {
+            "geocode": pa.array(blocks.geocodes),
+            "cells": pa.ListArray.from_arrays(offsets, pa.array(blocks.cells)),
+            "counts": pa.ListArray.from_arrays(offsets, pa.array(blocks.counts)),
+        }
+    )
+
+
+def _block_table(blocks: Blocks, schema: Schema) -> pa.Table:
+    dense = np.zeros((schema.size, len(blocks.geocodes)), np.int64)
+    dense[blocks.cells, blocks.rows] = blocks.counts
+    codes = schema.codes_of(np.arange(schema.size))
+    columns = {"geocode": pa.array(blocks.geocodes)}
+    for cell in range(schema.size):
+        level = {name: int(values[cell]) for name, values in codes.items()}
+        columns[PATTERNS[schema.name].format(**level)] = pa.array(dense[cell])
+    return pa.table(columns)
+
+
+_TABLES = {"records": _records, "histograms": _histograms, "block_table": _block_table}

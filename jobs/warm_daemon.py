@@ -1,0 +1,18 @@
+"""The process Spark forks its Python workers from, with the libraries already imported.
+
+Without it every worker imports numpy, pyarrow and the solvers anew, seconds at a time. Speed only:
+set as spark.python.daemon.module for embedded sessions, where the project is importable.
+"""
+
+import importlib
+
+_LIBRARIES = ("numpy", "pyarrow.parquet", "pyarrow.csv", "pandas", "scipy.linalg", "ortools.graph.python.min_cost_flow")
+_OWN = ("jobs.measure", "jobs.solve", "jobs.write", "jobs.evaluate", "jobs.truth", "jobs.read.read")
+
+for name in (*_LIBRARIES, *_OWN):
+    importlib.import_module(name)
+
+if __name__ == "__main__":
+    from pyspark.daemon import manager
+
+    manager()

@@ -1,0 +1,1 @@
+"""Does every member of a family keep the promises of the family?"""

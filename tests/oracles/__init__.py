@@ -1,0 +1,1 @@
+"""Is the fast answer the naive one?"""

@@ -1,0 +1,139 @@
+"""A real standalone Spark cluster on the loopback addresses: one master, two workers."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyspark
+
+from jobs.session import find_java_home
+
+ROOT = Path(__file__).resolve().parents[2]
+SPARK = Path(pyspark.__file__).parent
+PACKAGES = ("das", "geography", "invariants", "solvers", "jobs")
+
+
+def build_zip(folder: Path) -> Path:
+    """What `make zip` makes: the five packages and nothing else."""
+    target = folder / "das.zip"
+    with zipfile.ZipFile(target, "w") as archive:
+        for package in PACKAGES:
+            for path in sorted((ROOT / package).rglob("*")):
+                if path.is_file() and "__pycache__" not in path.parts:
+                    archive.write(path, path.relative_to(ROOT))
+    return target
+
+
+@dataclass
+class Cluster:
+    """Processes of a running cluster."""
+
+    url: str
+    environment: dict[str, str]
+    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def submit(
+        self, archive: Path, *words: object, conf: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """spark-submit the entry point of jobs/ from an empty folder."""
+        command = [
+            str(SPARK / "bin" / "spark-submit"),
+            *("--master", self.url, "--py-files", str(archive)),
+            *("--conf", "spark.driver.host=127.0.0.1"),
+            *("--conf", "spark.driver.bindAddress=127.0.0.1"),
+            *("--conf", "spark.executor.memory=700m"),
+            *("--driver-memory", "700m"),
+        ]
+        for key, value in (conf or {}).items():
+            command += ["--conf", f"{key}={value}"]
+        entry = archive.parent / "entry.py"
+        entry.write_text((ROOT / "jobs" / "__main__.py").read_text())
+        command += [str(entry), *map(str, words)]
+        return subprocess.run(
+            command,
+            env=self.environment,
+            cwd=archive.parent,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(address: tuple[str, int], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(address) == 0:
+                return
+        time.sleep(0.2)
+    raise TimeoutError(f"nothing listens on {address}")
+
+
+@contextmanager
+def standalone_cluster(folder: Path) -> Iterator[Cluster]:
+    """Start a master and two workers, each on its own loopback address; stop them afterwards."""
+    port = free_port()
+    environment = {
+        **{k: v for k, v in os.environ.items() if not k.startswith(("SPARK", "PYSPARK"))},
+        "JAVA_HOME": str(find_java_home()),
+        "SPARK_HOME": str(SPARK),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": "",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    spark_class = str(SPARK / "bin" / "spark-class")
+    url = f"spark://127.0.0.1:{port}"
+    cluster = Cluster(url, environment)
+    log = (folder / "cluster.log").open("wb")
+    master = subprocess.Popen(
+        [
+            *(spark_class, "-Dspark.master.rest.enabled=false"),
+            "org.apache.spark.deploy.master.Master",
+            *("--host", "127.0.0.1", "--port", str(port), "--webui-port", str(free_port())),
+        ],
+        env=environment,
+        stdout=log,
+        stderr=log,
+    )
+    try:
+        wait_for(("127.0.0.1", port))
+        for host in ("127.0.0.2", "127.0.0.3"):
+            cluster.workers.append(
+                subprocess.Popen(
+                    [
+                        *(spark_class, "org.apache.spark.deploy.worker.Worker"),
+                        *("--host", host, "--cores", "1", "--memory", "900m"),
+                        *("--webui-port", "0", "--work-dir", str(folder / host), url),
+                    ],
+                    env={**environment, "SPARK_LOCAL_IP": host},
+                    stdout=log,
+                    stderr=log,
+                )
+            )
+        yield cluster
+    finally:
+        for process in [*cluster.workers, master]:
+            process.terminate()
+        for process in [*cluster.workers, master]:
+            try:
+                process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        log.close()

@@ -1,0 +1,94 @@
+"""measure(): noise that does not depend on the truth, in the row and with the scale it belongs to."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from das.confidential import Confidential
+from das.errors import BudgetError, SchemaError
+from das.histograms import Histograms
+from das.measure import measure
+from das.measurement import Measurements
+from das.mechanisms.entropy import NoiseKey
+from das.queries.query import marginal
+from das.schema.schema import Attribute, Schema
+
+SCHEMA = Schema("s", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
+QUERY = marginal(SCHEMA, ("age",))
+KEY = NoiseKey.for_testing(11)
+CODES = ("a", "b", "c")
+TIGHT = Fraction(1, 10**6)  # so little noise that a draw other than 0 would be a wonder
+
+
+def truth(counts) -> Confidential[Histograms]:
+    return Confidential(Histograms.from_dense(np.array(counts)))
+
+
+FIRST = np.arange(18).reshape(3, 6)
+SECOND = FIRST[::-1] * 1000
+
+
+def noisy(counts, *, codes=CODES, sigma_sq=(Fraction(50),) * 3, key=KEY) -> np.ndarray:
+    return measure(truth(counts), QUERY, geocodes=codes, sigma_sq=sigma_sq, key=key).answers
+
+
+def exact(counts) -> np.ndarray:
+    return QUERY.answer(Histograms.from_dense(np.array(counts)))
+
+
+def test_the_same_key_gives_noise_that_does_not_depend_on_the_truth():
+    assert np.array_equal(noisy(FIRST) - exact(FIRST), noisy(SECOND) - exact(SECOND))
+    assert (noisy(FIRST) != exact(FIRST)).any()
+    assert not np.array_equal(noisy(FIRST), noisy(FIRST, key=NoiseKey.for_testing(12)))
+
+
+def test_noise_belongs_to_the_geocode_not_to_the_row():
+    order = [2, 0, 1]
+    moved = noisy(FIRST[order], codes=[CODES[i] for i in order])
+    assert np.array_equal(moved, noisy(FIRST)[order])
+    assert not np.array_equal(noisy(FIRST[[0, 0]], codes="ab", sigma_sq=(Fraction(50),) * 2)[0:1],
+                              noisy(FIRST[[0, 0]], codes="ab", sigma_sq=(Fraction(50),) * 2)[1:2])
+
+
+def test_two_queries_of_one_geounit_have_different_noise():
+    other = marginal(SCHEMA, ("sex",))
+    sigma = (Fraction(10**6),) * 3
+    first = measure(truth(FIRST), QUERY, geocodes=CODES, sigma_sq=sigma, key=KEY).answers
+    second = measure(truth(FIRST), other, geocodes=CODES, sigma_sq=sigma, key=KEY).answers
+    noise = second - other.answer(Histograms.from_dense(FIRST))
+    assert not np.array_equal((first - exact(FIRST))[:, :2], noise)
+
+
+def test_each_row_has_its_own_scale():
+    for quiet in range(3):
+        scales = [Fraction(10**6)] * 3
+        scales[quiet] = TIGHT
+        error = noisy(FIRST, sigma_sq=scales) - exact(FIRST)
+        assert not error[quiet].any()
+        assert all(error[row].any() for row in range(3) if row != quiet)
+
+
+def test_the_result_names_its_query_and_scales():
+    scales = (Fraction(3), Fraction(1, 3), Fraction(3))
+    result = measure(truth(FIRST), QUERY, geocodes=CODES, sigma_sq=scales, key=KEY)
+    assert (result.query, result.sigma_sq, result.answers.shape) == ("age", scales, (3, 3))
+    with pytest.raises(ValueError, match="read-only"):
+        result.answers[0, 0] = 1
+
+
+@pytest.mark.parametrize(
+    ("codes", "scales"), [(CODES[:2], (TIGHT,) * 3), (CODES, (TIGHT,) * 2), ((), ())]
+)
+def test_lengths_must_agree(codes, scales):
+    with pytest.raises(BudgetError, match=r"^measure age: needs one geocode and one sigma_sq"):
+        measure(truth(FIRST), QUERY, geocodes=codes, sigma_sq=scales, key=KEY)
+
+
+def test_measurements_need_one_scale_per_geounit():
+    with pytest.raises(SchemaError, match="measurements of age: need one sigma_sq per geounit"):
+        Measurements("age", (TIGHT,), np.zeros((2, 3), np.int64))
+    with pytest.raises(SchemaError):
+        Measurements("age", (TIGHT,), np.zeros(1, np.int64))

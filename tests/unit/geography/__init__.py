@@ -1,0 +1,1 @@
+"""The spine and the lattice."""

@@ -1,0 +1,1 @@
+"""Stages, files and configuration."""
