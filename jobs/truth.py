@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -128,6 +129,9 @@ def read_truth(
 
 def columns_of(table: pa.Table) -> tuple[Codes, IntArray, IntArray, IntArray]:
     """Unpack rows of the truth: bytes[m] geocodes, int64[m] list lengths, int64 cells, counts."""
+    if table.num_rows == 0:
+        none = np.zeros(0, np.int64)
+        return np.zeros(0, "S1"), none, none, none
     codes = np.asarray(table["geocode"].to_pylist(), np.bytes_)
     cells, counts = (table[name].combine_chunks() for name in ("cells", "counts"))
     lengths = np.asarray(cells.value_lengths(), np.int64)
@@ -224,41 +228,49 @@ def write_sorted(
         yield writer.close(persons=persons)
 
 
+class _Rows(NamedTuple):
+    """Entries sorted by geocode: bytes[m] geocodes, int64[m] cells, counts and buckets."""
+
+    codes: Codes
+    cells: IntArray
+    counts: IntArray
+    buckets: IntArray
+
+    def cut(self, start: int, stop: int) -> _Rows:
+        some = slice(start, stop)
+        return _Rows(self.codes[some], self.cells[some], self.counts[some], self.buckets[some])
+
+    def after(self, other: _Rows) -> _Rows:
+        return _Rows(*(np.concatenate(pair) for pair in zip(other, self, strict=True)))
+
+
 def _geounits(
     batches: Iterable[pa.RecordBatch], n_cells: int, digits: int
 ) -> Iterator[tuple[int, Codes, Histograms]]:
     """Whole geounits, of one bucket at a time."""
-    rest: tuple[Codes, IntArray, IntArray, IntArray] | None = None
+    rest: _Rows | None = None
     for batch in batches:
-        codes = geocode_bytes(batch.column("geocode"), digits)
         numbers = [np.asarray(batch.column(name), np.int64) for name in ("cell", "n", "bucket")]
-        rows = (codes, numbers[0], numbers[1], numbers[2])
+        rows = _Rows(geocode_bytes(batch.column("geocode"), digits), *numbers)
         if rest is not None:
-            rows = tuple(np.concatenate(pair) for pair in zip(rest, rows, strict=True))  # type: ignore[assignment]
-        if len(rows[0]) == 0:
-            continue
-        whole = int(np.searchsorted(rows[0], rows[0][-1]))
-        rest = (rows[0][whole:], rows[1][whole:], rows[2][whole:], rows[3][whole:])
-        yield from _by_bucket(rows, whole, n_cells)
+            rows = rows.after(rest)
+        if len(rows.codes):
+            whole = int(np.searchsorted(rows.codes, rows.codes[-1]))
+            rest = rows.cut(whole, len(rows.codes))
+            yield from _by_bucket(rows.cut(0, whole), n_cells)
     if rest is not None:
-        yield from _by_bucket(rest, len(rest[0]), n_cells)
+        yield from _by_bucket(rest, n_cells)
 
 
-def _by_bucket(
-    rows: tuple[Codes, IntArray, IntArray, IntArray], stop: int, n_cells: int
-) -> Iterator[tuple[int, Codes, Histograms]]:
-    codes, cells, counts, buckets = (column[:stop] for column in rows)
-    edges = np.concatenate(([0], np.flatnonzero(np.diff(buckets)) + 1, [stop]))
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
-        if low < high:
-            unique, owners = _owners(codes[low:high])
-            yield (
-                int(buckets[low]),
-                unique,
-                Histograms.from_entries(
-                    n_cells, len(unique), owners, cells[low:high], counts[low:high]
-                ),
-            )
+def _by_bucket(rows: _Rows, n_cells: int) -> Iterator[tuple[int, Codes, Histograms]]:
+    if len(rows.codes) == 0:
+        return
+    edges = [0, *(np.flatnonzero(np.diff(rows.buckets)) + 1), len(rows.codes)]
+    for low, high in pairwise(edges):
+        some = rows.cut(int(low), int(high))
+        unique, owners = _owners(some.codes)
+        histograms = Histograms.from_entries(n_cells, len(unique), owners, some.cells, some.counts)
+        yield int(some.buckets[0]), unique, histograms
 
 
 def _owners(codes: Codes) -> tuple[Codes, IntArray]:

@@ -6,7 +6,7 @@ set as spark.python.daemon.module for embedded sessions, where the project is im
 
 import importlib
 
-_LIBRARIES = ("numpy", "pyarrow.parquet", "pyarrow.csv", "pandas", "scipy.linalg", "ortools.graph.python.min_cost_flow")
+_LIBRARIES = ("numpy", "pyarrow.parquet", "pyarrow.csv", "scipy.linalg", "ortools.graph.python.min_cost_flow")
 _OWN = ("jobs.measure", "jobs.solve", "jobs.write", "jobs.evaluate", "jobs.truth", "jobs.read.read")
 
 for name in (*_LIBRARIES, *_OWN):

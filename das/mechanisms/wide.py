@@ -39,7 +39,7 @@ from das.mechanisms.table import (
 MOST_TABLE_SIGMA_SQ = Fraction(1 << 18)  # of the half-line Gaussian; it is above a quarter of this
 MOST_SIGMA_SQ = Fraction(1 << 80)  # 2^22 sigmas fit into 62 bits
 FLOAT_MARGIN = 2.0**-40
-COMPARED_BITS = 8  # of the uniform number, before the first comparison
+COMPARED_BITS = 8  # of the uniform number, read between two comparisons
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,8 +164,8 @@ def _uniform_is_below_exp(gamma: Fraction, bits: BitSource) -> bool:
             return True
         if prefix << COMPARED_BITS >= high:
             return False
-        prefix = prefix << n_bits | bits.bits(n_bits)
-        n_bits *= 2
+        prefix = prefix << COMPARED_BITS | bits.bits(COMPARED_BITS)
+        n_bits += COMPARED_BITS
 
 
 def _modulo_word(value: int) -> int:

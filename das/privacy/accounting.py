@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from scipy.optimize import minimize_scalar
-
 from das.errors import BudgetError
 
 _UP = 1 + 1e-9  # covers the rounding of a few dozen float operations
@@ -63,6 +61,8 @@ def epsilon_from_rho(rho: Fraction, delta: Fraction) -> float:
     >>> round(epsilon_from_rho(Fraction(293764, 114921), Fraction(1, 10**10)), 2)
     17.14
     """
+    from scipy.optimize import minimize_scalar  # slow to import, and workers never need it
+
     _check(rho, delta)
     if rho == 0:
         return 0.0

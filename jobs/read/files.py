@@ -10,6 +10,7 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -150,6 +151,7 @@ def read_chunk(chunk: Chunk, table: Table) -> Iterator[Batch]:
     Raises:
       InputError: The file cannot be read, or a CSV line has the wrong number of fields.
     """
+    failure = ""
     try:
         offset = 0
         for rows in (_parquet_rows if chunk.kind == "parquet" else _csv_rows)(chunk, table):
@@ -157,9 +159,11 @@ def read_chunk(chunk: Chunk, table: Table) -> Iterator[Batch]:
                 yield Batch(rows, chunk, offset)
                 offset += rows.num_rows
     except (OSError, pa.ArrowException) as error:
+        failure = type(error).__name__
+    if failure:  # outside of the handler: the text of the error may quote the data
         if chunk.kind == "csv":
             _explain_csv(chunk, table.delimiter)
-        raise InputError(str(chunk.path), "cannot be read", got=type(error).__name__) from None
+        raise InputError(str(chunk.path), "cannot be read", got=failure)
 
 
 def read_table(table: Table) -> Iterator[Batch]:
@@ -236,7 +240,7 @@ def _csv_chunks(file: Path, table: Table) -> list[Chunk]:
     edges = [*sorted(set(edges)), size]
     return [
         Chunk(file, "csv", start, stop, header=header)
-        for start, stop in zip(edges, edges[1:], strict=False)
+        for start, stop in pairwise(edges)
         if _has_line(file, start, stop)
     ]
 

@@ -15,8 +15,9 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -115,11 +116,8 @@ def read_entries(state: StateFiles, data: Pl94Data, *, digits: int) -> Iterator[
             for segment in segments
             for name in pl94_tables.SIZES[segment]
         }
-        counts = pl94_tables.cells_of(
-            data.product,
-            tables,
-            lambda file, index, what: _wrong(state, file, rows[index] + first, what),
-        )
+        wrong = partial(_wrong, state, rows + first)
+        counts = pl94_tables.cells_of(data.product, tables, wrong)
         at, cells = np.nonzero(counts)
         yield values.entries(geocodes, at, cells, counts[at, cells])
 
@@ -223,7 +221,11 @@ def _side_by_side(
                 _check_step(state, file, geo, part, first)
             if geo is None:
                 break
-            yield first, geo, dict(zip(segments, [p for p in parts[1:] if p], strict=True))
+            yield (
+                first,
+                geo,
+                {f: p for f, p in zip(segments, parts[1:], strict=True) if p is not None},
+            )
             first += geo.num_rows
         if first == 1:
             raise InputError(state.where(0), "is empty")
@@ -250,35 +252,41 @@ def _check_step(
 
 def _rows(state: StateFiles, file: int, handle: IO[bytes]) -> Iterator[pa.Table]:
     """Stream the needed fields of a file, BATCH_ROWS lines at a time."""
-    fields = _fields(file)
-    wanted = ("SUMLEV", "LOGRECNO", "GEOCODE") if file == 0 else fields[4:]
-    kinds = {name: pa.string() if name in _GEO else pa.int64() for name in wanted}
+    failed = False
+    waiting: list[pa.Table] = []
     try:
-        reader = pa_csv.open_csv(
-            handle,
-            pa_csv.ReadOptions(
-                use_threads=False,
-                block_size=1 << 20,
-                column_names=list(fields),
-                encoding="latin-1" if file == 0 else "utf8",
-            ),
-            pa_csv.ParseOptions(delimiter="|", quote_char=False),
-            pa_csv.ConvertOptions(
-                column_types=kinds, include_columns=list(wanted), strings_can_be_null=False
-            ),
-        )
-        waiting: list[pa.Table] = []
-        for batch in reader:
+        for batch in _reader(file, handle):
             waiting.append(pa.Table.from_batches([batch]))
             while sum(table.num_rows for table in waiting) >= BATCH_ROWS:
                 table = pa.concat_tables(waiting)
                 yield table.slice(0, BATCH_ROWS).combine_chunks()
                 waiting = [table.slice(BATCH_ROWS)]
-        if sum(table.num_rows for table in waiting):
-            yield pa.concat_tables(waiting).combine_chunks()
     except pa.ArrowException:
+        failed = True
+    if failed:  # outside of the handler: the text of the error may quote the data
         _explain(state, file)
-        raise InputError(state.where(file), "cannot be read") from None
+        raise InputError(state.where(file), "cannot be read")
+    if sum(table.num_rows for table in waiting):
+        yield pa.concat_tables(waiting).combine_chunks()
+
+
+def _reader(file: int, handle: IO[bytes]) -> pa_csv.CSVStreamingReader:
+    fields = _fields(file)
+    wanted = ("SUMLEV", "LOGRECNO", "GEOCODE") if file == 0 else fields[4:]
+    kinds = {name: pa.string() if name in _GEO else pa.int64() for name in wanted}
+    return pa_csv.open_csv(
+        handle,
+        pa_csv.ReadOptions(
+            use_threads=False,
+            block_size=1 << 20,
+            column_names=list(fields),
+            encoding="latin-1" if file == 0 else "utf8",
+        ),
+        pa_csv.ParseOptions(delimiter="|", quote_char=False),
+        pa_csv.ConvertOptions(
+            column_types=kinds, include_columns=list(wanted), strings_can_be_null=False
+        ),
+    )
 
 
 def _explain(state: StateFiles, file: int) -> None:
@@ -325,11 +333,11 @@ def _table(
         column = part[variable].combine_chunks().take(pa.array(rows))
         if column.null_count:
             at = int(np.flatnonzero(np.asarray(pc.is_null(column)))[0])
-            _wrong(state, file, rows[at] + first, f"{variable}: count is missing")
+            _wrong(state, rows + first, file, at, f"{variable}: count is missing")
         columns.append(np.asarray(column, np.int64))
     return np.stack(columns, axis=1) if columns else np.zeros((len(rows), 0), np.int64)
 
 
-def _wrong(state: StateFiles, file: int, line: int, what: str) -> None:
+def _wrong(state: StateFiles, lines: IntArray, file: int, index: int, what: str) -> NoReturn:
     variable, _, text = what.partition(": ")
-    raise InputError(f"{state.where(file)}, row {line}, {variable}", text)
+    raise InputError(f"{state.where(file)}, row {lines[index]}, {variable}", text)

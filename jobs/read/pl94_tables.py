@@ -1,13 +1,14 @@
 """Tables P1 to P5 and H1 of the 2020 redistricting data: columns, subtotals and cells.
 
 P1 and P3 (voting age) have 71 columns: the total, the population of one race, six races alone,
-two or more races, and then, for two to six races, a subtotal and its combinations. P2 and P4 (voting
-age) put Hispanic and not Hispanic after the total and repeat the rest for the latter.
+two or more races, and then, for two to six races, a subtotal and its combinations. P2 and P4
+(voting age) put Hispanic and not Hispanic after the total and repeat the rest for the latter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import accumulate
 from math import comb
 
@@ -75,7 +76,7 @@ def cells_of(product: str, tables: Mapping[str, IntArray], wrong: Wrong) -> IntA
     """
     segment_of = {name: segment for segment, sizes in SIZES.items() for name in sizes}
     for name, counts in tables.items():
-        _check_table(name, counts, lambda index, what, n=name: wrong(segment_of[n], index, what))
+        _check_table(name, counts, partial(wrong, segment_of[name]))
     if product == "housing_units":
         return tables["H1"][:, 1:]
     if product == "group_quarters":

@@ -99,11 +99,10 @@ def read_geocodes(
         geounit, or is in the data but not in the public list.
     """
     digits = spine.digits[-1]
-    found = _data_geocodes(data, digits, spark)
     if geounits is None:
-        return found
-    table = Table(geounits.path, (geounits.geocode,))
-    public = _sorted_unique(_column(table, geounits.geocode, digits), table, digits)
+        return _data_geocodes(data, digits, spark)
+    public = list_geounits(geounits, spine)
+    found = _data_geocodes(data, digits, spark)
     unknown = found[~_isin(found, public)]
     if len(unknown):
         code = unknown[0].decode()
@@ -113,6 +112,20 @@ def read_geocodes(
             want=f"a geocode of {geounits.path}",
         )
     return public
+
+
+def list_geounits(geounits: GeounitsFile, spine: Spine) -> Codes:
+    """List the geocodes of the public list of leaf geounits; reads no confidential data.
+
+    Returns:
+      bytes[G], sorted, unique.
+
+    Raises:
+      InputError: A geocode is missing, has the wrong length, or appears twice.
+    """
+    digits = spine.digits[-1]
+    table = Table(geounits.path, (geounits.geocode,))
+    return _sorted_unique(_column(table, geounits.geocode, digits), table, digits)
 
 
 def _frame(

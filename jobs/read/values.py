@@ -145,14 +145,14 @@ def codes(batch: Batch, table: Table, column: str, legal: Mapping[str, int]) -> 
     Raises:
       InputError: A code is not legal; names the first row and how many rows hold it.
     """
-    encoded = batch.table.column(column).combine_chunks().dictionary_encode(null_encoding="encode")
+    encoded = _one(batch.table.column(column))
+    if not pa.types.is_dictionary(encoded.type):
+        encoded = encoded.dictionary_encode(null_encoding="encode")
     values = _texts(encoded.dictionary)
     positions = np.array([-1 if v is None else legal.get(v, -1) for v in values], np.int64)
-    if len(positions) == 0:
-        return np.zeros(0, np.int64)
     indices = encoded.indices
     unknown = -1
-    if indices.null_count:  # a dictionary column of the file may keep its nulls as indices
+    if indices.null_count:  # a dictionary column of the file keeps its nulls as indices
         positions = np.append(positions, unknown)
         indices = pc.fill_null(indices.cast(pa.int64()), len(positions) - 1)
     out = positions[np.asarray(indices)]
@@ -168,7 +168,7 @@ def _raise_unknown_code(batch: Batch, table: Table, column: str, legal: Mapping[
     where = ""
     rows = 0
     for part in read_table(Table(path, (column,), table.delimiter)):
-        for index, text in enumerate(_texts(part.table.column(column).combine_chunks())):
+        for index, text in enumerate(_texts(_one(part.table.column(column)))):
             if not where and (text is None or text not in legal):
                 value, where = text, part.where(index)
             rows += bool(where) and text == value
@@ -187,11 +187,17 @@ def _texts(array: pa.Array) -> list[str | None]:
     return [None if v is None else v if isinstance(v, str) else str(v) for v in array.to_pylist()]
 
 
-def _plain(column: pa.ChunkedArray) -> pa.Array:
-    """One array; text as string, dictionaries decoded."""
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    """The chunks as one array."""
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):
         array = array.chunk(0) if array.num_chunks else pa.array([], array.type)
+    return array
+
+
+def _plain(column: pa.ChunkedArray) -> pa.Array:
+    """One array; text as string, dictionaries decoded."""
+    array = _one(column)
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if pa.types.is_large_string(array.type) or pa.types.is_string_view(array.type):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from jobs.report import text
 
+EMPTY = "\N{EN DASH}"  # a cell without a value
 FILTER_FROM = 9  # rows from which a table gets a filter box
 
 
@@ -121,7 +122,7 @@ def shaded(
     rows: Sequence[Sequence[float | None]],
     show: Callable[[float | None], str],
     *,
-    empty: str = "–",
+    empty: str = EMPTY,
     logarithmic: bool = False,
 ) -> list[list[Cell]]:
     """Cells of a grid shaded by value; the same value has the same shade everywhere.
@@ -151,7 +152,7 @@ def tilted(
     rows: Sequence[Sequence[float | None]],
     show: Callable[[float | None], str] = text.signed,
     *,
-    empty: str = "–",
+    empty: str = EMPTY,
 ) -> list[list[Cell]]:
     """Cells of a grid shaded on two sides of zero, by the square root of the size."""
     largest = max((abs(v) for row in rows for v in row if v is not None), default=0.0)

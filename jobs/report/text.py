@@ -54,7 +54,7 @@ def scientific(value: float | None) -> str:
         return "0"
     mantissa, exponent = f"{value:.1e}".split("e")
     power = str(int(exponent)).translate(_SUPERSCRIPT)
-    return f"{mantissa.replace('-', _MINUS)} × 10{power}"
+    return f"{mantissa.replace('-', _MINUS)} \N{MULTIPLICATION SIGN} 10{power}"
 
 
 def duration(seconds: float | None) -> str:

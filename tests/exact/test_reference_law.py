@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from functools import cache
 
 import pytest
 
@@ -31,22 +32,31 @@ def _proven_primitives(monkeypatch):
     )
 
 
+@cache
+def geometric_chances(scale):
+    return [geometric_probability(k, scale) for k in range(REACH)]
+
+
+@cache
+def laplace_chances(scale):
+    probability = laplace_probability(scale)
+    return [probability(k) for k in range(-REACH, REACH + 1)]
+
+
 @pytest.fixture
 def _proven_geometric(monkeypatch):
     monkeypatch.setattr(
-        reference,
-        "geometric",
-        lambda *, scale, bits: bits.choose([geometric_probability(k, scale) for k in range(REACH)]),
+        reference, "geometric", lambda *, scale, bits: bits.choose(geometric_chances(scale))
     )
 
 
 @pytest.fixture
 def _proven_laplace(monkeypatch, _proven_primitives):
-    def one_decision(*, scale, bits):
-        probability = laplace_probability(scale)
-        return bits.choose([probability(k) for k in range(-REACH, REACH + 1)]) - REACH
-
-    monkeypatch.setattr(reference, "discrete_laplace", one_decision)
+    monkeypatch.setattr(
+        reference,
+        "discrete_laplace",
+        lambda *, scale, bits: bits.choose(laplace_chances(scale)) - REACH,
+    )
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 12])

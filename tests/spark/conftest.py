@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -14,10 +13,7 @@ from jobs.session import spark_session
 def spark() -> Iterator[object]:
     """Two slots; a task may fail twice before the job does."""
     properties = {"spark.sql.shuffle.partitions": "2", "spark.python.worker.reuse": "true"}
-    with (
-        warnings.catch_warnings(),
-        spark_session(
-            "tests", master="local[2,3]", driver_memory="1g", properties=properties
-        ) as session,
-    ):
+    with spark_session(
+        "tests", master="local[2,3]", driver_memory="1g", properties=properties
+    ) as session:
         yield session

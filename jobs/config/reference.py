@@ -1,0 +1,223 @@
+"""Write the configuration reference: `python -m jobs.config.reference docs/configuration.md`.
+
+Everything but the examples comes from `jobs.config.models`; a test keeps the written file equal to
+what this module makes, and loads the examples.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from collections.abc import Iterator
+from enum import Enum
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from jobs.config.models import AllocationFile, RunConfig, SchemaFile, model_fields
+
+_PLAIN = {str: "text", int: "integer", float: "number", Fraction: "fraction", Path: "path"}
+
+_INTRODUCTION = """# Configuration
+
+Three kinds of YAML file describe a run. A **run file** names a **schema file** and an **allocation
+file**; all three are read and checked before any data is touched (`das validate RUN.yaml`).
+
+- Unknown keys and keys given twice are errors. Every error names the file and the key.
+- A **fraction** is exact: text such as `"51/36352"`, `"0.25"` (which is 1/4) or a whole number.
+  A floating-point number such as `0.1` without quotes is refused, because it is not 1/10.
+- **Text** that looks like a number may be written without quotes only if it is a whole number
+  without leading zeros; put quotes around codes such as `"01"`, and around `"yes"` and `"no"`.
+- A relative **path** is relative to the folder of the run file.
+- A **query** is `total`, `detailed` (all cells), or names of attributes or recodes joined by `*`,
+  such as `hispanic * cenrace`. At most one name per attribute.
+- The keys under `runtime`, `output` and `name` do not enter the configuration digest; all others
+  do, paths to data included. A run folder belongs to one digest.
+
+This page is generated from the models in `jobs/config/models.py` by `make docs`.
+"""
+
+SCHEMA_EXAMPLE = """\
+name: toy
+attributes:                       # the axes of the histogram; the last varies fastest
+  - name: sex
+    levels: [female, male]
+  - name: age
+    levels: [under_18, 18_to_64, 65_and_over]
+recodes:                          # groupings of the levels of one attribute, for queries
+  - name: votingage
+    attribute: age
+    groups:                       # every level in exactly one group
+      minor: [under_18]
+      adult: [18_to_64, 65_and_over]
+"""
+
+ALLOCATION_EXAMPLE = """\
+name: toy
+source: Made up for this page.    # where the numbers come from
+levels:                           # every geolevel of the spine; level shares sum to exactly 1
+  state:
+    share: "1/2"
+    queries:                      # query shares of each geolevel sum to exactly 1
+      total: "1/4"
+      votingage * sex: "1/4"
+      detailed: "1/2"             # measure detailed at every geolevel
+  county:
+    share: "1/4"
+    queries: {total: "1/2", detailed: "1/2"}
+  block:
+    share: "1/4"
+    queries: {detailed: 1}
+"""
+
+RUN_EXAMPLE = """\
+name: example
+schema: schema.yaml
+data:
+  format: records                 # or block_table, pl94, histograms
+  path: persons.csv               # confidential
+  geocode: block                  # column with the leaf geocode
+  columns:
+    sex: {column: SEX, codes: {"1": male, "2": female}}
+    age: age                      # its values are the level labels
+geography:
+  levels:                         # root first; a geocode's first digits name its ancestors
+    - {name: state, digits: 2}
+    - {name: county, digits: 5}
+    - {name: block, digits: 10}
+  geounits: {path: blocks.csv, geocode: geocode}   # public list of all blocks, empty ones too
+privacy:
+  rho: "1/2"                      # or: epsilon: "6"
+  delta: "1/10000000000"
+  neighbors: bounded              # or unbounded
+  allocation: allocation.yaml
+  randomness: {source: operating_system}
+invariants:
+  - {query: total, geolevel: state}
+solve:
+  rounding:                       # nested, coarse before fine, ending in detailed
+    - [total]
+    - [sex, detailed]
+  tolerance: 1.0e-7
+output:
+  directory: out
+  microdata: [parquet, csv]
+  tables: [total, sex * votingage]
+runtime:
+  master: "local[2,4]"
+  batches_per_slot: 4
+  driver_memory: 2g
+  spark: {spark.io.encryption.enabled: "true"}
+"""
+
+_FILES = (
+    ("Run file", RunConfig, RUN_EXAMPLE),
+    ("Schema file", SchemaFile, SCHEMA_EXAMPLE),
+    ("Allocation file", AllocationFile, ALLOCATION_EXAMPLE),
+)
+
+
+def reference() -> str:
+    """Return the whole page as Markdown."""
+    parts = [_INTRODUCTION]
+    for title, model, example in _FILES:
+        parts.append(f"## {title}\n\n{_summary(model)}\n\n```yaml\n{example}```\n")
+        parts.extend(_section(each) for each in _nested(model))
+    return "\n".join(parts)
+
+
+def words(annotation: Any) -> str:  # noqa: ANN401 - any type annotation
+    """Say a type in words.
+
+    >>> words(dict[str, list[int]])
+    'map of text to list of integer'
+    """
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return words(arguments[0])
+    if origin is Literal:
+        only = len(arguments) == 1
+        return ("" if only else "one of ") + ", ".join(f"`{value}`" for value in arguments)
+    if origin is list:
+        return f"list of {words(arguments[0])}"
+    if origin is dict:
+        return f"map of {words(arguments[0])} to {words(arguments[1])}"
+    if origin in (Union, types.UnionType):
+        return " or ".join(words(one) for one in arguments if one is not types.NoneType)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return f"[{annotation.__name__}](#{annotation.__name__.lower()})"
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return "one of " + ", ".join(f"`{member.value}`" for member in annotation)
+    return _PLAIN[annotation]
+
+
+def default(field: FieldInfo) -> str:
+    """Say what holds if the key is left out."""
+    value = field.default
+    if field.is_required():
+        return "required"
+    if value is None:
+        return "none"
+    if isinstance(value, BaseModel):
+        return "its defaults"
+    if isinstance(value, Enum):
+        return f"`{value.value}`"
+    if isinstance(value, str):
+        return f"`{value}`" if value.isalnum() else f'`"{value}"`'
+    return f'`"{value}"`' if isinstance(value, Fraction) else f"`{json.dumps(value)}`"
+
+
+def _section(model: type[BaseModel]) -> str:
+    lines = [f"### {model.__name__}\n", f"{_summary(model)}\n"]
+    lines += ["| Key | Type | Default | Meaning |", "|---|---|---|---|"]
+    for key, field in model_fields(model).items():
+        meaning = field.description or _FORMAT
+        cells = (f"`{key}`", words(field.annotation), default(field), meaning)
+        lines.append("| " + " | ".join(escaped(cell) for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+_FORMAT = "Which of the input formats this is."
+
+
+def escaped(text: str) -> str:
+    """Text as it must stand in a cell of a Markdown table."""
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def _summary(model: type[BaseModel]) -> str:
+    return " ".join((model.__doc__ or "").split())
+
+
+def _nested(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """The model, then every model its fields hold, each once, depth first."""
+    seen: dict[type[BaseModel], None] = {}
+
+    def visit(annotation: Any) -> None:  # noqa: ANN401 - any type annotation
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            if annotation not in seen:
+                seen[annotation] = None
+                for field in annotation.model_fields.values():
+                    visit(field.annotation)
+            return
+        for argument in get_args(annotation):
+            visit(argument)
+
+    visit(model)
+    yield from seen
+
+
+def main() -> None:
+    """Write the page to the file named on the command line, or to standard output."""
+    if len(sys.argv) > 1:
+        Path(sys.argv[1]).write_text(reference(), encoding="utf-8")
+    else:
+        sys.stdout.write(reference())
+
+
+if __name__ == "__main__":
+    main()

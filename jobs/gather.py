@@ -1,0 +1,202 @@
+"""Gather: entries in any order to leaf histograms sorted by geocode, in two steps of tasks.
+
+First each task reads one piece of the input, adds up equal entries and writes runs sorted by
+geocode. Then each task reads one range of geocodes from all runs and adds them up. Both steps are
+committed datasets, so the input is read once whatever is retried, and nothing passes through the
+driver but descriptors.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from das.errors import InputError
+from das.histograms import Histograms
+from jobs.counts import SPARSE_SCHEMA, sparse_table
+from jobs.dataset import PartFile, PartWriter, is_published, publish, read_manifest, read_range
+from jobs.session import run_tasks, slots
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+Codes = npt.NDArray[np.bytes_]
+IntArray = npt.NDArray[np.int64]
+Progress = Callable[[int, int], None]
+
+_RUN_ENTRIES = 4_000_000  # entries sorted at once in a task
+_LEAVES_PER_RANGE = 50_000
+_ROWS = 200_000  # entries per Arrow table of a run
+
+
+@dataclass(frozen=True, eq=False)
+class EntrySource(Generic[T]):
+    """An input cut into pieces that tasks read on their own.
+
+    Attributes:
+      pieces: Small picklable descriptors.
+      stream: Reads a piece as batches (geocode: string, cell: int64, n: int64), n > 0, in any
+        order, equal (geocode, cell) allowed.
+    """
+
+    pieces: Sequence[T]
+    stream: Callable[[T], Iterator[pa.RecordBatch]]
+
+
+def gather_leaves(
+    source: EntrySource[T],
+    codes: Codes,
+    *,
+    n_cells: int,
+    dataset: Path,
+    spark: SparkSession,
+    progress: Progress | None = None,
+) -> None:
+    """Write the histograms of all leaf geounits that have persons, and publish them.
+
+    Args:
+      source: The input.
+      codes: bytes[G], all leaf geocodes, sorted.
+      n_cells: Cells of the schema.
+      dataset: Where to write; its sibling `runs` holds the first step until this is published.
+      spark: The session; all workers see the folders.
+      progress: Called with (finished, all) tasks of both steps.
+
+    Raises:
+      InputError: The input breaks its format, or holds a geocode that is not in `codes`.
+      OutputError: A folder cannot be written.
+    """
+    runs = dataset.with_name("runs")
+    ranges = _ranges(codes, slots(spark))
+    total = len(source.pieces) + len(ranges)
+    if not is_published(runs):
+
+        def sort_piece(piece: T) -> list[PartFile]:
+            return list(_sorted_runs(source.stream(piece), n_cells, runs))
+
+        written = run_tasks(
+            spark,
+            "read input",
+            source.pieces,
+            sort_piece,
+            progress=progress and (lambda done, _: progress(done, total)),
+        )
+        publish(runs, [part for parts in written for part in parts], {"n_cells": n_cells})
+    parts, _ = read_manifest(runs)
+
+    def merge(bounds: tuple[str, str]) -> PartFile:
+        return _merge_range(bounds, runs, parts, n_cells, dataset)
+
+    leaves = run_tasks(
+        spark,
+        "merge input",
+        ranges,
+        merge,
+        progress=progress and (lambda done, _: progress(len(source.pieces) + done, total)),
+    )
+    _refuse_unknown(dataset, leaves, codes)
+    publish(dataset, leaves, {"n_cells": n_cells})
+    shutil.rmtree(runs)
+
+
+def _ranges(codes: Codes, wanted: int) -> list[tuple[str, str]]:
+    """Contiguous ranges of geocodes that cover every possible code, in order."""
+    n_ranges = max(1, min(len(codes), max(wanted, -(-len(codes) // _LEAVES_PER_RANGE))))
+    starts = [codes[i * len(codes) // n_ranges].decode() for i in range(n_ranges)]
+    lows = ["", *starts[1:]]
+    # A range ends just before the next one starts: the greatest string below it of that length.
+    highs = [start[:-1] + chr(ord(start[-1]) - 1) + "\x7f" for start in starts[1:]]
+    return list(zip(lows, [*highs, "\x7f"], strict=True))
+
+
+def _sorted_runs(
+    batches: Iterator[pa.RecordBatch], n_cells: int, runs: Path
+) -> Iterator[PartFile]:
+    """Write sorted runs of bounded size, equal entries added up."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        waiting.append(batch)
+        size += batch.num_rows
+        if size >= _RUN_ENTRIES:
+            yield _write_run(waiting, n_cells, runs)
+            waiting, size = [], 0
+    if size:
+        yield _write_run(waiting, n_cells, runs)
+
+
+def _write_run(batches: Sequence[pa.RecordBatch], n_cells: int, runs: Path) -> PartFile:
+    codes, histograms = _added_up(pa.Table.from_batches(batches), n_cells)
+    writer = PartWriter(runs, SPARSE_SCHEMA)
+    for start in range(0, len(codes), _ROWS):
+        stop = min(start + _ROWS, len(codes))
+        writer.write(sparse_table(codes[start:stop], histograms.slice(start, stop)))
+    return writer.close()
+
+
+def _added_up(
+    entries: pa.Table, n_cells: int
+) -> tuple[npt.NDArray[np.object_], Histograms]:
+    """Sorted unique geocodes and their histograms."""
+    encoded = entries.column("geocode").combine_chunks().dictionary_encode()
+    values = encoded.dictionary.to_numpy(zero_copy_only=False)
+    order = np.argsort(values.astype(np.str_), kind="stable")
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    owners = rank[encoded.indices.to_numpy()]
+    histograms = Histograms.from_entries(
+        n_cells,
+        len(order),
+        owners,
+        entries.column("cell").to_numpy(),
+        entries.column("n").to_numpy(),
+    )
+    return values[order], histograms
+
+
+def _merge_range(
+    bounds: tuple[str, str], runs: Path, parts: Sequence[PartFile], n_cells: int, dataset: Path
+) -> PartFile:
+    writer = PartWriter(dataset, SPARSE_SCHEMA)
+    table = read_range(runs, parts, *bounds)
+    if table.num_rows:
+        lengths = pc.list_value_length(table.column("cells")).to_numpy()
+        entries = pa.table(
+            {
+                "geocode": pa.array(
+                    np.repeat(table.column("geocode").to_numpy(), lengths), pa.string()
+                ),
+                "cell": pc.list_flatten(table.column("cells")),
+                "n": pc.list_flatten(table.column("counts")),
+            }
+        )
+        codes, histograms = _added_up(entries, n_cells)
+        for start in range(0, len(codes), _ROWS):
+            stop = min(start + _ROWS, len(codes))
+            writer.write(sparse_table(codes[start:stop], histograms.slice(start, stop)))
+    return writer.close()
+
+
+def _refuse_unknown(dataset: Path, leaves: Sequence[PartFile], codes: Codes) -> None:
+    """Stop if a leaf of the data is not among the known geounits."""
+    for part in leaves:
+        if not part.rows:
+            continue
+        found = read_range(dataset, [part], columns=("geocode",)).column("geocode")
+        present = found.to_numpy(zero_copy_only=False).astype(codes.dtype)
+        at = np.minimum(np.searchsorted(codes, present), len(codes) - 1)
+        unknown = present[codes[at] != present]
+        if unknown.size:
+            raise InputError(
+                f"data, geocode {unknown[0].decode()}",
+                f"is not in the list of geounits ({unknown.size} such in this range)",
+            )

@@ -1,0 +1,224 @@
+"""The figures of the reports. Small multiples with few marks; numbers stand in tables beside them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
+from matplotlib.ticker import FuncFormatter, NullLocator
+
+from jobs.report import text
+from jobs.report.svg import COLORS, WIDTH, bare, drawing, new_figure, to_svg
+from jobs.report.table import EMPTY
+
+Values = Sequence[float | None]
+
+_COLUMNS = 4  # panels side by side
+_LEFT, _ABOVE, _ROW = 0.55, 0.25, 1.65  # inches: left of the panels, above them, per row
+_SHAPES = {"released": ("o", "-"), "raw": ("D", (0, (3, 2))), "third": ("s", "-")}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One small plot over named positions.
+
+    Attributes:
+      title: Heading.
+      labels: Positions, left to right.
+      series: Role ("released", "raw", "third") to one value per position; None leaves a gap.
+    """
+
+    title: str
+    labels: Sequence[str]
+    series: Mapping[str, Values]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A finished figure.
+
+    Attributes:
+      key: Unique on the page.
+      svg: The drawing.
+      caption: What it shows, in words.
+      legend: (role, meaning) of every color.
+    """
+
+    key: str
+    svg: Markup
+    caption: str
+    legend: Sequence[tuple[str, str]] = ()
+
+
+@dataclass(frozen=True)
+class _Grid:
+    figure: Drawing
+    axes: Sequence[Axes]
+    columns: int
+
+
+def line_panels(key: str, panels: Sequence[Panel], label: str) -> Markup:
+    """Lines over named positions, one panel each, on one shared logarithmic scale with zero.
+
+    Args:
+      key: Unique on the page.
+      panels: All with the same positions.
+      label: Of the vertical axis.
+    """
+    with drawing():
+        grid = _grid(panels, label)
+        held = [v for p in panels for s in p.series.values() for v in s if v is not None]
+        for index, (axes, panel) in enumerate(zip(grid.axes, panels, strict=True)):
+            for role, values in panel.series.items():
+                _line(axes, role, values)
+            _log_axis(axes, held, labels=index % grid.columns == 0)
+            _positions(axes, panel.labels, shown=index + grid.columns >= len(panels))
+        return to_svg(grid.figure, key)
+
+
+def bar_panels(key: str, panels: Sequence[Panel], label: str) -> Markup:
+    """Bars above and below zero over named positions, each panel on its own scale, with numbers.
+
+    Args:
+      key: Unique on the page.
+      panels: All with the same positions and one series each.
+      label: Of the vertical axis.
+    """
+    with drawing():
+        grid = _grid(panels, label)
+        for index, (axes, panel) in enumerate(zip(grid.axes, panels, strict=True)):
+            values = [v for series in panel.series.values() for v in series]
+            largest = max((abs(v) for v in values if v is not None), default=0) or 1.0
+            axes.set_ylim(-1.45 * largest, 1.45 * largest)
+            for x, value in enumerate(values):
+                _bar(axes, x, value, 0.05 * largest)
+            axes.axhline(0, color=COLORS["muted"], linewidth=0.8)
+            bare(axes)
+            axes.grid(visible=False)
+            axes.spines["bottom"].set_visible(False)
+            axes.yaxis.set_major_locator(NullLocator())
+            _positions(axes, panel.labels, shown=index + grid.columns >= len(panels))
+        return to_svg(grid.figure, key)
+
+
+def share_bars(key: str, title: Sequence[str], rows: Mapping[str, Sequence[Values]]) -> Markup:
+    """Stacked bars of shares that sum to 1, one row per name, one column per title.
+
+    Args:
+      key: Unique on the page.
+      title: Headings of the columns.
+      rows: Name to one list of at most 8 shares per column; empty where there is none.
+    """
+    with drawing():
+        height = 0.62 + 0.31 * len(rows)
+        figure = new_figure(height)
+        wide = (WIDTH - 1.25 - 0.1) / max(len(title), 1)
+        for column, heading in enumerate(title):
+            left = (1.25 + column * wide) / WIDTH
+            axes = figure.add_axes((left, 0.3 / height, (wide - 0.15) / WIDTH, 1 - 0.62 / height))
+            axes.set_title(heading, loc="left", fontweight="bold")
+            for y, shares in enumerate(rows.values()):
+                _stack(axes, y, shares[column])
+            axes.set(xlim=(0, 1), ylim=(len(rows) - 0.45, -0.55))
+            axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25 %", "50 %", "75 %", "100 %"])
+            axes.set_yticks(range(len(rows)), list(rows) if column == 0 else [""] * len(rows))
+            axes.tick_params(axis="y", labelcolor=COLORS["ink"])
+            bare(axes, grid="x")
+            axes.spines["bottom"].set_visible(False)
+        return to_svg(figure, key)
+
+
+def _stack(axes: Axes, y: int, shares: Values) -> None:
+    left = 0.0
+    for step, share in enumerate(shares):
+        if not share:
+            continue
+        axes.barh(y, share, 0.74, left, color=COLORS[f"step-{step}"])
+        if share >= 0.055:
+            color = COLORS[f"step-ink-{step}"]
+            axes.text(
+                left + share / 2, y, f"{100 * share:.0f}", color=color, ha="center",
+                va="center_baseline", fontsize=8,
+            )  # fmt: skip
+        left += share
+
+
+def _line(axes: Axes, role: str, values: Values) -> None:
+    marker, dash = _SHAPES[role]
+    axes.plot(
+        range(len(values)),
+        [math.nan if v is None else v for v in values],
+        color=COLORS[role],
+        marker=marker,
+        linestyle=dash,
+        markerfacecolor=COLORS["paper"] if role == "raw" else COLORS[role],
+        markeredgewidth=1.2,
+        zorder=3 if role == "released" else 2,
+        clip_on=False,
+    )
+
+
+def _bar(axes: Axes, x: int, value: float | None, gap: float) -> None:
+    if value is None:
+        axes.text(x, gap, EMPTY, ha="center", va="bottom", fontsize=7.5, color=COLORS["muted"])
+        return
+    side = "above" if value > 0 else "below"
+    axes.bar(x, value, 0.68, color=COLORS[side])
+    axes.text(
+        x,
+        value + (gap if value >= 0 else -gap),
+        text.signed(value) if abs(value) >= 0.005 else ("0" if value == 0 else "≈ 0"),
+        ha="center",
+        va="bottom" if value >= 0 else "top",
+        fontsize=7.5,
+    )
+
+
+def _log_axis(axes: Axes, held: Sequence[float], *, labels: bool) -> None:
+    """Set a logarithmic scale that also shows zero; powers of ten are labelled."""
+    positive = [v for v in held if v > 0] or [1.0]
+    low = math.floor(math.log10(min(positive)))
+    high = max(math.ceil(math.log10(max(positive))), low + 1)
+    axes.set_yscale("symlog", linthresh=10.0**low, linscale=0.6)
+    axes.set_ylim(0 if 0 in held else 10.0**low, 10.0**high)
+    ticks = ([0.0] if 0 in held else []) + [10.0**p for p in range(low, high + 1)]
+    axes.set_yticks(ticks)
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.10g}" if labels else ""))
+    bare(axes)
+
+
+def _positions(axes: Axes, labels: Sequence[str], *, shown: bool) -> None:
+    axes.set_xlim(-0.5, len(labels) - 0.5)
+    axes.set_xticks(range(len(labels)), list(labels) if shown else [""] * len(labels))
+    if _turned(labels) and shown:
+        for tick in axes.get_xticklabels():
+            tick.set(rotation=38, ha="right", rotation_mode="anchor")
+
+
+def _turned(labels: Sequence[str]) -> bool:
+    return sum(map(len, labels)) > 26
+
+
+def _grid(panels: Sequence[Panel], label: str) -> _Grid:
+    """Lay out one axes per panel, in inches, so that text has the same size everywhere."""
+    columns = min(_COLUMNS, max(len(panels), 1))
+    rows = max(-(-len(panels) // columns), 1)
+    below = 0.62 if any(_turned(panel.labels) for panel in panels) else 0.3
+    height = _ABOVE + rows * _ROW + below
+    figure = new_figure(height)
+    figure.text(0, 1 - 0.02 / height, label, color=COLORS["muted"], va="top")
+    step = (WIDTH - _LEFT) / columns
+    axes = []
+    for index, panel in enumerate(panels):
+        row, column = divmod(index, columns)
+        bottom = height - _ABOVE - (row + 1) * _ROW
+        box = (_LEFT + column * step, bottom, step - 0.2, _ROW - 0.42)
+        found = figure.add_axes((box[0] / WIDTH, box[1] / height, box[2] / WIDTH, box[3] / height))
+        found.set_title(panel.title, loc="left", fontweight="bold", pad=7)
+        axes.append(found)
+    return _Grid(figure, axes, columns)

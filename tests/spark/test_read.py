@@ -1,0 +1,170 @@
+"""Entries and geocodes through Spark, with errors that keep their type."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from das.errors import InputError
+from geography.lattice import Spine
+from jobs.config.load import load_schema
+from jobs.config.models import (
+    BlockTableData,
+    DataConfig,
+    GeounitsFile,
+    HistogramsData,
+    Pl94Data,
+    RecordsData,
+)
+from jobs.read import files
+from jobs.read.carry import restoring
+from jobs.read.read import read_entries, read_geocodes
+from tests.unit.jobs import test_read_pl94 as pl94_files
+from tests.unit.jobs.reading import ROOT, TOY, read
+
+pytestmark = pytest.mark.spark
+SPINE = Spine(("state", "block"), (2, 4))
+
+
+def records(folder: Path, text: str) -> RecordsData:
+    path = folder / "people.csv"
+    path.write_text(text)
+    columns = {"sex": "sex", "age": "age"}
+    return RecordsData(format="records", path=path, geocode="block", columns=columns)
+
+
+def histograms(folder: Path, codes: list[str]) -> HistogramsData:
+    path = folder / "truth.parquet"
+    lists = pa.array([[0]] * len(codes), pa.list_(pa.int64()))
+    table = pa.table({"geocode": codes, "cells": lists, "counts": lists})
+    pq.write_table(table, path)
+    return HistogramsData(format="histograms", path=path)
+
+
+def listing(folder: Path, codes: list[str], kind: str = "csv") -> GeounitsFile:
+    path = folder / f"units.{kind}"
+    if kind == "csv":
+        path.write_text("code\n" + "".join(f"{code}\n" for code in codes))
+    else:
+        pq.write_table(pa.table({"code": pa.array(codes, pa.string())}), path)
+    return GeounitsFile(path=path, geocode="code")
+
+
+def text_of(codes: np.ndarray) -> list[str]:
+    return [code.decode() for code in codes]
+
+
+PEOPLE = "block,sex,age\n0203,male,under_18\n0101,male,under_18\n0203,female,under_18\n"
+
+
+def test_entries_of_records_come_from_all_chunks(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "CHUNK_BYTES", 40)
+    data = records(tmp_path, PEOPLE + "0101,male,under_18\n" * 5)
+    frame = read_entries(data, TOY, spine=SPINE, spark=spark)
+    assert frame.dtypes == [("geocode", "string"), ("cell", "bigint"), ("n", "bigint")]
+    found: Counter[tuple[str, int]] = Counter()
+    for row in frame.collect():
+        found[row["geocode"], row["cell"]] += row["n"]
+    assert found == read(data) == Counter({("0101", 3): 6, ("0203", 3): 1, ("0203", 0): 1})
+
+
+def test_entries_of_pl94(spark: SparkSession, tmp_path: Path) -> None:
+    path = pl94_files.write_zip(tmp_path / "pr2020.pl.zip", pl94_files.lines())
+    data = Pl94Data(format="pl94", path=path)
+    schema = load_schema(ROOT / "conf" / "schema" / "pl94_tables.yaml")
+    spine = Spine(("state", "block"), (2, 15))
+    rows = read_entries(data, schema, spine=spine, spark=spark).collect()
+    assert Counter({(r["geocode"], r["cell"]): r["n"] for r in rows}) == pl94_files.expected()
+    assert text_of(read_geocodes(data, None, spine=spine, spark=spark)) == list(pl94_files.BLOCKS)
+
+
+def test_error_in_a_task_keeps_type_file_and_row(spark: SparkSession, tmp_path: Path) -> None:
+    data = records(tmp_path, PEOPLE + "0101,male,old\n")
+    frame = read_entries(data, TOY, spine=SPINE, spark=spark)
+    with pytest.raises(InputError) as caught, restoring():
+        frame.collect()
+    assert f"{data.path}, row 5, column age" in str(caught.value)
+    assert caught.value.got == "'old'"
+
+
+def test_other_errors_pass_through(spark: SparkSession) -> None:
+    with pytest.raises(Exception, match="nonsense"), restoring():
+        spark.sql("select nonsense")
+
+
+def test_geocodes_of_records_and_tables(spark: SparkSession, tmp_path: Path) -> None:
+    data: DataConfig = records(tmp_path, PEOPLE)
+    assert text_of(read_geocodes(data, None, spine=SPINE, spark=spark)) == ["0101", "0203"]
+    data = histograms(tmp_path, ["0203", "0102"])
+    assert text_of(read_geocodes(data, None, spine=SPINE, spark=spark)) == ["0102", "0203"]
+    path = tmp_path / "blocks.csv"
+    path.write_text("id|s0\n0102|0\n0101|0\n")
+    data = BlockTableData(
+        format="block_table", path=path, geocode="id", pattern="s0", delimiter="|"
+    )
+    codes = read_geocodes(data, None, spine=SPINE, spark=spark)
+    assert text_of(codes) == ["0101", "0102"]
+    assert codes.dtype == np.dtype("S4")
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_public_list_adds_empty_geounits(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    units = listing(tmp_path, ["0203", "0101", "0102"], kind)
+    found = read_geocodes(records(tmp_path, PEOPLE), units, spine=SPINE, spark=spark)
+    assert text_of(found) == ["0101", "0102", "0203"]
+
+
+def message(data: DataConfig, units: GeounitsFile | None, spark: SparkSession) -> str:
+    with pytest.raises(InputError) as caught:
+        read_geocodes(data, units, spine=SPINE, spark=spark)
+    return str(caught.value)
+
+
+def test_geocode_that_is_not_in_the_public_list(spark: SparkSession, tmp_path: Path) -> None:
+    units = listing(tmp_path, ["0101", "0102"])
+    data = records(tmp_path, PEOPLE)
+    text = message(data, units, spark)
+    assert f"{data.path}, row 2, geocode 0203: is not in the list of geounits" in text
+    assert str(units.path) in text
+    text = message(histograms(tmp_path, ["0101", "0203"]), units, spark)
+    assert f"{tmp_path / 'truth.parquet'}, row 2, geocode 0203" in text
+
+
+def test_geocode_of_pl94_that_is_not_in_the_public_list(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = pl94_files.write_zip(tmp_path / "pr2020.pl.zip", pl94_files.lines())
+    units = listing(tmp_path, [pl94_files.BLOCKS[0]])
+    spine = Spine(("state", "block"), (2, 15))
+    where = f"{path}/prgeo2020.pl, row 3, geocode {pl94_files.BLOCKS[1]}"
+    with pytest.raises(InputError, match="is not in the list") as caught:
+        read_geocodes(Pl94Data(format="pl94", path=path), units, spine=spine, spark=spark)
+    assert where in str(caught.value)
+
+
+def test_geounit_that_appears_twice(spark: SparkSession, tmp_path: Path) -> None:
+    text = message(histograms(tmp_path, ["0102", "0101", "0102"]), None, spark)
+    path = tmp_path / "truth.parquet"
+    assert f"{path}, row 1, geocode 0102: appears twice; got again at {path}, row 3" in text
+    units = listing(tmp_path, ["0101", "0203", "0203"])
+    text = message(records(tmp_path, PEOPLE), units, spark)
+    assert f"{units.path}, row 3, geocode 0203: appears twice" in text
+
+
+def test_geocodes_that_do_not_fit(spark: SparkSession, tmp_path: Path) -> None:
+    data = records(tmp_path, PEOPLE + "101,male,under_18\n")
+    assert f"{data.path}, row 5, column block: geocode does not fit" in message(data, None, spark)
+    units = listing(tmp_path, ["0101", "02030"])
+    text = message(histograms(tmp_path, ["0101"]), units, spark)
+    assert f"{units.path}, row 3, column code" in text
+    assert "'02030' (5 characters)" in text
+    gone = GeounitsFile(path=tmp_path / "gone.csv")
+    assert f"{gone.path}: does not exist" in message(data, gone, spark)

@@ -1,0 +1,56 @@
+"""Sparse histograms and their faults."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from das.errors import InputError
+from jobs.config.models import HistogramsData
+from tests.unit.jobs.reading import read
+
+LISTS = pa.list_(pa.int64())
+
+
+def write(folder: Path, rows: list[tuple[object, object, object]]) -> HistogramsData:
+    path = folder / "truth.parquet"
+    codes, cells, counts = zip(*rows, strict=True)
+    columns = [pa.array(codes, pa.string()), pa.array(cells, LISTS), pa.array(counts, LISTS)]
+    pq.write_table(pa.table(columns, names=["geocode", "cells", "counts"]), path)
+    return HistogramsData(format="histograms", path=path)
+
+
+def test_rows_in_any_order_with_empty_geounits_and_zeros(tmp_path: Path) -> None:
+    data = write(tmp_path, [("0203", [5, 0], [1, 2]), ("0102", [], []), ("0101", [3], [0])])
+    assert read(data) == Counter({("0203", 5): 1, ("0203", 0): 2})
+
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        (("0102", [1, 2], [7777]), "row 2: cells and counts differ in length"),
+        (("0102", [6], [7777]), r"row 2, column cells: holds a cell outside 0..5"),
+        (("0102", [-1], [7777]), r"row 2, column cells: holds a cell outside 0..5"),
+        (("0102", [1], [-7777]), "row 2, column counts: count is negative"),
+        (("0102", [1, 2], [7777, None]), "row 2, column counts: holds a missing value"),
+        (("0102", None, [7777]), "row 2, column cells: list is missing"),
+        (("102", [1], [7777]), r"row 2, column geocode: .*'102' \(3 characters\)"),
+        ((None, [1], [7777]), "row 2, column geocode: geocode is missing"),
+    ],
+)
+def test_faults_name_the_row(tmp_path: Path, row: tuple[object, object, object], what: str) -> None:
+    with pytest.raises(InputError, match=what) as caught:
+        read(write(tmp_path, [("0101", [1], [1]), row]))
+    assert "truth.parquet" in str(caught.value)
+    assert "7777" not in str(caught.value)
+
+
+def test_wrong_type(tmp_path: Path) -> None:
+    path = tmp_path / "truth.parquet"
+    pq.write_table(pa.table({"geocode": ["0101"], "cells": [1], "counts": [[1]]}), path)
+    with pytest.raises(InputError, match="column cells: does not hold lists of integers"):
+        read(HistogramsData(format="histograms", path=path))
