@@ -8,12 +8,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from das.histograms import Histograms
 from jobs.dataset import PartFile, read_manifest, read_range
 from jobs.layout import ReleaseLayout
 
-Geocodes = Sequence[str] | npt.NDArray[np.object_]
+IntArray = npt.NDArray[np.int64]
+Geocodes = Sequence[str] | npt.NDArray[np.object_] | npt.NDArray[np.str_]
 
 _NO_ENTRIES = np.zeros(0, np.int64)
 SPARSE_SCHEMA = pa.schema(
@@ -41,34 +43,36 @@ def sparse_table(geocodes: Geocodes, histograms: Histograms) -> pa.Table:
     )
 
 
+def sparse_arrays(
+    table: pa.Table,
+) -> tuple[npt.NDArray[np.str_], IntArray, IntArray, IntArray]:
+    """Columns of sparse rows as arrays.
+
+    Returns:
+      str[r] geocodes, int64[r] entries of each, and int64[nnz] cells and counts.
+    """
+    codes = table.column("geocode").to_numpy(zero_copy_only=False).astype(np.str_)
+    lengths = pc.list_value_length(table.column("cells")).to_numpy().astype(np.int64)
+    cells = pc.list_flatten(table.column("cells")).to_numpy()
+    return codes, lengths, cells, pc.list_flatten(table.column("counts")).to_numpy()
+
+
 def align_histograms(table: pa.Table, geocodes: Geocodes, n_cells: int) -> Histograms:
     """Histograms for exactly these geounits, sorted as given; those without a row are empty.
 
     Args:
       table: Rows (geocode, cells, counts) sorted by geocode.
-      geocodes: Sorted geocodes, a superset of those in the table's range of interest.
+      geocodes: Sorted geocodes.
       n_cells: Cells of the schema.
     """
-    table = table.combine_chunks()
     wanted = np.asarray(geocodes, dtype=np.str_)
-    present = table.column("geocode").to_numpy(zero_copy_only=False).astype(np.str_)
-    keep = np.flatnonzero(np.isin(present, wanted))
-    if len(keep) != len(present):
-        table = table.take(pa.array(keep))
-        present = present[keep]
-    position = np.searchsorted(wanted, present)
-    cells = _chunk(table.column("cells"))
-    counts = _chunk(table.column("counts"))
+    present, sizes, cells, counts = sparse_arrays(table)
+    keep = np.isin(present, wanted)
+    entries = np.repeat(keep, sizes)
     lengths = np.zeros(len(wanted), np.int64)
-    lengths[position] = np.diff(cells.offsets.to_numpy())
+    lengths[np.searchsorted(wanted, present[keep])] = sizes[keep]
     offsets = np.concatenate(([0], np.cumsum(lengths)))
-    return Histograms(n_cells, offsets, cells.flatten().to_numpy(), counts.flatten().to_numpy())
-
-
-def _chunk(column: pa.ChunkedArray) -> pa.ListArray:
-    if column.num_chunks == 0:
-        return pa.array([], column.type)
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+    return Histograms(n_cells, offsets, cells[entries], counts[entries])
 
 
 def read_sparse(

@@ -25,6 +25,7 @@ from das.queries.query import parse_query
 from das.schema.schema import Schema
 from das.strategy.strategy import Strategy
 from geography.lattice import Spine
+from invariants.invariant import Invariant
 from jobs.counts import read_counts
 from jobs.dataset import read_manifest
 from jobs.layout import ConfidentialLayout, ReleaseLayout
@@ -54,6 +55,10 @@ class Design(Protocol):
     @property
     def strategy(self) -> Strategy:
         """Measured queries."""
+
+    @property
+    def invariants(self) -> Sequence[Invariant]:
+        """Exact queries."""
 
 
 @dataclass(frozen=True)
@@ -92,15 +97,15 @@ def evaluate(
 ) -> dict[str, object]:
     """Compare the protected counts with the truth at every geolevel and write the evaluation.
 
-    Evaluated are the measured queries of any geolevel, every single attribute, the total, the
-    detailed query and `queries`.
+    Evaluated are the measured queries of any geolevel, the invariants, every single attribute,
+    the total, the detailed query and `queries`.
 
     Args:
       release: Has the geography and the counts; its manifest, if written, gives the noise.
       confidential: Has the true histograms and receives the evaluation.
-      design: Schema, spine and strategy of the run.
+      design: Schema, spine, strategy and invariants of the run.
       spark: The session.
-      queries: Further queries, such as those of the invariants.
+      queries: Further queries.
       progress: Called with (finished, all) tasks.
 
     Returns:
@@ -134,6 +139,7 @@ def query_names(design: Design, further: Sequence[str] = ()) -> tuple[str, ...]:
     schema = design.schema
     wanted = ["total", *(a.name for a in schema.attributes), "detailed", *further]
     wanted += [entry.query.name for level in design.strategy.levels for entry in level.queries]
+    wanted += [invariant.query.name for invariant in design.invariants]
     parsed = {query.name: query.size for query in (parse_query(schema, text) for text in wanted)}
     return tuple(sorted(parsed, key=lambda name: (parsed[name], name)))
 

@@ -46,10 +46,12 @@ class EntrySource(Generic[T]):
       pieces: Small picklable descriptors.
       stream: Reads a piece as batches (geocode: string, cell: int64, n: int64), n > 0, in any
         order, equal (geocode, cell) allowed.
+      place: Says in which file and row a geocode stands, for error messages; may be slow.
     """
 
     pieces: Sequence[T]
     stream: Callable[[T], Iterator[pa.RecordBatch]]
+    place: Callable[[str], str]
 
 
 def gather_leaves(
@@ -103,9 +105,11 @@ def gather_leaves(
         merge,
         progress=progress and (lambda done, _: progress(len(source.pieces) + done, total)),
     )
-    _refuse_unknown(dataset, leaves, codes)
-    publish(dataset, leaves, {"n_cells": n_cells})
-    shutil.rmtree(runs)
+    try:
+        _refuse_unknown(dataset, leaves, codes, source.place)
+        publish(dataset, leaves, {"n_cells": n_cells})
+    finally:  # whoever mends the input must not find what was read before
+        shutil.rmtree(runs)
 
 
 def _ranges(codes: Codes, wanted: int) -> list[tuple[str, str]]:
@@ -118,9 +122,7 @@ def _ranges(codes: Codes, wanted: int) -> list[tuple[str, str]]:
     return list(zip(lows, [*highs, "\x7f"], strict=True))
 
 
-def _sorted_runs(
-    batches: Iterator[pa.RecordBatch], n_cells: int, runs: Path
-) -> Iterator[PartFile]:
+def _sorted_runs(batches: Iterator[pa.RecordBatch], n_cells: int, runs: Path) -> Iterator[PartFile]:
     """Write sorted runs of bounded size, equal entries added up."""
     waiting: list[pa.RecordBatch] = []
     size = 0
@@ -143,9 +145,7 @@ def _write_run(batches: Sequence[pa.RecordBatch], n_cells: int, runs: Path) -> P
     return writer.close()
 
 
-def _added_up(
-    entries: pa.Table, n_cells: int
-) -> tuple[npt.NDArray[np.object_], Histograms]:
+def _added_up(entries: pa.Table, n_cells: int) -> tuple[npt.NDArray[np.object_], Histograms]:
     """Sorted unique geocodes and their histograms."""
     encoded = entries.column("geocode").combine_chunks().dictionary_encode()
     values = encoded.dictionary.to_numpy(zero_copy_only=False)
@@ -167,6 +167,7 @@ def _merge_range(
     bounds: tuple[str, str], runs: Path, parts: Sequence[PartFile], n_cells: int, dataset: Path
 ) -> PartFile:
     writer = PartWriter(dataset, SPARSE_SCHEMA)
+    persons = 0
     table = read_range(runs, parts, *bounds)
     if table.num_rows:
         lengths = pc.list_value_length(table.column("cells")).to_numpy()
@@ -183,10 +184,13 @@ def _merge_range(
         for start in range(0, len(codes), _ROWS):
             stop = min(start + _ROWS, len(codes))
             writer.write(sparse_table(codes[start:stop], histograms.slice(start, stop)))
-    return writer.close()
+        persons = int(histograms.counts.sum())
+    return writer.close(persons=persons)
 
 
-def _refuse_unknown(dataset: Path, leaves: Sequence[PartFile], codes: Codes) -> None:
+def _refuse_unknown(
+    dataset: Path, leaves: Sequence[PartFile], codes: Codes, place: Callable[[str], str]
+) -> None:
     """Stop if a leaf of the data is not among the known geounits."""
     for part in leaves:
         if not part.rows:
@@ -196,7 +200,8 @@ def _refuse_unknown(dataset: Path, leaves: Sequence[PartFile], codes: Codes) -> 
         at = np.minimum(np.searchsorted(codes, present), len(codes) - 1)
         unknown = present[codes[at] != present]
         if unknown.size:
+            code = unknown[0].decode()
             raise InputError(
-                f"data, geocode {unknown[0].decode()}",
-                f"is not in the list of geounits ({unknown.size} such in this range)",
+                f"{place(code)}, geocode {code}",
+                f"is not in the list of geounits ({unknown.size} such in {part.low}..{part.high})",
             )

@@ -120,7 +120,7 @@ class Tract:
 
 
 def generate(
-    spec: GenerateSpec, out: Path, progress: Progress | None = None
+    spec: GenerateSpec, out: Path, *, progress: Progress | None = None
 ) -> dict[str, int | str]:
     """Write a synthetic nation.
 

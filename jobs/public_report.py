@@ -1,2 +1,79 @@
-"""stub"""
-def write_public_report(*a): pass
+"""Public report: what was released, under which guarantee. Made from the manifest alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jobs.report import text
+from jobs.report.budget import budget_section, noise_section
+from jobs.report.headline import banners, facts, part, rows, tiles
+from jobs.report.operations import exact_section, files_table, run_section, solver_section
+from jobs.report.page import Page, Prose, Section, TableBlock
+from jobs.report.render import render, write_page
+
+_SUMMARY = (
+    "What this release contains, what its privacy guarantee covers, and how large the noise in "
+    "its measurements is. Computed from public information alone."
+)
+
+
+def write_public_report(manifest: Mapping[str, Any], out: Path) -> None:
+    """Write the public report as one self-contained HTML file.
+
+    Args:
+      manifest: The release manifest; a missing key is shown as not recorded, an unknown key is
+        never shown.
+      out: The file; replaced at once.
+
+    Raises:
+      OutputError: It cannot be written.
+    """
+    page = Page(
+        "Release report",
+        str(manifest.get("name") or "Unnamed run"),
+        _SUMMARY,
+        facts(manifest),
+        banners(manifest),
+        tiles(manifest),
+        [
+            privacy_section(manifest),
+            budget_section(manifest),
+            noise_section(manifest),
+            exact_section(manifest),
+            files_section(manifest),
+            solver_section(manifest),
+            run_section(manifest),
+        ],
+    )
+    write_page(out, render("page.html.j2", {"page": page}))
+
+
+def privacy_section(manifest: Mapping[str, Any]) -> Section:
+    """The guarantee, and what is and is not protected."""
+    privacy = part(manifest, "privacy")
+    values = {
+        "void": bool(manifest.get("not_for_release")),
+        "recorded": bool(privacy),
+        "rho": str(privacy.get("rho") or text.NOT_RECORDED),
+        "rho_value": text.decimal(text.ratio(privacy.get("rho"))),
+        "epsilon": text.decimal(privacy.get("epsilon")),
+        "epsilon_simple": text.decimal(privacy.get("epsilon_simple")),
+        "delta": text.small(privacy.get("delta")),
+        "neighbors": privacy.get("neighbors"),
+        "invariants": [str(row.get("query")) for row in rows(manifest, "invariants")],
+        "randomness": privacy.get("randomness"),
+    }
+    lead = (
+        "The guarantee limits what anyone can learn about one person from this release, whatever "
+        "else they know and however much they compute."
+    )
+    return Section("privacy", "Privacy", lead, [Prose("privacy.html.j2", values)])
+
+
+def files_section(manifest: Mapping[str, Any]) -> Section:
+    """Every file and how to read it."""
+    lead = "All tables are Parquet or CSV; every dataset names its files and their digests."
+    blocks = [Prose("files.html.j2"), TableBlock(files_table(manifest))]
+    return Section("files", "Files and how to read them", lead, blocks)

@@ -152,7 +152,7 @@ def plan_and_read(job: Job) -> None:
         write_json(release_layout(out).root / "ledger.json", ledger_document(ledger))
         write_geography(lattice, release_layout(out))
     with job.stage("read"), job.reporter.line("read", "histograms") as tick:
-        entries = read_entries(config.data, plan.schema, spine=plan.spine, spark=job.spark)
+        entries = read_entries(config.data, plan.schema, spine=plan.spine)
         write_truth(
             entries,
             lattice,

@@ -1,62 +1,44 @@
 """The truth: exact histograms of every geolevel, confidential.
 
-The leaf geolevel is written from entries by one shuffle; every coarser geolevel is the sum of the
-one below it, made by tasks over contiguous ranges of geocodes without any shuffle.
+The leaf geolevel is gathered from the input; every coarser geolevel is the sum of the one below
+it, made by tasks over contiguous ranges of geocodes without any shuffle.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from das.confidential import Confidential
-from das.errors import GeographyError, InputError, VerificationError
+from das.errors import GeographyError, VerificationError
 from das.histograms import Histograms
 from das.schema.schema import Schema
 from geography.lattice import ROOT_CODE, Lattice
-from jobs.dataset import (
-    PartFile,
-    PartWriter,
-    is_published,
-    publish,
-    read_manifest,
-    read_range,
-)
+from jobs.counts import SPARSE_SCHEMA, read_sparse, sparse_arrays, sparse_table
+from jobs.dataset import PartFile, PartWriter, is_published, publish, read_manifest, read_range
+from jobs.gather import EntrySource, gather_leaves
 from jobs.layout import ConfidentialLayout
-from jobs.read.carry import carrying, restoring
-from jobs.read.values import geocode_bytes
 from jobs.session import run_tasks, slots
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-IntArray = npt.NDArray[np.int64]
+T = TypeVar("T")
 Codes = npt.NDArray[np.bytes_]
 Progress = Callable[[str, int, int], None]
 
-TRUTH = pa.schema(
-    [
-        ("geocode", pa.string()),
-        ("cells", pa.list_(pa.int64())),
-        ("counts", pa.list_(pa.int64())),
-    ]
-)
-LEAVES_PER_BUCKET = 20_000
 CHILDREN_PER_TASK = 50_000
 CHILDREN_PER_SMALL_TASK = 2_000
 _TASKS_PER_SLOT = 4
 
 
 def write_truth(
-    entries: DataFrame,
+    entries: EntrySource[T],
     lattice: Lattice,
     *,
     schema: Schema,
@@ -67,7 +49,7 @@ def write_truth(
     """Write the histograms of all geolevels, leaves first; published geolevels are skipped.
 
     Args:
-      entries: From `jobs.read.read.read_entries`; not evaluated if the leaves are published.
+      entries: From `jobs.read.read.read_entries`; not read if the leaves are published.
       lattice: All geounits.
       schema: Its cells.
       layout: Where to write; all workers must see the folder.
@@ -80,10 +62,16 @@ def write_truth(
       VerificationError: Two geolevels do not hold the same persons.
     """
     levels = lattice.spine.levels
-    if not is_published(layout.histograms(levels[-1])):
-        _write_leaves(entries, lattice, schema, layout.histograms(levels[-1]), spark)
-    if progress:
-        progress(levels[-1], 1, 1)
+    leaf = levels[-1]
+    if not is_published(layout.histograms(leaf)):
+        gather_leaves(
+            entries,
+            lattice.codes[-1],
+            n_cells=schema.size,
+            dataset=layout.histograms(leaf),
+            spark=spark,
+            progress=progress and (lambda done, total: progress(leaf, done, total)),
+        )
     for level in range(len(levels) - 2, -1, -1):
         if not is_published(layout.histograms(levels[level])):
             _roll_up(lattice, level, schema=schema, layout=layout, spark=spark, progress=progress)
@@ -107,188 +95,14 @@ def read_truth(
       OutputError: The geolevel was not written or a file is damaged.
       GeographyError: The geocodes are not sorted and unique.
     """
-    codes = np.asarray(geocodes, np.bytes_)
-    if len(codes) == 0:
-        empty = np.zeros(0, np.int64)
-        return Confidential(Histograms(n_cells, np.zeros(1, np.int64), empty, empty))
+    codes = np.asarray(geocodes, np.str_) if len(geocodes) else np.zeros(0, np.str_)
+    if isinstance(geocodes, np.ndarray) and geocodes.dtype.kind == "S":
+        codes = np.char.decode(geocodes, "ascii")
     if not (codes[1:] > codes[:-1]).all():
         raise GeographyError(f"truth, geolevel {geolevel}", "geocodes are not sorted and unique")
     dataset = layout.histograms(geolevel)
     parts, _ = read_manifest(dataset)
-    table = read_range(dataset, parts, codes[0].decode(), codes[-1].decode())
-    found, lengths, cells, counts = columns_of(table)
-    owners = np.minimum(np.searchsorted(codes, found), len(codes) - 1)
-    wanted = codes[owners] == found
-    keep = np.repeat(wanted, lengths)
-    kept = np.where(wanted, lengths, 0)
-    sizes = np.zeros(len(codes), np.int64)
-    sizes[owners[wanted]] = kept[wanted]
-    offsets = np.concatenate(([0], np.cumsum(sizes)))
-    return Confidential(Histograms(n_cells, offsets, cells[keep], counts[keep]))
-
-
-def columns_of(table: pa.Table) -> tuple[Codes, IntArray, IntArray, IntArray]:
-    """Unpack rows of the truth: bytes[m] geocodes, int64[m] list lengths, int64 cells, counts."""
-    if table.num_rows == 0:
-        none = np.zeros(0, np.int64)
-        return np.zeros(0, "S1"), none, none, none
-    codes = np.asarray(table["geocode"].to_pylist(), np.bytes_)
-    cells, counts = (table[name].combine_chunks() for name in ("cells", "counts"))
-    lengths = np.asarray(cells.value_lengths(), np.int64)
-    return codes, lengths, np.asarray(cells.flatten()), np.asarray(counts.flatten())
-
-
-def table_of(codes: Codes, histograms: Histograms) -> pa.Table:
-    """Pack histograms as rows of the truth, leaving out geounits without persons.
-
-    Args:
-      codes: bytes[G] geocodes, sorted.
-      histograms: G histograms.
-    """
-    live = np.flatnonzero(np.diff(histograms.offsets))
-    offsets = pa.array(np.append(histograms.offsets[live], histograms.offsets[-1]), pa.int32())
-    return pa.table(
-        [
-            pa.array(codes[live].astype("U").tolist(), pa.string()),
-            pa.ListArray.from_arrays(offsets, pa.array(histograms.cells)),
-            pa.ListArray.from_arrays(offsets, pa.array(histograms.counts)),
-        ],
-        schema=TRUTH,
-    )
-
-
-# --- leaves -------------------------------------------------------------------------------------
-
-
-def _write_leaves(
-    entries: DataFrame, lattice: Lattice, schema: Schema, dataset: Path, spark: SparkSession
-) -> None:
-    from pyspark.sql import functions as sf
-
-    codes = lattice.codes[-1]
-    n_buckets = min(max(slots(spark), len(codes) // LEAVES_PER_BUCKET + 1), 1024, len(codes))
-    starts = [codes[i * len(codes) // n_buckets].decode() for i in range(n_buckets)]
-    n_cells, digits = schema.size, lattice.spine.digits[-1]
-
-    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with carrying():
-            for part in write_sorted(batches, dataset, n_cells=n_cells, digits=digits):
-                text = json.dumps(asdict(part))
-                yield pa.RecordBatch.from_pydict({"part": [text]})
-
-    rows = (
-        entries.withColumn("bucket", _bucket(sf.col("geocode"), starts, 0, n_buckets))
-        .repartition(n_buckets, "bucket")
-        .sortWithinPartitions("geocode", "cell")
-        .mapInArrow(write, "part string")
-    )
-    with restoring():
-        parts = [PartFile(**json.loads(row["part"])) for row in rows.collect()]
-    for part in parts:
-        _check_known(dataset, part, codes)
-    publish(dataset, parts, {"n_cells": n_cells})
-
-
-def _bucket(geocode: Column, starts: Sequence[str], low: int, high: int) -> Column:
-    """Number of the last start that is not above the geocode, by binary search."""
-    from pyspark.sql import functions as sf
-
-    if high - low == 1:
-        return sf.lit(low)
-    middle = (low + high) // 2
-    return sf.when(
-        geocode < sf.lit(starts[middle]), _bucket(geocode, starts, low, middle)
-    ).otherwise(_bucket(geocode, starts, middle, high))
-
-
-def write_sorted(
-    batches: Iterable[pa.RecordBatch], dataset: Path, *, n_cells: int, digits: int
-) -> Iterator[PartFile]:
-    """Write entries sorted by geocode, one part file per bucket.
-
-    Args:
-      batches: Columns geocode, cell, n, bucket; sorted by geocode.
-      dataset: Folder of the part files.
-      n_cells: n.
-      digits: Length of a leaf geocode.
-
-    Yields:
-      The finished files; `facts` holds the persons in them.
-    """
-    writer: PartWriter | None = None
-    current, persons = -1, 0
-    for bucket, codes, histograms in _geounits(batches, n_cells, digits):
-        if writer is None or bucket != current:
-            if writer is not None:
-                yield writer.close(persons=persons)
-            writer, current, persons = PartWriter(dataset, TRUTH), bucket, 0
-        writer.write(table_of(codes, histograms))
-        persons += int(histograms.counts.sum())
-    if writer is not None:
-        yield writer.close(persons=persons)
-
-
-class _Rows(NamedTuple):
-    """Entries sorted by geocode: bytes[m] geocodes, int64[m] cells, counts and buckets."""
-
-    codes: Codes
-    cells: IntArray
-    counts: IntArray
-    buckets: IntArray
-
-    def cut(self, start: int, stop: int) -> _Rows:
-        some = slice(start, stop)
-        return _Rows(self.codes[some], self.cells[some], self.counts[some], self.buckets[some])
-
-    def after(self, other: _Rows) -> _Rows:
-        return _Rows(*(np.concatenate(pair) for pair in zip(other, self, strict=True)))
-
-
-def _geounits(
-    batches: Iterable[pa.RecordBatch], n_cells: int, digits: int
-) -> Iterator[tuple[int, Codes, Histograms]]:
-    """Whole geounits, of one bucket at a time."""
-    rest: _Rows | None = None
-    for batch in batches:
-        numbers = [np.asarray(batch.column(name), np.int64) for name in ("cell", "n", "bucket")]
-        rows = _Rows(geocode_bytes(batch.column("geocode"), digits), *numbers)
-        if rest is not None:
-            rows = rows.after(rest)
-        if len(rows.codes):
-            whole = int(np.searchsorted(rows.codes, rows.codes[-1]))
-            rest = rows.cut(whole, len(rows.codes))
-            yield from _by_bucket(rows.cut(0, whole), n_cells)
-    if rest is not None:
-        yield from _by_bucket(rest, n_cells)
-
-
-def _by_bucket(rows: _Rows, n_cells: int) -> Iterator[tuple[int, Codes, Histograms]]:
-    if len(rows.codes) == 0:
-        return
-    edges = [0, *(np.flatnonzero(np.diff(rows.buckets)) + 1), len(rows.codes)]
-    for low, high in pairwise(edges):
-        some = rows.cut(int(low), int(high))
-        unique, owners = _owners(some.codes)
-        histograms = Histograms.from_entries(n_cells, len(unique), owners, some.cells, some.counts)
-        yield int(some.buckets[0]), unique, histograms
-
-
-def _owners(codes: Codes) -> tuple[Codes, IntArray]:
-    """Distinct codes of a sorted array, and the position of each code among them."""
-    new = np.concatenate(([True], codes[1:] != codes[:-1]))
-    return codes[new], np.cumsum(new) - 1
-
-
-def _check_known(dataset: Path, part: PartFile, known: Codes) -> None:
-    table = read_range(dataset, [part], columns=["geocode"])
-    codes = np.asarray(table["geocode"].to_pylist(), known.dtype)
-    at = np.minimum(np.searchsorted(known, codes), len(known) - 1)
-    unknown = codes[known[at] != codes]
-    if len(unknown):
-        raise InputError(f"data, geocode {unknown[0].decode()}", "is not among the leaf geounits")
-
-
-# --- roll-up ------------------------------------------------------------------------------------
+    return Confidential(read_sparse(dataset, parts, codes, n_cells))
 
 
 @dataclass(frozen=True)
@@ -317,18 +131,18 @@ class RollUp:
 def roll_up(task: RollUp) -> PartFile:
     """Sum the children of some geounits and write them."""
     table = read_range(task.fine, task.parts, task.low, task.high)
-    writer = PartWriter(task.coarse, TRUTH)
+    writer = PartWriter(task.coarse, SPARSE_SCHEMA)
     persons = 0
     if table.num_rows:
-        codes, lengths, cells, counts = columns_of(table)
+        codes, lengths, cells, counts = sparse_arrays(table)
         prefixes = (
-            codes.astype(f"S{task.digits}") if task.digits else np.full(len(codes), ROOT_CODE, "S1")
+            codes.astype(f"U{task.digits}") if task.digits else np.full(len(codes), ROOT_CODE)
         )
-        unique, owners = _owners(prefixes)
+        unique, owners = np.unique(prefixes, return_inverse=True)
         histograms = Histograms.from_entries(
             task.n_cells, len(unique), np.repeat(owners, lengths), cells, counts
         )
-        writer.write(table_of(unique, histograms))
+        writer.write(sparse_table(unique, histograms))
         persons = int(histograms.counts.sum())
     return writer.close(persons=persons)
 

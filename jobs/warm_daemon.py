@@ -6,10 +6,15 @@ set as spark.python.daemon.module for embedded sessions, where the project is im
 
 import importlib
 
-_LIBRARIES = ("numpy", "pyarrow.parquet", "pyarrow.csv", "scipy.linalg", "ortools.graph.python.min_cost_flow")
-_OWN = ("jobs.measure", "jobs.solve", "jobs.write", "jobs.evaluate", "jobs.truth", "jobs.read.read")
+_LIBRARIES = (
+    "pyarrow.parquet",
+    "pyarrow.csv",
+    "scipy.linalg",
+    "ortools.graph.python.min_cost_flow",
+)
+_STAGES = ("read.read", "truth", "measure", "solve", "write", "evaluate")
 
-for name in (*_LIBRARIES, *_OWN):
+for name in (*_LIBRARIES, *(f"jobs.{stage}" for stage in _STAGES)):
     importlib.import_module(name)
 
 if __name__ == "__main__":

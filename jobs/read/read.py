@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -22,50 +22,45 @@ from jobs.config.models import (
     Pl94Data,
     RecordsData,
 )
+from jobs.gather import EntrySource
 from jobs.read import block_table, histograms, pl94, records, values
-from jobs.read.carry import carrying, restoring
 from jobs.read.files import Chunk, Table, plan_chunks, read_chunk, read_table
+from jobs.read.pl94 import StateFiles
+from jobs.session import run_tasks
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-T = TypeVar("T")
 Codes = npt.NDArray[np.bytes_]
 
 
 def read_entries(
-    data: DataConfig, schema: Schema, *, spine: Spine, spark: SparkSession
-) -> DataFrame:
-    """Read the confidential input as entries.
+    data: DataConfig, schema: Schema, *, spine: Spine
+) -> EntrySource[Chunk] | EntrySource[StateFiles]:
+    """Cut the confidential input into pieces that tasks read as entries.
 
-    Nothing is read before an action on the result, apart from file names and columns. Wrap such
-    an action in `jobs.read.carry.restoring`, so that an error in the data keeps its type.
+    Nothing is read here apart from file names and columns.
 
     Args:
       data: Format and place of the input.
       schema: Numbers the cells.
       spine: Its last prefix length is the length of a leaf geocode.
-      spark: The session; its workers must see the files.
 
     Returns:
-      Rows (geocode: string, cell: long, n: long) with n > 0; a (geocode, cell) may appear in
-      several rows, which add up.
+      Pieces, and a function that streams a piece as (geocode, cell, n) with n > 0; entries of
+      equal (geocode, cell) add up. The stream raises InputError for a value that does not fit,
+      with file and row.
 
     Raises:
       ConfigError: The configuration does not fit the schema.
-      InputError: A file is missing, unreadable, empty, or lacks a column. The action raises it
-        for a value that does not fit, with file and row.
+      InputError: A file is missing, unreadable, empty, or lacks a column.
     """
     digits = spine.digits[-1]
+    place = partial(_place, data)
     if isinstance(data, Pl94Data):
         pl94.check_schema(data, schema)
-        states = pl94.find_files(data.path)
-        return _frame(
-            spark,
-            states,
-            partial(pl94.read_entries, data=data, digits=digits),
-            "geocode string, cell long, n long",
-        )
+        states = partial(pl94.read_entries, data=data, digits=digits)
+        return EntrySource(pl94.find_files(data.path), states, place)
     stream: Callable[[Chunk], Iterator[pa.RecordBatch]]
     if isinstance(data, RecordsData):
         table = records.table_of(data, schema)
@@ -76,7 +71,7 @@ def read_entries(
     else:
         table = histograms.table_of(data)
         stream = partial(histograms.read_entries, data=data, schema=schema, digits=digits)
-    return _frame(spark, plan_chunks(table), stream, "geocode string, cell long, n long")
+    return EntrySource(plan_chunks(table), stream, place)
 
 
 def read_geocodes(
@@ -85,7 +80,7 @@ def read_geocodes(
     """List the geocodes of all leaf geounits.
 
     Args:
-      data: The confidential input.
+      data: The confidential input; read only if there is no public list.
       geounits: Public list of all leaf geounits; without it the geocodes of the data count,
         empty geounits of tables and histograms included.
       spine: Its last prefix length is the length of a leaf geocode.
@@ -95,23 +90,13 @@ def read_geocodes(
       bytes[G], sorted, unique.
 
     Raises:
-      InputError: A geocode is missing, has the wrong length, appears twice where each row is a
-        geounit, or is in the data but not in the public list.
+      InputError: A geocode is missing, has the wrong length, or appears twice where each row is a
+        geounit.
     """
     digits = spine.digits[-1]
-    if geounits is None:
-        return _data_geocodes(data, digits, spark)
-    public = list_geounits(geounits, spine)
-    found = _data_geocodes(data, digits, spark)
-    unknown = found[~_isin(found, public)]
-    if len(unknown):
-        code = unknown[0].decode()
-        raise InputError(
-            f"{_place(data, code)}, geocode {code}",
-            f"is not in the list of geounits ({len(unknown)} such geocodes)",
-            want=f"a geocode of {geounits.path}",
-        )
-    return public
+    return (
+        _data_geocodes(data, digits, spark) if geounits is None else list_geounits(geounits, spine)
+    )
 
 
 def list_geounits(geounits: GeounitsFile, spine: Spine) -> Codes:
@@ -126,23 +111,6 @@ def list_geounits(geounits: GeounitsFile, spine: Spine) -> Codes:
     digits = spine.digits[-1]
     table = Table(geounits.path, (geounits.geocode,))
     return _sorted_unique(_column(table, geounits.geocode, digits), table, digits)
-
-
-def _frame(
-    spark: SparkSession,
-    pieces: Sequence[T],
-    stream: Callable[[T], Iterator[pa.RecordBatch]],
-    columns: str,
-) -> DataFrame:
-    """One Spark task per piece; each streams its own rows."""
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for index in batch.column(0).to_pylist():
-                with carrying():
-                    yield from stream(pieces[index])
-
-    return spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(run, columns)
 
 
 def _data_geocodes(data: DataConfig, digits: int, spark: SparkSession) -> Codes:
@@ -170,15 +138,15 @@ def _geocode_table(data: RecordsData | BlockTableData | HistogramsData) -> tuple
 def _record_geocodes(data: RecordsData, digits: int, spark: SparkSession) -> Codes:
     table, column = _geocode_table(data)
 
-    def stream(chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        for batch in read_chunk(chunk, table):
-            codes = pc.unique(values.geocodes(batch, column, digits))
-            yield pa.RecordBatch.from_arrays([codes], names=["geocode"])
+    def distinct(chunk: Chunk) -> Codes:
+        parts = [
+            values.geocode_bytes(pc.unique(values.geocodes(batch, column, digits)), digits)
+            for batch in read_chunk(chunk, table)
+        ]
+        return np.unique(np.concatenate(parts)) if parts else np.zeros(0, f"S{digits}")
 
-    frame = _frame(spark, plan_chunks(table), stream, "geocode string")
-    with restoring():
-        distinct = frame.distinct().toArrow()
-    return np.sort(values.geocode_bytes(distinct["geocode"].combine_chunks(), digits))
+    found = run_tasks(spark, "list geounits", plan_chunks(table), distinct)
+    return np.unique(np.concatenate(found))
 
 
 def _column(table: Table, column: str, digits: int) -> list[Codes]:
@@ -229,9 +197,3 @@ def _place(data: DataConfig, code: str) -> str:
         return str(data.path)
     table, _ = _geocode_table(data)
     return _rows_of(table, code, len(code))[0]
-
-
-def _isin(codes: Codes, within: Codes) -> npt.NDArray[np.bool_]:
-    """bool[m]: which codes are among the sorted codes `within`."""
-    at = np.minimum(np.searchsorted(within, codes), len(within) - 1)
-    return np.asarray(within[at] == codes, np.bool_)

@@ -1,4 +1,4 @@
-"""The figures of the reports. Small multiples with few marks; numbers stand in tables beside them."""
+"""The figures of the reports: small multiples with few marks; tables hold the numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures as inline SVG: colors become CSS variables, so one figure serves light, dark and print."""
+"""Figures as inline SVG; colors become CSS variables, so one serves light, dark and print."""
 
 from __future__ import annotations
 

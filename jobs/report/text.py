@@ -8,6 +8,8 @@ from fractions import Fraction
 NOT_RECORDED = "not recorded"
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _MINUS = "\N{MINUS SIGN}"
+RHO = "\N{GREEK SMALL LETTER RHO}"
+SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
 
 
 def integer(value: float | None) -> str:
@@ -58,11 +60,11 @@ def scientific(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds as 0.8 s, 42 s, 3 min 05 s or 2 h 10 min."""
+    """Seconds as 800 ms, 42 s, 3 min 05 s or 2 h 10 min."""
     if seconds is None:
         return NOT_RECORDED
     if seconds < 10:
-        return f"{seconds:.1f} s" if seconds >= 0.05 or seconds == 0 else "< 0.1 s"
+        return f"{seconds:.1f} s" if seconds >= 1 else f"{1000 * seconds:,.3g} ms"
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

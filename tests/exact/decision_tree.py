@@ -19,9 +19,10 @@ from fractions import Fraction
 from itertools import count
 
 TOLERANCE = 1e-12
+NEGLIGIBLE = 1e-18  # mass of a path; following it would prove nothing more
 
 
-class _Undecided(Exception):
+class _UndecidedError(Exception):
     def __init__(self, chances: Sequence[float]) -> None:
         super().__init__()
         self.chances = chances
@@ -37,7 +38,7 @@ class Decisions:
     def choose(self, chances: Sequence[float]) -> int:
         """Return i with probability chances[i]."""
         if self._read == len(self._script):
-            raise _Undecided(chances)
+            raise _UndecidedError(chances)
         self._read += 1
         return self._script[self._read - 1]
 
@@ -64,23 +65,38 @@ class Law:
                 f"P({outcome}) = {claimed:.9f}, proven: {low:.9f}..{high:.9f}"
             )
 
+    def first_attempt(self) -> Law:
+        """Return the law of a rejection sampler, if the finished paths are its first attempt.
 
-def follow(draw: Callable[[Decisions], Hashable], *, replays: int) -> Law:
-    """Follow the most probable unfinished paths first, until `replays` runs have been made."""
+        What an attempt accepts is what the sampler returns, for every attempt is like the first.
+        """
+        accepted = 1.0 - self.unresolved
+        return Law({outcome: mass / accepted for outcome, mass in self.mass.items()}, 0.0)
+
+
+def follow(draw: Callable[..., Hashable], *, replays: int, most_decisions: int = 10_000) -> Law:
+    """Follow the most probable unfinished paths first, until `replays` runs have been made.
+
+    Paths that need more than `most_decisions` stay unresolved.
+    """
     mass: defaultdict[Hashable, float] = defaultdict(float)
+    cut = 0.0
     order = count()
     paths: list[tuple[float, int, tuple[int, ...]]] = [(-1.0, next(order), ())]
     for _ in range(replays):
-        if not paths:
+        if not paths or -paths[0][0] < NEGLIGIBLE:
             break
         negative_mass, _order, script = heapq.heappop(paths)
         try:
-            mass[draw(Decisions(script))] -= negative_mass
-        except _Undecided as undecided:
+            mass[draw(bits=Decisions(script))] -= negative_mass
+        except _UndecidedError as undecided:
+            if len(script) == most_decisions:
+                cut -= negative_mass
+                continue
             for choice, chance in enumerate(undecided.chances):
                 if chance:
                     heapq.heappush(paths, (negative_mass * chance, next(order), (*script, choice)))
-    return Law(mass, -math.fsum(path[0] for path in paths))
+    return Law(mass, cut - math.fsum(path[0] for path in paths))
 
 
 def gaussian_probability(sigma_sq: Fraction, least: int = -(10**9)) -> Callable[[Hashable], float]:

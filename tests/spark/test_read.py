@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from das.errors import InputError
-from geography.lattice import Spine
+from geography.lattice import Lattice, Spine
 from jobs.config.load import load_schema
 from jobs.config.models import (
     BlockTableData,
@@ -22,9 +23,11 @@ from jobs.config.models import (
     Pl94Data,
     RecordsData,
 )
+from jobs.gather import EntrySource
+from jobs.layout import confidential_layout
 from jobs.read import files
-from jobs.read.carry import restoring
 from jobs.read.read import read_entries, read_geocodes
+from jobs.truth import write_truth
 from tests.unit.jobs import test_read_pl94 as pl94_files
 from tests.unit.jobs.reading import ROOT, TOY, read
 
@@ -60,6 +63,15 @@ def text_of(codes: np.ndarray) -> list[str]:
     return [code.decode() for code in codes]
 
 
+def entries_of(source: EntrySource[Any]) -> Counter[tuple[str, int]]:
+    found: Counter[tuple[str, int]] = Counter()
+    for piece in source.pieces:
+        for batch in source.stream(piece):
+            for row in batch.to_pylist():
+                found[row["geocode"], row["cell"]] += row["n"]
+    return found
+
+
 PEOPLE = "block,sex,age\n0203,male,under_18\n0101,male,under_18\n0203,female,under_18\n"
 
 
@@ -68,11 +80,9 @@ def test_entries_of_records_come_from_all_chunks(
 ) -> None:
     monkeypatch.setattr(files, "CHUNK_BYTES", 40)
     data = records(tmp_path, PEOPLE + "0101,male,under_18\n" * 5)
-    frame = read_entries(data, TOY, spine=SPINE, spark=spark)
-    assert frame.dtypes == [("geocode", "string"), ("cell", "bigint"), ("n", "bigint")]
-    found: Counter[tuple[str, int]] = Counter()
-    for row in frame.collect():
-        found[row["geocode"], row["cell"]] += row["n"]
+    source = read_entries(data, TOY, spine=SPINE)
+    assert len(source.pieces) > 1
+    found = entries_of(source)
     assert found == read(data) == Counter({("0101", 3): 6, ("0203", 3): 1, ("0203", 0): 1})
 
 
@@ -81,23 +91,18 @@ def test_entries_of_pl94(spark: SparkSession, tmp_path: Path) -> None:
     data = Pl94Data(format="pl94", path=path)
     schema = load_schema(ROOT / "conf" / "schema" / "pl94_tables.yaml")
     spine = Spine(("state", "block"), (2, 15))
-    rows = read_entries(data, schema, spine=spine, spark=spark).collect()
-    assert Counter({(r["geocode"], r["cell"]): r["n"] for r in rows}) == pl94_files.expected()
+    assert entries_of(read_entries(data, schema, spine=spine)) == pl94_files.expected()
     assert text_of(read_geocodes(data, None, spine=spine, spark=spark)) == list(pl94_files.BLOCKS)
 
 
 def test_error_in_a_task_keeps_type_file_and_row(spark: SparkSession, tmp_path: Path) -> None:
     data = records(tmp_path, PEOPLE + "0101,male,old\n")
-    frame = read_entries(data, TOY, spine=SPINE, spark=spark)
-    with pytest.raises(InputError) as caught, restoring():
-        frame.collect()
+    lattice = Lattice.from_leaves(SPINE, ["0101", "0203"])
+    source = read_entries(data, TOY, spine=SPINE)
+    with pytest.raises(InputError) as caught:
+        write_truth(source, lattice, schema=TOY, layout=confidential_layout(tmp_path), spark=spark)
     assert f"{data.path}, row 5, column age" in str(caught.value)
     assert caught.value.got == "'old'"
-
-
-def test_other_errors_pass_through(spark: SparkSession) -> None:
-    with pytest.raises(Exception, match="nonsense"), restoring():
-        spark.sql("select nonsense")
 
 
 def test_geocodes_of_records_and_tables(spark: SparkSession, tmp_path: Path) -> None:
@@ -128,14 +133,31 @@ def message(data: DataConfig, units: GeounitsFile | None, spark: SparkSession) -
     return str(caught.value)
 
 
+def refused(data: DataConfig, units: GeounitsFile, out: Path, spark: SparkSession) -> str:
+    schema = load_schema(ROOT / "conf" / "schema" / "pl94_tables.yaml")
+    spine = SPINE
+    if isinstance(data, Pl94Data):
+        spine = Spine(("state", "block"), (2, 15))
+    else:
+        schema = TOY
+    lattice = Lattice.from_leaves(spine, read_geocodes(data, units, spine=spine, spark=spark))
+    layout = confidential_layout(out)
+    with pytest.raises(InputError, match="is not in the list of geounits") as caught:
+        write_truth(
+            read_entries(data, schema, spine=spine),
+            lattice,
+            schema=schema,
+            layout=layout,
+            spark=spark,
+        )
+    assert not list(out.rglob("_manifest.json"))
+    return str(caught.value)
+
+
 def test_geocode_that_is_not_in_the_public_list(spark: SparkSession, tmp_path: Path) -> None:
     units = listing(tmp_path, ["0101", "0102"])
-    data = records(tmp_path, PEOPLE)
-    text = message(data, units, spark)
-    assert f"{data.path}, row 2, geocode 0203: is not in the list of geounits" in text
-    assert str(units.path) in text
-    text = message(histograms(tmp_path, ["0101", "0203"]), units, spark)
-    assert f"{tmp_path / 'truth.parquet'}, row 2, geocode 0203" in text
+    data: DataConfig = records(tmp_path, PEOPLE)
+    assert f"{data.path}, row 2, geocode 0203:" in refused(data, units, tmp_path / "a", spark)
 
 
 def test_geocode_of_pl94_that_is_not_in_the_public_list(
@@ -143,11 +165,8 @@ def test_geocode_of_pl94_that_is_not_in_the_public_list(
 ) -> None:
     path = pl94_files.write_zip(tmp_path / "pr2020.pl.zip", pl94_files.lines())
     units = listing(tmp_path, [pl94_files.BLOCKS[0]])
-    spine = Spine(("state", "block"), (2, 15))
     where = f"{path}/prgeo2020.pl, row 3, geocode {pl94_files.BLOCKS[1]}"
-    with pytest.raises(InputError, match="is not in the list") as caught:
-        read_geocodes(Pl94Data(format="pl94", path=path), units, spine=spine, spark=spark)
-    assert where in str(caught.value)
+    assert where in refused(Pl94Data(format="pl94", path=path), units, tmp_path / "a", spark)
 
 
 def test_geounit_that_appears_twice(spark: SparkSession, tmp_path: Path) -> None:

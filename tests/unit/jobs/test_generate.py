@@ -134,7 +134,7 @@ def test_persons_instead_of_blocks(tmp_path: Path) -> None:
 
 def test_progress_ends_complete(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
-    facts = generate(spec(), tmp_path / "out", lambda done, all_: seen.append((done, all_)))
+    facts = generate(spec(), tmp_path / "out", progress=lambda *numbers: seen.append(numbers))
     assert seen[-1] == (facts["tracts"], facts["tracts"])
 
 

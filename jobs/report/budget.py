@@ -1,0 +1,184 @@
+"""Budget: what was measured, what it cost, and how much noise that means. Public."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jobs.report import text
+from jobs.report.headline import Manifest, part, rows, words
+from jobs.report.noise import expected_rmse, level_order
+from jobs.report.page import FigureBlock, Section, TableBlock
+from jobs.report.plots import Figure, Panel, line_panels
+from jobs.report.table import EMPTY, Cell, Column, Table, name, number, shaded
+
+MOST_PANELS = 16
+
+
+def budget_section(manifest: Manifest) -> Section:
+    """Shares of rho and the full list of measured queries."""
+    lead = (
+        "Every person lies on one path from the root to a leaf, and the costs along any such path "
+        f"add up to exactly {text.RHO}. A query with a larger share has less noise."
+    )
+    return Section(
+        "budget",
+        "Privacy budget",
+        lead,
+        [TableBlock(_share_table(manifest)), TableBlock(_measured_table(manifest))],
+    )
+
+
+def noise_section(manifest: Manifest) -> Section:
+    """Expected error of raw noisy answers."""
+    expected = expected_rmse(manifest)
+    levels = level_order(manifest)
+    queries = query_order(manifest)
+    lead = (
+        "The noise has a known law: each noisy answer is the true answer plus a discrete Gaussian "
+        "variable with mean zero and the standard deviation below, whatever the true answer is."
+    )
+    panels = [
+        Panel(words(q), [words(v) for v in levels], {"raw": [expected.get((v, q)) for v in levels]})
+        for q in queries[:MOST_PANELS]
+    ]
+    blocks: list[TableBlock | FigureBlock] = []
+    if expected:
+        svg = line_panels("noise", panels, "Standard deviation of one noisy answer, in persons")
+        caption = (
+            "Standard deviation of one raw noisy answer, by query (panel) and geolevel, on one "
+            "logarithmic scale. A gap means that the query is not measured there."
+        )
+        legend = [("raw", "noisy answer")]
+        blocks.append(FigureBlock(Figure("noise", svg, caption, legend)))
+    blocks.append(
+        TableBlock(
+            level_grid(
+                "noise-grid",
+                "Standard deviation of one raw noisy answer, in persons",
+                [[expected.get((v, q)) for v in levels] for q in queries],
+                (queries, levels),
+            )
+        )
+    )
+    return Section("noise", "Noise in the measurements", lead, blocks)
+
+
+def query_order(manifest: Manifest) -> list[str]:
+    """Measured queries, fewest answers first."""
+    size: dict[str, int] = {}
+    for row in rows(manifest, "budget"):
+        if row.get("query") is not None:
+            size.setdefault(str(row["query"]), int(row.get("answers") or 0))
+    return sorted(size, key=lambda query: size[query])
+
+
+def level_grid(
+    key: str,
+    caption: str,
+    values: Sequence[Sequence[float | None]],
+    axes: tuple[Sequence[str], Sequence[str]],
+    note: str = "",
+) -> Table:
+    """A table of queries by geolevels, shaded by the logarithm of the value.
+
+    Args:
+      key: Unique on the page.
+      caption: What it shows.
+      values: One row per query, one value per geolevel.
+      axes: (queries, geolevels).
+      note: A line under it.
+    """
+    grid = shaded(values, text.decimal, logarithmic=True)
+    body = [[name(words(query)), *row] for query, row in zip(axes[0], grid, strict=True)]
+    columns = [Column("Query", numeric=False), *(Column(words(level)) for level in axes[1])]
+    return Table(key, caption, columns, body, note)
+
+
+def _share_table(manifest: Manifest) -> Table:
+    """Share of rho by query and geolevel; per geolevel, the class with most geounits."""
+    main: dict[str, Mapping[str, Any]] = {}
+    for row in rows(manifest, "budget"):
+        level = str(row.get("geolevel"))
+        if level not in main or (row.get("geounits") or 0) > (main[level].get("geounits") or 0):
+            main[level] = row
+    ends = {level: row.get("chain_end") or level for level, row in main.items()}
+    share = {
+        (str(row.get("geolevel")), str(row.get("query"))): _share(manifest, row)
+        for row in rows(manifest, "budget")
+        if (row.get("chain_end") or row.get("geolevel")) == ends.get(str(row.get("geolevel")))
+    }
+    levels = [level for level in level_order(manifest) if level in main]
+    queries = query_order(manifest)
+    values = [[share.get((level, query)) for level in levels] for query in queries]
+    body = [
+        [name(words(query)), *row]
+        for query, row in zip(queries, shaded(values, text.percent), strict=True)
+    ]
+    body.append([name("all queries"), *(_sum(column) for column in zip(*values, strict=True))])
+    headings = [
+        Column(words(v) if ends[v] == v else f"{words(v)} to {words(ends[v])}") for v in levels
+    ]
+    return Table(
+        "budget-shares",
+        f"Share of {text.RHO} by query and geolevel",
+        [Column("Query", numeric=False), *headings],
+        body if queries else [],
+        "Ordinary geounits. An only child equals its parent, so it is not measured again: the "
+        "topmost geounit of such a chain is measured with the shares of the whole chain.",
+    )
+
+
+def _sum(values: Sequence[float | None]) -> Cell:
+    total = sum(v for v in values if v is not None)
+    return Cell(text.percent(total), total)
+
+
+def _share(manifest: Manifest, row: Manifest) -> float | None:
+    """The part of rho that a row of the budget costs."""
+    whole, cost = text.ratio(part(manifest, "privacy").get("rho")), text.ratio(row.get("rho"))
+    if whole and cost is not None:
+        return cost / whole
+    level, query = text.ratio(row.get("level_share")), text.ratio(row.get("share"))
+    return None if level is None or query is None else level * query
+
+
+def _measured_table(manifest: Manifest) -> Table:
+    columns = [
+        Column("Query", numeric=False),
+        Column("Geolevel", numeric=False),
+        Column("Down to", numeric=False, hint="only children"),
+        Column("Share", hint=f"of {text.RHO}"),
+        Column(text.RHO, hint="exact", numeric=False),
+        Column(text.SIGMA, hint="parameter"),
+        Column("Std. dev.", hint="persons"),
+        Column("9 in 10", hint="within ±"),
+        Column("Answers", hint="per geounit"),
+        Column("Geounits"),
+    ]
+    body = []
+    for row in rows(manifest, "budget"):
+        end, level = row.get("chain_end"), row.get("geolevel")
+        variance, sigma = row.get("variance"), row.get("sigma")
+        deviation = sigma if variance is None else math.sqrt(variance)
+        cost = text.ratio(row.get("rho"))
+        body.append(
+            [
+                name(None if row.get("query") is None else words(row["query"])),
+                name(None if level is None else words(level)),
+                Cell(EMPTY) if end in (None, level) else name(words(end)),
+                number(_share(manifest, row), text.percent),
+                Cell(str(row.get("rho") or text.NOT_RECORDED), cost, code=True),
+                number(sigma, text.decimal),
+                number(deviation, text.decimal),
+                number(None if deviation is None else 1.645 * deviation, text.decimal),
+                number(row.get("answers")),
+                number(row.get("geounits")),
+            ]
+        )
+    note = (
+        "Std. dev. is that of one noisy answer. About 9 in 10 noisy answers lie within 1.645 "
+        "standard deviations of the truth."
+    )
+    return Table("budget-table", "Every measured query", columns, body, note)

@@ -1,0 +1,268 @@
+"""Sections that compare a release with the truth. Confidential: only the internal report has them.
+
+They are made from the evaluation, a map of plain values; nothing here can read data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jobs.report import text
+from jobs.report.budget import MOST_PANELS, level_grid
+from jobs.report.headline import Manifest, rows, words
+from jobs.report.noise import expected_rmse
+from jobs.report.page import Block, FigureBlock, Row, Section, TableBlock, Tile
+from jobs.report.plots import Figure, Panel, line_panels
+from jobs.report.table import Cell, Column, Table, code, name, number, tilted
+
+Result = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """An evaluation, indexed.
+
+    Attributes:
+      levels: Geolevels, root first.
+      queries: Evaluated queries, fewest answers first.
+      results: (geolevel, query) to its statistics.
+      noise: (geolevel, query) to the expected error of the raw noisy answer.
+    """
+
+    levels: Sequence[str]
+    queries: Sequence[str]
+    results: Mapping[tuple[str, str], Result]
+    noise: Mapping[tuple[str, str], float]
+
+    @classmethod
+    def build(cls, manifest: Manifest, evaluation: Manifest) -> Comparison:
+        """Index an evaluation; any key may be absent."""
+        results = {
+            (str(row.get("geolevel")), str(row.get("query"))): row
+            for row in rows(evaluation, "results")
+        }
+        noise = {
+            key: row["expected_rmse"]
+            for key, row in results.items()
+            if row.get("expected_rmse") is not None
+        }
+        return cls(
+            list(evaluation.get("levels") or dict.fromkeys(level for level, _ in results)),
+            list(evaluation.get("queries") or dict.fromkeys(query for _, query in results)),
+            results,
+            {**noise, **expected_rmse(manifest)},
+        )
+
+    def value(self, level: str, query: str, key: str) -> float | None:
+        """One statistic; None if absent."""
+        found: float | None = self.results.get((level, query), {}).get(key)
+        return found
+
+    def grid(self, key: str) -> list[list[float | None]]:
+        """One statistic, queries by geolevels."""
+        return [[self.value(level, q, key) for level in self.levels] for q in self.queries]
+
+    def shown(self) -> list[str]:
+        """Queries worth a panel: total and detailed always, then the rest in order."""
+        first = [q for q in ("total", "detailed") if q in self.queries]
+        rest = [q for q in self.queries if q not in first]
+        chosen = {*first, *rest[: MOST_PANELS - len(first)]}
+        return [q for q in self.queries if q in chosen]
+
+
+def kept_tile(manifest: Manifest, comparison: Comparison) -> Tile:
+    """How many invariants the release keeps, of those the evaluation covers."""
+    if manifest.get("invariants") is None:
+        return Tile("Invariants exact", text.NOT_RECORDED)
+    held = checked = 0
+    for row in rows(manifest, "invariants"):
+        largest = [
+            comparison.value(level, str(row.get("query")), "max")
+            for level in row.get("geolevels") or []
+        ]
+        known = [v for v in largest if v is not None]
+        checked += bool(known) and len(known) == len(largest)
+        held += bool(known) and len(known) == len(largest) and not any(known)
+    stated = len(rows(manifest, "invariants"))
+    if stated and not checked:
+        return Tile("Invariants exact", text.NOT_RECORDED, f"{stated} stated, none compared")
+    verdict = "checked against the truth" if held == stated else f"{stated - held} BROKEN OR UNSEEN"
+    return Tile("Invariants exact", f"{held} of {stated}", verdict if stated else "none stated")
+
+
+def error_section(comparison: Comparison) -> Section:
+    """Error by query and geolevel, beside that of the raw noisy answers."""
+    axes = (list(comparison.queries), list(comparison.levels))
+    noise = [
+        [comparison.noise.get((level, query)) for level in comparison.levels]
+        for query in comparison.queries
+    ]
+    released = comparison.grid("rmse")
+    panels = [
+        Panel(
+            words(query),
+            [words(level) for level in comparison.levels],
+            {
+                "raw": [comparison.noise.get((level, query)) for level in comparison.levels],
+                "released": [comparison.value(v, query, "rmse") for v in comparison.levels],
+            },
+        )
+        for query in comparison.shown()
+    ]
+    caption = (
+        "Root mean square error of one answer, by query (panel) and geolevel, on one logarithmic "
+        "scale. Where the solid line lies below the dashed one, solving has removed noise."
+    )
+    legend = [("released", "released"), ("raw", "raw noisy answer, expected")]
+    blocks: list[Block] = []
+    if panels:
+        svg = line_panels("error", panels, "Root mean square error, in persons")
+        blocks.append(FigureBlock(Figure("error", svg, caption, legend)))
+    blocks += [
+        Row(
+            [
+                TableBlock(level_grid("error-released", "Released: RMSE", released, axes)),
+                TableBlock(
+                    level_grid("error-raw", "Raw noisy answers: expected RMSE", noise, axes)
+                ),
+            ]
+        ),
+        TableBlock(_full_table(comparison)),
+    ]
+    return Section("error", "Error by query and geolevel", _error_lead(comparison), blocks)
+
+
+def _error_lead(comparison: Comparison) -> str:
+    both = [
+        (comparison.value(*key, "rmse"), noise) for key, noise in comparison.noise.items()
+    ]  # fmt: skip
+    known = [(mine, noise) for mine, noise in both if mine is not None]
+    parts = []
+    leaf = comparison.levels[-1] if comparison.levels else ""
+    found = comparison.results.get((leaf, "total"), {})
+    if found.get("mae") is not None and found.get("q50") is not None:
+        parts.append(
+            f"At {words(leaf)}, a total is off by {text.decimal(found['mae'])} persons on average; "
+            f"half are off by at most {text.integer(found['q50'])}, and 99 in 100 by at most "
+            f"{text.integer(found.get('q99'))}."
+        )
+    if known:
+        better = sum(mine < noise for mine, noise in known)
+        parts.append(
+            f"For {better} of {len(known)} measured pairs of query and geolevel the released "
+            "answer is closer to the truth than the noisy answer is expected to be."
+        )
+    return " ".join(parts) or "No errors are recorded."
+
+
+_FULL = (
+    ("answers", "Answers", "compared", text.integer),
+    ("mae", "MAE", "persons", text.decimal),
+    ("rmse", "RMSE", "persons", text.decimal),
+    ("bias", "Bias", "mean error", text.signed),
+    ("exact", "Exact", "share", text.percent),
+    ("q50", "Median", "abs. error", text.integer),
+    ("q90", "90 %", "abs. error", text.integer),
+    ("q99", "99 %", "abs. error", text.integer),
+    ("max", "Largest", "abs. error", text.integer),
+    ("tvd", "Moved", "L1 / 2 persons", text.percent),
+    ("appeared", "Appeared", "0 to positive", text.integer),
+    ("vanished", "Vanished", "positive to 0", text.integer),
+)
+
+
+def _full_table(comparison: Comparison) -> Table:
+    columns = [Column("Query", numeric=False), Column("Geolevel", numeric=False)]
+    columns += [Column(title, hint=hint) for _, title, hint, _ in _FULL]
+    body = [
+        [
+            name(words(query)),
+            name(words(level)),
+            *(number(result.get(key), show) for key, _, _, show in _FULL),
+        ]
+        for query in comparison.queries
+        for level in comparison.levels
+        for result in [comparison.results.get((level, query), {})]
+    ]
+    note = (
+        "All answers of all geounits count, empty ones included. Error is released minus true. "
+        "Moved is the share of persons counted in another answer than the true one. Quantiles are "
+        "of the absolute error."
+    )
+    return Table("error-table", "Every statistic by query and geolevel", columns, body, note)
+
+
+def changed_section(comparison: Comparison) -> Section:
+    """The geounits that changed most."""
+    blocks: list[Block] = [
+        Row(
+            [
+                TableBlock(_changed_table(comparison, "total", "By change of the total")),
+                TableBlock(_changed_table(comparison, "detailed", "By sum of absolute errors")),
+            ]
+        )
+    ]
+    lead = (
+        "The most changed geounits of each geolevel, by their total and over all cells. Look "
+        "here first for geounits that no model expected, such as prisons and campuses."
+    )
+    return Section("changed", "Most changed geounits", lead, blocks)
+
+
+def _changed_table(comparison: Comparison, query: str, caption: str) -> Table:
+    found = [
+        (level, change)
+        for level in comparison.levels
+        for change in comparison.results.get((level, query), {}).get("most_changed") or []
+    ]
+    body = [
+        [
+            code(change.get("geocode")),
+            name(words(level)),
+            number(change.get("persons")),
+            number(change.get("net"), text.signed),
+            number(change.get("l1")),
+        ]
+        for level, change in sorted(found, key=lambda pair: -(pair[1].get("l1") or 0))
+    ]
+    columns = [
+        Column("Geounit", numeric=False),
+        Column("Geolevel", numeric=False),
+        Column("Persons", hint="true"),
+        Column("Change", hint="of the total"),
+        Column("L1", hint="sum of |error|"),
+    ]
+    return Table(f"changed-{query}", caption, columns, body)
+
+
+def bias_table(comparison: Comparison, query: str, kind: str, caption: str) -> Table:
+    """Mean error of a query by bin (`kind` is by_size or by_true) and geolevel, two-sided."""
+    bins, values, answers = bin_values(comparison, query, kind, "bias")
+    grid = tilted(values)
+    body = [[name(bins[index]), *row, *_answers(answers[index])] for index, row in enumerate(grid)]
+    heading = "Persons in the geounit" if kind == "by_size" else "True count"
+    columns = [Column(heading, numeric=False), *(Column(words(v)) for v in comparison.levels)]
+    columns.append(Column("Answers", hint="all geolevels"))
+    return Table(f"bias-{query}-{kind}".replace(" ", ""), caption, columns, body)
+
+
+def _answers(counts: Sequence[float | None]) -> list[Cell]:
+    return [number(sum(v for v in counts if v is not None))]
+
+
+def bin_values(
+    comparison: Comparison, query: str, kind: str, key: str
+) -> tuple[list[str], list[list[float | None]], list[list[float | None]]]:
+    """Bin labels, a statistic and the number of answers, each bins by geolevels."""
+    by_level = [
+        {str(row.get("bin")): row for row in rows(comparison.results.get((v, query), {}), kind)}
+        for v in comparison.levels
+    ]
+    bins = list(dict.fromkeys(label for level in by_level for label in level))
+    found = [
+        [[level.get(label, {}).get(wanted) for level in by_level] for label in bins]
+        for wanted in (key, "answers")
+    ]
+    return bins, found[0], found[1]

@@ -1,0 +1,119 @@
+"""The top of a report: banners, headline numbers and the facts under the title."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jobs.report import text
+from jobs.report.page import Banner, Tile
+
+Manifest = Mapping[str, Any]
+
+SEEDED = Banner(
+    "danger",
+    "NOT FOR RELEASE: noise was seeded",
+    "Whoever knows the seed can take the noise away again. No privacy guarantee holds for this "
+    "run. Use it for tests only.",
+)
+
+
+def words(name: object) -> str:
+    """A query or geolevel as a reader writes it."""
+    return str(name).replace(" * ", " \N{MULTIPLICATION SIGN} ").replace("_", " ")
+
+
+def part(manifest: Manifest, name: str) -> Manifest:
+    """A nested map of a manifest; empty if absent."""
+    found = manifest.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def rows(manifest: Manifest, name: str) -> Sequence[Manifest]:
+    """A list of maps of a manifest; empty if absent."""
+    found = manifest.get(name)
+    return [row for row in found if isinstance(row, Mapping)] if isinstance(found, list) else []
+
+
+def banners(manifest: Manifest) -> list[Banner]:
+    """Warnings that follow from the manifest."""
+    return [SEEDED] if manifest.get("not_for_release") else []
+
+
+def tiles(manifest: Manifest) -> list[Tile]:
+    """Persons, leaf geounits, rho, epsilon, invariants, worst residual and run time."""
+    privacy, totals = part(manifest, "privacy"), part(manifest, "totals")
+    levels = rows(manifest, "geography")
+    leaf = words(levels[-1].get("geolevel")) if levels else "leaf"
+    rho, delta = privacy.get("rho"), privacy.get("delta")
+    exact = "zero-concentrated DP" if rho is None or len(str(rho)) > 22 else f"exactly {rho}"
+    return [
+        Tile("Persons", text.integer(totals.get("persons")), _neighbors(privacy)),
+        Tile(
+            "Leaf geounits",
+            text.integer(totals.get("leaf_geounits")),
+            f"{leaf}, the finest of {len(levels)} geolevels" if levels else "",
+        ),
+        Tile(f"Privacy loss {text.RHO}", text.decimal(text.ratio(rho)), exact),
+        Tile(
+            "Privacy loss ε",
+            text.decimal(privacy.get("epsilon")),
+            "" if delta is None else f"at δ = {text.small(delta)}",
+        ),
+        invariants_tile(manifest),
+        residual_tile(manifest),
+        run_time_tile(manifest),
+    ]
+
+
+def invariants_tile(manifest: Manifest) -> Tile:
+    """How many queries are published exactly."""
+    if manifest.get("invariants") is None:
+        return Tile("Invariants", text.NOT_RECORDED)
+    stated = rows(manifest, "invariants")
+    return Tile("Invariants", str(len(stated)), "published exactly" if stated else "none")
+
+
+def residual_tile(manifest: Manifest) -> Tile:
+    """The least well solved node of all."""
+    held = [row["max_residual"] for row in rows(manifest, "solve") if _is(row, "max_residual")]
+    worst = max(held, default=None)
+    return Tile("Worst residual", text.scientific(worst), "optimality, all nodes" if held else "")
+
+
+def run_time_tile(manifest: Manifest) -> Tile:
+    """Elapsed time of all stages."""
+    stages = rows(manifest, "stages")
+    held = [row["seconds"] for row in stages if _is(row, "seconds")]
+    cores = part(manifest, "environment").get("cores")
+    detail = "" if cores is None else f"on {cores} core{'s' if cores != 1 else ''}"
+    return Tile("Run time", text.duration(sum(held) if held else None), detail if held else "")
+
+
+def facts(manifest: Manifest) -> list[tuple[str, str]]:
+    """Date, software, configuration and schema."""
+    software, schema = part(manifest, "software"), part(manifest, "schema")
+    digest = manifest.get("configuration_digest")
+    name, version = software.get("name"), software.get("version")
+    cells = schema.get("cells")
+    return [
+        ("Created", str(manifest.get("created") or text.NOT_RECORDED)),
+        ("Software", f"{name} {version or ''}".strip() if name else text.NOT_RECORDED),
+        ("Configuration", str(digest)[:16] + "…" if digest else text.NOT_RECORDED),
+        (
+            "Schema",
+            f"{schema.get('name') or 'unnamed'}, {text.integer(cells)} cells"
+            if schema
+            else text.NOT_RECORDED,
+        ),
+    ]
+
+
+def _is(row: Manifest, key: str) -> bool:
+    return row.get(key) is not None
+
+
+def _neighbors(privacy: Manifest) -> str:
+    if privacy.get("neighbors") == "bounded":
+        return "a public number, see below"
+    return "as released" if privacy else ""

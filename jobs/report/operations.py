@@ -1,0 +1,208 @@
+"""Invariants, geography, solver, time and files of a run. Public."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jobs.report import text
+from jobs.report.headline import Manifest, part, rows, words
+from jobs.report.page import Block, Row, Section, TableBlock
+from jobs.report.table import Cell, Column, Table, bars, code, name, number
+
+_HARD = 12  # nodes listed as those that took longest
+_OPTIONAL = (
+    ("wall_seconds", "Elapsed", "", text.duration),
+    ("iterations", "Iterations", "", text.integer),
+    ("newton_steps", "Newton", "steps", text.integer),
+    ("polished", "Polished", "", text.integer),
+    ("widened", "Widened", "rounding", text.integer),
+)  # key, title, hint and format of columns that only some solvers fill
+
+
+def exact_section(manifest: Manifest) -> Section:
+    """Invariants and geography: what is published without noise."""
+    invariants = Table(
+        "invariants",
+        "Queries published exactly",
+        [Column("Query", numeric=False), Column("Exact at", numeric=False)],
+        [
+            [
+                name(words(row.get("query") or text.NOT_RECORDED)),
+                name(", ".join(words(v) for v in row.get("geolevels") or [])),
+            ]
+            for row in rows(manifest, "invariants")
+        ],
+    )
+    geography = Table(
+        "geography",
+        "Geounits of each geolevel",
+        [
+            Column("Geolevel", numeric=False),
+            Column("Digits", hint="of geocode"),
+            Column("Geounits"),
+            Column("Measured"),
+            Column("Only children"),
+        ],
+        [
+            [
+                name(words(row.get("geolevel") or text.NOT_RECORDED)),
+                number(row.get("digits")),
+                number(row.get("geounits")),
+                number(row.get("measured")),
+                number(row.get("only_children")),
+            ]
+            for row in rows(manifest, "geography")
+        ],
+    )
+    lead = (
+        "Invariants carry no noise and lie outside the privacy guarantee. The list of geounits is "
+        "public input; it too is published as it is."
+    )
+    return Section(
+        "exact", "Published exactly", lead, [Row([TableBlock(invariants), TableBlock(geography)])]
+    )
+
+
+def solver_section(manifest: Manifest) -> Section:
+    """Statistics of the node problems of each geolevel."""
+    lead = (
+        "Each parent and its children form one problem: find the nonnegative integers closest to "
+        "all noisy answers that add up. Each solution is certified by its optimality residual."
+    )
+    solved = rows(manifest, "solve")
+    optional = [
+        entry for entry in _OPTIONAL if any(row.get(entry[0]) is not None for row in solved)
+    ]
+    columns = [
+        Column("Geolevel", numeric=False, hint="of the children"),
+        Column("Nodes", hint="solved"),
+        Column("Copied", hint="one child"),
+        Column("Trivial", hint="no freedom"),
+        Column("Variables"),
+        Column("Solver time", hint="all cores"),
+        Column("Per node"),
+        *(Column(title, hint=hint) for _, title, hint, _ in optional),
+        Column("Worst residual"),
+    ]
+    times = bars([row.get("seconds") for row in solved], text.duration)
+    body = [
+        [
+            *_solved(row, time),
+            *(number(row.get(key), show) for key, _, _, show in optional),
+            number(row.get("max_residual"), text.scientific),
+        ]
+        for row, time in zip(solved, times, strict=True)
+    ]
+    table = Table("solver", "Node problems of each geolevel", columns, body)
+    blocks: list[Block] = [TableBlock(table)]
+    hard = [(row, node) for row in solved for node in row.get("worst_nodes") or []]
+    if hard:
+        blocks.append(TableBlock(_hard_table(hard)))
+    return Section("solver", "Solver", lead, blocks)
+
+
+def _solved(row: Manifest, time: Cell) -> list[Cell]:
+    seconds, nodes = row.get("seconds"), row.get("nodes")
+    each = None if seconds is None or not nodes else seconds / nodes
+    return [
+        name(words(row.get("geolevel") or text.NOT_RECORDED)),
+        number(nodes),
+        number(row.get("copied")),
+        number(row.get("trivial")),
+        number(row.get("variables")),
+        time,
+        number(each, text.duration),
+    ]
+
+
+def _hard_table(hard: Sequence[tuple[Manifest, Manifest]]) -> Table:
+    ranked = sorted(hard, key=lambda pair: -(pair[1].get("seconds") or 0))[:_HARD]
+    body = [
+        [
+            code(node.get("geocode")),
+            name(words(row.get("geolevel") or text.NOT_RECORDED)),
+            number(node.get("seconds"), text.duration),
+            number(node.get("residual"), text.scientific),
+        ]
+        for row, node in ranked
+    ]
+    columns = [
+        Column("Parent", numeric=False),
+        Column("Geolevel", numeric=False, hint="of the children"),
+        Column("Time"),
+        Column("Residual"),
+    ]
+    return Table("hard-nodes", "The nodes that took longest", columns, body)
+
+
+def run_section(manifest: Manifest) -> Section:
+    """Time of each stage and the machine."""
+    stages = rows(manifest, "stages")
+    seconds = [row.get("seconds") for row in stages]
+    known = [value for value in seconds if value is not None]
+    times = bars(seconds, text.duration)
+    timing = Table(
+        "stages",
+        "Time of each stage",
+        [
+            Column("Stage", numeric=False),
+            Column("Elapsed"),
+            Column("Share"),
+            Column("Core time", hint="all cores"),
+        ],
+        [
+            [
+                name(words(row.get("name") or text.NOT_RECORDED)),
+                time,
+                number(
+                    None if row.get("seconds") is None else row["seconds"] / (sum(known) or 1),
+                    text.percent,
+                ),
+                number(row.get("core_seconds"), text.duration),
+            ]
+            for row, time in zip(stages, times, strict=True)
+        ],
+    )
+    machine = Table(
+        "environment",
+        "Machine and software",
+        [Column("What", numeric=False), Column("Value", numeric=False)],
+        [[name(key), name(value)] for key, value in _environment(manifest)],
+    )
+    lead = "Elapsed time is what a clock shows; core time adds up all cores."
+    return Section("run", "Run", lead, [Row([TableBlock(timing), TableBlock(machine)])])
+
+
+def _environment(manifest: Manifest) -> list[tuple[str, str]]:
+    environment, software = part(manifest, "environment"), part(manifest, "software")
+    out = [(key.capitalize(), environment.get(key)) for key in ("cores", "platform", "java")]
+    out += [("Spark", environment.get("spark")), ("Python", software.get("python"))]
+    out += [(str(key), version) for key, version in sorted(part(software, "libraries").items())]
+    peak = ("Peak memory", text.size(_peak(manifest)))
+    return [(key, text.NOT_RECORDED if v is None else str(v)) for key, v in [*out, peak]]
+
+
+def _peak(manifest: Manifest) -> float | None:
+    own: float | None = manifest.get("peak_memory_bytes")
+    return part(manifest, "environment").get("peak_memory_bytes") if own is None else own
+
+
+def files_table(manifest: Manifest) -> Table:
+    """Every file of the release with its digest."""
+    outputs = rows(manifest, "outputs")
+    body = [
+        [
+            code(row.get("path")),
+            number(row.get("rows")),
+            number(row.get("bytes"), text.size),
+            code(row.get("sha256")),
+        ]
+        for row in outputs
+    ]
+    columns = [
+        Column("Path", numeric=False),
+        Column("Rows"),
+        Column("Size"),
+        Column("SHA-256", numeric=False),
+    ]
+    return Table("files", "Files of the release", columns, body)

@@ -1,0 +1,196 @@
+"""Sections on the shape of the error: by size of geounit, by true count, its distribution.
+
+Confidential, as `jobs.report.comparison`.
+"""
+
+from __future__ import annotations
+
+from jobs.report import text
+from jobs.report.comparison import Comparison, bias_table, bin_values
+from jobs.report.headline import words
+from jobs.report.page import Block, FigureBlock, Row, Section, TableBlock
+from jobs.report.plots import Figure, Panel, bar_panels, line_panels, share_bars
+from jobs.report.table import EMPTY, Cell, Column, Table, name, number
+
+_CLASSES = ("0", "1", "2", "3 to 4", "5 to 9", "10 to 19", "20 to 49", "50 or more")
+_SHORT = {" to ": "\N{EN DASH}", " or more": "+", ",000": "k", "9,999": "10k"}
+
+
+def size_section(comparison: Comparison) -> Section:
+    """Error by true population of the geounit."""
+    queries = [q for q in ("total", "detailed") if q in comparison.queries]
+    roles = dict(zip(queries, ("released", "third"), strict=False))
+    found = {query: _by_size(comparison, query) for query in queries}
+    bins = next(iter(found.values()), ([], []))[0]
+    panels = [
+        Panel(
+            words(level),
+            [_short(label) for label in bins],
+            {roles[q]: [row[index] for row in values] for q, (_, values) in found.items()},
+        )
+        for index, level in enumerate(comparison.levels)
+    ]
+    blocks: list[Block] = []
+    if bins:
+        svg = line_panels("size", panels, "Mean sum of absolute errors per geounit, in persons")
+        caption = (
+            "Mean sum of absolute errors per geounit, by geolevel (panel) and true population of "
+            "the geounit. A gap means that no geounit has this size."
+        )
+        meaning = {"total": "total", "detailed": "all cells together"}
+        legend = [(roles[q], meaning[q]) for q in queries]
+        blocks.append(FigureBlock(Figure("size", svg, caption, legend)))
+        blocks.append(TableBlock(_size_table(comparison)))
+    lead = (
+        "Noise does not know how many people live in a geounit, so the error is similar in small "
+        "and large geounits; relative to the population it weighs most on the small."
+    )
+    return Section("size", "Error by size of geounit", lead, blocks)
+
+
+def _by_size(comparison: Comparison, query: str) -> tuple[list[str], list[list[float | None]]]:
+    bins, values, _ = bin_values(comparison, query, "by_size", "mae")
+    width = [comparison.value(level, query, "size") for level in comparison.levels]
+    return bins, [
+        [None if v is None or m is None else v * m for v, m in zip(row, width, strict=True)]
+        for row in values
+    ]
+
+
+def _size_table(comparison: Comparison) -> Table:
+    columns = [
+        Column("Geolevel", numeric=False),
+        Column("Persons", hint="in the geounit", numeric=False),
+        Column("Geounits"),
+        Column("MAE", hint="total"),
+        Column("Bias", hint="total"),
+        Column("Exact", hint="total"),
+        Column("MAE", hint="one cell"),
+        Column("Bias", hint="one cell"),
+        Column("Exact", hint="cells"),
+    ]
+    body = []
+    for level in comparison.levels:
+        total = comparison.results.get((level, "total"), {}).get("by_size") or []
+        detailed = comparison.results.get((level, "detailed"), {}).get("by_size") or []
+        cells = {row.get("bin"): row for row in detailed}
+        for order, row in enumerate(total):
+            if not row.get("geounits"):
+                continue
+            label = str(row.get("bin"))
+            body.append([name(words(level)), Cell(label, order), number(row["geounits"])])
+            for source in (row, cells.get(row.get("bin"), {})):
+                body[-1].append(number(source.get("mae"), text.decimal))
+                body[-1].append(number(source.get("bias"), text.signed))
+                body[-1].append(number(source.get("exact"), text.percent))
+    return Table("size-table", "Error by geolevel and size of geounit", columns, body)
+
+
+def bias_section(comparison: Comparison) -> Section:
+    """Mean error by size of geounit and by true count."""
+    query = "detailed" if "detailed" in comparison.queries else "total"
+    bins, values, answers = bin_values(comparison, query, "by_true", "bias")
+    panels = [
+        Panel(
+            words(level),
+            [_short(label) for label in bins],
+            {"released": [row[index] for row in values]},
+        )
+        for index, level in enumerate(comparison.levels)
+    ]
+    blocks: list[Block] = []
+    if bins:
+        svg = bar_panels("bias", panels, "Mean error of one cell, in persons")
+        caption = (
+            "Mean of released minus true, by geolevel (panel, each on its own scale) and true "
+            "count of the cell. Above zero: counted too many. A dash means that no cell has "
+            "this count."
+        )
+        legend = [("above", "too many"), ("below", "too few")]
+        blocks.append(FigureBlock(Figure("bias", svg, caption, legend)))
+    kinds = (
+        (query, "by_true", "Bias of one cell by true count"),
+        ("total", "by_size", "Bias of the total by size of geounit"),
+    )
+    tables = [
+        TableBlock(bias_table(comparison, asked, kind, caption))
+        for asked, kind, caption in kinds
+        if bin_values(comparison, asked, kind, "bias")[0]
+    ]
+    if tables:
+        blocks.append(Row(tables))
+    return Section("bias", "Bias", _bias_lead(comparison, query), blocks)
+
+
+def _bias_lead(comparison: Comparison, query: str) -> str:
+    lead = (
+        "Released counts cannot be negative, so noise pushes cells that are truly zero upward, "
+        "and where totals hold, larger cells pay for it."
+    )
+    if not comparison.levels:
+        return lead
+    leaf = comparison.levels[-1]
+    rows = comparison.results.get((leaf, query), {}).get("by_true") or []
+    known = [row for row in rows if row.get("bias") is not None]
+    if len(known) < 2:
+        return lead
+    first, last = known[0], known[-1]
+    return (
+        f"{lead} At {words(leaf)}, cells with a true count of {first['bin']} move by "
+        f"{text.signed(first['bias'])} on average, those of {last['bin']} by "
+        f"{text.signed(last['bias'])}."
+    )
+
+
+def distribution_section(comparison: Comparison) -> Section:
+    """Distribution of the absolute error by geolevel."""
+    queries = [q for q in ("total", "detailed") if q in comparison.queries]
+    rows = {
+        words(level): [
+            comparison.results.get((level, q), {}).get("distribution") or [] for q in queries
+        ]
+        for level in comparison.levels
+    }
+    blocks: list[Block] = []
+    if queries and rows:
+        heading = {"total": "Total", "detailed": "Detailed cells"}
+        svg = share_bars("distribution", [heading[q] for q in queries], rows)
+        caption = (
+            "Share of answers by absolute error in persons; numbers are percent. Answers that are "
+            "zero in truth and in the release are left out."
+        )
+        legend = [(f"step-{index}", label) for index, label in enumerate(_CLASSES)]
+        blocks.append(FigureBlock(Figure("distribution", svg, caption, legend)))
+        blocks.append(TableBlock(_distribution_table(comparison)))
+    lead = (
+        "How often an answer is exactly right, off by one, by two, and so on. Averages hide this: "
+        "a small mean error can be many small errors or few large ones."
+    )
+    return Section("distribution", "Distribution of the error", lead, blocks)
+
+
+def _distribution_table(comparison: Comparison) -> Table:
+    columns = [
+        Column("Query", numeric=False),
+        Column("Geolevel", numeric=False),
+        Column("Answers", hint="not 0 in both"),
+        *(Column(label, hint="persons") for label in _CLASSES),
+    ]
+    body = []
+    for query in comparison.queries:
+        for level in comparison.levels:
+            result = comparison.results.get((level, query), {})
+            shares = result.get("distribution") or [None] * len(_CLASSES)
+            cells = [Cell(EMPTY) if v is None else number(v, text.percent) for v in shares]
+            start = [name(words(query)), name(words(level)), number(result.get("live"))]
+            body.append([*start, *cells])
+    return Table("distribution-table", "Share of answers by absolute error", columns, body)
+
+
+def _short(label: str) -> str:
+    """A bin label that fits under a bar."""
+    if label == "1,000 to 9,999":
+        return "1k\N{EN DASH}9k"
+    for long, short in _SHORT.items():
+        label = label.replace(long, short)
+    return label

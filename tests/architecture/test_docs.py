@@ -1,0 +1,160 @@
+"""The documents: links resolve, commands exist, numbers are right, nothing is left open."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from das.privacy.accounting import epsilon_bun_steinke, epsilon_from_rho
+from jobs.cli import app
+from jobs.config.load import load_run
+
+ROOT = Path(__file__).resolve().parents[2]
+SKIPPED = {"build", "dist", "node_modules"}
+PAGES = sorted(
+    path
+    for path in ROOT.rglob("*.md")
+    if not any(
+        part[0] == "." or part in SKIPPED or part.endswith(".egg-info")
+        for part in path.relative_to(ROOT).parts
+    )
+)
+FORBIDDEN = ("/work/", "TODO", "to be measured")
+COMMANDS = typer.main.get_command(app)
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+
+
+def fences(text: str, *languages: str) -> Iterator[str]:
+    for language, body in re.findall(r"^```(\w*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        if language in languages:
+            yield body
+
+
+def prose(text: str) -> str:
+    return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """Anchors of the headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", prose(page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def rows(page: str, heading: str) -> list[list[str]]:
+    """Cells of the first table whose heading row starts with this text."""
+    lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith(heading))
+    out = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        out.append([cell.strip() for cell in line.strip("|").split("|")])
+    return out
+
+
+def invocations(text: str) -> Iterator[list[str]]:
+    """Words after `das` in shell examples, and after the entry point in spark-submit lines."""
+    for body in fences(text, "sh", "console", "bash"):
+        for line in body.replace("\\\n", " ").splitlines():
+            words = shlex.split(line.removeprefix("$ "), comments=True)
+            if words[:1] == ["das"]:
+                yield words[1:]
+            elif "jobs/__main__.py" in words:
+                yield words[words.index("jobs/__main__.py") + 1 :]
+
+
+def test_there_are_pages() -> None:
+    names = {str(path.relative_to(ROOT)) for path in PAGES}
+    assert {"README.md", "docs/privacy.md", "das/README.md", "CHANGELOG.md"} <= names
+
+
+@each_page
+def test_relative_links_resolve(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page.read_text(encoding="utf-8"))):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        assert file.exists(), f"{page.relative_to(ROOT)} links to {target}"
+        assert file.is_relative_to(ROOT), f"{page.relative_to(ROOT)} links outside: {target}"
+        if anchor:
+            assert anchor in anchors(file), f"{page.relative_to(ROOT)}: no heading for {target}"
+
+
+@each_page
+def test_nothing_is_left_open(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert [word for word in FORBIDDEN if word in text] == []
+
+
+@each_page
+def test_commands_and_options_exist(page: Path) -> None:
+    for words in invocations(page.read_text(encoding="utf-8")):
+        if words == ["--help"]:
+            continue
+        command = COMMANDS.commands[words[0]]
+        with command.make_context(words[0], words[1:]) as context:
+            assert context.params
+
+
+@each_page
+def test_commands_named_in_prose_exist(page: Path) -> None:
+    text = prose(page.read_text(encoding="utf-8"))
+    named = set(re.findall(r"`das ([a-z]+)", text))
+    assert named <= set(COMMANDS.commands)
+
+
+def test_an_unknown_option_would_be_found() -> None:
+    with pytest.raises(Exception, match="no-such-option"):
+        COMMANDS.commands["run"].make_context("run", ["run.yaml", "--no-such-option"])
+
+
+def test_every_command_is_in_the_changelog_or_readme() -> None:
+    text = (ROOT / "README.md").read_text() + (ROOT / "CHANGELOG.md").read_text()
+    assert [name for name in COMMANDS.commands if f"`{name}`" not in text] == []
+
+
+def test_conversions_in_the_privacy_page() -> None:
+    table = rows("docs/privacy.md", "| rho | delta | epsilon")
+    assert len(table) == 3
+    for rho, delta, epsilon, simple in table:
+        exact = Fraction(rho), Fraction(delta)
+        assert epsilon == f"{epsilon_from_rho(*exact):.4f}"
+        assert simple == f"{epsilon_bun_steinke(*exact):.4f}"
+
+
+def test_noise_scales_in_the_privacy_page() -> None:
+    plan = load_run(ROOT / "conf" / "run" / "demo.yaml").plan
+    table = rows("docs/privacy.md", "| geolevel | query | rho_q | sigma |")
+    assert len(table) == 3
+    for geolevel, query, rho, sigma in table:
+        level = plan.spine.levels.index(geolevel)
+        (noisy,) = (one for one in plan.noise(level, level) if one.query.name == query)
+        assert rho == f"{float(noisy.rho):.6f}"
+        assert sigma == f"{float(noisy.sigma_sq) ** 0.5:.4f}"
+
+
+def test_exit_codes_in_the_readme() -> None:
+    from das import errors
+
+    codes = {
+        one.exit_code
+        for one in vars(errors).values()
+        if isinstance(one, type) and issubclass(one, errors.DasError)
+    }
+    text = (ROOT / "README.md").read_text()
+    sentence = text.split("Exit codes:", 1)[1].split("defect", 1)[0]
+    assert {int(code) for code in re.findall(r"\b\d\b", sentence)} == codes | {0}
+
+
+def test_configured_limits_in_the_cluster_page() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    assert '"pyspark>=4.0,<4.4"' in text  # docs/cluster.md says so
+    assert 'requires-python = ">=3.11"' in text  # README.md says so

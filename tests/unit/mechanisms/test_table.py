@@ -1,0 +1,122 @@
+"""The table's edges: tails, tiny scales, refusals, caching."""
+
+import pickle
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from das.errors import BudgetError
+from das.mechanisms.entropy import NoiseKey, extra_bits, stream_words
+from das.mechanisms.table import (
+    BLOCK_WORDS,
+    MOST_TABLE_ENTRIES,
+    gaussian_table,
+    half_gaussian_table,
+    laplace_table,
+)
+
+ALL_ONES = 2**64 - 1
+
+
+class Ones:
+    """n ones, then zeros."""
+
+    def __init__(self, n_ones):
+        self.left = n_ones
+
+    def bits(self, n):
+        ones = min(n, self.left)
+        self.left -= ones
+        return ((1 << ones) - 1) << (n - ones)
+
+
+def test_all_ones_reach_beyond_every_table_entry():
+    table = gaussian_table(Fraction(100))
+    _, undecided = table.lookup(np.array([ALL_ONES], np.uint64))
+    assert undecided.tolist() == [0]
+    draws = [table.resolve(ALL_ONES, Ones(n)) for n in (0, 1, 8, 64, 256)]
+    assert all(draw < 0 for draw in draws)  # the leading one is the sign
+    assert [-d for d in draws] == sorted({-d for d in draws})
+    assert -draws[-1] > 2 * len(table.thresholds)
+    assert table.resolve(ALL_ONES >> 1, Ones(64)) == -draws[3]
+
+
+def test_zero_ignores_the_sign():
+    values, undecided = gaussian_table(Fraction(100)).lookup(np.array([0, 1 << 63], np.uint64))
+    assert values.tolist() == [0, 0]
+    assert undecided.size == 0
+
+
+def test_the_sign_bit_is_the_leading_bit():
+    words = stream_words(NoiseKey.for_testing(1), [b"a"], 1000)[0]
+    table = gaussian_table(Fraction(100))
+    flipped, _ = table.lookup(words ^ np.uint64(1 << 63))
+    assert (flipped == -table.lookup(words)[0]).all()
+
+
+@pytest.mark.parametrize("n_words", [0, 1, BLOCK_WORDS - 1, BLOCK_WORDS, 2 * BLOCK_WORDS + 1])
+def test_blocks_do_not_show(n_words):
+    words = stream_words(NoiseKey.for_testing(2), [b"a"], n_words)[0]
+    table = gaussian_table(Fraction(100), word_bits=9)
+    values, undecided = table.lookup(words)
+    halves = [table.lookup(part) for part in (words[: n_words // 2], words[n_words // 2 :])]
+    assert (values == np.concatenate([half[0] for half in halves])).all()
+    expected = np.concatenate([halves[0][1], halves[1][1] + n_words // 2])
+    assert undecided.tolist() == expected.tolist()
+
+
+def test_draw_many_settles_what_is_undecided():
+    key = NoiseKey.for_testing(3)
+    words = stream_words(key, [b"a"], 2000)[0]
+    table = gaussian_table(Fraction(4), word_bits=5)
+    asked = []
+
+    def more(i):
+        asked.append(i)
+        return extra_bits(key, b"a", i)
+
+    values, undecided = table.lookup(words)
+    settled = table.draw_many(words, more)
+    assert asked == undecided.tolist()
+    assert 300 < len(asked) < 1000
+    for i in asked:
+        assert settled[i] == table.resolve(int(words[i]), extra_bits(key, b"a", i))
+    values[undecided] = settled[undecided]
+    assert (values == settled).all()
+
+
+def test_tiny_sigma_sq_gives_zeros():
+    table = gaussian_table(Fraction(1, 10**15))
+    values, undecided = table.lookup(stream_words(NoiseKey.for_testing(4), [b"a"], 10_000)[0])
+    assert not values.any()
+    assert undecided.size == 0
+    assert table.resolve(ALL_ONES, Ones(200)) == 0
+
+
+@pytest.mark.parametrize("factory", [gaussian_table, half_gaussian_table, laplace_table])
+@pytest.mark.parametrize("bad", [Fraction(0), Fraction(-1, 2), 1, 0.5, "1"])
+def test_unusable_scales_are_refused_with_their_value(factory, bad):
+    with pytest.raises(BudgetError, match="cannot be used; got .*; expected a positive Fraction"):
+        factory(bad)
+
+
+def test_too_large_a_table_is_refused():
+    with pytest.raises(BudgetError, match=f"too large a table; .* at most {MOST_TABLE_ENTRIES}"):
+        gaussian_table(Fraction(10**12))
+
+
+def test_a_table_is_made_once_and_cannot_be_written_to():
+    table = gaussian_table(Fraction(7, 3))
+    assert gaussian_table(Fraction(14, 6)) is table
+    with pytest.raises(ValueError, match="read-only"):
+        table.thresholds[0] = 0
+    with pytest.raises(ValueError, match="read-only"):
+        table.guide[0] = 0
+
+
+def test_a_table_travels():
+    table = gaussian_table(Fraction(7, 3))
+    copy = pickle.loads(pickle.dumps(table))
+    words = stream_words(NoiseKey.for_testing(5), [b"a"], 100)[0]
+    assert (copy.lookup(words)[0] == table.lookup(words)[0]).all()
