@@ -141,7 +141,7 @@ def evaluate(
     from jobs.layout import confidential_layout, release_layout
     from jobs.manifest import read_json
     from jobs.progress import Reporter
-    from jobs.run import evaluate_all, open_job
+    from jobs.run import evaluate_all, open_job, with_costs
 
     resolved = load_run(config, output=out, master=master)
     folder = resolved.config.output.directory
@@ -149,7 +149,7 @@ def evaluate(
     with open_job(resolved, Reporter(quiet=quiet)) as job:
         evaluation = evaluate_all(job)
     confidential = confidential_layout(folder)
-    write_internal_report(manifest, evaluation, confidential.report)
+    write_internal_report(with_costs(manifest, folder), evaluation, confidential.report)
     _name_files([confidential.report, confidential.evaluation])
 
 
@@ -171,6 +171,7 @@ def report(out: Annotated[Path, typer.Argument(help="Folder of a finished run.")
     from jobs.layout import confidential_layout, release_layout
     from jobs.manifest import read_json
     from jobs.public_report import write_public_report
+    from jobs.run import with_costs
 
     release, confidential = release_layout(out), confidential_layout(out)
     manifest = read_json(release.manifest, "run `das solve` first")
@@ -178,7 +179,7 @@ def report(out: Annotated[Path, typer.Argument(help="Folder of a finished run.")
     written = [release.report]
     if confidential.evaluation.exists():
         evaluation = read_json(confidential.evaluation, "run `das evaluate`")
-        write_internal_report(manifest, evaluation, confidential.report)
+        write_internal_report(with_costs(manifest, out), evaluation, confidential.report)
         written.insert(0, confidential.report)
     _name_files(written)
 

@@ -124,10 +124,21 @@ def publish(dataset: Path, parts: Iterable[PartFile], facts: Mapping[str, Any]) 
         raise OutputError(str(dataset), "cannot be written", got=error.strerror) from None
     finally:
         draft.unlink(missing_ok=True)
-    named = {part.file for part in ordered} | {MANIFEST}
-    for path in dataset.iterdir():
-        if path.name not in named and path.is_file():
-            path.unlink(missing_ok=True)
+    sweep(dataset)
+
+
+def sweep(root: Path) -> None:
+    """Remove the files that no manifest names from every published dataset under a folder.
+
+    They are what lost task attempts and dead drivers left behind, sometimes after publication.
+    """
+    for manifest in [root / MANIFEST, *root.rglob(MANIFEST)]:
+        if not manifest.exists():
+            continue
+        named = {part.file for part in read_manifest(manifest.parent)[0]} | {MANIFEST}
+        for path in manifest.parent.iterdir():
+            if path.name not in named and path.is_file():
+                path.unlink(missing_ok=True)
 
 
 def read_manifest(dataset: Path) -> tuple[list[PartFile], dict[str, Any]]:

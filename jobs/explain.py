@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -80,8 +82,8 @@ def print_summary(summary: dict[str, Any], *, as_json: bool) -> None:
     )
     console.print(
         f"rho {privacy['rho']} (zCDP, {privacy['neighbors']} neighbors): "
-        f"epsilon {privacy['epsilon']:.4f} at delta {privacy['delta']} "
-        f"({privacy['epsilon_simple']:.4f} by the simple bound)"
+        f"epsilon {_up(privacy['epsilon'])} at delta {privacy['delta']} "
+        f"({_up(privacy['epsilon_simple'])} by the simple bound)"
     )
     for invariant in summary["invariants"]:
         console.print(f"exact: {invariant['query']} at {', '.join(invariant['geolevels'])}")
@@ -128,7 +130,10 @@ def _print_budget(console: Console, rows: list[dict[str, Any]]) -> None:
     console.print(table)
 
 
-def _ratio(text: str) -> float:
-    from fractions import Fraction
+def _up(value: float) -> str:
+    """Four decimals, rounded up, so that the claim printed is never below the one proved."""
+    return f"{math.ceil(value * 1e4) / 1e4:.4f}"
 
+
+def _ratio(text: str) -> float:
     return float(Fraction(text))

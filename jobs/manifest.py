@@ -7,7 +7,7 @@ import importlib.metadata
 import json
 import os
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -100,7 +100,7 @@ def write_manifest(
     ledger: Ledger,
     release: ReleaseLayout,
     *,
-    stages: Iterable[Mapping[str, Any]],
+    geounits_source: str,
     environment: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Gather and write the manifest of a finished release.
@@ -110,8 +110,9 @@ def write_manifest(
       plan: The plan.
       ledger: The sealed ledger.
       release: The release; all its datasets must be published.
-      stages: Name, seconds and core_seconds of every stage.
-      environment: Cores, Spark, Java, peak memory.
+      geounits_source: "public list" or "data".
+      environment: Cores, Spark, Java; nothing that depends on the truth, such as the time or
+        memory that reading took.
 
     Returns:
       The document written.
@@ -144,6 +145,7 @@ def write_manifest(
             {"query": i.query.name, "geolevels": list(i.geolevels)} for i in plan.invariants
         ],
         "geography": geography,
+        "geounits_source": geounits_source,
         "solve": [
             {
                 "geolevel": level,
@@ -153,7 +155,6 @@ def write_manifest(
             for level in plan.spine.levels
             for facts in [read_manifest(release.counts(level))[1]]
         ],
-        "stages": [dict(stage) for stage in stages],
         "outputs": [_output(release, path) for path in _all_datasets(release)],
         "totals": {
             "persons": sum(p.rows for p in read_manifest(microdata)[0]) if microdata else None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -97,7 +96,6 @@ class MeasureStage:
         dataset = self.release.measurements(geolevel)
         if is_published(dataset):
             return
-        started = time.monotonic()
         task = MeasureTask(plan, self.release, self.confidential, geolevel, key or NoiseKey.draw())
         queries = [entry.query for entry in plan.strategy.levels[level].queries]
         largest = max(1, _BATCH_NUMBERS // sum(query.size for query in queries))
@@ -112,7 +110,6 @@ class MeasureStage:
             "geolevel": geolevel,
             "configuration_digest": plan.digest,
             "not_for_release": plan.not_for_release,
-            "seconds": time.monotonic() - started,
             "queries": [
                 {"query": q.name, "answers": q.size, "shape": list(q.shape), "labels": q.labels()}
                 for q in queries

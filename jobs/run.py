@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from das.errors import OutputError
+from das.errors import InputError, OutputError
 from das.mechanisms.entropy import NoiseKey
 from geography.lattice import Lattice
 from jobs.config.load import Resolved
-from jobs.dataset import is_published
+from jobs.config.models import RunConfig
+from jobs.dataset import is_published, sweep
 from jobs.evaluate import evaluate
 from jobs.internal_report import write_internal_report
 from jobs.layout import confidential_layout, release_layout
@@ -112,6 +113,7 @@ def claim(out: Path, digest: str) -> None:
         )
     if not os.access(out, os.W_OK):
         raise OutputError(str(out), "cannot be written")
+    confidential_layout(out).root.mkdir(mode=0o700)
     write_json(path, {"configuration_digest": digest})
 
 
@@ -136,11 +138,35 @@ def open_job(resolved: Resolved, reporter: Reporter) -> Iterator[Job]:
         write_json(out / "peak.json", {"peak_memory_bytes": memory.peak_bytes})
 
 
+def check_input(config: RunConfig, path: Path) -> None:
+    """Remember the input files by name, size and time of change; refuse others on a later start.
+
+    Raises:
+      InputError: An input file is not the one this run began with.
+    """
+    roots = [config.data.path]
+    if config.geography.geounits is not None:
+        roots.append(config.geography.geounits.path)
+    files = [p for root in roots for p in (sorted(root.rglob("*")) if root.is_dir() else [root])]
+    seen = {str(p.name): [p.stat().st_size, p.stat().st_mtime_ns] for p in files if p.is_file()}
+    if not path.exists():
+        write_json(path, seen)
+    elif (before := read_json(path, "")) != seen:
+        changed = sorted(name for name in {*seen, *before} if seen.get(name) != before.get(name))
+        raise InputError(
+            str(config.data.path),
+            "the input changed since this run began",
+            got=changed[:3],
+            remedy="give another output.directory; noise must not be drawn for other data here",
+        )
+
+
 def plan_and_read(job: Job) -> None:
     """Write the public geounits and the planned ledger, then the confidential histograms."""
     resolved, plan, out = job.resolved, job.resolved.plan, job.out
     config = resolved.config
     truth = confidential_layout(out)
+    check_input(config, truth.root / "input.json")
     if is_published(truth.histograms(plan.spine.levels[0])):
         return
     with job.stage("plan"), job.reporter.line("plan", "geounits"):
@@ -202,9 +228,7 @@ def write_all(job: Job) -> None:
     """Write microdata and tables."""
     plan, release, config = job.resolved.plan, release_layout(job.out), job.resolved.config
     batches = config.runtime.batches_per_slot
-    queries = config.output.tables
-    if queries is None:
-        queries = ["total", *(a.name for a in plan.schema.attributes)]
+    queries = tabulated(job.resolved)
     with job.stage("write"), job.reporter.line("write", "microdata and tables") as tick:
         write_microdata(
             plan,
@@ -217,38 +241,60 @@ def write_all(job: Job) -> None:
         write_tables(plan, release, queries, job.spark, batches_per_slot=batches)
 
 
+def tabulated(resolved: Resolved) -> list[str]:
+    """Queries tabulated per geolevel."""
+    chosen = resolved.config.output.tables
+    return (
+        ["total", *(a.name for a in resolved.plan.schema.attributes)] if chosen is None else chosen
+    )
+
+
 def evaluate_all(job: Job) -> dict[str, object]:
     """Compare the release with the truth; returns and writes the internal evaluation."""
     plan, out = job.resolved.plan, job.out
     with job.stage("evaluate"), job.reporter.line("evaluate", "against the truth") as tick:
         return evaluate(
-            release_layout(out), confidential_layout(out), plan, job.spark, progress=tick
+            release_layout(out),
+            confidential_layout(out),
+            plan,
+            job.spark,
+            queries=[*(i.query.name for i in plan.invariants), *tabulated(job.resolved)],
+            progress=tick,
         )
 
 
 def seal(job: Job) -> dict[str, Any]:
     """Write the manifest and the public report."""
-    out = job.out
+    out, config = job.out, job.resolved.config
     release = release_layout(out)
     with job.reporter.line("seal", "manifest and public report"):
+        sweep(release.root)
         ledger = ledger_from_document(read_json(release.root / "ledger.json", "run `das measure`"))
         manifest = write_manifest(
-            job.resolved.config.name,
+            config.name,
             job.resolved.plan,
             ledger,
             release,
-            stages=[{"name": name, **spent} for name, spent in recorded_stages(out).items()],
-            environment=environment_of(job),
+            geounits_source="public list" if config.geography.geounits else "data",
+            environment=environment_of(job.spark),
         )
         write_public_report(manifest, release.report)
     return manifest
 
 
-def environment_of(job: Job) -> dict[str, Any]:
-    """What the run runs on, and its peak memory so far."""
-    spark = job.spark
+def with_costs(manifest: dict[str, Any], out: Path) -> dict[str, Any]:
+    """The manifest for the internal report: with stage times and peak memory, never released."""
+    peak = out / "peak.json"
     return {
-        "peak_memory_bytes": job.memory.peak_bytes,
+        **manifest,
+        "stages": [{"name": name, **spent} for name, spent in recorded_stages(out).items()],
+        "peak_memory_bytes": read_json(peak, "")["peak_memory_bytes"] if peak.exists() else None,
+    }
+
+
+def environment_of(spark: SparkSession) -> dict[str, Any]:
+    """What the run runs on."""
+    return {
         "cores": os.cpu_count(),
         "slots": spark.sparkContext.defaultParallelism,
         "spark": spark.version,
@@ -273,7 +319,7 @@ def run(resolved: Resolved, reporter: Reporter) -> list[Path]:
     out = resolved.config.output.directory
     release, confidential = release_layout(out), confidential_layout(out)
     with reporter.line("report", "internal report"):
-        write_internal_report(manifest, evaluation, confidential.report)
+        write_internal_report(with_costs(manifest, out), evaluation, confidential.report)
     return [
         confidential.report,
         release.report,

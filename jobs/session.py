@@ -203,6 +203,9 @@ def spark_session(
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.shuffle.partitions": "8",
         "spark.python.worker.reuse": "true",
+        # Spark spills what it ships to workers to temporary files, the noise key among it.
+        # Encrypted, they hold nothing readable; the key of that cipher stays in memory.
+        "spark.io.encryption.enabled": "true",
         "spark.task.maxFailures": "4",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
     }

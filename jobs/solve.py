@@ -227,7 +227,9 @@ class LevelSolver:
         statistics.iterations += solution.estimate.iterations
         statistics.newton_steps += solution.estimate.newton_steps
         statistics.widened += solution.widened
-        statistics.keep_worst([{"geocode": geocode, "residual": residual, "seconds": seconds}])
+        statistics.keep_worst(
+            [{"geocode": geocode or "root", "residual": residual, "seconds": seconds}]
+        )
         children, live = np.nonzero(solution.counts)
         offsets = np.searchsorted(children, np.arange(n_children + 1))
         return Histograms(n_cells, offsets, cells[live], solution.counts[children, live])

@@ -17,7 +17,7 @@ from das.errors import OutputError
 from das.histograms import Histograms
 from das.queries.query import Query, parse_query
 from jobs.counts import read_counts
-from jobs.dataset import PartFile, PartWriter, is_published, publish
+from jobs.dataset import PartFile, PartWriter, is_published, publish, read_manifest
 from jobs.layout import ReleaseLayout
 from jobs.plan import Batch, Plan, geounit_batches, read_geography
 from jobs.session import run_tasks, slots
@@ -173,6 +173,7 @@ def write_tables(
     for level, geolevel in enumerate(plan.spine.levels):
         dataset = release.tables(geolevel)
         if is_published(dataset):
+            _refuse_other_queries(dataset, [q.name for q in parsed])
             continue
 
         def run(batch: Batch, geolevel: str = geolevel, dataset: Path = dataset) -> PartFile:
@@ -189,6 +190,18 @@ def write_tables(
         parts = run_tasks(spark, f"write tables {geolevel}", batches, run)
         facts = {"queries": [q.name for q in parsed], "not_for_release": plan.not_for_release}
         publish(dataset, parts, facts)
+
+
+def _refuse_other_queries(dataset: Path, queries: list[str]) -> None:
+    _, facts = read_manifest(dataset)
+    if facts["queries"] != queries:
+        raise OutputError(
+            str(dataset),
+            "holds tables of other queries",
+            got=facts["queries"],
+            want=queries,
+            remedy=f"remove {dataset.parent} to write them again",
+        )
 
 
 def answer_table(

@@ -83,6 +83,9 @@ def _floors(values: FloatArray) -> IntArray:
 def _levels(problem: NodeProblem, values: FloatArray, base: IntArray, widen: int) -> list[_Level]:
     """All partitions, coarse before fine, single cells last, with their bounds."""
     levels = []
+    for exact in problem.exact:  # first, so that the sort below keeps single cells last
+        units = exact.targets - group_sums(base, exact.groups, exact.targets.shape[1])
+        levels.append(_Level(exact.groups, -1, units.astype(float), units, units))
     for number, rounding in enumerate(problem.passes):
         for query in rounding:
             m = int(query.groups.max()) + 1
@@ -92,9 +95,6 @@ def _levels(problem: NodeProblem, values: FloatArray, base: IntArray, widen: int
             if widen:
                 low, high = np.maximum(low - 1, 0), high + 1
             levels.append(_Level(query.groups, number, above, low, high))
-    for exact in problem.exact:
-        units = exact.targets - group_sums(base, exact.groups, exact.targets.shape[1])
-        levels.append(_Level(exact.groups, -1, units.astype(float), units, units))
     return sorted(levels, key=lambda level: level.low.shape[1])
 
 

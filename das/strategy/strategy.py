@@ -30,7 +30,8 @@ class LevelStrategy:
       queries: Queries with shares that sum to exactly 1.
 
     Raises:
-      BudgetError: A share is not positive, or the query shares do not sum to 1.
+      BudgetError: A share is not positive, the query shares do not sum to 1, or the detailed query
+        is missing; without it the node problem has no unique solution.
     """
 
     geolevel: str
@@ -52,6 +53,13 @@ class LevelStrategy:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise BudgetError(where, "lists a query twice", got=twice)
+        if "detailed" not in names:
+            raise BudgetError(
+                where,
+                "does not measure the detailed query, so its cells could not be told apart",
+                got=names,
+                remedy="give detailed a share, however small",
+            )
         total = sum((entry.share for entry in self.queries), Fraction(0))
         if total != 1:
             raise BudgetError(
@@ -100,7 +108,7 @@ def query_sigma_sq(budget: Budget, query: Query, rho: Fraction) -> Fraction:
     """sigma^2 = Delta_2^2 / (2 rho_q): the discrete Gaussian parameter that costs exactly rho_q.
 
     References:
-      Canonne, Kamath & Steinke, NeurIPS 2020, Thm. 4 (multivariate form).
+      Canonne, Kamath & Steinke, NeurIPS 2020, arXiv:2004.00010, Thm. 14.
     """
     return Fraction(l2_sensitivity_sq(query, budget.neighbors)) / (2 * rho)
 

@@ -56,7 +56,8 @@ def load_run(path: Path, *, output: Path | None = None, master: str | None = Non
       ConfigError, SchemaError, GeographyError, BudgetError: Something in it cannot be used; the
         message names the file and the key.
     """
-    config = _absolute(_read(path, RunConfig), path.resolve().parent)
+    written = _read(path, RunConfig)
+    config = _absolute(written, path.resolve().parent)
     if output is not None:
         config = _with(config, "output", directory=output.resolve())
     if master is not None:
@@ -88,7 +89,7 @@ def load_run(path: Path, *, output: Path | None = None, master: str | None = Non
         passes,
         config.solve.tolerance,
         privacy.randomness.source != "operating_system",
-        _digest(config),
+        _digest(written, config),
     )
     return Resolved(config, path, plan)
 
@@ -273,9 +274,12 @@ def _with(config: RunConfig, section: str, **changes: object) -> RunConfig:
     return config.model_copy(update={section: part.model_copy(update=changes)})
 
 
-def _digest(config: RunConfig) -> str:
-    """SHA-256 of the run file without name, output and runtime, and of the files it names."""
-    document = config.model_dump(mode="json", by_alias=True)
+def _digest(written: RunConfig, config: RunConfig) -> str:
+    """SHA-256 of the run file without name, output and runtime, and of the files it names.
+
+    Data paths count as written, so that a project can move to another folder.
+    """
+    document = written.model_dump(mode="json", by_alias=True)
     for key in ("name", "output", "runtime"):
         del document[key]
     document["schema"] = _read(config.schema_, SchemaFile).model_dump(mode="json")

@@ -176,7 +176,10 @@ DataConfig = Annotated[
 class GeolevelConfig(_Model):
     """One geolevel."""
 
-    name: Text = Field(description="Name of the geolevel.")
+    name: Text = Field(
+        pattern=r"^[A-Za-z][A-Za-z0-9_-]*$",
+        description="Name of the geolevel: letters, digits, _ and -.",
+    )
     digits: int = Field(ge=0, description="Length of the geocode prefix; 0 for the whole.")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,6 @@ from jobs.config.models import (
 from jobs.gather import EntrySource
 from jobs.read import block_table, histograms, pl94, records, values
 from jobs.read.files import Chunk, Table, plan_chunks, read_chunk, read_table
-from jobs.read.pl94 import StateFiles
 from jobs.session import run_tasks
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ Codes = npt.NDArray[np.bytes_]
 
 def read_entries(
     data: DataConfig, schema: Schema, *, spine: Spine
-) -> EntrySource[Chunk] | EntrySource[StateFiles]:
+) -> EntrySource[Any]:
     """Cut the confidential input into pieces that tasks read as entries.
 
     Nothing is read here apart from file names and columns.
