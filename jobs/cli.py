@@ -185,6 +185,21 @@ def report(out: Annotated[Path, typer.Argument(help="Folder of a finished run.")
 
 
 @app.command()
+def verify(config: ConfigArgument, out: OutOption = None, quiet: QuietOption = False) -> None:
+    """Check a finished release from its files alone: digests, sums over the tree, invariants."""
+    from jobs.config.load import load_run
+    from jobs.layout import release_layout
+    from jobs.progress import Reporter
+    from jobs.verify import verify_release
+
+    resolved = load_run(config, output=out)
+    release = release_layout(resolved.config.output.directory)
+    with Reporter(quiet=quiet).line("verify", str(release.root)) as tick:
+        checked = verify_release(resolved.plan, release, tick)
+    typer.echo(json.dumps(checked))
+
+
+@app.command()
 def inspect(
     out: Annotated[Path, typer.Argument(help="Folder of a run, complete or not.")],
     geocode: Annotated[str | None, typer.Option(help="Show this geounit's release.")] = None,

@@ -25,6 +25,7 @@ WordArray = npt.NDArray[np.uint64]
 KEY_BYTES = 32
 BLOCK_BYTES = 16  # one AES block; update_into may ask for one block of room beyond its output
 POOL_BYTES = 512
+ZEROS = memoryview(bytes(1 << 16))  # a key stream is the encryption of zeros
 
 # BLAKE2b personalisations, at most 16 bytes: a different one is a different hash function.
 MAIN_STREAM = b"das noise main"
@@ -163,10 +164,11 @@ def stream_words(key: NoiseKey, labels: Sequence[bytes], words_per_stream: int) 
     total = len(labels) * words_per_stream
     words = np.empty(total + BLOCK_BYTES // 8, np.dtype("<u8"))
     room = words.view(np.uint8).data
-    zeros = bytes(size)  # a key stream is the encryption of zeros
     for i, label in enumerate(labels):
-        target = room[i * size : (i + 1) * size + BLOCK_BYTES]
-        _key_stream(key, MAIN_STREAM, label).update_into(zeros, target)
+        stream = _key_stream(key, MAIN_STREAM, label)
+        for start in range(i * size, (i + 1) * size, len(ZEROS)):
+            end = min(start + len(ZEROS), (i + 1) * size)
+            stream.update_into(ZEROS[: end - start], room[start : end + BLOCK_BYTES])
     return words[:total].reshape(len(labels), words_per_stream).astype(np.uint64, copy=False)
 
 

@@ -131,7 +131,7 @@ def add_noise(
         rows = slice(start, start + rows_per_block)
         words = stream_words(key, labels[rows], words_per_row).reshape(-1)
         more = partial(_further_bits, key, labels[rows], n_columns)
-        noise = sampler.draw_many(words, more).reshape(-1, n_columns)
+        noise = sampler.draw_many(words, more).reshape(noisy[rows].shape)
         np.add(answers[rows], noise, out=noisy[rows])
     return noisy
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import shutil
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from das.errors import DasError, InputError, OutputError
+from das.errors import DasError, InputError, OutputError, VerificationError
 from jobs.config.load import load_run
+from jobs.counts import SPARSE_SCHEMA
+from jobs.layout import release_layout
 from jobs.progress import Reporter
 from jobs.run import run
+from jobs.verify import verify_release
 from tests.e2e import toy
 from tests.release_checks import (
     microdata_rows,
@@ -99,6 +106,42 @@ def test_half_written_stage_is_made_again(tmp_path: Path, finished: Path) -> Non
     assert len(list(counts.glob("part-*"))) == len(
         json.loads((counts / "_manifest.json").read_text())["files"]
     )
+
+
+def test_verify_accepts_a_release_and_finds_each_kind_of_damage(
+    tmp_path: Path, finished: Path
+) -> None:
+    plan = load_run(finished.parent / "run.yaml").plan
+    checked = verify_release(plan, release_layout(finished))
+    assert checked["families"] == 1 + 3 + 6
+    assert checked["exact_answers"] == 1
+    damaged = tmp_path / "damaged"
+    shutil.copytree(finished, damaged)
+    release = release_layout(damaged)
+    part = next(release.counts("block").glob("part-*"))
+    whole = part.read_bytes()
+    part.write_bytes(whole[:-1] + b"!")
+    with pytest.raises(OutputError, match=part.name):
+        verify_release(plan, release)
+    part.unlink()
+    with pytest.raises(OutputError, match="is missing"):
+        verify_release(plan, release)
+    forge(release.counts("block"))
+    with pytest.raises(VerificationError, match="blocks do not sum to it"):
+        verify_release(plan, release)
+
+
+def forge(dataset: Path) -> None:
+    """Replace all counts by one person, with a manifest that fits."""
+    manifest = json.loads((dataset / "_manifest.json").read_text())
+    rows = [{"geocode": "9900100000", "cells": [0], "counts": [1]}]
+    table = pa.Table.from_pylist(rows, schema=SPARSE_SCHEMA)
+    first = manifest["files"][0]
+    pq.write_table(table, dataset / first["file"])
+    first |= {"rows": 1, "low": "9900100000", "high": "9900100000"}
+    first["sha256"] = hashlib.sha256((dataset / first["file"]).read_bytes()).hexdigest()
+    manifest["files"] = [first]
+    (dataset / "_manifest.json").write_text(json.dumps(manifest))
 
 
 def test_same_seed_same_release_fresh_keys_otherwise(tmp_path: Path, finished: Path) -> None:
@@ -188,5 +231,3 @@ def test_a_failing_node_stops_the_run_and_publishes_no_level(
     with pytest.raises(DasError, match=r"least-squares stage stopped"):
         execute(config)
     assert not list((tmp_path / "out" / "release").glob("counts/*/_manifest.json"))
-
-

@@ -120,7 +120,7 @@ def test_answers_that_do_not_fit_are_refused(answers):
 
 @pytest.mark.parametrize("bad", [Fraction(0), Fraction(-1), Fraction(2**80 + 1), 100, 0.5])
 def test_unusable_sigma_sq_is_refused_with_its_value(bad):
-    with pytest.raises(BudgetError, match="sigma_sq cannot be used; got .*0 < sigma_sq <= "):
+    with pytest.raises(BudgetError, match=r"sigma_sq cannot be used; got .*0 < sigma_sq <= "):
         DiscreteGaussian(bad)
     with pytest.raises(BudgetError, match="sigma_sq cannot be used"):
         noise((1, 1), bad)

@@ -97,7 +97,7 @@ def test_tiny_sigma_sq_gives_zeros():
 @pytest.mark.parametrize("factory", [gaussian_table, half_gaussian_table, laplace_table])
 @pytest.mark.parametrize("bad", [Fraction(0), Fraction(-1, 2), 1, 0.5, "1"])
 def test_unusable_scales_are_refused_with_their_value(factory, bad):
-    with pytest.raises(BudgetError, match="cannot be used; got .*; expected a positive Fraction"):
+    with pytest.raises(BudgetError, match=r"cannot be used; got .*; expected a positive Fraction"):
         factory(bad)
 
 

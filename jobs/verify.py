@@ -1,0 +1,103 @@
+"""Verify a finished release from its files alone: digests, the tree, the invariants. In integers.
+
+Independent of the solver: it reads what was written and trusts nothing but the manifests' digests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from das.errors import VerificationError
+from das.histograms import Histograms
+from invariants.invariant import invariants_at
+from jobs.counts import read_counts
+from jobs.dataset import MANIFEST, read_manifest, read_range, verify_files
+from jobs.layout import ReleaseLayout
+from jobs.plan import Batch, Plan, families, geounit_batches, read_geography
+
+Progress = Callable[[int, int], None]
+
+_GEOUNITS = 20_000  # children compared at a time
+
+
+def verify_release(
+    plan: Plan, release: ReleaseLayout, progress: Progress | None = None
+) -> dict[str, int]:
+    """Check every promise that needs no truth.
+
+    Every published file has the digest its manifest records; children sum to their parent, cell
+    by cell; every invariant's published answer is the answer of the counts.
+
+    Args:
+      plan: The plan of the run.
+      release: The finished release.
+      progress: Called with (finished, all) geolevels.
+
+    Returns:
+      Numbers of datasets, families and exact answers checked.
+
+    Raises:
+      OutputError: A dataset is incomplete, or a file is missing or changed.
+      VerificationError: A promise is broken; names the geounit.
+    """
+    checked = {"datasets": 0, "families": 0, "exact_answers": 0}
+    for manifest in sorted(release.root.rglob(MANIFEST)):
+        verify_files(manifest.parent)
+        checked["datasets"] += 1
+    levels = plan.spine.levels
+    for level, geolevel in enumerate(levels):
+        for batch in geounit_batches(release, geolevel, level, 1, _GEOUNITS):
+            checked["families"] += _verify_families(plan, release, batch)
+            checked["exact_answers"] += _verify_invariants(plan, release, batch)
+        if progress:
+            progress(level + 1, len(levels))
+    return checked
+
+
+def _verify_families(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
+    """Check that the children of one range sum to their parents; returns how many parents."""
+    if batch.level == 0:
+        return 0
+    geolevel, above = plan.spine.levels[batch.level], plan.spine.levels[batch.level - 1]
+    table = read_geography(release, geolevel, batch, ("geocode", "parent"))
+    codes = table.column("geocode").to_numpy(zero_copy_only=False)
+    parents = table.column("parent").to_numpy(zero_copy_only=False)
+    ranges = list(families(parents))
+    children = read_counts(release, geolevel, codes, plan.schema.size)
+    owners = np.repeat(np.arange(len(ranges)), [stop - start for start, stop in ranges])
+    sums = Histograms.from_entries(
+        plan.schema.size, len(ranges), owners[children.owners()], children.cells, children.counts
+    )
+    names = parents[[start for start, _ in ranges]]
+    expected = read_counts(release, above, names, plan.schema.size)
+    for index, name in enumerate(names):
+        one, other = sums.slice(index, index + 1), expected.slice(index, index + 1)
+        if not (
+            np.array_equal(one.cells, other.cells) and np.array_equal(one.counts, other.counts)
+        ):
+            raise VerificationError(f"{above} {name}", f"its {geolevel}s do not sum to it")
+    return len(ranges)
+
+
+def _verify_invariants(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
+    """Check the invariants of one range; returns how many answers."""
+    geolevel = plan.spine.levels[batch.level]
+    held = {i.query.name: i.query for i in invariants_at(plan.invariants, geolevel)}
+    if not held:
+        return 0
+    dataset = release.invariants(geolevel)
+    parts, _ = read_manifest(dataset)
+    rows = read_range(dataset, parts, batch.low, batch.high).to_pylist()
+    codes = sorted({row["geocode"] for row in rows})
+    position = {code: index for index, code in enumerate(codes)}
+    counts = read_counts(release, geolevel, codes, plan.schema.size)
+    answers = {name: query.answer(counts) for name, query in held.items()}
+    for row in rows:
+        found = answers[row["query"]][position[row["geocode"]]]
+        if found.tolist() != row["answers"]:
+            raise VerificationError(
+                f"{geolevel} {row['geocode']}", f"breaks the invariant {row['query']}"
+            )
+    return sum(len(row["answers"]) for row in rows)

@@ -1,0 +1,140 @@
+"""The node problem from its definition: dense matrices, one variable per child and cell."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import linprog
+
+from solvers.problem import NodeProblem
+
+
+def indicator(groups: np.ndarray, size: int) -> np.ndarray:
+    """0/1 matrix [size, k] that sums cells by group."""
+    return (np.arange(size)[:, None] == groups[None, :]).astype(float)
+
+
+@dataclass(frozen=True)
+class Dense:
+    """minimise x'Px/2 - q'x subject to E x = e, x >= 0; x lists the children one after another."""
+
+    P: np.ndarray
+    q: np.ndarray
+    E: np.ndarray
+    e: np.ndarray
+    shape: tuple[int, int]
+
+    def objective(self, x: np.ndarray) -> float:
+        v = x.ravel()
+        return float(v @ self.P @ v / 2 - self.q @ v)
+
+
+def dense(problem: NodeProblem) -> Dense:
+    """Write a node problem out."""
+    C, k = problem.n_children, problem.n_cells
+    maps = [indicator(t.groups, t.answers.shape[1]) for t in problem.terms]
+    G = sum(t.weight * M.T @ M for t, M in zip(problem.terms, maps, strict=True))
+    q = []
+    for c, f in enumerate(problem.scale):
+        gathered = [
+            t.weight * M.T @ t.answers[c] for t, M in zip(problem.terms, maps, strict=True)
+        ]
+        q.append(f * sum(gathered))
+    rows, values = [np.zeros((0, C * k))], [np.zeros(0)]
+    if problem.parent is not None:
+        rows.append(np.tile(np.eye(k), C))
+        values.append(problem.parent.astype(float))
+    for exact in problem.exact:
+        A = indicator(exact.groups, exact.targets.shape[1])
+        rows.append(np.kron(np.eye(C), A))
+        values.append(exact.targets.astype(float).ravel())
+    return Dense(
+        np.kron(np.diag(problem.scale), G),
+        np.concatenate(q),
+        np.vstack(rows),
+        np.concatenate(values),
+        (C, k),
+    )
+
+
+def best_of_all_supports(problem: NodeProblem) -> np.ndarray:
+    """The optimum by trying every set of positive cells; for at most some 10 variables.
+
+    On the right set the problem has only equalities, and every other set that gives x >= 0 gives a
+    feasible point, so the best of them is the optimum.
+    """
+    d = dense(problem)
+    n, m = d.E.shape[1], d.E.shape[0]
+    unit = np.abs(d.P).max()
+    size = max(1.0, np.abs(d.e).max(initial=0.0))
+    best, best_value = None, np.inf
+    for bits in itertools.product((False, True), repeat=n):
+        held = np.flatnonzero(bits)
+        if not len(held):
+            x = np.zeros(n)
+        else:
+            left = np.block(
+                [
+                    [d.P[np.ix_(held, held)] / unit, d.E[:, held].T],
+                    [d.E[:, held], np.zeros((m, m))],
+                ]
+            )
+            right = np.concatenate([d.q[held] / unit, d.e])
+            x = np.zeros(n)
+            x[held] = np.linalg.lstsq(left, right, rcond=None)[0][: len(held)]
+        infeasible = np.abs(d.E @ x - d.e).max(initial=0.0) > 1e-8 * size
+        if infeasible or x.min() < -1e-9 * size:
+            continue
+        if d.objective(x) < best_value:
+            best, best_value = x, d.objective(x)
+    assert best is not None
+    return np.maximum(best, 0).reshape(d.shape)
+
+
+def optimality_gap(problem: NodeProblem, x: np.ndarray) -> float:
+    """How far x is from satisfying the optimality conditions, for the best multipliers there are.
+
+    The largest of: broken equalities, negative entries, gradients that are not zero where x > 0,
+    negative gradients where x = 0. Gradients are divided by the precision of the child and by the
+    smallest eigenvalue of G, so that all are in persons; all are divided by the largest entry.
+    """
+    d = dense(problem)
+    C, k = d.shape
+    size = max(1.0, float(x.max()))
+    v = x.ravel() / size
+    primal = max(
+        float(np.abs(d.E @ v - d.e / size).max(initial=0.0)), float(np.maximum(-v, 0).max())
+    )
+    G = d.P[:k, :k] / problem.scale[0]
+    unit = np.repeat(problem.scale, k) * np.linalg.eigvalsh(G)[0]
+    gradient = (d.P @ v - d.q / size) / unit
+    E = d.E / unit
+    positive = v > 1e-8
+    multipliers = np.zeros(len(d.e))
+    if len(d.e):
+        multipliers = _feasible_multipliers(gradient, E, positive)
+    for _ in range(2):
+        left = (gradient - multipliers @ E)[positive]
+        multipliers = multipliers + np.linalg.lstsq(E[:, positive].T, left, rcond=None)[0]
+    reduced = gradient - multipliers @ E
+    stationarity = float(np.abs(reduced[positive]).max(initial=0.0))
+    sign = float(np.maximum(-reduced[~positive], 0).max(initial=0.0))
+    return max(primal, stationarity, sign)
+
+
+def _feasible_multipliers(gradient: np.ndarray, E: np.ndarray, positive: np.ndarray) -> np.ndarray:
+    """Multipliers of the least violation t: a linear program, since they need not be unique."""
+    m = E.shape[0]
+    upper = np.hstack([E.T, -np.ones((E.shape[1], 1))])  # multipliers @ E - t <= gradient
+    lower = np.hstack([-E.T[positive], -np.ones((positive.sum(), 1))])
+    result = linprog(
+        np.append(np.zeros(m), 1.0),
+        A_ub=np.vstack([upper, lower]),
+        b_ub=np.concatenate([gradient, -gradient[positive]]),
+        bounds=[(None, None)] * m + [(0, None)],
+        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+    )
+    assert result.x is not None, result.message
+    return result.x[:m]

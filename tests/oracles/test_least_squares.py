@@ -1,0 +1,182 @@
+"""The continuous stage against independent solutions of the same node problem."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from solvers.least_squares import solve_least_squares
+from solvers.problem import NodeProblem, Status
+from tests.oracles.quadratic import best_of_all_supports, dense, optimality_gap
+from tests.strategies import FRAGILE, Shape, random_node
+
+TOLERANCE = 1e-7
+
+
+def solved(problem: NodeProblem) -> np.ndarray:
+    estimate = solve_least_squares(problem, TOLERANCE)
+    assert estimate.status is Status.SOLVED
+    return estimate.values
+
+
+def agree(problem: NodeProblem, ours: np.ndarray, theirs: np.ndarray, close: float = 1e-7):
+    """The same objective, and, as it is strictly convex, the same point."""
+    d = dense(problem)
+    value, other = d.objective(ours), d.objective(theirs)
+    assert abs(value - other) <= 1e-7 * max(1.0, abs(other))
+    assert np.abs(ours - theirs).max() <= close * max(1.0, float(theirs.max()))
+
+
+TINY = {
+    "plain": Shape(2, 4),
+    "three children": Shape(3, 3, sparse=0.7),
+    "scales": Shape(3, 3, scales=True),
+    "one child": Shape(1, 5),
+    "one cell": Shape(4, 1),
+    "root": Shape(1, 6, is_root=True),
+    "root with totals": Shape(1, 6, exact=(1, 3), passes=((1,), (3,)), is_root=True),
+    "few persons": Shape(3, 3, persons=0.5, sparse=0.8),
+    "huge counts": Shape(2, 4, persons=3e8, sparse=0.1),
+    "weights over 1000": Shape(2, 4, spread=1e3),
+}
+TINY_EXACT = {
+    "exact totals": Shape(3, 3, exact=(1,)),
+    "exact totals, some zero": Shape(4, 2, exact=(1,), sparse=0.9, persons=1.0),
+    "exact groups": Shape(2, 5, exact=(1, 2)),
+    "exact groups, some zero": Shape(3, 3, exact=(2,), sparse=0.9),
+    "exact with scales": Shape(3, 3, exact=(1, 2), scales=True),
+    "exact, one child": Shape(1, 5, exact=(1, 2)),
+    "exact, one cell": Shape(3, 1, exact=(1,)),
+    "exact, huge": Shape(2, 4, exact=(1,), persons=3e8),
+    "exact cells": Shape(2, 4, exact=(4,)),
+}
+CASES = [(shape, seed) for shape in TINY.values() for seed in range(3)]
+EXACT_CASES = [(shape, seed) for shape in TINY_EXACT.values() for seed in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "seed"),
+    [*CASES, *(pytest.param(*case, marks=FRAGILE) for case in EXACT_CASES)],
+)
+def test_tiny_nodes_have_the_best_of_all_supports(shape, seed):
+    problem = random_node(shape, seed)
+    ours = solved(problem)
+    agree(problem, ours, best_of_all_supports(problem))
+    assert optimality_gap(problem, ours) <= 1e-8
+
+
+@FRAGILE
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("exact", [(), (1,), (2,)])
+@pytest.mark.parametrize("is_root", [False, True])
+def test_tiny_nodes_with_weights_over_six_orders_of_magnitude(exact, is_root, seed):
+    problem = random_node(Shape(2, 4, exact=exact, spread=1e6, is_root=is_root), seed)
+    ours = solved(problem)
+    agree(problem, ours, best_of_all_supports(problem), close=1e-5)
+    assert optimality_gap(problem, ours) <= 1e-8
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("scales", [False, True])
+def test_small_nodes_agree_with_sequential_quadratic_programming(scales, seed):
+    problem = random_node(Shape(4, 5, scales=scales, spread=3.0), seed)
+    d = dense(problem)
+    unit = np.abs(d.P).max()
+    result = minimize(
+        lambda x: (x @ d.P @ x / 2 - d.q @ x) / unit,
+        np.tile(problem.parent / problem.n_children, problem.n_children),
+        jac=lambda x: (d.P @ x - d.q) / unit,
+        method="SLSQP",
+        bounds=[(0, None)] * d.E.shape[1],
+        constraints={"type": "eq", "fun": lambda x: d.E @ x - d.e, "jac": lambda x: d.E},
+        options={"ftol": 1e-15, "maxiter": 1000},
+    )
+    assert result.success, result.message
+    agree(problem, solved(problem), result.x.reshape(d.shape), close=1e-4)
+
+
+def piqp_solution(problem: NodeProblem) -> np.ndarray:
+    piqp = pytest.importorskip("piqp")
+    d = dense(problem)
+    unit = np.abs(d.P).max()
+    solver = piqp.DenseSolver()
+    for name in ("eps_abs", "eps_rel", "eps_duality_gap_abs", "eps_duality_gap_rel"):
+        setattr(solver.settings, name, 1e-11)
+    n = d.E.shape[1]
+    solver.setup(d.P / unit, -d.q / unit, d.E, d.e, x_l=np.zeros(n), x_u=np.full(n, np.inf))
+    solver.solve()
+    return np.array(solver.result.x).reshape(d.shape)
+
+
+def gurobi_solution(problem: NodeProblem) -> np.ndarray:
+    gurobi = pytest.importorskip("gurobipy")
+    d = dense(problem)
+    unit = np.abs(d.P).max()
+    settings = {"OutputFlag": 0, "BarConvTol": 1e-12, "FeasibilityTol": 1e-9, "Threads": 1}
+    try:
+        environment = gurobi.Env(params={**settings, "OptimalityTol": 1e-9, "BarQCPConvTol": 1e-12})
+    except gurobi.GurobiError as error:
+        pytest.skip(f"no licence: {error}")
+    with environment, gurobi.Model(env=environment) as model:
+        x = model.addMVar(d.E.shape[1])
+        model.setObjective(x @ (d.P / (2 * unit)) @ x - (d.q / unit) @ x)
+        model.addConstr(d.E @ x == d.e)
+        model.optimize()
+        assert model.Status == gurobi.GRB.OPTIMAL
+        return x.X.reshape(d.shape)
+
+
+@pytest.mark.parametrize("peer", [piqp_solution, gurobi_solution])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Shape(8, 20, scales=True),
+        Shape(12, 14, sparse=0.8, persons=2.0),
+        Shape(3, 60, sparse=0.6),
+        pytest.param(Shape(9, 18, exact=(1, 6), scales=True), marks=FRAGILE),
+        pytest.param(Shape(3, 60, exact=(5,), sparse=0.8), marks=FRAGILE),
+        Shape(1, 50, exact=(1, 5), is_root=True),
+    ],
+)
+def test_medium_nodes_agree_with_another_solver(peer, shape):
+    problem = random_node(shape, 5)
+    ours = solved(problem)
+    agree(problem, ours, peer(problem), close=1e-4)
+    assert optimality_gap(problem, ours) <= 1e-8
+
+
+@pytest.mark.parametrize("persons", [0.5, 50.0])
+@pytest.mark.parametrize(
+    "exact", [(), pytest.param((1,), marks=FRAGILE), pytest.param((2, 5), marks=FRAGILE)]
+)
+@pytest.mark.parametrize("cells", [12, 70])
+def test_certificates_hold_when_computed_again(cells, exact, persons):
+    """On both ways to invert, for few and for many cells."""
+    for seed in range(3):
+        problem = random_node(Shape(6, cells, exact, spread=100.0, persons=persons), seed)
+        assert optimality_gap(problem, solved(problem)) <= 1e-8
+
+
+@FRAGILE
+def test_a_degenerate_vertex_is_certified():
+    """Multipliers of a vertex are not unique; a valid choice must be found, not only the point."""
+    for seed in range(40):
+        problem = random_node(Shape(4, 6, (1, 3), spread=100.0, persons=1.0, sparse=0.9), seed)
+        assert optimality_gap(problem, solved(problem)) <= 1e-8
+
+
+def test_the_oracles_reject_a_wrong_solution():
+    """The oracles themselves can fail: a moved person or a changed weight is noticed."""
+    problem = random_node(Shape(3, 3), 1)
+    right = best_of_all_supports(problem)
+    wrong = right.copy()
+    c, d = np.argsort(right[:, 0])[[-1, 0]]
+    wrong[c, 0] -= 1e-4
+    wrong[d, 0] += 1e-4
+    assert optimality_gap(problem, wrong) > 1e-6
+    other = replace(problem, scale=np.array([1.0, 1.0, 1.1]))
+    assert optimality_gap(other, right) > 1e-6
+    assert optimality_gap(problem, right) <= 1e-8
