@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import typer
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
@@ -16,6 +17,7 @@ from geography.lattice import Lattice
 from jobs.config.load import Resolved
 from jobs.manifest import budget_rows, privacy_statement
 from jobs.plan import planned_ledger
+from jobs.progress import result_console
 
 
 def budget_summary(resolved: Resolved) -> dict[str, Any]:
@@ -74,7 +76,7 @@ def print_summary(summary: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(summary, indent=1))
         return
-    console = Console(highlight=False)
+    console = result_console()
     privacy = summary["privacy"]
     console.print(
         f"[bold]{summary['name']}[/]  schema {summary['schema']['name']}, "
@@ -95,7 +97,9 @@ def print_summary(summary: dict[str, Any], *, as_json: bool) -> None:
 def _print_geography(console: Console, geography: dict[str, Any]) -> None:
     if not geography:
         return
-    table = Table("geolevel", "geounits", "only children", "largest family", "mean family")
+    table = Table(
+        "geolevel", "geounits", "only children", "largest family", "mean family", box=SIMPLE
+    )
     for name, row in geography.items():
         table.add_row(
             name,
@@ -110,7 +114,7 @@ def _print_geography(console: Console, geography: dict[str, Any]) -> None:
 def _print_budget(console: Console, rows: list[dict[str, Any]]) -> None:
     planned = bool(rows) and "expected_rmse" in rows[0]
     columns = ["geolevel", "query", "answers", "level share", "share", "rho", "sigma"]
-    table = Table(*columns, *(["geounits", "90% half width"] if planned else []))
+    table = Table(*columns, *(["geounits", "90% half width"] if planned else []), box=SIMPLE)
     for row in rows:
         chain = row.get("chain_end", row["geolevel"])
         name = row["geolevel"] if chain == row["geolevel"] else f"{row['geolevel']}..{chain}"

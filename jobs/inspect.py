@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import typer
-from rich.console import Console
+from rich.box import SIMPLE
 from rich.table import Table
 
 from das.errors import InputError, OutputError
 from jobs.dataset import MANIFEST, read_manifest, read_range
 from jobs.layout import ReleaseLayout, release_layout
 from jobs.manifest import read_json
+from jobs.progress import result_console
 
 
 def inspect_run(out: Path) -> dict[str, Any]:
@@ -87,7 +88,7 @@ def print_inspection(document: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(document, indent=1))
         return
-    console = Console(highlight=False)
+    console = result_console()
     tables = {k: v for k, v in document.items() if isinstance(v, list)}
     for key, value in document.items():
         if key not in tables:
@@ -95,7 +96,7 @@ def print_inspection(document: dict[str, Any], *, as_json: bool) -> None:
     for name, rows in tables.items():
         if not rows:
             continue
-        table = Table(*rows[0].keys(), title=name)
+        table = Table(*rows[0].keys(), title=name, box=SIMPLE)
         for row in rows:
             table.add_row(*(_short(value) for value in row.values()))
         console.print(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +11,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 Tick = Callable[[int, int], None]
+
+
+def result_console() -> Console:
+    """Console for results on standard output; wide where no terminal sets a width."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 140)
 
 
 class Reporter:

@@ -10,7 +10,7 @@ from jobs.report import text
 from jobs.report.budget import budget_section, noise_section
 from jobs.report.headline import banners, facts, part, rows, tiles
 from jobs.report.operations import exact_section, files_table, run_section, solver_section
-from jobs.report.page import Page, Prose, Section, TableBlock
+from jobs.report.page import Block, Page, Prose, Section, TableBlock
 from jobs.report.render import render, write_page
 
 _SUMMARY = (
@@ -75,5 +75,5 @@ def privacy_section(manifest: Mapping[str, Any]) -> Section:
 def files_section(manifest: Mapping[str, Any]) -> Section:
     """Every file and how to read it."""
     lead = "All tables are Parquet or CSV; every dataset names its files and their digests."
-    blocks = [Prose("files.html.j2"), TableBlock(files_table(manifest))]
+    blocks: list[Block] = [Prose("files.html.j2"), TableBlock(files_table(manifest))]
     return Section("files", "Files and how to read them", lead, blocks)

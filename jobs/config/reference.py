@@ -35,8 +35,10 @@ file**; all three are read and checked before any data is touched (`das validate
 - A relative **path** is relative to the folder of the run file.
 - A **query** is `total`, `detailed` (all cells), or names of attributes or recodes joined by `*`,
   such as `hispanic * cenrace`. At most one name per attribute.
-- The keys under `runtime`, `output` and `name` do not enter the configuration digest; all others
-  do, paths to data included. A run folder belongs to one digest.
+- A run folder belongs to one configuration digest. The keys under `runtime`, `output` and `name` do
+  not enter it; all others do. Of the schema and the allocation their contents count, not their
+  paths; paths to data count as written, so that a project can move.
+- Every geolevel of an allocation must give `detailed` a share; leaving it out is a budget error.
 
 This page is generated from the models in `jobs/config/models.py` by `make docs`.
 """
@@ -65,7 +67,7 @@ levels:                           # every geolevel of the spine; level shares su
     queries:                      # query shares of each geolevel sum to exactly 1
       total: "1/4"
       votingage * sex: "1/4"
-      detailed: "1/2"             # measure detailed at every geolevel
+      detailed: "1/2"             # required at every geolevel
   county:
     share: "1/4"
     queries: {total: "1/2", detailed: "1/2"}
@@ -111,7 +113,7 @@ runtime:
   master: "local[2,4]"
   batches_per_slot: 4
   driver_memory: 2g
-  spark: {spark.io.encryption.enabled: "true"}
+  spark: {spark.local.dir: /scratch}   # temporary files, encrypted
 """
 
 _FILES = (

@@ -124,9 +124,7 @@ def error_section(comparison: Comparison) -> Section:
         Row(
             [
                 TableBlock(level_grid("error-released", "Released: RMSE", released, axes)),
-                TableBlock(
-                    level_grid("error-raw", "Raw noisy answers: expected RMSE", noise, axes)
-                ),
+                TableBlock(level_grid("error-raw", "Raw noise: expected RMSE", noise, axes)),
             ]
         ),
         TableBlock(_full_table(comparison)),

@@ -89,7 +89,7 @@ def _size_table(comparison: Comparison) -> Table:
 def bias_section(comparison: Comparison) -> Section:
     """Mean error by size of geounit and by true count."""
     query = "detailed" if "detailed" in comparison.queries else "total"
-    bins, values, answers = bin_values(comparison, query, "by_true", "bias")
+    bins, values, _ = bin_values(comparison, query, "by_true", "bias")
     panels = [
         Panel(
             words(level),

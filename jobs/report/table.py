@@ -51,7 +51,7 @@ class Cell:
     def style(self) -> str:
         """CSS custom properties of the shading."""
         if self.heat is not None:
-            return f"--heat: {100 * min(max(self.heat, 0), 1):.0f}%"
+            return f"--heat-share: {100 * min(max(self.heat, 0), 1):.0f}%"
         if self.tilt is not None:
             return f"--tilt: {100 * min(abs(self.tilt), 1):.0f}%"
         return "" if self.bar is None else f"--bar: {100 * min(max(self.bar, 0), 1):.1f}%"

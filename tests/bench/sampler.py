@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from das.mechanisms.entropy import NoiseKey, SystemBits, stream_words
+from das.mechanisms.entropy import BitSource, NoiseKey, SystemBits, extra_bits, stream_words
 from das.mechanisms.noise import add_noise, gaussian_sampler
 from das.mechanisms.reference import discrete_gaussian
 from das.mechanisms.table import BLOCK_WORDS, gaussian_table
@@ -53,6 +53,19 @@ def table_rate(sigma_sq: Fraction, *, seconds: float) -> tuple[float, float]:
         return values.size
 
     return rate(run, seconds=seconds), float(totals[1] / totals[0])
+
+
+def wide_share(sigma_sq: Fraction) -> float:
+    """Return the share of draws of a large scale that the slow definition finishes."""
+    n_draws = 1 << 17
+    finished: list[int] = []
+
+    def more(draw: int) -> BitSource:
+        finished.append(draw)
+        return extra_bits(KEY, b"wide", draw)
+
+    wide_gaussian(sigma_sq).draw_many(stream_words(KEY, [b"wide"], 2 * n_draws)[0], more)
+    return len(finished) / n_draws
 
 
 def release_rate(sigma_sq: Fraction, n_cells: int, *, seconds: float) -> float:
@@ -112,6 +125,7 @@ def main() -> None:
     shares: dict[str, float] = {}
     for text in SIGMA_SQ:
         draws[text], shares[text] = table_rate(scales[text], seconds=seconds)
+    shares[WIDE_SIGMA_SQ] = wide_share(scales[WIDE_SIGMA_SQ])
     releases = {
         text: release_rate(scale, ROW_CELLS, seconds=seconds) for text, scale in scales.items()
     }

@@ -32,6 +32,13 @@ def agree(problem: NodeProblem, ours: np.ndarray, theirs: np.ndarray, close: flo
 
 TINY = {
     "plain": Shape(2, 4),
+    "exact totals": Shape(3, 3, exact=(1,)),
+    "exact totals, some zero": Shape(4, 2, exact=(1,), sparse=0.9, persons=1.0),
+    "exact groups": Shape(2, 5, exact=(1, 2)),
+    "exact with scales": Shape(3, 3, exact=(1, 2), scales=True),
+    "exact, one child": Shape(1, 5, exact=(1, 2)),
+    "exact, one cell": Shape(3, 1, exact=(1,)),
+    "exact, huge": Shape(2, 4, exact=(1,), persons=3e8),
     "three children": Shape(3, 3, sparse=0.7),
     "scales": Shape(3, 3, scales=True),
     "one child": Shape(1, 5),
@@ -42,24 +49,18 @@ TINY = {
     "huge counts": Shape(2, 4, persons=3e8, sparse=0.1),
     "weights over 1000": Shape(2, 4, spread=1e3),
 }
-TINY_EXACT = {
-    "exact totals": Shape(3, 3, exact=(1,)),
-    "exact totals, some zero": Shape(4, 2, exact=(1,), sparse=0.9, persons=1.0),
-    "exact groups": Shape(2, 5, exact=(1, 2)),
+DEGENERATE = {
     "exact groups, some zero": Shape(3, 3, exact=(2,), sparse=0.9),
-    "exact with scales": Shape(3, 3, exact=(1, 2), scales=True),
-    "exact, one child": Shape(1, 5, exact=(1, 2)),
-    "exact, one cell": Shape(3, 1, exact=(1,)),
-    "exact, huge": Shape(2, 4, exact=(1,), persons=3e8),
     "exact cells": Shape(2, 4, exact=(4,)),
+    "hardly anybody": Shape(3, 3, exact=(2,), persons=0.2, sparse=0.9),
 }
 CASES = [(shape, seed) for shape in TINY.values() for seed in range(3)]
-EXACT_CASES = [(shape, seed) for shape in TINY_EXACT.values() for seed in range(3)]
+DEGENERATE_CASES = [(shape, seed) for shape in DEGENERATE.values() for seed in range(3)]
 
 
 @pytest.mark.parametrize(
     ("shape", "seed"),
-    [*CASES, *(pytest.param(*case, marks=FRAGILE) for case in EXACT_CASES)],
+    [*CASES, *(pytest.param(*case, marks=FRAGILE) for case in DEGENERATE_CASES)],
 )
 def test_tiny_nodes_have_the_best_of_all_supports(shape, seed):
     problem = random_node(shape, seed)
@@ -136,8 +137,8 @@ def gurobi_solution(problem: NodeProblem) -> np.ndarray:
         Shape(8, 20, scales=True),
         Shape(12, 14, sparse=0.8, persons=2.0),
         Shape(3, 60, sparse=0.6),
-        pytest.param(Shape(9, 18, exact=(1, 6), scales=True), marks=FRAGILE),
-        pytest.param(Shape(3, 60, exact=(5,), sparse=0.8), marks=FRAGILE),
+        Shape(9, 18, exact=(1, 6), scales=True),
+        Shape(3, 60, exact=(5,), sparse=0.8),
         Shape(1, 50, exact=(1, 5), is_root=True),
     ],
 )
@@ -149,22 +150,28 @@ def test_medium_nodes_agree_with_another_solver(peer, shape):
 
 
 @pytest.mark.parametrize("persons", [0.5, 50.0])
-@pytest.mark.parametrize(
-    "exact", [(), pytest.param((1,), marks=FRAGILE), pytest.param((2, 5), marks=FRAGILE)]
-)
-@pytest.mark.parametrize("cells", [12, 70])
+@pytest.mark.parametrize("exact", [(), (1,), (2, 5)])
+@pytest.mark.parametrize("cells", [12, 55])
 def test_certificates_hold_when_computed_again(cells, exact, persons):
     """On both ways to invert, for few and for many cells."""
-    for seed in range(3):
+    for seed in range(2):
         problem = random_node(Shape(6, cells, exact, spread=100.0, persons=persons), seed)
         assert optimality_gap(problem, solved(problem)) <= 1e-8
 
 
 @FRAGILE
-def test_a_degenerate_vertex_is_certified():
-    """Multipliers of a vertex are not unique; a valid choice must be found, not only the point."""
-    for seed in range(40):
-        problem = random_node(Shape(4, 6, (1, 3), spread=100.0, persons=1.0, sparse=0.9), seed)
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Shape(5, 8, (2,), spread=100.0, persons=1e4, sparse=0.9, scales=True),
+        Shape(3, 2, (2,)),
+        Shape(30, 40, (1,), spread=1e4, persons=3.0),
+    ],
+)
+def test_degenerate_nodes_are_solved_and_certified(shape):
+    """Where the multipliers are not unique, valid ones must be found, not only the point."""
+    for seed in range(6):
+        problem = random_node(shape, seed)
         assert optimality_gap(problem, solved(problem)) <= 1e-8
 
 

@@ -15,7 +15,7 @@ from tests.oracles.roundings import (
     least_costs_by_trying_all,
     pass_cost,
 )
-from tests.strategies import FRAGILE, Shape, fractional_point, random_node
+from tests.strategies import Shape, fractional_point, random_node
 
 TINY = {
     "totals, cells": Shape(3, 3, passes=((1,), ())),
@@ -82,7 +82,7 @@ def test_medium_nodes_cost_what_branch_and_bound_finds(shape):
         assert pass_cost(problem, number, values, ours) == pytest.approx(least, abs=1e-6)
 
 
-@pytest.mark.parametrize("exact", [(), pytest.param((1,), marks=FRAGILE)])
+@pytest.mark.parametrize("exact", [(), (1,)])
 def test_solutions_of_the_continuous_stage_are_rounded_at_the_least_cost(exact):
     """Real solutions: any fractions, costs in millionths of a person."""
     for seed in range(5):
