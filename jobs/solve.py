@@ -67,15 +67,7 @@ class SolveStatistics:
 
     def merge(self, other: dict[str, Any]) -> None:
         """Add the statistics of another batch, given as a dict of the same keys."""
-        for name in (
-            "nodes",
-            "copied",
-            "trivial",
-            "variables",
-            "iterations",
-            "newton_steps",
-            "widened",
-        ):
+        for name in _SUMS:
             setattr(self, name, getattr(self, name) + other[name])
         self.seconds += other["seconds"]
         self.max_residual = max(self.max_residual, other["max_residual"])

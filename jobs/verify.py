@@ -6,6 +6,7 @@ Independent of the solver: it reads what was written and trusts nothing but the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import sha256
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from invariants.invariant import invariants_at
 from jobs.counts import read_counts
 from jobs.dataset import MANIFEST, read_manifest, read_range, verify_files
 from jobs.layout import ReleaseLayout
+from jobs.manifest import read_json
 from jobs.plan import Batch, Plan, families, geounit_batches, read_geography
 
 Progress = Callable[[int, int], None]
@@ -25,10 +27,11 @@ _GEOUNITS = 20_000  # children compared at a time
 def verify_release(
     plan: Plan, release: ReleaseLayout, progress: Progress | None = None
 ) -> dict[str, int]:
-    """Check every promise that needs no truth.
+    """Check the promises that need no truth.
 
-    Every published file has the digest its manifest records; children sum to their parent, cell
-    by cell; every invariant's published answer is the answer of the counts.
+    Every dataset is the one that the manifest of the release names, every published file has the
+    digest its dataset records, children sum to their parent, cell by cell, and every invariant's
+    published answer is the answer of the counts. Microdata and tables are checked by digest only.
 
     Args:
       plan: The plan of the run.
@@ -42,9 +45,16 @@ def verify_release(
       OutputError: A dataset is incomplete, or a file is missing or changed.
       VerificationError: A promise is broken; names the geounit.
     """
+    manifest = read_json(release.manifest, "run `das solve`")
+    if manifest.get("configuration_digest") != plan.digest:
+        raise VerificationError(str(release.root), "belongs to a different configuration")
+    for output in manifest["outputs"]:
+        found = release.root / output["path"] / MANIFEST
+        if not found.exists() or sha256(found.read_bytes()).hexdigest() != output["sha256"]:
+            raise VerificationError(str(found), "is not the one the manifest of the release names")
     checked = {"datasets": 0, "families": 0, "exact_answers": 0}
-    for manifest in sorted(release.root.rglob(MANIFEST)):
-        verify_files(manifest.parent)
+    for path in sorted(release.root.rglob(MANIFEST)):
+        verify_files(path.parent)
         checked["datasets"] += 1
     levels = plan.spine.levels
     for level, geolevel in enumerate(levels):

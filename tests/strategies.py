@@ -226,7 +226,9 @@ def random_node(shape: Shape, seed: int) -> NodeProblem:
         m = int(groups.max()) + 1
         weight = float(shape.spread**exponent) / max(1.0, shape.persons)
         noise = rng.normal(0, 1 / np.sqrt(weight), (C, m))
-        terms.append(LeastSquaresTerm(groups, np.rint(group_sums(truth, groups, m) + noise), weight))
+        terms.append(
+            LeastSquaresTerm(groups, np.rint(group_sums(truth, groups, m) + noise), weight)
+        )
     exact = tuple(
         ExactTerm(chain[size], group_sums(truth, chain[size], int(chain[size].max()) + 1))
         for size in sorted(set(shape.exact))

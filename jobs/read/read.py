@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 Codes = npt.NDArray[np.bytes_]
 
 
-def read_entries(
-    data: DataConfig, schema: Schema, *, spine: Spine
-) -> EntrySource[Any]:
+def read_entries(data: DataConfig, schema: Schema, *, spine: Spine) -> EntrySource[Any]:
     """Cut the confidential input into pieces that tasks read as entries.
 
     Nothing is read here apart from file names and columns.

@@ -114,7 +114,7 @@ def _share_table(manifest: Manifest) -> Table:
     values = [[share.get((level, query)) for level in levels] for query in queries]
     body = [
         [name(words(query)), *row]
-        for query, row in zip(queries, shaded(values, text.percent), strict=True)
+        for query, row in zip(queries, shaded(values, text.fine_percent), strict=True)
     ]
     body.append([name("all queries"), *(_sum(column) for column in zip(*values, strict=True))])
     headings = [
@@ -132,7 +132,7 @@ def _share_table(manifest: Manifest) -> Table:
 
 def _sum(values: Sequence[float | None]) -> Cell:
     total = sum(v for v in values if v is not None)
-    return Cell(text.percent(total), total)
+    return Cell(text.fine_percent(total), total)
 
 
 def _share(manifest: Manifest, row: Manifest) -> float | None:
@@ -168,7 +168,7 @@ def _measured_table(manifest: Manifest) -> Table:
                 name(None if row.get("query") is None else words(row["query"])),
                 name(None if level is None else words(level)),
                 Cell(EMPTY) if end in (None, level) else name(words(end)),
-                number(_share(manifest, row), text.percent),
+                number(_share(manifest, row), text.fine_percent),
                 Cell(str(row.get("rho") or text.NOT_RECORDED), cost, code=True),
                 number(sigma, text.decimal),
                 number(deviation, text.decimal),

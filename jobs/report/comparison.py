@@ -161,13 +161,13 @@ _FULL = (
     ("rmse", "RMSE", "persons", text.decimal),
     ("bias", "Bias", "mean error", text.signed),
     ("exact", "Exact", "share", text.percent),
-    ("q50", "Median", "abs. error", text.integer),
-    ("q90", "90 %", "abs. error", text.integer),
-    ("q99", "99 %", "abs. error", text.integer),
-    ("max", "Largest", "abs. error", text.integer),
-    ("tvd", "Moved", "L1 / 2 persons", text.percent),
-    ("appeared", "Appeared", "0 to positive", text.integer),
-    ("vanished", "Vanished", "positive to 0", text.integer),
+    ("q50", "Median", "|error|", text.integer),
+    ("q90", "90 %", "|error|", text.integer),
+    ("q99", "99 %", "|error|", text.integer),
+    ("max", "Largest", "|error|", text.integer),
+    ("tvd", "Moved", "of persons", text.percent),
+    ("appeared", "Appeared", "were 0", text.integer),
+    ("vanished", "Vanished", "became 0", text.integer),
 )
 
 
@@ -220,7 +220,7 @@ def _changed_table(comparison: Comparison, query: str, caption: str) -> Table:
             code(change.get("geocode")),
             name(words(level)),
             number(change.get("persons")),
-            number(change.get("net"), text.signed),
+            number(change.get("net"), text.signed_integer),
             number(change.get("l1")),
         ]
         for level, change in sorted(found, key=lambda pair: -(pair[1].get("l1") or 0))
@@ -237,30 +237,20 @@ def _changed_table(comparison: Comparison, query: str, caption: str) -> Table:
 
 def bias_table(comparison: Comparison, query: str, kind: str, caption: str) -> Table:
     """Mean error of a query by bin (`kind` is by_size or by_true) and geolevel, two-sided."""
-    bins, values, answers = bin_values(comparison, query, kind, "bias")
-    grid = tilted(values)
-    body = [[name(bins[index]), *row, *_answers(answers[index])] for index, row in enumerate(grid)]
+    bins, values = bin_values(comparison, query, kind, "bias")
+    body = [[Cell(bins[index], index), *row] for index, row in enumerate(tilted(values))]
     heading = "Persons in the geounit" if kind == "by_size" else "True count"
     columns = [Column(heading, numeric=False), *(Column(words(v)) for v in comparison.levels)]
-    columns.append(Column("Answers", hint="all geolevels"))
     return Table(f"bias-{query}-{kind}".replace(" ", ""), caption, columns, body)
-
-
-def _answers(counts: Sequence[float | None]) -> list[Cell]:
-    return [number(sum(v for v in counts if v is not None))]
 
 
 def bin_values(
     comparison: Comparison, query: str, kind: str, key: str
-) -> tuple[list[str], list[list[float | None]], list[list[float | None]]]:
-    """Bin labels, a statistic and the number of answers, each bins by geolevels."""
+) -> tuple[list[str], list[list[float | None]]]:
+    """Bin labels, and a statistic, bins by geolevels."""
     by_level = [
         {str(row.get("bin")): row for row in rows(comparison.results.get((v, query), {}), kind)}
         for v in comparison.levels
     ]
     bins = list(dict.fromkeys(label for level in by_level for label in level))
-    found = [
-        [[level.get(label, {}).get(wanted) for level in by_level] for label in bins]
-        for wanted in (key, "answers")
-    ]
-    return bins, found[0], found[1]
+    return bins, [[level.get(label, {}).get(key) for level in by_level] for label in bins]

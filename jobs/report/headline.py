@@ -41,14 +41,14 @@ def banners(manifest: Manifest) -> list[Banner]:
 
 
 def tiles(manifest: Manifest) -> list[Tile]:
-    """Persons, leaf geounits, rho, epsilon, invariants, worst residual and run time."""
+    """Persons, leaf geounits, rho, epsilon, invariants, worst residual, and run time if known."""
     privacy, totals = part(manifest, "privacy"), part(manifest, "totals")
     levels = rows(manifest, "geography")
     leaf = words(levels[-1].get("geolevel")) if levels else "leaf"
     rho, delta = privacy.get("rho"), privacy.get("delta")
     exact = "zero-concentrated DP" if rho is None or len(str(rho)) > 22 else f"exactly {rho}"
     return [
-        Tile("Persons", text.integer(totals.get("persons")), _neighbors(privacy)),
+        Tile("Persons", text.integer(totals.get("persons")), "in the microdata"),
         Tile(
             "Leaf geounits",
             text.integer(totals.get("leaf_geounits")),
@@ -57,12 +57,12 @@ def tiles(manifest: Manifest) -> list[Tile]:
         Tile(f"Privacy loss {text.RHO}", text.decimal(text.ratio(rho)), exact),
         Tile(
             "Privacy loss ε",
-            text.decimal(privacy.get("epsilon")),
+            text.upward(privacy.get("epsilon")),
             "" if delta is None else f"at δ = {text.small(delta)}",
         ),
         invariants_tile(manifest),
         residual_tile(manifest),
-        run_time_tile(manifest),
+        *([run_time_tile(manifest)] if rows(manifest, "stages") else []),
     ]
 
 
@@ -97,7 +97,7 @@ def facts(manifest: Manifest) -> list[tuple[str, str]]:
     name, version = software.get("name"), software.get("version")
     cells = schema.get("cells")
     return [
-        ("Created", str(manifest.get("created") or text.NOT_RECORDED)),
+        ("Created", text.moment(manifest.get("created"))),
         ("Software", f"{name} {version or ''}".strip() if name else text.NOT_RECORDED),
         ("Configuration", str(digest)[:16] + "…" if digest else text.NOT_RECORDED),
         (
@@ -111,9 +111,3 @@ def facts(manifest: Manifest) -> list[tuple[str, str]]:
 
 def _is(row: Manifest, key: str) -> bool:
     return row.get(key) is not None
-
-
-def _neighbors(privacy: Manifest) -> str:
-    if privacy.get("neighbors") == "bounded":
-        return "a public number, see below"
-    return "as released" if privacy else ""

@@ -54,10 +54,9 @@ def exact_section(manifest: Manifest) -> Section:
             for row in rows(manifest, "geography")
         ],
     )
-    lead = (
-        "Invariants carry no noise and lie outside the privacy guarantee. The list of geounits is "
-        "public input; it too is published as it is."
-    )
+    from_data = manifest.get("geounits_source") == "data"
+    lead = "Invariants carry no noise and lie outside the privacy guarantee. So does the list of "
+    lead += "geounits, " + ("taken from the data." if from_data else "which was public before.")
     return Section(
         "exact", "Published exactly", lead, [Row([TableBlock(invariants), TableBlock(geography)])]
     )
@@ -119,7 +118,7 @@ def _hard_table(hard: Sequence[tuple[Manifest, Manifest]]) -> Table:
     ranked = sorted(hard, key=lambda pair: -(pair[1].get("seconds") or 0))[:_HARD]
     body = [
         [
-            code(node.get("geocode")),
+            code(node.get("geocode") or ("root" if node.get("geocode") == "" else None)),
             name(words(row.get("geolevel") or text.NOT_RECORDED)),
             number(node.get("seconds"), text.duration),
             number(node.get("residual"), text.scientific),
@@ -136,8 +135,16 @@ def _hard_table(hard: Sequence[tuple[Manifest, Manifest]]) -> Table:
 
 
 def run_section(manifest: Manifest) -> Section:
-    """Time of each stage and the machine."""
+    """The machine, and the time of each stage where it is known: in internal reports only."""
     stages = rows(manifest, "stages")
+    machine = Table(
+        "environment",
+        "Machine and software",
+        [Column("What", numeric=False), Column("Value", numeric=False)],
+        [[name(key), name(value)] for key, value in _environment(manifest)],
+    )
+    if not stages:
+        return Section("run", "Run", "What made this release.", [TableBlock(machine)])
     seconds = [row.get("seconds") for row in stages]
     known = [value for value in seconds if value is not None]
     times = bars(seconds, text.duration)
@@ -163,12 +170,6 @@ def run_section(manifest: Manifest) -> Section:
             for row, time in zip(stages, times, strict=True)
         ],
     )
-    machine = Table(
-        "environment",
-        "Machine and software",
-        [Column("What", numeric=False), Column("Value", numeric=False)],
-        [[name(key), name(value)] for key, value in _environment(manifest)],
-    )
     lead = "Elapsed time is what a clock shows; core time adds up all cores."
     return Section("run", "Run", lead, [Row([TableBlock(timing), TableBlock(machine)])])
 
@@ -178,13 +179,9 @@ def _environment(manifest: Manifest) -> list[tuple[str, str]]:
     out = [(key.capitalize(), environment.get(key)) for key in ("cores", "platform", "java")]
     out += [("Spark", environment.get("spark")), ("Python", software.get("python"))]
     out += [(str(key), version) for key, version in sorted(part(software, "libraries").items())]
-    peak = ("Peak memory", text.size(_peak(manifest)))
-    return [(key, text.NOT_RECORDED if v is None else str(v)) for key, v in [*out, peak]]
-
-
-def _peak(manifest: Manifest) -> float | None:
-    own: float | None = manifest.get("peak_memory_bytes")
-    return part(manifest, "environment").get("peak_memory_bytes") if own is None else own
+    if manifest.get("peak_memory_bytes") is not None:
+        out.append(("Peak memory", text.size(manifest["peak_memory_bytes"])))
+    return [(key, text.NOT_RECORDED if v is None else str(v)) for key, v in out]
 
 
 def files_table(manifest: Manifest) -> Table:

@@ -11,13 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from jobs.report import text
 from jobs.report.svg import COLORS, WIDTH, bare, drawing, new_figure, to_svg
 from jobs.report.table import EMPTY
 
 Values = Sequence[float | None]
 
-_COLUMNS = 4  # panels side by side
 _LEFT, _ABOVE, _ROW = 0.55, 0.25, 1.65  # inches: left of the panels, above them, per row
 _SHAPES = {"released": ("o", "-"), "raw": ("D", (0, (3, 2))), "third": ("s", "-")}
 
@@ -124,7 +122,8 @@ def share_bars(key: str, title: Sequence[str], rows: Mapping[str, Sequence[Value
             for y, shares in enumerate(rows.values()):
                 _stack(axes, y, shares[column])
             axes.set(xlim=(0, 1), ylim=(len(rows) - 0.45, -0.55))
-            axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25 %", "50 %", "75 %", "100 %"])
+            axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25", "50", "75", "100 %"])
+            axes.get_xticklabels()[-1].set_horizontalalignment("right")
             axes.set_yticks(range(len(rows)), list(rows) if column == 0 else [""] * len(rows))
             axes.tick_params(axis="y", labelcolor=COLORS["ink"])
             bare(axes, grid="x")
@@ -164,17 +163,17 @@ def _line(axes: Axes, role: str, values: Values) -> None:
 
 def _bar(axes: Axes, x: int, value: float | None, gap: float) -> None:
     if value is None:
-        axes.text(x, gap, EMPTY, ha="center", va="bottom", fontsize=7.5, color=COLORS["muted"])
+        axes.text(x, gap, EMPTY, ha="center", va="bottom", fontsize=7, color=COLORS["muted"])
         return
     side = "above" if value > 0 else "below"
     axes.bar(x, value, 0.68, color=COLORS[side])
     axes.text(
         x,
         value + (gap if value >= 0 else -gap),
-        text.signed(value) if abs(value) >= 0.005 else ("0" if value == 0 else "≈ 0"),
+        _tag(value),
         ha="center",
         va="bottom" if value >= 0 else "top",
-        fontsize=7.5,
+        fontsize=7,
     )
 
 
@@ -201,24 +200,47 @@ def _positions(axes: Axes, labels: Sequence[str], *, shown: bool) -> None:
 
 
 def _turned(labels: Sequence[str]) -> bool:
-    return sum(map(len, labels)) > 26
+    return max(map(len, labels), default=0) * len(labels) > 24
+
+
+def _columns(n_panels: int) -> int:
+    """Panels side by side: as few gaps as possible, then as few rows."""
+    if n_panels <= 5:
+        return max(n_panels, 1)
+    return min((5, 4, 3), key=lambda columns: (-n_panels % columns, -columns))
 
 
 def _grid(panels: Sequence[Panel], label: str) -> _Grid:
     """Lay out one axes per panel, in inches, so that text has the same size everywhere."""
-    columns = min(_COLUMNS, max(len(panels), 1))
+    columns = _columns(len(panels))
     rows = max(-(-len(panels) // columns), 1)
     below = 0.62 if any(_turned(panel.labels) for panel in panels) else 0.3
     height = _ABOVE + rows * _ROW + below
     figure = new_figure(height)
     figure.text(0, 1 - 0.02 / height, label, color=COLORS["muted"], va="top")
-    step = (WIDTH - _LEFT) / columns
+    step = (WIDTH - _LEFT) / max(columns, 3)
     axes = []
     for index, panel in enumerate(panels):
         row, column = divmod(index, columns)
         bottom = height - _ABOVE - (row + 1) * _ROW
-        box = (_LEFT + column * step, bottom, step - 0.2, _ROW - 0.42)
-        found = figure.add_axes((box[0] / WIDTH, box[1] / height, box[2] / WIDTH, box[3] / height))
-        found.set_title(panel.title, loc="left", fontweight="bold", pad=7)
+        left, wide, high = _LEFT + column * step, step - 0.2, _ROW - 0.42
+        box = (left / WIDTH, bottom / height, wide / WIDTH, high / height)
+        found = figure.add_axes(box)
+        found.set_title(_clipped(panel.title), loc="left", fontweight="bold", pad=7)
         axes.append(found)
     return _Grid(figure, axes, columns)
+
+
+def _clipped(title: str) -> str:
+    return title if len(title) <= 34 else title[:33] + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def _tag(value: float) -> str:
+    """A bar's number, short enough to stand over it."""
+    if value == 0:
+        return "0"
+    size = abs(value)
+    if size < 0.005:
+        return "\N{ALMOST EQUAL TO} 0"
+    shown = f"{value:+,.{2 if size < 1 else 1 if size < 10 else 0}f}"
+    return shown.replace("-", "\N{MINUS SIGN}")

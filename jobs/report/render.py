@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from das.errors import OutputError
+
+_SUPERSCRIPTS = "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"
+_PLAIN = str.maketrans(_SUPERSCRIPTS, "\N{MINUS SIGN}0123456789")
 
 
 def render(template: str, context: Mapping[str, object]) -> str:
@@ -27,6 +31,7 @@ def render(template: str, context: Mapping[str, object]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["raised"] = raised
     loader = environment.loader
     if loader is None:
         raise OutputError(template, "has no loader")
@@ -34,6 +39,15 @@ def render(template: str, context: Mapping[str, object]) -> str:
     script, _, _ = loader.get_source(environment, "table.js")
     page = environment.get_template(template)
     return page.render(style=Markup(style), script=Markup(script), **context)
+
+
+def raised(value: str) -> Markup:
+    """Escape text and mark up its superscripts; faces differ in how they draw the characters."""
+    return Markup(re.sub("[" + _SUPERSCRIPTS + "]+", _lower, str(escape(value))))
+
+
+def _lower(found: re.Match[str]) -> str:
+    return f"<sup>{found.group().translate(_PLAIN)}</sup>"
 
 
 def write_page(path: Path, page: str, *, mode: int = 0o644) -> None:

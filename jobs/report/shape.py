@@ -41,15 +41,31 @@ def size_section(comparison: Comparison) -> Section:
         legend = [(roles[q], meaning[q]) for q in queries]
         blocks.append(FigureBlock(Figure("size", svg, caption, legend)))
         blocks.append(TableBlock(_size_table(comparison)))
+    return Section("size", "Error by size of geounit", _size_lead(comparison), blocks)
+
+
+def _size_lead(comparison: Comparison) -> str:
     lead = (
-        "Noise does not know how many people live in a geounit, so the error is similar in small "
-        "and large geounits; relative to the population it weighs most on the small."
+        "The law of the noise does not depend on how many people live in a geounit; what solving "
+        "makes of it does."
     )
-    return Section("size", "Error by size of geounit", lead, blocks)
+    if not comparison.levels:
+        return lead
+    leaf = comparison.levels[-1]
+    found = comparison.results.get((leaf, "total"), {}).get("by_size") or []
+    known = [row for row in found if row.get("mae") is not None]
+    if len(known) < 2:
+        return lead
+    first, last = known[0], known[-1]
+    return (
+        f"{lead} At {words(leaf)}, the total of geounits with {first['bin']} persons is off by "
+        f"{text.decimal(first['mae'])} on average, that of geounits with {last['bin']} by "
+        f"{text.decimal(last['mae'])}."
+    )
 
 
 def _by_size(comparison: Comparison, query: str) -> tuple[list[str], list[list[float | None]]]:
-    bins, values, _ = bin_values(comparison, query, "by_size", "mae")
+    bins, values = bin_values(comparison, query, "by_size", "mae")
     width = [comparison.value(level, query, "size") for level in comparison.levels]
     return bins, [
         [None if v is None or m is None else v * m for v, m in zip(row, width, strict=True)]
@@ -89,7 +105,7 @@ def _size_table(comparison: Comparison) -> Table:
 def bias_section(comparison: Comparison) -> Section:
     """Mean error by size of geounit and by true count."""
     query = "detailed" if "detailed" in comparison.queries else "total"
-    bins, values, _ = bin_values(comparison, query, "by_true", "bias")
+    bins, values = bin_values(comparison, query, "by_true", "bias")
     panels = [
         Panel(
             words(level),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 from fractions import Fraction
 
 NOT_RECORDED = "not recorded"
@@ -18,7 +19,7 @@ def integer(value: float | None) -> str:
 
 
 def decimal(value: float | None) -> str:
-    """About three significant digits, no exponent between 0.001 and a billion."""
+    """Two decimals below 100, none from 1,000, more only where two would show nothing."""
     if value is None:
         return NOT_RECORDED
     size = abs(value)
@@ -26,10 +27,15 @@ def decimal(value: float | None) -> str:
         return "0"
     if not math.isfinite(value):
         return str(value)
-    if size < 0.001:
+    if size < 0.0001:
         return scientific(value)
-    places = max(0, 2 - math.floor(math.log10(size))) if size < 100 else int(size < 1000)
-    return f"{value:,.{min(places, 4)}f}".replace("-", _MINUS)
+    places = 4 if size < 0.01 else 2 if size < 100 else 1 if size < 1000 else 0
+    return f"{value:,.{places}f}".replace("-", _MINUS)
+
+
+def upward(value: float | None) -> str:
+    """Three decimals, rounded up: a privacy loss must never be printed below what was proved."""
+    return NOT_RECORDED if value is None else f"{math.ceil(value * 1e3) / 1e3:,.3f}"
 
 
 def signed(value: float | None) -> str:
@@ -37,15 +43,37 @@ def signed(value: float | None) -> str:
     return ("+" if value is not None and value > 0 else "") + decimal(value)
 
 
-def percent(share: float | None) -> str:
-    """0.1234 as 12.3 %; never rounds a share below 1 up to 100 %."""
+def signed_integer(value: float | None) -> str:
+    """As `integer`, with a plus sign."""
+    return ("+" if value is not None and value > 0 else "") + integer(value)
+
+
+def percent(share: float | None, places: int = 1) -> str:
+    """0.1234 as 12.3 %; only 0 reads as 0 % and only 1 as 100 %."""
     if share is None:
         return NOT_RECORDED
-    if 0 < share < 0.0005:
-        return "< 0.1 %"
-    if 0.9995 <= share < 1:
-        return "> 99.9 %"
-    return f"{100 * share:.3g} %" if share < 0.1 else f"{100 * share:.1f} %"
+    if share in (0, 1):
+        return f"{100 * share:.0f} %"
+    least = 0.5 * 10.0 ** -(places + 2)
+    if abs(share) < least:
+        return f"< {10.0**-places:.{places}f} %"
+    if 1 - least <= share < 1:
+        return f"> {100 - 10.0**-places:.{places}f} %"
+    return f"{100 * share:.{places}f} %"
+
+
+def fine_percent(share: float | None) -> str:
+    """As `percent`, with two decimals."""
+    return percent(share, 2)
+
+
+def moment(value: object) -> str:
+    """An ISO time as 2026-11-21 05:24 UTC."""
+    try:
+        found = datetime.fromisoformat(str(value))
+    except ValueError:
+        return NOT_RECORDED if value is None else str(value)
+    return found.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC") if found.tzinfo else str(value)
 
 
 def scientific(value: float | None) -> str:

@@ -127,6 +127,13 @@ def test_verify_accepts_a_release_and_finds_each_kind_of_damage(
     with pytest.raises(OutputError, match="is missing"):
         verify_release(plan, release)
     forge(release.counts("block"))
+    with pytest.raises(VerificationError, match="is not the one the manifest"):
+        verify_release(plan, release)
+    manifest = json.loads(release.manifest.read_text())
+    for output in manifest["outputs"]:
+        path = release.root / output["path"] / "_manifest.json"
+        output["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    release.manifest.write_text(json.dumps(manifest))
     with pytest.raises(VerificationError, match="blocks do not sum to it"):
         verify_release(plan, release)
 
@@ -221,6 +228,21 @@ def test_bad_records_leave_nothing_published(tmp_path: Path) -> None:
     assert all(name.startswith("level=") for name in published)
     assert not list((tmp_path / "out" / "release").glob("measurements/*/_manifest.json"))
     assert not list((tmp_path / "out" / "confidential").glob("histograms/*/_manifest.json"))
+
+
+def test_mended_records_are_read_again(tmp_path: Path) -> None:
+    toy.write_records(tmp_path)
+    good = (tmp_path / "records.csv").read_text()
+    (tmp_path / "records.csv").write_text(good + "9900100000,female,ancient\n")
+    config = toy.configuration(tmp_path)
+    with pytest.raises(InputError):
+        execute(config)
+    (tmp_path / "records.csv").write_text(good)
+    out = execute(config)
+    assert totals_are_exact(out, "state")
+    (tmp_path / "records.csv").write_text(good + "9900100000,female,under_18\n")
+    with pytest.raises(InputError, match="changed since it was read"):
+        execute(config)
 
 
 def test_a_failing_node_stops_the_run_and_publishes_no_level(

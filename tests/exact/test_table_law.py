@@ -5,6 +5,7 @@ With words of 63 bits, the thresholds and the settlement are compared with ball 
 """
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from das.mechanisms import wide
-from das.mechanisms.certified import Weights, exp_bounds
+from das.mechanisms.certified import Bounds, Weights, exp_bounds
 from das.mechanisms.table import (
     build_table,
     gaussian_table,
@@ -244,6 +245,88 @@ def test_cumulative_bounds_enclose_the_law_closely(weights):
             assert high - low <= 2
         assert bounds.low == sorted(bounds.low)
         assert bounds.high == sorted(bounds.high)
+
+
+@pytest.mark.parametrize("is_two_sided", [True, False])
+@pytest.mark.parametrize("inner", [12, 40, 90])
+@pytest.mark.usefixtures("_precise")
+def test_unnormalised_masses_are_rounded_outward(is_two_sided, inner):
+    """Before any guard bit is dropped, each mass and the mass of the tail are enclosed."""
+    sigma_sq, last = Fraction(12345, 7), 60
+    weights = Weights.gaussian(sigma_sq, is_two_sided=is_two_sided)
+    low, high, beyond = weights._masses(last, inner)
+    sides = 2 if is_two_sided else 1
+    unit = flint.arb(2) ** inner
+    exact = unit
+    for k in range(last + 1):
+        if k:
+            exact += sides * arb_exp(Fraction(-k * k) / (2 * sigma_sq)) * unit
+        assert flint.arb(low[k]) <= exact <= flint.arb(high[k])
+    tail = sum(
+        (arb_exp(Fraction(-k * k) / (2 * sigma_sq)) for k in range(last + 1, 1500)), flint.arb(0)
+    )
+    assert flint.arb(beyond) >= sides * tail * unit
+
+
+@pytest.mark.parametrize("last", [1, 2, 4])
+@pytest.mark.usefixtures("_precise")
+def test_bounds_hold_however_early_the_sum_stops(monkeypatch, last):
+    """Where the sum stops decides how close the bounds are, never whether they hold."""
+    monkeypatch.setattr(Weights, "last_above", lambda *_: last)
+    sigma_sq = Fraction(3, 2)
+    bounds = Weights.gaussian(sigma_sq).cumulative_bounds(60)
+    assert len(bounds.low) == len(bounds.high) == last + 1
+    cdf = arb_gaussian_cdf(sigma_sq, last + 1)
+    for low, high, f in zip(bounds.low, bounds.high, cdf, strict=False):
+        assert flint.arb(low) <= f * flint.arb(2) ** 60 <= flint.arb(high)
+
+
+class Loose:
+    """A law whose bounds are some 2^-70 wide until they are asked for at a high precision."""
+
+    def __init__(self, weights):
+        self.weights = weights
+
+    def cumulative_bounds(self, precision):
+        bounds = self.weights.cumulative_bounds(precision)
+        if precision > 180:
+            return bounds
+        slack = 1 << (precision - 70)
+        return Bounds([b - slack for b in bounds.low], [b + slack for b in bounds.high])
+
+
+@pytest.mark.parametrize("sigma_sq", [Fraction(3, 7), Fraction(100)])
+@pytest.mark.usefixtures("_precise")
+def test_wide_bounds_delay_a_settlement_and_do_not_change_it(sigma_sq):
+    table = gaussian_table(sigma_sq)
+    loose = replace(table, weights=Loose(table.weights))
+    for k, exact in enumerate(arb_gaussian_cdf(sigma_sq, 3)[:3]):
+        for distance in (71, 72, 75, 90):
+            for side in (-1, 1):
+                position = exact + side * flint.arb(2) ** -distance
+                number = arb_floor(position * flint.arb(2) ** 300)
+                expected = k if side < 0 else k + 1
+                assert loose.draw_magnitude(Scripted(number, 300)) == expected
+
+
+@pytest.mark.parametrize("is_loose", [False, True])
+@pytest.mark.parametrize("gamma", [Fraction(1, 1000), Fraction(1, 3), Fraction(2)])
+@pytest.mark.usefixtures("_precise")
+def test_comparison_with_exp_next_to_its_value(monkeypatch, gamma, is_loose):
+    def loose_bounds(gamma, precision):
+        slack = 1 << (precision - 6) if precision < 100 else 0
+        low, high = exp_bounds(gamma, precision)
+        return low - slack, high + slack
+
+    if is_loose:
+        monkeypatch.setattr(wide, "exp_bounds", loose_bounds)
+    for distance in (2, 8, 9, 16, 17, 60, 200):
+        for side in (-1, 1):
+            position = arb_exp(-gamma) + side * flint.arb(2) ** -distance
+            number = arb_floor(position * flint.arb(2) ** 300)
+            if 0 <= number < 1 << 300:
+                is_below = wide._uniform_is_below_exp(gamma, Scripted(number, 300))
+                assert is_below == (side < 0)
 
 
 @pytest.mark.usefixtures("_remembered")

@@ -38,9 +38,7 @@ def dense(problem: NodeProblem) -> Dense:
     G = sum(t.weight * M.T @ M for t, M in zip(problem.terms, maps, strict=True))
     q = []
     for c, f in enumerate(problem.scale):
-        gathered = [
-            t.weight * M.T @ t.answers[c] for t, M in zip(problem.terms, maps, strict=True)
-        ]
+        gathered = [t.weight * M.T @ t.answers[c] for t, M in zip(problem.terms, maps, strict=True)]
         q.append(f * sum(gathered))
     rows, values = [np.zeros((0, C * k))], [np.zeros(0)]
     if problem.parent is not None:

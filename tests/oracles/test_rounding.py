@@ -46,9 +46,7 @@ def test_every_pass_costs_the_least_of_all_roundings(shape, seed):
     values = fractional_point(problem, seed)
     ours = rounded(problem, values)
     assert is_controlled(problem, values, ours)
-    costs = [
-        pass_cost(problem, number, values, ours) for number in range(len(problem.passes))
-    ]
+    costs = [pass_cost(problem, number, values, ours) for number in range(len(problem.passes))]
     assert costs == least_costs_by_trying_all(problem, values, ours)
 
 

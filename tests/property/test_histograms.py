@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from das.histograms import Histograms
 from tests.strategies import dense_counts
 
-ENTRIES = st.lists(
-    st.tuples(st.integers(0, 4), st.integers(0, 6), st.integers(0, 3)), max_size=25
-)
+ENTRIES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 6), st.integers(0, 3)), max_size=25)
 
 
 def as_dict(histograms: Histograms) -> dict[tuple[int, int], int]:

@@ -86,7 +86,11 @@ def test_a_delta_too_small_for_a_float():
     [
         (1.0, DELTA, r"^rho: must be a nonnegative exact fraction; got 1\.0$"),
         (1, DELTA, r"^rho: must be"),
-        (Fraction(-1), DELTA, r"^rho: must be a nonnegative exact fraction; got Fraction\(-1, 1\)$"),
+        (
+            Fraction(-1),
+            DELTA,
+            r"^rho: must be a nonnegative exact fraction; got Fraction\(-1, 1\)$",
+        ),
         (Fraction(1), 1e-10, r"^delta: must be an exact fraction between 0 and 1; got 1e-10$"),
         (Fraction(1), Fraction(0), r"^delta: must be"),
         (Fraction(1), Fraction(1), r"^delta: must be"),

@@ -39,9 +39,7 @@ def test_message_and_facts_survive_pickling(kind):
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is kind
     assert vars(copy) == vars(error)
-    assert str(copy) == (
-        "a.yaml: rho: must be positive; got 0; expected a fraction; raise it"
-    )
+    assert str(copy) == ("a.yaml: rho: must be positive; got 0; expected a fraction; raise it")
 
 
 def test_absent_facts_leave_no_trace_in_the_message():

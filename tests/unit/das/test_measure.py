@@ -49,8 +49,10 @@ def test_noise_belongs_to_the_geocode_not_to_the_row():
     order = [2, 0, 1]
     moved = noisy(FIRST[order], codes=[CODES[i] for i in order])
     assert np.array_equal(moved, noisy(FIRST)[order])
-    assert not np.array_equal(noisy(FIRST[[0, 0]], codes="ab", sigma_sq=(Fraction(50),) * 2)[0:1],
-                              noisy(FIRST[[0, 0]], codes="ab", sigma_sq=(Fraction(50),) * 2)[1:2])
+    assert not np.array_equal(
+        noisy(FIRST[[0, 0]], codes="ab", sigma_sq=(Fraction(50),) * 2)[0:1],
+        noisy(FIRST[[0, 0]], codes="ab", sigma_sq=(Fraction(50),) * 2)[1:2],
+    )
 
 
 def test_two_queries_of_one_geounit_have_different_noise():

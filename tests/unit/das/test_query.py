@@ -115,7 +115,8 @@ def test_rows_of_a_general_query_are_refused():
 
 def test_sums_over_two_axes_of_a_known_array():
     axes = tuple(
-        Attribute(name, tuple(map(str, range(size)))) for name, size in zip("abc", (3, 4, 5), strict=True)
+        Attribute(name, tuple(map(str, range(size))))
+        for name, size in zip("abc", (3, 4, 5), strict=True)
     )
     histogram = Histograms.from_dense(np.arange(60).reshape(1, 60))
     answer = marginal(Schema("s", axes), ("b",)).answer(histogram)

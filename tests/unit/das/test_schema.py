@@ -47,9 +47,7 @@ def test_attribute_needs_different_levels():
     ],
 )
 def test_recode_is_total_and_many_to_one(groups, message):
-    refused(
-        lambda: Recode.from_groups("group", AGE, groups), f"recode group of age: {message}"
-    )
+    refused(lambda: Recode.from_groups("group", AGE, groups), f"recode group of age: {message}")
 
 
 def test_recode_codes_follow_the_order_of_levels_and_groups():
@@ -72,7 +70,11 @@ def test_recode_codes_follow_the_order_of_levels_and_groups():
             (Recode("r", "age", ("all",), (0, 0)),),
             "recode r: names an unknown attribute; got age",
         ),
-        ((SEX,), (Recode("r", "sex", ("all",), (0,)),), "recode r: does not give one code per level"),
+        (
+            (SEX,),
+            (Recode("r", "sex", ("all",), (0,)),),
+            "recode r: does not give one code per level",
+        ),
     ],
 )
 def test_schema_refuses(attributes, recodes, message):

@@ -1,0 +1,178 @@
+"""Promises of the node solver that hold for every node."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from solvers.least_squares import solve_least_squares
+from solvers.node import solve_node
+from solvers.problem import NodeProblem, Status, group_sums
+from solvers.rounding import round_counts
+from solvers.verify import verify_counts
+from tests.oracles.quadratic import optimality_gap
+from tests.oracles.roundings import is_controlled, pass_cost
+from tests.strategies import (
+    FRAGILE,
+    Shape,
+    fractional_point,
+    permuted_cells,
+    permuted_children,
+    random_node,
+    shapes,
+)
+
+TOLERANCE = 1e-7
+SEEDS = st.integers(0, 2**32 - 1)
+GENERATE = (Phase.explicit, Phase.reuse, Phase.generate)  # a seed does not shrink
+
+
+def without_exact(shape: Shape) -> Shape:
+    return replace(shape, exact=())
+
+
+PLAIN = st.builds(random_node, shapes().map(without_exact), SEEDS)
+ALL = st.builds(random_node, shapes(), SEEDS)
+
+
+def is_optimal(problem: NodeProblem) -> bool:
+    estimate = solve_least_squares(problem, TOLERANCE)
+    return estimate.status is Status.SOLVED and optimality_gap(problem, estimate.values) <= 1e-8
+
+
+@given(PLAIN)
+def test_the_continuous_solution_is_optimal(problem):
+    assert is_optimal(problem)
+
+
+@FRAGILE
+@settings(phases=GENERATE)
+@given(ALL)
+def test_the_continuous_solution_is_optimal_with_invariants(problem):
+    assert is_optimal(problem)
+
+
+def keeps_its_promises(problem: NodeProblem) -> None:
+    """Every integer count is next to its estimate, every equality exact."""
+    solution = solve_node(problem, TOLERANCE)
+    verify_counts(problem, solution.counts)
+    values = solution.estimate.values
+    assert values.min() >= 0
+    slack = 1e-6 if not solution.widened else 1.0
+    assert (solution.counts >= np.floor(values - slack)).all()
+    assert (solution.counts <= np.ceil(values + slack)).all()
+    again = solve_node(problem, TOLERANCE)
+    assert np.array_equal(again.counts, solution.counts)
+    assert np.array_equal(again.estimate.values, values)
+
+
+@given(PLAIN)
+def test_a_solved_node_keeps_its_promises(problem):
+    keeps_its_promises(problem)
+
+
+@FRAGILE
+@settings(phases=GENERATE)
+@given(ALL)
+def test_a_solved_node_keeps_its_promises_with_invariants(problem):
+    keeps_its_promises(problem)
+
+
+@given(PLAIN, st.randoms(use_true_random=False))
+def test_permuting_children_permutes_the_solution(problem, shuffler):
+    order = np.array(shuffler.sample(range(problem.n_children), problem.n_children))
+    ours = solve_least_squares(problem, TOLERANCE).values
+    theirs = solve_least_squares(permuted_children(problem, order), TOLERANCE).values
+    assert np.abs(ours[order] - theirs).max() <= 1e-7 * max(1.0, ours.max())
+
+
+@given(PLAIN, st.randoms(use_true_random=False))
+def test_permuting_cells_permutes_the_solution(problem, shuffler):
+    order = np.array(shuffler.sample(range(problem.n_cells), problem.n_cells))
+    ours = solve_least_squares(problem, TOLERANCE).values
+    theirs = solve_least_squares(permuted_cells(problem, order), TOLERANCE).values
+    assert np.abs(ours[:, order] - theirs).max() <= 1e-7 * max(1.0, ours.max())
+
+
+@given(PLAIN, st.sampled_from([1e-6, 1e-2, 3.0, 1e5]))
+def test_only_the_ratios_of_weights_and_of_scales_matter(problem, factor):
+    ours = solve_least_squares(problem, TOLERANCE).values
+    terms = tuple(replace(t, weight=t.weight * factor) for t in problem.terms)
+    for other in (replace(problem, terms=terms), replace(problem, scale=problem.scale * factor)):
+        theirs = solve_least_squares(other, TOLERANCE).values
+        assert np.abs(ours - theirs).max() <= 1e-7 * max(1.0, ours.max())
+
+
+@given(PLAIN)
+def test_a_term_split_in_two_changes_nothing(problem):
+    first, *rest = problem.terms
+    halves = (replace(first, weight=first.weight / 2),) * 2
+    ours = solve_least_squares(problem, TOLERANCE).values
+    theirs = solve_least_squares(replace(problem, terms=(*halves, *rest)), TOLERANCE).values
+    assert np.abs(ours - theirs).max() <= 1e-7 * max(1.0, ours.max())
+
+
+@given(shapes(), SEEDS)
+def test_without_noise_the_output_is_the_truth(shape, seed):
+    """Answers of an integer table that sums to the parent are reproduced, cell by cell."""
+    problem = random_node(without_exact(shape), seed)
+    truth = fractional_point(problem, seed, tables=1).astype(np.int64)
+    terms = tuple(
+        replace(t, answers=group_sums(truth, t.groups, t.answers.shape[1]).astype(float))
+        for t in problem.terms
+    )
+    assert np.array_equal(solve_node(replace(problem, terms=terms), TOLERANCE).counts, truth)
+
+
+# --- rounding alone, with invariants of every kind -----------------------------------------------
+
+
+@given(shapes(most_children=6, most_cells=9), SEEDS)
+def test_every_rounding_is_controlled(shape, seed):
+    """Cells and groups within one of their real values, equalities exact, nothing widened."""
+    problem = random_node(shape, seed)
+    values = fractional_point(problem, seed)
+    counts, widened = round_counts(problem, values)
+    assert not widened
+    verify_counts(problem, counts)
+    assert is_controlled(problem, values, counts)
+    again, _ = round_counts(problem, values)
+    assert np.array_equal(counts, again)
+
+
+@given(shapes(most_children=6, most_cells=9), SEEDS)
+def test_an_integer_point_is_left_alone(shape, seed):
+    problem = random_node(shape, seed)
+    values = fractional_point(problem, seed, tables=1)
+    counts, widened = round_counts(problem, values)
+    assert not widened
+    assert np.array_equal(counts, values)
+
+
+@given(shapes(), SEEDS, st.randoms(use_true_random=False))
+def test_permuting_children_and_cells_keeps_the_cost_of_the_first_pass(shape, seed, shuffler):
+    problem = random_node(shape, seed)
+    values = fractional_point(problem, seed)
+    cost = pass_cost(problem, 0, values, round_counts(problem, values)[0])
+    children = np.array(shuffler.sample(range(problem.n_children), problem.n_children))
+    cells = np.array(shuffler.sample(range(problem.n_cells), problem.n_cells))
+    other = permuted_cells(permuted_children(problem, children), cells)
+    moved = values[children][:, cells]
+    assert pass_cost(other, 0, moved, round_counts(other, moved)[0]) == cost
+
+
+@settings(max_examples=20)
+@given(shapes(most_children=5, most_cells=8), SEEDS)
+def test_more_passes_never_lower_the_cost_of_the_first(shape, seed):
+    """The first pass alone costs as little as the first pass of all."""
+    problem = random_node(shape, seed)
+    values = fractional_point(problem, seed)
+    every = round_counts(problem, values)[0]
+    chain = list(itertools.chain.from_iterable(problem.passes))
+    one = replace(problem, passes=(problem.passes[0], (chain[-1],)))
+    alone = round_counts(one, values)[0]
+    assert pass_cost(problem, 0, values, alone) <= pass_cost(problem, 0, values, every)
