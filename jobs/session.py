@@ -129,6 +129,12 @@ def make_class_archive() -> Path | None:
         archive.parent.mkdir(parents=True, exist_ok=True)
     except OSError:
         return None
+    java = str(Path(os.environ["JAVA_HOME"]) / "bin" / "java")
+    if subprocess.run(
+        [java, "-Xshare:on", "-version"], capture_output=True, check=False
+    ).returncode:
+        # The packaged runtime comes without the archive of Java's own classes that ours extends.
+        subprocess.run([java, "-Xshare:dump"], capture_output=True, check=False)
     code = (
         "from jobs.session import run_tasks, spark_session\n"
         "with spark_session('prepare') as spark:\n"

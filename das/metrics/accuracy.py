@@ -160,7 +160,8 @@ def summarise_query(
     Raises:
       SchemaError: The histograms do not fit the query or each other.
     """
-    if not query.is_partition or truth.n_cells != released.n_cells:
+    fits = truth.n_cells == released.n_cells == query.n_cells
+    if not query.is_partition or not fits:
         return summarise(geocodes, truth.totals(), query.answer(truth), query.answer(released))
     if len(geocodes) != truth.n_geounits or len(geocodes) != released.n_geounits:
         raise SchemaError("accuracy", "truth and release hold different geounits")

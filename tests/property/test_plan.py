@@ -18,7 +18,10 @@ from tests.strategies import dense_counts, trees
 
 
 @settings(max_examples=20)
-@given(trees(most_leaves=25), st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=2, max_size=4))
+@given(
+    trees(most_leaves=25),
+    st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=2, max_size=4),
+)
 def test_batches_cover_everything_once_and_keep_families_together(drawn, wishes):
     spine, leaves = drawn
     with tempfile.TemporaryDirectory() as folder:
@@ -56,8 +59,7 @@ def test_geography_round_trips(drawn):
             assert rows["geocode"] == [code.decode() for code in lattice.codes[level]]
             above = lattice.codes[level - 1] if level else None
             assert rows["parent"] == [
-                "" if above is None else above[parent].decode()
-                for parent in lattice.parents[level]
+                "" if above is None else above[parent].decode() for parent in lattice.parents[level]
             ]
             assert rows["n_children"] == lattice.n_children(level).tolist()
             assert rows["only_child"] == lattice.is_only_child[level].tolist()

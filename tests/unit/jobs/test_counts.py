@@ -45,8 +45,7 @@ def test_rows_of_other_geounits_are_left_out():
     table = sparse_table(CODES, Histograms.from_dense(DENSE + 1))
     for wanted in (["01", "04"], ["03"], ["00", "02", "05"], []):
         expected = [
-            (DENSE + 1)[CODES.index(code)].tolist() if code in CODES else [0] * 3
-            for code in wanted
+            (DENSE + 1)[CODES.index(code)].tolist() if code in CODES else [0] * 3 for code in wanted
         ]
         assert align_histograms(table, wanted, 3).dense().tolist() == expected
 

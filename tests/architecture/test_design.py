@@ -1,0 +1,230 @@
+"""Imports, names, style and types are what the design says, and each rule can turn red."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("das", "geography", "invariants", "solvers", "jobs")
+MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+NAMELESS = {"utils", "util", "helpers", "helper", "common", "base", "misc", "shared", "core"}
+TEXTS = {
+    ".py",
+    ".yaml",
+    ".yml",
+    ".toml",
+    ".md",
+    ".sh",
+    ".j2",
+    ".css",
+    ".js",
+    ".properties",
+    ".txt",
+    "",
+}
+SKIPPED = {"build", "dist", "node_modules", "images", "golden"}
+
+each_module = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+# --- every module --------------------------------------------------------------------------------
+
+
+def test_there_are_modules_in_every_package():
+    assert {path.relative_to(ROOT).parts[0] for path in MODULES} == set(PACKAGES)
+
+
+@each_module
+def test_a_module_says_what_it_is_for(path):
+    assert (ast.get_docstring(tree(path)) or "").strip()
+
+
+@each_module
+def test_a_module_prints_nothing_and_asserts_nothing(path):
+    for node in ast.walk(tree(path)):
+        assert not isinstance(node, ast.Assert)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id not in {"print", "breakpoint", "eval", "exec", "input"}
+
+
+@each_module
+def test_a_module_has_a_name_that_says_something(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    assert not NAMELESS & set(parts)
+
+
+# --- imports -------------------------------------------------------------------------------------
+
+
+def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
+    pytest.importorskip("importlinter")
+    script = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())"
+    return run(folder, "-c", script)
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder), "NO_COLOR": "1", "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_import_contracts_are_kept():
+    result = lint_imports(ROOT)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "contract"),
+    [
+        ("solvers/verify.py", "from das.confidential import Confidential", "After measuring"),
+        ("jobs/solve.py", "import das.measure", "After measuring"),
+        ("jobs/write.py", "import jobs.read.records", "After measuring"),
+        ("solvers/problem.py", "import geography.lattice", "A node problem carries no geography"),
+        ("das/schema/schema.py", "import geography.lattice", "jobs > solvers"),
+        ("das/histograms.py", "import pyarrow", "Spark, pydantic and files stay in jobs"),
+        ("solvers/node.py", "import random", "Only das.mechanisms.entropy draws random bits"),
+        ("das/errors.py", "import das.rational", "No cycles between siblings"),
+    ],
+)
+def test_a_forbidden_import_breaks_its_contract(tmp_path, module, line, contract):
+    """Planted in a copy of the packages."""
+    for package in PACKAGES:
+        shutil.copytree(
+            ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    with (tmp_path / module).open("a", encoding="utf-8") as handle:
+        handle.write(f"\n{line}\n")
+    result = lint_imports(tmp_path)
+    assert result.returncode == 1, result.stdout + result.stderr
+    broken = [text for text in result.stdout.splitlines() if text.rstrip().endswith("BROKEN")]
+    assert any(contract in text for text in broken), result.stdout
+
+
+# --- tools ---------------------------------------------------------------------------------------
+
+
+def test_ruff_finds_nothing():
+    pytest.importorskip("ruff")
+    result = run(ROOT, "-m", "ruff", "check", "--no-cache", ".")
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_ruff_would_format_nothing():
+    pytest.importorskip("ruff")
+    result = run(ROOT, "-m", "ruff", "format", "--check", "--no-cache", ".")
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.slow
+def test_types_are_strict():
+    pytest.importorskip("mypy")
+    result = run(ROOT, "-m", "mypy")
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+# --- documents and files -------------------------------------------------------------------------
+
+WRONG_EXAMPLE = pytest.mark.xfail(
+    strict=True, reason="the example of parse_query shows a wrong size"
+)
+
+
+def with_examples() -> list[str]:
+    """Modules of all packages but jobs that show examples."""
+    return [
+        module_name(path)
+        for path in MODULES
+        if path.relative_to(ROOT).parts[0] != "jobs" and ">>>" in path.read_text(encoding="utf-8")
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=WRONG_EXAMPLE) if name == "das.queries.query" else name
+        for name in with_examples()
+    ],
+)
+def test_examples_in_docstrings_are_true(name):
+    result = doctest.testmod(importlib.import_module(name))
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+def texts() -> list[Path]:
+    out = []
+    for folder, inside, files in os.walk(ROOT):
+        inside[:] = [
+            name
+            for name in inside
+            if name[0] != "." and name not in SKIPPED and not name.endswith((".egg-info", "__"))
+        ]
+        out += [Path(folder) / name for name in files if Path(name).suffix in TEXTS]
+    return sorted(path for path in out if path.stat().st_size < 1 << 20 and path.name[0] != ".")
+
+
+HOME = re.compile(r"(?<![\w.:/])/(?:home|Users|root|private)/[\w.-]+|\b[A-Z]:\\\\?Users")
+SECRET = re.compile(
+    "-----BEGIN (?:[A-Z]+ )?PRIVATE KEY|\\bAKIA[0-9A-Z]{16}\\b|\\bgh[pousr]_\\w{30,}|"
+    r"(?i:\b(?:password|passwd|secret|api_?key|token)\s*[:=]\s*[\"'][^\"'{}<>$ ]{6,}[\"'])"
+)
+
+
+def test_no_file_knows_a_machine_or_a_secret():
+    found = []
+    for path in texts():
+        text = path.read_text(encoding="utf-8", errors="replace")
+        for pattern in (HOME, SECRET):
+            found += [f"{path.relative_to(ROOT)}: {hit.group()}" for hit in pattern.finditer(text)]
+    assert len(texts()) > 100
+    assert not found
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (HOME, "path: /home/" + "ann/data.csv"),
+        (HOME, "'/Users/" + "ann'"),
+        (HOME, "C:\\" + "Users"),
+        (SECRET, "password: " + "'hunter22'"),
+        (SECRET, "-----BEGIN RSA " + "PRIVATE KEY-----"),
+        (SECRET, "api_key = " + '"0123456789"'),
+    ],
+)
+def test_the_patterns_find_what_they_are_for(pattern, text):
+    assert pattern.search(text)
+
+
+@pytest.mark.xfail(strict=True, reason="the runs of real data name a folder beside the project")
+def test_shipped_configuration_stays_inside_the_project():
+    """A path of a shipped file that leaves the project works on one machine only."""
+    outside = []
+    for path in sorted((ROOT / "conf").rglob("*.yaml")):
+        for reference in re.findall(r"(?:\.\./)+[\w./-]*", path.read_text(encoding="utf-8")):
+            if not (path.parent / reference).resolve().is_relative_to(ROOT):
+                outside.append(f"{path.relative_to(ROOT)}: {reference}")
+    assert not outside

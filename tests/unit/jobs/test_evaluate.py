@@ -1,0 +1,199 @@
+"""The evaluation of a release on disk equals the comparison of the same arrays in memory."""
+
+from __future__ import annotations
+
+import json
+import stat
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from das.errors import OutputError
+from das.histograms import Histograms
+from das.metrics.accuracy import merge, summarise_query
+from das.metrics.statistics import describe
+from das.queries.query import parse_query
+from das.schema.schema import Attribute, Schema
+from das.strategy.strategy import LevelStrategy, QueryShare, Strategy
+from geography.lattice import Spine
+from invariants.invariant import Invariant
+from jobs import evaluate as module
+from jobs.counts import sparse_table
+from jobs.dataset import PartWriter, publish
+from jobs.evaluate import Slice, compare, evaluate, query_names
+from jobs.layout import ConfidentialLayout, ReleaseLayout, confidential_layout, release_layout
+
+SCHEMA = Schema("toy", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
+SPINE = Spine(("state", "block"), (1, 3))
+BLOCKS = [f"4{index:02d}" for index in range(11)]
+
+
+@dataclass(frozen=True)
+class Toy:
+    schema: Schema
+    spine: Spine
+    strategy: Strategy
+    invariants: tuple[Invariant, ...]
+
+
+def level(name, *queries):
+    shares = [QueryShare(parse_query(SCHEMA, q), Fraction(1, len(queries))) for q in queries]
+    return LevelStrategy(name, Fraction(1, 2), tuple(shares))
+
+
+DESIGN = Toy(
+    SCHEMA,
+    SPINE,
+    Strategy((level("state", "total", "sex", "detailed"), level("block", "detailed"))),
+    (Invariant.build(SCHEMA, SPINE.levels, "age", "state"),),
+)
+
+
+def write(dataset: Path, tables: list[pa.Table]) -> None:
+    parts = []
+    for table in tables:
+        writer = PartWriter(dataset, table.schema)
+        writer.write(table)
+        parts.append(writer.close())
+    publish(dataset, parts, {})
+
+
+def counts(seed: int) -> dict[str, np.ndarray]:
+    pattern = (np.arange(len(BLOCKS) * 6).reshape(-1, 6) * (seed + 3)) % 7
+    leaf = np.where(pattern > 3, pattern - 3, 0) * (np.arange(len(BLOCKS)) % 4 > 0)[:, None]
+    return {"state": leaf.sum(0, keepdims=True), "block": leaf}
+
+
+CODES = {"state": ["4"], "block": BLOCKS}
+TRUTH, RELEASED = counts(0), counts(1)
+
+
+@pytest.fixture(name="folder")
+def _folder(tmp_path: Path) -> Path:
+    release, confidential = release_layout(tmp_path), confidential_layout(tmp_path)
+    for name, codes in CODES.items():
+        geography = pa.table({"geocode": codes})
+        write(release.geography(name), [geography.slice(0, 5), geography.slice(5)])
+        for dataset, held in (
+            (release.counts(name), RELEASED),
+            (confidential.histograms(name), TRUTH),
+        ):
+            write(dataset, [sparse_table(codes, Histograms.from_dense(held[name]))])
+    return tmp_path
+
+
+def expected(name: str, query: str) -> dict[str, object]:
+    histograms = [Histograms.from_dense(held[name]) for held in (TRUTH, RELEASED)]
+    return describe(summarise_query(parse_query(SCHEMA, query), CODES[name], *histograms))
+
+
+def run_here(folder: Path, monkeypatch: pytest.MonkeyPatch, **more: object) -> dict[str, object]:
+    """Evaluate without Spark: every task at once, in order."""
+
+    def tasks(spark, label, descriptors, task, *, progress=None):
+        return [task(descriptor) for descriptor in descriptors]
+
+    monkeypatch.setattr(module, "run_tasks", tasks)
+    monkeypatch.setattr(module, "slots", lambda spark: 2)
+    return evaluate(release_layout(folder), confidential_layout(folder), DESIGN, None, **more)
+
+
+def check(document: dict[str, object]) -> None:
+    assert [(r["geolevel"], r["query"]) for r in document["results"]] == [
+        (name, query) for name in SPINE.levels for query in ("total", "sex", "age", "detailed")
+    ]
+    for result in document["results"]:
+        for key, value in expected(result["geolevel"], result["query"]).items():
+            assert result[key] == value, (result["geolevel"], result["query"], key)
+
+
+def test_evaluated_are_measured_exact_single_total_detailed_and_asked_queries():
+    assert query_names(DESIGN) == ("total", "sex", "age", "detailed")
+    assert query_names(DESIGN, ["age * sex", "age"]) == ("total", "sex", "age", "detailed")
+    wide = replace(DESIGN, invariants=())
+    assert query_names(wide) == ("total", "sex", "age", "detailed")
+
+
+def test_results_equal_those_in_memory(folder, monkeypatch):
+    document = run_here(folder, monkeypatch)
+    check(document)
+    measured = {(r["geolevel"], r["query"]) for r in document["results"] if r["measured"]}
+    assert measured == {("state", "total"), ("state", "sex")} | {(n, "detailed") for n in SPINE.levels}
+    assert all(r["expected_rmse"] is None for r in document["results"])
+
+
+@pytest.mark.parametrize(("batch", "rows"), [(1, 1), (2, 3), (3, 100)])
+def test_the_cut_into_slices_and_batches_changes_nothing(folder, monkeypatch, batch, rows):
+    monkeypatch.setattr(module, "BATCH", batch)
+    monkeypatch.setattr(module, "LEAST_ROWS", rows)
+    monkeypatch.setattr(module, "MOST_ROWS", rows)
+    check(run_here(folder, monkeypatch))
+
+
+def test_noise_comes_from_the_manifest(folder, monkeypatch):
+    row = {"geolevel": "state", "chain_end": "state", "query": "sex", "variance": 6.25}
+    manifest = {"geography": [{"geolevel": n} for n in SPINE.levels], "budget": [row]}
+    release_layout(folder).manifest.write_text(json.dumps(manifest))
+    document = run_here(folder, monkeypatch)
+    noise = {(r["geolevel"], r["query"]): r["expected_rmse"] for r in document["results"]}
+    assert noise.pop(("state", "sex")) == 2.5
+    assert set(noise.values()) == {None}
+
+
+def test_the_evaluation_is_written_whole_and_for_its_owner_only(folder, monkeypatch):
+    path = confidential_layout(folder).evaluation
+    path.write_text("old")
+    document = run_here(folder, monkeypatch)
+    assert json.loads(path.read_text()) == document
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [p.name for p in path.parent.iterdir() if p.is_file()] == ["evaluation.json"]
+
+
+def test_a_level_that_was_not_solved_is_named(folder, monkeypatch):
+    (release_layout(folder).counts("block") / "_manifest.json").unlink()
+    with pytest.raises(OutputError, match="counts/level=block: is not complete"):
+        run_here(folder, monkeypatch)
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 11), (2, 3), (3, 9), (10, 11)])
+def test_only_the_rows_of_the_slice_are_compared(folder, start, stop):
+    dataset = release_layout(folder).geography("block")
+    pq.write_table(pa.table({"geocode": BLOCKS}), dataset / "one.parquet", row_group_size=3)
+    piece = Slice(
+        ReleaseLayout(folder / "release"),
+        ConfidentialLayout(folder / "confidential"),
+        SCHEMA,
+        ("detailed",),
+        "block",
+        "one.parquet",
+        start,
+        stop,
+    )
+    histograms = [Histograms.from_dense(h["block"]).slice(start, stop) for h in (TRUTH, RELEASED)]
+    query = parse_query(SCHEMA, "detailed")
+    (found,) = compare(piece)
+    alone = summarise_query(query, BLOCKS[start:stop], *histograms)
+    assert describe(found) == describe(alone)
+    assert describe(merge(found, alone))["answers"] == 2 * 6 * (stop - start)
+
+
+@pytest.mark.spark
+def test_on_spark(folder):
+    from jobs.session import spark_session
+
+    seen = []
+    with spark_session("evaluate", master="local[2]") as spark:
+        document = evaluate(
+            release_layout(folder),
+            confidential_layout(folder),
+            DESIGN,
+            spark,
+            progress=lambda done, total: seen.append((done, total)),
+        )
+    check(document)
+    assert seen[-1][0] == seen[-1][1]
