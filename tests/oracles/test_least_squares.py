@@ -95,7 +95,7 @@ def test_small_nodes_agree_with_sequential_quadratic_programming(scales, seed):
         constraints={"type": "eq", "fun": lambda x: d.E @ x - d.e, "jac": lambda x: d.E},
         options={"ftol": 1e-15, "maxiter": 1000},
     )
-    assert result.success, result.message
+    assert result.status in (0, 8), result.message  # 8: no descent left in floating point
     agree(problem, solved(problem), result.x.reshape(d.shape), close=1e-4)
 
 

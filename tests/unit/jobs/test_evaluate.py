@@ -123,7 +123,9 @@ def test_results_equal_those_in_memory(folder, monkeypatch):
     document = run_here(folder, monkeypatch)
     check(document)
     measured = {(r["geolevel"], r["query"]) for r in document["results"] if r["measured"]}
-    assert measured == {("state", "total"), ("state", "sex")} | {(n, "detailed") for n in SPINE.levels}
+    assert measured == {("state", "total"), ("state", "sex")} | {
+        (n, "detailed") for n in SPINE.levels
+    }
     assert all(r["expected_rmse"] is None for r in document["results"])
 
 

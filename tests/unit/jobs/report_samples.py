@@ -1,0 +1,145 @@
+"""A full manifest and evaluation for report tests; every confidential number is a canary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+LEVELS = ("nation", "county", "block")
+QUERIES = {"total": 1, "sex": 2, "detailed": 252}
+CANARY = 73_000_000  # evaluation numbers start here and are distinct
+HOSTILE = '<script>alert("x")</script>&amp;'
+
+
+def manifest(**changes: Any) -> dict[str, Any]:
+    """A manifest with every key."""
+    document = {
+        "name": "toy run",
+        "not_for_release": False,
+        "created": "2026-01-02T03:04:05+00:00",
+        "software": {
+            "name": "topdown-das",
+            "version": "0.1.0",
+            "python": "3.11.7",
+            "libraries": {"numpy": "2.0"},
+        },
+        "configuration_digest": "ab" * 32,
+        "schema": {
+            "name": "toy",
+            "attributes": [{"name": "sex", "levels": ["f", "m"]}],
+            "cells": 252,
+        },
+        "privacy": {
+            "rho": "293764/114921",
+            "epsilon": 17.1435,
+            "epsilon_simple": 17.9002,
+            "delta": "1/10000000000",
+            "neighbors": "bounded",
+            "randomness": "operating_system",
+        },
+        "budget": [budget_row(level, query) for level in LEVELS for query in QUERIES],
+        "invariants": [{"query": "total", "geolevels": ["nation"]}],
+        "geography": [
+            {
+                "geolevel": level,
+                "digits": index,
+                "geounits": 10**index,
+                "measured": 10**index,
+                "only_children": 0,
+            }
+            for index, level in enumerate(LEVELS)
+        ],
+        "solve": [solve_row(level) for level in LEVELS],
+        "stages": [
+            {"name": "measure", "seconds": 61.0, "core_seconds": 100.0},
+            {"name": "solve", "seconds": 239.0, "core_seconds": 450.0},
+        ],
+        "outputs": [{"path": "counts/level=nation", "bytes": 1234, "rows": 1, "sha256": "cd" * 32}],
+        "totals": {"persons": 1_052_567, "leaf_geounits": 25_181},
+        "environment": {"cores": 2, "spark": "4.0", "java": "17", "platform": "Linux"},
+        "peak_memory_bytes": 1_500_000_000,
+    }
+    return document | changes
+
+
+def budget_row(level: str, query: str) -> dict[str, Any]:
+    """One measured query."""
+    return {
+        "geolevel": level,
+        "chain_end": level,
+        "query": query,
+        "share": "1/3",
+        "level_share": "1/3",
+        "rho": "293764/1034289",
+        "sigma_sq": "25/4",
+        "sigma": 2.5,
+        "variance": 6.25,
+        "answers": QUERIES[query],
+        "geounits": 5,
+    }
+
+
+def solve_row(level: str) -> dict[str, Any]:
+    """Solver statistics of a geolevel."""
+    return {
+        "geolevel": level,
+        "nodes": 10,
+        "copied": 1,
+        "trivial": 2,
+        "variables": 1000,
+        "seconds": 12.5,
+        "max_residual": 3.1e-12,
+        "iterations": 77,
+        "polished": 3,
+        "worst_nodes": [{"geocode": "01", "residual": 3.1e-12, "seconds": 0.5}],
+    }
+
+
+def evaluation() -> dict[str, Any]:
+    """An evaluation with every key, its numbers distinct and recognisable."""
+    fresh = iter(range(CANARY, CANARY + 10**6))
+    sizes, trues = ("0", "1 to 9", "10 to 99"), ("0", "1", "2 to 4")
+
+    def means() -> dict[str, Any]:
+        keys = ("answers", "mae", "rmse", "bias", "max")
+        return {key: next(fresh) for key in keys} | {"exact": 0.25}
+
+    results = [
+        {
+            "geolevel": level,
+            "query": query,
+            "size": size,
+            "measured": True,
+            "expected_rmse": 2.5,
+            "geounits": next(fresh),
+            "persons": next(fresh),
+            **means(),
+            **{key: next(fresh) for key in ("l1", "appeared", "vanished", "live")},
+            **{key: next(fresh) for key in ("q50", "q90", "q95", "q99")},
+            "tvd": 0.125,
+            "distribution": [0.5, 0.25, 0.25, 0, 0, 0, 0, 0],
+            "by_size": [{"bin": label, "geounits": next(fresh), **means()} for label in sizes],
+            "by_true": [{"bin": label, **means()} for label in trues],
+            "most_changed": [
+                {
+                    "geocode": f"{level}-{index}",
+                    "l1": next(fresh),
+                    "persons": next(fresh),
+                    "net": -next(fresh),
+                }
+                for index in range(12)
+            ],
+        }
+        for level in LEVELS
+        for query, size in QUERIES.items()
+    ]
+    results[0]["max"] = 0  # the invariant: total at nation
+    return {"levels": list(LEVELS), "queries": list(QUERIES), "results": results}
+
+
+def numbers(value: Any) -> list[int]:
+    """All canaries in an evaluation."""
+    if isinstance(value, dict):
+        return [n for item in value.values() for n in numbers(item)]
+    if isinstance(value, list):
+        return [n for item in value for n in numbers(item)]
+    return [abs(value)] if isinstance(value, int) and abs(value) >= CANARY else []
