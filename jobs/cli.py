@@ -48,24 +48,23 @@ def plan(
     master: MasterOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Read the public geounits and print what will be measured where, with expected error."""
+    """Read the list of geounits and print what will be measured where, with expected error."""
     from geography.lattice import Lattice
     from jobs.config.load import load_run
     from jobs.explain import plan_summary, print_summary
     from jobs.progress import Reporter
-    from jobs.read.read import read_geocodes
+    from jobs.read.read import list_geounits, read_geocodes
     from jobs.session import spark_session
 
     resolved = load_run(config, master=master)
-    settings = resolved.config
-    reporter = Reporter(quiet=quiet)
-    with (
-        reporter.line("plan", "geounits"),
-        spark_session(settings.name, master=settings.runtime.master) as spark,
-    ):
-        codes = read_geocodes(
-            settings.data, settings.geography.geounits, spine=resolved.plan.spine, spark=spark
-        )
+    settings, spine = resolved.config, resolved.plan.spine
+    public = settings.geography.geounits
+    with Reporter(quiet=quiet).line("plan", "geounits"):
+        if public is not None:
+            codes = list_geounits(public, spine)
+        else:
+            with spark_session(settings.name, master=settings.runtime.master) as spark:
+                codes = read_geocodes(settings.data, None, spine=spine, spark=spark)
     lattice = Lattice.from_leaves(resolved.plan.spine, codes)
     print_summary(plan_summary(resolved, lattice), as_json=as_json)
 

@@ -77,7 +77,7 @@ def gather_leaves(
       InputError: The input breaks its format, or holds a geocode that is not in `codes`.
       OutputError: A folder cannot be written.
     """
-    runs = dataset.with_name("runs")
+    runs = _runs_of(dataset)
     ranges = _ranges(codes, slots(spark))
     total = len(source.pieces) + len(ranges)
     if not is_published(runs):
@@ -109,7 +109,16 @@ def gather_leaves(
         _refuse_unknown(dataset, leaves, codes, source.place)
         publish(dataset, leaves, {"n_cells": n_cells})
     finally:  # whoever mends the input must not find what was read before
-        shutil.rmtree(runs)
+        remove_runs(dataset)
+
+
+def remove_runs(dataset: Path) -> None:
+    """Remove the first step's output, which a driver that died may have left."""
+    shutil.rmtree(_runs_of(dataset), ignore_errors=True)
+
+
+def _runs_of(dataset: Path) -> Path:
+    return dataset.with_name("runs")
 
 
 def _ranges(codes: Codes, wanted: int) -> list[tuple[str, str]]:

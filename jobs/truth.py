@@ -21,7 +21,7 @@ from das.schema.schema import Schema
 from geography.lattice import ROOT_CODE, Lattice
 from jobs.counts import SPARSE_SCHEMA, read_sparse, sparse_arrays, sparse_table
 from jobs.dataset import PartFile, PartWriter, is_published, publish, read_manifest, read_range
-from jobs.gather import EntrySource, gather_leaves
+from jobs.gather import EntrySource, gather_leaves, remove_runs
 from jobs.layout import ConfidentialLayout
 from jobs.session import run_tasks, slots
 
@@ -72,6 +72,7 @@ def write_truth(
             spark=spark,
             progress=progress and (lambda done, total: progress(leaf, done, total)),
         )
+    remove_runs(layout.histograms(leaf))
     for level in range(len(levels) - 2, -1, -1):
         if not is_published(layout.histograms(levels[level])):
             _roll_up(lattice, level, schema=schema, layout=layout, spark=spark, progress=progress)

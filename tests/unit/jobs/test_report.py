@@ -205,7 +205,7 @@ def test_numbers_of_the_headline(tmp_path):
     for value in ("1,052,567", "25,181", "2.56", "293764/114921", "17.144", "5 min 00 s"):
         assert value in shown
     assert "1 of 1 checked against the truth" in shown
-    assert "3.1 × 10 −12" in shown
+    assert "3.1 \N{MULTIPLICATION SIGN} 10 \N{MINUS SIGN}12" in shown
 
 
 def test_a_broken_invariant_is_called_broken(tmp_path):
