@@ -13,8 +13,15 @@ IntArray = npt.NDArray[np.int64]
 
 
 def frozen_array(values: npt.ArrayLike) -> IntArray:
-    """Return an int64, contiguous, read-only copy-on-need of `values`."""
-    array = np.ascontiguousarray(values, np.int64)
+    """Return an int64, contiguous, read-only copy-on-need of integer `values`.
+
+    Raises:
+      SchemaError: The values are not integers; they are never rounded silently.
+    """
+    given = np.asarray(values)
+    if given.size and not np.issubdtype(given.dtype, np.integer):
+        raise SchemaError("array of counts", "must hold integers", got=given.dtype)
+    array = np.ascontiguousarray(given, np.int64)
     if array.flags.writeable:
         array = array.view()
         array.flags.writeable = False
@@ -45,6 +52,8 @@ class Histograms:
             object.__setattr__(self, name, frozen_array(getattr(self, name)))
         if len(self.offsets) == 0 or self.offsets[0] != 0 or self.offsets[-1] != len(self.cells):
             raise SchemaError("histograms", "offsets do not span the entries")
+        if (np.diff(self.offsets) < 0).any():
+            raise SchemaError("histograms", "offsets fall")
         if len(self.cells) != len(self.counts):
             raise SchemaError("histograms", "cells and counts differ in length")
         if len(self.cells):

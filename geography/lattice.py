@@ -80,7 +80,12 @@ class Lattice:
           GeographyError: There is no leaf, a leaf has the wrong length or appears twice, or the
             leaves do not share one root.
         """
-        codes = np.asarray(leaves, dtype=np.bytes_)
+        try:
+            codes = np.asarray(leaves, dtype=np.bytes_)
+        except UnicodeEncodeError as error:
+            raise GeographyError(
+                f"geography, {spine.levels[-1]} {error.object}", "geocode is not ASCII text"
+            ) from None
         if codes.size == 0:
             raise GeographyError("geography", "has no geounits")
         lengths = np.char.str_len(codes)

@@ -193,18 +193,25 @@ def read_range(
                 )
             )
         except (OSError, pa.ArrowException) as error:
-            raise OutputError(
-                str(dataset / part.file),
-                "cannot be read",
-                got=error,
-                remedy=f"remove the folder {dataset} to make it again",
-            ) from None
+            raise _unreadable(dataset, part, error) from None
     if not tables:
-        schema = pq.read_schema(dataset / parts[0].file) if parts else pa.schema([])
+        try:
+            schema = pq.read_schema(dataset / parts[0].file) if parts else pa.schema([])
+        except (OSError, pa.ArrowException) as error:
+            raise _unreadable(dataset, parts[0], error) from None
         if columns is not None and parts:
             schema = pa.schema([schema.field(name) for name in columns])
         return schema.empty_table()
     return pa.concat_tables(tables)
+
+
+def _unreadable(dataset: Path, part: PartFile, error: Exception) -> OutputError:
+    return OutputError(
+        str(dataset / part.file),
+        "cannot be read",
+        got=error,
+        remedy=f"remove the folder {dataset} to make it again",
+    )
 
 
 def verify_files(dataset: Path) -> None:

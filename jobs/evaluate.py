@@ -124,12 +124,7 @@ def evaluate(
         for piece in _slices(release, confidential, design.schema, names, geolevel, slots(spark))
     ]
     found = run_tasks(spark, "evaluate", slices, compare, progress=progress)
-    merged = {(level, name): empty_summary() for level in design.spine.levels for name in names}
-    for piece, summaries in zip(slices, found, strict=True):
-        for name, summary in zip(names, summaries, strict=True):
-            key = (piece.geolevel, name)
-            merged[key] = merge(merged[key], summary)
-    document = _document(design, names, merged, _noise(release))
+    document = _document(design, names, _merged(slices, found), _noise(release))
     _write(confidential.evaluation, document)
     return document
 
@@ -207,6 +202,18 @@ def _geocodes(piece: Slice) -> list[str]:
     return geocodes[start : start + piece.stop - piece.start]
 
 
+def _merged(
+    slices: Sequence[Slice], found: Sequence[Sequence[ErrorSummary]]
+) -> dict[tuple[str, str], ErrorSummary]:
+    """One summary per (geolevel, query)."""
+    merged: dict[tuple[str, str], ErrorSummary] = {}
+    for piece, summaries in zip(slices, found, strict=True):
+        for name, summary in zip(piece.queries, summaries, strict=True):
+            key = (piece.geolevel, name)
+            merged[key] = merge(merged.get(key, empty_summary()), summary)
+    return merged
+
+
 def _document(
     design: Design,
     names: Sequence[str],
@@ -230,7 +237,7 @@ def _document(
                 "size": sizes[name],
                 "measured": (level, name) in measured,
                 "expected_rmse": noise.get((level, name)),
-                **describe(merged[level, name]),
+                **describe(merged.get((level, name), empty_summary())),
             }
             for level in design.spine.levels
             for name in names

@@ -20,6 +20,12 @@ CONFIDENTIAL = Banner(
     "This page is computed from confidential records without any protection. Never publish it, "
     "and give it only to those who may see the records themselves.",
 )
+DEFINITIONS = Section(
+    "definitions",
+    "Definitions",
+    "What every number on this page means.",
+    [Prose("definitions.html.j2")],
+)
 _SUMMARY = (
     "How far the released counts lie from the truth, where the error is large and where it leans "
     "to one side, next to the noise that privacy asked for."
@@ -60,12 +66,7 @@ def write_internal_report(
             exact_section(manifest),
             solver_section(manifest),
             run_section(manifest),
-            Section(
-                "definitions",
-                "Definitions",
-                "What every number on this page means.",
-                [Prose("definitions.html.j2")],
-            ),
+            DEFINITIONS,
         ],
     )
     write_page(out, render("page.html.j2", {"page": page}), mode=0o600)

@@ -100,10 +100,12 @@ def solve_least_squares(problem: NodeProblem, tolerance: float) -> Estimate:
             break
         splitting = splitting or Splitting(q, s)
         splitting.advance(iterations, tolerance)
-        candidate, its_certificate, used = newton(q, (splitting.s > 0) & q.free, tolerance)
+        polished, its_certificate, used = newton(q, (splitting.s > 0) & q.free, tolerance)
         steps += used
-        if its_certificate.residual < certificate.residual:
-            x, certificate = candidate, its_certificate
+        own = splitting.solution()
+        for candidate, reached in ((polished, its_certificate), (own, splitting.certificate())):
+            if reached.residual < certificate.residual:
+                x, certificate = candidate, reached
     status = Status.SOLVED if certificate.residual <= tolerance else Status.LIMIT
     return Estimate(x, certificate, status, splitting.iterations if splitting else 0, steps)
 
@@ -147,6 +149,22 @@ class Splitting:
         K = (vectors / (eigenvalues + self._rho)) @ vectors.T
         self._P, self._Q = _equality_operators(q, K)
         self._history: list[tuple[FloatArray, FloatArray]] = []
+
+    def solution(self) -> FloatArray:
+        """z, the nonnegative half of the iterate."""
+        return np.where(self._q.free, np.maximum(self.s, 0), 0.0)
+
+    def certificate(self) -> Certificate:
+        """Optimality of z, with the multipliers that the last step implies.
+
+        The step solves f (H x - b) + rho f (x - 2 z + s) = lambda + A' mu, so the reduced gradient
+        at z is rho f (2 z - s - x) + f H (z - x). Needed at degenerate solutions, where supports
+        do not determine the multipliers.
+        """
+        q, z = self._q, self.solution()
+        x = _with_parent(q, q.B + self._rho * (2 * z - self.s), self._P, self._Q)
+        f = q.scale[:, None]
+        return certify(q, z, f * (self._rho * (2 * z - self.s - x) + (z - x) @ q.H))
 
     def _step(self, s: FloatArray) -> FloatArray:
         q = self._q
@@ -240,24 +258,54 @@ def _with_columns(q: Quadratic, support: BoolArray) -> BoolArray:
 
 
 def _solve_support(q: Quadratic, support: BoolArray) -> tuple[FloatArray, FloatArray]:
-    """Solve the equality-constrained problem on a support; return x and the reduced gradient."""
+    """Solve the equality-constrained problem on a support; return x and the reduced gradient.
+
+    Rounds of correction with the same inverses give back the digits that widely spread weights
+    cost, and make the tiny shift in the coupling harmless.
+    """
     small = q.H.shape[0] <= _BATCHED_CELLS
     inverses = _BatchedInverses(q, support) if small else _LoopedInverses(q, support)
-    x = inverses.start()
+    x = inverses.solve(q.B, q.a)
     multiplier = np.zeros(q.H.shape[0])
-    if q.p is not None:
-        N = inverses.total()
-        ridge = 1e-13 * max(np.trace(N) / len(N), 1e-300)
-        N[np.diag_indices_from(N)] += ridge
-        factor = sla.cho_factor(N, overwrite_a=True, check_finite=False)
-        for _ in range(3):  # iterative refinement also removes the ridge on consistent systems
-            change = sla.cho_solve(factor, q.p - x.sum(0), check_finite=False)
+    coupling = None if q.p is None else _Coupling(inverses.total(), inverses.size)
+    for last in (False, False, True):
+        if coupling is not None:
+            change = coupling.solve(q.p - x.sum(0))
             multiplier += change
             x += inverses.apply(change)
+        if not last:
+            missing = np.where(support, q.B - x @ q.H + multiplier / q.scale[:, None], 0.0)
+            left = q.a if q.A is None else q.a - group_sums(x, q.A, q.a.shape[1])
+            x += inverses.solve(missing, left)
     gradient = q.scale[:, None] * (x @ q.H - q.B) - multiplier
     if q.A is not None:
         gradient = _without_group_multipliers(q, q.A, gradient, support)
     return x, gradient
+
+
+class _Coupling:
+    """Solves (sum_c N_c / f_c) lambda = r in the least-norm sense.
+
+    Singular directions are real: a cell whose every holder is fixed by its equalities, and, under
+    A x = a, the rows of A. They are told from small ones by the size the inverses had before the
+    equalities took their part out of them.
+    """
+
+    def __init__(self, N: FloatArray, size: float) -> None:
+        self._spectral = len(N) <= _BATCHED_CELLS
+        floor = max(1e-12 * size, 1e-300)
+        if self._spectral:
+            values, vectors = np.linalg.eigh(N)
+            kept = values > floor
+            self._left, self._right = vectors[:, kept] / values[kept], vectors[:, kept].T
+        else:
+            shifted = N + floor * np.eye(len(N))
+            self._factor = sla.cho_factor(shifted, overwrite_a=True, check_finite=False)
+
+    def solve(self, right: FloatArray) -> FloatArray:
+        if self._spectral:
+            return np.asarray(self._left @ (self._right @ right))
+        return np.asarray(sla.cho_solve(self._factor, right, check_finite=False))
 
 
 class _BatchedInverses:
@@ -273,7 +321,8 @@ class _BatchedInverses:
         k = q.H.shape[0]
         masked[:, np.arange(k), np.arange(k)] += ~support
         inverse = np.where(pairs, np.linalg.inv(masked), 0.0)
-        self._offset = np.zeros_like(q.B)
+        self.size = float(np.einsum("ckk,c->", inverse, 1 / q.scale)) / k
+        self._lift: FloatArray | None = None
         if q.A is not None:
             membership = np.eye(q.a.shape[1])[q.A]
             KA = inverse @ membership
@@ -281,18 +330,24 @@ class _BatchedInverses:
             r = AKA.shape[1]
             absent = (support.astype(float) @ membership) == 0
             AKA[:, np.arange(r), np.arange(r)] += absent
-            lift = np.linalg.solve(AKA, KA.transpose(0, 2, 1))
-            inverse = inverse - KA @ lift
-            self._offset = np.einsum("cr,crk->ck", q.a, lift)
+            lift = np.asarray(np.linalg.solve(AKA, KA.transpose(0, 2, 1)), float)
+            inverse = np.asarray(inverse - KA @ lift, float)
+            self._lift = lift
         self._inverse = inverse
 
-    def start(self) -> FloatArray:
-        return np.asarray(np.einsum("ckl,cl->ck", self._inverse, self._q.B) + self._offset)
+    def solve(self, right: FloatArray, targets: FloatArray) -> FloatArray:
+        """Minimise x' H x / 2 - right' x on the supports under A x = targets, child by child."""
+        x = np.einsum("ckl,cl->ck", self._inverse, right)
+        if self._lift is not None:
+            x += np.einsum("cr,crk->ck", targets, self._lift)
+        return np.asarray(x)
 
     def total(self) -> FloatArray:
+        """float64[k, k]: sum of the inverses over f_c."""
         return np.asarray(np.einsum("ckl,c->kl", self._inverse, 1 / self._q.scale))
 
     def apply(self, change: FloatArray) -> FloatArray:
+        """How the children answer to a change of the coupling's multiplier."""
         return np.asarray((self._inverse @ change) / self._q.scale[:, None])
 
 
@@ -301,40 +356,66 @@ class _LoopedInverses:
 
     def __init__(self, q: Quadratic, support: BoolArray) -> None:
         self._q = q
-        self._parts = [_child_inverse(q, c, np.flatnonzero(support[c])) for c in range(len(q.B))]
+        self._parts = [_child_inverse(q, np.flatnonzero(support[c])) for c in range(len(q.B))]
+        self.size = (
+            sum(part.size / f for part, f in zip(self._parts, q.scale, strict=True)) / q.H.shape[0]
+        )
 
-    def start(self) -> FloatArray:
-        x = np.zeros_like(self._q.B)
-        for c, (cells, inverse, offset) in enumerate(self._parts):
-            x[c, cells] = inverse @ self._q.B[c, cells] + offset
+    def solve(self, right: FloatArray, targets: FloatArray) -> FloatArray:
+        """Minimise x' H x / 2 - right' x on the supports under A x = targets, child by child."""
+        x = np.zeros_like(right)
+        for c, part in enumerate(self._parts):
+            x[c, part.cells] = part.inverse @ right[c, part.cells]
+            if part.lift is not None:
+                x[c, part.cells] += targets[c, part.groups] @ part.lift
         return x
 
     def total(self) -> FloatArray:
+        """float64[k, k]: sum of the inverses over f_c."""
         N = np.zeros_like(self._q.H)
-        for c, (cells, inverse, _) in enumerate(self._parts):
-            N[np.ix_(cells, cells)] += inverse / self._q.scale[c]
+        for c, part in enumerate(self._parts):
+            N[np.ix_(part.cells, part.cells)] += part.inverse / self._q.scale[c]
         return N
 
     def apply(self, change: FloatArray) -> FloatArray:
+        """How the children answer to a change of the coupling's multiplier."""
         x = np.zeros_like(self._q.B)
-        for c, (cells, inverse, _) in enumerate(self._parts):
-            x[c, cells] = inverse @ change[cells] / self._q.scale[c]
+        for c, part in enumerate(self._parts):
+            x[c, part.cells] = part.inverse @ change[part.cells] / self._q.scale[c]
         return x
 
 
-def _child_inverse(
-    q: Quadratic, child: int, cells: IntArray
-) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Inverse of H on a child's support under A x = a, and the offset that a contributes."""
+@dataclass(frozen=True, eq=False)
+class _ChildInverse:
+    """Inverse of H on one child's support and on the null space of A.
+
+    Attributes:
+      cells: int64[s], the support.
+      inverse: float64[s, s].
+      groups: int64[g], groups of A with a cell in the support.
+      lift: float64[g, s] or None without A: what the targets of these groups contribute to x.
+      size: Trace of the inverse before A was taken out.
+    """
+
+    cells: IntArray
+    inverse: FloatArray
+    groups: IntArray
+    lift: FloatArray | None
+    size: float
+
+
+def _child_inverse(q: Quadratic, cells: IntArray) -> _ChildInverse:
+    none = np.zeros(0, np.int64)
     if not cells.size:
-        return cells, np.zeros((0, 0)), np.zeros(0)
+        return _ChildInverse(cells, np.zeros((0, 0)), none, None, 0.0)
     inverse = sla.inv(q.H[np.ix_(cells, cells)], check_finite=False)
+    size = float(np.trace(inverse))
     if q.A is None:
-        return cells, inverse, np.zeros(cells.size)
+        return _ChildInverse(cells, inverse, none, None, size)
     present, groups = np.unique(q.A[cells], return_inverse=True)
     KA = group_sums(inverse, groups, len(present))
     lift = np.linalg.solve(group_sums(KA.T, groups, len(present)), KA.T)
-    return cells, inverse - KA @ lift, q.a[child, present] @ lift
+    return _ChildInverse(cells, inverse - KA @ lift, present, lift, size)
 
 
 def _without_group_multipliers(

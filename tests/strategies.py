@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
-import pytest
 from hypothesis import strategies as st
 
 from das.privacy.budget import Budget
@@ -157,12 +156,6 @@ def budgets(draw: st.DrawFn) -> Budget:
 
 
 # --- node problems -------------------------------------------------------------------------------
-
-FRAGILE = pytest.mark.xfail(
-    strict=False,
-    reason="under exact terms the coupling of the children is singular, and explicit inverses lose "
-    "digits when weights differ much",
-)
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,10 @@ class Factor:
     labels: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        matrix = np.array(self.matrix, np.int64, order="C")
+        given = np.asarray(self.matrix)
+        if not np.issubdtype(given.dtype, np.integer):
+            raise SchemaError("factor", "must hold integers", got=given.dtype)
+        matrix = np.array(given, np.int64, order="C")
         matrix.flags.writeable = False
         object.__setattr__(self, "matrix", matrix)
         if matrix.ndim != 2 or len(self.labels) != matrix.shape[0]:
@@ -129,7 +132,7 @@ class Query:
         for factor in reversed(self.factors):
             n_columns = factor.matrix.shape[1]
             part = factor.matrix[:, rest % n_columns]
-            out = (part[:, None, :] * out[None, :, :]).reshape(-1, len(cells))
+            out = (part[:, None, :] * out[None, :, :]).reshape(len(part) * len(out), len(cells))
             rest = rest // n_columns
         return out
 

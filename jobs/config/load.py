@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +23,7 @@ from das.schema.schema import Attribute, Recode, Schema
 from das.strategy.strategy import LevelStrategy, QueryShare, Strategy, strategy_for
 from geography.lattice import Spine
 from invariants.invariant import Invariant, check_invariants
-from jobs.config.models import AllocationFile, RunConfig, SchemaFile
+from jobs.config.models import AllocationFile, LevelAllocation, RunConfig, SchemaFile
 from jobs.plan import Plan
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -74,7 +75,8 @@ def load_run(path: Path, *, output: Path | None = None, master: str | None = Non
     strategy = load_allocation(privacy.allocation, schema, spine)
     rho = privacy.rho
     if rho is None:
-        rho = rho_from_epsilon(privacy.epsilon or Fraction(0), privacy.delta)
+        epsilon = privacy.epsilon or Fraction(0)
+        rho = _named(f"{path}: privacy", lambda: rho_from_epsilon(epsilon, privacy.delta))
     budget = Budget(rho, privacy.delta, privacy.neighbors)
     invariants = _named(f"{path}: invariants", lambda: _invariants(config, schema, spine))
     passes = _named(
@@ -156,6 +158,12 @@ def load_schema(path: Path) -> Schema:
     return _named(str(path), build)
 
 
+def _shares(schema: Schema, level: LevelAllocation) -> tuple[QueryShare, ...]:
+    return tuple(
+        QueryShare(parse_query(schema, query), share) for query, share in level.queries.items()
+    )
+
+
 def load_allocation(path: Path, schema: Schema, spine: Spine) -> Strategy:
     """Read an allocation file for a schema and a spine.
 
@@ -167,10 +175,7 @@ def load_allocation(path: Path, schema: Schema, spine: Spine) -> Strategy:
     def build() -> Strategy:
         levels = []
         for name, level in model.levels.items():
-            shares = tuple(
-                QueryShare(parse_query(schema, text), share)
-                for text, share in level.queries.items()
-            )
+            shares = _named(f"geolevel {name}", partial(_shares, schema, level))
             levels.append(LevelStrategy(name, level.share, shares))
         return strategy_for(levels, spine.levels)
 
@@ -285,5 +290,5 @@ def _digest(written: RunConfig, config: RunConfig) -> str:
     document["schema"] = _read(config.schema_, SchemaFile).model_dump(mode="json")
     allocation = _read(config.privacy.allocation, AllocationFile)
     document["privacy"]["allocation"] = allocation.model_dump(mode="json")
-    text = json.dumps(document, sort_keys=True)
+    text = json.dumps(document)  # in order: the order of groups numbers the answers
     return hashlib.sha256(text.encode()).hexdigest()

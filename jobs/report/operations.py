@@ -33,7 +33,17 @@ def exact_section(manifest: Manifest) -> Section:
             for row in rows(manifest, "invariants")
         ],
     )
-    geography = Table(
+    geography = _geography_table(manifest)
+    from_data = manifest.get("geounits_source") == "data"
+    lead = "Invariants carry no noise and lie outside the privacy guarantee. So does the list of "
+    lead += "geounits, " + ("taken from the data." if from_data else "which was public before.")
+    return Section(
+        "exact", "Published exactly", lead, [Row([TableBlock(invariants), TableBlock(geography)])]
+    )
+
+
+def _geography_table(manifest: Manifest) -> Table:
+    return Table(
         "geography",
         "Geounits of each geolevel",
         [
@@ -53,12 +63,6 @@ def exact_section(manifest: Manifest) -> Section:
             ]
             for row in rows(manifest, "geography")
         ],
-    )
-    from_data = manifest.get("geounits_source") == "data"
-    lead = "Invariants carry no noise and lie outside the privacy guarantee. So does the list of "
-    lead += "geounits, " + ("taken from the data." if from_data else "which was public before.")
-    return Section(
-        "exact", "Published exactly", lead, [Row([TableBlock(invariants), TableBlock(geography)])]
     )
 
 

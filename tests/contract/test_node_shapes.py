@@ -12,7 +12,7 @@ from solvers.node import solve_node
 from solvers.problem import NodeProblem, NodeSolution, Status, group_sums
 from solvers.verify import verify_counts
 from tests.oracles.quadratic import optimality_gap
-from tests.strategies import FRAGILE, Shape, random_node
+from tests.strategies import Shape, random_node
 
 TOLERANCE = 1e-7
 SHAPES = {
@@ -38,16 +38,12 @@ SHAPES = {
     "a nation": Shape(6, 10, persons=3e8, exact=(1,), sparse=0.1),
     "weights over six orders of magnitude": Shape(4, 8, spread=1e6),
 }
-FRAGILE_SHAPES = ("every cell exact", "weights over six orders of magnitude")
 
 
 def each_shape(names=SHAPES):
     return pytest.mark.parametrize(
         "shape",
-        [
-            pytest.param(SHAPES[name], marks=FRAGILE if name in FRAGILE_SHAPES else (), id=name)
-            for name in names
-        ],
+        [pytest.param(SHAPES[name], id=name) for name in names],
     )
 
 

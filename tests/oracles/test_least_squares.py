@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from solvers.least_squares import solve_least_squares
 from solvers.problem import NodeProblem, Status
 from tests.oracles.quadratic import best_of_all_supports, dense, optimality_gap
-from tests.strategies import FRAGILE, Shape, random_node
+from tests.strategies import Shape, random_node
 
 TOLERANCE = 1e-7
 
@@ -60,7 +60,7 @@ DEGENERATE_CASES = [(shape, seed) for shape in DEGENERATE.values() for seed in r
 
 @pytest.mark.parametrize(
     ("shape", "seed"),
-    [*CASES, *(pytest.param(*case, marks=FRAGILE) for case in DEGENERATE_CASES)],
+    [*CASES, *DEGENERATE_CASES],
 )
 def test_tiny_nodes_have_the_best_of_all_supports(shape, seed):
     problem = random_node(shape, seed)
@@ -69,7 +69,6 @@ def test_tiny_nodes_have_the_best_of_all_supports(shape, seed):
     assert optimality_gap(problem, ours) <= 1e-8
 
 
-@FRAGILE
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("exact", [(), (1,), (2,)])
 @pytest.mark.parametrize("is_root", [False, True])
@@ -159,7 +158,6 @@ def test_certificates_hold_when_computed_again(cells, exact, persons):
         assert optimality_gap(problem, solved(problem)) <= 1e-8
 
 
-@FRAGILE
 @pytest.mark.parametrize(
     "shape",
     [

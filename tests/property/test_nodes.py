@@ -17,7 +17,6 @@ from solvers.verify import verify_counts
 from tests.oracles.quadratic import optimality_gap
 from tests.oracles.roundings import is_controlled, pass_cost
 from tests.strategies import (
-    FRAGILE,
     Shape,
     fractional_point,
     permuted_cells,
@@ -49,7 +48,6 @@ def test_the_continuous_solution_is_optimal(problem):
     assert is_optimal(problem)
 
 
-@FRAGILE
 @settings(phases=GENERATE)
 @given(ALL)
 def test_the_continuous_solution_is_optimal_with_invariants(problem):
@@ -75,7 +73,6 @@ def test_a_solved_node_keeps_its_promises(problem):
     keeps_its_promises(problem)
 
 
-@FRAGILE
 @settings(phases=GENERATE)
 @given(ALL)
 def test_a_solved_node_keeps_its_promises_with_invariants(problem):

@@ -69,13 +69,11 @@ def test_entries_that_cancel_are_dropped():
     assert len(histograms.cells) == 0
 
 
-@pytest.mark.xfail(strict=True, reason="falling offsets pass the checks; owners() then fails")
 def test_offsets_that_fall_are_refused():
     with pytest.raises(SchemaError):
         make((0, 3, 1, 3), (0, 1, 2), (1, 1, 1))
 
 
-@pytest.mark.xfail(strict=True, reason="fractions are truncated to integers silently")
 @pytest.mark.parametrize("name", ["offsets", "cells", "counts"])
 def test_fractions_are_refused(name):
     values = {"offsets": (0, 2.5, 2.5, 3), "cells": (0, 3.5, 1), "counts": (5, 1.5, 2)}

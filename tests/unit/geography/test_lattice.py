@@ -121,7 +121,6 @@ def test_several_leaves_of_one_geolevel_are_several_roots():
         Lattice.from_leaves(Spine(("all",), (1,)), ["2", "1"])
 
 
-@pytest.mark.xfail(strict=True, reason="a geocode that is not ASCII escapes as UnicodeEncodeError")
 def test_a_geocode_that_is_not_ascii_is_refused():
     with pytest.raises(GeographyError):
         Lattice.from_leaves(NATION, ["1é1"])

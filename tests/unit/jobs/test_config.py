@@ -680,14 +680,12 @@ def test_a_mistake_is_one_error_that_names_the_file_and_the_key(project, edit, k
     assert "\n" not in message
 
 
-@pytest.mark.xfail(strict=True, reason="the conversion of epsilon does not know the file")
 def test_an_epsilon_too_small_for_any_budget_names_the_file(project):
     project.run["privacy"] = {"epsilon": "1/10000000", "allocation": "allocation.yaml"}
     with pytest.raises(BudgetError, match=r"run\.yaml: .*is too small for any budget"):
         project.load()
 
 
-@pytest.mark.xfail(strict=True, reason="the message does not say where the query stands")
 def test_an_unknown_query_names_its_geolevel(project):
     project.allocation["levels"]["block"]["queries"] = {"race": "1/5", "detailed": "4/5"}
     with pytest.raises(SchemaError, match="block"):
@@ -760,15 +758,7 @@ def test_the_digest_does_not_change_with_what_changes_no_output(tmp_path_factory
     "name",
     [
         *DIFFERENT,
-        *(
-            pytest.param(
-                name,
-                marks=pytest.mark.xfail(
-                    strict=True, reason="maps are sorted before they are digested"
-                ),
-            )
-            for name in ORDER
-        ),
+        *ORDER,
     ],
 )
 def test_the_digest_changes_with_everything_else(project, name):

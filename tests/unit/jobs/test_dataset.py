@@ -215,7 +215,6 @@ def test_a_missing_file_is_an_error_that_names_it(dataset):
         assert "remove" in str(caught.value)
 
 
-@pytest.mark.xfail(strict=True, reason="the schema of the first file is read without a guard")
 def test_a_missing_file_is_an_error_even_if_no_row_of_it_is_wanted(dataset):
     written = part(dataset, "a")
     publish(dataset, [written], {})
