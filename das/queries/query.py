@@ -231,7 +231,7 @@ def parse_query(schema: Schema, text: str) -> Query:
     >>> from das.schema.schema import Attribute
     >>> schema = Schema("toy", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
     >>> parse_query(schema, "age * sex").name, parse_query(schema, "age").size
-    ('detailed', 6)
+    ('detailed', 3)
     """
     stripped = text.strip()
     if stripped == "total":

@@ -36,7 +36,7 @@ def test_keys_unpack_to_what_was_packed():
     truth, released = arrays([[0]], [[0]])
     summary = summarise(["a"], truth[0], truth, released)
     keys = np.sort(pack(errors, sizes, trues))
-    copy = type(summary)(summary.geounits, 0, keys, np.ones(4), 0, 0, ())
+    copy = type(summary)(summary.geounits, 0, keys, np.ones(4, np.int64), 0, 0, ())
     found = np.stack(copy.unpack())
     order = np.argsort(pack(errors, sizes, trues))
     assert np.array_equal(found, np.stack((errors, sizes, trues))[:, order])
