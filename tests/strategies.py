@@ -325,7 +325,7 @@ def fractional_point(
     total = np.zeros(start.shape)
     for _ in range(tables):
         table = start.copy()
-        for _ in range(moves):
+        for _ in range(rng.integers(moves + 1) if problem.parent is None else moves):
             _move(table, finest, problem, rng)
         total += table
     return total / tables

@@ -50,6 +50,21 @@ def test_every_pass_costs_the_least_of_all_roundings(shape, seed):
     assert costs == least_costs_by_trying_all(problem, values, ours)
 
 
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Shape(5, 9, passes=((1,), (3,)), persons=0.3, sparse=0.0),
+        Shape(6, 12, passes=((1,), (3,)), persons=0.3, sparse=0.0),
+    ],
+)
+def test_no_pass_leaves_the_bounds_to_save_cost(shape):
+    """Whole numbers and sums of the other passes would have to move, for a cheaper pass."""
+    for seed in range(150):
+        problem = random_node(shape, seed)
+        values = fractional_point(problem, seed)
+        assert is_controlled(problem, values, rounded(problem, values))
+
+
 def test_the_tiny_cases_leave_a_choice():
     """A test of minimal cost shows little where there is one rounding only."""
     choices = []
@@ -58,7 +73,7 @@ def test_the_tiny_cases_leave_a_choice():
             problem = random_node(shape, seed)
             choices.append(len(list(all_controlled(problem, fractional_point(problem, seed)))))
     assert np.mean(np.array(choices) > 1) > 0.6
-    assert max(choices) > 50
+    assert max(choices) > 30
 
 
 @pytest.mark.parametrize(

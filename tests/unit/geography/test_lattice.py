@@ -106,6 +106,10 @@ def test_a_geocode_that_appears_twice_is_named():
         lambda: Lattice.from_leaves(NATION, ["303", "101", "202", "101", "303", "101"]),
         "geography, block 101: geocode appears twice (3 such)",
     )
+    refused(
+        lambda: Lattice.from_leaves(NATION, ["303", "101", "303"]),
+        "geography, block 303: geocode appears twice (1 such)",
+    )
 
 
 def test_several_roots_are_refused_with_the_way_out():

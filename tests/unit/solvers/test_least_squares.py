@@ -161,6 +161,9 @@ def test_the_certificate_sees_each_kind_of_fault():
     c = int(np.argmax(x[:, 0]))
     negative[c, 0] = -0.5
     assert certify(q, negative, gradient).primal >= 0.5 / size * 0.99
+    alone = assemble(random_node(Shape(1, 3, is_root=True), 8))
+    free = np.array([[4.0, -1.0, 3.0]])
+    assert certify(alone, free, np.zeros((1, 3))).primal == 1.0 / 4.0
     more = x.copy()
     more[c, 0] += 2.0
     assert certify(q, more, gradient).primal == pytest.approx(2.0 / more.max(), rel=1e-6)

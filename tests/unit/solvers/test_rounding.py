@@ -58,6 +58,9 @@ def test_a_root_is_rounded_without_a_parent():
     counts, _ = round_counts(node(None, ((TOTAL3,), (CELLS3,)), children=1), values)
     assert counts.sum() == 2
     assert counts.tolist()[0][1:] == [1, 1]
+    values = np.array([[0.25, 0.25, 0.25]])
+    counts, _ = round_counts(node(None, ((TOTAL3,), (CELLS3,)), children=1), values)
+    assert counts.sum() == 1  # the total is nearer to one though every cell is nearer to none
 
 
 def test_the_same_input_gives_the_same_ties():
@@ -92,10 +95,13 @@ def test_bounds_are_widened_only_where_they_must_be():
 
 
 def test_counts_stay_nonnegative_when_bounds_are_widened():
-    off = np.array([[0.01, 1.0, 1.0], [1.01, 1.0, 1.0]])
-    counts, widened = round_counts(node([0, 2, 2], ((CELLS3,),)), off)
+    """A negative count would cost less here: 1.1 instead of 2.9."""
+    exact = [([0, 0], [[0], [2]])]
+    off = np.array([[0.0, 1.0], [0.9, 1.0]])
+    cells = ((RoundingQuery(np.arange(2)),),)
+    counts, widened = round_counts(node([0, 2], cells, exact, cells=2), off)
     assert widened
-    assert counts.min() == 0
+    assert counts.tolist() == [[0, 0], [0, 2]]
 
 
 def test_what_cannot_be_rounded_is_an_error_with_the_name_of_the_node():
