@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import re
 import shutil
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-_LOG = logging.getLogger(__name__)
 _SUPPORTED_JAVA = (17, 21)
 _ARCHIVE_AT_EXIT = "DAS_ARCHIVE_CLASSES_AT_EXIT"
 # Spark's launcher always asks for this module, for MLlib only. The packaged runtime lacks it and
@@ -90,10 +88,19 @@ def _is_shim(java: Path) -> bool:
 
 
 def _shimmed(java: Path) -> Path:
-    home = (
-        Path(tempfile.gettempdir())
-        / f"topdown-das-java-{os.getuid()}-{hashlib.sha256(bytes(java)).hexdigest()[:12]}"
-    )
+    """Make a Java home whose bin/java is the shim.
+
+    It lies in the user's cache, not in a shared /tmp, where another user could take its place.
+    """
+    digest = hashlib.sha256(bytes(java)).hexdigest()[:12]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    try:
+        return _write_shim(cache / "topdown-das" / f"java-{digest}", java)
+    except OSError:  # a user without a home
+        return _write_shim(Path(tempfile.mkdtemp(prefix="topdown-das-java-")), java)
+
+
+def _write_shim(home: Path, java: Path) -> Path:
     shim = home / "bin" / "java"
     text = _SHIM.format(java=java)
     if not shim.exists() or shim.read_text(encoding="utf-8") != text:
