@@ -25,7 +25,11 @@ from solvers.problem import (
     group_sums,
 )
 
-_ROUNDS = (40, 80, 160, 320, 640, 1280, 2560, 5120)  # splitting iterations before each Newton try
+# Rounds of splitting, each followed by a Newton try: iterations, and the penalty as a multiple of
+# its usual value. No single penalty suits nodes with both giant and nearly empty children. The
+# first rounds go on from one another, the later ones begin anew.
+_JOINED_ROUNDS = ((40, 1.0), (80, 10.0), (160, 100.0))
+_FRESH_ROUNDS = ((640, 10.0), (1280, 100.0), (2560, 1.0), (5120, 10.0))
 _NEWTON_STEPS = 12
 _MEMORY = 8  # Anderson acceleration
 _BATCHED_CELLS = 48  # up to here one batched inverse for all children beats a loop over children
@@ -95,10 +99,13 @@ def solve_least_squares(problem: NodeProblem, tolerance: float) -> Estimate:
     s = np.where(q.free, equality_solution(q), 0.0)
     x, certificate, steps = newton(q, s > 0, tolerance)
     splitting = None
-    for iterations in _ROUNDS:
+    for number, (iterations, penalty) in enumerate(_JOINED_ROUNDS + _FRESH_ROUNDS):
         if certificate.residual <= tolerance:
             break
         splitting = splitting or Splitting(q, s)
+        if number >= len(_JOINED_ROUNDS):
+            splitting.s = s
+        splitting.weigh(penalty)
         splitting.advance(iterations, tolerance)
         polished, its_certificate, used = newton(q, (splitting.s > 0) & q.free, tolerance)
         steps += used
@@ -144,11 +151,21 @@ class Splitting:
         self._q = q
         self.s = start
         self.iterations = 0
-        eigenvalues, vectors = sla.eigh(q.H)
-        self._rho = float(np.sqrt(eigenvalues[0] * np.median(eigenvalues)))
-        K = (vectors / (eigenvalues + self._rho)) @ vectors.T
-        self._P, self._Q = _equality_operators(q, K)
+        self._eigenvalues, self._vectors = sla.eigh(q.H)
+        self._usual = float(np.sqrt(self._eigenvalues[0] * np.median(self._eigenvalues)))
+        self._rho = self._usual
+        self.weigh(1.0)
+
+    def weigh(self, penalty: float) -> None:
+        """Go on with rho at a multiple of its usual value; the multipliers of x >= 0 are kept."""
+        z, before = self.solution(), self._rho
+        self._rho = penalty * self._usual
+        self.s = z + (self.s - z) * (before / self._rho)
+        K = (self._vectors / (self._eigenvalues + self._rho)) @ self._vectors.T
+        self._P, self._Q = _equality_operators(self._q, K)
         self._history: list[tuple[FloatArray, FloatArray]] = []
+        self._best: tuple[float, FloatArray] = (np.inf, self.s)
+        self._plain_steps, self._rest = 0, 20
 
     def solution(self) -> FloatArray:
         """z, the nonnegative half of the iterate."""
@@ -182,23 +199,36 @@ class Splitting:
             if np.abs(residual).max() <= tolerance * scale * 1e-2:
                 self.s = image
                 return
-            self._history.append((image, residual))
-            del self._history[:-_MEMORY]
-            self.s = self._accelerated(image, residual)
+            self.s = self._next(image, residual)
 
-    def _accelerated(self, image: FloatArray, residual: FloatArray) -> FloatArray:
-        """Anderson mixing of the last images; falls back to the plain image when it blows up."""
-        if len(self._history) < 3:
+    def _next(self, image: FloatArray, residual: FloatArray) -> FloatArray:
+        """The plain image, or a mix of the last ones while mixing helps.
+
+        Mixing can run away where supports keep changing. Then the iteration goes back to the best
+        image so far and takes plain steps, twice as many as the last time; those converge.
+        """
+        norm = float(np.linalg.norm(residual))
+        if norm < self._best[0]:
+            self._best = (norm, image)
+        elif norm > 2 * self._best[0] and self._history:
+            self._history = []
+            self._plain_steps, self._rest = self._rest, 2 * self._rest
+            return self._best[1]
+        if self._plain_steps:
+            self._plain_steps -= 1
             return image
+        self._history.append((image, residual))
+        del self._history[:-_MEMORY]
+        return self._mixed(image, residual) if len(self._history) >= 3 else image
+
+    def _mixed(self, image: FloatArray, residual: FloatArray) -> FloatArray:
+        """Anderson mixing of the last images."""
         images = np.array([g.ravel() for g, _ in self._history])
         residuals = np.array([r.ravel() for _, r in self._history])
-        if np.linalg.norm(residuals[-1]) > 2 * np.linalg.norm(residuals[-2]):
-            self._history = self._history[-1:]
-            return image
         dR = np.diff(residuals, axis=0)
         gram = dR @ dR.T
         gram[np.diag_indices_from(gram)] += 1e-10 * max(np.trace(gram), 1e-300)
-        weights = np.linalg.solve(gram, dR @ residuals[-1])
+        weights = np.linalg.solve(gram, dR @ residual.ravel())
         return np.asarray((images[-1] - weights @ np.diff(images, axis=0)).reshape(image.shape))
 
 

@@ -16,6 +16,7 @@ import pytest
 from das.errors import DasError, InputError, OutputError, VerificationError
 from jobs.config.load import load_run
 from jobs.counts import SPARSE_SCHEMA
+from jobs.dataset import is_published
 from jobs.layout import release_layout
 from jobs.progress import Reporter
 from jobs.run import run
@@ -252,4 +253,7 @@ def test_a_failing_node_stops_the_run_and_publishes_no_level(
     config = toy.configuration(tmp_path, solve={"tolerance": 1e-300})
     with pytest.raises(DasError, match=r"least-squares stage stopped"):
         execute(config)
-    assert not list((tmp_path / "out" / "release").glob("counts/*/_manifest.json"))
+    release = release_layout(tmp_path / "out")
+    assert not is_published(release.counts("block"))
+    assert not release.microdata.exists()
+    assert not release.manifest.exists()

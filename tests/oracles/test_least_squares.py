@@ -173,6 +173,14 @@ def test_degenerate_nodes_are_solved_and_certified(shape):
         assert optimality_gap(problem, solved(problem)) <= 1e-8
 
 
+def test_a_giant_among_empty_children_is_solved():
+    """One child has millions, the others next to nobody: supports alone never settle this."""
+    shape = Shape(3, 4, (2,), spread=1.0, persons=1e6, sparse=0.9)
+    for seed in (11, 31, 32, 44, 77, 82):
+        problem = random_node(shape, seed)
+        assert optimality_gap(problem, solved(problem)) <= 1e-7
+
+
 def test_the_oracles_reject_a_wrong_solution():
     """The oracles themselves can fail: a moved person or a changed weight is noticed."""
     problem = random_node(Shape(3, 3), 1)

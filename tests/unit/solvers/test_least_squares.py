@@ -74,6 +74,28 @@ def test_splitting_alone_converges_to_the_solution(shape):
     assert np.abs(x - expected).max() <= 1e-6 * max(1.0, expected.max())
 
 
+@pytest.mark.parametrize("exact", [(), (1, 2)])
+def test_the_certificate_of_an_unfinished_splitting_is_that_of_a_true_gradient(exact, monkeypatch):
+    """Whatever the iterate, what it certifies differs from f (H z - b) by multipliers only."""
+    problem = random_node(Shape(3, 5, exact=exact, scales=True), 10)
+    q = assemble(problem)
+    seen = []
+    monkeypatch.setattr(
+        least_squares,
+        "certify",
+        lambda q, x, gradient: seen.append((x, gradient)) or certify(q, x, gradient),
+    )
+    splitting = Splitting(q, np.random.default_rng(1).normal(20, 30, q.B.shape))
+    splitting.advance(2, 1e-12)
+    assert splitting.certificate().residual > 1e-3
+    ((z, gradient),) = seen
+    assert np.array_equal(z, splitting.solution())
+    multipliers = (q.scale[:, None] * (z @ q.H - q.B) - gradient).ravel()
+    E = dense(problem).E
+    found = np.linalg.lstsq(E.T, multipliers, rcond=None)[0]
+    assert np.abs(multipliers - E.T @ found).max() < 1e-9 * np.abs(multipliers).max()
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_failed_first_try_is_mended_by_splitting(shape, monkeypatch):
     problem = random_node(shape, 5)
@@ -107,7 +129,8 @@ def test_both_ways_to_invert_give_the_same_solution(monkeypatch):
 
 
 def test_a_limit_is_reported_and_never_becomes_counts(monkeypatch):
-    monkeypatch.setattr(least_squares, "_ROUNDS", (1,))
+    monkeypatch.setattr(least_squares, "_JOINED_ROUNDS", ((1, 1.0),))
+    monkeypatch.setattr(least_squares, "_FRESH_ROUNDS", ())
     problem = random_node(Shape(4, 6), 7)
     impossible = 1e-300
     estimate = solve_least_squares(problem, impossible)
