@@ -12,6 +12,8 @@ from das.errors import DasError, SolverError
 from solvers import least_squares
 from solvers.least_squares import (
     Splitting,
+    _BatchedInverses,
+    _LoopedInverses,
     assemble,
     certify,
     equality_solution,
@@ -126,6 +128,21 @@ def test_both_ways_to_invert_give_the_same_solution(monkeypatch):
             monkeypatch.setattr(least_squares, "_BATCHED_CELLS", most)
             solutions.append(solve_least_squares(problem, TOLERANCE).values)
         assert np.abs(solutions[0] - solutions[1]).max() <= 1e-8 * max(1.0, solutions[0].max())
+
+
+@pytest.mark.parametrize("exact", [(), (1, 3)])
+def test_both_ways_to_invert_agree_in_every_part(exact):
+    problem = random_node(Shape(4, 6, exact=exact, scales=True), 11)
+    q = assemble(problem)
+    support = (np.random.default_rng(2).random(q.B.shape) < 0.6) & q.free
+    ways = [way(q, support) for way in (_BatchedInverses, _LoopedInverses)]
+    for ask in (
+        lambda way: way.solve(q.B, q.a),
+        lambda way: way.total(),
+        lambda way: way.apply(np.arange(6.0)),
+    ):
+        one, other = (ask(way) for way in ways)
+        assert np.abs(one - other).max() <= 1e-10 * max(1.0, np.abs(one).max())
 
 
 def test_a_limit_is_reported_and_never_becomes_counts(monkeypatch):
