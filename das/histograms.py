@@ -76,7 +76,8 @@ class Histograms:
 
     def totals(self) -> IntArray:
         """int64[G]: persons in each geounit."""
-        return np.bincount(self.owners(), self.counts, self.n_geounits).astype(np.int64)
+        sums = np.concatenate(([0], np.cumsum(self.counts)))
+        return np.asarray(sums[self.offsets[1:]] - sums[self.offsets[:-1]], np.int64)
 
     def dense(self) -> IntArray:
         """int64[G, n]: all cells; only for small batches or schemas."""
