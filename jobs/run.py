@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -173,6 +174,10 @@ def plan_and_read(job: Job) -> None:
     if is_published(truth.histograms(plan.spine.levels[0])):
         check_input(config, seen)
         return
+    if seen.exists() and read_json(seen, "remove the run folder") != input_files(config):
+        # Nothing was measured yet. What an earlier start made of other input must not be mixed in.
+        shutil.rmtree(truth.root / "histograms", ignore_errors=True)
+        shutil.rmtree(release_layout(out).root / "geography", ignore_errors=True)
     write_json(seen, input_files(config))
     with job.stage("plan"), job.reporter.line("plan", "geounits"):
         codes = read_geocodes(

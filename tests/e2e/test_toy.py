@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from das.errors import DasError, InputError, OutputError, VerificationError
 from jobs.config.load import load_run
@@ -23,6 +24,7 @@ from jobs.run import run
 from jobs.verify import verify_release
 from tests.e2e import toy
 from tests.release_checks import (
+    geography,
     microdata_rows,
     output_equals_input,
     sparse,
@@ -244,6 +246,24 @@ def test_mended_records_are_read_again(tmp_path: Path) -> None:
     (tmp_path / "records.csv").write_text(good + "9900100000,female,under_18\n")
     with pytest.raises(InputError, match="changed since it was read"):
         execute(config)
+
+
+def test_mended_records_leave_no_geounit_of_the_old_ones(tmp_path: Path) -> None:
+    toy.write_records(tmp_path)
+    good = (tmp_path / "records.csv").read_text()
+    ghost = "9900109009,female,under_18\n9900100000,female,ancient\n"
+    (tmp_path / "records.csv").write_text(good + ghost)
+    config = toy.configuration(tmp_path)
+    document = yaml.safe_load(config.read_text())
+    del document["geography"]["geounits"]
+    config.write_text(yaml.safe_dump(document))
+    with pytest.raises(InputError, match="ancient"):
+        execute(config)
+    assert "9900109009" in geography(tmp_path / "out", "block")
+    (tmp_path / "records.csv").write_text(good)
+    out = execute(config)
+    assert "9900109009" not in geography(out, "block")
+    assert tree_is_consistent(out, toy.LEVELS)
 
 
 def test_a_failing_node_stops_the_run_and_publishes_no_level(
