@@ -27,18 +27,25 @@ app = typer.Typer(
 ConfigArgument = Annotated[Path, typer.Argument(help="Run file (YAML).")]
 OutOption = Annotated[Path | None, typer.Option("--out", help="Replaces output.directory.")]
 MasterOption = Annotated[str | None, typer.Option("--master", help="Replaces runtime.master.")]
+LossesOption = Annotated[
+    bool,
+    typer.Option(
+        "--losses", help="Also epsilon by privacy loss distributions (extra: accounting)."
+    ),
+]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress lines.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
 @app.command()
-def validate(config: ConfigArgument, as_json: JsonOption = False) -> None:
+def validate(
+    config: ConfigArgument, losses: LossesOption = False, as_json: JsonOption = False
+) -> None:
     """Check a run file and print the resolved budget; no data is touched."""
     from jobs.config.load import load_run
     from jobs.explain import budget_summary, print_summary
 
-    summary = budget_summary(load_run(config))
-    print_summary(summary, as_json=as_json)
+    print_summary(budget_summary(load_run(config), losses=losses), as_json=as_json)
 
 
 @app.command()
@@ -46,7 +53,13 @@ def plan(
     config: ConfigArgument,
     as_json: JsonOption = False,
     master: MasterOption = None,
-    quiet: QuietOption = False,
+    quiet: LossesOption = Annotated[
+    bool,
+    typer.Option(
+        "--losses", help="Also epsilon by privacy loss distributions (extra: accounting)."
+    ),
+]
+QuietOption = False,
 ) -> None:
     """Read the list of geounits and print what will be measured where, with expected error."""
     from geography.lattice import Lattice
@@ -66,7 +79,7 @@ def plan(
             with spark_session(settings.name, master=settings.runtime.master) as spark:
                 codes = read_geocodes(settings.data, None, spine=spine, spark=spark)
     lattice = Lattice.from_leaves(resolved.plan.spine, codes)
-    print_summary(plan_summary(resolved, lattice), as_json=as_json)
+    print_summary(plan_summary(resolved, lattice, losses=losses), as_json=as_json)
 
 
 @app.command()
@@ -74,7 +87,13 @@ def run(
     config: ConfigArgument,
     out: OutOption = None,
     master: MasterOption = None,
-    quiet: QuietOption = False,
+    quiet: LossesOption = Annotated[
+    bool,
+    typer.Option(
+        "--losses", help="Also epsilon by privacy loss distributions (extra: accounting)."
+    ),
+]
+QuietOption = False,
 ) -> None:
     """Run every stage that is not complete, and name the files written."""
     from jobs.config.load import load_run
@@ -90,7 +109,13 @@ def measure(
     config: ConfigArgument,
     out: OutOption = None,
     master: MasterOption = None,
-    quiet: QuietOption = False,
+    quiet: LossesOption = Annotated[
+    bool,
+    typer.Option(
+        "--losses", help="Also epsilon by privacy loss distributions (extra: accounting)."
+    ),
+]
+QuietOption = False,
 ) -> None:
     """Read the data and draw the noisy measurements, once."""
     from jobs.config.load import load_run
@@ -109,7 +134,13 @@ def solve(
     config: ConfigArgument,
     out: OutOption = None,
     master: MasterOption = None,
-    quiet: QuietOption = False,
+    quiet: LossesOption = Annotated[
+    bool,
+    typer.Option(
+        "--losses", help="Also epsilon by privacy loss distributions (extra: accounting)."
+    ),
+]
+QuietOption = False,
 ) -> None:
     """From committed measurements to counts, microdata, tables, manifest and public report."""
     from jobs.config.load import load_run
@@ -131,7 +162,13 @@ def evaluate(
     config: ConfigArgument,
     out: OutOption = None,
     master: MasterOption = None,
-    quiet: QuietOption = False,
+    quiet: LossesOption = Annotated[
+    bool,
+    typer.Option(
+        "--losses", help="Also epsilon by privacy loss distributions (extra: accounting)."
+    ),
+]
+QuietOption = False,
 ) -> None:
     """Compare a finished release with the truth (confidential) and write the internal report."""
     from jobs.config.load import load_run
@@ -183,7 +220,13 @@ def report(out: Annotated[Path, typer.Argument(help="Folder of a finished run.")
 
 
 @app.command()
-def verify(config: ConfigArgument, out: OutOption = None, quiet: QuietOption = False) -> None:
+def verify(config: ConfigArgument, out: OutOption = None, quiet: LossesOption = Annotated[
+    bool,
+    typer.Option(
+        "--losses", help="Also epsilon by privacy loss distributions (extra: accounting)."
+    ),
+]
+QuietOption = False) -> None:
     """Check a finished release from its files alone: digests, sums over the tree, invariants."""
     from jobs.config.load import load_run
     from jobs.layout import release_layout
@@ -195,6 +238,17 @@ def verify(config: ConfigArgument, out: OutOption = None, quiet: QuietOption = F
     with Reporter(quiet=quiet).line("verify", str(release.root)) as tick:
         checked = verify_release(resolved.plan, release, tick)
     typer.echo(json.dumps(checked))
+
+
+@app.command()
+def account(config: ConfigArgument, as_json: JsonOption = False) -> None:
+    """List every budget granted for the people of a run file's data, and what they add up to."""
+    from jobs.account import account_document, read_account
+    from jobs.config.load import account_of, load_run
+    from jobs.explain import print_account
+
+    path = account_of(load_run(config).config)
+    print_account(path, account_document(read_account(path)), as_json=as_json)
 
 
 @app.command()
@@ -221,7 +275,13 @@ def generate(  # noqa: PLR0913 - one parameter per command-line option
     output: Annotated[
         str, typer.Option("--format", help="records, histograms or block_table.")
     ] = "records",
-    quiet: QuietOption = False,
+    quiet: LossesOption = Annotated[
+    bool,
+    typer.Option(
+        "--losses", help="Also epsilon by privacy loss distributions (extra: accounting)."
+    ),
+]
+QuietOption = False,
 ) -> None:
     """Write a synthetic nation: data and the public list of its blocks."""
     from jobs.generate import GenerateSpec

@@ -141,6 +141,11 @@ def sweep(root: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
+def dataset_digest(dataset: Path) -> str:
+    """SHA-256 of the manifest of a published dataset; it covers the digests of all its files."""
+    return hashlib.sha256((dataset / MANIFEST).read_bytes()).hexdigest()
+
+
 def read_manifest(dataset: Path) -> tuple[list[PartFile], dict[str, Any]]:
     """Parts and facts of a published dataset.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,44 +14,58 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from das.privacy.budget import Definition
+from das.privacy.ledger import Ledger, tilings
+from das.privacy.loss_distribution import epsilon_from_losses, unit_shift
 from geography.lattice import Lattice
 from jobs.config.load import Resolved
-from jobs.manifest import budget_rows, privacy_statement
-from jobs.plan import planned_ledger
+from jobs.manifest import budget_rows, privacy_statement, privacy_statements
+from jobs.plan import Plan, ordinary_ledger, planned_ledger
 from jobs.progress import result_console
 
 
-def budget_summary(resolved: Resolved) -> dict[str, Any]:
-    """Resolved budget: one row per geolevel and query, for geounits outside of chains."""
+def budget_summary(resolved: Resolved, *, losses: bool = False) -> dict[str, Any]:
+    """Resolved budget: one row per geolevel and query, for geounits outside of chains.
+
+    Args:
+      resolved: The run.
+      losses: Whether to compute epsilon by privacy loss distributions too.
+
+    Raises:
+      RuntimeSetupError: `losses`, and the library for it is missing.
+    """
+    return _summary(resolved, ordinary_ledger(resolved.plan), losses)
+
+
+def _summary(resolved: Resolved, ledger: Ledger, losses: bool) -> dict[str, Any]:
     plan = resolved.plan
-    rows = []
-    for level, geolevel in enumerate(plan.spine.levels):
-        for noisy in plan.noise(level, level):
-            rows.append(
-                {
-                    "geolevel": geolevel,
-                    "query": noisy.query.name,
-                    "answers": noisy.query.size,
-                    "level_share": str(noisy.level_share),
-                    "share": str(noisy.share),
-                    "rho": float(noisy.rho),
-                    "sigma_sq": str(noisy.sigma_sq),
-                    "sigma": float(noisy.sigma_sq) ** 0.5,
-                }
-            )
     return {
+        **({"epsilon_losses": _epsilon_by_losses(plan, ledger)} if losses else {}),
         "name": resolved.config.name,
         "configuration_digest": plan.digest,
         "schema": {"name": plan.schema.name, "cells": plan.schema.size},
         "privacy": privacy_statement(plan),
+        "statements": privacy_statements(plan, ledger),
         "invariants": [
             {"query": i.query.name, "geolevels": list(i.geolevels)} for i in plan.invariants
         ],
-        "budget": rows,
+        "budget": budget_rows(plan, ledger),
     }
 
 
-def plan_summary(resolved: Resolved, lattice: Lattice) -> dict[str, Any]:
+def _epsilon_by_losses(plan: Plan, ledger: Ledger) -> float:
+    position = {name: index for index, name in enumerate(ledger.spine)}
+    chains = {
+        chain: tuple(unit_shift(noisy.query, noisy.mechanism) for noisy in plan.noise(*chain))
+        for chain in {(position[e.geolevel], position[e.chain_end]) for e in ledger.entries}
+    }
+    half_paths = [
+        tuple(chains[chain] for chain in path) for path in tilings(len(ledger.spine), chains)
+    ]
+    return epsilon_from_losses(half_paths, plan.budget.delta, plan.budget.neighbors)
+
+
+def plan_summary(resolved: Resolved, lattice: Lattice, *, losses: bool = False) -> dict[str, Any]:
     """Budget per geolevel, chain and query with geounits and expected error of a raw answer."""
     plan = resolved.plan
     ledger = planned_ledger(plan, lattice)
@@ -67,8 +82,7 @@ def plan_summary(resolved: Resolved, lattice: Lattice) -> dict[str, Any]:
         }
         for level, name in enumerate(lattice.spine.levels)
     }
-    summary = budget_summary(resolved)
-    return {**summary, "geography": fanout, "budget": rows}
+    return {**_summary(resolved, ledger, losses), "geography": fanout, "budget": rows}
 
 
 def print_summary(summary: dict[str, Any], *, as_json: bool) -> None:
@@ -82,16 +96,59 @@ def print_summary(summary: dict[str, Any], *, as_json: bool) -> None:
         f"[bold]{summary['name']}[/]  schema {summary['schema']['name']}, "
         f"{summary['schema']['cells']:,} cells"
     )
-    console.print(
-        f"rho {privacy['rho']} (zCDP, {privacy['neighbors']} neighbors): "
-        f"epsilon {_up(privacy['epsilon'])} at delta {privacy['delta']} "
-        f"({_up(privacy['epsilon_simple'])} by the simple bound)"
-    )
+    console.print(_guarantee(privacy))
+    if "epsilon_losses" in summary:
+        console.print(
+            f"epsilon {_up(summary['epsilon_losses'])} by privacy loss distributions, in floating "
+            "point and not certified"
+        )
+    _print_statements(console, summary)
     for invariant in summary["invariants"]:
         console.print(f"exact: {invariant['query']} at {', '.join(invariant['geolevels'])}")
     _print_geography(console, summary.get("geography", {}))
     _print_budget(console, summary["budget"])
     console.print(f"configuration {summary['configuration_digest'][:16]}")
+
+
+def print_account(path: Path, account: dict[str, Any], *, as_json: bool) -> None:
+    """Print the grants of an account and what they compose to."""
+    if as_json:
+        typer.echo(json.dumps(account, indent=1))
+        return
+    console = result_console()
+    console.print(f"{path}: {len(account['grants'])} grants")
+    table = Table("product", "grant", "budget", box=SIMPLE)
+    for row in account["grants"]:
+        table.add_row(row["product"], row["grant"], _guarantee(row))
+    for total in account["composed"]:
+        table.add_row("[bold]all together", "", f"[bold]{_guarantee(total)}")
+    console.print(table)
+
+
+def _guarantee(privacy: dict[str, Any]) -> str:
+    if privacy["definition"] == Definition.PURE:
+        return f"epsilon {privacy['total']} (pure, {privacy['neighbors']} neighbors)"
+    return (
+        f"rho {privacy['total']} (zCDP, {privacy['neighbors']} neighbors): "
+        f"epsilon {_up(privacy['epsilon'])} at delta {privacy['delta']} "
+        f"({_up(privacy['epsilon_simple'])} by the simple bound)"
+    )
+
+
+def _print_statements(console: Console, summary: dict[str, Any]) -> None:
+    """What a smaller change of a record costs: one attribute, or the place within a geounit."""
+    is_pure = summary["privacy"]["definition"] == Definition.PURE
+    columns = ["changing", "epsilon" if is_pure else "rho"]
+    table = Table(*columns, *([] if is_pure else ["epsilon", "epsilon, simple"]), box=SIMPLE)
+    for row in summary["statements"]:
+        changed = {
+            "record": "a whole record",
+            "attribute": f"{row['name']} only",
+            "within": f"the place within a {row['name']}",
+        }[row["change"]]
+        both = [] if is_pure else [_up(row["epsilon"]), _up(row["epsilon_simple"])]
+        table.add_row(changed, f"{float(Fraction(row['total'])):.6f}", *both)
+    console.print(table)
 
 
 def _print_geography(console: Console, geography: dict[str, Any]) -> None:
@@ -113,20 +170,19 @@ def _print_geography(console: Console, geography: dict[str, Any]) -> None:
 
 def _print_budget(console: Console, rows: list[dict[str, Any]]) -> None:
     planned = bool(rows) and "expected_rmse" in rows[0]
-    columns = ["geolevel", "query", "answers", "level share", "share", "rho", "sigma"]
+    columns = ["geolevel", "query", "answers", "level share", "share", "cost", "std. dev."]
     table = Table(*columns, *(["geounits", "90% half width"] if planned else []), box=SIMPLE)
     for row in rows:
         chain = row.get("chain_end", row["geolevel"])
         name = row["geolevel"] if chain == row["geolevel"] else f"{row['geolevel']}..{chain}"
-        rho = row["rho"] if isinstance(row["rho"], float) else _ratio(row["rho"])
         cells = [
             name,
             row["query"],
             f"{row['answers']:,}",
             row["level_share"],
             row["share"],
-            f"{rho:.6f}",
-            f"{row['sigma']:.4f}",
+            f"{float(Fraction(row['cost'])):.6f}",
+            f"{row['variance'] ** 0.5:.4f}",
         ]
         if planned:
             cells += [f"{row['geounits']:,}", f"{row['half_width_90']:.2f}"]
@@ -137,7 +193,3 @@ def _print_budget(console: Console, rows: list[dict[str, Any]]) -> None:
 def _up(value: float) -> str:
     """Four decimals, rounded up, so that the claim printed is never below the one proved."""
     return f"{math.ceil(value * 1e4) / 1e4:.4f}"
-
-
-def _ratio(text: str) -> float:
-    return float(Fraction(text))

@@ -61,7 +61,7 @@ def inspect_geounit(out: Path, geocode: str, query: str | None) -> dict[str, Any
             if query is None or row["query"] == query:
                 answers = dict(zip(labels[row["query"]], row["answers"], strict=True))
                 measurements.append(
-                    {"query": row["query"], "sigma_sq": row["sigma_sq"], "answers": answers}
+                    {**{k: v for k, v in row.items() if k != "geocode"}, "answers": answers}
                 )
     document["measurements"] = measurements
     counts = release.counts(geolevel)

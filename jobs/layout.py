@@ -1,6 +1,6 @@
 """Where everything of a run lies. Two roots: what may be published, and what may not.
 
-OUT/run.json                             digest of the configuration that owns the folder
+OUT/run.json                             the configuration that owns the folder, its identity
 OUT/stages.json, peak.json               what the run cost
 OUT/release/geography/level=<L>/         public geounits of each geolevel
 OUT/release/measurements/level=<L>/      noisy measurements
@@ -8,7 +8,8 @@ OUT/release/invariants/level=<L>/        exact answers of the invariants
 OUT/release/counts/level=<L>/            protected counts
 OUT/release/microdata/{parquet,csv}/     one row per person
 OUT/release/tables/level=<L>/            tables of protected counts, CSV
-OUT/release/ledger.json                  what every query costs
+OUT/release/ledger.jsonl                 what was granted, what every query costs, what is measured
+OUT/release/account.json                 budgets granted for the same people until it was measured
 OUT/release/manifest.json, report.html
 OUT/release/NOT_FOR_RELEASE.txt          only if the noise was seeded
 OUT/confidential/histograms/level=<L>/   the truth
@@ -53,6 +54,16 @@ class ReleaseLayout:
     def microdata(self) -> Path:
         """Folder of the microdata."""
         return self.root / "microdata"
+
+    @property
+    def ledger(self) -> Path:
+        """The ledger of the run."""
+        return self.root / "ledger.jsonl"
+
+    @property
+    def account(self) -> Path:
+        """All budgets granted for the same people when the run measured them."""
+        return self.root / "account.json"
 
     @property
     def manifest(self) -> Path:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import json
 import os
 import platform
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from das.errors import OutputError
-from das.mechanisms.moments import variance
+from das.privacy.budget import Budget
 from das.privacy.ledger import Ledger
-from jobs.dataset import MANIFEST, read_manifest
+from das.privacy.semantics import statements
+from das.queries.sensitivity import Neighbors
+from jobs.dataset import MANIFEST, dataset_digest, read_manifest
 from jobs.layout import ReleaseLayout
 from jobs.plan import Plan
 
@@ -70,10 +71,10 @@ def budget_rows(plan: Plan, ledger: Ledger) -> list[dict[str, Any]]:
                     "query": noisy.query.name,
                     "share": str(noisy.share),
                     "level_share": str(noisy.level_share),
-                    "rho": str(noisy.rho),
-                    "sigma_sq": str(noisy.sigma_sq),
-                    "sigma": float(noisy.sigma_sq) ** 0.5,
-                    "variance": variance(sigma_sq=noisy.sigma_sq),
+                    "cost": str(noisy.cost),
+                    "mechanism": noisy.mechanism.kind,
+                    "parameter": str(noisy.mechanism.parameter),
+                    "variance": noisy.mechanism.variance(),
                     "answers": noisy.query.size,
                     "geounits": geounits[geolevel, chain_end, noisy.query.name],
                 }
@@ -82,52 +83,72 @@ def budget_rows(plan: Plan, ledger: Ledger) -> list[dict[str, Any]]:
 
 
 def privacy_statement(plan: Plan) -> dict[str, Any]:
-    """Budget and semantics."""
+    """The budget, what it implies, and where noise comes from."""
+    return {**plan.budget.document(), "randomness": plan.randomness}
+
+
+def privacy_statements(plan: Plan, ledger: Ledger) -> list[dict[str, Any]]:
+    """Cost of changing a whole record, one attribute of it, or its place within a geounit.
+
+    Costs of the ledger are those of the budget's neighbors. Changing a record is removing one and
+    adding one, which costs twice as much where neighbors are unbounded.
+    """
     budget = plan.budget
-    return {
-        "rho": str(budget.rho),
-        "delta": str(budget.delta),
-        "epsilon": budget.epsilon,
-        "epsilon_simple": budget.epsilon_simple,
-        "neighbors": str(budget.neighbors),
-        "randomness": "seeded_not_for_release" if plan.not_for_release else "operating_system",
-    }
+    factor = 2 if budget.neighbors is Neighbors.UNBOUNDED else 1
+    changed = [replace(entry, cost=factor * entry.cost) for entry in ledger.entries]
+    names = [attribute.name for attribute in plan.schema.attributes]
+    out = []
+    for row in statements(ledger.spine, names, changed):
+        if row.cost:
+            stated = Budget(row.cost, budget.delta, Neighbors.BOUNDED, budget.definition).document()
+        else:
+            stated = {"total": "0", "epsilon": 0.0, "epsilon_simple": 0.0}
+        kept = {key: stated[key] for key in ("total", "epsilon", "epsilon_simple")}
+        out.append({"change": str(row.change), "name": row.name, **kept})
+    return out
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What a manifest says beyond the plan and the files; public.
+
+    Attributes:
+      name: Name of the run.
+      account: All grants for the same people; none if the noise was seeded.
+      geounits_source: "public list" or "data".
+      environment: Cores, Spark, Java; nothing that depends on the truth, such as the time or
+        memory that reading took.
+    """
+
+    name: str
+    account: Mapping[str, Any] | None
+    geounits_source: str
+    environment: Mapping[str, Any]
 
 
 def write_manifest(
-    name: str,
-    plan: Plan,
-    ledger: Ledger,
-    release: ReleaseLayout,
-    *,
-    geounits_source: str,
-    environment: Mapping[str, Any],
+    plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: RunFacts
 ) -> dict[str, Any]:
     """Gather and write the manifest of a finished release.
 
     Args:
-      name: Name of the run.
       plan: The plan.
-      ledger: The sealed ledger.
+      ledger: The sealed ledger of the run.
       release: The release; all its datasets must be published.
-      geounits_source: "public list" or "data".
-      environment: Cores, Spark, Java; nothing that depends on the truth, such as the time or
-        memory that reading took.
+      facts: What only the run knows.
 
     Returns:
       The document written.
 
     Raises:
-      LedgerError: Spent differs from granted.
       OutputError: A dataset is incomplete.
     """
-    ledger.seal(plan.budget)
     leaf = plan.spine.levels[-1]
     microdata = next(iter(_datasets(release.microdata)), None)
     geography = _geography(plan, release)
     document = {
-        "format": 1,
-        "name": name,
+        "format": 2,
+        "name": facts.name,
         "not_for_release": plan.not_for_release,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "software": _software(),
@@ -140,27 +161,29 @@ def write_manifest(
             ],
         },
         "privacy": privacy_statement(plan),
+        "statements": privacy_statements(plan, ledger),
+        "account": facts.account,
         "budget": budget_rows(plan, ledger),
         "invariants": [
             {"query": i.query.name, "geolevels": list(i.geolevels)} for i in plan.invariants
         ],
         "geography": geography,
-        "geounits_source": geounits_source,
+        "geounits_source": facts.geounits_source,
         "solve": [
             {
                 "geolevel": level,
-                "wall_seconds": facts["seconds"],
-                **facts["statistics"],
+                "wall_seconds": solved["seconds"],
+                **solved["statistics"],
             }
             for level in plan.spine.levels
-            for facts in [read_manifest(release.counts(level))[1]]
+            for solved in [read_manifest(release.counts(level))[1]]
         ],
         "outputs": [_output(release, path) for path in _all_datasets(release)],
         "totals": {
             "persons": sum(p.rows for p in read_manifest(microdata)[0]) if microdata else None,
             "leaf_geounits": next(g["geounits"] for g in geography if g["geolevel"] == leaf),
         },
-        "environment": dict(environment),
+        "environment": facts.environment,
     }
     write_json(release.manifest, document)
     if plan.not_for_release:
@@ -217,28 +240,5 @@ def _output(release: ReleaseLayout, dataset: Path) -> dict[str, Any]:
         "files": len(parts),
         "rows": sum(part.rows for part in parts),
         "bytes": sum(part.bytes for part in parts),
-        "sha256": hashlib.sha256((dataset / MANIFEST).read_bytes()).hexdigest(),
+        "sha256": dataset_digest(dataset),
     }
-
-
-def ledger_document(ledger: Ledger) -> dict[str, Any]:
-    """The ledger as JSON values, fractions as text."""
-    return {
-        "spine": list(ledger.spine),
-        "entries": [
-            {**vars(e), "sigma_sq": str(e.sigma_sq), "rho": str(e.rho)} for e in ledger.entries
-        ],
-    }
-
-
-def ledger_from_document(document: Mapping[str, Any]) -> Ledger:
-    """Read back what `ledger_document` wrote."""
-    from das.privacy.ledger import LedgerEntry
-
-    return Ledger(
-        tuple(document["spine"]),
-        tuple(
-            LedgerEntry(**{**e, "sigma_sq": Fraction(e["sigma_sq"]), "rho": Fraction(e["rho"])})
-            for e in document["entries"]
-        ),
-    )

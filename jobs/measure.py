@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from das.confidential import Confidential
 from das.histograms import Histograms
 from das.measure import measure
+from das.measurement import Measurements
 from das.mechanisms.entropy import NoiseKey
 from das.queries.query import Query
 from invariants.invariant import invariants_at
@@ -33,7 +34,9 @@ MEASUREMENTS = pa.schema(
     [
         ("geocode", pa.string()),
         ("query", pa.dictionary(pa.int32(), pa.string())),
-        ("sigma_sq", pa.dictionary(pa.int32(), pa.string())),
+        ("mechanism", pa.dictionary(pa.int32(), pa.string())),
+        ("parameter", pa.dictionary(pa.int32(), pa.string())),
+        ("variance", pa.float64()),
         ("answers", pa.list_(pa.int64())),
     ]
 )
@@ -175,36 +178,41 @@ def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
         }
         answers = []
         for index, query in enumerate(queries):
-            sigma_sq = [noise[end][index].sigma_sq for end in ends[start : start + chunk]]
-            noisy = measure(truth, query, geocodes=list(some), sigma_sq=sigma_sq, key=task.key)
-            answers.append((query.name, [str(s) for s in sigma_sq], noisy.answers))
+            mechanisms = [noise[end][index].mechanism for end in ends[start : start + chunk]]
+            answers.append(
+                measure(truth, query, geocodes=list(some), mechanisms=mechanisms, key=task.key)
+            )
         writer.write(_measurement_table(some, answers))
     return writer.close()
 
 
-def _measurement_table(
-    codes: Sequence[str], answers: Sequence[tuple[str, list[str], IntArray]]
-) -> pa.Table:
+def _measurement_table(codes: Sequence[str], measured: Sequence[Measurements]) -> pa.Table:
     """Rows (geocode, query), queries in order within a geocode."""
-    n_geounits, n_queries = len(codes), len(answers)
-    names = pa.array([name for name, _, _ in answers], pa.string())
-    scales, scale_index = np.unique(
-        np.array([sigmas for _, sigmas, _ in answers], dtype=object).T.astype(str).ravel(),
-        return_inverse=True,
-    )
+    n_geounits, n_queries = len(codes), len(measured)
+    laws = list(dict.fromkeys(law for one in measured for law in one.mechanisms))
+    position = {law: index for index, law in enumerate(laws)}
+    law = np.array([[position[m] for m in one.mechanisms] for one in measured], np.int32).T.ravel()
     return pa.table(
         [
             pa.array(np.repeat(np.asarray(codes, dtype=object), n_queries), pa.string()),
-            pa.DictionaryArray.from_arrays(
-                pa.array(np.tile(np.arange(n_queries, dtype=np.int32), n_geounits)), names
+            _dictionary(
+                np.tile(np.arange(n_queries, dtype=np.int32), n_geounits),
+                [one.query for one in measured],
             ),
-            pa.DictionaryArray.from_arrays(
-                pa.array(scale_index.astype(np.int32)), pa.array(scales, pa.string())
-            ),
-            _lists([a for _, _, a in answers]),
+            _dictionary(law, [m.kind for m in laws]),
+            _dictionary(law, [str(m.parameter) for m in laws]),
+            pa.array(np.array([m.variance() for m in laws])[law] if laws else [], pa.float64()),
+            _lists([one.answers for one in measured]),
         ],
         schema=MEASUREMENTS,
     )
+
+
+def _dictionary(index: npt.NDArray[np.int32], values: Sequence[str]) -> pa.DictionaryArray:
+    """Strings as positions in a list whose values may repeat."""
+    distinct = list(dict.fromkeys(values))
+    place = np.array([distinct.index(value) for value in values], np.int32)
+    return pa.DictionaryArray.from_arrays(pa.array(place[index]), pa.array(distinct, pa.string()))
 
 
 def _lists(answers: Sequence[IntArray]) -> pa.ListArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from das.privacy.budget import Budget
 from das.privacy.ledger import Ledger, LedgerEntry
+from das.privacy.semantics import touched_attributes
 from das.queries.query import Query
 from das.schema.schema import Schema
 from das.strategy.strategy import NoisyQuery, Strategy, noisy_queries
@@ -38,7 +39,7 @@ class Plan:
       schema: Attributes and cells.
       spine: Geolevels.
       strategy: Measured queries.
-      budget: rho, delta, neighbors.
+      budget: What every root-to-leaf path may cost.
       invariants: Exact queries.
       passes: Rounding passes, each a tuple of nested queries.
       tolerance: Largest accepted residual of a node.
@@ -55,6 +56,11 @@ class Plan:
     tolerance: float
     not_for_release: bool
     digest: str
+
+    @property
+    def randomness(self) -> str:
+        """Where noise comes from, as the configuration calls it."""
+        return "seeded_not_for_release" if self.not_for_release else "operating_system"
 
     def noise(self, first: int, last: int) -> tuple[NoisyQuery, ...]:
         """Queries and exact noise of geounits whose chain spans geolevels first..last."""
@@ -93,22 +99,44 @@ def planned_ledger(plan: Plan, lattice: Lattice) -> Ledger:
     """The ledger that measuring this lattice will produce; checked against the budget.
 
     Raises:
-      LedgerError: A path of the tree would not spend exactly rho.
+      LedgerError: A path of the tree would not spend exactly the budget.
     """
-    entries: list[LedgerEntry] = []
-    names = plan.spine.levels
-    for level, name in enumerate(names):
+    geounits: dict[tuple[int, int], int] = {}
+    for level in range(len(plan.spine.levels)):
         measured = ~lattice.is_only_child[level]
         ends, sizes = np.unique(lattice.chain_end[level][measured], return_counts=True)
-        for end, size in zip(ends, sizes, strict=True):
-            for noisy in plan.noise(level, int(end)):
-                entries.append(
-                    LedgerEntry(
-                        name, names[end], noisy.query.name, noisy.sigma_sq, noisy.rho, int(size)
-                    )
-                )
-    ledger = Ledger(names, tuple(entries))
-    ledger.seal(plan.budget)
+        geounits |= {(level, int(end)): int(size) for end, size in zip(ends, sizes, strict=True)}
+    return _ledger(plan, geounits)
+
+
+def ordinary_ledger(plan: Plan) -> Ledger:
+    """The ledger of one path of geounits none of which is an only child.
+
+    Raises:
+      LedgerError: The path would not spend exactly the budget.
+    """
+    return _ledger(plan, {(level, level): 1 for level in range(len(plan.spine.levels))})
+
+
+def _ledger(plan: Plan, geounits: Mapping[tuple[int, int], int]) -> Ledger:
+    """Entries of every chain that occurs, given the number of its geounits."""
+    names = plan.spine.levels
+    attributes = [attribute.name for attribute in plan.schema.attributes]
+    entries = [
+        LedgerEntry(
+            names[first],
+            names[last],
+            noisy.query.name,
+            touched_attributes(noisy.query, attributes),
+            noisy.mechanism,
+            noisy.cost,
+            number,
+        )
+        for (first, last), number in geounits.items()
+        for noisy in plan.noise(first, last)
+    ]
+    ledger = Ledger(names, plan.budget.total).append(entries)
+    ledger.seal()
     return ledger
 
 

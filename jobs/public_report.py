@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from jobs.report import text
-from jobs.report.budget import budget_section, noise_section
+from jobs.report.budget import (
+    account_table,
+    budget_section,
+    noise_section,
+    statements_table,
+)
 from jobs.report.headline import banners, facts, part, rows, tiles
 from jobs.report.operations import exact_section, files_table, run_section, solver_section
 from jobs.report.page import Block, Page, Prose, Section, TableBlock
@@ -56,8 +61,9 @@ def privacy_section(manifest: Mapping[str, Any]) -> Section:
     values = {
         "void": bool(manifest.get("not_for_release")),
         "recorded": bool(privacy),
-        "rho": str(privacy.get("rho") or text.NOT_RECORDED),
-        "rho_value": text.decimal(text.ratio(privacy.get("rho"))),
+        "definition": privacy.get("definition"),
+        "total": str(privacy.get("total") or text.NOT_RECORDED),
+        "total_value": text.decimal(text.ratio(privacy.get("total"))),
         "epsilon": text.upward(privacy.get("epsilon")),
         "epsilon_simple": text.upward(privacy.get("epsilon_simple")),
         "delta": text.small(privacy.get("delta")),
@@ -70,7 +76,12 @@ def privacy_section(manifest: Mapping[str, Any]) -> Section:
         "The guarantee limits what anyone can learn about one person from this release, whatever "
         "else they know and however much they compute."
     )
-    return Section("privacy", "Privacy", lead, [Prose("privacy.html.j2", values)])
+    blocks: list[Block] = [Prose("privacy.html.j2", values)]
+    if manifest.get("statements"):
+        blocks.append(TableBlock(statements_table(manifest)))
+    if manifest.get("account"):
+        blocks.append(TableBlock(account_table(part(manifest, "account"))))
+    return Section("privacy", "Privacy", lead, blocks)
 
 
 def files_section(manifest: Mapping[str, Any]) -> Section:

@@ -10,34 +10,31 @@ import json
 import os
 import platform
 import shutil
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from das.errors import InputError, OutputError
+from das.errors import InputError, LedgerError, OutputError
 from das.mechanisms.entropy import NoiseKey
 from geography.lattice import Lattice
-from jobs.config.load import Resolved
+from jobs.account import account_document, check_claim, make_claim
+from jobs.config.load import Resolved, account_of, claim_of
 from jobs.config.models import RunConfig
-from jobs.dataset import is_published, sweep
+from jobs.dataset import dataset_digest, is_published, sweep
 from jobs.evaluate import evaluate
 from jobs.internal_report import write_internal_report
 from jobs.layout import confidential_layout, release_layout
-from jobs.manifest import (
-    ledger_document,
-    ledger_from_document,
-    read_json,
-    write_json,
-    write_manifest,
-)
+from jobs.manifest import RunFacts, read_json, write_json, write_manifest
 from jobs.measure import MeasureStage
 from jobs.plan import planned_ledger, write_geography
 from jobs.progress import Reporter
 from jobs.public_report import write_public_report
 from jobs.read.read import read_entries, read_geocodes
 from jobs.resources import PeakMemory, Stopwatch
+from jobs.run_ledger import read_ledger, record_measured, seal_ledger, start_ledger
 from jobs.session import java_in_use, spark_session
 from jobs.solve import solve_level
 from jobs.truth import write_truth
@@ -49,9 +46,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """An opened run: its configuration, a Spark session, a reporter, a memory watch."""
+    """An opened run: its configuration and identity, a Spark session, a reporter, memory watch."""
 
     resolved: Resolved
+    identity: str
     spark: SparkSession
     reporter: Reporter
     memory: PeakMemory
@@ -82,15 +80,19 @@ def recorded_stages(out: Path) -> dict[str, dict[str, float]]:
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
 
 
-def claim(out: Path, digest: str) -> None:
+def claim(out: Path, digest: str) -> str:
     """Make the run folder ours: create it, or check that it belongs to the same configuration.
+
+    Returns:
+      The identity of the run folder.
 
     Raises:
       OutputError: It cannot be written, belongs to another configuration, or holds other files.
     """
     path = out / "run.json"
     if path.exists():
-        owner = read_json(path, "remove the folder").get("configuration_digest")
+        document = read_json(path, "remove the folder")
+        owner = document.get("configuration_digest")
         if owner != digest:
             raise OutputError(
                 str(out),
@@ -99,7 +101,7 @@ def claim(out: Path, digest: str) -> None:
                 want=digest[:12],
                 remedy="choose another output.directory or remove the folder",
             )
-        return
+        return str(document["run"])
     try:
         out.mkdir(parents=True, exist_ok=True)
         foreign = next(out.iterdir(), None)
@@ -114,14 +116,18 @@ def claim(out: Path, digest: str) -> None:
         )
     if not os.access(out, os.W_OK):
         raise OutputError(str(out), "cannot be written")
-    write_json(path, {"configuration_digest": digest})
+    run = uuid.uuid4().hex
+    write_json(path, {"configuration_digest": digest, "run": run})
+    return run
 
 
 @contextmanager
 def open_job(resolved: Resolved, reporter: Reporter) -> Iterator[Job]:
     """Claim the run folder, start Spark, and note the peak memory of the run."""
     out = resolved.config.output.directory
-    claim(out, resolved.plan.digest)
+    identity = claim(out, resolved.plan.digest)
+    if not resolved.plan.not_for_release:
+        check_claim(account_of(resolved.config), claim_of(resolved, identity))
     confidential_layout(out).root.mkdir(mode=0o700, exist_ok=True)
     runtime = resolved.config.runtime
     with ExitStack() as stack:
@@ -135,7 +141,7 @@ def open_job(resolved: Resolved, reporter: Reporter) -> Iterator[Job]:
                     properties=runtime.spark,
                 )
             )
-        yield Job(resolved, spark, reporter, memory)
+        yield Job(resolved, identity, spark, reporter, memory)
         write_json(out / "peak.json", {"peak_memory_bytes": memory.peak_bytes})
 
 
@@ -178,6 +184,7 @@ def plan_and_read(job: Job) -> None:
         # Nothing was measured yet. What an earlier start made of other input must not be mixed in.
         shutil.rmtree(truth.root / "histograms", ignore_errors=True)
         shutil.rmtree(release_layout(out).root / "geography", ignore_errors=True)
+        release_layout(out).ledger.unlink(missing_ok=True)
     write_json(seen, input_files(config))
     with job.stage("plan"), job.reporter.line("plan", "geounits"):
         codes = read_geocodes(
@@ -185,7 +192,8 @@ def plan_and_read(job: Job) -> None:
         )
         lattice = Lattice.from_leaves(plan.spine, codes)
         ledger = planned_ledger(plan, lattice)
-        write_json(release_layout(out).root / "ledger.json", ledger_document(ledger))
+        granted = {**plan.budget.exact(), "randomness": plan.randomness}
+        start_ledger(release_layout(out).ledger, granted, ledger)
         write_geography(lattice, release_layout(out))
     with job.stage("read"), job.reporter.line("read", "histograms") as tick:
         entries = read_entries(config.data, plan.schema, spine=plan.spine)
@@ -200,7 +208,14 @@ def plan_and_read(job: Job) -> None:
 
 
 def measure_all(job: Job) -> None:
-    """Measure every geolevel, once."""
+    """Measure every geolevel, once.
+
+    The grant is claimed before the first draw, and stays spent whatever happens after.
+
+    Raises:
+      LedgerError: The grant was spent by another run, or measurements that were published before
+        are gone.
+    """
     plan, out, config = job.resolved.plan, job.out, job.resolved.config
     seed = config.privacy.randomness.seed
     key = NoiseKey.for_testing(seed) if plan.not_for_release and seed is not None else None
@@ -208,12 +223,24 @@ def measure_all(job: Job) -> None:
     stage = MeasureStage(
         plan, release, confidential_layout(out), job.spark, config.runtime.batches_per_slot
     )
+    if not plan.not_for_release:
+        spent = make_claim(account_of(config), claim_of(job.resolved, job.identity))
+        write_json(release.account, account_document(spent))
+    measured = read_ledger(release.ledger).measured
     for level, geolevel in enumerate(plan.spine.levels):
-        if is_published(release.measurements(geolevel)):
-            continue
-        with job.stage("measure"), job.reporter.line("measure", geolevel) as tick:
-            stage.publish_invariants(level)
-            stage.measure(level, key, tick)
+        dataset = release.measurements(geolevel)
+        if not is_published(dataset):
+            if geolevel in measured:
+                raise LedgerError(
+                    str(dataset),
+                    "was measured and its measurements are gone; drawing again would spend twice",
+                    remedy="restore them from a backup, or grant a new budget in a new run folder",
+                )
+            with job.stage("measure"), job.reporter.line("measure", geolevel) as tick:
+                stage.publish_invariants(level)
+                stage.measure(level, key, tick)
+        record_measured(release.ledger, geolevel, dataset_digest(dataset))
+    seal_ledger(release.ledger)
 
 
 def solve_all(job: Job) -> None:
@@ -279,15 +306,14 @@ def seal(job: Job) -> dict[str, Any]:
     release = release_layout(out)
     with job.reporter.line("seal", "manifest and public report"):
         sweep(release.root)
-        ledger = ledger_from_document(read_json(release.root / "ledger.json", "run `das measure`"))
-        manifest = write_manifest(
+        ledger = seal_ledger(release.ledger)
+        facts = RunFacts(
             config.name,
-            job.resolved.plan,
-            ledger,
-            release,
-            geounits_source="public list" if config.geography.geounits else "data",
-            environment=environment_of(job.spark),
+            read_json(release.account, "run `das measure`") if release.account.exists() else None,
+            "public list" if config.geography.geounits else "data",
+            environment_of(job.spark),
         )
+        manifest = write_manifest(job.resolved.plan, ledger, release, facts)
         write_public_report(manifest, release.report)
     return manifest
 

@@ -137,7 +137,9 @@ class LevelSolver:
         every = np.arange(plan.schema.size)
         self._queries = [entry.query for entry in plan.strategy.levels[level].queries]
         self._rows = [query.rows_of(every) for query in self._queries]
-        self._weights = [1.0 / float(n.sigma_sq) for n in plan.noise(level, level)]
+        self._weights = [
+            1.0 / float(n.mechanism.continuous_variance) for n in plan.noise(level, level)
+        ]
         self._exact = [i.query for i in invariants_at(plan.invariants, self._geolevel)]
         self._exact_rows = [query.rows_of(every) for query in self._exact]
         self._passes = [[query.rows_of(every) for query in one] for one in plan.passes]
@@ -169,14 +171,7 @@ class LevelSolver:
         codes = geography.column("geocode").to_numpy(zero_copy_only=False)
         only = geography.column("only_child").to_numpy(zero_copy_only=False)
         ends = geography.column("chain_end").to_numpy(zero_copy_only=False)
-        base = self._plan.strategy.levels[self._level].share
-        scale = {
-            end: float(
-                self._plan.strategy.chain_share(self._level, self._plan.spine.levels.index(end))
-                / base
-            )
-            for end in set(ends)
-        }
+        scale = {end: self._relative_precision(end) for end in set(ends)}
         noisy = _answers(
             self._release.measurements(self._geolevel), batch, self._queries, codes[~only]
         )
@@ -187,6 +182,14 @@ class LevelSolver:
             else []
         )
         return _RangeData(noisy, row, exact, np.array([scale[end] for end in ends]))
+
+    def _relative_precision(self, chain_end: str) -> float:
+        """Precision of the noise of a chain's geounits over that of ordinary ones, in any query."""
+        last = self._plan.spine.levels.index(chain_end)
+        ordinary = self._plan.noise(self._level, self._level)[0].mechanism.continuous_variance
+        return float(
+            ordinary / self._plan.noise(self._level, last)[0].mechanism.continuous_variance
+        )
 
     def _family(
         self,

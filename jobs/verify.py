@@ -6,7 +6,6 @@ Independent of the solver: it reads what was written and trusts nothing but the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from hashlib import sha256
 
 import numpy as np
 
@@ -14,10 +13,11 @@ from das.errors import VerificationError
 from das.histograms import Histograms
 from invariants.invariant import invariants_at
 from jobs.counts import read_counts
-from jobs.dataset import MANIFEST, read_manifest, read_range, verify_files
+from jobs.dataset import MANIFEST, dataset_digest, read_manifest, read_range, verify_files
 from jobs.layout import ReleaseLayout
 from jobs.manifest import read_json
 from jobs.plan import Batch, Plan, families, geounit_batches, read_geography
+from jobs.run_ledger import read_ledger
 
 Progress = Callable[[int, int], None]
 
@@ -43,6 +43,7 @@ def verify_release(
 
     Raises:
       OutputError: A dataset is incomplete, or a file is missing or changed.
+      LedgerError: The ledger was tampered with, or does not cost what was granted.
       VerificationError: A promise is broken; names the geounit.
     """
     manifest = read_json(release.manifest, "run `das solve`")
@@ -50,8 +51,9 @@ def verify_release(
         raise VerificationError(str(release.root), "belongs to a different configuration")
     for output in manifest["outputs"]:
         found = release.root / output["path"] / MANIFEST
-        if not found.exists() or sha256(found.read_bytes()).hexdigest() != output["sha256"]:
+        if not found.exists() or dataset_digest(found.parent) != output["sha256"]:
             raise VerificationError(str(found), "is not the one the manifest of the release names")
+    _verify_ledger(release)
     checked = {"datasets": 0, "families": 0, "exact_answers": 0}
     for path in sorted(release.root.rglob(MANIFEST)):
         verify_files(path.parent)
@@ -64,6 +66,18 @@ def verify_release(
         if progress:
             progress(level + 1, len(levels))
     return checked
+
+
+def _verify_ledger(release: ReleaseLayout) -> None:
+    """Check that the ledger is whole, sealed, and of the measurements that are there."""
+    ledger = read_ledger(release.ledger)
+    if not ledger.is_sealed:
+        raise VerificationError(str(release.ledger), "is not sealed")
+    ledger.spent().seal()
+    for geolevel in ledger.planned.spine:
+        dataset = release.measurements(geolevel)
+        if ledger.measured.get(geolevel) != dataset_digest(dataset):
+            raise VerificationError(str(dataset), "is not the one the ledger names")
 
 
 def _verify_families(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:

@@ -78,9 +78,9 @@ class Weights:
         return cls(1 / (2 * sigma_sq), 1 / sigma_sq, is_two_sided)
 
     @classmethod
-    def laplace(cls, scale: Fraction) -> Weights:
+    def laplace(cls, scale: Fraction, *, is_two_sided: bool = True) -> Weights:
         """Return w(k) = exp(-k / scale)."""
-        return cls(1 / scale, Fraction(0))
+        return cls(1 / scale, Fraction(0), is_two_sided)
 
     def exponent(self, k: int) -> Fraction:
         """Return -ln w(k)."""

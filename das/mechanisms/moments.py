@@ -1,10 +1,12 @@
-"""Probabilities and moments of the discrete Gaussian as floats, for plans and reports.
+"""Probabilities and moments of the noise laws as floats, for plans and reports.
 
 No noise and no promise of privacy rests on these numbers; they are accurate to about 1e-13.
 
-Notation: tau = 1 / (2 sigma_sq), g(k) = exp(-tau k^2), Z = sum of g over the integers. By Poisson
-summation Z = sqrt(pi / tau) theta(2 pi^2 sigma_sq) with theta(x) = 1 + 2 sum_{n>=1} exp(-n^2 x).
-For small sigma_sq the defining sums converge in a few terms, for large sigma_sq those of theta do.
+Discrete Gaussian (the functions without a prefix): tau = 1 / (2 sigma_sq), g(k) = exp(-tau k^2),
+Z = sum of g over the integers. By Poisson summation Z = sqrt(pi / tau) theta(2 pi^2 sigma_sq) with
+theta(x) = 1 + 2 sum_{n>=1} exp(-n^2 x). For small sigma_sq the defining sums converge in a few
+terms, for large sigma_sq those of theta do.
+Discrete Laplace: everything is a closed form in a = exp(-1 / scale).
 
 References:
   Canonne, Kamath & Steinke, NeurIPS 2020, arXiv:2004.00010, section 3.
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 
@@ -91,12 +94,50 @@ def quantile(probability: float, *, sigma_sq: Fraction) -> int:
     >>> quantile(0.95, sigma_sq=Fraction(100))
     16
     """
-    if not 0.0 < probability < 1.0:
-        raise BudgetError("quantile", "probability out of range", got=probability, want="0 < p < 1")
     _require_positive(sigma_sq)
     reach = 40 * (math.isqrt(math.ceil(sigma_sq)) + 1)  # P(X <= -reach) is 0.0
+    return _quantile(probability, reach, lambda k: cdf(k, sigma_sq=sigma_sq))
+
+
+def laplace_variance(*, scale: Fraction) -> float:
+    """Return the variance of the discrete Laplace law, 2 a / (1 - a)^2.
+
+    >>> round(laplace_variance(scale=Fraction(1)), 6), round(laplace_variance(scale=Fraction(1000)))
+    (1.841347, 2000000)
+    """
+    _require_positive(scale, "scale")
+    fall = 1.0 / float(scale)
+    return 2.0 * math.exp(-fall) / math.expm1(-fall) ** 2 if fall < NEGLIGIBLE else 0.0
+
+
+def laplace_cdf(k: int, *, scale: Fraction) -> float:
+    """Return P(X <= k) of the discrete Laplace law, a^-k / (1 + a) for k < 0.
+
+    >>> laplace_cdf(-1, scale=Fraction(2)) + laplace_cdf(0, scale=Fraction(2))
+    1.0
+    """
+    _require_positive(scale, "scale")
+    if k >= 0:
+        return 1.0 - laplace_cdf(-k - 1, scale=scale)
+    return _exp_or_zero(Fraction(-k) / scale) / (1.0 + _exp_or_zero(1 / scale))
+
+
+def laplace_quantile(probability: float, *, scale: Fraction) -> int:
+    """Return the least k with P(X <= k) >= probability, for the discrete Laplace law.
+
+    Raises:
+      BudgetError: `probability` or `scale` is out of range.
+    """
+    _require_positive(scale, "scale")
+    reach = math.ceil(int(NEGLIGIBLE) * scale) + 1
+    return _quantile(probability, reach, lambda k: laplace_cdf(k, scale=scale))
+
+
+def _quantile(probability: float, reach: int, cdf_at: Callable[[int], float]) -> int:
+    if not 0.0 < probability < 1.0:
+        raise BudgetError("quantile", "probability out of range", got=probability, want="0 < p < 1")
     range_ = range(-reach, reach)
-    return range_[bisect_left(range_, probability, key=lambda k: cdf(k, sigma_sq=sigma_sq))]
+    return range_[bisect_left(range_, probability, key=cdf_at)]
 
 
 def _weights(sigma_sq: Fraction) -> list[float]:
@@ -141,6 +182,6 @@ def _exp_or_zero(gamma: Fraction) -> float:
     return math.exp(-float(gamma)) if gamma < NEGLIGIBLE else 0.0
 
 
-def _require_positive(sigma_sq: Fraction) -> None:
-    if sigma_sq <= 0:
-        raise BudgetError("moments", "sigma_sq must be positive", got=sigma_sq)
+def _require_positive(value: Fraction, name: str = "sigma_sq") -> None:
+    if value <= 0:
+        raise BudgetError("moments", f"{name} must be positive", got=value)

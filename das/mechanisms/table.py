@@ -203,6 +203,20 @@ def laplace_table(scale: Fraction, word_bits: int = WORD_BITS) -> SamplingTable:
     return build_table(Weights.laplace(scale), word_bits, where=f"scale {scale}")
 
 
+@lru_cache(maxsize=256)
+def half_laplace_table(scale: Fraction, word_bits: int = WORD_BITS) -> SamplingTable:
+    """Make the table of the geometric law, P(X = k) proportional to exp(-k / scale) on k >= 0.
+
+    Words must have a zero sign bit, or values come out negated.
+
+    Raises:
+      BudgetError: As `laplace_table`.
+    """
+    _require_positive("half_laplace_table", "scale", scale)
+    weights = Weights.laplace(scale, is_two_sided=False)
+    return build_table(weights, word_bits, where=f"scale {scale}")
+
+
 def build_table(weights: Weights, word_bits: int, where: str) -> SamplingTable:
     """Make the table of any law given by its weights.
 

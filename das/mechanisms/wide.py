@@ -1,16 +1,17 @@
-"""Exact discrete Gaussian noise of any large scale, without a table of its size.
+"""Exact noise of any large scale, without a table of its size.
 
+A magnitude k has a weight exp(-e(k)) with e(k) = linear k + quadratic k^2: the discrete Gaussian
+has quadratic = 1 / (2 sigma_sq), the discrete Laplace law linear = 1 / scale, the rest is zero.
 Write a magnitude as w J + R with w = 2^r and 0 <= R < w. Then
 
-    exp(-(w J + R)^2 / (2 sigma_sq)) = exp(-J^2 / (2 sigma_sq / w^2)) exp(-gamma),
-    gamma = R (2 w J + R) / (2 sigma_sq).
+    exp(-e(w J + R)) = exp(-e(w J)) exp(-gamma),    gamma = R (linear + quadratic (2 w J + R)).
 
-So draw J from the half-line Gaussian with sigma_sq / w^2 (a small table), R uniformly and a sign,
-and accept with probability exp(-gamma). A negative zero is refused, because zero has one name only.
-What is accepted has exactly the discrete Gaussian law. As w is hundreds of times smaller than
-sigma, gamma is small and about 1 draw in 1000 is refused.
+So draw J from the half-line law of the same kind with sigma_sq / w^2 or scale / w (a small table),
+R uniformly and a sign, and accept with probability exp(-gamma). A negative zero is refused, because
+zero has one name only. What is accepted has exactly the wanted law. As w is hundreds of times
+smaller than the scale, gamma is small and well under 1 draw in 100 is refused.
 
-`WideGaussian.draw` is the definition: a function of an infinite stream of bits. `draw_many`
+`WideSampler.draw` is the definition: a function of an infinite stream of bits. `draw_many`
 computes the same function of many streams that begin with two words each, in two steps: it proves
 for almost all of them that the first attempt is accepted, and runs the definition on the others.
 """
@@ -34,26 +35,31 @@ from das.mechanisms.table import (
     IntArray,
     SamplingTable,
     half_gaussian_table,
+    half_laplace_table,
 )
 
 MOST_TABLE_SIGMA_SQ = Fraction(1 << 18)  # of the half-line Gaussian; it is above a quarter of this
 MOST_SIGMA_SQ = Fraction(1 << 80)  # 2^22 sigmas fit into 62 bits
+MOST_TABLE_SCALE = Fraction(1 << 8)  # of the half-line Laplace law; it is above half of this
+MOST_SCALE = Fraction(1 << 39)  # 2^23 scales fit into 62 bits
 FLOAT_MARGIN = 2.0**-40
 COMPARED_BITS = 8  # of the uniform number, read between two comparisons
 
 
 @dataclass(frozen=True, eq=False)
-class WideGaussian:
-    """Draws discrete Gaussian noise, two 64-bit words a draw.
+class WideSampler:
+    """Draws noise of a large scale, two 64-bit words a draw.
 
     Attributes:
-      sigma_sq: Parameter of the noise.
+      linear: Coefficient of k in the exponent e(k).
+      quadratic: Coefficient of k^2 in the exponent e(k).
       rest_bits: r, with w = 2^r; from 1 to 31.
-      table: Table of the half-line Gaussian with parameter sigma_sq / w^2.
+      table: Table of the half-line law of J, with the exponent e(w J).
       words_per_draw: 2.
     """
 
-    sigma_sq: Fraction
+    linear: Fraction
+    quadratic: Fraction
     rest_bits: int
     table: SamplingTable
     words_per_draw: ClassVar[int] = 2
@@ -61,14 +67,13 @@ class WideGaussian:
     def draw(self, bits: BitSource) -> int:
         """Draw one value.
 
-        Law: X in Z with P(X = x) proportional to exp(-x^2 / (2 sigma_sq)), exactly, given uniform
-        bits.
+        Law: X in Z with P(X = x) proportional to exp(-e(|x|)), exactly, given uniform bits.
         """
         while True:
             is_negative = bits.bits(1) == 1
             leading = self.table.draw_magnitude(bits) << self.rest_bits
             rest = bits.bits(self.rest_bits)
-            gamma = Fraction(rest * (2 * leading + rest)) / (2 * self.sigma_sq)
+            gamma = rest * (self.linear + self.quadratic * (2 * leading + rest))
             is_accepted = _uniform_is_below_exp(gamma, bits)
             magnitude = leading + rest
             if is_accepted and (magnitude or not is_negative):
@@ -87,7 +92,7 @@ class WideGaussian:
           2^64.
 
         Why it agrees with `draw`: U < 1 - gamma proves U < exp(-gamma). The floats below hold U
-        rounded down by less than 2^-53 + 2^-(64-r) and gamma with a relative error below 2^-50;
+        rounded down by less than 2^-53 + 2^-(64-r) and gamma with a relative error below 2^-49;
         FLOAT_MARGIN exceeds all errors but the 2^-(64-r), which is added.
         """
         pairs = words.reshape(-1, 2)
@@ -98,7 +103,8 @@ class WideGaussian:
         )
         leading <<= self.rest_bits
         rest = (tail >> np.uint64(STORED_BITS - self.rest_bits)).astype(np.int64)
-        gamma = rest.astype(np.float64) * (2 * leading + rest) * float(1 / (2 * self.sigma_sq))
+        slope = float(self.linear) + float(self.quadratic) * (2 * leading + rest)
+        gamma = rest * slope
         uniform = ((tail << np.uint64(self.rest_bits)) >> np.uint64(11)) * 2.0**-53
         slack = 2.0 ** (self.rest_bits - STORED_BITS) + FLOAT_MARGIN
         values: IntArray = leading + rest
@@ -114,8 +120,8 @@ class WideGaussian:
 
 
 @lru_cache(maxsize=256)
-def wide_gaussian(sigma_sq: Fraction, word_bits: int = WORD_BITS) -> WideGaussian:
-    """Make the sampler of a large sigma_sq.
+def wide_gaussian(sigma_sq: Fraction, word_bits: int = WORD_BITS) -> WideSampler:
+    """Make the sampler of the discrete Gaussian with a large sigma_sq.
 
     Args:
       sigma_sq: More than MOST_TABLE_SIGMA_SQ, at most MOST_SIGMA_SQ.
@@ -124,18 +130,38 @@ def wide_gaussian(sigma_sq: Fraction, word_bits: int = WORD_BITS) -> WideGaussia
     Raises:
       BudgetError: `sigma_sq` is out of that range.
     """
-    if not MOST_TABLE_SIGMA_SQ < sigma_sq <= MOST_SIGMA_SQ:
-        raise BudgetError(
-            "wide_gaussian",
-            "sigma_sq is out of range",
-            got=sigma_sq,
-            want=f"more than {MOST_TABLE_SIGMA_SQ}, at most {MOST_SIGMA_SQ}",
-        )
+    _require_range("wide_gaussian: sigma_sq", sigma_sq, MOST_TABLE_SIGMA_SQ, MOST_SIGMA_SQ)
     rest_bits = 1
     while sigma_sq / 4**rest_bits > MOST_TABLE_SIGMA_SQ:
         rest_bits += 1
     table = half_gaussian_table(sigma_sq / 4**rest_bits, word_bits)
-    return WideGaussian(sigma_sq, rest_bits, table)
+    return WideSampler(Fraction(0), 1 / (2 * sigma_sq), rest_bits, table)
+
+
+@lru_cache(maxsize=256)
+def wide_laplace(scale: Fraction, word_bits: int = WORD_BITS) -> WideSampler:
+    """Make the sampler of the discrete Laplace law with a large scale.
+
+    Args:
+      scale: More than MOST_TABLE_SCALE, at most MOST_SCALE.
+      word_bits: Of the table; below 63 only `draw` may be used, in tests.
+
+    Raises:
+      BudgetError: `scale` is out of that range.
+    """
+    _require_range("wide_laplace: scale", scale, MOST_TABLE_SCALE, MOST_SCALE)
+    rest_bits = 1
+    while scale / 2**rest_bits > MOST_TABLE_SCALE:
+        rest_bits += 1
+    table = half_laplace_table(scale / 2**rest_bits, word_bits)
+    return WideSampler(1 / scale, Fraction(0), rest_bits, table)
+
+
+def _require_range(where: str, value: Fraction, above: Fraction, most: Fraction) -> None:
+    if not above < value <= most:
+        raise BudgetError(
+            where, "is out of range", got=value, want=f"more than {above}, at most {most}"
+        )
 
 
 class _Joined:

@@ -1,13 +1,20 @@
-"""Conversion between zCDP rho and (epsilon, delta), rounded so as never to overclaim."""
+"""Conversion between zCDP rho and (epsilon, delta), rounded so as never to overclaim.
+
+Every epsilon is an upper bound of the stated formula despite rounding: the formula is evaluated in
+decimal arithmetic of 150 digits, whose ln, sqrt and quotients are correctly rounded, a bound on all
+rounding errors is added, and the sum is rounded up to a float.
+"""
 
 from __future__ import annotations
 
 import math
+from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 
 from das.errors import BudgetError
 
-_UP = 1 + 1e-9  # covers the rounding of a few dozen float operations
+_DIGITS = Context(prec=150)
+_SLACK = Decimal("1e-60")  # relative; the operations below lose at most a few units of 1e-149
 
 
 def epsilon_bun_steinke(rho: Fraction, delta: Fraction) -> float:
@@ -33,8 +40,9 @@ def epsilon_bun_steinke(rho: Fraction, delta: Fraction) -> float:
     17.9
     """
     _check(rho, delta)
-    r = float(rho)
-    return (r + 2 * math.sqrt(r * -_log(delta))) * _UP
+    with localcontext(_DIGITS):
+        r = _decimal(rho)
+        return _round_up((r + 2 * (r * _log_inverse(delta)).sqrt()) * (1 + _SLACK))
 
 
 def epsilon_from_rho(rho: Fraction, delta: Fraction) -> float:
@@ -42,8 +50,10 @@ def epsilon_from_rho(rho: Fraction, delta: Fraction) -> float:
 
     For every alpha > 1, rho-zCDP implies (epsilon, delta)-DP with
     delta = exp((alpha - 1)(alpha rho - epsilon)) / (alpha - 1) * (1 - 1/alpha)^alpha. Solved for
-    epsilon and minimised over alpha; any alpha gives a valid bound, so an imprecise minimum is
-    safe.
+    epsilon, with a = alpha - 1:
+    epsilon = alpha rho + ln a - (alpha / a) ln alpha + ln(1/delta) / a.
+    Any alpha gives a valid bound, so alpha is searched in floats and only the bound at the alpha
+    found is evaluated with care.
 
     Args:
       rho: zCDP cost, exact, rho >= 0.
@@ -56,28 +66,21 @@ def epsilon_from_rho(rho: Fraction, delta: Fraction) -> float:
       BudgetError: An argument is a float or out of range.
 
     References:
-      Canonne, Kamath & Steinke, NeurIPS 2020, arXiv:2004.00010, Cor. 13.
+      Canonne, Kamath & Steinke, NeurIPS 2020, arXiv:2004.00010v4, Prop. 12 and Cor. 13.
 
     >>> round(epsilon_from_rho(Fraction(293764, 114921), Fraction(1, 10**10)), 2)
     17.14
     """
-    from scipy.optimize import minimize_scalar  # slow to import, and workers never need it
-
     _check(rho, delta)
     if rho == 0:
         return 0.0
-    r, log_delta = float(rho), _log(delta)
-
-    def epsilon(log_alpha_minus_1: float) -> float:
-        a = math.exp(log_alpha_minus_1)  # alpha - 1
+    with localcontext(_DIGITS):
+        r, log_inverse = _decimal(rho), _log_inverse(delta)
+        a = Decimal(_best_order(r, log_inverse))
         alpha = 1 + a
-        return alpha * r + (alpha * (math.log(a) - math.log1p(a)) - math.log(a) - log_delta) / a
-
-    start = 0.5 * math.log(-log_delta / r)
-    best = minimize_scalar(
-        epsilon, bounds=(start - 10, start + 10), method="bounded", options={"xatol": 1e-12}
-    )
-    return max(0.0, min(float(best.fun) * _UP, epsilon_bun_steinke(rho, delta)))
+        parts = (alpha * r, a.ln(), -alpha / a * alpha.ln(), log_inverse / a)
+        error = _SLACK * (1 + 1 / a + sum(abs(part) for part in parts))
+        return _round_up(max(Decimal(0), sum(parts) + error))
 
 
 def rho_from_epsilon(epsilon: Fraction, delta: Fraction) -> Fraction:
@@ -98,12 +101,13 @@ def rho_from_epsilon(epsilon: Fraction, delta: Fraction) -> Fraction:
     """
     if not isinstance(epsilon, Fraction) or epsilon <= 0:
         raise BudgetError("epsilon", "must be a positive exact fraction", got=repr(epsilon))
-    _check(Fraction(1), delta)
     unit = 10**9
-    low, high = 0, math.ceil(float(epsilon)) * unit
+    low, high = 0, unit
+    while epsilon_from_rho(Fraction(high, unit), delta) <= epsilon:
+        low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        if epsilon_from_rho(Fraction(middle, unit), delta) <= float(epsilon):
+        if epsilon_from_rho(Fraction(middle, unit), delta) <= epsilon:
             low = middle
         else:
             high = middle
@@ -112,9 +116,37 @@ def rho_from_epsilon(epsilon: Fraction, delta: Fraction) -> Fraction:
     return Fraction(low, unit)
 
 
-def _log(value: Fraction) -> float:
-    """Natural logarithm; numerator and denominator apart, so tiny fractions do not underflow."""
-    return math.log(value.numerator) - math.log(value.denominator)
+def _best_order(rho: Decimal, log_inverse: Decimal) -> float:
+    """Return alpha - 1 near the minimum of epsilon, by bisection in floats.
+
+    The derivative of epsilon in a has the sign of rho a^2 + ln(1 + a) - ln(1/delta), which
+    increases in a. It is at most 0 at the lower end below, since ln(1 + a) <= a, and at least 0
+    at the upper end. The limits keep 1 + a well within 150 digits.
+    """
+    r = float(min(max(rho, Decimal("1e-99")), Decimal("1e99")))
+    target = float(log_inverse)
+    low, high = min(target / 2, math.sqrt(target / 2 / r)), math.sqrt(target / r)
+    for _ in range(60):
+        middle = math.sqrt(low) * math.sqrt(high)
+        if r * middle * middle + math.log1p(middle) < target:
+            low = middle
+        else:
+            high = middle
+    return min(max(high, 1e-15), 1e60)
+
+
+def _round_up(value: Decimal) -> float:
+    nearest = float(value)
+    return nearest if Decimal(nearest) >= value else math.nextafter(nearest, math.inf)
+
+
+def _decimal(value: Fraction) -> Decimal:
+    return Decimal(value.numerator) / Decimal(value.denominator)
+
+
+def _log_inverse(delta: Fraction) -> Decimal:
+    """ln(1/delta), rounded up; the absolute part is for a delta next to 1."""
+    return _decimal(1 / delta).ln() * (1 + _SLACK) + _SLACK * _SLACK
 
 
 def _check(rho: Fraction, delta: Fraction) -> None:

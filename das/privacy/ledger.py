@@ -1,13 +1,15 @@
-"""Ledger: an append-only record of what every measured query cost."""
+"""Ledger: an append-only record of what every measured query costs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
 from das.errors import LedgerError
-from das.privacy.budget import Budget
+from das.mechanisms.mechanism import Mechanism
+
+Chain = tuple[int, int]  # positions of the first and the last geolevel measured together
 
 
 @dataclass(frozen=True)
@@ -15,20 +17,22 @@ class LedgerEntry:
     """One query measured in all geounits of one class.
 
     Attributes:
-      geolevel: Geolevel at which it was measured.
+      geolevel: Geolevel at which it is measured.
       chain_end: Deepest geolevel of the chain of only children that shares this measurement;
         equals `geolevel` for ordinary geounits.
       query: Canonical name.
-      sigma_sq: Parameter of the discrete Gaussian.
-      rho: Cost for one record in one of these geounits.
-      geounits: How many geounits were measured so.
+      attributes: Names of the attributes whose levels the query tells apart.
+      mechanism: The noise.
+      cost: Cost for one record in one of these geounits, in what the budget counts.
+      geounits: How many geounits are measured so.
     """
 
     geolevel: str
     chain_end: str
     query: str
-    sigma_sq: Fraction
-    rho: Fraction
+    attributes: tuple[str, ...]
+    mechanism: Mechanism
+    cost: Fraction
     geounits: int
 
 
@@ -39,14 +43,35 @@ class Ledger:
     A record lies on one root-to-leaf path. The path is a concatenation of chains
     (geolevel, chain_end), one per measured geounit on it, so its cost is a sum over chains that
     tile the spine.
+
+    Attributes:
+      spine: Geolevels, root first.
+      granted: What every path may cost, exact.
+      entries: What was recorded.
     """
 
     spine: tuple[str, ...]
-    entries: tuple[LedgerEntry, ...]
+    granted: Fraction
+    entries: tuple[LedgerEntry, ...] = ()
 
     def append(self, entries: Iterable[LedgerEntry]) -> Ledger:
-        """Return a ledger with more entries."""
-        return Ledger(self.spine, self.entries + tuple(entries))
+        """Return a ledger with more entries.
+
+        Raises:
+          LedgerError: Some path would cost more than was granted; this ledger is unchanged.
+        """
+        longer = Ledger(self.spine, self.granted, (*self.entries, *entries))
+        spent = longer.largest_cost()
+        if spent > self.granted:
+            raise LedgerError(
+                "ledger", "more would be spent than was granted", got=spent, want=self.granted
+            )
+        return longer
+
+    def largest_cost(self) -> Fraction:
+        """Largest cost of a path so far; geolevels that are not recorded yet cost nothing."""
+        unrecorded = {(level, level): Fraction(0) for level in range(len(self.spine))}
+        return max(self._costs_of_paths(unrecorded | self._chain_costs()))
 
     def path_costs(self) -> tuple[Fraction, Fraction]:
         """Smallest and largest cost over all tilings of the spine by recorded chains.
@@ -54,34 +79,49 @@ class Ledger:
         Raises:
           LedgerError: No tiling exists, so some geolevel was never measured.
         """
-        cost: dict[tuple[int, int], Fraction] = {}
+        costs = list(self._costs_of_paths(self._chain_costs()))
+        if not costs:
+            raise LedgerError("ledger", "does not cover every geolevel", got=self.spine)
+        return min(costs), max(costs)
+
+    def seal(self) -> None:
+        """Check that every root-to-leaf path spends exactly what was granted.
+
+        Raises:
+          LedgerError: It does not; carries both numbers.
+        """
+        low, high = self.path_costs()
+        if low != self.granted or high != self.granted:
+            raise LedgerError(
+                "ledger", "spent differs from granted", got=f"{low}..{high}", want=self.granted
+            )
+
+    def _chain_costs(self) -> dict[Chain, Fraction]:
+        cost: dict[Chain, Fraction] = {}
         position = {name: index for index, name in enumerate(self.spine)}
         for entry in self.entries:
             chain = (position[entry.geolevel], position[entry.chain_end])
-            cost[chain] = cost.get(chain, Fraction(0)) + entry.rho
-        low: dict[int, Fraction] = {len(self.spine): Fraction(0)}
-        high: dict[int, Fraction] = {len(self.spine): Fraction(0)}
-        for start in range(len(self.spine) - 1, -1, -1):
-            ways = [
-                (chain[1] + 1, rho)
-                for chain, rho in cost.items()
-                if chain[0] == start and chain[1] + 1 in low
-            ]
-            if ways:
-                low[start] = min(low[after] + rho for after, rho in ways)
-                high[start] = max(high[after] + rho for after, rho in ways)
-        if 0 not in low:
-            raise LedgerError("ledger", "does not cover every geolevel", got=self.spine)
-        return low[0], high[0]
+            cost[chain] = cost.get(chain, Fraction(0)) + entry.cost
+        return cost
 
-    def seal(self, budget: Budget) -> None:
-        """Check that every root-to-leaf path spent exactly what was granted.
+    def _costs_of_paths(self, chain_costs: dict[Chain, Fraction]) -> Iterator[Fraction]:
+        for path in tilings(len(self.spine), chain_costs):
+            yield sum((chain_costs[chain] for chain in path), Fraction(0))
 
-        Raises:
-          LedgerError: It did not; carries both numbers.
-        """
-        low, high = self.path_costs()
-        if low != budget.rho or high != budget.rho:
-            raise LedgerError(
-                "ledger", "spent differs from granted", got=f"{low}..{high}", want=budget.rho
-            )
+
+def tilings(n_levels: int, chains: Collection[Chain]) -> Iterator[tuple[Chain, ...]]:
+    """Yield every way to cut a path of geolevels 0..n_levels - 1 into the given chains.
+
+    >>> list(tilings(2, [(0, 0), (1, 1), (0, 1)]))
+    [((0, 0), (1, 1)), ((0, 1),)]
+    """
+
+    def from_level(start: int) -> Iterator[tuple[Chain, ...]]:
+        if start == n_levels:
+            yield ()
+        for first, last in chains:
+            if first == start:
+                for rest in from_level(last + 1):
+                    yield ((first, last), *rest)
+
+    return from_level(0)

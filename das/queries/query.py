@@ -8,71 +8,19 @@ only the factors differ.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from das.errors import SchemaError
 from das.histograms import Histograms
-from das.schema.schema import Recode, Schema
+from das.queries.factor import FUNCTIONS, Factor, FactorKind, identity, partition, total
+from das.schema.schema import Schema
 
 IntArray = npt.NDArray[np.int64]
-
-
-class FactorKind(StrEnum):
-    """What a factor does to its attribute; decides the fast path."""
-
-    TOTAL = "total"  # one row of ones: the attribute is summed out
-    IDENTITY = "identity"  # every level kept
-    PARTITION = "partition"  # levels grouped, each level in exactly one group
-    GENERAL = "general"  # any other integer matrix
-
-
-@dataclass(frozen=True, eq=False)
-class Factor:
-    """One attribute's part of a query.
-
-    Attributes:
-      matrix: int64[m, n], read-only.
-      labels: One label per row.
-    """
-
-    matrix: IntArray
-    labels: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        given = np.asarray(self.matrix)
-        if not np.issubdtype(given.dtype, np.integer):
-            raise SchemaError("factor", "must hold integers", got=given.dtype)
-        matrix = np.array(given, np.int64, order="C")
-        matrix.flags.writeable = False
-        object.__setattr__(self, "matrix", matrix)
-        if matrix.ndim != 2 or len(self.labels) != matrix.shape[0]:
-            raise SchemaError("factor", "needs a matrix with one label per row", got=matrix.shape)
-
-    @cached_property
-    def kind(self) -> FactorKind:
-        """The fast path this matrix allows."""
-        rows, columns = self.matrix.shape
-        if rows == 1 and (self.matrix == 1).all():
-            return FactorKind.TOTAL
-        if rows == columns and np.array_equal(self.matrix, np.eye(rows, dtype=np.int64)):
-            return FactorKind.IDENTITY
-        binary = ((self.matrix == 0) | (self.matrix == 1)).all()
-        if binary and (self.matrix.sum(0) == 1).all():
-            return FactorKind.PARTITION
-        return FactorKind.GENERAL
-
-    @cached_property
-    def codes(self) -> IntArray:
-        """int64[n]: the row each level counts in; only for factors that are not GENERAL."""
-        if self.kind is FactorKind.GENERAL:
-            raise SchemaError("factor", "is not a partition of its levels")
-        return np.asarray(self.matrix.argmax(0), np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,28 +61,24 @@ class Query:
         Raises:
           SchemaError: The query is not a partition.
         """
+        if not self.is_partition:
+            raise SchemaError(f"query {self.name}", "is not a partition of the cells")
         out = np.zeros(len(cells), np.int64)
-        stride = 1
-        rest = cells
-        for factor in reversed(self.factors):
-            rows, columns = factor.matrix.shape
-            if factor.kind is FactorKind.GENERAL:
-                raise SchemaError(f"query {self.name}", "is not a partition of the cells")
-            out += factor.codes[rest % columns] * stride
-            rest = rest // columns
-            stride *= rows
+        for factor, levels in zip(self.factors, self._levels(cells), strict=True):
+            out = out * len(factor.labels) + factor.codes[levels]
         return out
 
-    def columns(self, cells: IntArray) -> npt.NDArray[np.int64]:
+    def columns(self, cells: IntArray) -> IntArray:
         """int64[m, k]: the dense columns of Q for some cells; for small k or tests."""
         out = np.ones((1, len(cells)), np.int64)
-        rest = cells
-        for factor in reversed(self.factors):
-            n_columns = factor.matrix.shape[1]
-            part = factor.matrix[:, rest % n_columns]
-            out = (part[:, None, :] * out[None, :, :]).reshape(len(part) * len(out), len(cells))
-            rest = rest // n_columns
+        for factor, levels in zip(self.factors, self._levels(cells), strict=True):
+            part = factor.matrix[:, levels]
+            out = (out[:, None, :] * part[None, :, :]).reshape(len(out) * len(part), len(cells))
         return out
+
+    def _levels(self, cells: IntArray) -> tuple[npt.NDArray[np.intp], ...]:
+        """The level of each cell, one int64[k] per attribute."""
+        return np.unravel_index(cells, [f.matrix.shape[1] for f in self.factors])
 
     def answer(self, histograms: Histograms) -> IntArray:
         """Evaluate the query exactly.
@@ -143,7 +87,12 @@ class Query:
           histograms: G geounits over the schema's n cells.
 
         Returns:
-          int64[G, m].
+          int64[G, m]. Memory follows these answers and the entries of the histograms; Q itself is
+          never formed.
+
+        Raises:
+          SchemaError: The histograms are of another schema, or an answer might not fit in 63 bits.
+            Answers of prefix and range queries are counts of persons and always fit.
         """
         if histograms.n_cells != self.n_cells:
             raise SchemaError(
@@ -152,14 +101,68 @@ class Query:
                 got=f"{histograms.n_cells} cells",
                 want=f"{self.n_cells} cells",
             )
-        out = np.zeros((histograms.n_geounits, self.size), np.int64)
-        if self.is_partition:
-            np.add.at(out, (histograms.owners(), self.rows_of(histograms.cells)), histograms.counts)
-            return out
-        live, position = np.unique(histograms.cells, return_inverse=True)
-        compact = np.zeros((histograms.n_geounits, len(live)), np.int64)
-        compact[histograms.owners(), position] = histograms.counts
-        return np.asarray(compact @ self.columns(live).T, np.int64)
+        if not self.is_partition:
+            return self._multiply(histograms)
+        out = np.zeros(histograms.n_geounits * self.size, np.int64)
+        spots = histograms.owners() * self.size + self.rows_of(histograms.cells)
+        np.add.at(out, spots, histograms.counts)
+        return out.reshape(histograms.n_geounits, self.size)
+
+    def _multiply(self, histograms: Histograms) -> IntArray:
+        """Group the levels of partition factors, then multiply the other factors axis by axis.
+
+        values[u, p] belongs to the u-th occurring combination of a geounit and levels of the axes
+        that are not multiplied yet, and to row p of the axes that are. Levels with equal columns
+        count as one, and the factors that shrink their axis most come first, so that `values`
+        stays about as small as the answers.
+        """
+        self._refuse_overflow(histograms)
+        general = [f.kind is FactorKind.GENERAL for f in self.factors]
+        grouped = [axis for axis, is_general in enumerate(general) if not is_general]
+        multiplied = sorted(
+            (axis for axis, is_general in enumerate(general) if is_general),
+            key=lambda axis: self.shape[axis] / self.factors[axis].distinct[0].shape[1],
+        )
+        key = histograms.owners()
+        levels = self._levels(histograms.cells)
+        for axis in grouped:
+            key = key * self.shape[axis] + self.factors[axis].codes[levels[axis]]
+        for axis in reversed(multiplied):  # the axis multiplied first is the last digit of the key
+            matrix, of_level = self.factors[axis].distinct
+            key = key * matrix.shape[1] + of_level[levels[axis]]
+        key, position = np.unique(key, return_inverse=True)
+        values = np.zeros((len(key), 1), np.int64)
+        np.add.at(values[:, 0], position, histograms.counts)
+        for axis in multiplied:
+            matrix, _ = self.factors[axis].distinct
+            rows, columns = matrix.shape
+            key, level = key // columns, key % columns
+            key, position = np.unique(key, return_inverse=True)
+            table = np.zeros((len(key), values.shape[1], columns), np.int64)
+            table[position, :, level] = values
+            product = table.reshape(-1, columns) @ matrix.T
+            values = product.reshape(len(key), values.shape[1] * rows)
+        order = [*grouped, *multiplied]
+        kept = math.prod(self.shape[axis] for axis in grouped)
+        out = np.zeros((histograms.n_geounits * kept, self.size // kept), np.int64)
+        out[key] = values
+        out = out.reshape(histograms.n_geounits, *(self.shape[axis] for axis in order))
+        out = out.transpose(0, *(1 + np.argsort(order)))
+        return out.reshape(histograms.n_geounits, self.size)
+
+    def _refuse_overflow(self, histograms: Histograms) -> None:
+        coefficient = math.prod(max(1, f.largest) for f in self.factors)
+        largest = coefficient * int(histograms.totals().max(initial=0))
+        combinations = math.prod(
+            f.distinct[0].shape[1] if f.kind is FactorKind.GENERAL else len(f.labels)
+            for f in self.factors
+        )
+        if max(largest, combinations * histograms.n_geounits) >= 2**63:
+            raise SchemaError(
+                f"query {self.name}",
+                "needs numbers of more than 63 bits",
+                got=f"coefficients up to {coefficient}, {combinations} combinations of levels",
+            )
 
     def labels(self) -> list[str]:
         """M row labels, such as "hispanic / white alone"."""
@@ -181,6 +184,49 @@ def is_refinement(fine: Query, coarse: Query) -> bool:
     return True
 
 
+def kronecker(schema: Schema, name: str, terms: Sequence[tuple[str, Factor]]) -> Query:
+    """Build the query that applies a factor to some attributes and sums out the others.
+
+    Args:
+      schema: The schema.
+      name: The query's name; it must be its own, because it selects the stream of the noise.
+      terms: An attribute or recode and any factor over its levels or groups, in any order.
+
+    Raises:
+      SchemaError: A name is unknown, two terms use the same attribute, or a factor does not fit.
+
+    >>> from das.schema.schema import Attribute
+    >>> schema = Schema("toy", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
+    >>> terms = [("age", Factor(np.array([[0, 1, 2]]), ("years",))), ("sex", identity(("f", "m")))]
+    >>> kronecker(schema, "years lived by sex", terms).labels()
+    ['f / years', 'm / years']
+    """
+    chosen: dict[str, Factor] = {}
+    for axis, factor in terms:
+        owner, groups = _axis(schema, axis)
+        if owner in chosen:
+            raise SchemaError(f"query {name}", "uses an attribute twice", got=owner)
+        if factor.matrix.shape[1] != len(groups.labels):
+            raise SchemaError(
+                f"query {name}",
+                f"has a factor that does not fit {axis}",
+                got=f"{factor.matrix.shape[1]} columns",
+                want=f"{len(groups.labels)} columns",
+            )
+        chosen[owner] = factor.of_groups(groups)
+    factors = (chosen.get(a.name) or total(a.levels) for a in schema.attributes)
+    return Query(name, tuple(factors))
+
+
+def _axis(schema: Schema, name: str) -> tuple[str, Factor]:
+    """The attribute that an attribute or recode is about, and its levels or groups."""
+    for recode in schema.recodes:
+        if recode.name == name:
+            return recode.attribute, partition(recode.groups, recode.codes)
+    attribute = schema.attribute(name)
+    return attribute.name, identity(attribute.levels)
+
+
 def marginal(schema: Schema, axes: Sequence[str]) -> Query:
     """Build the marginal over attributes or recodes (the matrix M_B of the residual algebra).
 
@@ -195,47 +241,64 @@ def marginal(schema: Schema, axes: Sequence[str]) -> Query:
     Raises:
       SchemaError: A name is unknown or two axes use the same attribute.
     """
-    recodes = {r.name: r for r in schema.recodes}
-    chosen: dict[str, Recode | None] = {}
-    for name in axes:
-        recode = recodes.get(name)
-        owner = recode.attribute if recode else schema.attribute(name).name
-        if owner in chosen:
-            raise SchemaError(f"query {list(axes)}", "uses an attribute twice", got=owner)
-        chosen[owner] = recode
-    factors = []
-    names = []
-    for attribute in schema.attributes:
-        if attribute.name not in chosen:
-            factors.append(Factor(np.ones((1, attribute.size), np.int64), ("all",)))
-            continue
-        recode = chosen[attribute.name]
-        if recode is None:
-            factors.append(Factor(np.eye(attribute.size, dtype=np.int64), attribute.levels))
-            names.append(attribute.name)
-        else:
-            groups = np.arange(len(recode.groups))[:, None]
-            matrix = (np.asarray(recode.codes)[None, :] == groups).astype(np.int64)
-            factors.append(Factor(matrix, recode.groups))
-            names.append(recode.name)
-    every = len(chosen) == len(schema.attributes) and not any(chosen.values())
-    return Query("detailed" if every else " * ".join(names) or "total", tuple(factors))
+    return _canonical(schema, [("", axis) for axis in axes])
 
 
 def parse_query(schema: Schema, text: str) -> Query:
-    """Read a query from text: "total", "detailed", or names joined by "*".
+    """Read a query from text: "total", "detailed", or terms joined by "*".
+
+    A term is an attribute or recode, or a function of one: "prefix(age)", "ranges(age)",
+    "residual(age)", "contrasts(age)" (see `das.queries.factor`). Attributes without a term are
+    summed out. The name of the result, terms in the order of the schema, parses to itself.
 
     Raises:
-      SchemaError: A name is unknown or an attribute is used twice.
+      SchemaError: A name or function is unknown, an attribute is used twice, or a residual is
+        asked of one level.
 
     >>> from das.schema.schema import Attribute
     >>> schema = Schema("toy", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
     >>> parse_query(schema, "age * sex").name, parse_query(schema, "age").size
     ('detailed', 3)
+    >>> parse_query(schema, "prefix( age )*sex").name
+    'sex * prefix(age)'
     """
     stripped = text.strip()
     if stripped == "total":
         return marginal(schema, ())
     if stripped == "detailed":
         return marginal(schema, [a.name for a in schema.attributes])
-    return marginal(schema, [name.strip() for name in stripped.split("*")])
+    return _canonical(schema, [_term(schema, term.strip()) for term in stripped.split("*")])
+
+
+def _term(schema: Schema, text: str) -> tuple[str, str]:
+    """Split "function(axis)"; the function of a bare name is empty."""
+    names = {a.name for a in schema.attributes} | {r.name for r in schema.recodes}
+    call = re.fullmatch(r"(.*?)\((.*)\)", text)
+    if text in names or not call:
+        return "", text
+    function, axis = call[1].strip(), call[2].strip()
+    if function not in FUNCTIONS:
+        raise SchemaError(
+            f"query {text}",
+            "applies an unknown function",
+            got=function,
+            want=f"one of {list(FUNCTIONS)}",
+        )
+    return function, axis
+
+
+def _canonical(schema: Schema, terms: Sequence[tuple[str, str]]) -> Query:
+    """Build a query from (function, axis) pairs and name it after them, in the schema's order."""
+    position = {a.name: index for index, a in enumerate(schema.attributes)}
+    position |= {r.name: position[r.attribute] for r in schema.recodes}
+    ordered = sorted(terms, key=lambda term: position.get(term[1], -1))
+    if ordered == [("", a.name) for a in schema.attributes]:
+        name = "detailed"
+    else:
+        texts = (f"{function}({axis})" if function else axis for function, axis in ordered)
+        name = " * ".join(texts) or "total"
+    built = []
+    for function, axis in ordered:
+        labels = _axis(schema, axis)[1].labels
+        built.append((axis, FUNCTIONS.get(function, identity)(labels)))
+    return kronecker(schema, name, built)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from das.queries.factor import Factor
 from das.queries.query import Query
 
 
@@ -23,40 +27,82 @@ class Neighbors(StrEnum):
 def l2_sensitivity_sq(query: Query, neighbors: Neighbors) -> int:
     """Return the squared L2 sensitivity of the query asked in every geounit of a geolevel.
 
-    One record counts in one geounit and one cell j, with column q_j. Adding it moves the stacked
-    answers by q_j, so the squared sensitivity is max_j |q_j|^2 = prod_i max_j |column j of F_i|^2.
-    Changing it moves them by q_j in one geounit and by -q_k in another (2 max_j |q_j|^2), or by
-    q_j - q_k within one geounit, at most 2 max_j |q_j|^2 when all entries are nonnegative and at
-    most 4 max_j |q_j|^2 otherwise. The exact within-geounit maximum of a Kronecker product is not
-    a product, so for signed factors the bound 4 max_j |q_j|^2 is used.
+    One record counts in one geounit and one cell j, with column q_j = kron_i f_ij. Let M_i be the
+    largest |f_ij|^2 and D_i the largest |f_ij - f_ik|^2 of factor i.
+
+    UNBOUNDED: a record moves the stacked answers by q_j, so the maximum is prod_i M_i.
+
+    BOUNDED: a record moves them by q_j in one geounit and -q_k in another, at most 2 prod_i M_i,
+    or by q_j - q_k within one. The maximum over both is
+    max(2 prod_i M_i, max_i D_i prod_{l != i} M_l). It is attained: q_j and q_k may differ in
+    factor i alone and share the longest column of every other one. Nothing exceeds it: if
+    <q_j, q_k> >= 0, then |q_j - q_k|^2 <= |q_j|^2 + |q_k|^2. Otherwise some factor has
+    <f_ij, f_ik> < 0, and replacing each other factor's |f_lj|^2, |f_lk|^2 and |<f_lj, f_lk>| by
+    M_l lowers none of the three terms of |q_j|^2 + |q_k|^2 + 2 |<q_j, q_k>|.
 
     Args:
       query: The query.
       neighbors: The relation of the budget that pays for it.
 
     Returns:
-      An upper bound on the squared L2 sensitivity, exact for queries with nonnegative entries.
-      A partition query gives 1 (UNBOUNDED) or 2 (BOUNDED).
+      The exact squared L2 sensitivity for a geolevel of two geounits or more (an upper bound for
+      one geounit). A partition query of two cells or more gives 1 (UNBOUNDED) or 2 (BOUNDED).
 
-    >>> from das.queries.query import marginal
+    >>> from das.queries.query import parse_query
     >>> from das.schema.schema import Attribute, Schema
-    >>> q = marginal(Schema("s", (Attribute("sex", ("f", "m")),)), ("sex",))
-    >>> l2_sensitivity_sq(q, Neighbors.BOUNDED)
+    >>> schema = Schema("s", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
+    >>> l2_sensitivity_sq(parse_query(schema, "sex"), Neighbors.BOUNDED)
     2
+    >>> l2_sensitivity_sq(parse_query(schema, "residual(sex)"), Neighbors.BOUNDED)
+    8
     """
-    largest = 1
-    signed = False
-    for factor in query.factors:
-        largest *= int((factor.matrix**2).sum(0).max())
-        signed = signed or bool((factor.matrix < 0).any())
+    longest = [int(_gram_diagonal(_exact(f)).max()) for f in query.factors]
+    product = math.prod(longest)
     if neighbors is Neighbors.UNBOUNDED:
-        return largest
-    return (4 if signed else 2) * largest
+        return product
+    apart = [
+        _diameter_sq(factor) * math.prod(longest[:i] + longest[i + 1 :])
+        for i, factor in enumerate(query.factors)
+    ]
+    return max(2 * product, *apart)
 
 
-def max_abs_row_sum(query: Query) -> int:
-    """Return the largest absolute sum of coefficients of one answer, for overflow checks."""
-    largest = 1
-    for factor in query.factors:
-        largest *= int(np.abs(factor.matrix).sum(1).max())
-    return largest
+def l1_sensitivity(query: Query, neighbors: Neighbors) -> int:
+    """Return the L1 sensitivity of the query asked in every geounit of a geolevel.
+
+    UNBOUNDED: max_j |q_j|_1 = prod_i max_j |f_ij|_1. BOUNDED: twice that, attained by a record
+    that moves to another geounit; within a geounit |q_j - q_k|_1 <= |q_j|_1 + |q_k|_1.
+
+    Args:
+      query: The query.
+      neighbors: The relation of the budget that pays for it.
+
+    Returns:
+      The exact L1 sensitivity for a geolevel of two geounits or more.
+    """
+    product = math.prod(int(abs(_exact(f)).sum(0).max()) for f in query.factors)
+    return product if neighbors is Neighbors.UNBOUNDED else 2 * product
+
+
+def _exact(factor: Factor) -> npt.NDArray[Any]:
+    """The matrix in a type that holds |a|^2 + |b|^2 + 2 |<a, b>| of its columns exactly.
+
+    Sums of products that stay within 2^53 are exact in float64, whatever their order, and floats
+    multiply fast; Python integers are always exact.
+    """
+    matrix = factor.matrix
+    fits = 4 * len(matrix) * factor.largest**2 <= 2**53
+    return matrix.astype(np.float64 if fits else object)
+
+
+def _gram_diagonal(matrix: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.asarray((matrix * matrix).sum(0))
+
+
+def _diameter_sq(factor: Factor) -> int:
+    """max_jk |f_j - f_k|^2; 0 without negative entries, where 2 M_i is never exceeded."""
+    if (factor.matrix >= 0).all():
+        return 0
+    matrix = _exact(factor)
+    squared = _gram_diagonal(matrix)
+    return int((squared[:, None] + squared - 2 * (matrix.T @ matrix)).max())

@@ -115,6 +115,14 @@ class Schema:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise SchemaError(f"schema {self.name}", "uses a name twice", got=twice)
+        unclear = [name for name in names if not _is_plain(name)]
+        if unclear:
+            raise SchemaError(
+                f"schema {self.name}",
+                "has a name that would make queries ambiguous",
+                got=unclear,
+                want="no *, no outer spaces, not total or detailed, not like prefix(age)",
+            )
         if not self.attributes:
             raise SchemaError(f"schema {self.name}", "has no attributes")
         known = {a.name: a.size for a in self.attributes}
@@ -180,3 +188,15 @@ class Schema:
             attribute.name: (cells // stride) % attribute.size
             for attribute, stride in zip(self.attributes, self.strides, strict=True)
         }
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a name can stand in a query; query names select noise streams, so none may clash."""
+    looks_like_call = name.endswith(")") and name.partition("(")[0].isidentifier()
+    return (
+        bool(name)
+        and name == name.strip()
+        and "*" not in name
+        and name not in ("total", "detailed")
+        and not looks_like_call
+    )

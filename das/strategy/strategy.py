@@ -1,4 +1,4 @@
-"""Strategy: which queries are measured at which geolevel, with which exact share of rho."""
+"""Strategy: which queries are measured at which geolevel, with which exact share of the budget."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from das.errors import BudgetError
-from das.privacy.budget import Budget
+from das.mechanisms.mechanism import DiscreteGaussian, DiscreteLaplace, Mechanism
+from das.privacy.budget import Budget, Definition
 from das.queries.query import Query
-from das.queries.sensitivity import l2_sensitivity_sq
+from das.queries.sensitivity import l1_sensitivity, l2_sensitivity_sq
 
 
 @dataclass(frozen=True, eq=False)
 class QueryShare:
-    """A query and its exact share of the geolevel's part of rho, share > 0."""
+    """A query and its exact share of the geolevel's part of the budget, share > 0."""
 
     query: Query
     share: Fraction
@@ -26,7 +27,7 @@ class LevelStrategy:
 
     Attributes:
       geolevel: Name of the geolevel.
-      share: The geolevel's exact share of rho, share > 0.
+      share: The geolevel's exact share of the budget, share > 0.
       queries: Queries with shares that sum to exactly 1.
 
     Raises:
@@ -99,18 +100,24 @@ class Strategy:
         return sum((level.share for level in self.levels[first : last + 1]), Fraction(0))
 
 
-def query_rho(budget: Budget, level_share: Fraction, share: Fraction) -> Fraction:
-    """rho_q = rho * level share * query share, exact."""
-    return budget.rho * level_share * share
+def query_cost(budget: Budget, level_share: Fraction, share: Fraction) -> Fraction:
+    """Total * level share * query share, exact: rho or epsilon, as the budget counts."""
+    return budget.total * level_share * share
 
 
-def query_sigma_sq(budget: Budget, query: Query, rho: Fraction) -> Fraction:
-    """sigma^2 = Delta_2^2 / (2 rho_q): the discrete Gaussian parameter that costs exactly rho_q.
+def query_mechanism(budget: Budget, query: Query, cost: Fraction) -> Mechanism:
+    """The mechanism under which releasing the query in every geounit costs exactly `cost`.
+
+    Under zCDP a discrete Gaussian with sigma_sq = Delta_2^2 / (2 rho), under pure differential
+    privacy a discrete Laplace law with scale = Delta_1 / epsilon.
 
     References:
       Canonne, Kamath & Steinke, NeurIPS 2020, arXiv:2004.00010, Thm. 14.
+      Dwork, McSherry, Nissim & Smith, TCC 2006.
     """
-    return Fraction(l2_sensitivity_sq(query, budget.neighbors)) / (2 * rho)
+    if budget.definition is Definition.PURE:
+        return DiscreteLaplace.costing(cost, l1_sensitivity(query, budget.neighbors))
+    return DiscreteGaussian.costing(cost, l2_sensitivity_sq(query, budget.neighbors))
 
 
 def strategy_for(levels: Sequence[LevelStrategy], spine: Sequence[str]) -> Strategy:
@@ -138,16 +145,16 @@ class NoisyQuery:
     Attributes:
       query: The query.
       share: Its exact share of the geolevel.
-      level_share: The exact share of rho of the chain of geolevels measured together.
-      rho: Its exact cost.
-      sigma_sq: Exact parameter of the discrete Gaussian.
+      level_share: The exact share of the budget of the chain of geolevels measured together.
+      cost: Its exact cost, in what the budget counts.
+      mechanism: The noise.
     """
 
     query: Query
     share: Fraction
     level_share: Fraction
-    rho: Fraction
-    sigma_sq: Fraction
+    cost: Fraction
+    mechanism: Mechanism
 
 
 def noisy_queries(
@@ -161,7 +168,7 @@ def noisy_queries(
     share = strategy.chain_share(first, last)
     out = []
     for entry in level.queries:
-        rho = query_rho(budget, share, entry.share)
-        sigma_sq = query_sigma_sq(budget, entry.query, rho)
-        out.append(NoisyQuery(entry.query, entry.share, share, rho, sigma_sq))
+        cost = query_cost(budget, share, entry.share)
+        mechanism = query_mechanism(budget, entry.query, cost)
+        out.append(NoisyQuery(entry.query, entry.share, share, cost, mechanism))
     return tuple(out)

@@ -17,13 +17,20 @@ from pydantic import BaseModel, ValidationError
 
 from das.errors import ConfigError, DasError, SchemaError
 from das.privacy.accounting import rho_from_epsilon
-from das.privacy.budget import Budget
+from das.privacy.budget import Budget, Definition
 from das.queries.query import Query, is_refinement, parse_query
 from das.schema.schema import Attribute, Recode, Schema
 from das.strategy.strategy import LevelStrategy, QueryShare, Strategy, strategy_for
 from geography.lattice import Spine
 from invariants.invariant import Invariant, check_invariants
-from jobs.config.models import AllocationFile, LevelAllocation, RunConfig, SchemaFile
+from jobs.account import Claim
+from jobs.config.models import (
+    AllocationFile,
+    LevelAllocation,
+    PrivacyConfig,
+    RunConfig,
+    SchemaFile,
+)
 from jobs.plan import Plan
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -73,11 +80,7 @@ def load_run(path: Path, *, output: Path | None = None, master: str | None = Non
     )
     privacy = config.privacy
     strategy = load_allocation(privacy.allocation, schema, spine)
-    rho = privacy.rho
-    if rho is None:
-        epsilon = privacy.epsilon or Fraction(0)
-        rho = _named(f"{path}: privacy", lambda: rho_from_epsilon(epsilon, privacy.delta))
-    budget = Budget(rho, privacy.delta, privacy.neighbors)
+    budget = _named(f"{path}: privacy", lambda: _budget(privacy))
     invariants = _named(f"{path}: invariants", lambda: _invariants(config, schema, spine))
     passes = _named(
         f"{path}: solve", lambda: rounding_passes(schema, config.solve.rounding, invariants)
@@ -94,6 +97,27 @@ def load_run(path: Path, *, output: Path | None = None, master: str | None = Non
         _digest(written, config),
     )
     return Resolved(config, path, plan)
+
+
+def _budget(privacy: PrivacyConfig) -> Budget:
+    total = privacy.rho if privacy.rho is not None else privacy.epsilon or Fraction(0)
+    if privacy.rho is None and privacy.definition is Definition.ZCDP:
+        total = rho_from_epsilon(total, privacy.delta)
+    return Budget(total, privacy.delta, privacy.neighbors, privacy.definition)
+
+
+def account_of(config: RunConfig) -> Path:
+    """The file in which this run's grant is claimed."""
+    data = config.data.path
+    return config.privacy.account or data.with_name(f"{data.name}.das-account.jsonl")
+
+
+def claim_of(resolved: Resolved, run: str) -> Claim:
+    """What a run folder with this identity asks of the account."""
+    config, plan = resolved.config, resolved.plan
+    product = config.privacy.product or plan.schema.name
+    folder = str(config.output.directory)
+    return Claim(product, config.privacy.grant, plan.budget, run, folder)
 
 
 def _invariants(config: RunConfig, schema: Schema, spine: Spine) -> tuple[Invariant, ...]:
@@ -159,9 +183,18 @@ def load_schema(path: Path) -> Schema:
 
 
 def _shares(schema: Schema, level: LevelAllocation) -> tuple[QueryShare, ...]:
-    return tuple(
-        QueryShare(parse_query(schema, query), share) for query, share in level.queries.items()
-    )
+    shares = []
+    for text, share in level.queries.items():
+        query = parse_query(schema, text)
+        if not query.is_partition:
+            raise SchemaError(
+                f"query {query.name}",
+                "cannot be measured: it does not count every cell exactly once",
+                remedy="use total, detailed, attributes and recodes; functions of them are for "
+                "output.tables",
+            )
+        shares.append(QueryShare(query, share))
+    return tuple(shares)
 
 
 def load_allocation(path: Path, schema: Schema, spine: Spine) -> Strategy:
@@ -280,7 +313,7 @@ def _with(config: RunConfig, section: str, **changes: object) -> RunConfig:
 
 
 def _digest(written: RunConfig, config: RunConfig) -> str:
-    """SHA-256 of the run file without name, output and runtime, and of the files it names.
+    """SHA-256 of the run file without name, output, runtime and account, and of the files it names.
 
     Data paths count as written, so that a project can move to another folder.
     """
@@ -289,6 +322,7 @@ def _digest(written: RunConfig, config: RunConfig) -> str:
         del document[key]
     document["schema"] = _read(config.schema_, SchemaFile).model_dump(mode="json")
     allocation = _read(config.privacy.allocation, AllocationFile)
+    del document["privacy"]["account"]
     document["privacy"]["allocation"] = allocation.model_dump(mode="json")
     text = json.dumps(document)  # in order: the order of groups numbers the answers
     return hashlib.sha256(text.encode()).hexdigest()

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from das.errors import BudgetError
+from das.privacy.budget import Definition
 from das.queries.sensitivity import Neighbors
 from das.rational import parse_fraction
 
@@ -222,12 +223,19 @@ class Randomness(_Model):
 class PrivacyConfig(_Model):
     """The budget and its split."""
 
+    definition: Definition = Field(
+        default=Definition.ZCDP,
+        description="zcdp: costs are rho of zero-concentrated differential privacy, noise is "
+        "discrete Gaussian. pure: costs are epsilon of differential privacy, noise is discrete "
+        "Laplace.",
+    )
     rho: Exact | None = Field(
-        default=None, description="Total zCDP budget, exact. Give this or `epsilon`."
+        default=None, description="Total budget under zcdp, exact. Give this or `epsilon`."
     )
     epsilon: Exact | None = Field(
         default=None,
-        description="Total epsilon at `delta`; the largest rho that implies it is used.",
+        description="Under pure, the total budget, exact. Under zcdp, the total epsilon at "
+        "`delta`; the largest rho that implies it is used.",
     )
     delta: Exact = Field(
         default=Fraction(1, 10**10), description="Where (epsilon, delta) is stated."
@@ -238,9 +246,26 @@ class PrivacyConfig(_Model):
     )
     allocation: Path = Field(description="Allocation file.")
     randomness: Randomness = Field(default=Randomness(), description="Where noise comes from.")
+    product: Text | None = Field(
+        default=None,
+        description="What is made of these people, such as persons or units. Default: the name of "
+        "the schema.",
+    )
+    grant: Text = Field(
+        default="1",
+        description="Name of the budget granted to the product. One run may spend it; another "
+        "run on the same people needs another grant, and the costs add up.",
+    )
+    account: Path | None = Field(
+        default=None,
+        description="File that records all grants spent on the same people, shared by all who "
+        "measure them. Default: `data.path` with .das-account.jsonl appended.",
+    )
 
     @model_validator(mode="after")
     def _one_budget(self) -> PrivacyConfig:
+        if self.definition is Definition.PURE and self.rho is not None:
+            raise ValueError("definition pure counts `epsilon`, not `rho`")
         if (self.rho is None) == (self.epsilon is None):
             raise ValueError("give exactly one of `rho` and `epsilon`")
         for name in ("rho", "epsilon"):
@@ -288,7 +313,8 @@ class OutputConfig(_Model):
     )
     tables: list[Text] | None = Field(
         default=None,
-        description="Queries tabulated per geolevel. Default: total and every attribute alone.",
+        description="Queries tabulated per geolevel; may also use functions such as prefix(age). "
+        "Default: total and every attribute alone.",
     )
 
 

@@ -34,10 +34,11 @@ file**; all three are read and checked before any data is touched (`das validate
   without leading zeros; put quotes around codes such as `"01"`, and around `"yes"` and `"no"`.
 - A relative **path** is relative to the folder of the run file.
 - A **query** is `total`, `detailed` (all cells), or names of attributes or recodes joined by `*`,
-  such as `hispanic * cenrace`. At most one name per attribute.
-- A run folder belongs to one configuration digest. The keys under `runtime`, `output` and `name` do
-  not enter it; all others do. Of the schema and the allocation their contents count, not their
-  paths; paths to data count as written, so that a project can move.
+  such as `hispanic * cenrace`. At most one name per attribute. Tables may also use functions of
+  them, such as `prefix(age)`: see [queries](data-model.md#queries).
+- A run folder belongs to one configuration digest. The keys under `runtime` and `output`, `name`
+  and `privacy.account` do not enter it; all others do. Of the schema and the allocation their
+  contents count, not their paths; paths to data count as written, so that a project can move.
 - Every geolevel of an allocation must give `detailed` a share; leaving it out is a budget error.
 
 This page is generated from the models in `jobs/config/models.py` by `make docs`.
@@ -93,11 +94,15 @@ geography:
     - {name: block, digits: 10}
   geounits: {path: blocks.csv, geocode: geocode}   # public list of all blocks, empty ones too
 privacy:
+  definition: zcdp                # or pure: then epsilon alone, and discrete Laplace noise
   rho: "1/2"                      # or: epsilon: "6"
   delta: "1/10000000000"
   neighbors: bounded              # or unbounded
   allocation: allocation.yaml
   randomness: {source: operating_system}
+  product: persons
+  grant: "2030"                   # spent by one run; another run needs another grant
+  account: people.account.jsonl   # all grants spent on the same people
 invariants:
   - {query: total, geolevel: state}
 solve:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jobs.report import text
-from jobs.report.headline import Manifest, part, rows, words
+from jobs.report.headline import Manifest, part, rows, unit, words
 from jobs.report.noise import expected_rmse, level_order
 from jobs.report.page import FigureBlock, Section, TableBlock
 from jobs.report.plots import Figure, Panel, line_panels
@@ -17,10 +17,10 @@ MOST_PANELS = 16
 
 
 def budget_section(manifest: Manifest) -> Section:
-    """Shares of rho and the full list of measured queries."""
+    """Shares of the budget and the full list of measured queries."""
     lead = (
         "Every person lies on one path from the root to a leaf, and the costs along any such path "
-        f"add up to exactly {text.RHO}. A query with a larger share has less noise."
+        f"add up to exactly {unit(manifest)}. A query with a larger share has less noise."
     )
     return Section(
         "budget",
@@ -36,8 +36,9 @@ def noise_section(manifest: Manifest) -> Section:
     levels = level_order(manifest)
     queries = query_order(manifest)
     lead = (
-        "The noise has a known law: each noisy answer is the true answer plus a discrete Gaussian "
-        "variable with mean zero and the standard deviation below, whatever the true answer is."
+        "The noise has a known law: each noisy answer is the true answer plus a discrete "
+        f"{'Laplace' if unit(manifest) == text.EPSILON else 'Gaussian'} variable with mean zero "
+        "and the standard deviation below, whatever the true answer is."
     )
     panels = [
         Panel(words(q), [words(v) for v in levels], {"raw": [expected.get((v, q)) for v in levels]})
@@ -63,6 +64,74 @@ def noise_section(manifest: Manifest) -> Section:
         )
     )
     return Section("noise", "Noise in the measurements", lead, blocks)
+
+
+def account_table(account: Manifest) -> Table:
+    """All budgets granted for the same people, and what they add up to."""
+    grants = [
+        [name(row.get("product")), name(row.get("grant")), *_loss(row)]
+        for row in rows(account, "grants")
+    ]
+    composed = [
+        [name("all together"), Cell(EMPTY), *_loss(row)] for row in rows(account, "composed")
+    ]
+    columns = [
+        Column("Product", numeric=False),
+        Column("Grant", numeric=False),
+        Column("Budget", hint="exact", numeric=False),
+        Column("Neighbors", numeric=False),
+        Column(text.EPSILON, hint="at δ, rounded up"),
+        Column("δ"),
+    ]
+    return Table(
+        "account",
+        "Budgets granted for the same people",
+        columns,
+        [*grants, *(composed if len(grants) > 1 else [])],
+        "Losses of several products about the same people add up.",
+    )
+
+
+def statements_table(manifest: Manifest) -> Table:
+    """What smaller changes of a record cost."""
+    letter = unit(manifest)
+    both = [] if letter == text.EPSILON else ["epsilon", "epsilon_simple"]
+    body = []
+    for row in rows(manifest, "statements"):
+        total = text.ratio(row.get("total"))
+        changed = {
+            "record": "anything in the record",
+            "attribute": f"only {words(row.get('name'))}",
+            "within": f"only the place, within one {words(row.get('name'))}",
+        }.get(str(row.get("change")), text.NOT_RECORDED)
+        epsilons = [Cell(text.upward(row.get(key)), row.get(key)) for key in both]
+        body.append([name(changed), number(total, text.decimal), *epsilons])
+    columns = [
+        Column("The two data sets differ in", numeric=False),
+        Column(letter),
+        *([Column(text.EPSILON, hint="best formula")] if both else []),
+        *([Column(text.EPSILON, hint="textbook formula")] if both else []),
+    ]
+    return Table(
+        "statements",
+        "Loss when one record changes in part",
+        columns,
+        body,
+        "A change that most measured queries do not see costs less than a change of the whole "
+        "record. Both formulas hold at the same \N{GREEK SMALL LETTER DELTA}, rounded up.",
+    )
+
+
+def _loss(row: Manifest) -> list[Cell]:
+    is_pure = row.get("definition") == "pure"
+    total, delta = text.ratio(row.get("total")), text.ratio(row.get("delta"))
+    letter = text.EPSILON if is_pure else text.RHO
+    return [
+        Cell(f"{letter} = {row.get('total') or text.NOT_RECORDED}", total, code=True),
+        name(row.get("neighbors")),
+        Cell(text.upward(row.get("epsilon")), row.get("epsilon")),
+        Cell("0" if is_pure else text.small(row.get("delta")), 0.0 if is_pure else delta),
+    ]
 
 
 def query_order(manifest: Manifest) -> list[str]:
@@ -97,7 +166,7 @@ def level_grid(
 
 
 def _share_table(manifest: Manifest) -> Table:
-    """Share of rho by query and geolevel; per geolevel, the class with most geounits."""
+    """Share of the budget by query and geolevel; per geolevel, the class with most geounits."""
     main: dict[str, Mapping[str, Any]] = {}
     for row in rows(manifest, "budget"):
         level = str(row.get("geolevel"))
@@ -122,7 +191,7 @@ def _share_table(manifest: Manifest) -> Table:
     ]
     return Table(
         "budget-shares",
-        f"Share of {text.RHO} by query and geolevel",
+        f"Share of {unit(manifest)} by query and geolevel",
         [Column("Query", numeric=False), *headings],
         body if queries else [],
         "Ordinary geounits. An only child equals its parent, so it is not measured again: the "
@@ -136,8 +205,8 @@ def _sum(values: Sequence[float | None]) -> Cell:
 
 
 def _share(manifest: Manifest, row: Manifest) -> float | None:
-    """The part of rho that a row of the budget costs."""
-    whole, cost = text.ratio(part(manifest, "privacy").get("rho")), text.ratio(row.get("rho"))
+    """The part of the budget that a row of it costs."""
+    whole, cost = text.ratio(part(manifest, "privacy").get("total")), text.ratio(row.get("cost"))
     if whole and cost is not None:
         return cost / whole
     level, query = text.ratio(row.get("level_share")), text.ratio(row.get("share"))
@@ -145,13 +214,14 @@ def _share(manifest: Manifest, row: Manifest) -> float | None:
 
 
 def _measured_table(manifest: Manifest) -> Table:
+    is_pure = unit(manifest) == text.EPSILON
     columns = [
         Column("Query", numeric=False),
         Column("Geolevel", numeric=False),
         Column("Down to", numeric=False, hint="only children"),
-        Column("Share", hint=f"of {text.RHO}"),
-        Column(text.RHO, hint="exact", numeric=False),
-        Column(text.SIGMA, hint="parameter"),
+        Column("Share", hint=f"of {unit(manifest)}"),
+        Column(unit(manifest), hint="exact", numeric=False),
+        Column("Scale" if is_pure else f"{text.SIGMA}²", hint="exact parameter", numeric=False),
         Column("Std. dev.", hint="persons"),
         Column("9 in 10", hint="within ±"),
         Column("Answers", hint="per geounit"),
@@ -160,17 +230,17 @@ def _measured_table(manifest: Manifest) -> Table:
     body = []
     for row in rows(manifest, "budget"):
         end, level = row.get("chain_end"), row.get("geolevel")
-        variance, sigma = row.get("variance"), row.get("sigma")
-        deviation = sigma if variance is None else math.sqrt(variance)
-        cost = text.ratio(row.get("rho"))
+        variance, parameter = row.get("variance"), row.get("parameter")
+        deviation = None if variance is None else math.sqrt(variance)
+        cost = text.ratio(row.get("cost"))
         body.append(
             [
                 name(None if row.get("query") is None else words(row["query"])),
                 name(None if level is None else words(level)),
                 Cell(EMPTY) if end in (None, level) else name(words(end)),
                 number(_share(manifest, row), text.fine_percent),
-                Cell(str(row.get("rho") or text.NOT_RECORDED), cost, code=True),
-                number(sigma, text.decimal),
+                Cell(str(row.get("cost") or text.NOT_RECORDED), cost, code=True),
+                Cell(str(parameter or text.NOT_RECORDED), text.ratio(parameter), code=True),
                 number(deviation, text.decimal),
                 number(None if deviation is None else 1.645 * deviation, text.decimal),
                 number(row.get("answers")),

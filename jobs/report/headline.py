@@ -35,18 +35,26 @@ def rows(manifest: Manifest, name: str) -> Sequence[Manifest]:
     return [row for row in found if isinstance(row, Mapping)] if isinstance(found, list) else []
 
 
+def unit(manifest: Manifest) -> str:
+    """The letter that costs are counted in."""
+    is_pure = part(manifest, "privacy").get("definition") == "pure"
+    return text.EPSILON if is_pure else text.RHO
+
+
 def banners(manifest: Manifest) -> list[Banner]:
     """Warnings that follow from the manifest."""
     return [SEEDED] if manifest.get("not_for_release") else []
 
 
 def tiles(manifest: Manifest) -> list[Tile]:
-    """Persons, leaf geounits, rho, epsilon, invariants, worst residual, and run time if known."""
+    """Persons, leaf geounits, privacy loss, invariants, worst residual, and run time if known."""
     privacy, totals = part(manifest, "privacy"), part(manifest, "totals")
     levels = rows(manifest, "geography")
     leaf = words(levels[-1].get("geolevel")) if levels else "leaf"
-    rho, delta = privacy.get("rho"), privacy.get("delta")
-    exact = "zero-concentrated DP" if rho is None or len(str(rho)) > 22 else f"exactly {rho}"
+    total, delta = privacy.get("total"), privacy.get("delta")
+    is_pure = unit(manifest) == text.EPSILON
+    kind = "pure DP" if is_pure else "zero-concentrated DP"
+    exact = kind if total is None or len(str(total)) > 22 else f"exactly {total}, {kind}"
     return [
         Tile("Persons", text.integer(totals.get("persons")), "in the microdata"),
         Tile(
@@ -54,11 +62,17 @@ def tiles(manifest: Manifest) -> list[Tile]:
             text.integer(totals.get("leaf_geounits")),
             f"{leaf}, the finest of {len(levels)} geolevels" if levels else "",
         ),
-        Tile(f"Privacy loss {text.RHO}", text.decimal(text.ratio(rho)), exact),
-        Tile(
-            "Privacy loss ε",
-            text.upward(privacy.get("epsilon")),
-            "" if delta is None else f"at δ = {text.small(delta)}",
+        Tile(f"Privacy loss {unit(manifest)}", text.decimal(text.ratio(total)), exact),
+        *(
+            []
+            if is_pure
+            else [
+                Tile(
+                    f"Privacy loss {text.EPSILON}",
+                    text.upward(privacy.get("epsilon")),
+                    "" if delta is None else f"at δ = {text.small(delta)}",
+                )
+            ]
         ),
         invariants_tile(manifest),
         residual_tile(manifest),

@@ -28,7 +28,7 @@ def expected_rmse(manifest: Mapping[str, Any]) -> dict[tuple[str, str], float]:
     sums: dict[tuple[str, str], tuple[float, int]] = {}
     for row in manifest.get("budget") or []:
         level, query = row.get("geolevel"), row.get("query")
-        variance = _variance(row)
+        variance = row.get("variance")
         geounits = row.get("geounits")
         weight = 1 if geounits is None else int(geounits)
         if level is None or query is None or variance is None or weight == 0:
@@ -36,12 +36,5 @@ def expected_rmse(manifest: Mapping[str, Any]) -> dict[tuple[str, str], float]:
         last = position.get(row.get("chain_end") or level, position[level])
         for name in list(position)[position[level] : last + 1]:
             total, count = sums.get((name, query), (0.0, 0))
-            sums[name, query] = (total + variance * weight, count + weight)
+            sums[name, query] = (total + float(variance) * weight, count + weight)
     return {key: math.sqrt(total / count) for key, (total, count) in sums.items()}
-
-
-def _variance(row: Mapping[str, Any]) -> float | None:
-    for key, power in (("variance", 1), ("sigma", 2)):
-        if row.get(key) is not None:
-            return float(row[key]) ** power
-    return None

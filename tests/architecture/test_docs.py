@@ -142,8 +142,8 @@ def test_noise_scales_in_the_privacy_page() -> None:
     for geolevel, query, rho, sigma in table:
         level = plan.spine.levels.index(geolevel)
         (noisy,) = (one for one in plan.noise(level, level) if one.query.name == query)
-        assert rho == f"{float(noisy.rho):.6f}"
-        assert sigma == f"{float(noisy.sigma_sq) ** 0.5:.4f}"
+        assert rho == f"{float(noisy.cost):.6f}"
+        assert sigma == f"{float(noisy.mechanism.sigma_sq) ** 0.5:.4f}"
 
 
 def test_exit_codes_in_the_readme() -> None:

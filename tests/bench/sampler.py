@@ -15,7 +15,8 @@ from fractions import Fraction
 import numpy as np
 
 from das.mechanisms.entropy import BitSource, NoiseKey, SystemBits, extra_bits, stream_words
-from das.mechanisms.noise import add_noise, gaussian_sampler
+from das.mechanisms.mechanism import DiscreteGaussian
+from das.mechanisms.noise import add_noise
 from das.mechanisms.reference import discrete_gaussian
 from das.mechanisms.table import BLOCK_WORDS, gaussian_table
 from das.mechanisms.wide import wide_gaussian
@@ -80,7 +81,7 @@ def release_rate(sigma_sq: Fraction, n_cells: int, *, seconds: float) -> float:
 
     def run(call: int) -> int:
         labels = [f"{call} {row}".encode() for row in range(len(answers))]
-        return add_noise(answers, sigma_sq=sigma_sq, key=KEY, labels=labels).size
+        return add_noise(answers, mechanism=DiscreteGaussian(sigma_sq), key=KEY, labels=labels).size
 
     return rate(run, seconds=seconds)
 
@@ -115,7 +116,7 @@ def build_seconds(sigma_sq: Fraction) -> float:
     gaussian_table.cache_clear()
     wide_gaussian.cache_clear()
     start = time.perf_counter()
-    gaussian_sampler(sigma_sq)
+    DiscreteGaussian(sigma_sq).sampler()
     return time.perf_counter() - start
 
 

@@ -107,10 +107,11 @@ def gaussian_probability(sigma_sq: Fraction, least: int = -(10**9)) -> Callable[
     return _normalized(weights)
 
 
-def laplace_probability(scale: Fraction) -> Callable[[Hashable], float]:
-    """Return the pmf of the discrete Laplace law, by its defining sum."""
+def laplace_probability(scale: Fraction, *, least: int = -(10**9)) -> Callable[[Hashable], float]:
+    """Return the pmf of the discrete Laplace law on k >= least, by its defining sum."""
     reach = 60 * math.ceil(scale)
-    return _normalized({k: math.exp(-abs(k) / float(scale)) for k in range(-reach, reach + 1)})
+    support = range(max(-reach, least), reach + 1)
+    return _normalized({k: math.exp(-abs(k) / float(scale)) for k in support})
 
 
 def _normalized(weights: dict[int, float]) -> Callable[[Hashable], float]:

@@ -92,11 +92,21 @@ def test_an_error_of_one_trial_is_found():
         law.check(lambda outcome: math.exp(-0.5) if outcome else 1 - math.exp(-0.5))
 
 
-@pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(1), Fraction(5, 3)])
+@pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(1), Fraction(5, 3), Fraction(4)])
 @pytest.mark.usefixtures("_proven_primitives")
 def test_geometric(scale):
     law = follow(partial(reference.geometric, scale=scale), replays=20_000)
     assert law.unresolved < 0.003
+    law.check(lambda k: geometric_probability(k, scale))
+    with pytest.raises(AssertionError, match="proven"):
+        law.check(lambda k: geometric_probability(k, scale * Fraction(103, 100)))
+
+
+def test_geometric_bit_by_bit():
+    """The whole sampler from bits alone; most of the mass is resolved at this depth."""
+    scale = Fraction(2)
+    law = follow(partial(reference.geometric, scale=scale), replays=10_000)
+    assert law.unresolved < 0.1
     law.check(lambda k: geometric_probability(k, scale))
 
 

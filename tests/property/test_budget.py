@@ -45,7 +45,7 @@ def path_cost(plan: Plan, lattice: Lattice, leaf: bytes) -> Fraction:
         if lattice.is_only_child[level][row]:
             continue
         end = int(lattice.chain_end[level][row])
-        spent += sum(noisy.rho for noisy in noisy_queries(plan.strategy, plan.budget, level, end))
+        spent += sum(noisy.cost for noisy in noisy_queries(plan.strategy, plan.budget, level, end))
     return spent
 
 
@@ -53,7 +53,7 @@ def path_cost(plan: Plan, lattice: Lattice, leaf: bytes) -> Fraction:
 def test_every_path_of_a_lattice_spends_exactly_rho(drawn):
     plan, lattice = drawn
     for leaf in lattice.codes[-1]:
-        assert path_cost(plan, lattice, leaf) == plan.budget.rho
+        assert path_cost(plan, lattice, leaf) == plan.budget.total
 
 
 @given(plans())
@@ -67,7 +67,7 @@ def test_the_noise_of_every_query_costs_what_the_ledger_says(drawn):
             if share.query.name == entry.query
         ]
         sensitivity_sq = l2_sensitivity_sq(query, plan.budget.neighbors)
-        assert entry.rho == Fraction(sensitivity_sq) / (2 * entry.sigma_sq)
+        assert entry.cost == Fraction(sensitivity_sq) / (2 * entry.mechanism.sigma_sq)
 
 
 @given(plans())
@@ -90,7 +90,7 @@ def test_a_lost_or_doubled_or_changed_entry_turns_the_seal_red(drawn, data):
     index = data.draw(st.integers(0, len(entries) - 1))
     chosen = entries[index]
     others = entries[:index] + entries[index + 1 :]
-    dearer = replace(chosen, rho=chosen.rho + Fraction(1, 10**30))
+    dearer = replace(chosen, cost=chosen.cost + Fraction(1, 10**30))
     chain_is_left = any(
         (e.geolevel, e.chain_end) == (chosen.geolevel, chosen.chain_end) for e in others
     )
@@ -99,12 +99,12 @@ def test_a_lost_or_doubled_or_changed_entry_turns_the_seal_red(drawn, data):
         tampered.append(others)
     for forged in tampered:
         with pytest.raises(LedgerError):
-            Ledger(plan.spine.levels, forged).seal(plan.budget)
+            Ledger(plan.spine.levels, plan.budget.total, forged).seal()
 
 
 def _has_other_path(plan: Plan, entries) -> bool:
     try:
-        Ledger(plan.spine.levels, entries).path_costs()
+        Ledger(plan.spine.levels, plan.budget.total, entries).path_costs()
     except LedgerError:
         return False
     return True
@@ -123,4 +123,4 @@ def test_a_missing_geolevel_turns_the_seal_red(drawn, data):
         )
     ]
     with pytest.raises(LedgerError, match="does not cover every geolevel"):
-        Ledger(plan.spine.levels, ()).append(entries).seal(plan.budget)
+        Ledger(plan.spine.levels, plan.budget.total).append(entries).seal()

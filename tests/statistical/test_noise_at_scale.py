@@ -1,14 +1,15 @@
 """Noise as it is released has the stated law, judged by tests that are shown to reject others.
 
 Each test has level alpha = 1e-9 and fixed keys, so it does not fail by chance from run to run. Each
-is also given a law with sigma_sq * 1.03 or duplicated draws, and must reject those.
+is also given the law with its parameter times 1.03 or duplicated draws, and must reject those.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from statistics import NormalDist
 
 import numpy as np
@@ -16,10 +17,10 @@ import pytest
 from scipy.stats import chi2
 
 from das.mechanisms import moments
-from das.mechanisms.entropy import NoiseKey, SystemBits, stream_label, stream_words
+from das.mechanisms.entropy import NoiseKey, SystemBits, stream_label
+from das.mechanisms.mechanism import DiscreteGaussian, DiscreteLaplace, Mechanism
 from das.mechanisms.noise import add_noise
-from das.mechanisms.reference import discrete_gaussian
-from das.mechanisms.table import laplace_table
+from das.mechanisms.reference import discrete_gaussian, discrete_laplace, geometric
 
 ALPHA = 1e-9
 CRITICAL = NormalDist().inv_cdf(1 - ALPHA / 2)
@@ -28,52 +29,86 @@ MOST_BINS = 40
 LEAST_EXPECTED = 20
 OFF = Fraction(103, 100)
 
-SIGMA_SQ = [
-    Fraction(1, 4),
-    Fraction(1),
-    Fraction(6, 5),
-    Fraction(100),
-    Fraction(12345, 7),
-    Fraction(10**6),
-    Fraction(2**20 + 1),
-    Fraction(10**12),
+MECHANISMS: list[Mechanism] = [
+    DiscreteGaussian(Fraction(1, 10)),
+    DiscreteGaussian(Fraction(1, 4)),
+    DiscreteGaussian(Fraction(1)),
+    DiscreteGaussian(Fraction(6, 5)),
+    DiscreteGaussian(Fraction(100)),
+    DiscreteGaussian(Fraction(12345, 7)),
+    DiscreteGaussian(Fraction(10**6)),
+    DiscreteGaussian(Fraction(2**20 + 1)),
+    DiscreteGaussian(Fraction(10**12)),
+    DiscreteLaplace(Fraction(1, 2)),
+    DiscreteLaplace(Fraction(5)),
+    DiscreteLaplace(Fraction(255)),
+    DiscreteLaplace(Fraction(257)),
+    DiscreteLaplace(Fraction(10**6)),
+    DiscreteLaplace(Fraction(10**9)),
 ]
 
 
+def name(mechanism: Mechanism) -> str:
+    return f"{mechanism.kind} {mechanism.parameter}"
+
+
+each_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS, ids=name)
+
+
+def times(mechanism: Mechanism, factor: Fraction) -> Mechanism:
+    """The mechanism with its parameter times a factor."""
+    return type(mechanism)(mechanism.parameter * factor)
+
+
 @cache
-def noise(sigma_sq: Fraction) -> np.ndarray:
-    key = NoiseKey.for_testing(sigma_sq.numerator)
+def noise(mechanism: Mechanism) -> np.ndarray:
+    key = NoiseKey.for_testing(mechanism.parameter.numerator)
     labels = [stream_label(f"{row:05}", "detailed") for row in range(N_ROWS)]
     zeros = np.zeros((N_ROWS, N_COLUMNS), np.int64)
-    return add_noise(zeros, sigma_sq=sigma_sq, key=key, labels=labels)
+    return add_noise(zeros, mechanism=mechanism, key=key, labels=labels)
 
 
-def variance_score(draws: np.ndarray, sigma_sq: Fraction) -> float:
+def fourth_moment(mechanism: Mechanism) -> float:
+    if isinstance(mechanism, DiscreteLaplace):
+        fall = math.exp(-1 / mechanism.scale)
+        rest = -math.expm1(-1 / mechanism.scale)
+        return 2 * fall * (1 + 10 * fall + fall**2) / rest**4
+    if mechanism.parameter >= 10_000:
+        return 3.0 * mechanism.variance() ** 2
+    reach = 12 * math.isqrt(math.ceil(mechanism.parameter)) + 12
+    pmf = partial(moments.pmf, sigma_sq=mechanism.parameter)
+    return math.fsum(2.0 * k**4 * pmf(k) for k in range(1, reach))
+
+
+def variance_score(draws: np.ndarray, mechanism: Mechanism) -> float:
     """Return how many standard errors the mean square is from the true variance."""
     squares = draws.astype(np.float64) ** 2
-    variance = moments.variance(sigma_sq=sigma_sq)
-    reach = min(2000, 12 * math.isqrt(math.ceil(sigma_sq)) + 12)
-    if sigma_sq < 10_000:
-        fourth = math.fsum(2.0 * k**4 * moments.pmf(k, sigma_sq=sigma_sq) for k in range(1, reach))
-    else:
-        fourth = 3.0 * variance**2
-    return float((squares.mean() - variance) / math.sqrt((fourth - variance**2) / squares.size))
+    variance = mechanism.variance()
+    error = math.sqrt((fourth_moment(mechanism) - variance**2) / squares.size)
+    return float((squares.mean() - variance) / error)
 
 
-def fit_p_value(draws: np.ndarray, sigma_sq: Fraction) -> float:
+def fit_p_value(
+    draws: np.ndarray, quantile: Callable[[float], int], cdf: Callable[[int], float]
+) -> float:
     """Return the p-value of chi-square on at most MOST_BINS ranges of integers."""
     levels = np.linspace(0, 1, MOST_BINS + 1)[1:-1]
     tails = [2.0**-i for i in range(6, 14)]
     wanted = [*levels, *tails, *(1 - t for t in tails)]
-    edges = sorted({moments.quantile(float(p), sigma_sq=sigma_sq) for p in wanted})
     least = LEAST_EXPECTED / draws.size
-    edges = [k for k in edges if 1.0 - moments.cdf(k, sigma_sq=sigma_sq) >= least]
-    below = np.array([0.0, *(moments.cdf(k, sigma_sq=sigma_sq) for k in edges), 1.0])
-    expected = np.diff(below) * draws.size
-    assert expected.min() >= LEAST_EXPECTED
+    edges, below = [], [0.0]
+    for k in sorted({quantile(float(p)) for p in wanted}):
+        if cdf(k) - below[-1] >= least and 1.0 - cdf(k) >= least:
+            edges.append(k)
+            below.append(cdf(k))
+    expected = np.diff([*below, 1.0]) * draws.size
     observed = np.bincount(np.searchsorted(edges, draws, side="left"), minlength=len(expected))
     statistic = ((observed - expected) ** 2 / expected).sum()
     return float(chi2.sf(statistic, len(expected) - 1))
+
+
+def fit(draws: np.ndarray, mechanism: Mechanism) -> float:
+    return fit_p_value(draws, mechanism.quantile, mechanism.cdf)
 
 
 def dependence_score(first: np.ndarray, second: np.ndarray) -> float:
@@ -82,11 +117,10 @@ def dependence_score(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def dependence_scores(draws: np.ndarray) -> list[float]:
-    """Compare neighbors along and across rows, of values and of squares."""
-    squares = draws.astype(np.float64) ** 2
+    """Compare neighbors along and across rows, of values and of magnitudes."""
     return [
         dependence_score(first.ravel(), second.ravel())
-        for values in (draws, squares)
+        for values in (draws, np.abs(draws))
         for first, second in (
             (values[:, :-1], values[:, 1:]),
             (values[:-1], values[1:]),
@@ -96,30 +130,40 @@ def dependence_scores(draws: np.ndarray) -> list[float]:
     ]
 
 
-@pytest.mark.parametrize("sigma_sq", SIGMA_SQ, ids=str)
-def test_variance_is_right_and_three_percent_more_or_less_is_not(sigma_sq):
-    draws = noise(sigma_sq).ravel()
+@each_mechanism
+def test_variance_is_right_and_three_percent_more_or_less_is_not(mechanism):
+    draws = noise(mechanism).ravel()
     assert draws.size >= 200_000
-    assert abs(variance_score(draws, sigma_sq)) < CRITICAL
-    assert variance_score(draws, sigma_sq * OFF) < -CRITICAL
-    assert variance_score(draws, sigma_sq / OFF) > CRITICAL
+    assert abs(variance_score(draws, mechanism)) < CRITICAL
+    assert variance_score(draws, times(mechanism, OFF)) < -CRITICAL
+    assert variance_score(draws, times(mechanism, 1 / OFF)) > CRITICAL
 
 
-@pytest.mark.parametrize("sigma_sq", SIGMA_SQ, ids=str)
-def test_law_fits_and_three_percent_more_does_not(sigma_sq):
-    draws = noise(sigma_sq).ravel()
-    assert fit_p_value(draws, sigma_sq) > ALPHA
-    assert fit_p_value(draws, sigma_sq * OFF) < ALPHA
+@each_mechanism
+def test_law_fits_and_three_percent_more_does_not(mechanism):
+    draws = noise(mechanism).ravel()
+    assert fit(draws, mechanism) > ALPHA
+    assert fit(draws, times(mechanism, OFF)) < ALPHA
 
 
-def test_a_law_shifted_by_one_does_not_fit():
-    sigma_sq = Fraction(100)
-    assert fit_p_value(noise(sigma_sq).ravel() + 1, sigma_sq) < ALPHA
+@pytest.mark.parametrize(
+    "mechanism", [DiscreteGaussian(Fraction(100)), DiscreteLaplace(Fraction(5))], ids=name
+)
+def test_a_law_shifted_by_one_does_not_fit(mechanism):
+    assert fit(noise(mechanism).ravel() + 1, mechanism) < ALPHA
 
 
-@pytest.mark.parametrize("sigma_sq", SIGMA_SQ, ids=str)
-def test_draws_are_independent_and_duplicates_are_not(sigma_sq):
-    draws = noise(sigma_sq)
+def test_a_law_with_twice_the_zeros_does_not_fit():
+    """As if a negative zero were kept."""
+    mechanism = DiscreteLaplace(Fraction(5))
+    draws = noise(mechanism).ravel()
+    zeros = np.zeros((draws == 0).sum(), np.int64)
+    assert fit(np.concatenate([draws, zeros]), mechanism) < ALPHA
+
+
+@each_mechanism
+def test_draws_are_independent_and_duplicates_are_not(mechanism):
+    draws = noise(mechanism)
     assert max(map(abs, dependence_scores(draws))) < CRITICAL
     repeated_rows = np.concatenate([draws[: N_ROWS // 2]] * 2)
     repeated_cells = np.repeat(draws[:, : N_COLUMNS // 2], 2, axis=1)
@@ -127,37 +171,41 @@ def test_draws_are_independent_and_duplicates_are_not(sigma_sq):
     assert max(dependence_scores(repeated_cells)) > CRITICAL
 
 
-@pytest.mark.parametrize("sigma_sq", [Fraction(1), Fraction(100), Fraction(10**12)], ids=str)
-def test_signs_and_parity_are_fair(sigma_sq):
+@each_mechanism
+def test_signs_and_parity_are_fair(mechanism):
     """The sign has a bit of its own, and nothing rounds to even."""
-    draws = noise(sigma_sq).ravel()
+    draws = noise(mechanism).ravel()
     nonzero = draws[draws != 0]
+    assert nonzero.size > 1000
     assert abs((nonzero > 0).sum() * 2 - nonzero.size) < CRITICAL * math.sqrt(nonzero.size)
-    if sigma_sq >= 100:
+    if mechanism.variance() >= 100:
         assert abs((draws % 2).sum() * 2 - draws.size) < CRITICAL * math.sqrt(draws.size)
 
 
-def test_reference_sampler_agrees():
+def test_reference_samplers_agree():
+    """Fresh bits: this one may fail once in 10^8 runs."""
+    bits = SystemBits()
+    gaussian = DiscreteGaussian(Fraction(6, 5))
+    draws = [discrete_gaussian(sigma_sq=gaussian.sigma_sq, bits=bits) for _ in range(5000)]
+    assert abs(variance_score(np.array(draws), gaussian)) < CRITICAL
+    laplace = DiscreteLaplace(Fraction(7, 2))
+    draws = [discrete_laplace(scale=laplace.scale, bits=bits) for _ in range(5000)]
+    assert abs(variance_score(np.array(draws), laplace)) < CRITICAL
+    assert fit(np.array(draws), laplace) > ALPHA
+    assert fit(np.array(draws), times(laplace, Fraction(4, 3))) < ALPHA
+
+
+def test_reference_geometric_agrees():
     """Fresh bits: this one may fail once in 10^9 runs."""
     bits = SystemBits()
-    sigma_sq = Fraction(6, 5)
-    draws = np.array([discrete_gaussian(sigma_sq=sigma_sq, bits=bits) for _ in range(10_000)])
-    assert abs(variance_score(draws, sigma_sq)) < CRITICAL
+    draws = np.array([geometric(scale=Fraction(7, 2), bits=bits) for _ in range(5000)])
 
+    def p_value(scale: Fraction) -> float:
+        return fit_p_value(
+            draws,
+            lambda p: max(0, math.ceil(-math.log1p(-p) * scale) - 1),
+            lambda k: -math.expm1(-(k + 1) / scale),
+        )
 
-@pytest.mark.parametrize("scale", [Fraction(1), Fraction(50)], ids=str)
-def test_laplace_variance(scale):
-    words = stream_words(NoiseKey.for_testing(9), [b"laplace"], 400_000)[0]
-    values, undecided = laplace_table(scale).lookup(words)
-    assert undecided.size == 0
-
-    def score(scale: Fraction) -> float:
-        ratio = math.exp(-1 / scale)
-        variance = 2 * ratio / (1 - ratio) ** 2
-        weights = [(1 - ratio) / (1 + ratio) * ratio**k for k in range(1, 60 * int(scale) + 60)]
-        fourth = math.fsum(2 * k**4 * w for k, w in enumerate(weights, start=1))
-        error = math.sqrt((fourth - variance**2) / values.size)
-        return float(((values.astype(np.float64) ** 2).mean() - variance) / error)
-
-    assert abs(score(scale)) < CRITICAL
-    assert score(scale * Fraction(103, 100)) < -CRITICAL
+    assert p_value(Fraction(7, 2)) > ALPHA
+    assert p_value(Fraction(14, 3)) < ALPHA

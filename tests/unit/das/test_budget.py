@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from das.errors import BudgetError
+from das.mechanisms.mechanism import DiscreteGaussian
 from das.privacy.accounting import epsilon_bun_steinke, epsilon_from_rho
 from das.privacy.budget import Budget
 from das.queries.query import Factor, Query, marginal
@@ -18,8 +19,8 @@ from das.strategy.strategy import (
     QueryShare,
     Strategy,
     noisy_queries,
-    query_rho,
-    query_sigma_sq,
+    query_cost,
+    query_mechanism,
     strategy_for,
 )
 
@@ -41,14 +42,14 @@ def level(name="block", share=Fraction(1), queries=((DETAILED, Fraction(1)),)) -
 )
 def test_known_scales_of_a_known_split(share, sigma_sq):
     """One fifth of rho 1 for the geolevel, neighbors that change a record."""
-    rho = query_rho(budget(), Fraction(1, 5), share)
-    assert query_sigma_sq(budget(), SEX, rho) == sigma_sq
+    rho = query_cost(budget(), Fraction(1, 5), share)
+    assert query_mechanism(budget(), SEX, rho) == DiscreteGaussian(Fraction(sigma_sq))
 
 
 @pytest.mark.parametrize(("neighbors", "sigma_sq"), [("bounded", 4), ("unbounded", 2)])
 def test_sigma_sq_of_a_partition(neighbors, sigma_sq):
     one = budget(neighbors=Neighbors(neighbors))
-    assert query_sigma_sq(one, TOTAL, Fraction(1, 4)) == sigma_sq
+    assert query_mechanism(one, TOTAL, Fraction(1, 4)) == DiscreteGaussian(Fraction(sigma_sq))
 
 
 def test_sigma_sq_pays_for_the_sensitivity_of_the_query():
@@ -56,20 +57,23 @@ def test_sigma_sq_pays_for_the_sensitivity_of_the_query():
     for neighbors, delta_sq in ((Neighbors.BOUNDED, 18), (Neighbors.UNBOUNDED, 9)):
         rho = Fraction(7, 11)
         assert (
-            Fraction(delta_sq) / (2 * query_sigma_sq(budget(neighbors=neighbors), query, rho))
+            Fraction(delta_sq)
+            / (2 * query_mechanism(budget(neighbors=neighbors), query, rho).sigma_sq)
             == rho
         )
 
 
 @pytest.mark.parametrize("rho", [Fraction(0), Fraction(-1, 3), 1.0, 1, "1"])
 def test_a_budget_needs_a_positive_exact_rho(rho):
-    with pytest.raises(BudgetError, match=r"^budget rho: must be positive; got"):
+    with pytest.raises(BudgetError, match=r"^budget rho: must be a positive exact fraction; got"):
         budget(rho)
 
 
 @pytest.mark.parametrize("delta", [Fraction(0), Fraction(1), Fraction(3, 2), 1e-10])
 def test_a_budget_needs_delta_between_0_and_1(delta):
-    with pytest.raises(BudgetError, match=r"^budget delta: must lie between 0 and 1; got"):
+    with pytest.raises(
+        BudgetError, match=r"^budget delta: must be an exact fraction between 0 and 1; got"
+    ):
         Budget(Fraction(1), delta, Neighbors.BOUNDED)
 
 
@@ -170,7 +174,7 @@ def test_a_chain_of_only_children_has_the_shares_of_its_geolevels():
 def test_a_chain_asks_the_queries_of_its_top_with_the_budget_of_all():
     noisy = noisy_queries(three_levels(), budget(Fraction(6)), 0, 1)
     assert [one.query.name for one in noisy] == ["total", "detailed"]
-    assert [one.rho for one in noisy] == [Fraction(3, 4), Fraction(9, 4)]
-    assert [one.sigma_sq for one in noisy] == [Fraction(4, 3), Fraction(4, 9)]
+    assert [one.cost for one in noisy] == [Fraction(3, 4), Fraction(9, 4)]
+    assert [one.mechanism.sigma_sq for one in noisy] == [Fraction(4, 3), Fraction(4, 9)]
     assert {one.level_share for one in noisy} == {Fraction(1, 2)}
     assert [one.share for one in noisy] == [Fraction(1, 4), Fraction(3, 4)]

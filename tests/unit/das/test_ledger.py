@@ -7,16 +7,15 @@ from fractions import Fraction
 import pytest
 
 from das.errors import LedgerError
-from das.privacy.budget import Budget
+from das.mechanisms.mechanism import DiscreteGaussian
 from das.privacy.ledger import Ledger, LedgerEntry
-from das.queries.sensitivity import Neighbors
 
 SPINE = ("state", "county", "block")
-ONE = Budget(Fraction(1), Fraction(1, 10**10), Neighbors.BOUNDED)
+ONE = Fraction(1)
 
 
 def entry(first, last, rho, query="q") -> LedgerEntry:
-    return LedgerEntry(first, last, query, Fraction(1), Fraction(rho), 1)
+    return LedgerEntry(first, last, query, ("a",), DiscreteGaussian(Fraction(1)), Fraction(rho), 1)
 
 
 ORDINARY = (
@@ -33,8 +32,8 @@ CHAINS = (
 
 
 def sealed(entries) -> tuple[Fraction, Fraction]:
-    ledger = Ledger(SPINE, ()).append(entries)
-    ledger.seal(ONE)
+    ledger = Ledger(SPINE, ONE, tuple(entries))
+    ledger.seal()
     return ledger.path_costs()
 
 
@@ -47,7 +46,7 @@ def test_ordinary_paths_and_chains_cost_the_same():
 
 
 def test_appending_leaves_the_old_ledger_alone():
-    old = Ledger(SPINE, ORDINARY[:1])
+    old = Ledger(SPINE, ONE, ORDINARY[:1])
     assert old.append(ORDINARY[1:]).entries == ORDINARY
     assert old.entries == ORDINARY[:1]
 
@@ -71,7 +70,7 @@ def test_an_entry_too_many_is_noticed_with_both_numbers(extra):
     with pytest.raises(LedgerError) as caught:
         sealed(entries)
     assert caught.value.want == "1"
-    assert caught.value.got == f"1..{1 + extra.rho}"
+    assert caught.value.got == f"1..{1 + extra.cost}"
 
 
 def test_a_path_that_spends_too_little_is_noticed_beside_good_ones():

@@ -13,6 +13,7 @@ from das.histograms import Histograms
 from das.measure import measure
 from das.measurement import Measurements
 from das.mechanisms.entropy import NoiseKey
+from das.mechanisms.mechanism import DiscreteGaussian, DiscreteLaplace
 from das.queries.query import marginal
 from das.schema.schema import Attribute, Schema
 
@@ -27,12 +28,17 @@ def truth(counts) -> Confidential[Histograms]:
     return Confidential(Histograms.from_dense(np.array(counts)))
 
 
+def gaussians(sigma_sq) -> tuple[DiscreteGaussian, ...]:
+    return tuple(DiscreteGaussian(value) for value in sigma_sq)
+
+
 FIRST = np.arange(18).reshape(3, 6)
 SECOND = FIRST[::-1] * 1000
 
 
 def noisy(counts, *, codes=CODES, sigma_sq=(Fraction(50),) * 3, key=KEY) -> np.ndarray:
-    return measure(truth(counts), QUERY, geocodes=codes, sigma_sq=sigma_sq, key=key).answers
+    laws = gaussians(sigma_sq)
+    return measure(truth(counts), QUERY, geocodes=codes, mechanisms=laws, key=key).answers
 
 
 def exact(counts) -> np.ndarray:
@@ -58,8 +64,12 @@ def test_noise_belongs_to_the_geocode_not_to_the_row():
 def test_two_queries_of_one_geounit_have_different_noise():
     other = marginal(SCHEMA, ("sex",))
     sigma = (Fraction(10**6),) * 3
-    first = measure(truth(FIRST), QUERY, geocodes=CODES, sigma_sq=sigma, key=KEY).answers
-    second = measure(truth(FIRST), other, geocodes=CODES, sigma_sq=sigma, key=KEY).answers
+    first = measure(
+        truth(FIRST), QUERY, geocodes=CODES, mechanisms=gaussians(sigma), key=KEY
+    ).answers
+    second = measure(
+        truth(FIRST), other, geocodes=CODES, mechanisms=gaussians(sigma), key=KEY
+    ).answers
     noise = second - other.answer(Histograms.from_dense(FIRST))
     assert not np.array_equal((first - exact(FIRST))[:, :2], noise)
 
@@ -75,8 +85,9 @@ def test_each_row_has_its_own_scale():
 
 def test_the_result_names_its_query_and_scales():
     scales = (Fraction(3), Fraction(1, 3), Fraction(3))
-    result = measure(truth(FIRST), QUERY, geocodes=CODES, sigma_sq=scales, key=KEY)
-    assert (result.query, result.sigma_sq, result.answers.shape) == ("age", scales, (3, 3))
+    laws = (*gaussians(scales[:2]), DiscreteLaplace(Fraction(3)))
+    result = measure(truth(FIRST), QUERY, geocodes=CODES, mechanisms=laws, key=KEY)
+    assert (result.query, result.mechanisms, result.answers.shape) == ("age", laws, (3, 3))
     with pytest.raises(ValueError, match="read-only"):
         result.answers[0, 0] = 1
 
@@ -85,12 +96,12 @@ def test_the_result_names_its_query_and_scales():
     ("codes", "scales"), [(CODES[:2], (TIGHT,) * 3), (CODES, (TIGHT,) * 2), ((), ())]
 )
 def test_lengths_must_agree(codes, scales):
-    with pytest.raises(BudgetError, match=r"^measure age: needs one geocode and one sigma_sq"):
-        measure(truth(FIRST), QUERY, geocodes=codes, sigma_sq=scales, key=KEY)
+    with pytest.raises(BudgetError, match=r"^measure age: needs one geocode and one mechanism"):
+        measure(truth(FIRST), QUERY, geocodes=codes, mechanisms=gaussians(scales), key=KEY)
 
 
 def test_measurements_need_one_scale_per_geounit():
-    with pytest.raises(SchemaError, match="measurements of age: need one sigma_sq per geounit"):
-        Measurements("age", (TIGHT,), np.zeros((2, 3), np.int64))
+    with pytest.raises(SchemaError, match="measurements of age: need one mechanism per geounit"):
+        Measurements("age", gaussians([TIGHT]), np.zeros((2, 3), np.int64))
     with pytest.raises(SchemaError):
-        Measurements("age", (TIGHT,), np.zeros(1, np.int64))
+        Measurements("age", gaussians([TIGHT]), np.zeros(1, np.int64))

@@ -65,6 +65,15 @@ def test_recode_codes_follow_the_order_of_levels_and_groups():
             "schema s: uses a name twice; got ['age']",
         ),
         ((), (), "schema s: has no attributes"),
+        *(
+            (
+                (Attribute(name, ("a", "b")), SEX),
+                (),
+                f"schema s: has a name that would make queries ambiguous; got ['{name}']; expected "
+                "no *, no outer spaces, not total or detailed, not like prefix(age)",
+            )
+            for name in ("total", "detailed", "a * b", " age", "prefix(age)", "")
+        ),
         (
             (SEX,),
             (Recode("r", "age", ("all",), (0, 0)),),

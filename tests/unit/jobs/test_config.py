@@ -145,7 +145,7 @@ def test_every_shipped_allocation_spends_exactly_rho(path):
     for level in range(len(strategy.levels)):
         for noisy in noisy_queries(strategy, budget, level, level):
             delta_sq = l2_sensitivity_sq(noisy.query, Neighbors.BOUNDED)
-            spent += Fraction(delta_sq) / (2 * noisy.sigma_sq)
+            spent += Fraction(delta_sq) / (2 * noisy.mechanism.sigma_sq)
     assert spent == PERSONS
 
 
@@ -188,12 +188,12 @@ def _canonical(name: str) -> str:
 )
 def test_published_noise_of_the_2020_allocation(geolevel, query, sigma_sq):
     digits = len(sigma_sq.partition(".")[2])
-    assert f"{float(production()[geolevel, query].sigma_sq):.{digits}f}" == sigma_sq
+    assert f"{float(production()[geolevel, query].mechanism.sigma_sq):.{digits}f}" == sigma_sq
 
 
 def test_the_2020_allocation_adds_up_exactly():
-    assert sum(1 / noisy.sigma_sq for noisy in production().values()) == PERSONS
-    assert sum(noisy.rho for noisy in production().values()) == PERSONS
+    assert sum(1 / noisy.mechanism.sigma_sq for noisy in production().values()) == PERSONS
+    assert sum(noisy.cost for noisy in production().values()) == PERSONS
     assert len(production()) == 6 * 11 - 1  # the total of the nation is not measured
     answers = sum(n.query.size for (level, _), n in production().items() if level == "block")
     assert answers == 2603
@@ -207,7 +207,7 @@ def test_published_epsilon_of_one_attribute(attribute, epsilon):
     """What is spent on queries that touch the attribute, of which detailed is one."""
     names = {attribute, "detailed", "hhinstlevels" if attribute == "hhgq" else attribute}
     rho = sum(
-        noisy.rho for (_, query), noisy in production().items() if names & set(query.split(" * "))
+        noisy.cost for (_, query), noisy in production().items() if names & set(query.split(" * "))
     )
     assert f"{epsilon_from_rho(rho, DELTA):.2f}" == epsilon
 
@@ -226,7 +226,7 @@ def test_published_epsilon_of_the_block_within_a_geounit(below, epsilon):
     """What is spent at geolevels below."""
     spine = ("nation", "state", "county", "tract", "block_group", "block")
     finer = spine[spine.index(below) + 1 :]
-    rho = sum(noisy.rho for (level, _), noisy in production().items() if level in finer)
+    rho = sum(noisy.cost for (level, _), noisy in production().items() if level in finer)
     assert f"{epsilon_from_rho(rho, DELTA):.2f}" == epsilon
 
 
@@ -426,6 +426,27 @@ MISTAKES: list[tuple[str, Edit, type[DasError], str, list[str]]] = [
         ConfigError,
         "run",
         ["privacy", "`delta` must lie between 0 and 1; got 1"],
+    ),
+    (
+        "rho under pure differential privacy",
+        put("run", "privacy", "definition", value="pure"),
+        ConfigError,
+        "run",
+        ["privacy: definition pure counts `epsilon`, not `rho`"],
+    ),
+    (
+        "unknown definition",
+        put("run", "privacy", "definition", value="renyi"),
+        ConfigError,
+        "run",
+        ["privacy.definition", "'zcdp' or 'pure'", "got 'renyi'"],
+    ),
+    (
+        "query that is not a partition",
+        put("allocation", "levels", "block", "queries", value={"prefix(age)": "1/2", "detailed": "1/2"}),
+        SchemaError,
+        "allocation",
+        ["geolevel block: query prefix(age): cannot be measured", "are for output.tables"],
     ),
     (
         "unknown neighbors",

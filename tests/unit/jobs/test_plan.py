@@ -137,7 +137,10 @@ def test_families_are_runs_of_one_parent():
 def test_the_ledger_of_a_known_tree():
     """State 2 has one block, so it is measured with the shares of both geolevels."""
     entries = planned_ledger(plan(), LATTICE).entries
-    seen = {(e.geolevel, e.chain_end, e.query): (e.rho, e.sigma_sq, e.geounits) for e in entries}
+    seen = {
+        (e.geolevel, e.chain_end, e.query): (e.cost, e.mechanism.sigma_sq, e.geounits)
+        for e in entries
+    }
     rho = {("nation", "nation"): 1, ("state", "state"): Fraction(2, 3), ("state", "block"): 1}
     rho["block", "block"] = Fraction(1, 3)
     count = {("nation", "nation"): 1, ("state", "state"): 2, ("state", "block"): 1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -69,7 +70,8 @@ def test_checks_over_all_cells_levels_and_recodes(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         read(config(path, checks=checks))
     text = str(caught.value)
-    assert f"{path}, row 2, geocode 0102, column men" in text
+    assert f"{path}, row 2, column men: is not the sum of its cells (1 row of the file)" in text
+    assert "0102" not in text
     assert "33" not in text
     assert "34" not in text
 
@@ -84,6 +86,7 @@ def test_checks_over_all_cells_levels_and_recodes(tmp_path: Path) -> None:
         (["0", "7777x", "0"], "count is not an integer"),
         (["0", "-7777", "0"], "count is negative"),
         (["0", " ", "0"], "count is missing"),
+        (["0", "7777" * 5, "0"], "count is too large"),
     ],
 )
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
@@ -96,6 +99,25 @@ def test_wrong_counts_name_row_and_column_only(
     row = 3 if kind == "csv" else 2
     assert f"{path}, row {row}, column s1a02: {what}" in str(caught.value)
     assert "7777" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "what"),
+    [
+        (pa.array([0, 2**63 + 7777, 0], pa.uint64()), "count is too large"),
+        (pa.array([0, 7777e300, 0]), "count is too large"),
+        (pa.array([0, Decimal(7777 * 10**40), 0], pa.decimal256(60, 0)), "count is too large"),
+        (pa.array([Decimal(0), Decimal("7777.5"), None]), "count is not an integer"),
+        (pa.array([b"0", b"\xe97777", b"0"]).view(pa.string()), "count is not an integer"),
+    ],
+)
+def test_counts_that_arrow_would_quote(tmp_path: Path, values: pa.Array, what: str) -> None:
+    path = write(tmp_path, rows(s1a02=values))
+    with pytest.raises(InputError) as caught:
+        read(config(path))
+    assert f"{path}, row 2, column s1a02: {what} (1 row of the file)" in str(caught.value)
+    assert "7777" not in str(caught.value)
+    assert "9223372036854783585" not in str(caught.value)
 
 
 def test_whole_floats_are_counts_but_other_types_are_not(tmp_path: Path) -> None:

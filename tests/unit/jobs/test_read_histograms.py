@@ -32,13 +32,20 @@ def test_rows_in_any_order_with_empty_geounits_and_zeros(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("row", "what"),
     [
-        (("0102", [1, 2], [7777]), "row 2: cells and counts differ in length"),
-        (("0102", [6], [7777]), r"row 2, column cells: holds a cell outside 0..5"),
-        (("0102", [-1], [7777]), r"row 2, column cells: holds a cell outside 0..5"),
-        (("0102", [1], [-7777]), "row 2, column counts: count is negative"),
+        (
+            ("0102", [1, 2], [7777]),
+            "row 2, columns cells and counts: cells and counts differ in length",
+        ),
+        (("0102", [6], [7777]), r"row 2, columns cells and counts: holds a cell outside 0..5"),
+        (("0102", [-1], [7777]), r"row 2, columns cells and counts: holds a cell outside 0..5"),
+        (("0102", [1], [-7777]), "row 2, columns cells and counts: count is negative"),
+        (("0102", [1], [7777 * 10**15]), "row 2, columns cells and counts: count is too large"),
         (("0102", [1, 2], [7777, None]), "row 2, column counts: holds a missing value"),
         (("0102", None, [7777]), "row 2, column cells: list is missing"),
-        (("102", [1], [7777]), r"row 2, column geocode: .*'102' \(3 characters\)"),
+        (
+            ("102", [1], [7777]),
+            r"row 2, column geocode: geocode does not fit .* expected 4 letters",
+        ),
         ((None, [1], [7777]), "row 2, column geocode: geocode is missing"),
     ],
 )
@@ -47,6 +54,22 @@ def test_faults_name_the_row(tmp_path: Path, row: tuple[object, object, object],
         read(write(tmp_path, [("0101", [1], [1]), row]))
     assert "truth.parquet" in str(caught.value)
     assert "7777" not in str(caught.value)
+    assert "102" not in str(caught.value).removeprefix(str(tmp_path))
+
+
+def test_unsigned_counts_beyond_int64(tmp_path: Path) -> None:
+    path = tmp_path / "truth.parquet"
+    big = pa.array([[1], [1, 2**63 + 7777]], pa.list_(pa.uint64()))
+    table = {"geocode": ["0101", "0102"], "cells": [[0], [0, 1]], "counts": big}
+    pq.write_table(pa.table(table), path)
+    with pytest.raises(InputError, match=r"row 2, columns .*: count is too large \(1 row"):
+        read(HistogramsData(format="histograms", path=path))
+
+
+def test_the_first_fault_is_named_with_how_many_rows_have_it(tmp_path: Path) -> None:
+    rows = [("0101", [1], [1]), ("0102", [1], [-2]), ("0103", [9], [2]), ("0104", [1], [-3])]
+    with pytest.raises(InputError, match=r"row 2, columns .*: count is negative \(2 rows"):
+        read(write(tmp_path, rows))
 
 
 def test_wrong_type(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
@@ -111,7 +112,7 @@ def test_missing_code_of_a_dictionary_column(tmp_path: Path) -> None:
     sex = pa.array(["male", None, "male"]).dictionary_encode()
     rows = pa.table({"block": ["0101"] * 3, "sex": sex, "age": ["under_18"] * 3})
     pq.write_table(rows, path)
-    assert f"{path}, row 2, column sex: unknown code (1 row " in message(config(path))
+    assert f"{path}, row 2, column sex: code is missing (1 row " in message(config(path))
 
 
 def message(data: RecordsData) -> str:
@@ -130,28 +131,30 @@ def test_missing_column_lists_those_present(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "row"), [("csv", 4), ("parquet", 3)])
-def test_unknown_code_names_value_row_and_how_many(tmp_path: Path, kind: str, row: int) -> None:
-    people = [*PEOPLE[:2], ("0101", "x7", "under_18"), PEOPLE[3], ("0203", "x7", "under_18")]
+def test_unknown_code_names_row_and_how_many_but_no_value(
+    tmp_path: Path, kind: str, row: int
+) -> None:
+    people = [*PEOPLE[:2], ("0101", "x7", "under_18"), PEOPLE[3], ("0203", "y7", "under_18")]
     path = write(tmp_path, kind, table(people))
     text = message(config(path))
-    assert f"{path}, row {row}, column sex" in text
-    assert "'x7'" in text
-    assert "2 rows" in text
+    assert f"{path}, row {row}, column sex: unknown code (2 rows of the file)" in text
+    assert "7" not in text.removeprefix(str(path))
     assert "['female', 'male']" in text
 
 
 @pytest.mark.parametrize(("kind", "row"), [("csv", 3), ("parquet", 2)])
 def test_missing_code(tmp_path: Path, kind: str, row: int) -> None:
     path = write(tmp_path, kind, table([PEOPLE[0], ("0101", None, "under_18")]))
-    assert f"{path}, row {row}, column sex: unknown code (1 row " in message(config(path))
+    assert f"{path}, row {row}, column sex: code is missing (1 row " in message(config(path))
 
 
 @pytest.mark.parametrize(("kind", "row"), [("csv", 5), ("parquet", 4)])
 def test_geocode_of_wrong_length(tmp_path: Path, kind: str, row: int) -> None:
     path = write(tmp_path, kind, table([*PEOPLE[:3], ("203", "female", "under_18")]))
     text = message(config(path))
-    assert f"{path}, row {row}, column block" in text
-    assert "'203' (3 characters)" in text
+    assert f"{path}, row {row}, column block: geocode does not fit the leaf geolevel (1 row" in text
+    assert "expected 4 letters or digits" in text
+    assert "203" not in text.removeprefix(str(path))
 
 
 @pytest.mark.parametrize(("kind", "row"), [("csv", 2), ("parquet", 1)])
@@ -167,6 +170,47 @@ def test_geocode_that_is_not_ascii_or_not_text(tmp_path: Path) -> None:
     text = message(config(write(tmp_path, "parquet", numbers)))
     assert "not text" in text
     assert "int64" in text
+
+
+def test_file_without_a_header_is_not_quoted(tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    path.write_text("0101,male,under_18\n0203,female,under_18\n")
+    text = message(config(path))
+    assert f"{path}: lacks columns; got 3 others; expected ['block', 'sex', 'age']" in text
+    assert "male" not in text
+    assert "0101" not in text
+
+
+@pytest.mark.parametrize(
+    "codes",
+    [
+        pa.array([b"male", b"m\xe9le"]).view(pa.string()),
+        pa.array([1, 7777]),
+        pa.array([1.0, 7777.0]),
+        pa.array(["male", "7777"], pa.large_string()),
+    ],
+)
+def test_codes_of_other_types_are_not_quoted(tmp_path: Path, codes: pa.Array) -> None:
+    rows = pa.table({"block": ["0101"] * 2, "sex": codes, "age": ["under_18"] * 2})
+    sex = RecordColumn(column="sex", codes={"male": "male", "1": "male", "1.0": "male"})
+    path = write(tmp_path, "parquet", rows)
+    text = message(config(path, columns={"sex": sex, "age": "age"}))
+    assert f"{path}, row 2, column sex: unknown code (1 row of the file)" in text
+    assert "7777" not in text
+    assert "xe9" not in text
+
+
+def test_codes_that_have_no_text(tmp_path: Path) -> None:
+    rows = table().set_column(1, "sex", pa.array([date(1977, 7, 7)] * 4))
+    text = message(config(write(tmp_path, "parquet", rows)))
+    assert "column sex: holds codes that are not text; got values of type date32[day]" in text
+    assert "1977" not in text
+
+
+def test_line_that_is_no_csv(tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    path.write_text(f"block,sex,age\n0101,male,{'7' * 140_000}\n0101\n")
+    assert f"{path}, row 2: is not a CSV line" in message(config(path))
 
 
 def test_row_numbers_count_through_chunks_and_blank_lines(

@@ -93,7 +93,7 @@ MANIFESTS = [
     {},
     {"name": None, "privacy": None, "budget": None, "solve": None, "geography": None},
     {"budget": [{"geolevel": "a", "query": "total"}], "solve": [{}], "stages": [{}]},
-    {"invariants": [{}], "geography": [{}], "outputs": [{}], "privacy": {"rho": "1/3"}},
+    {"invariants": [{}], "geography": [{}], "outputs": [{}], "privacy": {"total": "1/3"}},
     manifest(budget=[budget_row("nation", "total") | {"chain_end": "block"}]),
 ]
 

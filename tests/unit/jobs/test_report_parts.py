@@ -73,7 +73,7 @@ def test_noise_averages_variances_over_all_chains_through_a_geolevel():
     rows = [
         budget_row("nation", "total") | {"chain_end": "county", "variance": 4.0, "geounits": 1},
         budget_row("county", "total") | {"variance": 16.0, "geounits": 3},
-        budget_row("block", "sex") | {"variance": None, "sigma": 3.0},
+        budget_row("block", "sex") | {"variance": 9.0},
     ]
     found = expected_rmse(manifest(budget=rows))
     assert found == {

@@ -13,6 +13,7 @@ from das.mechanisms.table import (
     MOST_TABLE_ENTRIES,
     gaussian_table,
     half_gaussian_table,
+    half_laplace_table,
     laplace_table,
 )
 
@@ -31,8 +32,8 @@ class Ones:
         return ((1 << ones) - 1) << (n - ones)
 
 
-def test_all_ones_reach_beyond_every_table_entry():
-    table = gaussian_table(Fraction(100))
+@pytest.mark.parametrize("table", [gaussian_table(Fraction(100)), laplace_table(Fraction(10))])
+def test_all_ones_reach_beyond_every_table_entry(table):
     _, undecided = table.lookup(np.array([ALL_ONES], np.uint64))
     assert undecided.tolist() == [0]
     draws = [table.resolve(ALL_ONES, Ones(n)) for n in (0, 1, 8, 64, 256)]
@@ -94,9 +95,12 @@ def test_tiny_sigma_sq_gives_zeros():
     assert table.resolve(ALL_ONES, Ones(200)) == 0
 
 
-@pytest.mark.parametrize("factory", [gaussian_table, half_gaussian_table, laplace_table])
+@pytest.mark.parametrize(
+    "factory", [gaussian_table, half_gaussian_table, laplace_table, half_laplace_table]
+)
 @pytest.mark.parametrize("bad", [Fraction(0), Fraction(-1, 2), 1, 0.5, "1"])
 def test_unusable_scales_are_refused_with_their_value(factory, bad):
+    factory.cache_clear()  # it would find a float that equals a known Fraction
     with pytest.raises(BudgetError, match=r"cannot be used; got .*; expected a positive Fraction"):
         factory(bad)
 
@@ -104,6 +108,8 @@ def test_unusable_scales_are_refused_with_their_value(factory, bad):
 def test_too_large_a_table_is_refused():
     with pytest.raises(BudgetError, match=f"too large a table; .* at most {MOST_TABLE_ENTRIES}"):
         gaussian_table(Fraction(10**12))
+    with pytest.raises(BudgetError, match=f"too large a table; .* at most {MOST_TABLE_ENTRIES}"):
+        laplace_table(Fraction(10**5))
 
 
 def test_a_table_is_made_once_and_cannot_be_written_to():
