@@ -28,9 +28,11 @@ def frozen_array(values: npt.ArrayLike) -> IntArray:
     return array
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Histograms:
     """Counts of G geounits, compressed by rows; a geounit's histogram is x_g in N^n.
+
+    They may be true counts, so it prints as its shape alone.
 
     Attributes:
       n_cells: n, the number of cells of the schema.
@@ -64,6 +66,9 @@ class Histograms:
             falls = np.flatnonzero(np.diff(self.cells) <= 0) + 1
             if not np.isin(falls, self.offsets).all():
                 raise SchemaError("histograms", "cells do not increase within a geounit")
+
+    def __repr__(self) -> str:
+        return f"Histograms({self.n_geounits} geounits, {self.n_cells} cells)"
 
     @property
     def n_geounits(self) -> int:

@@ -51,15 +51,10 @@ def validate(
 @app.command()
 def plan(
     config: ConfigArgument,
+    losses: LossesOption = False,
     as_json: JsonOption = False,
     master: MasterOption = None,
-    quiet: LossesOption = Annotated[
-    bool,
-    typer.Option(
-        "--losses", help="Also epsilon by privacy loss distributions (extra: accounting)."
-    ),
-]
-QuietOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Read the list of geounits and print what will be measured where, with expected error."""
     from geography.lattice import Lattice
@@ -87,13 +82,7 @@ def run(
     config: ConfigArgument,
     out: OutOption = None,
     master: MasterOption = None,
-    quiet: LossesOption = Annotated[
-    bool,
-    typer.Option(
-        "--losses", help="Also epsilon by privacy loss distributions (extra: accounting)."
-    ),
-]
-QuietOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Run every stage that is not complete, and name the files written."""
     from jobs.config.load import load_run
@@ -109,13 +98,7 @@ def measure(
     config: ConfigArgument,
     out: OutOption = None,
     master: MasterOption = None,
-    quiet: LossesOption = Annotated[
-    bool,
-    typer.Option(
-        "--losses", help="Also epsilon by privacy loss distributions (extra: accounting)."
-    ),
-]
-QuietOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Read the data and draw the noisy measurements, once."""
     from jobs.config.load import load_run
@@ -134,13 +117,7 @@ def solve(
     config: ConfigArgument,
     out: OutOption = None,
     master: MasterOption = None,
-    quiet: LossesOption = Annotated[
-    bool,
-    typer.Option(
-        "--losses", help="Also epsilon by privacy loss distributions (extra: accounting)."
-    ),
-]
-QuietOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """From committed measurements to counts, microdata, tables, manifest and public report."""
     from jobs.config.load import load_run
@@ -162,13 +139,7 @@ def evaluate(
     config: ConfigArgument,
     out: OutOption = None,
     master: MasterOption = None,
-    quiet: LossesOption = Annotated[
-    bool,
-    typer.Option(
-        "--losses", help="Also epsilon by privacy loss distributions (extra: accounting)."
-    ),
-]
-QuietOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Compare a finished release with the truth (confidential) and write the internal report."""
     from jobs.config.load import load_run
@@ -220,13 +191,7 @@ def report(out: Annotated[Path, typer.Argument(help="Folder of a finished run.")
 
 
 @app.command()
-def verify(config: ConfigArgument, out: OutOption = None, quiet: LossesOption = Annotated[
-    bool,
-    typer.Option(
-        "--losses", help="Also epsilon by privacy loss distributions (extra: accounting)."
-    ),
-]
-QuietOption = False) -> None:
+def verify(config: ConfigArgument, out: OutOption = None, quiet: QuietOption = False) -> None:
     """Check a finished release from its files alone: digests, sums over the tree, invariants."""
     from jobs.config.load import load_run
     from jobs.layout import release_layout
@@ -275,13 +240,7 @@ def generate(  # noqa: PLR0913 - one parameter per command-line option
     output: Annotated[
         str, typer.Option("--format", help="records, histograms or block_table.")
     ] = "records",
-    quiet: LossesOption = Annotated[
-    bool,
-    typer.Option(
-        "--losses", help="Also epsilon by privacy loss distributions (extra: accounting)."
-    ),
-]
-QuietOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Write a synthetic nation: data and the public list of its blocks."""
     from jobs.generate import GenerateSpec

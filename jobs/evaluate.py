@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from das.confidential import redact_errors
 from das.errors import OutputError
 from das.metrics.accuracy import ErrorSummary, empty_summary, merge, summarise_query
 from das.metrics.statistics import describe
@@ -139,6 +140,7 @@ def query_names(design: Design, further: Sequence[str] = ()) -> tuple[str, ...]:
     return tuple(sorted(parsed, key=lambda name: (parsed[name], name)))
 
 
+@redact_errors
 def compare(piece: Slice) -> list[ErrorSummary]:
     """Compare truth and release in one slice; one summary per query of the slice."""
     queries = [parse_query(piece.schema, name) for name in piece.queries]

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from das.confidential import redact_errors
 from das.errors import InputError
 from das.histograms import Histograms
 from jobs.counts import SPARSE_SCHEMA, sparse_table
@@ -82,6 +83,7 @@ def gather_leaves(
     total = len(source.pieces) + len(ranges)
     if not is_published(runs):
 
+        @redact_errors
         def sort_piece(piece: T) -> list[PartFile]:
             return list(_sorted_runs(source.stream(piece), n_cells, runs))
 
@@ -95,6 +97,7 @@ def gather_leaves(
         publish(runs, [part for parts in written for part in parts], {"n_cells": n_cells})
     parts, _ = read_manifest(runs)
 
+    @redact_errors
     def merge(bounds: tuple[str, str]) -> PartFile:
         return _merge_range(bounds, runs, parts, n_cells, dataset)
 
@@ -197,10 +200,12 @@ def _merge_range(
     return writer.close(persons=persons)
 
 
+@redact_errors
 def _refuse_unknown(
     dataset: Path, leaves: Sequence[PartFile], codes: Codes, place: Callable[[str], str]
 ) -> None:
     """Stop if a leaf of the data is not among the known geounits."""
+    first, n_unknown = "", 0
     for part in leaves:
         if not part.rows:
             continue
@@ -209,8 +214,10 @@ def _refuse_unknown(
         at = np.minimum(np.searchsorted(codes, present), len(codes) - 1)
         unknown = present[codes[at] != present]
         if unknown.size:
-            code = unknown[0].decode()
-            raise InputError(
-                f"{place(code)}, geocode {code}",
-                f"is not in the list of geounits ({unknown.size} such in {part.low}..{part.high})",
-            )
+            first, n_unknown = first or unknown[0].decode(), n_unknown + unknown.size
+    if n_unknown:  # which ones is confidential: it says where somebody lives
+        raise InputError(
+            place(first),
+            f"geocode is not in the list of geounits ({n_unknown} such in the data)",
+            remedy="correct the data, or complete the list",
+        )

@@ -7,14 +7,14 @@ it, made by tasks over contiguous ranges of geocodes without any shuffle.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from das.confidential import Confidential
+from das.confidential import Confidential, redact_errors
 from das.errors import GeographyError, VerificationError
 from das.histograms import Histograms
 from das.schema.schema import Schema
@@ -106,7 +106,7 @@ def read_truth(
     return Confidential(read_sparse(dataset, parts, codes, n_cells))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RollUp:
     """One task: the geounits of a geolevel whose children lie in low..high.
 
@@ -121,7 +121,7 @@ class RollUp:
     """
 
     fine: Path
-    parts: tuple[PartFile, ...]
+    parts: tuple[PartFile, ...] = field(repr=False)
     coarse: Path
     low: str
     high: str
@@ -129,6 +129,7 @@ class RollUp:
     n_cells: int
 
 
+@redact_errors
 def roll_up(task: RollUp) -> PartFile:
     """Sum the children of some geounits and write them."""
     table = read_range(task.fine, task.parts, task.low, task.high)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from das.errors import ConfigError, InputError
+from das.errors import ConfigError
 from das.schema.schema import Schema
 from jobs.config.models import BlockTableData
 from jobs.read import values
@@ -82,20 +83,19 @@ def read_entries(
         geocodes = values.geocodes(batch, data.geocode, digits)
         counts = np.stack([values.counts(batch, name) for name in layout.columns], axis=1)
         for name, mask in layout.checks.items():
-            _check(batch, geocodes, name, counts[:, mask[cell_of_column]].sum(1))
+            if (values.counts(batch, name) != counts[:, mask[cell_of_column]].sum(1)).any():
+                _refuse_sums(batch, name, [c for c, cell in layout.columns.items() if mask[cell]])
         rows, columns = np.nonzero(counts)
         yield values.entries(geocodes, rows, cell_of_column[columns], counts[rows, columns])
 
 
-def _check(batch: Batch, geocodes: pa.Array, name: str, sums: IntArray) -> None:
-    differs = np.flatnonzero(values.counts(batch, name) != sums)
-    if len(differs):
-        raise InputError(
-            f"{batch.where(differs[0])}, geocode {geocodes[int(differs[0])].as_py()}, "
-            f"column {name}",
-            "is not the sum of its cells",
-            remedy="correct the data, or the configuration of data.checks",
-        )
+def _refuse_sums(batch: Batch, name: str, parts: Sequence[str]) -> NoReturn:
+    def faults(rows: Batch) -> list[values.Fault]:
+        sums = sum(values.counts(rows, part) for part in parts)
+        return [("is not the sum of its cells", values.counts(rows, name) != sums)]
+
+    remedy = "correct the data, or the configuration of data.checks"
+    values.refuse(batch, f"column {name}", faults, remedy=remedy)
 
 
 def _from_pattern(pattern: str, schema: Schema) -> dict[str, int]:

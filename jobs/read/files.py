@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -69,7 +69,7 @@ class Chunk:
     header: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Batch:
     """Some rows of a chunk.
 
@@ -77,11 +77,13 @@ class Batch:
       table: The rows.
       chunk: Where they come from.
       offset: How many data rows of the chunk come before them.
+      source: The table they are read from.
     """
 
-    table: pa.Table
+    table: pa.Table = field(repr=False)
     chunk: Chunk
     offset: int
+    source: Table
 
     def where(self, index: int) -> str:
         """File and row number of the row at `index`; for errors only, as it may be slow."""
@@ -156,7 +158,7 @@ def read_chunk(chunk: Chunk, table: Table) -> Iterator[Batch]:
         offset = 0
         for rows in (_parquet_rows if chunk.kind == "parquet" else _csv_rows)(chunk, table):
             if rows.num_rows:
-                yield Batch(rows, chunk, offset)
+                yield Batch(rows, chunk, offset, table)
                 offset += rows.num_rows
     except (OSError, pa.ArrowException) as error:
         failure = type(error).__name__
@@ -174,6 +176,14 @@ def read_table(table: Table) -> Iterator[Batch]:
 
 def _check_columns(file: Path, present: Sequence[str], table: Table) -> None:
     missing = [column for column in table.columns if column not in present]
+    if len(missing) == len(table.columns):  # perhaps a file without a header: do not quote its data
+        raise InputError(
+            str(file),
+            "lacks columns",
+            got=f"{len(present)} others",
+            want=missing,
+            remedy="the first line of a CSV file must hold the names of its columns",
+        )
     if missing:
         raise InputError(
             str(file), "lacks columns", got=f"columns {list(present)}", want=f"also {missing}"
@@ -235,8 +245,8 @@ def _csv_chunks(file: Path, table: Table) -> list[Chunk]:
                 edges.append(handle.tell())
     except OSError as error:
         raise InputError(str(file), "cannot be read", got=error.strerror) from None
-    except UnicodeDecodeError:
-        raise InputError(f"{file}, row 1", "is not UTF-8 text") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{file}, row 1", _not_readable(error)) from None
     edges = [*sorted(set(edges)), size]
     return [
         Chunk(file, "csv", start, stop, header=header)
@@ -309,6 +319,10 @@ def _fields(line: str, delimiter: str) -> list[str]:
     return next(csv.reader([line.rstrip("\r\n")], delimiter=delimiter), [])
 
 
+def _not_readable(error: UnicodeDecodeError | csv.Error) -> str:
+    return "is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else "is not a CSV line"
+
+
 def _explain_csv(chunk: Chunk, delimiter: str) -> None:
     """Raise for the first malformed line of a chunk, if there is one."""
     position = chunk.start
@@ -321,8 +335,8 @@ def _explain_csv(chunk: Chunk, delimiter: str) -> None:
         where = f"{chunk.path}, row {number}"
         try:
             fields = len(_fields(line.decode("utf-8"), delimiter))
-        except UnicodeDecodeError:
-            raise InputError(where, "is not UTF-8 text") from None
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise InputError(where, _not_readable(error)) from None
         if fields != len(chunk.header):
             raise InputError(
                 where,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from jobs.read import values
 from jobs.read.files import Batch, Chunk, Table, read_chunk
 
 IntArray = npt.NDArray[np.int64]
+Integers = npt.NDArray[np.integer]
 
 
 def table_of(data: HistogramsData) -> Table:
@@ -42,30 +44,41 @@ def read_entries(
     """
     for batch in read_chunk(chunk, table_of(data)):
         geocodes = values.geocodes(batch, "geocode", digits)
-        cells, lengths = _lists(batch, "cells")
-        counts, other = _lists(batch, "counts")
-        differs = np.flatnonzero(lengths != other)
-        if len(differs):
-            raise InputError(batch.where(differs[0]), "cells and counts differ in length")
+        faults = partial(_faults, size=schema.size)
+        if any(mask.any() for _, mask in faults(batch)):
+            values.refuse(batch, "columns cells and counts", faults)
+        (cells, lengths), (counts, _) = _lists(batch, "cells"), _lists(batch, "counts")
         rows = np.repeat(np.arange(len(lengths)), lengths)
-        _refuse(
-            batch,
-            rows[(cells < 0) | (cells >= schema.size)],
-            "cells",
-            f"holds a cell outside 0..{schema.size - 1}",
-        )
-        _refuse(batch, rows[counts < 0], "counts", "count is negative")
         keep = counts > 0
-        yield values.entries(geocodes, rows[keep], cells[keep], counts[keep])
+        yield values.entries(
+            geocodes, rows[keep], cells[keep].astype(np.int64), counts[keep].astype(np.int64)
+        )
 
 
-def _refuse(batch: Batch, rows: IntArray, column: str, what: str) -> None:
-    if len(rows):
-        raise InputError(f"{batch.where(rows[0])}, column {column}", what)
+def _faults(batch: Batch, *, size: int) -> list[values.Fault]:
+    """Everything that can be wrong with the lists of a row."""
+    (cells, of_cells), (counts, of_counts) = _lists(batch, "cells"), _lists(batch, "counts")
+    return [
+        ("cells and counts differ in length", of_cells != of_counts),
+        (
+            f"holds a cell outside 0..{size - 1}",
+            _rows_with((cells < 0) | (cells >= size), of_cells),
+        ),
+        ("count is negative", _rows_with(counts < 0, of_counts)),
+        ("count is too large", _rows_with(counts > values.LARGEST_COUNT, of_counts)),
+    ]
 
 
-def _lists(batch: Batch, column: str) -> tuple[IntArray, IntArray]:
-    """Flat values and the length of every row's list."""
+def _rows_with(mask: npt.NDArray[np.bool_], lengths: IntArray) -> npt.NDArray[np.bool_]:
+    """bool[m]: the rows whose list has an entry of the mask."""
+    found = np.zeros(len(lengths), np.bool_)
+    if mask.any():
+        found[np.repeat(np.arange(len(lengths)), lengths)[mask]] = True
+    return found
+
+
+def _lists(batch: Batch, column: str) -> tuple[Integers, IntArray]:
+    """Flat values, of the file's integer type, and the length of every row's list."""
     array = batch.table.column(column).combine_chunks()
     kind = array.type
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
@@ -76,11 +89,16 @@ def _lists(batch: Batch, column: str) -> tuple[IntArray, IntArray]:
             got=kind,
             want="list<int64>",
         )
-    lengths = np.asarray(pc.fill_null(pc.list_value_length(array), -1), np.int64)
-    _refuse(batch, np.flatnonzero(lengths < 0), column, "list is missing")
     flat = array.flatten()
-    if flat.null_count:
-        at = np.flatnonzero(np.asarray(pc.is_null(flat)))
-        rows = np.repeat(np.arange(len(lengths)), lengths)
-        _refuse(batch, rows[at], column, "holds a missing value")
-    return np.asarray(flat.cast(pa.int64()), np.int64), lengths
+    if array.null_count or flat.null_count:
+        values.refuse(batch, f"column {column}", partial(_missing, column=column))
+    return flat.to_numpy(zero_copy_only=False), np.asarray(pc.list_value_length(array), np.int64)
+
+
+def _missing(batch: Batch, *, column: str) -> list[values.Fault]:
+    array = batch.table.column(column).combine_chunks()
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(array), 0), np.int64)
+    return [
+        ("list is missing", np.asarray(pc.is_null(array), np.bool_)),
+        ("holds a missing value", _rows_with(np.asarray(pc.is_null(array.flatten())), lengths)),
+    ]

@@ -152,7 +152,9 @@ def _zip_names(path: Path) -> list[str]:
         with zipfile.ZipFile(path) as archive:
             return archive.namelist()
     except (OSError, zipfile.BadZipFile) as error:
-        raise InputError(str(path), "is not a readable zip file", got=error) from None
+        raise InputError(
+            str(path), "is not a readable zip file", got=type(error).__name__
+        ) from None
 
 
 def _states_of(holder: Path, names: Sequence[str]) -> list[StateFiles]:
@@ -245,8 +247,8 @@ def _check_step(
     raise InputError(
         f"{state.where(file)}, row {first + row}",
         "is not of the same record as that row of the geographic header",
-        got=f"LOGRECNO {got[row]}" if row < len(got) else "the end of the file",
-        want=f"LOGRECNO {want[row]}" if row < len(want) else "the end of the file",
+        got="another LOGRECNO" if row < len(got) else "the end of the file",
+        want="the same LOGRECNO" if row < len(want) else "the end of the file",
     )
 
 
@@ -317,7 +319,6 @@ def _geocodes(state: StateFiles, column: pa.Array, lines: IntArray, digits: int)
         raise InputError(
             f"{state.where(0)}, row {lines[bad[0]]}, GEOCODE",
             "geocode does not fit the leaf geolevel",
-            got=repr(array[int(bad[0])].as_py()),
             want=f"{digits} letters or digits",
         )
     return array

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from das.confidential import redact_errors
 from das.errors import InputError
 from das.schema.schema import Schema
 from geography.lattice import Spine
@@ -110,6 +111,7 @@ def list_geounits(geounits: GeounitsFile, spine: Spine) -> Codes:
     return _sorted_unique(_column(table, geounits.geocode, digits), table, digits)
 
 
+@redact_errors
 def _data_geocodes(data: DataConfig, digits: int, spark: SparkSession) -> Codes:
     if isinstance(data, RecordsData):
         return _record_geocodes(data, digits, spark)
@@ -135,6 +137,7 @@ def _geocode_table(data: RecordsData | BlockTableData | HistogramsData) -> tuple
 def _record_geocodes(data: RecordsData, digits: int, spark: SparkSession) -> Codes:
     table, column = _geocode_table(data)
 
+    @redact_errors
     def distinct(chunk: Chunk) -> Codes:
         parts = [
             values.geocode_bytes(pc.unique(values.geocodes(batch, column, digits)), digits)
@@ -162,11 +165,10 @@ def _sorted_unique(parts: list[Codes], table: Table, digits: int) -> Codes:
 def _refuse_twice(codes: Codes, places: Callable[[str], list[str]]) -> None:
     twice = np.flatnonzero(codes[1:] == codes[:-1])
     if len(twice):
-        code = codes[twice[0]].decode()
-        found = places(code)
+        found = places(codes[twice[0]].decode())
         raise InputError(
-            f"{found[0]}, geocode {code}",
-            "appears twice",
+            found[0],
+            f"geocode appears twice ({len(np.unique(codes[twice]))} such)",
             got=f"again at {found[1]}" if len(found) > 1 else None,
             want="one row per geounit",
         )

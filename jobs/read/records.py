@@ -80,10 +80,7 @@ def read_entries(
     for batch in read_chunk(chunk, table):
         geocodes = values.geocodes(batch, data.geocode, digits)
         cells = schema.cells_of(
-            {
-                name: values.codes(batch, table, _column(data, name), codes)
-                for name, codes in legal.items()
-            }
+            {name: values.codes(batch, _column(data, name), codes) for name, codes in legal.items()}
         )
         persons = pa.table({"geocode": geocodes, "cell": pa.array(cells, pa.int64())})
         sums = persons.group_by(["geocode", "cell"], use_threads=False).aggregate(

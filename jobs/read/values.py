@@ -1,8 +1,13 @@
-"""Check and convert columns: geocodes, counts, codes. Errors name file, row and column."""
+"""Check and convert columns: geocodes, counts, codes.
+
+Errors name file, row, column and how many rows are concerned. They quote no value of the input: a
+geocode tells where somebody lives, a code who they are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +18,13 @@ from das.errors import InputError
 from jobs.read.files import Batch, Table, read_table
 
 IntArray = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.bytes_]
+Fault = tuple[str, Mask]  # what is wrong, and bool[m] with which rows
 
 ENTRIES = pa.schema([("geocode", pa.string()), ("cell", pa.int64()), ("n", pa.int64())])
+LARGEST_COUNT = 10**18 - 1
+_UNKNOWN, _MISSING = -1, -2  # positions of codes that are no level
 
 
 def entries(
@@ -31,6 +40,44 @@ def entries(
     """
     return pa.RecordBatch.from_arrays(
         [geocodes.take(pa.array(rows)), pa.array(cells), pa.array(counts)], schema=ENTRIES
+    )
+
+
+def refuse(
+    batch: Batch,
+    column: str,
+    faults: Callable[[Batch], Sequence[Fault]],
+    *,
+    want: str | None = None,
+    remedy: str | None = None,
+) -> NoReturn:
+    """Say which row of a file is the first faulty one, and how many have the same fault.
+
+    Args:
+      batch: Rows with a fault; their whole file is read again.
+      column: The column or columns, for the message.
+      faults: Finds the faults of any batch of the file.
+      want: What would be legal.
+      remedy: What to do.
+
+    Raises:
+      InputError: Always.
+    """
+    path = batch.chunk.path
+    where, what, rows = "", "", 0
+    for part in read_table(Table(path, batch.source.columns, batch.source.delimiter)):
+        found = faults(part)
+        if not where and any(mask.any() for _, mask in found):
+            first, what = min((int(np.argmax(mask)), name) for name, mask in found if mask.any())
+            where = part.where(first)
+        rows += sum(int(mask.sum()) for name, mask in found if name == what)
+    if not where:
+        raise InputError(str(path), "changed while it was read")
+    raise InputError(
+        f"{where}, {column}",
+        f"{what} ({rows} {'row' if rows == 1 else 'rows'} of the file)",
+        want=want,
+        remedy=remedy,
     )
 
 
@@ -57,17 +104,24 @@ def geocodes(batch: Batch, column: str, digits: int) -> pa.Array:
             got=array.type,
             want="text, so that leading zeros are kept",
         )
-    fits = pc.and_(pc.equal(pc.binary_length(array), digits), pc.ascii_is_alnum(array))
-    bad = _first(pc.invert(pc.fill_null(fits, False)))
-    if bad is not None:
-        value = array[bad].as_py()
-        raise InputError(
-            f"{batch.where(bad)}, column {column}",
-            "geocode is missing" if not value else "geocode does not fit the leaf geolevel",
-            got=None if not value else f"{value!r} ({len(value)} characters)",
-            want=f"{digits} letters or digits",
-        )
+    if _wrong_geocodes(array, digits).any():
+
+        def faults(part: Batch) -> list[Fault]:
+            array = _plain(part.table.column(column))
+            missing = _mask(pc.equal(pc.fill_null(pc.binary_length(array), 0), 0))
+            wrong = _wrong_geocodes(array, digits) & ~missing
+            return [
+                ("geocode is missing", missing),
+                ("geocode does not fit the leaf geolevel", wrong),
+            ]
+
+        refuse(batch, f"column {column}", faults, want=f"{digits} letters or digits")
     return array
+
+
+def _wrong_geocodes(array: pa.Array, digits: int) -> Mask:
+    fits = pc.and_(pc.equal(pc.binary_length(array), digits), pc.ascii_is_alnum(array))
+    return ~_mask(pc.fill_null(fits, False))
 
 
 def geocode_bytes(array: pa.Array, digits: int) -> Codes:
@@ -85,57 +139,65 @@ def counts(batch: Batch, column: str) -> IntArray:
       int64[m], nonnegative.
 
     Raises:
-      InputError: A count is missing, negative or not an integer; the value is not quoted.
+      InputError: A count is missing, negative, not an integer or above `LARGEST_COUNT`.
     """
     array = _plain(batch.table.column(column))
-    what, bad = _bad_count(array)
-    if bad is not None:
-        raise InputError(f"{batch.where(bad)}, column {column}", what, want="a nonnegative integer")
-    if what:
+    kind = array.type
+    if not (
+        pa.types.is_string(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind)
+    ):
         raise InputError(
             f"{batch.chunk.path}, column {column}",
-            what,
-            got=f"values of type {array.type}",
+            "does not hold counts",
+            got=f"values of type {kind}",
             want="integers",
+        )
+    if any(mask.any() for _, mask in _count_faults(array)):
+        refuse(
+            batch,
+            f"column {column}",
+            lambda part: _count_faults(_plain(part.table.column(column))),
+            want="a nonnegative integer",
         )
     return np.asarray(array.cast(pa.int64()).to_numpy(zero_copy_only=False), np.int64)
 
 
-def _bad_count(array: pa.Array) -> tuple[str, int | None]:
-    """What is wrong and at which row; ("", None) if nothing, (text, None) if the type is."""
+def _count_faults(array: pa.Array) -> list[Fault]:
     kind = array.type
     if pa.types.is_string(kind):
-        missing = _first(pc.equal(pc.utf8_trim_whitespace(pc.fill_null(array, "")), ""))
-        if missing is not None:
-            return "count is missing", missing
-        legal = pc.match_substring_regex(array, r"^[0-9]{1,18}$")
-        bad = _first(pc.invert(legal))
-        if bad is None:
-            return "", None
-        negative = array[bad].as_py().startswith("-")
-        return "count is negative" if negative else "count is not an integer", bad
-    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    if not numeric:
-        return "does not hold counts", None
-    if array.null_count:
-        return "count is missing", _first(pc.is_null(array))
-    if not pa.types.is_integer(kind):
-        floats = array.cast(pa.float64())
-        bad = _first(pc.invert(pc.and_(pc.is_finite(floats), pc.equal(pc.floor(floats), floats))))
-        if bad is not None:
-            return "count is not an integer", bad
-    bad = _first(pc.less(array, pa.scalar(0, kind)))
-    if bad is not None:
-        return "count is negative", bad
-    return "", None
+        text = pc.fill_null(array, "")
+        missing = _mask(pc.match_substring_regex(text, r"^\s*$"))
+        negative = _mask(pc.starts_with(text, "-"))
+        large = _mask(pc.match_substring_regex(text, r"^[0-9]{19,}$"))
+        legal = _mask(pc.match_substring_regex(text, r"^[0-9]{1,18}$"))
+        other = ~(missing | negative | large | legal)
+    else:
+        missing = _mask(pc.is_null(array))
+        exact = array.cast(pa.float64()) if pa.types.is_floating(kind) else array
+        exact = exact.fill_null(pa.scalar(0, exact.type))
+        other = np.zeros(len(array), np.bool_)
+        rough = exact
+        if not pa.types.is_integer(kind):
+            rough = exact.cast(pa.float64())
+            other = ~_mask(pc.and_(pc.equal(pc.floor(exact), exact), pc.is_finite(rough)))
+        numbers = rough.to_numpy(zero_copy_only=False)
+        negative, large = (numbers < 0) & ~other, (numbers > LARGEST_COUNT) & ~other
+    return [
+        ("count is missing", missing),
+        ("count is negative", negative),
+        ("count is not an integer", other),
+        ("count is too large", large),
+    ]
 
 
-def codes(batch: Batch, table: Table, column: str, legal: Mapping[str, int]) -> IntArray:
+def codes(batch: Batch, column: str, legal: Mapping[str, int]) -> IntArray:
     """Read a column of codes.
 
     Args:
       batch: Rows of a file.
-      table: The table the rows belong to, for the error path.
       column: Name of the column.
       legal: Level position of every legal code.
 
@@ -143,48 +205,61 @@ def codes(batch: Batch, table: Table, column: str, legal: Mapping[str, int]) -> 
       int64[m] level positions.
 
     Raises:
-      InputError: A code is not legal; names the first row and how many rows hold it.
+      InputError: A code is missing or not legal, or the column holds neither text nor numbers.
     """
+    found = _positions(batch, column, legal)
+    if (found < 0).any():
+
+        def faults(part: Batch) -> list[Fault]:
+            positions = _positions(part, column, legal)
+            return [
+                ("code is missing", positions == _MISSING),
+                ("unknown code", positions == _UNKNOWN),
+            ]
+
+        refuse(batch, f"column {column}", faults, want=f"one of {list(legal)}")
+    return found
+
+
+def _positions(batch: Batch, column: str, legal: Mapping[str, int]) -> IntArray:
+    """int64[m]: level positions; _UNKNOWN and _MISSING for what is no level."""
     encoded = _one(batch.table.column(column))
     if not pa.types.is_dictionary(encoded.type):
+        _check_codes(batch, column, encoded.type)
         encoded = encoded.dictionary_encode(null_encoding="encode")
-    values = _texts(encoded.dictionary)
-    positions = np.array([-1 if v is None else legal.get(v, -1) for v in values], np.int64)
-    indices = encoded.indices
-    unknown = -1
-    if indices.null_count:  # a dictionary column of the file keeps its nulls as indices
-        positions = np.append(positions, unknown)
-        indices = pc.fill_null(indices.cast(pa.int64()), len(positions) - 1)
-    out = positions[np.asarray(indices)]
-    if (out == unknown).any():
-        _raise_unknown_code(batch, table, column, legal)
-    return np.asarray(out, np.int64)
+    _check_codes(batch, column, encoded.type.value_type)
+    of_value = [
+        legal.get(text, _UNKNOWN if text else _MISSING) if text is not None else _MISSING
+        for text in _texts(encoded.dictionary)
+    ]
+    positions = np.array([*of_value, _MISSING], np.int64)
+    # A dictionary column of the file keeps its nulls as indices.
+    indices = pc.fill_null(encoded.indices.cast(pa.int64()), len(of_value))
+    return np.asarray(positions[np.asarray(indices)], np.int64)
 
 
-def _raise_unknown_code(batch: Batch, table: Table, column: str, legal: Mapping[str, int]) -> None:
-    """Read the file again to say which unknown code comes first, where, and how often."""
-    path = batch.chunk.path
-    value: str | None = None
-    where = ""
-    rows = 0
-    for part in read_table(Table(path, (column,), table.delimiter)):
-        for index, text in enumerate(_texts(_one(part.table.column(column)))):
-            if not where and (text is None or text not in legal):
-                value, where = text, part.where(index)
-            rows += bool(where) and text == value
-    raise InputError(
-        f"{where or path}, column {column}",
-        f"unknown code ({rows} {'row' if rows == 1 else 'rows'} of the file hold it)",
-        got="nothing" if value is None else repr(value),
-        want=f"one of {list(legal)}",
+def _check_codes(batch: Batch, column: str, kind: pa.DataType) -> None:
+    known = (
+        *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+        *(pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_null),
     )
+    if not any(is_kind(kind) for is_kind in known):
+        raise InputError(
+            f"{batch.chunk.path}, column {column}",
+            "holds codes that are not text",
+            got=f"values of type {kind}",
+            want="text or integers",
+        )
 
 
 def _texts(array: pa.Array) -> list[str | None]:
-    """Values as text; integers in decimal."""
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    return [None if v is None else v if isinstance(v, str) else str(v) for v in array.to_pylist()]
+    """Values as text; integers in decimal. Text that is not UTF-8 becomes no legal code."""
+    numeric = pa.types.is_primitive(array.type) or pa.types.is_null(array.type)
+    found = (array if numeric else array.cast(pa.binary())).to_pylist()
+    return [
+        None if v is None else v.decode(errors="surrogateescape") if not numeric else str(v)
+        for v in found
+    ]
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:
@@ -205,7 +280,5 @@ def _plain(column: pa.ChunkedArray) -> pa.Array:
     return array
 
 
-def _first(mask: pa.Array) -> int | None:
-    """Index of the first true value."""
-    found = np.flatnonzero(np.asarray(mask))
-    return int(found[0]) if len(found) else None
+def _mask(array: pa.Array) -> Mask:
+    return np.asarray(array, np.bool_)

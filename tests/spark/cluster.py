@@ -9,10 +9,11 @@ import sys
 import time
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import pyspark
 
 from jobs.session import find_java_home
@@ -40,11 +41,40 @@ class Cluster:
     url: str
     environment: dict[str, str]
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    drivers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def submit(
         self, archive: Path, *words: object, conf: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """spark-submit the entry point of jobs/ from an empty folder."""
+        return subprocess.run(
+            self._command(archive, words, conf),
+            env=self.environment,
+            cwd=archive.parent,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+    def start(
+        self, archive: Path, *words: object, log: Path, conf: dict[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Submit in the background; the process becomes the Java process of the driver."""
+        with log.open("wb") as output:
+            driver = subprocess.Popen(
+                self._command(archive, words, conf),
+                env=self.environment,
+                cwd=archive.parent,
+                stdout=output,
+                stderr=output,
+            )
+        self.drivers.append(driver)
+        return driver
+
+    def _command(
+        self, archive: Path, words: tuple[object, ...], conf: dict[str, str] | None
+    ) -> list[str]:
         command = [
             str(SPARK / "bin" / "spark-submit"),
             *("--master", self.url, "--py-files", str(archive)),
@@ -57,16 +87,7 @@ class Cluster:
             command += ["--conf", f"{key}={value}"]
         entry = archive.parent / "entry.py"
         entry.write_text((ROOT / "jobs" / "__main__.py").read_text())
-        command += [str(entry), *map(str, words)]
-        return subprocess.run(
-            command,
-            env=self.environment,
-            cwd=archive.parent,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        return [*command, str(entry), *map(str, words)]
 
 
 def free_port() -> int:
@@ -96,6 +117,8 @@ def standalone_cluster(folder: Path) -> Iterator[Cluster]:
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": "",
         "SPARK_LOCAL_IP": "127.0.0.1",
+        # Short lives: the second compiler and the parallel collector would cost more than they give.
+        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     spark_class = str(SPARK / "bin" / "spark-class")
     url = f"spark://127.0.0.1:{port}"
@@ -128,12 +151,22 @@ def standalone_cluster(folder: Path) -> Iterator[Cluster]:
             )
         yield cluster
     finally:
-        for process in [*cluster.workers, master]:
+        processes = [*cluster.drivers, *cluster.workers, master]
+        children = [
+            child
+            for process in processes
+            if process.poll() is None
+            for child in psutil.Process(process.pid).children(recursive=True)
+        ]
+        for process in processes:
             process.terminate()
-        for process in [*cluster.workers, master]:
+        for process in processes:
             try:
                 process.wait(timeout=20)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        for child in children:  # a stopped one does not end by itself
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
         log.close()
