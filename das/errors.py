@@ -24,9 +24,8 @@ from typing import ClassVar
 class DasError(Exception):
     """Base of all errors raised on purpose.
 
-    The message reads «where: what; got ...; expected ...; do ...». It never holds confidential
-    counts. A code or geocode that is itself illegal input may be quoted, because whoever runs the
-    reading stage owns that input.
+    The message reads «where: what; got ...; expected ...; do ...». It never quotes a
+    code, geocode or count of the data: texts of errors end up in logs.
 
     >>> print(ConfigError("run.yaml: privacy.rho", "must be positive", got="0", want="a fraction"))
     run.yaml: privacy.rho: must be positive; got 0; expected a fraction

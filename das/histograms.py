@@ -28,7 +28,7 @@ def frozen_array(values: npt.ArrayLike) -> IntArray:
     return array
 
 
-@dataclass(frozen=True, eq=False, repr=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Histograms:
     """Counts of G geounits, compressed by rows; a geounit's histogram is x_g in N^n.
 

@@ -49,8 +49,10 @@ def measure(
         )
     noisy = np.empty_like(exact)
     labels = [stream_label(geocode, query.name) for geocode in geocodes]
-    for mechanism in dict.fromkeys(mechanisms):
-        rows = [i for i, other in enumerate(mechanisms) if other == mechanism]
+    # Most rows share one object; comparing its fractions in each row would cost more than noise.
+    objects = {id(mechanism): mechanism for mechanism in mechanisms}
+    for mechanism in dict.fromkeys(objects.values()):
+        rows = [i for i, other in enumerate(mechanisms) if other is mechanism or other == mechanism]
         noisy[rows] = add_noise(
             exact[rows], mechanism=mechanism, key=key, labels=[labels[i] for i in rows]
         )

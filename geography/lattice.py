@@ -78,13 +78,13 @@ class Lattice:
 
         Raises:
           GeographyError: There is no leaf, a leaf has the wrong length or appears twice, or the
-            leaves do not share one root.
+            leaves do not share one root. No geocode is named: they may come from records.
         """
         try:
             codes = np.asarray(leaves, dtype=np.bytes_)
-        except UnicodeEncodeError as error:
+        except UnicodeEncodeError:
             raise GeographyError(
-                f"geography, {spine.levels[-1]} {error.object}", "geocode is not ASCII text"
+                f"geography, {spine.levels[-1]}", "a geocode is not ASCII text"
             ) from None
         if codes.size == 0:
             raise GeographyError("geography", "has no geounits")
@@ -92,7 +92,7 @@ class Lattice:
         wrong = np.flatnonzero(lengths != spine.digits[-1])
         if wrong.size:
             raise GeographyError(
-                f"geography, {spine.levels[-1]} {codes[wrong[0]].decode()}",
+                f"geography, {spine.levels[-1]}",
                 f"geocode of the wrong length ({wrong.size} such)",
                 got=f"{lengths[wrong[0]]} characters",
                 want=f"{spine.digits[-1]}",
@@ -101,7 +101,7 @@ class Lattice:
         same = np.flatnonzero(codes[1:] == codes[:-1])
         if same.size:
             raise GeographyError(
-                f"geography, {spine.levels[-1]} {codes[same[0]].decode()}",
+                f"geography, {spine.levels[-1]}",
                 f"geocode appears twice ({same.size} such)",
             )
         levels: list[Codes] = [codes]
@@ -118,8 +118,7 @@ class Lattice:
             raise GeographyError(
                 f"geography, root geolevel {spine.levels[0]}",
                 "the geounits do not share one root",
-                got=f"{len(levels[0])} roots, such as {levels[0][0].decode()} and "
-                f"{levels[0][1].decode()}",
+                got=f"{len(levels[0])} roots",
                 want="one; add a geolevel with 0 digits on top",
             )
         parents.insert(0, np.array([-1], np.int64))

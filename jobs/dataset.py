@@ -25,7 +25,7 @@ MANIFEST = "_manifest.json"
 ROW_GROUP_BYTES = 4 << 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PartFile:
     """One committed file.
 
@@ -45,7 +45,7 @@ class PartFile:
     high: str
     bytes: int
     sha256: str
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict, repr=False)  # of the truth, for some
 
 
 class PartWriter:
@@ -119,6 +119,7 @@ def publish(dataset: Path, parts: Iterable[PartFile], facts: Mapping[str, Any]) 
             os.fsync(handle.fileno())
         os.link(draft, dataset / MANIFEST)
     except FileExistsError:
+        sweep(dataset)  # our parts were drawn under another key than the published ones
         raise OutputError(str(dataset), "was already published by another run") from None
     except OSError as error:
         raise OutputError(str(dataset), "cannot be written", got=error.strerror) from None
@@ -135,10 +136,8 @@ def sweep(root: Path) -> None:
     for manifest in [root / MANIFEST, *root.rglob(MANIFEST)]:
         if not manifest.exists():
             continue
-        named = {part.file for part in read_manifest(manifest.parent)[0]} | {MANIFEST}
-        for path in manifest.parent.iterdir():
-            if path.name not in named and path.is_file():
-                path.unlink(missing_ok=True)
+        for path in _unnamed(manifest.parent, read_manifest(manifest.parent)[0]):
+            path.unlink(missing_ok=True)
 
 
 def dataset_digest(dataset: Path) -> str:
@@ -214,7 +213,7 @@ def _unreadable(dataset: Path, part: PartFile, error: Exception) -> OutputError:
     return OutputError(
         str(dataset / part.file),
         "cannot be read",
-        got=error,
+        got=type(error).__name__,
         remedy=f"remove the folder {dataset} to make it again",
     )
 
@@ -223,7 +222,7 @@ def verify_files(dataset: Path) -> None:
     """Check every file of a published dataset against its recorded digest.
 
     Raises:
-      OutputError: A file is missing or was changed.
+      OutputError: A file is missing, was changed, or is not named by the manifest.
     """
     parts, _ = read_manifest(dataset)
     for part in parts:
@@ -233,6 +232,17 @@ def verify_files(dataset: Path) -> None:
         with path.open("rb") as handle:
             if hashlib.file_digest(handle, "sha256").hexdigest() != part.sha256:
                 raise OutputError(str(path), "was changed after it was published")
+    for path in _unnamed(dataset, parts):
+        raise OutputError(
+            str(path),
+            "is not named by the manifest; an attempt that was given up wrote it late",
+            remedy="remove it",
+        )
+
+
+def _unnamed(dataset: Path, parts: Sequence[PartFile]) -> list[Path]:
+    named = {part.file for part in parts} | {MANIFEST}
+    return sorted(p for p in dataset.iterdir() if p.name not in named and p.is_file())
 
 
 def _make_folder(folder: Path) -> None:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from das.confidential import redact_errors
 from das.errors import OutputError
-from das.metrics.accuracy import ErrorSummary, empty_summary, merge, summarise_query
+from das.metrics.accuracy import ErrorSummary, empty_summary, merge, summarize_query
 from das.metrics.statistics import describe
 from das.queries.query import parse_query
 from das.schema.schema import Schema
@@ -152,7 +152,7 @@ def compare(piece: Slice) -> list[ErrorSummary]:
         truth = read_truth(piece.confidential, piece.geolevel, batch, n_cells).reveal()
         released = read_counts(piece.release, piece.geolevel, batch, n_cells)
         for index, query in enumerate(queries):
-            found[index] = merge(found[index], summarise_query(query, batch, truth, released))
+            found[index] = merge(found[index], summarize_query(query, batch, truth, released))
     return found
 
 

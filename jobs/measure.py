@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from das.confidential import Confidential
+from das.confidential import Confidential, redact_errors
 from das.histograms import Histograms
 from das.measure import measure
 from das.measurement import Measurements
@@ -133,6 +133,7 @@ class MeasureStage:
             return
         release, confidential, n_cells = self.release, self.confidential, self.plan.schema.size
 
+        @redact_errors
         def run(batch: Batch) -> PartFile:
             table = read_geography(release, geolevel, batch, columns=("geocode",))
             codes = table.column("geocode").to_numpy(zero_copy_only=False)
@@ -157,6 +158,7 @@ def _measurer(task: MeasureTask) -> Callable[[Batch], PartFile]:
     return run
 
 
+@redact_errors
 def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
     """Measure the geounits of one range that are not only children."""
     table = read_geography(task.release, task.geolevel, batch)
@@ -189,9 +191,11 @@ def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
 def _measurement_table(codes: Sequence[str], measured: Sequence[Measurements]) -> pa.Table:
     """Rows (geocode, query), queries in order within a geocode."""
     n_geounits, n_queries = len(codes), len(measured)
-    laws = list(dict.fromkeys(law for one in measured for law in one.mechanisms))
-    position = {law: index for index, law in enumerate(laws)}
-    law = np.array([[position[m] for m in one.mechanisms] for one in measured], np.int32).T.ravel()
+    laws = list({id(law): law for one in measured for law in one.mechanisms}.values())
+    position = {id(law): index for index, law in enumerate(laws)}
+    law = np.array(
+        [[position[id(m)] for m in one.mechanisms] for one in measured], np.int32
+    ).T.ravel()
     return pa.table(
         [
             pa.array(np.repeat(np.asarray(codes, dtype=object), n_queries), pa.string()),

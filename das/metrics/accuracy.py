@@ -27,7 +27,7 @@ TOP = 20  # how many most-changed geounits are kept
 _GROUPS = len(SIZE_EDGES) * len(TRUE_EDGES)
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True, order=True, slots=True, repr=False)
 class Change:
     """How far the answers of one geounit moved. Orders by decreasing `l1`, then by geocode.
 
@@ -49,7 +49,7 @@ class Change:
         return -self.rank
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
 class ErrorSummary:
     """Errors of one query in a set of geounits.
 
@@ -117,7 +117,7 @@ def merge(first: ErrorSummary, second: ErrorSummary) -> ErrorSummary:
     )
 
 
-def summarise(
+def summarize(
     geocodes: Sequence[str], totals: IntArray, truth: IntArray, released: IntArray
 ) -> ErrorSummary:
     """Compare dense answers of any query.
@@ -140,10 +140,10 @@ def summarise(
         )
     owners, columns = np.nonzero((truth != 0) | (released != 0))
     pairs = np.stack((truth[owners, columns], released[owners, columns])).astype(np.int64)
-    return _summarise(geocodes, totals, truth.shape[1], owners.astype(np.int64), pairs)
+    return _summarize(geocodes, totals, truth.shape[1], owners.astype(np.int64), pairs)
 
 
-def summarise_query(
+def summarize_query(
     query: Query, geocodes: Sequence[str], truth: Histograms, released: Histograms
 ) -> ErrorSummary:
     """Compare a query of true and released histograms; work and memory follow their nonzeros.
@@ -155,14 +155,14 @@ def summarise_query(
       released: Released histograms of the same geounits.
 
     Returns:
-      What `summarise` returns for the dense answers.
+      What `summarize` returns for the dense answers.
 
     Raises:
       SchemaError: The histograms do not fit the query or each other.
     """
     fits = truth.n_cells == released.n_cells == query.n_cells
     if not query.is_partition or not fits:
-        return summarise(geocodes, truth.totals(), query.answer(truth), query.answer(released))
+        return summarize(geocodes, truth.totals(), query.answer(truth), query.answer(released))
     if len(geocodes) != truth.n_geounits or len(geocodes) != released.n_geounits:
         raise SchemaError("accuracy", "truth and release hold different geounits")
     spots = np.concatenate(
@@ -173,10 +173,10 @@ def summarise_query(
     split = len(truth.cells)
     np.add.at(pairs[0], position[:split], truth.counts)
     np.add.at(pairs[1], position[split:], released.counts)
-    return _summarise(geocodes, truth.totals(), query.size, spots // query.size, pairs)
+    return _summarize(geocodes, truth.totals(), query.size, spots // query.size, pairs)
 
 
-def _summarise(
+def _summarize(
     geocodes: Sequence[str], totals: IntArray, size: int, owners: IntArray, pairs: IntArray
 ) -> ErrorSummary:
     """Summarise entries (geounit, truth, released); answers without an entry are zero in both."""

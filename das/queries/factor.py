@@ -1,11 +1,15 @@
-"""Factor: one attribute's part of a query, an integer matrix with one label per row."""
+"""Factor: one attribute's part of a query, an integer matrix with one label per row.
+
+The factors of partition queries are made once and shared: a plan names the same ones many times,
+and what is shared travels to workers once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 
 import numpy as np
@@ -91,20 +95,27 @@ class Factor:
         >>> prefix(both.labels).of_groups(both).matrix.tolist()
         [[1, 0, 0], [1, 1, 1]]
         """
+        if groups.kind is FactorKind.IDENTITY:
+            return self
+        if self.kind is FactorKind.IDENTITY and self.labels == groups.labels:
+            return groups
         return Factor(self.matrix[:, groups.codes], self.labels)
 
 
-def total(levels: Sequence[str]) -> Factor:
+@lru_cache(maxsize=1024)
+def total(levels: tuple[str, ...]) -> Factor:
     """One row of ones: the attribute is summed out."""
     return Factor(np.ones((1, len(levels)), np.int64), ("all",))
 
 
-def identity(levels: Sequence[str]) -> Factor:
+@lru_cache(maxsize=1024)
+def identity(levels: tuple[str, ...]) -> Factor:
     """The count of every level."""
     return Factor(np.eye(len(levels), dtype=np.int64), tuple(levels))
 
 
-def partition(groups: Sequence[str], codes: Sequence[int]) -> Factor:
+@lru_cache(maxsize=1024)
+def partition(groups: tuple[str, ...], codes: tuple[int, ...]) -> Factor:
     """The count of every group.
 
     Args:

@@ -31,6 +31,7 @@ def configuration(arguments: argparse.Namespace, folder: Path) -> Path:
     document["schema"] = str((source.parent / document["schema"]).resolve())
     allocation = source.parent / document["privacy"]["allocation"]
     document["privacy"]["allocation"] = str(allocation.resolve())
+    document["privacy"]["account"] = str(folder / "account.jsonl")
     document["output"]["directory"] = str(folder / "out")
     if arguments.input:
         document["data"]["path"] = str(arguments.input.resolve())

@@ -18,8 +18,8 @@ from das.metrics.accuracy import (
     ErrorSummary,
     empty_summary,
     merge,
-    summarise,
-    summarise_query,
+    summarize,
+    summarize_query,
 )
 from das.metrics.statistics import ERROR_EDGES, QUANTILES, describe
 from das.queries.query import Factor, Query, parse_query
@@ -46,7 +46,7 @@ def codes(batch, prefix=""):
 
 def summary_of(batch, prefix="", query="detailed"):
     truth, released = (Histograms.from_dense(h) for h in dense(batch))
-    return summarise_query(parse_query(SCHEMA, query), codes(batch, prefix), truth, released)
+    return summarize_query(parse_query(SCHEMA, query), codes(batch, prefix), truth, released)
 
 
 def same(a: ErrorSummary, b: ErrorSummary) -> bool:
@@ -149,7 +149,7 @@ def test_sparse_equals_dense(batch, name):
     query = parse_query(SCHEMA, name)
     truth, released = dense(batch)
     answers = [query.answer(Histograms.from_dense(h)) for h in (truth, released)]
-    assert same(summary_of(batch, query=name), summarise(codes(batch), truth.sum(1), *answers))
+    assert same(summary_of(batch, query=name), summarize(codes(batch), truth.sum(1), *answers))
 
 
 @given(BATCH)
@@ -159,7 +159,7 @@ def test_a_query_that_is_no_partition_is_answered_densely(batch):
     truth, released = dense(batch)
     assume(truth.any() and released.any())
     histograms = [Histograms.from_dense(h) for h in (truth, released)]
-    found = summarise_query(query, codes(batch), *histograms)
+    found = summarize_query(query, codes(batch), *histograms)
     answers = [query.answer(h) for h in histograms]
     assert without_labels(describe(found)) == naive(codes(batch), truth.sum(1), *answers)
 
@@ -182,10 +182,10 @@ def test_merging_parts_equals_the_whole(batch, cut):
     truth, released = dense(batch)
     totals = truth.sum(1)
     parts = [
-        summarise(geocodes[s], totals[s], truth[s], released[s])
+        summarize(geocodes[s], totals[s], truth[s], released[s])
         for s in (slice(None, cut), slice(cut, None))
     ]
-    assert same(merge(*parts), summarise(geocodes, totals, truth, released))
+    assert same(merge(*parts), summarize(geocodes, totals, truth, released))
     assert same(merge(parts[0], empty_summary()), parts[0])
 
 
@@ -198,6 +198,6 @@ def test_the_most_changed_are_kept_through_merging_whatever_the_ties(n_geounits)
     found = empty_summary()
     for low in range(0, n_geounits, 7):
         part = slice(low, low + 7)
-        found = merge(found, summarise(names[part], truth[part, 0], truth[part], released[part]))
+        found = merge(found, summarize(names[part], truth[part, 0], truth[part], released[part]))
     ranked = sorted((-change, name) for change, name in zip(changes, names, strict=True) if change)
     assert [(-c.l1, c.geocode) for c in found.top] == ranked[:TOP]

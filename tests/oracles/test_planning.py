@@ -11,13 +11,16 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from das.mechanisms.entropy import NoiseKey, stream_label
+from das.mechanisms.mechanism import DiscreteGaussian
+from das.mechanisms.noise import add_noise
 from das.planning.bases import uniform_basis
 from das.planning.convex_loss import minimize_largest_variance
 from das.planning.measurement import measure_exactly
 from das.planning.oblique_largest import plan_oblique_largest
 from das.planning.one_dimensional import minimize_largest_variance as minimize_in_one_dimension
 from das.planning.one_dimensional import minimize_total_variance
-from das.planning.reconstruction import ResidualAnswers, locate_answers, reconstruct_all
+from das.planning.reconstruction import ResidualAnswers, reconstruct
 from das.planning.total_variance import (
     plan_marginals,
     plan_oblique,
@@ -25,7 +28,7 @@ from das.planning.total_variance import (
     plan_projected,
 )
 from das.planning.workload import AttributeWorkload, Workload
-from tests.unit.planning.dense import MIXED, listed, workload_matrix
+from tests.unit.planning.dense import MIXED, marginal_matrix, workload_matrix
 
 SIZES = {
     "CPS": (50, 100, 7, 4, 2),
@@ -126,9 +129,10 @@ def test_many_attributes(d, rmse, largest):
     attributes = [AttributeWorkload.identity(f"a{i}", 10) for i in range(d)]
     workload = Workload.up_to_k_way(attributes, min(3, d))
     plan = plan_marginals(workload)
-    assert plan.root_mean_square_error() == pytest.approx(rmse, abs=6e-4)
+    # The tables cut digits off instead of rounding.
+    assert rmse <= plan.root_mean_square_error() + 5e-4 <= rmse + 2e-3
     found = minimize_largest_variance(workload, plan.bases, gap=1e-8)
-    assert found.loss == pytest.approx(largest, abs=1.2e-2 if d == 200 else 6e-4)
+    assert found.loss == pytest.approx(largest, abs=1e-2 if d == 200 else 6e-4)
 
 
 # Table 8 has 5.114/17.632/47.193, 3.181/6.357/8.124, 4.728/14.913/36.108 for k = 1, 2, 3; the
@@ -257,25 +261,31 @@ def test_largest_variances_of_prefix_sums(name, orders, known):
     assert found.loss == pytest.approx(known, rel=1.5e-3)
 
 
-def test_simulated_noise_has_the_stated_variances():
-    """20,000 draws of continuous noise: variance of every answer within 7 standard errors."""
-    plan = plan_oblique(Workload.up_to_k_way(MIXED, 2))
-    rng = np.random.default_rng(7)
-    starts = locate_answers(plan)
-    spread = np.sqrt(np.repeat(plan.noise, np.diff(starts)))
-    draws = 20_000
-    sums = {members: 0.0 for members in listed(plan.workload.marginals)}
-    squares = dict(sums)
-    for _ in range(draws):
-        values = ResidualAnswers(plan, spread * rng.normal(size=starts[-1]))
-        for group in reconstruct_all(values):
-            for members, answers in zip(group.members.tolist(), group.answers, strict=True):
-                sums[tuple(members)] = sums[tuple(members)] + answers
-                squares[tuple(members)] = squares[tuple(members)] + answers**2
-    for members, total in squares.items():
-        stated = plan.answer_variances(plan.workload.names_of(members))
-        np.testing.assert_allclose(total / draws, stated, rtol=7 * np.sqrt(2 / draws))
-        assert (np.abs(sums[members]) / draws <= 7 * np.sqrt(stated / draws)).all()
+def test_discrete_noise_has_the_stated_law_after_reconstruction():
+    """2,000 releases: means and variances of two marginals within 6 standard errors."""
+    exact = measure_exactly(plan_oblique(Workload.up_to_k_way(MIXED, 2)), Fraction(1, 2))
+    histogram = np.random.default_rng(7).integers(0, 9, 4 * 2 * 4 * 5)
+    draws, key = 2_000, NoiseKey.for_testing(3)
+    noisy = []
+    for query, sigma_sq in exact.noisy_queries():
+        truth = query.columns(np.arange(len(histogram))) @ histogram
+        labels = [stream_label(str(draw), query.name) for draw in range(draws)]
+        mechanism = DiscreteGaussian(sigma_sq)
+        answers = np.tile(truth, (draws, 1))
+        noisy.append(add_noise(answers, mechanism=mechanism, key=key, labels=labels))
+    values = np.concatenate(noisy, axis=1).astype(float)
+    for names in (["age"], ["sex", "income"]):
+        members = tuple(exact.plan.members_of(names).tolist())
+        wanted = marginal_matrix(exact.plan.workload, members) @ histogram
+        found = np.array([reconstruct(ResidualAnswers(exact.plan, row), names) for row in values])
+        errors = found.reshape(draws, -1) - wanted
+        stated = exact.plan.answer_variances(names).ravel()
+        assert (np.abs(errors.mean(0)) <= 6 * np.sqrt(stated / draws)).all()
+        np.testing.assert_allclose((errors**2).mean(0), stated, rtol=6 * np.sqrt(2 / draws))
+        left, right = errors[:, 0], errors[:, 1]
+        first, second = (0,) * len(names), (0,) * (len(names) - 1) + (1,)
+        known = exact.plan.covariance(names, first, second)
+        assert abs((left * right).mean() - known) <= 6 * np.sqrt(2 * stated[0] * stated[1] / draws)
 
 
 @pytest.mark.parametrize("rho", [Fraction(1, 2), Fraction(1, 100)])

@@ -21,6 +21,7 @@ from rich.pretty import pretty_repr
 from das.confidential import Confidential
 from das.errors import DasError
 from das.histograms import Histograms
+from das.metrics.accuracy import Change, summarize
 from jobs.dataset import PartFile
 from jobs.read.files import Batch, Chunk, Table
 from jobs.truth import RollUp
@@ -82,6 +83,9 @@ def holders(secrets: list[int]) -> list[object]:
         histograms,
         Batch(pa.table({"n": secrets}), chunk, 0, table),
         RollUp(here, (part,), here, "1", "1", 1, 6),
+        part,
+        Change(-n, "1", n, n),
+        summarize(["1", "2"], histograms.totals(), histograms.dense(), histograms.dense()),
     ]
 
 

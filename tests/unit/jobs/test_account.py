@@ -39,7 +39,9 @@ def test_a_run_may_go_on_under_its_own_grant(path):
 def test_another_run_needs_another_grant(path):
     other = replace(PERSONS, run="run c", folder="/c")
     for ask in (check_claim, make_claim):
-        with pytest.raises(LedgerError, match=r"'2030' of 'persons' was spent.*got /a, .*privacy.gr"):
+        with pytest.raises(
+            LedgerError, match=r"'2030' of 'persons' was spent.*got /a, .*privacy.gr"
+        ):
             ask(path, other)
     assert len(read_account(path)) == 1
     again = replace(other, grant="2031")
@@ -65,11 +67,11 @@ def test_products_of_the_same_people_add_up(path):
 
 
 def test_different_neighbors_do_not_mix_and_pure_counts_as_rho(path):
-    pure = replace(
-        UNITS, budget=Budget(Fraction(1, 5), DELTA, Neighbors.BOUNDED, Definition.PURE)
-    )
+    pure = replace(UNITS, budget=Budget(Fraction(1, 5), DELTA, Neighbors.BOUNDED, Definition.PURE))
     unbounded = replace(
-        UNITS, product="x", budget=Budget(Fraction(2), DELTA / 2, Neighbors.UNBOUNDED, Definition.PURE)
+        UNITS,
+        product="x",
+        budget=Budget(Fraction(2), DELTA / 2, Neighbors.UNBOUNDED, Definition.PURE),
     )
     make_claim(path, pure)
     spent = make_claim(path, unbounded)

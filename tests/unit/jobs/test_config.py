@@ -443,7 +443,13 @@ MISTAKES: list[tuple[str, Edit, type[DasError], str, list[str]]] = [
     ),
     (
         "query that is not a partition",
-        put("allocation", "levels", "block", "queries", value={"prefix(age)": "1/2", "detailed": "1/2"}),
+        put(
+            "allocation",
+            "levels",
+            "block",
+            "queries",
+            value={"prefix(age)": "1/2", "detailed": "1/2"},
+        ),
         SchemaError,
         "allocation",
         ["geolevel block: query prefix(age): cannot be measured", "are for output.tables"],

@@ -21,6 +21,7 @@ from jobs.dataset import (
     publish,
     read_manifest,
     read_range,
+    sweep,
     verify_files,
 )
 
@@ -103,6 +104,16 @@ def test_a_second_publish_is_refused_and_the_first_stays(dataset):
     assert (dataset / MANIFEST).read_bytes() == before
     parts, facts = read_manifest(dataset)
     assert (parts, facts) == ([first], {"attempt": 1})
+    assert names(dataset) == {MANIFEST, first.file}
+    verify_files(dataset)
+
+
+def test_a_late_file_of_an_attempt_that_was_given_up_is_found_and_swept(dataset):
+    publish(dataset, [part(dataset, "a")], {})
+    late = part(dataset, "b")
+    with pytest.raises(OutputError, match=f"{late.file}: is not named by the manifest"):
+        verify_files(dataset)
+    sweep(dataset)
     verify_files(dataset)
 
 

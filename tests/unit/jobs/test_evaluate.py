@@ -15,7 +15,7 @@ import pytest
 
 from das.errors import OutputError
 from das.histograms import Histograms
-from das.metrics.accuracy import merge, summarise_query
+from das.metrics.accuracy import merge, summarize_query
 from das.metrics.statistics import describe
 from das.queries.query import parse_query
 from das.schema.schema import Attribute, Schema
@@ -89,7 +89,7 @@ def _folder(tmp_path: Path) -> Path:
 
 def expected(name: str, query: str) -> dict[str, object]:
     histograms = [Histograms.from_dense(held[name]) for held in (TRUTH, RELEASED)]
-    return describe(summarise_query(parse_query(SCHEMA, query), CODES[name], *histograms))
+    return describe(summarize_query(parse_query(SCHEMA, query), CODES[name], *histograms))
 
 
 def run_here(folder: Path, monkeypatch: pytest.MonkeyPatch, **more: object) -> dict[str, object]:
@@ -179,7 +179,7 @@ def test_only_the_rows_of_the_slice_are_compared(folder, start, stop):
     histograms = [Histograms.from_dense(h["block"]).slice(start, stop) for h in (TRUTH, RELEASED)]
     query = parse_query(SCHEMA, "detailed")
     (found,) = compare(piece)
-    alone = summarise_query(query, BLOCKS[start:stop], *histograms)
+    alone = summarize_query(query, BLOCKS[start:stop], *histograms)
     assert describe(found) == describe(alone)
     assert describe(merge(found, alone))["answers"] == 2 * 6 * (stop - start)
 

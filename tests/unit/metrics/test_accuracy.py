@@ -7,7 +7,7 @@ import pytest
 
 from das.errors import SchemaError
 from das.histograms import Histograms
-from das.metrics.accuracy import pack, summarise, summarise_query
+from das.metrics.accuracy import pack, summarize, summarize_query
 from das.metrics.statistics import describe, moments, quantile
 from das.queries.query import parse_query
 from das.schema.schema import Attribute, Schema
@@ -21,7 +21,7 @@ def arrays(*values):
 
 def test_a_worked_example():
     truth, released = arrays([[0, 5], [1, 0]], [[2, 4], [0, 0]])
-    found = describe(summarise(["a", "b"], truth.sum(1), truth, released))
+    found = describe(summarize(["a", "b"], truth.sum(1), truth, released))
     assert (found["answers"], found["persons"], found["geounits"]) == (4, 6, 2)
     assert (found["mae"], found["bias"], found["max"], found["exact"]) == (1.0, 0.0, 2, 0.25)
     assert (found["l1"], found["tvd"]) == (4, pytest.approx(4 / 12))
@@ -34,7 +34,7 @@ def test_a_worked_example():
 def test_keys_unpack_to_what_was_packed():
     errors, sizes, trues = arrays([-3, 0, 7, -1], [5, 0, 2, 1], [6, 0, 3, 1])
     truth, released = arrays([[0]], [[0]])
-    summary = summarise(["a"], truth[0], truth, released)
+    summary = summarize(["a"], truth[0], truth, released)
     keys = np.sort(pack(errors, sizes, trues))
     copy = type(summary)(summary.geounits, 0, keys, np.ones(4, np.int64), 0, 0, ())
     found = np.stack(copy.unpack())
@@ -59,7 +59,7 @@ def test_quantile_is_the_least_value_that_covers_the_share(share, expected):
 
 def test_no_geounits_have_no_statistics():
     none = np.zeros((0, 2), np.int64)
-    found = describe(summarise([], none.sum(1), none, none))
+    found = describe(summarize([], none.sum(1), none, none))
     assert found["answers"] == 0
     assert found["mae"] is found["q50"] is found["tvd"] is None
     assert found["distribution"] == []
@@ -68,17 +68,17 @@ def test_no_geounits_have_no_statistics():
 def test_answers_that_do_not_fit_are_refused():
     truth, released = arrays([[1, 2]], [[1]])
     with pytest.raises(SchemaError, match=r"shapes \(1, 2\) and \(1, 1\)"):
-        summarise(["a"], truth.sum(1), truth, released)
+        summarize(["a"], truth.sum(1), truth, released)
 
 
 def test_histograms_of_different_geounits_are_refused():
     one = Histograms.from_dense(np.ones((1, 2), np.int64))
     two = Histograms.from_dense(np.ones((2, 2), np.int64))
     with pytest.raises(SchemaError, match="different geounits"):
-        summarise_query(parse_query(SCHEMA, "sex"), ["a"], one, two)
+        summarize_query(parse_query(SCHEMA, "sex"), ["a"], one, two)
 
 
 def test_histograms_of_another_schema_are_refused():
     wide = Histograms.from_dense(np.ones((1, 3), np.int64))
     with pytest.raises(SchemaError, match="another schema"):
-        summarise_query(parse_query(SCHEMA, "sex"), ["a"], wide, wide)
+        summarize_query(parse_query(SCHEMA, "sex"), ["a"], wide, wide)
