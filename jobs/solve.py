@@ -23,7 +23,7 @@ from jobs.layout import ReleaseLayout
 from jobs.plan import Batch, Plan, families, geounit_batches, read_geography
 from jobs.session import run_tasks, slots
 from solvers.node import solve_node
-from solvers.problem import ExactTerm, LeastSquaresTerm, NodeProblem, RoundingQuery
+from solvers.problem import ExactTerm, GeneralTerm, LeastSquaresTerm, NodeProblem, RoundingQuery
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -136,7 +136,9 @@ class LevelSolver:
         self._geolevel = plan.spine.levels[level]
         every = np.arange(plan.schema.size)
         self._queries = [entry.query for entry in plan.strategy.levels[level].queries]
-        self._rows = [query.rows_of(every) for query in self._queries]
+        self._rows = [
+            query.rows_of(every) if query.is_partition else None for query in self._queries
+        ]
         self._weights = [
             1.0 / float(n.mechanism.continuous_variance) for n in plan.noise(level, level)
         ]
@@ -238,11 +240,10 @@ class LevelSolver:
         data: _RangeData,
     ) -> NodeProblem:
         measured = data.row[rows]
-        terms = []
-        for query_rows, weight, answers in zip(self._rows, self._weights, data.noisy, strict=True):
-            present, groups = np.unique(query_rows[cells], return_inverse=True)
+        terms: list[LeastSquaresTerm | GeneralTerm] = []
+        for index, answers in enumerate(data.noisy):
             own = answers[measured[0] : measured[-1] + 1]
-            terms.append(LeastSquaresTerm(groups, own[:, present].astype(float), weight))
+            terms.append(self._term(index, cells, own))
         exact = []
         for query_rows, answers in zip(self._exact_rows, data.exact, strict=True):
             present, groups = np.unique(query_rows[cells], return_inverse=True)
@@ -260,6 +261,16 @@ class LevelSolver:
             tuple(exact),
             passes,
         )
+
+    def _term(
+        self, index: int, cells: IntArray, answers: IntArray
+    ) -> LeastSquaresTerm | GeneralTerm:
+        """What one measured query says about the live cells of some children."""
+        rows, weight, query = self._rows[index], self._weights[index], self._queries[index]
+        if rows is None:
+            return GeneralTerm(query.gram(cells), query.pull(answers, cells), weight)
+        present, groups = np.unique(rows[cells], return_inverse=True)
+        return LeastSquaresTerm(groups, answers[:, present].astype(float), weight)
 
 
 @dataclass(frozen=True, eq=False)

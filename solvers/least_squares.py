@@ -14,11 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg as sla
 
+from das.errors import SolverError
 from solvers.problem import (
     BoolArray,
     Certificate,
     Estimate,
     FloatArray,
+    GeneralTerm,
     IntArray,
     NodeProblem,
     Status,
@@ -40,8 +42,8 @@ class Quadratic:
     """The node problem in arrays.
 
     Attributes:
-      H: float64[k, k], G divided by its smallest eigenvalue bound (the sum of weights of terms
-        that separate all cells, else the largest weight).
+      H: float64[k, k], G divided by a lower bound of its smallest eigenvalue: the sum of weights
+        of partitions into single cells, or the eigenvalue itself if there is no such term.
       B: float64[C, k], b divided likewise.
       scale: float64[C], f divided by its largest.
       p: float64[k] or None.
@@ -66,12 +68,16 @@ def assemble(problem: NodeProblem) -> Quadratic:
     B = np.zeros((C, k))
     separating = 0.0
     for term in problem.terms:
+        if isinstance(term, GeneralTerm):
+            H += term.weight * term.gram
+            B += term.weight * term.pulled
+            continue
         same = term.groups[:, None] == term.groups[None, :]
         H += term.weight * same
         B += term.weight * term.answers[:, term.groups]
         if term.answers.shape[1] == k:
             separating += term.weight
-    unit = separating or max(term.weight for term in problem.terms)
+    unit = separating or _smallest_eigenvalue(problem.geocode, H)
     free = np.ones((C, k), bool)
     A, a = None, np.zeros((C, 0))
     for exact in problem.exact:
@@ -79,6 +85,17 @@ def assemble(problem: NodeProblem) -> Quadratic:
         A, a = exact.groups, exact.targets.astype(float)
     parent = None if problem.parent is None else problem.parent.astype(float)
     return Quadratic(H / unit, B / unit, problem.scale / problem.scale.max(), parent, A, a, free)
+
+
+def _smallest_eigenvalue(geocode: str, H: FloatArray) -> float:
+    values = sla.eigvalsh(H, check_finite=False)
+    if values[0] <= len(H) * np.finfo(float).eps * values[-1]:
+        raise SolverError(
+            f"node {geocode} ({len(H)} live cells)",
+            "the measured queries do not tell all live cells apart",
+            remedy="measure detailed, or a workload that contains it",
+        )
+    return float(values[0])
 
 
 def solve_least_squares(problem: NodeProblem, tolerance: float) -> Estimate:

@@ -2,11 +2,11 @@
 
 For parent p in N^k (live cells only: cells where the parent has persons) and children c = 1..C
 
-    minimise    sum_c f_c ( 1/2 x_c' G x_c - b_c' x_c ),     G = sum_q w_q M_q' M_q,
+    minimise    sum_c f_c ( 1/2 x_c' G x_c - b_c' x_c ),     G = sum_q w_q Q_q' Q_q,
     subject to  x_c >= 0,   sum_c x_c = p,   A x_c = a_c,
 
-where M_q sums the live cells of each answer of query q, w_q is the inverse variance of its noise,
-b_c = sum_q w_q M_q' y_cq gathers the noisy answers, and f_c scales the precision of child c (a
+where Q_q is query q on the live cells, w_q is the inverse variance of its noise,
+b_c = sum_q w_q Q_q' y_cq gathers the noisy answers, and f_c scales the precision of child c (a
 child measured with twice the budget has f_c = 2). Then the solution is rounded to integers that
 keep every equality.
 """
@@ -44,6 +44,21 @@ class LeastSquaresTerm:
 
 
 @dataclass(frozen=True, eq=False)
+class GeneralTerm:
+    """Noisy answers of any linear query Q for all children, as far as the solution sees them.
+
+    Attributes:
+      gram: float64[k, k], Q'Q on the live cells.
+      pulled: float64[C, k], Q'y_c on the live cells.
+      weight: Inverse variance of the noise of a child with f_c = 1; > 0.
+    """
+
+    gram: FloatArray
+    pulled: FloatArray
+    weight: float
+
+
+@dataclass(frozen=True, eq=False)
 class ExactTerm:
     """Exact answers of one partition query for all children: M x_c = targets[c].
 
@@ -76,7 +91,7 @@ class NodeProblem:
       n_cells: k, live cells.
       parent: int64[k], the parent's counts, all positive; None at the root.
       scale: float64[C], f_c > 0.
-      terms: The noisy answers.
+      terms: The noisy answers; together they tell all live cells apart.
       exact: Invariants, nested, coarse before fine.
       passes: Rounding passes, each a tuple of nested partitions, coarse before fine; the last
         partition of the last pass is single cells.
@@ -86,7 +101,7 @@ class NodeProblem:
     n_cells: int
     parent: IntArray | None
     scale: FloatArray
-    terms: tuple[LeastSquaresTerm, ...]
+    terms: tuple[LeastSquaresTerm | GeneralTerm, ...]
     exact: tuple[ExactTerm, ...]
     passes: tuple[tuple[RoundingQuery, ...], ...]
 
@@ -96,10 +111,9 @@ class NodeProblem:
             raise SolverError(where, "a root problem has exactly one child")
         if self.parent is not None and len(self.parent) != self.n_cells:
             raise SolverError(where, "parent and cells differ in length")
-        groups = [t.groups for t in self.terms] + [t.groups for t in self.exact]
-        for one in groups:
-            if len(one) != self.n_cells:
-                raise SolverError(where, "a query does not cover the live cells")
+        covered = [len(t.gram) if isinstance(t, GeneralTerm) else len(t.groups) for t in self.terms]
+        if {*covered, *(len(t.groups) for t in self.exact)} - {self.n_cells}:
+            raise SolverError(where, "a query does not cover the live cells")
 
     @property
     def n_children(self) -> int:

@@ -80,6 +80,12 @@ class Factor:
         matrix, of_level = np.unique(self.matrix, axis=1, return_inverse=True)
         return matrix, np.asarray(of_level.reshape(-1), np.int64)
 
+    @cached_property
+    def gram(self) -> npt.NDArray[np.float64]:
+        """float64[n, n]: the inner products of the columns, exact below 2^53."""
+        matrix = self.matrix.astype(np.float64)
+        return np.asarray(matrix.T @ matrix)
+
     @property
     def largest(self) -> int:
         """The largest absolute entry."""

@@ -21,6 +21,7 @@ from das.queries.factor import FUNCTIONS, Factor, FactorKind, identity, partitio
 from das.schema.schema import Schema
 
 IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,6 +164,33 @@ class Query:
                 "needs numbers of more than 63 bits",
                 got=f"coefficients up to {coefficient}, {combinations} combinations of levels",
             )
+
+    def gram(self, cells: IntArray) -> FloatArray:
+        """Return float64[k, k]: Q'Q on some cells, a product over the attributes.
+
+        Args:
+          cells: int64[k].
+        """
+        out = np.ones((len(cells), len(cells)))
+        rest = cells
+        for factor in reversed(self.factors):
+            level = rest % factor.matrix.shape[1]
+            out *= factor.gram[np.ix_(level, level)]
+            rest = rest // factor.matrix.shape[1]
+        return out
+
+    def pull(self, answers: npt.NDArray[np.integer | np.floating], cells: IntArray) -> FloatArray:
+        """Return float64[G, k]: Q'y on some cells, applied attribute by attribute.
+
+        Args:
+          answers: number[G, m], one row y per geounit.
+          cells: int64[k].
+        """
+        tensor = answers.astype(np.float64).reshape(len(answers), *self.shape)
+        for axis, factor in enumerate(self.factors, start=1):
+            moved = np.moveaxis(tensor, axis, -1) @ factor.matrix.astype(np.float64)
+            tensor = np.moveaxis(moved, -1, axis)
+        return np.ascontiguousarray(tensor.reshape(len(answers), self.n_cells)[:, cells])
 
     def labels(self) -> list[str]:
         """M row labels, such as "hispanic / white alone"."""

@@ -6,11 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+import numpy as np
+
 from das.errors import BudgetError
 from das.mechanisms.mechanism import DiscreteGaussian, DiscreteLaplace, Mechanism
 from das.privacy.budget import Budget, Definition
 from das.queries.query import Query
-from das.queries.sensitivity import l1_sensitivity, l2_sensitivity_sq
+from das.queries.sensitivity import Neighbors, l1_sensitivity, l2_sensitivity_sq
+
+_MOST_FORMED_CELLS = 4096  # of a Gram matrix, 128 MiB
+_LEAST_EIGENVALUE = 1e-9  # of the Gram matrix, relative to the precision of one cell at all of rho
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +36,8 @@ class LevelStrategy:
       queries: Queries with shares that sum to exactly 1.
 
     Raises:
-      BudgetError: A share is not positive, the query shares do not sum to 1, or the detailed query
-        is missing; without it the node problem has no unique solution.
+      BudgetError: A share is not positive, the query shares do not sum to 1, or the queries do not
+        tell all cells apart; without that the node problem has no unique solution.
     """
 
     geolevel: str
@@ -54,7 +59,7 @@ class LevelStrategy:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise BudgetError(where, "lists a query twice", got=twice)
-        if "detailed" not in names:
+        if "detailed" not in names and not _tell_cells_apart(self.queries):
             raise BudgetError(
                 where,
                 "does not measure the detailed query, so its cells could not be told apart",
@@ -69,6 +74,28 @@ class LevelStrategy:
                 got=f"{total} (about {float(total):.6f})",
                 want="exactly 1",
             )
+
+
+def _tell_cells_apart(queries: Sequence[QueryShare]) -> bool:
+    """Whether the Gram matrix of the measured queries is safely positive definite.
+
+    Partitions never are without the detailed query, unless crossing ones happen to be; general
+    queries are tried for schemas small enough to form the matrix.
+    """
+    n_cells = queries[0].query.n_cells
+    if n_cells > _MOST_FORMED_CELLS:
+        return False
+    cells = np.arange(n_cells)
+    gram = np.zeros((n_cells, n_cells))
+    for entry in queries:
+        sensitivity_sq = l2_sensitivity_sq(entry.query, Neighbors.UNBOUNDED)
+        gram += float(entry.share / sensitivity_sq) * entry.query.gram(cells)
+    gram[cells, cells] -= _LEAST_EIGENVALUE
+    try:
+        np.linalg.cholesky(gram)
+    except np.linalg.LinAlgError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, eq=False)

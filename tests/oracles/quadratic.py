@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linprog
 
-from solvers.problem import NodeProblem
+from solvers.problem import GeneralTerm, LeastSquaresTerm, NodeProblem
 
 
 def indicator(groups: np.ndarray, size: int) -> np.ndarray:
@@ -31,14 +31,22 @@ class Dense:
         return float(v @ self.P @ v / 2 - self.q @ v)
 
 
+def gram_and_pull(term: LeastSquaresTerm | GeneralTerm) -> tuple[np.ndarray, np.ndarray]:
+    """Q'Q and, per child, Q'y."""
+    if isinstance(term, GeneralTerm):
+        return term.gram, term.pulled
+    M = indicator(term.groups, term.answers.shape[1])
+    return M.T @ M, term.answers @ M
+
+
 def dense(problem: NodeProblem) -> Dense:
     """Write a node problem out."""
     C, k = problem.n_children, problem.n_cells
-    maps = [indicator(t.groups, t.answers.shape[1]) for t in problem.terms]
-    G = sum(t.weight * M.T @ M for t, M in zip(problem.terms, maps, strict=True))
+    parts = [gram_and_pull(term) for term in problem.terms]
+    G = sum(t.weight * gram for t, (gram, _) in zip(problem.terms, parts, strict=True))
     q = []
     for c, f in enumerate(problem.scale):
-        gathered = [t.weight * M.T @ t.answers[c] for t, M in zip(problem.terms, maps, strict=True)]
+        gathered = [t.weight * pull[c] for t, (_, pull) in zip(problem.terms, parts, strict=True)]
         q.append(f * sum(gathered))
     rows, values = [np.zeros((0, C * k))], [np.zeros(0)]
     if problem.parent is not None:

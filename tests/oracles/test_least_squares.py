@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from das.errors import SolverError
 from solvers.least_squares import solve_least_squares
-from solvers.problem import NodeProblem, Status
-from tests.oracles.quadratic import best_of_all_supports, dense, optimality_gap
+from solvers.problem import GeneralTerm, NodeProblem, Status
+from tests.oracles.quadratic import best_of_all_supports, dense, gram_and_pull, optimality_gap
 from tests.strategies import Shape, random_node
 
 TOLERANCE = 1e-7
@@ -67,6 +68,41 @@ def test_tiny_nodes_have_the_best_of_all_supports(shape, seed):
     ours = solved(problem)
     agree(problem, ours, best_of_all_supports(problem))
     assert optimality_gap(problem, ours) <= 1e-8
+
+
+def with_general_queries(problem: NodeProblem, seed: int) -> NodeProblem:
+    """The same node measured by signed integer queries instead, which tell all cells apart."""
+    rng = np.random.default_rng(seed)
+    k, C = problem.n_cells, problem.n_children
+    terms = []
+    for rows, weight in ((k + 1, 0.7), (2, 3.0)):
+        matrix = rng.integers(-3, 4, (rows, k))
+        matrix[np.arange(min(rows, k)), np.arange(min(rows, k))] += 5
+        answers = rng.integers(-9, 60, (C, rows))
+        gram = (matrix.T @ matrix).astype(float)
+        terms.append(GeneralTerm(gram, (answers @ matrix).astype(float), weight))
+    return replace(problem, terms=(*terms, *problem.terms[:-1]))
+
+
+@pytest.mark.parametrize("name", sorted({*TINY} - {"huge counts"}))  # answers are small here
+def test_tiny_nodes_with_general_queries_have_the_best_of_all_supports(name):
+    problem = with_general_queries(random_node(TINY[name], 5), seed=5)
+    agree(problem, solved(problem), best_of_all_supports(problem))
+
+
+def test_a_partition_may_be_written_as_a_general_query():
+    problem = random_node(TINY["plain"], 1)
+    general = [GeneralTerm(*gram_and_pull(term), term.weight) for term in problem.terms]
+    both = replace(problem, terms=(*general[:1], *problem.terms[1:]))
+    assert np.allclose(solved(replace(problem, terms=tuple(general))), solved(problem), atol=1e-6)
+    assert np.allclose(solved(both), solved(problem), atol=1e-6)
+
+
+def test_cells_that_no_query_tells_apart_are_refused():
+    problem = random_node(TINY["plain"], 1)
+    blind = GeneralTerm(np.ones((4, 4)), np.ones((2, 4)), 1.0)
+    with pytest.raises(SolverError, match="do not tell all live cells apart"):
+        solve_least_squares(replace(problem, terms=(blind,)), TOLERANCE)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -80,6 +80,17 @@ def test_columns_are_those_of_the_dense_matrix(asked, data):
     assert np.array_equal(query.columns(cells), dense_matrix(query)[:, cells])
 
 
+@given(_asked(), st.data())
+def test_gram_and_pull_are_those_of_the_dense_matrix(asked, data):
+    schema, query, counts = asked
+    drawn = data.draw(st.lists(st.integers(0, schema.size - 1), min_size=1, max_size=6))
+    cells = np.array(drawn, np.int64)
+    matrix = dense_matrix(query).astype(float)
+    assert np.array_equal(query.gram(cells), (matrix.T @ matrix)[np.ix_(cells, cells)])
+    answers = query.answer(Histograms.from_dense(counts)) - 3
+    assert np.array_equal(query.pull(answers, cells), (answers @ matrix)[:, cells])
+
+
 @given(_asked(marginals))
 def test_a_marginal_counts_every_cell_once(asked):
     schema, query, _ = asked

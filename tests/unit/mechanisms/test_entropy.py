@@ -44,6 +44,12 @@ def test_streams_of_all_labels_and_keys_are_apart():
     assert len(np.unique(words)) == 2 * 9 * 50
 
 
+def test_a_long_stream_does_not_repeat_itself():
+    """It is made in pieces of 8192 words; the counter must go on from piece to piece."""
+    words = stream_words(KEY, [b"a", b"b"], 20_000)
+    assert len(np.unique(words)) == 40_000
+
+
 def test_labels_are_unambiguous():
     assert stream_label("a", "bc") != stream_label("ab", "c")
     assert stream_label("", "a") != stream_label("a", "")
