@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -113,10 +113,7 @@ class MeasureStage:
             "geolevel": geolevel,
             "configuration_digest": plan.digest,
             "not_for_release": plan.not_for_release,
-            "queries": [
-                {"query": q.name, "answers": q.size, "shape": list(q.shape), "labels": q.labels()}
-                for q in queries
-            ],
+            "queries": [_described(query) for query in queries],
         }
         publish(dataset, parts, facts)
 
@@ -149,6 +146,19 @@ class MeasureStage:
         wanted = slots(self.spark) * self.batches_per_slot
         geolevel = self.plan.spine.levels[level]
         return geounit_batches(self.release, geolevel, level, wanted, largest)
+
+
+def _described(query: Query) -> dict[str, Any]:
+    """What a reader of the measurements needs to know about a query."""
+    described = {
+        "query": query.name,
+        "answers": query.size,
+        "shape": list(query.shape),
+        "labels": query.labels(),
+    }
+    if query.is_partition:
+        return described
+    return {**described, "factors": [factor.matrix.tolist() for factor in query.factors]}
 
 
 def _measurer(task: MeasureTask) -> Callable[[Batch], PartFile]:

@@ -167,7 +167,7 @@ class SamplingTable:
                 return magnitude
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)
 def gaussian_table(sigma_sq: Fraction, word_bits: int = WORD_BITS) -> SamplingTable:
     """Make the table of the discrete Gaussian, P(X = k) proportional to exp(-k^2 / (2 sigma_sq)).
 
@@ -178,7 +178,7 @@ def gaussian_table(sigma_sq: Fraction, word_bits: int = WORD_BITS) -> SamplingTa
     return build_table(Weights.gaussian(sigma_sq), word_bits, where=f"sigma_sq {sigma_sq}")
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)
 def half_gaussian_table(sigma_sq: Fraction, word_bits: int = WORD_BITS) -> SamplingTable:
     """Make the table of P(X = k) proportional to exp(-k^2 / (2 sigma_sq)) on k = 0, 1, 2, ...
 
@@ -192,7 +192,7 @@ def half_gaussian_table(sigma_sq: Fraction, word_bits: int = WORD_BITS) -> Sampl
     return build_table(weights, word_bits, where=f"sigma_sq {sigma_sq}")
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)
 def laplace_table(scale: Fraction, word_bits: int = WORD_BITS) -> SamplingTable:
     """Make the table of the discrete Laplace law, P(X = k) proportional to exp(-|k| / scale).
 
@@ -203,7 +203,7 @@ def laplace_table(scale: Fraction, word_bits: int = WORD_BITS) -> SamplingTable:
     return build_table(Weights.laplace(scale), word_bits, where=f"scale {scale}")
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)
 def half_laplace_table(scale: Fraction, word_bits: int = WORD_BITS) -> SamplingTable:
     """Make the table of the geometric law, P(X = k) proportional to exp(-k / scale) on k >= 0.
 

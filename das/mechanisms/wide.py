@@ -119,7 +119,7 @@ class WideSampler:
         return values
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)
 def wide_gaussian(sigma_sq: Fraction, word_bits: int = WORD_BITS) -> WideSampler:
     """Make the sampler of the discrete Gaussian with a large sigma_sq.
 
@@ -138,7 +138,7 @@ def wide_gaussian(sigma_sq: Fraction, word_bits: int = WORD_BITS) -> WideSampler
     return WideSampler(Fraction(0), 1 / (2 * sigma_sq), rest_bits, table)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)
 def wide_laplace(scale: Fraction, word_bits: int = WORD_BITS) -> WideSampler:
     """Make the sampler of the discrete Laplace law with a large scale.
 
