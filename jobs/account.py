@@ -16,6 +16,7 @@ from typing import Any
 
 from das.errors import LedgerError
 from das.privacy.budget import Budget, Definition
+from das.privacy.cost import Pure, compose
 from das.queries.sensitivity import Neighbors
 from jobs.journal import append_to_journal, read_journal
 
@@ -106,13 +107,12 @@ def composed(spent: Sequence[Spent]) -> tuple[Budget, ...]:
     for neighbors in dict.fromkeys(one.budget.neighbors for one in spent):
         budgets = [one.budget for one in spent if one.budget.neighbors is neighbors]
         delta = min(budget.delta for budget in budgets)
-        definitions = {budget.definition for budget in budgets}
-        if definitions == {Definition.PURE}:
-            total = sum((budget.total for budget in budgets), Fraction(0))
-            totals.append(Budget(total, delta, neighbors, Definition.PURE))
+        if all(budget.definition is Definition.PURE for budget in budgets):
+            epsilon = compose([Pure(budget.total) for budget in budgets]).epsilon
+            totals.append(Budget(epsilon, delta, neighbors, Definition.PURE))
         else:
-            total = sum((budget.rho for budget in budgets), Fraction(0))
-            totals.append(Budget(total, delta, neighbors))
+            rho = compose([budget.zero_concentrated for budget in budgets]).rho
+            totals.append(Budget(rho, delta, neighbors))
     return tuple(totals)
 
 

@@ -69,14 +69,28 @@ class PartWriter:
         """Append rows; geocodes must not fall below those already written."""
         if table.num_rows == 0:
             return
+        self._note(table)
+        self._waiting.append(table)
+        if sum(t.nbytes for t in self._waiting) >= ROW_GROUP_BYTES:
+            self._flush()
+
+    def write_apart(self, tables: Iterable[pa.Table]) -> None:
+        """Append tables about the same geounits, each as a row group of its own.
+
+        Compression works per row group, and does best where the values of one have one scale.
+        """
+        self._flush()
+        for table in tables:
+            if table.num_rows:
+                self._note(table)
+                self._writer.write_table(table, row_group_size=table.num_rows)
+
+    def _note(self, table: pa.Table) -> None:
         codes = table.column("geocode")
         if not self._rows:
             self._low = codes[0].as_py()
         self._high = codes[-1].as_py()
         self._rows += table.num_rows
-        self._waiting.append(table)
-        if sum(t.nbytes for t in self._waiting) >= ROW_GROUP_BYTES:
-            self._flush()
 
     def _flush(self) -> None:
         if self._waiting:
@@ -169,7 +183,7 @@ def read_range(
     high: str = "\x7f",
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
-    """Read the rows with low <= geocode <= high, in order of geocode.
+    """Read the rows with low <= geocode <= high, in the order they were written.
 
     Args:
       dataset: The dataset.

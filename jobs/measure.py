@@ -47,7 +47,7 @@ INVARIANTS = pa.schema(
         ("answers", pa.list_(pa.int64())),
     ]
 )
-_CHUNK_NUMBERS = 2_000_000  # numbers held at once in a task
+_CHUNK_NUMBERS = 4_000_000  # numbers held at once in a task
 _BATCH_NUMBERS = 40_000_000  # numbers written by one task
 
 
@@ -136,7 +136,7 @@ class MeasureStage:
             codes = table.column("geocode").to_numpy(zero_copy_only=False)
             truth = read_truth(confidential, geolevel, geocodes=codes, n_cells=n_cells)
             writer = PartWriter(dataset, INVARIANTS)
-            writer.write(_invariant_table(codes, held, truth))
+            writer.write_apart(_invariant_table(codes, query, truth) for query in held)
             return writer.close()
 
         parts = run_tasks(self.spark, f"invariants {geolevel}", self._batches(level, 100_000), run)
@@ -188,35 +188,29 @@ def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
             end: task.plan.noise(level, task.plan.spine.levels.index(end))
             for end in set(ends[start : start + chunk])
         }
-        answers = []
+        measured_queries = []
         for index, query in enumerate(queries):
             mechanisms = [noise[end][index].mechanism for end in ends[start : start + chunk]]
-            answers.append(
+            measured_queries.append(
                 measure(truth, query, geocodes=list(some), mechanisms=mechanisms, key=task.key)
             )
-        writer.write(_measurement_table(some, answers))
+        writer.write_apart(_measurement_table(some, one) for one in measured_queries)
     return writer.close()
 
 
-def _measurement_table(codes: Sequence[str], measured: Sequence[Measurements]) -> pa.Table:
-    """Rows (geocode, query), queries in order within a geocode."""
-    n_geounits, n_queries = len(codes), len(measured)
-    laws = list({id(law): law for one in measured for law in one.mechanisms}.values())
+def _measurement_table(codes: Sequence[str], measured: Measurements) -> pa.Table:
+    """One row per geounit, for one query."""
+    laws = list({id(law): law for law in measured.mechanisms}.values())
     position = {id(law): index for index, law in enumerate(laws)}
-    law = np.array(
-        [[position[id(m)] for m in one.mechanisms] for one in measured], np.int32
-    ).T.ravel()
+    law = np.array([position[id(m)] for m in measured.mechanisms], np.int32)
     return pa.table(
         [
-            pa.array(np.repeat(np.asarray(codes, dtype=object), n_queries), pa.string()),
-            _dictionary(
-                np.tile(np.arange(n_queries, dtype=np.int32), n_geounits),
-                [one.query for one in measured],
-            ),
+            pa.array(codes, pa.string()),
+            _dictionary(np.zeros(len(codes), np.int32), [measured.query]),
             _dictionary(law, [m.kind for m in laws]),
             _dictionary(law, [str(m.parameter) for m in laws]),
-            pa.array(np.array([m.variance() for m in laws])[law] if laws else [], pa.float64()),
-            _lists([one.answers for one in measured]),
+            pa.array(np.array([m.variance() for m in laws])[law], pa.float64()),
+            _lists(measured.answers),
         ],
         schema=MEASUREMENTS,
     )
@@ -229,26 +223,20 @@ def _dictionary(index: npt.NDArray[np.int32], values: Sequence[str]) -> pa.Dicti
     return pa.DictionaryArray.from_arrays(pa.array(place[index]), pa.array(distinct, pa.string()))
 
 
-def _lists(answers: Sequence[IntArray]) -> pa.ListArray:
-    """Interleave [G, m_q] arrays into G x Q lists."""
-    flat = np.concatenate(answers, axis=1).ravel()
-    lengths = np.tile([a.shape[1] for a in answers], len(answers[0]))
-    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
-    return pa.ListArray.from_arrays(offsets, pa.array(flat, pa.int64()))
+def _lists(answers: IntArray) -> pa.ListArray:
+    """[G, m] as G lists."""
+    offsets = np.arange(len(answers) + 1, dtype=np.int32) * answers.shape[1]
+    return pa.ListArray.from_arrays(offsets, pa.array(answers.ravel(), pa.int64()))
 
 
 def _invariant_table(
-    codes: Sequence[str], queries: Sequence[Query], truth: Confidential[Histograms]
+    codes: Sequence[str], query: Query, truth: Confidential[Histograms]
 ) -> pa.Table:
-    answers = [query.answer(truth.reveal()) for query in queries]
-    names = pa.array([query.name for query in queries], pa.string())
     return pa.table(
         [
-            pa.array(np.repeat(np.asarray(codes, dtype=object), len(queries)), pa.string()),
-            pa.DictionaryArray.from_arrays(
-                pa.array(np.tile(np.arange(len(queries), dtype=np.int32), len(codes))), names
-            ),
-            _lists(answers),
+            pa.array(codes, pa.string()),
+            _dictionary(np.zeros(len(codes), np.int32), [query.name]),
+            _lists(query.answer(truth.reveal())),
         ],
         schema=INVARIANTS,
     )

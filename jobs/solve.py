@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from das.errors import OutputError
 from das.histograms import Histograms
@@ -295,23 +295,19 @@ def _answers(
 ) -> list[IntArray]:
     """Read the answers of queries for exactly these geounits: per query int64[G, m]."""
     parts, _ = read_manifest(dataset)
-    table = read_range(dataset, parts, batch.low, batch.high).combine_chunks()
-    total = sum(query.size for query in queries)
-    if table.num_rows != len(codes) * len(queries):
-        raise OutputError(
-            str(dataset),
-            "does not hold every query of every geounit",
-            got=f"{table.num_rows} rows for {batch.low}..{batch.high}",
-            want=len(codes) * len(queries),
-        )
-    if not len(codes):
-        return [np.zeros((0, query.size), np.int64) for query in queries]
-    found = table.column("geocode").to_numpy(zero_copy_only=False)[:: len(queries)]
-    names = table.column("query").to_pylist()[: len(queries)]
-    if names != [query.name for query in queries] or not np.array_equal(found, codes):
-        raise OutputError(str(dataset), "holds other queries or geounits", got=names)
-    lists = table.column("answers")
-    flat = np.concatenate([chunk.flatten().to_numpy() for chunk in lists.chunks])
-    block = flat.reshape(len(codes), total)
-    edges = np.cumsum([0, *[query.size for query in queries]])
-    return [block[:, a:b] for a, b in pairwise(edges)]
+    table = read_range(dataset, parts, batch.low, batch.high)
+    names = table.column("query")
+    answers = []
+    for query in queries:
+        rows = table.filter(pc.equal(names, query.name))
+        found = rows.column("geocode").to_numpy(zero_copy_only=False)
+        flat = pc.list_flatten(rows.column("answers")).to_numpy()
+        if not np.array_equal(found, codes) or len(flat) != len(codes) * query.size:
+            raise OutputError(
+                str(dataset),
+                f"does not hold query {query.name} of every geounit",
+                got=f"{len(found)} rows for {batch.low}..{batch.high}",
+                want=len(codes),
+            )
+        answers.append(flat.reshape(len(codes), query.size))
+    return answers

@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from das.errors import BudgetError
 from das.privacy.accounting import epsilon_bun_steinke, epsilon_from_rho
+from das.privacy.cost import Pure, ZeroConcentrated, to_zero_concentrated
 from das.queries.sensitivity import Neighbors
 
 
@@ -72,9 +73,16 @@ class Budget:
         }
 
     @property
+    def zero_concentrated(self) -> ZeroConcentrated:
+        """The cost in zCDP, which a pure cost implies."""
+        if self.definition is Definition.PURE:
+            return to_zero_concentrated(Pure(self.total))
+        return ZeroConcentrated(self.total)
+
+    @property
     def rho(self) -> Fraction:
-        """Cost in zCDP; a pure epsilon costs at most epsilon^2 / 2 (Bun & Steinke, Prop. 1.4)."""
-        return self.total if self.definition is Definition.ZCDP else self.total**2 / 2
+        """The cost in zCDP, exact."""
+        return self.zero_concentrated.rho
 
     @property
     def epsilon(self) -> float:
