@@ -98,8 +98,8 @@ def evaluate(
 ) -> dict[str, object]:
     """Compare the protected counts with the truth at every geolevel and write the evaluation.
 
-    Evaluated are the measured queries of any geolevel, the invariants, every single attribute,
-    the total, the detailed query and `queries`.
+    Evaluated are the listed queries measured at any geolevel, the invariants, every single
+    attribute, the total, the detailed query and `queries`.
 
     Args:
       release: Has the geography and the counts; its manifest, if written, gives the noise.
@@ -134,7 +134,12 @@ def query_names(design: Design, further: Sequence[str] = ()) -> tuple[str, ...]:
     """Canonical names of the evaluated queries, coarse before fine, without repeats."""
     schema = design.schema
     wanted = ["total", *(a.name for a in schema.attributes), "detailed", *further]
-    wanted += [entry.query.name for level in design.strategy.levels for entry in level.queries]
+    wanted += [
+        entry.query.name
+        for level in design.strategy.levels
+        for entry in level.queries
+        if entry.query.is_listed
+    ]
     wanted += [invariant.query.name for invariant in design.invariants]
     parsed = {query.name: query.size for query in (parse_query(schema, text) for text in wanted)}
     return tuple(sorted(parsed, key=lambda name: (parsed[name], name)))

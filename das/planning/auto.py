@@ -321,7 +321,7 @@ def plan_workload(
         kind,
         best.strategy,
         best.loss,
-        _list_averages(best.strategy),
+        list_average_variances(best.strategy),
         _measure_cost(best.strategy),
         MappingProxyType(_list_bounds(workload, kind, plain, dense_cells)),
         MappingProxyType(skipped),
@@ -422,7 +422,7 @@ def _with_noise(
 
 def _evaluate(method: Method, strategy: ResidualPlan | HdmmStrategy, kind: LossKind) -> _Candidate:
     if kind is LossKind.LARGEST_VARIANCE:
-        loss = float(_list_largest(strategy).max())
+        loss = float(list_largest_variances(strategy).max())
     elif isinstance(strategy, ResidualPlan):
         loss = float(strategy.workload.weights @ strategy.total_variances())
     else:
@@ -484,27 +484,31 @@ def _marginals_plan(strategy: MarginalsStrategy) -> ResidualPlan:
     return ResidualPlan(workload, tuple(bases), closure, noise)
 
 
-def _list_averages(strategy: ResidualPlan | HdmmStrategy) -> FloatArray:
-    """Mean variance of the answers of every marginal; infinite where a strategy has no answer."""
+def list_average_variances(strategy: ResidualPlan | HdmmStrategy) -> FloatArray:
+    """Return the mean variance of the answers of every marginal at privacy cost 1.
+
+    Returns:
+      float64[marginals]; infinite where a strategy has no answer, as for weights of 0.
+    """
     if isinstance(strategy, MarginalsStrategy):
         strategy = _marginals_plan(strategy)
     if isinstance(strategy, ResidualPlan):
         return strategy.average_variances()
     if isinstance(strategy, UnionStrategy):
-        return _join(strategy, _list_averages)
+        return _join(strategy, list_average_variances)
     pairs = zip(strategy.workload.attributes, strategy.factors, strict=True)
     return _multiply(strategy, [each.variance(a.gram) / a.n_rows for a, each in pairs])
 
 
-def _list_largest(strategy: ResidualPlan | HdmmStrategy) -> FloatArray:
-    """Largest variance of an answer of every marginal; infinite where there is no answer."""
+def list_largest_variances(strategy: ResidualPlan | HdmmStrategy) -> FloatArray:
+    """Return the largest variance of an answer of every marginal, as `list_average_variances`."""
     if isinstance(strategy, MarginalsStrategy):
         strategy = _marginals_plan(strategy)
     if isinstance(strategy, ResidualPlan):
         rows = AnswerRows.build(strategy.workload, strategy.bases)
         return rows.find_largest(strategy.noise)[0]
     if isinstance(strategy, UnionStrategy):
-        return _join(strategy, _list_largest)
+        return _join(strategy, list_largest_variances)
     pairs = zip(strategy.workload.attributes, strategy.factors, strict=True)
     return _multiply(
         strategy,

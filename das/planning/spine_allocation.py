@@ -127,9 +127,7 @@ def least_weighted_error(
       BudgetError: No pair of a table and a geolevel with noise has a positive weight.
     """
     if not (weights[~problem.model.is_determined] > 0).any() or (weights < 0).any():
-        raise BudgetError(
-            "weights of tables", "must be nonnegative, one of a noisy table positive"
-        )
+        raise BudgetError("weights of tables", "must be nonnegative, one of a noisy table positive")
     goal = _weighted(weights)
     shares = _descend(problem, goal, start)
     value, _, steepest = problem.evaluate(shares, goal)
@@ -176,7 +174,9 @@ def least_rho(problem: AllocationProblem, targets: FloatArray, start: FloatArray
     return Allocation(shares, float((problem.errors(shares) * scale).max()), bound)
 
 
-def exact_strategy(problem: AllocationProblem, shares: FloatArray, spine: tuple[str, ...]) -> Strategy:
+def exact_strategy(
+    problem: AllocationProblem, shares: FloatArray, spine: tuple[str, ...]
+) -> Strategy:
     """Round shares to exact fractions of DENOMINATOR.
 
     Every geolevel and `detailed` in it keep at least one part; queries that round to none are not

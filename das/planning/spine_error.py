@@ -250,9 +250,7 @@ class SolvedSpine:
         return out
 
 
-def solve_spine(
-    model: SpineModel, precisions: FloatArray, information: Information
-) -> SolvedSpine:
+def solve_spine(model: SpineModel, precisions: FloatArray, information: Information) -> SolvedSpine:
     """Compute covariances and mean squared errors; arguments as in `predict_errors`."""
     forward = _forward_own if information is Information.OWN else _forward_full
     passes = []
@@ -315,7 +313,9 @@ def _forward_full(model: SpineModel, terms: ComponentTerms, informations: FloatA
         total[nodes] = counts[nodes] * own + own @ spread[nodes] @ own
         if chain.last + 1 < tree.n_levels:
             inverse = below[nodes]
-            _scatter(model, nodes, inverse @ total[nodes] @ inverse - counts[nodes] * inverse, spread)
+            _scatter(
+                model, nodes, inverse @ total[nodes] @ inverse - counts[nodes] * inverse, spread
+            )
     return _Pass(subtree, below, total, spread)
 
 

@@ -56,6 +56,11 @@ class Query:
         """Whether every cell counts in exactly one answer, once."""
         return all(f.kind is not FactorKind.GENERAL for f in self.factors)
 
+    @property
+    def is_listed(self) -> bool:
+        """Whether the name says what is asked; planned queries carry a digest instead."""
+        return "#" not in self.name
+
     def rows_of(self, cells: IntArray) -> IntArray:
         """Return int64[k]: for a partition query, the answer in which each cell counts.
 

@@ -121,7 +121,7 @@ class Schema:
                 f"schema {self.name}",
                 "has a name that would make queries ambiguous",
                 got=unclear,
-                want="no *, no outer spaces, not total or detailed, not like prefix(age)",
+                want="no * or #, no outer spaces, not total or detailed, not like prefix(age)",
             )
         if not self.attributes:
             raise SchemaError(f"schema {self.name}", "has no attributes")
@@ -196,7 +196,7 @@ def _is_plain(name: str) -> bool:
     return (
         bool(name)
         and name == name.strip()
-        and "*" not in name
+        and not {"*", "#"} & set(name)
         and name not in ("total", "detailed")
         and not looks_like_call
     )

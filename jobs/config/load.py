@@ -31,6 +31,7 @@ from jobs.config.models import (
     RunConfig,
     SchemaFile,
 )
+from jobs.config.planned import ZCDP_BOUNDED, BudgetKind, plan_shares
 from jobs.plan import Plan
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -79,7 +80,8 @@ def load_run(path: Path, *, output: Path | None = None, master: str | None = Non
         ),
     )
     privacy = config.privacy
-    strategy = load_allocation(privacy.allocation, schema, spine)
+    kind = BudgetKind(privacy.definition, privacy.neighbors)
+    strategy = load_allocation(privacy.allocation, schema, spine, kind)
     budget = _named(f"{path}: privacy", lambda: _budget(privacy))
     invariants = _named(f"{path}: invariants", lambda: _invariants(config, schema, spine))
     passes = _named(
@@ -182,9 +184,11 @@ def load_schema(path: Path) -> Schema:
     return _named(str(path), build)
 
 
-def _shares(schema: Schema, level: LevelAllocation) -> tuple[QueryShare, ...]:
+def _shares(schema: Schema, level: LevelAllocation, kind: BudgetKind) -> tuple[QueryShare, ...]:
+    if level.workload is not None:
+        return plan_shares(schema, level.workload, kind)
     shares = []
-    for text, share in level.queries.items():
+    for text, share in (level.queries or {}).items():
         query = parse_query(schema, text)
         if not query.is_partition:
             raise SchemaError(
@@ -197,8 +201,16 @@ def _shares(schema: Schema, level: LevelAllocation) -> tuple[QueryShare, ...]:
     return tuple(shares)
 
 
-def load_allocation(path: Path, schema: Schema, spine: Spine) -> Strategy:
+def load_allocation(
+    path: Path, schema: Schema, spine: Spine, kind: BudgetKind = ZCDP_BOUNDED
+) -> Strategy:
     """Read an allocation file for a schema and a spine.
+
+    Args:
+      path: The file.
+      schema: The schema its queries are about.
+      spine: The geolevels it must name.
+      kind: Definition and neighbors of the budget that pays; planned strategies depend on them.
 
     Raises:
       ConfigError, SchemaError, BudgetError: It cannot be used.
@@ -208,7 +220,7 @@ def load_allocation(path: Path, schema: Schema, spine: Spine) -> Strategy:
     def build() -> Strategy:
         levels = []
         for name, level in model.levels.items():
-            shares = _named(f"geolevel {name}", partial(_shares, schema, level))
+            shares = _named(f"geolevel {name}", partial(_shares, schema, level, kind))
             levels.append(LevelStrategy(name, level.share, shares))
         return strategy_for(levels, spine.levels)
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from das.errors import BudgetError
+from das.planning.auto import LossKind, Method
 from das.privacy.budget import Definition
 from das.queries.sensitivity import Neighbors
 from das.rational import parse_fraction
@@ -71,14 +72,49 @@ class SchemaFile(_Model):
 # --- allocation files ---------------------------------------------------------------------------
 
 
-class LevelAllocation(_Model):
-    """Share of one geolevel and of its queries."""
+class WorkloadConfig(_Model):
+    """What should be accurate at a geolevel; the planner chooses what is measured."""
 
-    share: Exact = Field(description='Exact share of rho, such as "1440/4099".')
-    queries: dict[Text, Exact] = Field(
-        description='Query ("total", "detailed" or names joined by "*") to its exact share of the '
-        "geolevel; shares sum to 1."
+    method: Method = Field(
+        default=Method.AUTO,
+        description="residual_planner: plain counts; residual_planner_plus, orp: any base; hdmm: "
+        "Kronecker products; auto: the best of all within reach.",
     )
+    loss: LossKind = Field(
+        default=LossKind.SUM_OF_VARIANCES,
+        description="sum_of_variances: of all answers, weighted by table; largest_variance: of any "
+        "answer.",
+    )
+    tables: dict[Text, Exact] = Field(
+        description='Tables ("total", "detailed" or attributes joined by "*") to the weight of the '
+        "mean variance of their answers. Together they must tell all cells apart, as detailed does."
+    )
+    bases: dict[Text, list[Text]] = Field(
+        default={},
+        description="Attribute to what its tables ask of it: identity, prefix, ranges or recodes "
+        "of it, stacked. Default: identity.",
+    )
+
+
+class LevelAllocation(_Model):
+    """Share of one geolevel, and of its queries or the workload they are planned for."""
+
+    share: Exact = Field(description='Exact share of the budget, such as "1440/4099".')
+    queries: dict[Text, Exact] | None = Field(
+        default=None,
+        description='Query ("total", "detailed" or names joined by "*") to its exact share of the '
+        "geolevel; shares sum to 1. Give this or `workload`.",
+    )
+    workload: WorkloadConfig | None = Field(
+        default=None,
+        description="Measure what is best for these tables. Give this or `queries`; zcdp only.",
+    )
+
+    @model_validator(mode="after")
+    def _one_of(self) -> LevelAllocation:
+        if (self.queries is None) == (self.workload is None):
+            raise ValueError("give exactly one of `queries` and `workload`")
+        return self
 
 
 class AllocationFile(_Model):

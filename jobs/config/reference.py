@@ -39,7 +39,8 @@ file**; all three are read and checked before any data is touched (`das validate
 - A run folder belongs to one configuration digest. The keys under `runtime` and `output`, `name`
   and `privacy.account` do not enter it; all others do. Of the schema and the allocation their
   contents count, not their paths; paths to data count as written, so that a project can move.
-- Every geolevel of an allocation must give `detailed` a share; leaving it out is a budget error.
+- Every geolevel of an allocation must tell all cells apart: give `detailed` a share, or a weight in
+  its `workload`. Leaving it out is a budget error.
 
 This page is generated from the models in `jobs/config/models.py` by `make docs`.
 """
@@ -74,7 +75,10 @@ levels:                           # every geolevel of the spine; level shares su
     queries: {total: "1/2", detailed: "1/2"}
   block:
     share: "1/4"
-    queries: {detailed: 1}
+    workload:                     # instead of queries: measure what is best for these tables
+      method: auto
+      tables: {total: 1, age: 1, detailed: "1/2"}         # weights
+      bases: {age: [prefix]}      # all counts up to an age
 """
 
 RUN_EXAMPLE = """\

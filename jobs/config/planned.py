@@ -1,0 +1,167 @@
+"""Planned strategies: from the tables that should be accurate to the queries that are measured."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+
+from das.errors import BudgetError, SchemaError
+from das.planning.auto import ExactQuery, plan_workload
+from das.planning.workload import AttributeWorkload, BaseKind, Workload
+from das.privacy.budget import Definition
+from das.queries.factor import Factor, identity, partition, prefix, ranges, total
+from das.queries.query import Query, parse_query
+from das.queries.sensitivity import Neighbors
+from das.schema.schema import Attribute, Schema
+from das.strategy.strategy import QueryShare
+from jobs.config.models import WorkloadConfig
+
+_PLAIN = {"identity": BaseKind.IDENTITY, "prefix": BaseKind.PREFIX, "ranges": BaseKind.RANGES}
+_FACTORS: dict[str, Callable[[tuple[str, ...]], Factor]] = {
+    "identity": identity,
+    "prefix": prefix,
+    "ranges": ranges,
+}
+_DIGEST_DIGITS = 8
+
+
+@dataclass(frozen=True)
+class BudgetKind:
+    """What a planned strategy must know of the budget.
+
+    Attributes:
+      definition: What costs are counted in.
+      neighbors: The relation they hold for.
+    """
+
+    definition: Definition
+    neighbors: Neighbors
+
+
+ZCDP_BOUNDED = BudgetKind(Definition.ZCDP, Neighbors.BOUNDED)
+
+
+def plan_shares(schema: Schema, wanted: WorkloadConfig, kind: BudgetKind) -> tuple[QueryShare, ...]:
+    """Plan what one geolevel measures.
+
+    The result is a function of its arguments up to the rounding of floats, which may differ from
+    one machine to another. So the name of a planned query ends in a digest of its matrices: a run
+    that is continued with other matrices is refused by its ledger.
+
+    Args:
+      schema: The schema.
+      wanted: Tables with weights, bases of attributes, the planner and its loss.
+      kind: Definition and neighbors of the budget.
+
+    Returns:
+      Integer queries over the whole schema with exact shares that sum to 1.
+
+    Raises:
+      SchemaError: A table or base is unknown, or the method cannot plan the workload.
+      BudgetError: The budget is not zCDP.
+    """
+    if kind.definition is not Definition.ZCDP:
+        raise BudgetError(
+            "workload",
+            "can be planned for zcdp only",
+            got=kind.definition,
+            remedy="list `queries` with shares",
+        )
+    text = wanted.model_dump_json()
+    return tuple(
+        QueryShare(_over_schema(schema, planned.query), planned.rho)
+        for planned in _plan(schema, text, kind.neighbors)
+    )
+
+
+@lru_cache(maxsize=64)
+def _plan(schema: Schema, text: str, neighbors: Neighbors) -> tuple[ExactQuery, ...]:
+    """Plan once what several geolevels share."""
+    wanted = WorkloadConfig.model_validate_json(text)
+    plan = plan_workload(_workload(schema, wanted), wanted.method, wanted.loss)
+    return tuple(plan.measure_exactly(Fraction(1), neighbors).queries())
+
+
+def _workload(schema: Schema, wanted: WorkloadConfig) -> Workload:
+    unknown = [name for name in wanted.bases if name not in {a.name for a in schema.attributes}]
+    if unknown:
+        raise SchemaError("workload, bases", "names an unknown attribute", got=unknown)
+    attributes = [
+        _attribute(schema, attribute, wanted.bases.get(attribute.name, ["identity"]))
+        for attribute in schema.attributes
+        if attribute.size > 1
+    ]
+    rows = {attribute.name: attribute.n_rows for attribute in attributes}
+    marginals, weights = [], []
+    for table, weight in wanted.tables.items():
+        if weight < 0:
+            raise SchemaError(f"workload, table {table}", "has a negative weight", got=weight)
+        names = _axes(schema, table)
+        marginals.append([name for name in names if name in rows])
+        size = np.prod([rows[name] for name in marginals[-1]], dtype=float)
+        weights.append(float(weight) / size)
+    return Workload.of_marginals(attributes, marginals, weights)
+
+
+def _axes(schema: Schema, table: str) -> list[str]:
+    """The attributes of a table, which may not be a recode or a function."""
+    parse_query(schema, table)
+    if table.strip() == "total":
+        return []
+    if table.strip() == "detailed":
+        return [attribute.name for attribute in schema.attributes]
+    names = [name.strip() for name in table.split("*")]
+    plain = {attribute.name for attribute in schema.attributes}
+    other = [name for name in names if name not in plain]
+    if other:
+        raise SchemaError(
+            f"workload, table {table}",
+            "may name attributes only",
+            got=other,
+            remedy="say under `bases` what is asked of an attribute",
+        )
+    return names
+
+
+def _attribute(schema: Schema, attribute: Attribute, bases: list[str]) -> AttributeWorkload:
+    if len(bases) == 1 and bases[0] in _PLAIN:
+        return AttributeWorkload(attribute.name, _PLAIN[bases[0]], attribute.size)
+    matrices = [_base(schema, attribute, base).matrix for base in bases]
+    if not matrices:
+        raise SchemaError(f"workload, base of {attribute.name}", "is empty")
+    return AttributeWorkload.from_matrix(attribute.name, np.concatenate(matrices))
+
+
+def _base(schema: Schema, attribute: Attribute, base: str) -> Factor:
+    if base in _FACTORS:
+        return _FACTORS[base](attribute.levels)
+    for recode in schema.recodes:
+        if (recode.name, recode.attribute) == (base, attribute.name):
+            return partition(recode.groups, recode.codes)
+    known = [recode.name for recode in schema.recodes if recode.attribute == attribute.name]
+    raise SchemaError(
+        f"workload, base of {attribute.name}",
+        "is unknown",
+        got=base,
+        want=f"one of {[*_FACTORS, *known]}",
+    )
+
+
+def _over_schema(schema: Schema, query: Query) -> Query:
+    """The query with the attributes of one level put back, and its matrices in its name."""
+    planned = iter(query.factors)
+    factors = tuple(
+        next(planned) if attribute.size > 1 else total(attribute.levels)
+        for attribute in schema.attributes
+    )
+    if query.name == "total":
+        return Query(query.name, factors)
+    digest = hashlib.sha256()
+    for factor in factors:
+        digest.update(repr(factor.matrix.shape).encode() + factor.matrix.tobytes())
+    return Query(f"{query.name} #{digest.hexdigest()[:_DIGEST_DIGITS]}", factors)

@@ -1,0 +1,109 @@
+"""A run whose geolevels measure what each planner chose."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from das.errors import LedgerError
+from jobs.config.load import load_run
+from jobs.layout import release_layout
+from jobs.progress import Reporter
+from jobs.run import run
+from jobs.verify import verify_release
+from tests.e2e import toy
+from tests.release_checks import output_equals_input, totals_are_exact, tree_is_consistent
+
+pytestmark = pytest.mark.spark
+TABLES = {"total": 1, "sex": 1, "age": 1, "detailed": 1}
+
+
+def configuration(folder: Path, **changes) -> Path:
+    """Every planner at one geolevel; ranges of age at the county."""
+    methods = ("auto", "orp", "hdmm", "residual_planner")
+    levels = {
+        level: {"share": "1/4", "workload": {"method": method, "tables": TABLES}}
+        for level, method in zip(toy.LEVELS, methods, strict=True)
+    }
+    levels["county"]["workload"]["bases"] = {"age": ["ranges"]}
+    path = folder / "allocation.yaml"
+    path.write_text(yaml.safe_dump({"name": "planned", "levels": levels}))
+    return toy.configuration(folder, privacy__allocation=str(path), **changes)
+
+
+def execute(config: Path) -> Path:
+    resolved = load_run(config)
+    run(resolved, Reporter(quiet=True))
+    return resolved.config.output.directory
+
+
+def test_a_planned_run_keeps_every_promise(tmp_path: Path) -> None:
+    toy.write_records(tmp_path)
+    config = configuration(tmp_path)
+    out = execute(config)
+    assert tree_is_consistent(out, toy.LEVELS)
+    assert totals_are_exact(out, "state")
+    verify_release(load_run(config).plan, release_layout(out))
+    facts = json.loads(
+        (out / "release" / "measurements" / "level=county" / "_manifest.json").read_text()
+    )["facts"]
+    assert {q["query"].partition(" #")[0] for q in facts["queries"]} == {
+        "total",
+        "residual of sex",
+        "residual of age",
+        "residual of sex * age",
+    }
+    assert "residual of sex" in (out / "release" / "report.html").read_text()
+
+
+def test_a_large_budget_gives_the_input_back(tmp_path: Path) -> None:
+    toy.write_records(tmp_path)
+    out = execute(configuration(tmp_path, privacy__rho="1000000000000"))
+    for level in toy.LEVELS:
+        assert output_equals_input(out, level), level
+
+
+def test_measurements_are_those_of_the_published_matrices(tmp_path: Path) -> None:
+    """With almost no noise, the answers of the state are the Kronecker product of its factors."""
+    people = toy.write_records(tmp_path)
+    out = execute(configuration(tmp_path, privacy__rho="1000000000000"))
+    truth = np.zeros((len(toy.SEX), len(toy.AGE)))
+    for _, sex, age in people:
+        truth[toy.SEX.index(sex), toy.AGE.index(age)] += 1
+    dataset = out / "release" / "measurements" / "level=county"
+    manifest = json.loads((dataset / "_manifest.json").read_text())
+    table = pa.concat_tables(
+        pq.read_table(dataset / part["file"], partitioning=None) for part in manifest["files"]
+    ).to_pylist()
+    for query in manifest["facts"]["queries"]:
+        answers = sum(np.array(r["answers"]) for r in table if r["query"] == query["query"])
+        if "factors" in query:
+            first, second = (np.array(factor) for factor in query["factors"])
+            exact = np.kron(first, second) @ truth.ravel()
+            scale = np.abs(exact).max()
+            assert np.abs(answers - exact).max() <= 1e-3 * max(1.0, scale)
+
+
+def test_other_matrices_are_refused_by_the_ledger(tmp_path: Path) -> None:
+    """Whoever plans differently on another machine cannot go on in the same folder."""
+    toy.write_records(tmp_path)
+    config = configuration(tmp_path)
+    out = execute(config)
+    ledger = release_layout(out).ledger
+    assert '"residual of sex * age #' in ledger.read_text()
+    resolved = load_run(config)
+    level = resolved.plan.strategy.levels[1]
+    object.__setattr__(level.queries[1].query, "name", "residual of sex #00000000")
+    for dataset in ("geography", "counts"):
+        for manifest in (out / "release" / dataset).rglob("_manifest.json"):
+            manifest.unlink()
+    for manifest in (out / "confidential" / "histograms").rglob("_manifest.json"):
+        manifest.unlink()
+    with pytest.raises(LedgerError, match="is of another plan"):
+        run(resolved, Reporter(quiet=True))
