@@ -35,7 +35,6 @@ MEASURE = "das/measure.py"
 SENSITIVITY = "das/queries/sensitivity.py"
 STRATEGY = "das/strategy/strategy.py"
 LEDGER = "das/privacy/ledger.py"
-BUDGET = "das/privacy/budget.py"
 ACCOUNTING = "das/privacy/accounting.py"
 STAGE = "jobs/measure.py"
 
@@ -340,9 +339,9 @@ FAULTS = (
     ),
     Fault(
         "a pure epsilon costs a quarter of its square in zCDP",
-        BUDGET,
-        "else self.total**2 / 2",
-        "else self.total**2 / 4",
+        "das/privacy/cost.py",
+        "ZeroConcentrated(cost.epsilon**2 / 2)",
+        "ZeroConcentrated(cost.epsilon**2 / 4)",
         (DIVERGENCE + "test_pure_privacy_costs_half_its_square_in_zcdp",),
     ),
     # --- measuring ---
