@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Files of tests run side by side, since Spark sessions mostly wait. Empty: one after another.
+PARALLEL ?= -n logical --maxprocesses=4 --dist loadfile
 
 
 .PHONY: demo test test-fast lint format lock zip docs clean
@@ -12,10 +14,10 @@ demo: $(VENV)/.run
 	$(BIN)/das run conf/run/demo.yaml
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
 
 test-fast: $(VENV)/.test
-	$(BIN)/python -m pytest -m "not slow and not spark"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not spark"
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

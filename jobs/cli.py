@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from das.errors import DasError
+from das.planning.spine_error import Information
 
 app = typer.Typer(
     name="das",
@@ -49,32 +50,77 @@ def validate(
 
 
 @app.command()
-def plan(
+def plan(  # noqa: PLR0913 - one parameter per command-line option
     config: ConfigArgument,
     losses: LossesOption = False,
     as_json: JsonOption = False,
     master: MasterOption = None,
     quiet: QuietOption = False,
+    tables: Annotated[
+        str | None,
+        typer.Option(
+            help='Tables to predict and optimize, such as "total, sex * age". Default: '
+            "output.tables."
+        ),
+    ] = None,
+    optimize: Annotated[
+        Path | None, typer.Option(help="Write the best allocation for the tables to this new file.")
+    ] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(help="YAML: table to a weight or {geolevel: weight}. Default: all equal."),
+    ] = None,
+    targets: Annotated[
+        Path | None,
+        typer.Option(help="YAML: table to the largest root mean squared error or {geolevel: it}."),
+    ] = None,
+    information: Annotated[
+        Information, typer.Option(help="Optimize estimates from these measurements.")
+    ] = Information.OWN,
+    report: Annotated[
+        Path | None, typer.Option(help="Write tables and plots to this HTML file.")
+    ] = None,
 ) -> None:
-    """Read the list of geounits and print what will be measured where, with expected error."""
+    """Read the list of geounits; print what will be measured where, and how far off tables will be.
+
+    With --optimize, also find the allocation that makes the tables most accurate.
+    """
     from geography.lattice import Lattice
     from jobs.config.load import load_run
-    from jobs.explain import plan_summary, print_summary
+    from jobs.explain import optimized_summary, plan_summary, print_summary
+    from jobs.optimize import optimize_allocation, read_goal, write_allocation
+    from jobs.plan_report import write_plan_report
+    from jobs.predict import subtree_classes
     from jobs.progress import Reporter
     from jobs.read.read import list_geounits, read_geocodes
+    from jobs.run import tabulated
     from jobs.session import spark_session
 
     resolved = load_run(config, master=master)
     settings, spine = resolved.config, resolved.plan.spine
+    wanted = tabulated(resolved) if tables is None else tables.split(",")
+    goal = read_goal(resolved.plan, weights, targets, optimize)
     public = settings.geography.geounits
-    with Reporter(quiet=quiet).line("plan", "geounits"):
+    reporter = Reporter(quiet=quiet)
+    with reporter.line("plan", "geounits"):
         if public is not None:
             codes = list_geounits(public, spine)
         else:
             with spark_session(settings.name, master=settings.runtime.master) as spark:
                 codes = read_geocodes(settings.data, None, spine=spine, spark=spark)
-    lattice = Lattice.from_leaves(resolved.plan.spine, codes)
-    print_summary(plan_summary(resolved, lattice, losses=losses), as_json=as_json)
+        lattice = Lattice.from_leaves(spine, codes)
+    with reporter.line("plan", "errors"):
+        summary = plan_summary(resolved, lattice, wanted, losses=losses)
+    if optimize is not None:
+        with reporter.line("plan", "optimize"):
+            found = optimize_allocation(
+                resolved.plan, subtree_classes(lattice), wanted, information, goal
+            )
+        write_allocation(found, optimize)
+        summary["optimized"] = optimized_summary(resolved.plan, found, optimize)
+    if report is not None:
+        write_plan_report(summary, report)
+    print_summary(summary, as_json=as_json)
 
 
 @app.command()

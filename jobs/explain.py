@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,16 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from das.errors import SchemaError
 from das.privacy.budget import Definition
 from das.privacy.ledger import Ledger, tilings
 from das.privacy.loss_distribution import epsilon_from_losses, unit_shift
 from geography.lattice import Lattice
 from jobs.config.load import Resolved
 from jobs.manifest import budget_rows, privacy_statement, privacy_statements
+from jobs.optimize import Optimized
 from jobs.plan import Plan, ordinary_ledger, planned_ledger
+from jobs.predict import NORMAL_90, parse_tables, predict, prediction_rows, subtree_classes
 from jobs.progress import result_console
 
 
@@ -65,14 +69,32 @@ def _epsilon_by_losses(plan: Plan, ledger: Ledger) -> float:
     return epsilon_from_losses(half_paths, plan.budget.delta, plan.budget.neighbors)
 
 
-def plan_summary(resolved: Resolved, lattice: Lattice, *, losses: bool = False) -> dict[str, Any]:
-    """Budget per geolevel, chain and query with geounits and expected error of a raw answer."""
+def plan_summary(
+    resolved: Resolved, lattice: Lattice, tables: Sequence[str], *, losses: bool = False
+) -> dict[str, Any]:
+    """Budget per geolevel, chain and query, and the predicted error of every table.
+
+    Args:
+      resolved: The run.
+      lattice: All its geounits.
+      tables: Tables whose errors are predicted.
+      losses: Whether to compute epsilon by privacy loss distributions too.
+
+    Raises:
+      SchemaError: A table is not a query on the schema.
+    """
     plan = resolved.plan
+    wanted = parse_tables(plan, tables)
+    try:
+        predicted = predict(plan, plan.strategy, subtree_classes(lattice), wanted)
+        errors: dict[str, Any] = {"predicted": prediction_rows(plan, predicted)}
+    except SchemaError as error:  # nothing else of a plan depends on the prediction
+        errors = {"predicted": [], "not_predicted": str(error)}
     ledger = planned_ledger(plan, lattice)
     rows = budget_rows(plan, ledger)
     for row in rows:
         row["expected_rmse"] = row["variance"] ** 0.5
-        row["half_width_90"] = 1.6448536269514722 * row["expected_rmse"]
+        row["half_width_90"] = NORMAL_90 * row["expected_rmse"]
     fanout = {
         name: {
             "geounits": len(lattice.codes[level]),
@@ -82,7 +104,30 @@ def plan_summary(resolved: Resolved, lattice: Lattice, *, losses: bool = False) 
         }
         for level, name in enumerate(lattice.spine.levels)
     }
-    return {**_summary(resolved, ledger, losses), "geography": fanout, "budget": rows}
+    return {**_summary(resolved, ledger, losses), "geography": fanout, "budget": rows, **errors}
+
+
+def optimized_summary(plan: Plan, optimized: Optimized, path: Path) -> dict[str, Any]:
+    """Shares and predicted errors of an optimized allocation, the errors before in `before`."""
+    before = prediction_rows(plan, optimized.before)
+    after = prediction_rows(plan, optimized.after)
+    return {
+        "path": str(path),
+        "source": optimized.source,
+        "value": optimized.value,
+        "bound": optimized.bound,
+        "predicted": [{**row, "before": old} for row, old in zip(after, before, strict=True)],
+        "shares": [
+            {
+                "geolevel": level.geolevel,
+                "level_share": str(level.share),
+                "query": entry.query.name,
+                "share": str(entry.share),
+            }
+            for level in optimized.strategy.levels
+            for entry in level.queries
+        ],
+    }
 
 
 def print_summary(summary: dict[str, Any], *, as_json: bool) -> None:
@@ -107,6 +152,9 @@ def print_summary(summary: dict[str, Any], *, as_json: bool) -> None:
         console.print(f"exact: {invariant['query']} at {', '.join(invariant['geolevels'])}")
     _print_geography(console, summary.get("geography", {}))
     _print_budget(console, summary["budget"])
+    _print_predicted(console, summary)
+    if "optimized" in summary:
+        _print_optimized(console, summary["optimized"])
     console.print(f"configuration {summary['configuration_digest'][:16]}")
 
 
@@ -188,6 +236,47 @@ def _print_budget(console: Console, rows: list[dict[str, Any]]) -> None:
             cells += [f"{row['geounits']:,}", f"{row['half_width_90']:.2f}"]
         table.add_row(*cells)
     console.print(table)
+
+
+def _print_predicted(console: Console, summary: dict[str, Any]) -> None:
+    if summary.get("not_predicted"):
+        console.print(f"no predicted errors: {summary['not_predicted']}")
+    rows = summary.get("predicted", [])
+    if not rows:
+        return
+    console.print(
+        "Predicted root mean squared error of a linear estimate, in persons, before nonnegativity "
+        "and rounding:\nfrom the geounit's own measurements, and from those of the whole tree"
+    )
+    table = Table("table", "geolevel", box=SIMPLE)
+    for heading in ("own", "90% half width", "worst", "full", "90% half width", "worst"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        numbers = (
+            row[kind][key]
+            for kind in ("own", "full")
+            for key in ("rmse", "half_width_90", "worst_rmse")
+        )
+        table.add_row(row["table"], row["geolevel"], *(f"{value:.2f}" for value in numbers))
+    console.print(table)
+
+
+def _print_optimized(console: Console, optimized: dict[str, Any]) -> None:
+    console.print(
+        f"optimized allocation {optimized['path']}: {optimized['source']}\n"
+        "Predicted root mean squared errors at the same budget, before and with it:"
+    )
+    table = Table("table", "geolevel", box=SIMPLE)
+    for heading in ("own", "optimized", "full", "optimized"):
+        table.add_column(heading, justify="right")
+    for row in optimized["predicted"]:
+        numbers = (held[kind]["rmse"] for kind in ("own", "full") for held in (row["before"], row))
+        table.add_row(row["table"], row["geolevel"], *(f"{value:.2f}" for value in numbers))
+    console.print(table)
+    shares = Table("geolevel", "share", "query", "share of the geolevel", box=SIMPLE)
+    for row in optimized["shares"]:
+        shares.add_row(row["geolevel"], row["level_share"], row["query"], row["share"])
+    console.print(shares)
 
 
 def _up(value: float) -> str:

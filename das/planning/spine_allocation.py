@@ -1,8 +1,8 @@
 """The split of rho over geolevels and queries that makes tables over a spine most accurate.
 
-Under zCDP the precision of a query is 2 / Delta^2 times its rho, so with shares x (of geolevel l and
-query q, summing to 1) every mean squared error is a function of rho x, convex where no geounit is
-an only child, and homogeneous of degree -1. Two goals are minimized over the shares:
+Under zCDP the precision of a query is 2 / Delta^2 times its rho, so with shares x (of geolevel l
+and query q, summing to 1) every mean squared error is a function of rho x, convex where no geounit
+is an only child, and homogeneous of degree -1. Two goals are minimized over the shares:
 
     weighted: sum_j c_j f_j(x),            targets: max_j f_j(x) / tau_j^2 .
 
@@ -11,8 +11,9 @@ through p-norms with growing p. Both run on log f in the logarithms of the share
 gradients.
 
 No better allocation than the bound exists: let c >= 0 be any weights (for targets, weights with
-sum 1 over f_j / tau_j^2), f = sum_j c_j f_j, and let each chain of only children spread its rho over
-its queries as it likes. Then f is convex in what it spends, and its tangent at x and homogeneity give
+sum 1 over f_j / tau_j^2), f = sum_j c_j f_j, and let each chain of only children spread its rho
+over its queries as it likes. Then f is convex in what is spent, and its tangent at x and
+homogeneity give
 
     f(y) >= f(x)^2 / max_k sum_{chains over k} max_q |df / dx_{chain, q}|   for every allocation y.
 
@@ -41,7 +42,9 @@ Goal = Callable[[FloatArray], tuple[float, FloatArray]]  # errors[T, L] -> value
 LEAST_DETAILED = Fraction(1, 10_000)  # of the budget, for `detailed` at every geolevel
 DENOMINATOR = 10_000  # of the exact shares
 _POWERS = (4.0, 16.0, 64.0, 256.0)
-_MOST_STEPS = 200
+_MOST_STEPS = 1000
+# Relative decrease of the goal at which the search stops; full information costs far more a step.
+_LEAST_DECREASE = {Information.OWN: 1e-11, Information.FULL: 1e-7}
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +124,7 @@ def least_weighted_error(
     Args:
       problem: Errors as a function of shares.
       weights: float64[T, L], nonnegative.
-      start: float64[L, Q] shares to start from.
+      start: float64[L, Q], nonnegative; shares to start from, up to a factor.
 
     Raises:
       BudgetError: No pair of a table and a geolevel with noise has a positive weight.
@@ -140,7 +143,7 @@ def least_rho(problem: AllocationProblem, targets: FloatArray, start: FloatArray
     Args:
       problem: Errors as a function of shares.
       targets: float64[T, L], the largest accepted root mean squared errors; infinite for none.
-      start: float64[L, Q] shares to start from.
+      start: float64[L, Q], nonnegative; shares to start from, up to a factor.
 
     Returns:
       The shares; `value` is the rho at which they meet every target.
@@ -203,12 +206,13 @@ def exact_strategy(
 
 
 def strategy_shares(problem: AllocationProblem, strategy: Strategy) -> FloatArray:
-    """float64[L, Q] shares of a strategy whose queries are all among the candidates."""
+    """float64[L, Q] shares of a strategy; what it spends on other queries is not counted."""
     column = {query.name: index for index, query in enumerate(problem.model.measured)}
     out = np.zeros((len(strategy.levels), len(column)))
     for row, level in enumerate(strategy.levels):
         for entry in level.queries:
-            out[row, column[entry.query.name]] = float(level.share * entry.share)
+            if entry.query.name in column:
+                out[row, column[entry.query.name]] = float(level.share * entry.share)
     return out
 
 
@@ -250,13 +254,17 @@ def _descend(problem: AllocationProblem, goal: Goal, start: FloatArray) -> Float
         return float(np.log(value)), parts * (slope - float(slope @ parts))
 
     # A share of exactly zero would stay zero.
-    blended = 0.99 * start + 0.01 / start.size
+    blended = start + 0.01 / start.size
     found = minimize(
         objective,
         np.log(blended.ravel()),
         jac=True,
         method="L-BFGS-B",
-        options={"maxiter": _MOST_STEPS, "ftol": 1e-9, "gtol": 1e-7},
+        options={
+            "maxiter": _MOST_STEPS,
+            "ftol": _LEAST_DECREASE[problem.information],
+            "gtol": 1e-9,
+        },
     )
     return np.asarray(floor + rest * spread(found.x).reshape(start.shape))
 

@@ -1,4 +1,4 @@
-"""Orthogonal components in which every query on a schema, recodes included, is a small matrix.
+"""Orthogonal components in which every measured query on a schema is a small matrix.
 
 The Gram matrices of marginals commute and share the residual components (total | differences
 between levels) of every attribute. Those of recodes with groups of unequal size do not commute with
@@ -8,10 +8,11 @@ the total, nested or not, so one number per component is not enough. Here each a
             refinement of its recodes (without recodes the whole attribute is the one atom), and
     within: everything orthogonal to that, on which a recode is zero and the identity is one.
 
-A component of the schema takes one of the two for every attribute. The Gram matrix of a partition
-query is block diagonal over components, and on each it is the identity on what lies within times a
-matrix of the size of the product of the atoms. Least squares over a whole census then works on
-these small matrices. Without recodes they are 1 x 1: the residual basis.
+A factor whose Gram matrix is a I + b J fits any atoms; any other one refines them until levels of
+one atom have equal columns. A component of the schema takes one of the two parts for every
+attribute. On each, the Gram matrix of a query is a multiple of the identity on what lies within,
+times a matrix as large as the number of combinations of atoms. Least squares over a whole census
+then works on these small matrices. Without recodes they are 1 x 1: the residual basis.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from das.errors import SchemaError
-from das.queries.factor import Factor, FactorKind
+from das.queries.factor import Factor
 from das.queries.query import Query
 
 FloatArray = npt.NDArray[np.float64]
@@ -37,7 +38,7 @@ MOST_GROUPS = 256  # largest matrix of a component
 
 @dataclass(frozen=True, eq=False)
 class SpineComponents:
-    """The components for a set of measured or exact partition queries.
+    """The components for a set of measured or exact queries.
 
     Attributes:
       atoms: Per attribute, int64[n_i]: the atom of each level.
@@ -52,11 +53,10 @@ class SpineComponents:
         """Find the components that all these queries respect.
 
         Args:
-          queries: Partition queries over one schema, at least one.
+          queries: Queries over one schema, at least one.
 
         Raises:
-          SchemaError: A query is not a partition, or recodes of several attributes together have
-            more than MOST_GROUPS combinations of atoms.
+          SchemaError: There are more than MOST_GROUPS combinations of atoms.
 
         >>> from das.queries.query import parse_query
         >>> from das.schema.schema import Attribute, Recode, Schema
@@ -65,13 +65,8 @@ class SpineComponents:
         >>> schema = Schema("s", (Attribute("sex", ("f", "m")), age), (adult,))
         >>> found = SpineComponents.of_queries([parse_query(schema, "adult * sex")])
         >>> found.atoms[1].tolist(), found.sizes
-        ([0, 0, 1], (2, 1, 2, 1))
+        ([1, 1, 0], (2, 1, 2, 1))
         """
-        for query in queries:
-            if not query.is_partition:
-                raise SchemaError(
-                    f"query {query.name}", "cannot be part of a plan: it is not a partition"
-                )
         atoms = tuple(
             _atoms(factors) for factors in zip(*(query.factors for query in queries), strict=True)
         )
@@ -79,10 +74,10 @@ class SpineComponents:
         if groups > MOST_GROUPS:
             raise SchemaError(
                 "prediction of errors",
-                "the recodes have too many combinations of groups",
-                got=groups,
+                "the measured queries group the levels in too many ways",
+                got=f"{groups} combinations of groups",
                 want=f"at most {MOST_GROUPS}",
-                remedy="measure fewer or coarser recodes",
+                remedy="measure fewer recodes, prefixes or ranges",
             )
         sides = [(False, True) if codes.max() + 1 < len(codes) else (False,) for codes in atoms]
         return cls(atoms, tuple(itertools.product(*sides)))
@@ -100,14 +95,10 @@ class SpineComponents:
         )
 
     def grams(self, query: Query) -> list[FloatArray]:
-        """Return Q^T Q on every component, float64[D, D], for a partition query."""
-        return self._kronecker(
-            [
-                _on_groups(factor, codes)
-                for factor, codes in zip(query.factors, self.atoms, strict=True)
-            ],
-            [float(_tells_all_apart(factor)) for factor in query.factors],
-        )
+        """Return Q^T Q on every component, float64[D, D], for one of the queries given."""
+        between, inside = self._parts(query)
+        counts = [max(len(codes) - int(codes.max()) - 1, 1) for codes in self.atoms]
+        return self._kronecker(between, [x / n for x, n in zip(inside, counts, strict=True)])
 
     def trace_forms(self, query: Query) -> list[FloatArray]:
         """Return T, float64[D, D] per component, for any query.
@@ -115,13 +106,20 @@ class SpineComponents:
         The sum of the variances of all its answers is sum of <T, S> over components, where S is
         the covariance on the component: T is Q^T Q with what lies within the atoms traced out.
         """
+        return self._kronecker(*self._parts(query))
+
+    def _parts(self, query: Query) -> tuple[list[FloatArray], list[float]]:
+        """Per attribute, F^T F between the groups, and its trace on what lies within."""
         between, inside = [], []
         for factor, codes in zip(query.factors, self.atoms, strict=True):
             part = _on_groups(factor, codes)
             between.append(part)
+            if codes.max() + 1 == len(codes) or _merges_atoms(factor, codes):
+                inside.append(0.0)
+                continue
             whole = float((factor.matrix.astype(np.float64) ** 2).sum())
             inside.append(whole - float(np.trace(part)))
-        return self._kronecker(between, inside)
+        return between, inside
 
     def _kronecker(
         self, between: Sequence[FloatArray], inside: Sequence[float]
@@ -136,18 +134,30 @@ class SpineComponents:
         return out
 
 
-def _tells_all_apart(factor: Factor) -> bool:
-    return len(factor.labels) == factor.matrix.shape[1]
-
-
 def _atoms(factors: Sequence[Factor]) -> IntArray:
-    """Common refinement of the factors that merge levels."""
+    """Coarsest atoms that fit all the factors."""
     codes = np.zeros(factors[0].matrix.shape[1], np.int64)
     for factor in dict.fromkeys(factors):
-        if factor.kind is FactorKind.PARTITION and not _tells_all_apart(factor):
-            pairs = codes * len(factor.labels) + factor.codes
+        if not _is_symmetric(factor):
+            merged = factor.distinct[1]
+            pairs = codes * (int(merged.max()) + 1) + merged
             codes = np.unique(pairs, return_inverse=True)[1].reshape(-1).astype(np.int64)
     return codes
+
+
+def _is_symmetric(factor: Factor) -> bool:
+    """Whether F^T F = a I + b J: no level and no pair of levels is special."""
+    matrix = factor.matrix.astype(np.float64)
+    gram = matrix.T @ matrix
+    apart = gram[~np.eye(len(gram), dtype=np.bool_)]
+    diagonal = np.diag(gram)
+    return bool((diagonal == diagonal[0]).all() and (apart == apart[:1]).all())
+
+
+def _merges_atoms(factor: Factor, codes: IntArray) -> bool:
+    """Whether levels of one atom have equal columns, so that nothing is seen within."""
+    first = np.unique(codes, return_index=True)[1]
+    return bool((factor.matrix == factor.matrix[:, first[codes]]).all())
 
 
 def _on_groups(factor: Factor, codes: IntArray) -> FloatArray:

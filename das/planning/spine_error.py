@@ -22,7 +22,7 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -56,13 +56,13 @@ class SpineModel:
 
     Attributes:
       tree: Classes of equal subtrees.
-      measured: Partition queries that may be measured anywhere, Q of them.
+      measured: Queries that may be measured anywhere, Q of them.
       exact: Per geolevel, the invariant queries known there; a geolevel knows all that the next
         one down knows.
       tables: Queries of any kind whose errors are wanted, T of them.
 
     Raises:
-      SchemaError: A measured or exact query is not a partition, or the matrices are too large.
+      SchemaError: The matrices of the measured and exact queries are too large.
     """
 
     tree: SubtreeClasses
@@ -124,13 +124,15 @@ class SpineModel:
         return np.asarray(left <= _NULL * whole)
 
     @cached_property
-    def edges(self) -> Any:
-        """Sparse float64[C, C]: how many children of each class a node of a class has."""
+    def edges(self) -> tuple[Any, ...]:
+        """Per chain, sparse float64[nodes, C]: how many children of each class a node has."""
         from scipy.sparse import csr_array
 
         tree = self.tree
         shape = (tree.n_classes, tree.n_classes)
-        return csr_array((tree.number.astype(np.float64), (tree.parent, tree.child)), shape=shape)
+        numbers = tree.number.astype(np.float64)
+        whole = csr_array((numbers, (tree.parent, tree.child)), shape=shape)
+        return tuple(whole[chain.start : chain.stop] for chain in tree.chains)
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,19 +305,18 @@ def _forward_full(model: SpineModel, terms: ComponentTerms, informations: FloatA
     for row, chain in enumerate(tree.chains):
         nodes = slice(chain.start, chain.stop)
         if chain.last + 1 < tree.n_levels:
-            sums = _gather(model, nodes, subtree)
+            sums = _gather(model, row, subtree)
             below[nodes] = _covariance(sums, terms.unknown[chain.last + 1])
         subtree[nodes] = _covariance(informations[row] + below[nodes], terms.unknown[chain.first])
     counts = tree.geounits[:, None, None].astype(np.float64)
-    for chain in reversed(tree.chains):
+    for row, chain in reversed(list(enumerate(tree.chains))):
         nodes = slice(chain.start, chain.stop)
         own = subtree[nodes]
         total[nodes] = counts[nodes] * own + own @ spread[nodes] @ own
         if chain.last + 1 < tree.n_levels:
             inverse = below[nodes]
-            _scatter(
-                model, nodes, inverse @ total[nodes] @ inverse - counts[nodes] * inverse, spread
-            )
+            moved = inverse @ total[nodes] @ inverse - counts[nodes] * inverse
+            _scatter(model, row, moved, spread)
     return _Pass(subtree, below, total, spread)
 
 
@@ -331,7 +332,7 @@ def _backward_full(
         nodes = slice(chain.start, chain.stop)
         own, of_total = subtree[nodes], np.broadcast_to(seeds[row], subtree[nodes].shape)
         if chain.last + 1 < tree.n_levels:
-            of_y, inverse = _gather(model, nodes, of_spread), below[nodes]
+            of_y, inverse = _gather(model, row, of_spread), below[nodes]
             of_total = of_total + inverse @ of_y @ inverse
             half = total[nodes] @ inverse @ of_y
             of_below[nodes] = half + half.swapaxes(1, 2) - counts[nodes] * of_y
@@ -346,20 +347,19 @@ def _backward_full(
         if chain.last + 1 < tree.n_levels:
             inverse = below[nodes]
             of_sums = -(inverse @ (of_below[nodes] + of_information) @ inverse)
-            _scatter(model, nodes, of_sums, of_subtree)
+            _scatter(model, row, of_sums, of_subtree)
     return out
 
 
-def _gather(model: SpineModel, nodes: slice, values: FloatArray) -> FloatArray:
-    """Sum over the children of each node, float64[nodes, D, D]."""
-    flat = values.reshape(len(values), -1)
-    summed = model.edges[nodes] @ flat
+def _gather(model: SpineModel, row: int, values: FloatArray) -> FloatArray:
+    """Sum over the children of each node of a chain, float64[nodes, D, D]."""
+    summed = model.edges[row] @ values.reshape(len(values), -1)
     return np.asarray(summed).reshape(-1, *values.shape[1:])
 
 
-def _scatter(model: SpineModel, nodes: slice, values: FloatArray, into: FloatArray) -> None:
-    """Add the value of each node to all its children."""
-    added = model.edges[nodes].T @ values.reshape(len(values), -1)
+def _scatter(model: SpineModel, row: int, values: FloatArray, into: FloatArray) -> None:
+    """Add the value of each node of a chain to all its children."""
+    added = model.edges[row].T @ values.reshape(len(values), -1)
     into += np.asarray(added).reshape(into.shape)
 
 
@@ -410,6 +410,8 @@ def _covariance(information: FloatArray, unknown: FloatArray) -> FloatArray:
         return np.zeros_like(information)
     if unknown.shape == (1, 1):
         return 1.0 / information
+    if unknown.shape[0] == unknown.shape[1]:
+        return np.asarray(np.linalg.inv(information), np.float64)
     inner = np.linalg.inv(unknown.T @ information @ unknown)
     return np.asarray(unknown @ inner @ unknown.T)
 

@@ -138,7 +138,7 @@ def _equal_rows(runs: IntArray, n_nodes: int) -> tuple[IntArray, IntArray]:
     content = np.ascontiguousarray(runs[:, 1:])
     numbers: dict[bytes, int] = {}
     found = np.empty(n_nodes, np.int64)
-    firsts = []
+    firsts: list[int] = []
     for node in range(n_nodes):
         key = content[bounds[node] : bounds[node + 1]].tobytes()
         number = numbers.setdefault(key, len(numbers))

@@ -56,6 +56,7 @@ class AttributeWorkload:
     given: FloatArray | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", BaseKind(self.kind))
         if self.size < 2:
             raise SchemaError(
                 f"workload of {self.name}",

@@ -241,7 +241,12 @@ def _named(where: str, build: Callable[[], T]) -> T:
         ) from None
 
 
-def _read(path: Path, model: type[ModelT]) -> ModelT:
+def read_map(path: Path) -> dict[Any, Any]:
+    """Read a YAML file that holds a map, no key of it twice.
+
+    Raises:
+      ConfigError: It cannot be read, or holds something else.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -256,6 +261,11 @@ def _read(path: Path, model: type[ModelT]) -> ModelT:
         ) from None
     if not isinstance(document, dict):
         raise ConfigError(str(path), "must be a map of keys", got=type(document).__name__)
+    return document
+
+
+def _read(path: Path, model: type[ModelT]) -> ModelT:
+    document = read_map(path)
     try:
         return model.model_validate(document)
     except ValidationError as error:

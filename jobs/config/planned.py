@@ -83,7 +83,7 @@ def plan_shares(schema: Schema, wanted: WorkloadConfig, kind: BudgetKind) -> tup
 def _plan(schema: Schema, text: str, neighbors: Neighbors) -> tuple[ExactQuery, ...]:
     """Plan once what several geolevels share."""
     wanted = WorkloadConfig.model_validate_json(text)
-    plan = plan_workload(_workload(schema, wanted), wanted.method, wanted.loss)
+    plan = plan_workload(_workload(schema, wanted), wanted.method, wanted.loss, dense_cells=0)
     return tuple(plan.measure_exactly(Fraction(1), neighbors).queries())
 
 

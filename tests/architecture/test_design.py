@@ -217,7 +217,7 @@ def test_shipped_configuration_stays_inside_the_project():
     outside = []
     for path in sorted((ROOT / "conf").rglob("*.yaml")):
         for reference in re.findall(r"(?:\.\./)+[\w./-]*", path.read_text(encoding="utf-8")):
-            real = path.stem.endswith("-2010") and "/shared/data/" in reference
+            real = path.stem.endswith(("-2010", "us-plan")) and "/shared/data/" in reference
             if not real and not (path.parent / reference).resolve().is_relative_to(ROOT):
                 outside.append(f"{path.relative_to(ROOT)}: {reference}")
     assert not outside

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from das.planning.spine_components import SpineComponents
 from das.planning.spine_error import (
     Information,
     PredictedErrors,
@@ -101,8 +102,7 @@ def cases(draw):
     lattice = Lattice.from_leaves(spine, leaves)
     schema = draw(schemas(most_attributes=2, most_levels=4))
     detailed = marginal(schema, [a.name for a in schema.attributes])
-    asked = {q.name: q for q in draw(st.lists(marginals(schema), max_size=3))}
-    asked.pop(detailed.name, None)
+    asked = {(q.name, str(q.factors)): q for q in draw(st.lists(queries(schema), max_size=3))}
     measured = (*asked.values(), detailed)
     depth = len(spine.levels)
     precision = {}
@@ -186,7 +186,9 @@ def test_crossing_recodes_of_one_attribute_and_of_two():
     )
     assert not is_refinement(measured[1], measured[2])
     tables = tuple(parse_query(schema, t) for t in ("ranges(age) * sex", "young", "prefix(odd)"))
-    lattice = Lattice.from_leaves(Spine(("a", "b", "c"), (0, 1, 2)), ["10", "11", "12", "20", "31", "32"])
+    lattice = Lattice.from_leaves(
+        Spine(("a", "b", "c"), (0, 1, 2)), ["10", "11", "12", "20", "31", "32"]
+    )
     precision = {
         (first, last): np.array([0.3, 1.1, 0.7, 0.2, 0.5]) * (1 + first) / (2 + last)
         for first in range(3)
@@ -200,3 +202,14 @@ def test_crossing_recodes_of_one_attribute_and_of_two():
         np.testing.assert_allclose(found.mean, wanted[information].mean, rtol=1e-10, atol=1e-12)
         np.testing.assert_allclose(found.worst, wanted[information].worst, rtol=1e-10, atol=1e-12)
     assert found.mean[1, 0] == 0
+
+
+def test_queries_of_planners_keep_small_components():
+    """Residuals are as symmetric as the identity; prefixes tell all levels apart."""
+    levels = tuple("abcde")
+    schema = Schema("s", (Attribute("x", levels), Attribute("y", levels)))
+    plain = [parse_query(schema, t) for t in ("total", "residual(x)", "residual(x) * residual(y)")]
+    detailed = parse_query(schema, "detailed")
+    assert SpineComponents.of_queries([*plain, detailed]).sizes == (1, 1, 1, 1)
+    prefixed = SpineComponents.of_queries([detailed, parse_query(schema, "prefix(x)")])
+    assert prefixed.sizes == (5, 5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
@@ -71,12 +72,18 @@ def methods_for(name: str) -> list[Method]:
 
 
 CASES = [(name, method) for name in WORKLOADS for method in methods_for(name)]
+BY_LOSS = [
+    *((name, LossKind.SUM_OF_VARIANCES) for name in WORKLOADS),
+    *((name, LossKind.LARGEST_VARIANCE) for name in ("plain", "deficient")),
+]
 
 
-@pytest.mark.parametrize("kind", list(LossKind))
-@pytest.mark.parametrize(("name", "method"), CASES)
+@pytest.mark.parametrize("method", list(Method))
+@pytest.mark.parametrize(("name", "kind"), BY_LOSS)
 def test_stated_errors_and_cost_are_those_of_the_measured_rows(name, method, kind):
     workload = WORKLOADS[name]
+    if method not in methods_for(name):
+        pytest.skip("needs plain counts")
     plan = plan_workload(workload, method, kind, dense_cells=0)
     assert plan.method is not Method.AUTO
     rows = stacked(plan.strategy)
@@ -96,8 +103,7 @@ def test_stated_errors_and_cost_are_those_of_the_measured_rows(name, method, kin
         assert plan.loss == pytest.approx(by_kind[kind], rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", list(LossKind))
-@pytest.mark.parametrize("name", list(WORKLOADS))
+@pytest.mark.parametrize(("name", "kind"), BY_LOSS)
 def test_auto_is_never_worse_and_no_bound_is_above_it(name, kind):
     workload = WORKLOADS[name]
     plan = plan_workload(workload, kind=kind)
@@ -123,12 +129,21 @@ def test_plain_counts_are_optimal_at_any_size():
 FAMILIES = (optimize_kronecker, optimize_union, optimize_marginals)
 
 
+# Its best union has a group per marginal.
+SEPARATE = Workload.of_marginals(
+    [AttributeWorkload.prefix("age", 10), AttributeWorkload.prefix("income", 9)],
+    [("age",), ("income",)],
+    [1.0, 5.0],
+)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("name", ["pairs", "hierarchy", "weighted"])
-def test_variances_of_every_hdmm_family(name, family, monkeypatch):
-    """Averages and maxima as sampled from the estimator that answers marginals."""
-    workload = WORKLOADS[name]
+@pytest.mark.parametrize("workload", [WORKLOADS["pairs"], WORKLOADS["weighted"], SEPARATE])
+def test_variances_of_every_hdmm_family(workload, family, monkeypatch):
+    """Averages and maxima from the weights with which marginals are answered."""
     strategy = family(workload)
+    if workload is SEPARATE and family is optimize_union:
+        assert len(strategy.parts) == 2
     monkeypatch.setattr(auto, "_list_hdmm", lambda _: [strategy])
     plan = plan_workload(workload, Method.HDMM, LossKind.LARGEST_VARIANCE, dense_cells=0)
     largest = []
@@ -146,11 +161,13 @@ def test_variances_of_every_hdmm_family(name, family, monkeypatch):
     assert plan.loss == pytest.approx(max(largest), rel=1e-5)
 
 
+@cache
 def measured(name: str, method: Method) -> WorkloadPlan:
     return plan_workload(WORKLOADS[name], method, dense_cells=0)
 
 
-EXACT = [case for case in CASES if case != ("deficient", Method.RESIDUAL_PLANNER_PLUS)]
+# Rounded rows lose a base matrix of dependent, unequal columns; refused below.
+EXACT = [case for case in CASES if case != ("deficient", Method.HDMM)]
 
 
 @pytest.mark.parametrize("neighbors", list(Neighbors))
@@ -201,29 +218,31 @@ def test_coefficients_of_many_attributes_stay_within_64_bits():
     assert only.rho == 1
 
 
-WIDE = tuple(AttributeWorkload.prefix(f"w{i}", 100) for i in range(6))
+WIDE = tuple(AttributeWorkload.prefix(f"w{i}", 30) for i in range(6))
 
 
 def test_what_cannot_be_measured_is_not_chosen(monkeypatch):
     """Oblique bases split off the best Kronecker product are as good as the product."""
     workload = Workload.all_k_way(WIDE[:2], 2)
-    monkeypatch.setattr(auto, "MOST_ANSWERS", 9_999)
+    monkeypatch.setattr(auto, "_plan_oblique", auto._plan_plus)
+    monkeypatch.setattr(auto, "MOST_ANSWERS", 899)
     plan = plan_workload(workload, dense_cells=0)
     assert plan.method is Method.ORP
-    assert "9999" in plan.skipped[Method.HDMM]
+    assert "899" in plan.skipped[Method.HDMM]
     assert plan.loss <= optimize_kronecker(workload).error * (1 + 1e-6)
 
 
-def test_a_better_union_is_chosen():
-    """Two groups whose pivots pull apart; oblique bases share one pivot per attribute."""
-    plan = plan_workload(WORKLOADS["pairs"], dense_cells=0)
-    better = replace(optimize_kronecker(WORKLOADS["pairs"]))
-    candidates = [
-        auto._Candidate(Method.ORP, plan.strategy, plan.loss),
-        auto._Candidate(Method.HDMM, better, plan.loss * 0.9),
-        auto._Candidate(Method.RESIDUAL_PLANNER_PLUS, plan.strategy, plan.loss * 0.9 * (1 - 1e-9)),
-    ]
-    assert auto._least(candidates).method is Method.HDMM
+def test_a_better_strategy_of_another_family_is_chosen(monkeypatch):
+    """With oblique plans made worse than they are, HDMM has to win."""
+    workload = WORKLOADS["pairs"]
+    poor = plan_workload(workload, Method.RESIDUAL_PLANNER_PLUS, dense_cells=0)
+    worse = auto._Candidate(Method.ORP, poor.strategy, 2 * poor.loss)
+    monkeypatch.setattr(auto, "_plan_oblique", lambda *_: worse)
+    monkeypatch.setattr(auto, "_with_noise", lambda *_: worse)
+    hdmm = plan_workload(workload, Method.HDMM, dense_cells=0)
+    plan = plan_workload(workload, dense_cells=0)
+    assert plan.method is Method.HDMM
+    assert plan.loss == hdmm.loss < worse.loss
 
 
 def unknown_attribute():
@@ -263,7 +282,11 @@ def unknown_answer(method=Method.ORP):
 
 
 def no_budget():
-    measured("pairs", Method.ORP).measure_exactly(Fraction(0))
+    measured("pairs", Method.HDMM).measure_exactly(Fraction(0))
+
+
+def rounding_loses_the_workload():
+    measured("deficient", Method.HDMM).measure_exactly(RHO)
 
 
 def noise_too_wide():
@@ -282,6 +305,7 @@ def noise_too_wide():
         (lambda: too_large_to_reconstruct(Method.HDMM), SchemaError, "too large to reconstruct"),
         (unknown_answer, SchemaError, "names an unknown attribute"),
         (lambda: unknown_answer(Method.HDMM), SchemaError, "attribute"),
+        (rounding_loses_the_workload, SchemaError, "not determined by rounded rows"),
         (no_budget, BudgetError, "must be positive"),
         (noise_too_wide, BudgetError, "does not fit its integers"),
     ],

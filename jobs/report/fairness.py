@@ -1,0 +1,81 @@
+"""How an objective spreads accuracy over marginals: one panel per weighting scheme.
+
+python -m jobs.report.fairness docs/images/cell-fairness.svg
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import matplotlib
+from matplotlib.axes import Axes
+
+from das.planning.fairness import CellVariances, explore_cell_variances
+from das.planning.workload import AttributeWorkload, Weighting
+from jobs.report.svg import new_figure
+
+# Levels of the attributes of the Adult data, plain counts.
+SIZES = (100, 100, 100, 99, 85, 42, 16, 15, 9, 7, 6, 5, 2, 2)
+
+_TITLES = {
+    Weighting.EQUAL: "equal weights",
+    Weighting.SQUARE_ROOT: "square root of the number of cells",
+    Weighting.CELL_SIZE: "number of cells: the sum of all variances",
+}
+_COLORS = ("#1b1b1b", "#0072b2", "#d55e00", "#009e73")
+_MARKS = ("s", "o", "^", ".")
+_STYLE = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fairness",
+    "font.size": 9.0,
+    "axes.titlesize": 9.5,
+}
+
+
+def explore(order: int = 3) -> dict[Weighting, CellVariances]:
+    """Return the variances of all marginals on up to `order` attributes, per weighting."""
+    attributes = [AttributeWorkload.identity(f"a{i}", size) for i, size in enumerate(SIZES)]
+    return {
+        weighting: explore_cell_variances(attributes, order, weighting) for weighting in _TITLES
+    }
+
+
+def draw(found: dict[Weighting, CellVariances], path: Path) -> None:
+    """Write the panels, on shared logarithmic axes, as an SVG file."""
+    with matplotlib.rc_context(_STYLE):  # type: ignore[arg-type]
+        figure = new_figure(3.6)
+        shared: Axes | None = None
+        for place, (weighting, variances) in enumerate(found.items(), start=1):
+            axes = figure.add_subplot(1, len(found), place, sharex=shared, sharey=shared)
+            shared = shared or axes
+            for order in sorted(set(variances.orders.tolist())):
+                chosen = variances.orders == order
+                axes.loglog(
+                    variances.sizes[chosen],
+                    variances.variances[chosen],
+                    _MARKS[order % len(_MARKS)],
+                    color=_COLORS[order % len(_COLORS)],
+                    markersize=4,
+                    label=f"{order}-way",
+                )
+            axes.set_title(_TITLES[weighting])
+            axes.set_xlabel("cells of the marginal")
+            axes.grid(visible=True, linewidth=0.3)
+            axes.label_outer()
+            if place == 1:
+                axes.set_ylabel("variance of a cell at privacy cost 1")
+                axes.legend(loc="upper right")
+        figure.tight_layout()
+        figure.savefig(path, format="svg", metadata={"Date": None})
+
+
+def main() -> None:
+    """Draw the figure of the documentation."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("path", type=Path)
+    draw(explore(), parser.parse_args().path)
+
+
+if __name__ == "__main__":
+    main()
