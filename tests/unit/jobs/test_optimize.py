@@ -212,8 +212,10 @@ def test_targets_are_met_or_the_least_rho_is_named(plan, tree, tmp_path):
         ({"total": "much"}, ConfigError, "must be a number"),
         ({"total": True}, ConfigError, "must be a number"),
         ({"sex * age": 1, "detailed": 1}, ConfigError, "names a table twice"),
-        ([1], ConfigError, "must map tables"),
-        ("a: [", ConfigError, "cannot be read"),
+        ([1], ConfigError, "must be a map of keys"),
+        ("a: [", ConfigError, "is not valid YAML"),
+        ("{}", ConfigError, "must map tables"),
+        ("total: 1\ntotal: 2", ConfigError, "appears twice"),
     ],
 )
 def test_a_wrong_wish_is_refused(plan, tmp_path, document, error, match):
