@@ -64,6 +64,8 @@ def append_to_journal(path: Path, decide: Callable[[Sequence[Line]], Sequence[Li
         added = [dict(line) for line in decide(lines)]
         if added:
             _write(handle, whole, added)
+        if added and not whole:
+            _sync_folder(path.parent)  # or the name of a new file might not survive a crash
     except OSError as error:
         raise OutputError(str(path), "cannot be written", got=error.strerror) from None
     finally:
@@ -87,6 +89,14 @@ def _write(handle: int, whole: bytes, added: Sequence[Line]) -> None:
     except OSError:
         os.ftruncate(handle, len(whole))
         raise
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _write_all(handle: int, text: bytes) -> None:
