@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from das.errors import DasError
-from das.planning.spine_error import Information
+from das.planning.information import Information
 
 app = typer.Typer(
     name="das",
@@ -110,12 +110,11 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
                 codes = read_geocodes(settings.data, None, spine=spine, spark=spark)
         lattice = Lattice.from_leaves(spine, codes)
     with reporter.line("plan", "errors"):
-        summary = plan_summary(resolved, lattice, wanted, losses=losses)
+        classes = subtree_classes(lattice)
+        summary = plan_summary(resolved, lattice, classes, wanted, losses=losses)
     if optimize is not None:
         with reporter.line("plan", "optimize"):
-            found = optimize_allocation(
-                resolved.plan, subtree_classes(lattice), wanted, information, goal
-            )
+            found = optimize_allocation(resolved.plan, classes, wanted, information, goal)
         write_allocation(found, optimize)
         summary["optimized"] = optimized_summary(resolved.plan, found, optimize)
     if report is not None:

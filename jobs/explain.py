@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from das.errors import SchemaError
+from das.planning.subtree_classes import SubtreeClasses
 from das.privacy.budget import Definition
 from das.privacy.ledger import Ledger, tilings
 from das.privacy.loss_distribution import epsilon_from_losses, unit_shift
@@ -24,7 +25,7 @@ from jobs.config.load import Resolved
 from jobs.manifest import budget_rows, privacy_statement, privacy_statements
 from jobs.optimize import Optimized
 from jobs.plan import Plan, ordinary_ledger, planned_ledger
-from jobs.predict import NORMAL_90, parse_tables, predict, prediction_rows, subtree_classes
+from jobs.predict import NORMAL_90, parse_tables, predict, prediction_rows
 from jobs.progress import result_console
 
 
@@ -70,13 +71,19 @@ def _epsilon_by_losses(plan: Plan, ledger: Ledger) -> float:
 
 
 def plan_summary(
-    resolved: Resolved, lattice: Lattice, tables: Sequence[str], *, losses: bool = False
+    resolved: Resolved,
+    lattice: Lattice,
+    classes: SubtreeClasses,
+    tables: Sequence[str],
+    *,
+    losses: bool = False,
 ) -> dict[str, Any]:
     """Budget per geolevel, chain and query, and the predicted error of every table.
 
     Args:
       resolved: The run.
       lattice: All its geounits.
+      classes: Its subtree classes.
       tables: Tables whose errors are predicted.
       losses: Whether to compute epsilon by privacy loss distributions too.
 
@@ -86,13 +93,13 @@ def plan_summary(
     plan = resolved.plan
     wanted = parse_tables(plan, tables)
     try:
-        predicted = predict(plan, plan.strategy, subtree_classes(lattice), wanted)
+        predicted = predict(plan, plan.strategy, classes, wanted)
         errors: dict[str, Any] = {"predicted": prediction_rows(plan, predicted)}
     except SchemaError as error:  # nothing else of a plan depends on the prediction
         errors = {"predicted": [], "not_predicted": str(error)}
     ledger = planned_ledger(plan, lattice)
-    rows = budget_rows(plan, ledger)
-    for row in rows:
+    summary = _summary(resolved, ledger, losses)
+    for row in summary["budget"]:
         row["expected_rmse"] = row["variance"] ** 0.5
         row["half_width_90"] = NORMAL_90 * row["expected_rmse"]
     fanout = {
@@ -104,7 +111,7 @@ def plan_summary(
         }
         for level, name in enumerate(lattice.spine.levels)
     }
-    return {**_summary(resolved, ledger, losses), "geography": fanout, "budget": rows, **errors}
+    return {**summary, "geography": fanout, **errors}
 
 
 def optimized_summary(plan: Plan, optimized: Optimized, path: Path) -> dict[str, Any]:

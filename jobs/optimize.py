@@ -17,6 +17,7 @@ import numpy.typing as npt
 import yaml
 
 from das.errors import BudgetError, ConfigError, DasError, OutputError
+from das.planning.information import Information
 from das.planning.spine_allocation import (
     DENOMINATOR,
     Allocation,
@@ -26,7 +27,6 @@ from das.planning.spine_allocation import (
     least_weighted_error,
     strategy_shares,
 )
-from das.planning.spine_error import Information
 from das.planning.subtree_classes import SubtreeClasses
 from das.privacy.budget import Definition
 from das.queries.query import Query, parse_query

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from das.planning.information import Information
 from das.planning.spine_error import (
-    Information,
     PredictedErrors,
     SpineModel,
     predict_errors,

@@ -32,7 +32,8 @@ import numpy as np
 import numpy.typing as npt
 
 from das.errors import BudgetError
-from das.planning.spine_error import Information, SpineModel, solve_spine
+from das.planning.information import Information
+from das.planning.spine_error import SpineModel, solve_spine
 from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
 from das.strategy.strategy import LevelStrategy, QueryShare, Strategy
 

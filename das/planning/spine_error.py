@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
@@ -32,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from das.errors import SchemaError
+from das.planning.information import Information
 from das.planning.spine_components import SpineComponents
 from das.planning.subtree_classes import SubtreeClasses
 from das.queries.query import Query
@@ -41,13 +41,6 @@ IntArray = npt.NDArray[np.int64]
 
 _NULL = 1e-9  # eigenvalues of exact information below this times the largest are zero
 _MOST_ENTRIES = 1 << 27  # numbers in the matrices of all classes on one component: 1 GiB
-
-
-class Information(StrEnum):
-    """Which measurements estimate a geounit."""
-
-    OWN = "own"  # those of the geounit alone
-    FULL = "full"  # those of all geounits, since they add up over the tree
 
 
 @dataclass(frozen=True, eq=False)

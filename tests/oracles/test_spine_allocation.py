@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from das.errors import BudgetError
+from das.planning.information import Information
 from das.planning.spine_allocation import (
     LEAST_DETAILED,
     AllocationProblem,
     least_rho,
     least_weighted_error,
 )
-from das.planning.spine_error import Information, SpineModel
+from das.planning.spine_error import SpineModel
 from das.planning.subtree_classes import SubtreeClasses
 from das.queries.query import parse_query
 from das.queries.sensitivity import Neighbors

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from das.planning.information import Information
 from das.planning.spine_components import SpineComponents
 from das.planning.spine_error import (
-    Information,
     PredictedErrors,
     SpineModel,
     predict_errors,

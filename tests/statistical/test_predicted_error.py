@@ -17,7 +17,8 @@ from das.confidential import Confidential
 from das.histograms import Histograms
 from das.measure import measure
 from das.mechanisms.entropy import NoiseKey
-from das.planning.spine_error import Information, SpineModel, predict_errors
+from das.planning.information import Information
+from das.planning.spine_error import SpineModel, predict_errors
 from das.planning.subtree_classes import SubtreeClasses
 from das.privacy.budget import Budget
 from das.queries.query import parse_query

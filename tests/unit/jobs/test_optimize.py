@@ -10,7 +10,7 @@ import yaml
 from typer.testing import CliRunner
 
 from das.errors import BudgetError, ConfigError, DasError, OutputError, SchemaError
-from das.planning.spine_error import Information
+from das.planning.information import Information
 from geography.lattice import Lattice
 from jobs.cli import app
 from jobs.config.load import load_allocation, load_run

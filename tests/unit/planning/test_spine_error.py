@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from das.errors import GeographyError, SchemaError
 from das.planning import spine_components
+from das.planning.information import Information
 from das.planning.spine_components import SpineComponents
-from das.planning.spine_error import Information, SpineModel, predict_errors
+from das.planning.spine_error import SpineModel, predict_errors
 from das.planning.subtree_classes import SubtreeClasses
 from das.queries.query import parse_query
 from das.schema.schema import Attribute, Recode, Schema
