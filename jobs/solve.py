@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
 ObjectArray = npt.NDArray[np.object_]
 
 _BATCH_NUMBERS = 20_000_000  # noisy numbers held by one task
@@ -243,7 +244,7 @@ class LevelSolver:
         terms: list[LeastSquaresTerm | GeneralTerm] = []
         for index, answers in enumerate(data.noisy):
             own = answers[measured[0] : measured[-1] + 1]
-            terms.append(self._term(index, cells, own))
+            terms.append(self._term(index, cells, own, data.scale[rows]))
         exact = []
         for query_rows, answers in zip(self._exact_rows, data.exact, strict=True):
             present, groups = np.unique(query_rows[cells], return_inverse=True)
@@ -256,21 +257,21 @@ class LevelSolver:
             geocode or "root",
             len(cells),
             None if parent is None else parent.counts,
-            data.scale[rows],
             tuple(terms),
             tuple(exact),
             passes,
         )
 
     def _term(
-        self, index: int, cells: IntArray, answers: IntArray
+        self, index: int, cells: IntArray, answers: IntArray, scale: FloatArray
     ) -> LeastSquaresTerm | GeneralTerm:
         """What one measured query says about the live cells of some children."""
-        rows, weight, query = self._rows[index], self._weights[index], self._queries[index]
+        rows, query = self._rows[index], self._queries[index]
+        weights = self._weights[index] * scale
         if rows is None:
-            return GeneralTerm(query.gram(cells), query.pull(answers, cells), weight)
+            return GeneralTerm(query.gram(cells), query.pull(answers, cells), weights)
         present, groups = np.unique(rows[cells], return_inverse=True)
-        return LeastSquaresTerm(groups, answers[:, present].astype(float), weight)
+        return LeastSquaresTerm(groups, answers[:, present].astype(float), weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,7 +288,7 @@ class _RangeData:
     noisy: list[IntArray]
     row: IntArray
     exact: list[IntArray]
-    scale: npt.NDArray[np.float64]
+    scale: FloatArray
 
 
 def _answers(

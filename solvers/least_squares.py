@@ -67,16 +67,20 @@ def assemble(problem: NodeProblem) -> Quadratic:
     H = np.zeros((k, k))
     B = np.zeros((C, k))
     separating = 0.0
+    scale = problem.terms[0].weights / problem.terms[0].weights[0]
     for term in problem.terms:
+        weight = float(term.weights[0])
+        if np.abs(term.weights - weight * scale).max() > 1e-12 * term.weights.max():
+            raise SolverError(f"node {problem.geocode}", "weights of queries differ by child")
         if isinstance(term, GeneralTerm):
-            H += term.weight * term.gram
-            B += term.weight * term.pulled
+            H += weight * term.gram
+            B += weight * term.pulled
             continue
         same = term.groups[:, None] == term.groups[None, :]
-        H += term.weight * same
-        B += term.weight * term.answers[:, term.groups]
+        H += weight * same
+        B += weight * term.answers[:, term.groups]
         if term.answers.shape[1] == k:
-            separating += term.weight
+            separating += weight
     unit = separating or _smallest_eigenvalue(problem.geocode, H)
     free = np.ones((C, k), bool)
     A, a = None, np.zeros((C, 0))
@@ -84,7 +88,7 @@ def assemble(problem: NodeProblem) -> Quadratic:
         free &= exact.targets[:, exact.groups] > 0
         A, a = exact.groups, exact.targets.astype(float)
     parent = None if problem.parent is None else problem.parent.astype(float)
-    return Quadratic(H / unit, B / unit, problem.scale / problem.scale.max(), parent, A, a, free)
+    return Quadratic(H / unit, B / unit, scale / scale.max(), parent, A, a, free)
 
 
 def _smallest_eigenvalue(geocode: str, H: FloatArray) -> float:

@@ -2,13 +2,12 @@
 
 For parent p in N^k (live cells only: cells where the parent has persons) and children c = 1..C
 
-    minimise    sum_c f_c ( 1/2 x_c' G x_c - b_c' x_c ),     G = sum_q w_q Q_q' Q_q,
-    subject to  x_c >= 0,   sum_c x_c = p,   A x_c = a_c,
+    minimise    sum_c ( 1/2 x_c' G_c x_c - b_c' x_c ),     G_c = sum_q w_cq Q_q' Q_q,
+    subject to  x_c >= 0,   sum_c x_c = p,   A x_c = a_c,   least_c <= R x_c <= most_c,
 
-where Q_q is query q on the live cells, w_q is the inverse variance of its noise,
-b_c = sum_q w_q Q_q' y_cq gathers the noisy answers, and f_c scales the precision of child c (a
-child measured with twice the budget has f_c = 2). Then the solution is rounded to integers that
-keep every equality.
+and the counts by type of child c can be dealt to the leaves below it. Q_q is query q on the live
+cells, w_cq is the inverse variance of its noise in child c, and b_c = sum_q w_cq Q_q' y_cq gathers
+the noisy answers. Then the solution is rounded to integers that keep every promise.
 """
 
 from __future__ import annotations
@@ -21,10 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 from das.errors import SolverError
+from invariants.leaves import Leaves
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
+
+NO_LIMIT = 2**62  # a row without upper limit has most = NO_LIMIT, without lower least = -NO_LIMIT
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +37,12 @@ class LeastSquaresTerm:
       groups: int64[k], the answer (0..m-1) in which each live cell counts; answers without live
         cells are left out, since no solution changes them.
       answers: float64[C, m].
-      weight: Inverse variance of the noise of a child with f_c = 1; > 0.
+      weights: float64[C], inverse variance of the noise of each child; 0 where it was not asked.
     """
 
     groups: IntArray
     answers: FloatArray
-    weight: float
+    weights: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,12 +52,12 @@ class GeneralTerm:
     Attributes:
       gram: float64[k, k], Q'Q on the live cells.
       pulled: float64[C, k], Q'y_c on the live cells.
-      weight: Inverse variance of the noise of a child with f_c = 1; > 0.
+      weights: float64[C], inverse variance of the noise of each child; 0 where it was not asked.
     """
 
     gram: FloatArray
     pulled: FloatArray
-    weight: float
+    weights: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +71,36 @@ class ExactTerm:
 
     groups: IntArray
     targets: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class RowsTerm:
+    """Linear rows that hold exactly in every child: least[c] <= R x_c <= most[c].
+
+    Attributes:
+      coefficients: int64[r, k], R on the live cells.
+      least: int64[C, r]; -NO_LIMIT where there is none.
+      most: int64[C, r]; NO_LIMIT where there is none, equal to `least` for an equality.
+      names: r names for messages.
+    """
+
+    coefficients: IntArray
+    least: IntArray
+    most: IntArray
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class LeavesTerm:
+    """What the leaves below each child can hold, by type.
+
+    Attributes:
+      groups: int64[k], type of each live cell, 0..t-1.
+      leaves: Per child; see `invariants.leaves.Leaves`.
+    """
+
+    groups: IntArray
+    leaves: tuple[Leaves, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,35 +122,43 @@ class NodeProblem:
       geocode: The parent's label; not interpreted.
       n_cells: k, live cells.
       parent: int64[k], the parent's counts, all positive; None at the root.
-      scale: float64[C], f_c > 0.
-      terms: The noisy answers; together they tell all live cells apart.
-      exact: Invariants, nested, coarse before fine.
+      terms: The noisy answers; together they tell all live cells apart, in every child.
+      exact: Equality invariants of partition queries, nested, coarse before fine.
       passes: Rounding passes, each a tuple of nested partitions, coarse before fine; the last
         partition of the last pass is single cells.
+      rows: Other linear invariants.
+      leaves: Promises about the leaves below each child, or None.
+      order: Least-squares passes, each the indices of the terms it takes; () for a single pass.
+        The answers a pass finds are fixed for the passes after it.
     """
 
     geocode: str
     n_cells: int
     parent: IntArray | None
-    scale: FloatArray
     terms: tuple[LeastSquaresTerm | GeneralTerm, ...]
     exact: tuple[ExactTerm, ...]
     passes: tuple[tuple[RoundingQuery, ...], ...]
+    rows: tuple[RowsTerm, ...] = ()
+    leaves: LeavesTerm | None = None
+    order: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         where = f"node {self.geocode}"
-        if self.parent is None and len(self.scale) != 1:
+        if not self.terms:
+            raise SolverError(where, "nothing was measured")
+        if self.parent is None and self.n_children != 1:
             raise SolverError(where, "a root problem has exactly one child")
         if self.parent is not None and len(self.parent) != self.n_cells:
             raise SolverError(where, "parent and cells differ in length")
         covered = [len(t.gram) if isinstance(t, GeneralTerm) else len(t.groups) for t in self.terms]
+        covered += [r.coefficients.shape[1] for r in self.rows]
         if {*covered, *(len(t.groups) for t in self.exact)} - {self.n_cells}:
             raise SolverError(where, "a query does not cover the live cells")
 
     @property
     def n_children(self) -> int:
         """C."""
-        return len(self.scale)
+        return len(self.terms[0].weights)
 
 
 class Status(StrEnum):

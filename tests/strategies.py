@@ -213,6 +213,7 @@ def random_node(shape: Shape, seed: int) -> NodeProblem:
     cells = np.arange(k)
     partitions = [np.zeros(k, np.int64), np.unique(rng.integers(0, 3, k), return_inverse=True)[1]]
     partitions.append(cells)
+    scales = rng.choice([1.0, 2.0, 3.5], C) if shape.scales else np.ones(C)
     exponents = rng.permutation(np.linspace(0, 1, len(partitions)))
     terms = []
     for groups, exponent in zip(partitions, exponents, strict=True):
@@ -220,7 +221,9 @@ def random_node(shape: Shape, seed: int) -> NodeProblem:
         weight = float(shape.spread**exponent) / max(1.0, shape.persons)
         noise = rng.normal(0, 1 / np.sqrt(weight), (C, m))
         terms.append(
-            LeastSquaresTerm(groups, np.rint(group_sums(truth, groups, m) + noise), weight)
+            LeastSquaresTerm(
+                groups, np.rint(group_sums(truth, groups, m) + noise), weight * scales
+            )
         )
     exact = tuple(
         ExactTerm(chain[size], group_sums(truth, chain[size], int(chain[size].max()) + 1))
@@ -232,7 +235,6 @@ def random_node(shape: Shape, seed: int) -> NodeProblem:
         f"node-{seed}",
         k,
         None if shape.is_root else truth.sum(0),
-        rng.choice([1.0, 2.0, 3.5], C) if shape.scales else np.ones(C),
         tuple(terms),
         exact,
         tuple(passes),
@@ -272,8 +274,9 @@ def permuted_children(problem: NodeProblem, order: np.ndarray) -> NodeProblem:
     """The same node with its children in another order."""
     return replace(
         problem,
-        scale=problem.scale[order],
-        terms=tuple(replace(t, answers=t.answers[order]) for t in problem.terms),
+        terms=tuple(
+            replace(t, answers=t.answers[order], weights=t.weights[order]) for t in problem.terms
+        ),
         exact=tuple(replace(e, targets=e.targets[order]) for e in problem.exact),
     )
 

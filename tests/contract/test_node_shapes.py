@@ -50,7 +50,7 @@ def each_shape(names=SHAPES):
 def problem_of(shape: Shape) -> NodeProblem:
     """A node whose arrays cannot be written, so that a solver that writes them fails."""
     problem = random_node(shape, 17)
-    arrays = [problem.scale, *(t.answers for t in problem.terms)]
+    arrays = [a for t in problem.terms for a in (t.weights, t.answers)]
     arrays += [t.groups for t in (*problem.terms, *problem.exact)]
     arrays += [e.targets for e in problem.exact]
     arrays += [q.groups for one in problem.passes for q in one]

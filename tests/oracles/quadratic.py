@@ -43,11 +43,11 @@ def dense(problem: NodeProblem) -> Dense:
     """Write a node problem out."""
     C, k = problem.n_children, problem.n_cells
     parts = [gram_and_pull(term) for term in problem.terms]
-    G = sum(t.weight * gram for t, (gram, _) in zip(problem.terms, parts, strict=True))
-    q = []
-    for c, f in enumerate(problem.scale):
-        gathered = [t.weight * pull[c] for t, (_, pull) in zip(problem.terms, parts, strict=True)]
-        q.append(f * sum(gathered))
+    P, q = np.zeros((C, k, C, k)), np.zeros((C, k))
+    for term, (gram, pull) in zip(problem.terms, parts, strict=True):
+        for c, weight in enumerate(term.weights):
+            P[c, :, c] += weight * gram
+            q[c] += weight * pull[c]
     rows, values = [np.zeros((0, C * k))], [np.zeros(0)]
     if problem.parent is not None:
         rows.append(np.tile(np.eye(k), C))
@@ -57,8 +57,8 @@ def dense(problem: NodeProblem) -> Dense:
         rows.append(np.kron(np.eye(C), A))
         values.append(exact.targets.astype(float).ravel())
     return Dense(
-        np.kron(np.diag(problem.scale), G),
-        np.concatenate(q),
+        P.reshape(C * k, C * k),
+        q.ravel(),
         np.vstack(rows),
         np.concatenate(values),
         (C, k),
@@ -103,8 +103,8 @@ def optimality_gap(problem: NodeProblem, x: np.ndarray) -> float:
     """How far x is from satisfying the optimality conditions, for the best multipliers there are.
 
     The largest of: broken equalities, negative entries, gradients that are not zero where x > 0,
-    negative gradients where x = 0. Gradients are divided by the precision of the child and by the
-    smallest eigenvalue of G, so that all are in persons; all are divided by the largest entry.
+    negative gradients where x = 0. Gradients are divided by the smallest eigenvalue of the child's
+    G, so that all are in persons; all are divided by the largest entry.
     """
     d = dense(problem)
     C, k = d.shape
@@ -113,8 +113,8 @@ def optimality_gap(problem: NodeProblem, x: np.ndarray) -> float:
     primal = max(
         float(np.abs(d.E @ v - d.e / size).max(initial=0.0)), float(np.maximum(-v, 0).max())
     )
-    G = d.P[:k, :k] / problem.scale[0]
-    unit = np.repeat(problem.scale, k) * np.linalg.eigvalsh(G)[0]
+    blocks = [d.P[c * k : (c + 1) * k, c * k : (c + 1) * k] for c in range(C)]
+    unit = np.repeat([np.linalg.eigvalsh(block)[0] for block in blocks], k)
     gradient = (d.P @ v - d.q / size) / unit
     E = d.E / unit
     positive = v > 1e-8

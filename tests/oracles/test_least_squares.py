@@ -80,7 +80,7 @@ def with_general_queries(problem: NodeProblem, seed: int) -> NodeProblem:
         matrix[np.arange(min(rows, k)), np.arange(min(rows, k))] += 5
         answers = rng.integers(-9, 60, (C, rows))
         gram = (matrix.T @ matrix).astype(float)
-        terms.append(GeneralTerm(gram, (answers @ matrix).astype(float), weight))
+        terms.append(GeneralTerm(gram, (answers @ matrix).astype(float), np.full(C, weight)))
     return replace(problem, terms=(*terms, *problem.terms[:-1]))
 
 
@@ -92,7 +92,7 @@ def test_tiny_nodes_with_general_queries_have_the_best_of_all_supports(name):
 
 def test_a_partition_may_be_written_as_a_general_query():
     problem = random_node(TINY["plain"], 1)
-    general = [GeneralTerm(*gram_and_pull(term), term.weight) for term in problem.terms]
+    general = [GeneralTerm(*gram_and_pull(term), term.weights) for term in problem.terms]
     both = replace(problem, terms=(*general[:1], *problem.terms[1:]))
     assert np.allclose(solved(replace(problem, terms=tuple(general))), solved(problem), atol=1e-6)
     assert np.allclose(solved(both), solved(problem), atol=1e-6)
@@ -100,7 +100,7 @@ def test_a_partition_may_be_written_as_a_general_query():
 
 def test_cells_that_no_query_tells_apart_are_refused():
     problem = random_node(TINY["plain"], 1)
-    blind = GeneralTerm(np.ones((4, 4)), np.ones((2, 4)), 1.0)
+    blind = GeneralTerm(np.ones((4, 4)), np.ones((2, 4)), np.ones(2))
     with pytest.raises(SolverError, match="do not tell all live cells apart"):
         solve_least_squares(replace(problem, terms=(blind,)), TOLERANCE)
 
@@ -226,6 +226,7 @@ def test_the_oracles_reject_a_wrong_solution():
     wrong[c, 0] -= 1e-4
     wrong[d, 0] += 1e-4
     assert optimality_gap(problem, wrong) > 1e-6
-    other = replace(problem, scale=np.array([1.0, 1.0, 1.1]))
+    heavier = [replace(t, weights=t.weights * [1.0, 1.0, 1.1]) for t in problem.terms]
+    other = replace(problem, terms=tuple(heavier))
     assert optimality_gap(other, right) > 1e-6
     assert optimality_gap(problem, right) <= 1e-8

@@ -23,7 +23,7 @@ NODE = random_node(Shape(3, 4, exact=(1,)), 0)
         ({"parent": None}, "a root problem has exactly one child"),
         ({"parent": np.ones(3, np.int64)}, "parent and cells differ in length"),
         (
-            {"terms": (LeastSquaresTerm(np.zeros(3, np.int64), np.zeros((3, 1)), 1.0),)},
+            {"terms": (LeastSquaresTerm(np.zeros(3, np.int64), np.zeros((3, 1)), np.ones(3)),)},
             "a query does not cover the live cells",
         ),
         (

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from das.errors import SolverError
-from solvers.problem import ExactTerm, NodeProblem, RoundingQuery
+from solvers.problem import ExactTerm, LeastSquaresTerm, NodeProblem, RoundingQuery
 from solvers.rounding import round_counts
 from solvers.verify import verify_counts
 
@@ -21,8 +21,7 @@ def node(parent, passes, exact=(), children=2, cells=3) -> NodeProblem:
         "44007",
         cells,
         None if parent is None else np.array(parent),
-        np.ones(children),
-        (),
+        (LeastSquaresTerm(np.arange(cells), np.zeros((children, cells)), np.ones(children)),),
         tuple(ExactTerm(np.array(g), np.array(t)) for g, t in exact),
         passes,
     )
