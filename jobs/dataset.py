@@ -11,7 +11,8 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,30 @@ def publish(dataset: Path, parts: Iterable[PartFile], facts: Mapping[str, Any]) 
     Raises:
       OutputError: The dataset was already published, or the folder cannot be written.
     """
+    with _draft(dataset, parts, facts) as draft:
+        try:
+            os.link(draft, dataset / MANIFEST)
+        except FileExistsError:
+            sweep(dataset)  # our parts were drawn under another key than the published ones
+            raise OutputError(str(dataset), "was already published by another run") from None
+    sweep(dataset)
+
+
+def replace_published(dataset: Path, parts: Iterable[PartFile], facts: Mapping[str, Any]) -> None:
+    """Publish other parts and facts in place of those of a published dataset, atomically.
+
+    Raises:
+      OutputError: The dataset is not published, or the folder cannot be written.
+    """
+    read_manifest(dataset)
+    with _draft(dataset, parts, facts) as draft:
+        draft.replace(dataset / MANIFEST)
+    sweep(dataset)
+
+
+@contextmanager
+def _draft(dataset: Path, parts: Iterable[PartFile], facts: Mapping[str, Any]) -> Iterator[Path]:
+    """A manifest on disk under a name of its own, which is gone afterwards."""
     _make_folder(dataset)
     ordered = sorted(parts, key=lambda part: (part.low, part.file))
     document = {"facts": dict(facts), "files": [asdict(part) for part in ordered]}
@@ -131,15 +156,11 @@ def publish(dataset: Path, parts: Iterable[PartFile], facts: Mapping[str, Any]) 
             json.dump(document, handle, indent=1)
             handle.flush()
             os.fsync(handle.fileno())
-        os.link(draft, dataset / MANIFEST)
-    except FileExistsError:
-        sweep(dataset)  # our parts were drawn under another key than the published ones
-        raise OutputError(str(dataset), "was already published by another run") from None
+        yield draft
     except OSError as error:
         raise OutputError(str(dataset), "cannot be written", got=error.strerror) from None
     finally:
         draft.unlink(missing_ok=True)
-    sweep(dataset)
 
 
 def sweep(root: Path) -> None:

@@ -1,0 +1,110 @@
+"""Certificate of what a general solver found, computed from the program and its multipliers.
+
+Interior-point solvers end near the boundary. A polish guesses from their answer which counts are
+zero and which rows are at a limit, and solves the equalities that remain (as OSQP does: Stellato
+et al., Math. Program. Comput. 12 (2020), section 5.2); it is kept only if the certificate says so.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.linalg import splu
+
+from solvers.backends.quadratic_program import QuadraticProgram
+from solvers.problem import Certificate, Estimate, FloatArray, NodeProblem, Status
+
+
+def estimate(
+    problem: NodeProblem,
+    program: QuadraticProgram,
+    v: FloatArray,
+    y: FloatArray,
+    tolerance: float,
+    iterations: int,
+) -> Estimate:
+    """Judge a point by the optimality conditions; the solver's own word is not taken.
+
+    With z = P v - q - A'y, a point is optimal if it is feasible, z >= 0 with z v = 0 on the counts,
+    z = 0 on the answers, and y > 0 (< 0) only on rows at their lower (upper) limit. The gap is the
+    difference of the primal and dual objectives.
+
+    Args:
+      problem: The node problem.
+      program: The same as a quadratic program.
+      v: float64[n], counts first.
+      y: float64[m], multipliers of the rows.
+      tolerance: Largest accepted residual.
+      iterations: Iterations the solver used.
+    """
+    certificate = _certify(problem, program, v, y)
+    if certificate.residual > tolerance * 1e-2:
+        polished, multipliers = _polish(program, v, y)
+        its = _certify(problem, program, polished, multipliers)
+        if its.residual < certificate.residual:
+            v, certificate = polished, its
+    status = Status.SOLVED if certificate.residual <= tolerance else Status.LIMIT
+    n = problem.n_children * problem.n_cells
+    counts = np.maximum(v[:n], 0).reshape(problem.n_children, problem.n_cells)
+    return Estimate(counts, certificate, status, iterations, 0)
+
+
+def _certify(
+    problem: NodeProblem, program: QuadraticProgram, v: FloatArray, y: FloatArray
+) -> Certificate:
+    n = problem.n_children * problem.n_cells
+    v = np.where(program.floor == 0, np.maximum(v, 0), v)
+    unit = _persons(program, n)
+    size = max(1.0, float(np.abs(v[:n]).max(initial=0)))
+    values = program.A @ v
+    y = np.where(np.isinf(program.low), np.minimum(y, 0), y)
+    y = np.where(np.isinf(program.high), np.maximum(y, 0), y)
+    z = program.P @ v - program.q - program.A.T @ y
+    natural = np.concatenate([np.minimum(v[:n], z[:n] / unit), z[n:] / unit])
+    primal = np.maximum(program.low - values, values - program.high)
+    side = np.where(y > 0, program.low, np.where(y < 0, program.high, 0.0))
+    slack = y * np.where(y == 0, 0.0, values - side)
+    complementary = np.abs(np.concatenate([v[:n] * z[:n], slack]))
+    objective = float(0.5 * v @ (program.P @ v) - program.q @ v)
+    dual = float(side @ y - 0.5 * v @ (program.P @ v))
+    scale = max(1.0, abs(objective))
+    return Certificate(
+        stationarity=float(np.abs(natural).max(initial=0.0)) / size,
+        primal=float(np.maximum(primal, 0).max(initial=0.0)) / size,
+        complementarity=float(complementary.max(initial=0.0)) / scale,
+        gap=abs(objective - dual) / scale,
+    )
+
+
+def _polish(
+    program: QuadraticProgram, v: FloatArray, y: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Solve with the guessed zeros and active rows; a small shift makes dependent rows harmless."""
+    z = program.P @ v - program.q - program.A.T @ y
+    free = np.flatnonzero((program.floor != 0) | (v > z / max(1.0, np.abs(program.P.data).max())))
+    at_low = np.isfinite(program.low) & (y > 0)
+    at_high = np.isfinite(program.high) & (y < 0)
+    active = np.flatnonzero(at_low | at_high | (program.low == program.high))
+    side = np.where(at_high & ~at_low, program.high, program.low)[active]
+    A, P = program.A[active][:, free], program.P[free][:, free]
+    unit = float(np.abs(program.P.data).max(initial=1.0))
+    shift = sp.diags(np.concatenate([np.full(len(free), 1e-9), np.full(len(active), -1e-9)]))
+    system = sp.bmat([[P / unit, -A.T], [-A, None]], format="csc")
+    right = np.concatenate([program.q[free] / unit, -side])
+    try:
+        factor = splu(sp.csc_matrix(system + shift))
+    except RuntimeError:  # singular: the guess was no vertex of the conditions
+        return v, y
+    solution = np.zeros(len(right))
+    for _ in range(10):
+        solution = solution + factor.solve(right - system @ solution)
+    counts, multipliers = np.zeros_like(v), np.zeros_like(y)
+    counts[free] = solution[: len(free)]
+    multipliers[active] = solution[len(free) :] * unit
+    return counts, multipliers
+
+
+def _persons(program: QuadraticProgram, n: int) -> float:
+    """What turns a gradient into persons: the smallest curvature of the counts, if positive."""
+    diagonal = program.P.diagonal()[:n]
+    return float(max(diagonal.min(initial=np.inf), 1e-300)) if n else 1.0

@@ -1,0 +1,69 @@
+"""The solvers one can choose, by name."""
+
+from __future__ import annotations
+
+import importlib
+from enum import StrEnum
+from typing import Any
+
+from das.errors import RuntimeSetupError
+from solvers.mixed_integer import MixedIntegerSolver, solve_mixed_integer
+from solvers.passes import Solve
+
+
+class LeastSquaresSolver(StrEnum):
+    """Solvers of the continuous stage."""
+
+    STRUCTURED = "structured"
+    PIQP = "piqp"
+    GUROBI = "gurobi"
+
+
+class IntegerSolver(StrEnum):
+    """Solvers of integer problems that are no flow."""
+
+    HIGHS = "highs"
+    GUROBI = "gurobi"
+
+
+def least_squares(solver: LeastSquaresSolver) -> Solve:
+    """The function that solves one least-squares problem with a solver.
+
+    Raises:
+      RuntimeSetupError: The solver is not installed.
+    """
+    if solver is LeastSquaresSolver.STRUCTURED:
+        from solvers.least_squares import solve_quadratic
+
+        return solve_quadratic
+    solve: Solve = _imported(solver.value).solve_quadratic
+    return solve
+
+
+def mixed_integer(solver: IntegerSolver) -> MixedIntegerSolver:
+    """The function that solves one mixed-integer program with a solver.
+
+    Raises:
+      RuntimeSetupError: The solver is not installed.
+    """
+    if solver is IntegerSolver.HIGHS:
+        return solve_mixed_integer
+    solve: MixedIntegerSolver = _imported(solver.value).solve_mixed_integer
+    return solve
+
+
+_PACKAGES = {"piqp": "piqp", "gurobi": "gurobipy"}
+
+
+def _imported(name: str) -> Any:  # noqa: ANN401 - a module
+    package = _PACKAGES[name]
+    try:
+        importlib.import_module(package)
+    except ImportError as error:
+        raise RuntimeSetupError(
+            f"solver {name}",
+            f"the package {package} is not installed or does not load",
+            got=error,
+            remedy=f'pip install "topdown-das[{name}]"',
+        ) from None
+    return importlib.import_module(f"solvers.backends.{name}")

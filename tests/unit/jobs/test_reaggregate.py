@@ -1,0 +1,118 @@
+"""What the failsafe moved is added to every geounit above, once, whatever dies in between."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from das.errors import VerificationError
+from das.histograms import Histograms
+from geography.lattice import Spine
+from jobs import reaggregate
+from jobs.counts import SPARSE_SCHEMA, read_counts, sparse_table
+from jobs.dataset import PartWriter, publish, read_manifest, verify_files
+from jobs.layout import release_layout
+from jobs.reaggregate import HOLDS, carry_up
+
+SPINE = Spine(("state", "county", "tract"), (1, 2, 3))
+COUNTS = {
+    "state": {"1": [5, 0, 2], "2": [1, 1, 0]},
+    "county": {"11": [5, 0, 0], "12": [0, 0, 2], "21": [1, 1, 0]},
+    "tract": {"111": [4, 0, 0], "112": [0, 1, 0], "121": [0, 0, 2], "211": [1, 1, 0]},
+}
+MOVED = [{"geocode": "11", "cells": [0, 1], "changes": [-1, 1]}]
+
+
+def write(release, geolevel: str, moved: list[dict[str, object]]) -> None:
+    """One part per two geounits."""
+    rows = sorted(COUNTS[geolevel].items())
+    parts = []
+    for start in range(0, len(rows), 2):
+        some = rows[start : start + 2]
+        children, cells = np.nonzero([counts for _, counts in some])
+        values = np.array([counts for _, counts in some])[children, cells]
+        offsets = np.searchsorted(children, np.arange(len(some) + 1))
+        writer = PartWriter(release.counts(geolevel), SPARSE_SCHEMA)
+        writer.write(sparse_table([c for c, _ in some], Histograms(3, offsets, cells, values)))
+        parts.append(writer.close())
+    publish(release.counts(geolevel), parts, {"statistics": {"moved": moved}})
+
+
+@pytest.fixture
+def release(tmp_path: Path):
+    layout = release_layout(tmp_path)
+    for geolevel in COUNTS:
+        write(layout, geolevel, MOVED if geolevel == "tract" else [])
+    return layout
+
+
+def counts(release, geolevel: str) -> list[list[int]]:
+    return read_counts(release, geolevel, sorted(COUNTS[geolevel]), 3).dense().tolist()
+
+
+def carry(release) -> None:
+    carry_up(2, spine=SPINE, n_cells=3, release=release)
+
+
+def test_every_geolevel_above_takes_up_the_difference(release):
+    carry(release)
+    assert counts(release, "county") == [[4, 1, 0], [0, 0, 2], [1, 1, 0]]
+    assert counts(release, "state") == [[4, 1, 2], [1, 1, 0]]
+    for geolevel in ("state", "county"):
+        verify_files(release.counts(geolevel))
+        assert read_manifest(release.counts(geolevel))[1][HOLDS] == ["tract"]
+
+
+def test_the_second_time_changes_nothing(release):
+    carry(release)
+    before = counts(release, "state"), counts(release, "county")
+    carry(release)
+    assert (counts(release, "state"), counts(release, "county")) == before
+
+
+def test_a_run_that_died_between_two_geolevels_goes_on(release, monkeypatch):
+    replace = reaggregate.replace_published
+
+    def dies(dataset, parts, facts):
+        if dataset == release.counts("state"):
+            raise KeyboardInterrupt
+        replace(dataset, parts, facts)
+
+    monkeypatch.setattr(reaggregate, "replace_published", dies)
+    with pytest.raises(KeyboardInterrupt):
+        carry(release)
+    assert counts(release, "county")[0] == [4, 1, 0]
+    monkeypatch.undo()
+    carry(release)
+    assert counts(release, "county")[0] == [4, 1, 0]
+    assert counts(release, "state") == [[4, 1, 2], [1, 1, 0]]
+
+
+def test_a_geounit_that_was_empty_gets_a_row(release):
+    move = {"geocode": "13", "cells": [2], "changes": [4]}
+    parts, facts = read_manifest(release.counts("tract"))
+    facts = {**facts, "statistics": {"moved": [*MOVED, move]}}
+    reaggregate.replace_published(release.counts("tract"), parts, facts)
+    carry(release)
+    assert read_counts(release, "county", ["13"], 3).dense().tolist() == [[0, 0, 4]]
+    assert counts(release, "state")[0] == [4, 1, 6]
+
+
+def test_counts_cannot_become_negative(release):
+    parts, facts = read_manifest(release.counts("tract"))
+    move = {"geocode": "11", "cells": [1], "changes": [-1]}
+    facts = {**facts, "statistics": {"moved": [move]}}
+    reaggregate.replace_published(release.counts("tract"), parts, facts)
+    with pytest.raises(VerificationError, match="leaves a negative count"):
+        carry(release)
+
+
+def test_without_moves_nothing_is_written(release):
+    parts, facts = read_manifest(release.counts("tract"))
+    facts = {**facts, "statistics": {"moved": []}}
+    reaggregate.replace_published(release.counts("tract"), parts, facts)
+    before = (release.counts("state") / "_manifest.json").read_bytes()
+    carry(release)
+    assert (release.counts("state") / "_manifest.json").read_bytes() == before
