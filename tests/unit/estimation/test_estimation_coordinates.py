@@ -1,0 +1,85 @@
+"""Coordinates: orthonormal, faithful to queries, and splittable."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from das.errors import SolverError
+from das.estimation.coordinates import Coordinates
+from das.estimation.model import spine_terms
+from das.estimation.tree_pass import combine, gather_evidence
+from das.queries.query import marginal, parse_query
+from das.schema.schema import Attribute, Schema
+from tests.strategies import dense_matrix, queries, schemas
+
+
+@st.composite
+def spaces(draw):
+    schema = draw(schemas())
+    detailed = marginal(schema, [a.name for a in schema.attributes])
+    measured = [*draw(st.lists(queries(schema), max_size=2)), detailed]
+    return schema, Coordinates.of_queries(measured), detailed, draw(queries(schema))
+
+
+@given(spaces(), st.integers(0, 2**32 - 1))
+def test_answers_and_pulls_are_those_of_the_matrix(space, seed):
+    """answer(pull_detailed(x)) = Qx and answer_detailed(pull(y)) = Q'y for any query."""
+    schema, coordinates, detailed, query = space
+    rng = np.random.default_rng(seed)
+    x, y = rng.normal(size=(3, schema.size)), rng.normal(size=(2, query.size))
+    matrix = dense_matrix(query)
+    scale = 1e-10 * max(1, np.abs(matrix).max())
+    held = coordinates.pull(detailed, x)
+    np.testing.assert_allclose(coordinates.answer(detailed, held), x, atol=1e-12)
+    np.testing.assert_allclose(coordinates.answer(query, held), x @ matrix.T, atol=scale)
+    pulled = coordinates.answer(detailed, coordinates.pull(query, y))
+    np.testing.assert_allclose(pulled, y @ matrix, atol=scale)
+    norm = sum((part**2).sum(axis=(1, 2)) for part in held)
+    np.testing.assert_allclose(norm, (x**2).sum(axis=1), rtol=1e-12)
+    assert coordinates.size == schema.size
+
+
+@given(spaces(), st.integers(0, 2**32 - 1))
+def test_fewer_components_hold_all_that_a_query_sees(space, seed):
+    schema, coordinates, detailed, query = space
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(3, schema.size))
+    part = coordinates.touched_by([query])
+    held = part.select(coordinates, coordinates.pull(detailed, x))
+    if held:
+        np.testing.assert_allclose(part.answer(query, held), x @ dense_matrix(query).T, atol=1e-10)
+        again = part.unflatten(part.flatten(held))
+        for one, other in zip(held, again, strict=True):
+            np.testing.assert_array_equal(one, other)
+    else:
+        assert not dense_matrix(query).any()
+
+
+def test_a_total_touches_one_component_and_one_number():
+    schema = Schema("s", (Attribute("a", tuple("0123")), Attribute("b", tuple("01"))))
+    total, detailed = (parse_query(schema, text) for text in ("total", "detailed"))
+    coordinates = Coordinates.of_queries([total, detailed])
+    assert coordinates.size == 8
+    assert coordinates.touched_by([total]).size == 1
+    assert coordinates.variances(
+        total,
+        coordinates.touched_by([]).sizes or tuple(np.ones((1, 1, 1)) for _ in coordinates.sizes),
+    )[0, 0] == pytest.approx(8)
+
+
+def test_leaves_that_do_not_tell_cells_apart_are_refused():
+    schema = Schema("s", (Attribute("a", tuple("012")),))
+    total, detailed = (parse_query(schema, text) for text in ("total", "detailed"))
+    (terms,) = spine_terms([[total, detailed]], [[]])
+    evidence = gather_evidence(
+        terms,
+        noisy=[np.ones((1, 1)), np.ones((1, 3))],
+        exact=[],
+        precisions=np.array([[1.0, 0.0]]),
+        kind=np.zeros(1, np.int64),
+    )
+    with pytest.raises(SolverError, match="tell its cells apart"):
+        combine(terms, evidence, None)

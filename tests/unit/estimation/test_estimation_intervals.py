@@ -1,0 +1,94 @@
+"""Intervals: published values, a search over all truths, and limits."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+from das.errors import ConfigError
+from das.estimation.intervals import (
+    central_intervals,
+    normal_factor,
+    positive_intervals,
+    positive_simultaneous_factor,
+    simultaneous_factor,
+)
+
+FACTOR = normal_factor(0.9)
+
+
+@cache
+def kept_by_truth(confidence: float) -> tuple[np.ndarray, np.ndarray, float]:
+    """The definition on a grid: truths, and the least and largest estimate each keeps."""
+    x = np.linspace(-9, 12, 8_401)
+    step = x[1] - x[0]
+    best = np.maximum(x, 0)
+    truths, ends = np.linspace(0, 8, 801), []
+    for mu in truths:
+        advantage = (x - best) ** 2 - (x - mu) ** 2
+        order = np.argsort(-advantage, kind="stable")
+        mass = np.cumsum(np.exp(-((x[order] - mu) ** 2) / 2)) * step / np.sqrt(2 * np.pi)
+        inside = order[: int(np.searchsorted(mass, confidence)) + 1]
+        ends.append((x[inside].min(), x[inside].max()))
+    return truths, np.array(ends), step
+
+
+def by_search(seen: float, confidence: float) -> tuple[float, float]:
+    """The truths whose most likely estimates hold what was seen."""
+    truths, ends, step = kept_by_truth(confidence)
+    kept = truths[(ends[:, 0] - step <= seen) & (seen <= ends[:, 1] + step)]
+    return kept.min(), kept.max()
+
+
+@pytest.mark.parametrize("confidence", [0.68, 0.9, 0.95])
+@pytest.mark.parametrize("seen", [-3.0, -0.7, 0.0, 0.9, 1.5, 2.2, 3.0, 5.0])
+def test_positive_intervals_are_those_of_a_search(confidence, seen):
+    found = positive_intervals(np.array([[seen]]), np.ones((1, 1)), normal_factor(confidence))
+    low, high = by_search(seen, confidence)
+    assert found.lower[0, 0] == pytest.approx(low, abs=0.02)
+    assert found.upper[0, 0] == pytest.approx(high, abs=0.02)
+
+
+@pytest.mark.parametrize("truth", [0.0, 0.3, 1.0, 2.0, 4.0])
+def test_positive_intervals_cover_every_truth_with_the_probability_they_say(truth):
+    """By integration: the normal mass of the estimates whose interval holds the truth."""
+    x = np.linspace(truth - 9, truth + 9, 200_001)
+    found = positive_intervals(x[None], np.ones((1, len(x))), FACTOR)
+    holds = ((found.lower <= truth) & (found.upper >= truth))[0]
+    mass = np.diff(ndtr(x - truth))
+    assert (mass * (holds[1:] & holds[:-1])).sum() == pytest.approx(0.9, abs=2e-4)
+
+
+def test_positive_intervals_scale_and_keep_what_is_exact():
+    one = positive_intervals(np.array([[1.0, 5.0]]), np.array([[2.0, 0.0]]), FACTOR)
+    half = positive_intervals(np.array([[0.5]]), np.ones((1, 1)), FACTOR)
+    assert one.upper[0, 0] == pytest.approx(2 * half.upper[0, 0])
+    assert (one.lower[0, 1], one.upper[0, 1]) == (5, 5)
+
+
+def test_far_from_zero_they_are_central():
+    estimates, errors = np.array([[40.0, 50.0]]), np.array([[3.0, 12.0]])
+    found = positive_intervals(estimates, errors, FACTOR)
+    plain = central_intervals(estimates, errors, FACTOR)
+    np.testing.assert_allclose(found.lower, plain.lower)
+    np.testing.assert_allclose(found.upper, plain.upper)
+
+
+def test_simultaneous_factors():
+    """Of independent errors Sidak's is exact; of few dimensions Scheffe's is the smaller."""
+    factor = simultaneous_factor(0.9, 20, 20)
+    assert (2 * ndtr(factor) - 1) ** 20 == pytest.approx(0.9)
+    assert simultaneous_factor(0.9, 20, 1) == pytest.approx(FACTOR)
+    assert simultaneous_factor(0.9, 500, 2) == pytest.approx(np.sqrt(2 * np.log(10)))
+    assert simultaneous_factor(0.9, 0, 0) == simultaneous_factor(0.9, 1, 1) == FACTOR
+    assert positive_simultaneous_factor(0.9, 20) > factor
+    assert positive_simultaneous_factor(0.9, 1) == pytest.approx(FACTOR)
+
+
+@pytest.mark.parametrize("confidence", [0.5, 1.0, 0.0, -1.0, 2.0])
+def test_a_confidence_out_of_range_is_refused(confidence):
+    with pytest.raises(ConfigError, match="confidence"):
+        normal_factor(confidence)
