@@ -1,0 +1,125 @@
+"""Random trees with answers, and areas in them by the recursion that production code uses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from das.estimation.area import CutChild, Share, estimate_share, share_of_family
+from das.estimation.coordinates import Coordinates
+from das.estimation.model import GeolevelTerms, spine_terms
+from das.estimation.tree_pass import LevelAnswers, Moments, TreeEstimate
+from das.queries.query import Query
+from das.schema.schema import Schema
+from geography.lattice import Lattice
+from tests.strategies import dense_matrix
+
+
+@dataclass(frozen=True, eq=False)
+class TreeCase:
+    """A lattice, its queries and answers: truth plus normal noise of random precision."""
+
+    lattice: Lattice
+    terms: tuple[GeolevelTerms, ...]
+    answers: tuple[LevelAnswers, ...]
+    n_cells: int
+
+    @property
+    def coordinates(self) -> Coordinates:
+        return self.terms[0].coordinates
+
+    @property
+    def n_leaves(self) -> int:
+        return len(self.lattice.codes[-1])
+
+    def held(self, level: int) -> np.ndarray:
+        """float64[G_l, leaves]: which leaves each geounit holds."""
+        leaves, digits = self.lattice.codes[-1], self.lattice.spine.digits[level]
+        owner = leaves.astype(f"S{digits}") if digits else np.full(len(leaves), b"0")
+        return (self.lattice.codes[level][:, None] == owner[None, :]).astype(float)
+
+    @classmethod
+    def random(
+        cls,
+        lattice: Lattice,
+        schema: Schema,
+        measured: Sequence[Sequence[Query]],
+        exact: Sequence[Sequence[Query]],
+        seed: int,
+        *,
+        equal_noise: bool = False,
+    ) -> TreeCase:
+        rng = np.random.default_rng(seed)
+        terms = spine_terms(measured, exact)
+        truth = rng.poisson(3.0, (len(lattice.codes[-1]), schema.size)).astype(float)
+        case = cls(lattice, terms, (), schema.size)
+        depth = len(lattice.spine.levels)
+        answers = []
+        for level in range(depth):
+            counts = case.held(level) @ truth
+            only = lattice.is_only_child[level]
+            ends = lattice.chain_end[level][~only]
+            asked = terms[level].measured
+            precisions = 10 ** rng.uniform(-1, 1, (depth, len(asked)))
+            if equal_noise:
+                order = (np.arange(len(asked)) + 2 * level) % len(asked)
+                precisions = np.ones((depth, 1)) * (1.0 + order)
+            noisy = tuple(
+                counts[~only] @ dense_matrix(query).T
+                + rng.normal(size=(len(ends), query.size)) / np.sqrt(precisions[ends, [q]])[:, None]
+                for q, query in enumerate(asked)
+            )
+            stated = tuple(counts @ dense_matrix(query).T for query in terms[level].exact)
+            starts = lattice.first_child[level - 1][:-1] if level else np.zeros(1, np.int64)
+            answers.append(LevelAnswers(starts, only, noisy, stated, precisions, ends))
+        return cls(lattice, terms, tuple(answers), schema.size)
+
+
+def area_by_shares(case: TreeCase, found: TreeEstimate, inside: np.ndarray) -> Moments:
+    """Estimate a set of leaves from the root down, cutting only what the area cuts."""
+    depth = len(case.terms)
+
+    def share(level: int, g: int) -> Share | str:
+        leaves = case.held(level)[g] > 0
+        if inside[leaves].all():
+            return "whole"
+        if not inside[leaves].any():
+            return "none"
+        first = case.lattice.first_child[level]
+        rows = np.arange(first[g], first[g + 1])
+        children = found.messages[level + 1].take(rows)
+        shares = [share(level + 1, int(row)) for row in rows]
+        if len(rows) == 1:
+            return shares[0]
+        cut = [
+            CutChild(
+                one,
+                tuple(part[i] for part in children.values),
+                tuple(part[children.kind[i]] for part in children.matrices),
+            )
+            for i, one in enumerate(shares)
+            if isinstance(one, Share)
+        ]
+        whole = np.array([one == "whole" for one in shares])
+        below = found.below[level].take(np.array([g]))
+        return share_of_family(children, is_whole=whole, cut=cut, below=below)
+
+    level, g = 0, 0
+    while level + 1 < depth:  # the smallest geounit that holds the area
+        first = case.lattice.first_child[level]
+        rows = [
+            row
+            for row in range(first[g], first[g + 1])
+            if inside[case.held(level + 1)[row] > 0].any()
+        ]
+        if len(rows) > 1:
+            break
+        level, g = level + 1, rows[0]
+    holder = found.whole[level].take(np.array([g]))
+    one = share(level, g)
+    if one == "whole":
+        matrices = tuple(part[holder.kind] for part in holder.matrices)
+        return Moments(holder.values, matrices, np.zeros(1, np.int64))
+    return estimate_share(one, holder)

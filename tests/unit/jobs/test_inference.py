@@ -1,0 +1,65 @@
+"""Measurements of a release, read back with their laws."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from das.errors import OutputError
+from das.mechanisms.mechanism import DiscreteGaussian, DiscreteLaplace
+from jobs.dataset import PartWriter, publish
+from jobs.inference import read_answers
+from jobs.layout import ReleaseLayout
+from jobs.measure import MEASUREMENTS
+
+ROWS = [
+    ("71", "sex", "discrete_gaussian", "16", 16.0, [5, -2]),
+    ("72", "sex", "discrete_gaussian", "16", 16.0, [8, 3]),
+    ("73", "sex", "discrete_gaussian", "15/2", 7.5, [0, 1]),
+    ("71", "total", "discrete_laplace", "3", 17.8, [4]),
+]
+
+
+@pytest.fixture
+def release(tmp_path):
+    dataset = ReleaseLayout(tmp_path).measurements("tract")
+    writer = PartWriter(dataset, MEASUREMENTS)
+    columns = [pa.array(column, field.type if field.name not in {"query", "mechanism", "parameter"}
+                        else pa.string()) for column, field in
+               zip(zip(*ROWS, strict=True), MEASUREMENTS, strict=True)]  # fmt: skip
+    columns = [c.dictionary_encode() if i in {1, 2, 3} else c for i, c in enumerate(columns)]
+    writer.write(pa.table(columns, schema=MEASUREMENTS))
+    queries = [
+        {"query": "sex", "answers": 2, "labels": ["female", "male"]},
+        {"query": "total", "answers": 1, "labels": ["total"]},
+    ]
+    publish(dataset, [writer.close()], {"queries": queries})
+    return tmp_path
+
+
+def test_answers_come_with_their_laws(release):
+    read = read_answers(release, "tract", "sex")
+    wide, narrow = DiscreteGaussian(Fraction(16)), DiscreteGaussian(Fraction(15, 2))
+    assert read.labels == ("female", "male")
+    assert read.geocodes.tolist() == ["71", "72", "73"]
+    assert read.answers.tolist() == [[5, -2], [8, 3], [0, 1]]
+    assert read.laws == (wide, wide, narrow)
+    some = read.under(narrow)
+    assert (some.geocodes.tolist(), some.answers.tolist()) == (["73"], [[0, 1]])
+    assert some.laws == (narrow,)
+
+
+def test_another_query(release):
+    read = read_answers(release, "tract", "total")
+    assert np.array_equal(read.answers, [[4]])
+    assert read.laws == (DiscreteLaplace(Fraction(3)),)
+
+
+def test_what_was_not_measured_is_refused(release):
+    with pytest.raises(OutputError, match=r"lacks a query; got age; expected \['sex', 'total'\]"):
+        read_answers(release, "tract", "age")
+    with pytest.raises(OutputError):
+        read_answers(release, "block", "sex")
