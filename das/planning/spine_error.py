@@ -95,7 +95,7 @@ class SpineModel:
                 ComponentTerms(
                     np.stack([gram[index] for gram in grams]),
                     np.stack([form[index] for form in forms]),
-                    tuple(_null_space(matrix) for matrix in known),
+                    tuple(null_space(matrix) for matrix in known),
                 )
             )
         return tuple(out)
@@ -272,7 +272,7 @@ def solve_spine(model: SpineModel, precisions: FloatArray, information: Informat
 def _forward_own(model: SpineModel, terms: ComponentTerms, informations: FloatArray) -> _Pass:
     subtree = np.stack(
         [
-            _covariance(informations[row : row + 1], terms.unknown[chain.first])[0]
+            covariance_matrices(informations[row : row + 1], terms.unknown[chain.first])[0]
             for row, chain in enumerate(model.tree.chains)
         ]
     )
@@ -299,8 +299,10 @@ def _forward_full(model: SpineModel, terms: ComponentTerms, informations: FloatA
         nodes = slice(chain.start, chain.stop)
         if chain.last + 1 < tree.n_levels:
             sums = _gather(model, row, subtree)
-            below[nodes] = _covariance(sums, terms.unknown[chain.last + 1])
-        subtree[nodes] = _covariance(informations[row] + below[nodes], terms.unknown[chain.first])
+            below[nodes] = covariance_matrices(sums, terms.unknown[chain.last + 1])
+        subtree[nodes] = covariance_matrices(
+            informations[row] + below[nodes], terms.unknown[chain.first]
+        )
     counts = tree.geounits[:, None, None].astype(np.float64)
     for row, chain in reversed(list(enumerate(tree.chains))):
         nodes = slice(chain.start, chain.stop)
@@ -397,7 +399,7 @@ def _every_node(model: SpineModel, solved: SolvedSpine) -> Iterator[tuple[int, i
 # --- small matrices ------------------------------------------------------------------------------
 
 
-def _covariance(information: FloatArray, unknown: FloatArray) -> FloatArray:
+def covariance_matrices(information: FloatArray, unknown: FloatArray) -> FloatArray:
     """N (N^T P N)^{-1} N^T for a stack of matrices P, float64[k, D, D]."""
     if unknown.shape[1] == 0:
         return np.zeros_like(information)
@@ -409,7 +411,7 @@ def _covariance(information: FloatArray, unknown: FloatArray) -> FloatArray:
     return np.asarray(unknown @ inner @ unknown.T)
 
 
-def _null_space(matrix: FloatArray) -> FloatArray:
+def null_space(matrix: FloatArray) -> FloatArray:
     """Orthonormal basis of the null space of a positive semidefinite matrix."""
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray(vectors[:, values <= _NULL * max(1.0, float(values.max(initial=0.0)))])

@@ -232,9 +232,7 @@ def is_totally_unimodular(matrix: np.ndarray) -> bool:
     return True
 
 
-def refutes(
-    problem: NodeProblem, values: np.ndarray, proof: Contradiction, seed: int = 0
-) -> bool:
+def refutes(problem: NodeProblem, values: np.ndarray, proof: Contradiction, seed: int = 0) -> bool:
     """Whether a contradiction is a proof: true limits, an identity, and too little room."""
     rng = np.random.default_rng(seed)
     for limit in (*proof.at_least, *proof.at_most):
@@ -246,11 +244,11 @@ def refutes(
     for _ in range(20):
         table = _any_table(problem, rng)
         dealt = [_any_dealing(problem, table, child, rng) for child in range(problem.n_children)]
-
-        def total(limits: tuple[Limit, ...]) -> int:
-            return sum(_value(limit, table, dealt) for limit in limits)
-
-        if total(proof.at_most) - total(proof.at_least) != proof.persons:
+        room = [
+            sum(_value(limit, table, dealt) for limit in limits)
+            for limits in (proof.at_most, proof.at_least)
+        ]
+        if room[0] - room[1] != proof.persons:
             return False
     return proof.shortfall > 0
 

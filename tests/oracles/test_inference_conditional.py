@@ -1,4 +1,4 @@
-"""The invariant-respecting sampler: the seed's table, and small sets by enumeration."""
+"""The invariant-respecting sampler: the table of the paper, and small sets by enumeration."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_many_counts_under_the_laws_of_a_release(law):
 
 
 def regression(n: int, generator):
-    """n pairs as in the seed: x Poisson(10), y = -5 + 4 x + N(0, 25)."""
+    """n pairs as in the paper: x Poisson(10), y = -5 + 4 x + N(0, 25)."""
     x = generator.poisson(10.0, n).astype(float)
     return np.stack((x, -5 + 4 * x + generator.normal(0, 5, n)), axis=1)
 

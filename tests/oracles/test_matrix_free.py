@@ -85,10 +85,15 @@ def interior_point(problem: NodeProblem) -> np.ndarray:
     d = dense(replace(problem, rows=()))
     unit = np.abs(d.P).max()
     C = problem.n_children
-    G = np.concatenate([np.zeros((0, d.E.shape[1])), *(np.kron(np.eye(C), r.coefficients) for r in problem.rows)])
+    G = np.concatenate(
+        [np.zeros((0, d.E.shape[1])), *(np.kron(np.eye(C), r.coefficients) for r in problem.rows)]
+    )
     least = np.concatenate([np.zeros(0), *(r.least.ravel() for r in problem.rows)])
     most = np.concatenate([np.zeros(0), *(r.most.ravel() for r in problem.rows)])
-    least, most = np.where(least <= -NO_LIMIT, -np.inf, least), np.where(most >= NO_LIMIT, np.inf, most)
+    least, most = (
+        np.where(least <= -NO_LIMIT, -np.inf, least),
+        np.where(most >= NO_LIMIT, np.inf, most),
+    )
     solver = piqp.DenseSolver()
     solver.settings.eps_abs = 1e-11
     solver.settings.eps_rel = 1e-11

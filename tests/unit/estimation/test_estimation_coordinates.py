@@ -64,10 +64,9 @@ def test_a_total_touches_one_component_and_one_number():
     coordinates = Coordinates.of_queries([total, detailed])
     assert coordinates.size == 8
     assert coordinates.touched_by([total]).size == 1
-    assert coordinates.variances(
-        total,
-        coordinates.touched_by([]).sizes or tuple(np.ones((1, 1, 1)) for _ in coordinates.sizes),
-    )[0, 0] == pytest.approx(8)
+    identity = tuple(np.ones((1, 1, 1)) for _ in coordinates.sizes)
+    assert coordinates.variances(total, identity)[0, 0] == pytest.approx(8)
+    assert coordinates.variances(detailed, identity)[0].tolist() == pytest.approx([1.0] * 8)
 
 
 def test_leaves_that_do_not_tell_cells_apart_are_refused():

@@ -117,6 +117,27 @@ def test_looks_like_a_census(tmp_path: Path) -> None:
     ).all()
 
 
+def test_everybody_lives_in_a_unit_of_the_block(tmp_path: Path) -> None:
+    kind = {"schema": "group_quarters", "format": "block_table"}
+    facts = generate(spec(blocks=5_000, **kind), tmp_path / "out")
+    persons = pq.read_table(facts["data"]).to_pandas()
+    table = pq.read_table(tmp_path / "out" / "units").to_pandas()
+    listed = pq.read_table(facts["geounits"]).to_pandas()
+    assert list(table.columns) == ["geocode", *nation.UNITS]
+    assert list(table.geocode) == list(persons.geocode) == list(listed.geocode)
+    assert (table.occupied + table.vacant == listed.housing_units).all()
+    assert ((persons.q0 > 0) == (table.occupied > 0)).all()
+    assert (table.occupied <= persons.q0).all()
+    assert 0.05 < table.vacant.sum() / listed.housing_units.sum() < 0.2
+    for place, name in enumerate(nation.UNITS[2:], 1):
+        assert (table[name] == listed[f"gq_{name}"]).all()
+        assert ((persons[f"q{place}"] > 0) == (table[name] > 0)).all()
+        assert (persons[f"q{place}"] >= table[name]).all()
+    assert facts["units"] == int(table[list(nation.UNITS)].to_numpy().sum())
+    schema = load_schema(ROOT / "conf" / "schema" / "units.yaml")
+    assert schema.attributes[0].levels == nation.UNITS
+
+
 def test_races_are_segregated_by_tract(tmp_path: Path) -> None:
     facts = generate(spec(blocks=20_000, format="histograms", schema="block16"), tmp_path / "out")
     table = pq.read_table(facts["data"]).to_pandas()

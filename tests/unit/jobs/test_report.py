@@ -279,3 +279,52 @@ def test_text_contrast_is_sufficient_in_light_and_dark():
         assert {pair: ratio for pair, ratio in poor.items() if ratio < 4.5} == {}
         marks = ("released", "raw", "third", "above", "below")
         assert all(contrast(palette[mark], palette["paper"]) >= 3 for mark in marks)
+
+
+def with_units() -> dict:
+    """The manifest of a run with two products."""
+    units = manifest(
+        records="units",
+        totals={"units": 7_654_321, "leaf_geounits": 25_181},
+        invariants=[{"query": "hhgq", "geolevels": ["nation", "county", "block"]}],
+        budget=[budget_row(level, "detailed") for level in LEVELS],
+    )
+    budget = {"neighbors": "bounded", "delta": "1/10000000000", "definition": "zcdp"}
+    grants = [
+        {"product": "units", "grant": "1", "total": "1/7", "epsilon": 3.5, **budget},
+        {"product": "pl94", "grant": "1", "total": "1", "epsilon": 10.1, **budget},
+    ]
+    composed = [{"total": "8/7", "epsilon": 10.9, **budget}]
+    return manifest(
+        units=units,
+        together={"grants": grants, "composed": composed},
+        limits=[
+            {"kind": "facilities", "name": "hhgq", "geolevels": ["block"], "types": ["nursing"]}
+        ],
+    )
+
+
+def test_both_reports_show_the_products_and_their_sum(tmp_path):
+    for page in (public(tmp_path, with_units()), internal(tmp_path, with_units())):
+        shown = text_of(page)
+        assert "Products of this run" in shown
+        assert "7,654,321" in shown
+        assert re.search(r"persons 1,052,567 252 total, sex, detailed total, limits by hhgq", shown)
+        assert re.search(r"units 7,654,321 252 detailed hhgq", shown)
+        assert re.search(r"all together .{1,20} 8/7 bounded 10\.9", shown)
+        assert re.search(r"facilities hhgq nursing block", shown)
+        outline = Outline(page)
+        assert len(outline.ids) == len(set(outline.ids))
+    assert "Products of this run" not in public(tmp_path)
+
+
+def test_a_report_on_units_speaks_of_units(tmp_path):
+    for page in (
+        public(tmp_path, with_units()["units"]),
+        internal(tmp_path, with_units()["units"]),
+    ):
+        shown = text_of(page)
+        assert "person" not in shown.lower()
+        assert "Numbers are in units unless" in shown
+        assert re.search(r"Units\s+7,654,321", shown)
+    assert "Numbers are in persons unless" in text_of(public(tmp_path))

@@ -1,4 +1,4 @@
-"""The two methods of the continuous stage apart, and what happens when both fail."""
+"""The parts of the continuous stage apart, and what happens when they fail."""
 
 from __future__ import annotations
 
@@ -7,20 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import solvers.node
-from das.errors import DasError, SolverError
-from solvers import least_squares
-from solvers.least_squares import (
-    Splitting,
-    _BatchedInverses,
-    _LoopedInverses,
-    assemble,
-    certify,
-    equality_solution,
-    solve_least_squares,
-)
-from solvers.node import solve_node
-from solvers.problem import Certificate, NodeProblem, Status
+from das.errors import SolverError
+from solvers import active_set, least_squares, structure
+from solvers.active_set import Guess, first_guess, solve_guess
+from solvers.interior_point import follow_path
+from solvers.least_squares import _origin, solve_many, solve_quadratic
+from solvers.optimality import certify, gradient, natural_residual
+from solvers.problem import NO_LIMIT, ExactTerm, NodeProblem, RowsTerm, Status
+from solvers.structure import arrange
 from tests.oracles.quadratic import dense, optimality_gap
 from tests.strategies import Shape, random_node
 
@@ -30,195 +24,231 @@ SHAPES = [
     Shape(3, 55, sparse=0.7),
     Shape(1, 6, is_root=True),
     Shape(1, 8, exact=(1, 2), is_root=True),
+    Shape(4, 6, exact=(2,), rows=2),
+    Shape(3, 7, unequal=True),
+    Shape(3, 7, exact=(1,), rows=1, unequal=True, scales=True),
 ]
 TOLERANCE = 1e-7
+DIVISIONS = {"all inside": 0.0, "all outside": 1.0}
+
+
+def far(one: np.ndarray, other: np.ndarray) -> float:
+    return float(np.abs(one - other).max() / max(1.0, np.abs(other).max()))
+
+
+@pytest.fixture(params=["chosen", *DIVISIONS])
+def division(request, monkeypatch):
+    """Every way to divide queries: by cost, all in one block, every cell a block."""
+    if request.param == "all inside":
+        monkeypatch.setattr(structure, "_cost", lambda labels, rows, C, k: rows)
+    if request.param == "all outside":
+        monkeypatch.setattr(structure, "_cost", lambda labels, rows, C, k: -rows)
+    return request.param
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_assembled_arrays_are_those_of_the_definition(shape):
+def test_arranged_arrays_are_those_of_the_definition(shape, division):
     problem = random_node(shape, 2)
-    d, q = dense(problem), assemble(problem)
-    k = problem.n_cells
-    units = sum(t.weights for t in problem.terms if t.answers.shape[1] == k)
-    assert np.allclose(q.H * units[0], d.P[:k, :k], rtol=1e-12)
-    assert np.allclose((q.B * units[:, None]).ravel(), d.q, rtol=1e-12)
+    q, d = arrange(problem), dense(problem)
+    C, k = d.shape
+    x = np.random.default_rng(1).normal(size=(C, k))
+    kept = [i for i, index in enumerate(q.given) if index < 0]
+    rest = dense(replace(problem, terms=tuple(problem.terms[i] for i in kept)))
+    assert far(q.apply(x) * q.unit[:, None], (rest.P @ x.ravel()).reshape(C, k)) < 1e-12
+    assert far(q.linear * q.unit[:, None], rest.q.reshape(C, k)) < 1e-12
+    for c in range(C):
+        H = rest.P.reshape(C, k, C, k)[c, :, c] / q.unit[c]
+        assert np.linalg.eigvalsh(H)[0] >= 1 - 1e-9  # so that gradients are in persons
+        assert far(q.diagonal[min(c, len(q.diagonal) - 1)], np.diag(H)) < 1e-12
     assert q.scale.max() == 1
-    assert np.linalg.eigvalsh(q.H)[0] >= 1 - 1e-9  # so that gradients are in persons
 
 
-def test_cells_of_a_group_that_is_exactly_zero_are_not_free():
+def test_cells_of_what_is_exactly_zero_are_not_free():
     problem = random_node(Shape(3, 4, exact=(2,), sparse=0.9, persons=0.5), 1)
-    q = assemble(problem)
     targets = problem.exact[0].targets[:, problem.exact[0].groups]
     assert (targets == 0).any()
-    assert np.array_equal(q.free, targets > 0)
-
-
-def test_without_signs_the_solution_satisfies_the_equalities():
-    problem = random_node(Shape(4, 6, exact=(1, 2), scales=True), 3)
-    d = dense(problem)
-    x = equality_solution(assemble(problem)).ravel()
-    assert np.abs(d.E @ x - d.e).max() < 1e-8
-    reduced = d.q - d.P @ x
-    multipliers = np.linalg.lstsq(d.E.T, reduced, rcond=None)[0]
-    assert np.abs(reduced - d.E.T @ multipliers).max() < 1e-8 * np.abs(d.q).max()
+    assert np.array_equal(arrange(problem).free, targets > 0)
+    none = np.array([[0], [NO_LIMIT], [3]])
+    rows = RowsTerm(np.array([[0, 1, 0, 2]]), np.full((3, 1), -NO_LIMIT), none, ("none",))
+    both = arrange(replace(problem, rows=(rows,))).free
+    expected = targets > 0
+    expected[0, [1, 3]] = False
+    assert np.array_equal(both, expected)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_splitting_alone_converges_to_the_solution(shape):
-    problem = random_node(replace(shape, spread=3.0), 4)
-    q = assemble(problem)
-    splitting = Splitting(q, np.zeros(q.B.shape))
-    splitting.advance(4000, 1e-9)
-    assert 0 < splitting.iterations < 4000
-    x = np.where(q.free, np.maximum(splitting.s, 0), 0.0)
-    expected = solve_least_squares(problem, TOLERANCE).values
-    assert np.abs(x - expected).max() <= 1e-6 * max(1.0, expected.max())
+def test_a_guess_is_solved_to_the_last_digits(shape, division):
+    """Equalities and gradients on the support, against the dense conditions."""
+    problem = random_node(shape, 3)
+    q, d = arrange(problem), dense(problem)
+    rng = np.random.default_rng(4)
+    support = q.free & (rng.random(q.free.shape) < 0.8)
+    support |= q.free & (support.sum(0) == 0)
+    support |= q.free if problem.rows or problem.exact else support
+    sides = np.where(q.least == q.most, -1, 0)
+    point = solve_guess(q, Guess(support, sides), _origin(q))
+    assert not point.x[~support].any()
+    size = max(1.0, np.abs(d.e).max(initial=0.0))
+    assert np.abs(d.E @ point.x.ravel() - d.e).max(initial=0.0) < 1e-9 * size
+    equal = d.low == d.high
+    assert np.abs(d.R @ point.x.ravel() - d.low)[equal].max(initial=0.0) < 1e-9 * size
+    held = support.ravel()
+    E = np.vstack([d.E, d.R[equal]])[:, held]
+    rest = (d.P @ point.x.ravel() - d.q)[held]
+    multipliers = np.linalg.lstsq(E.T, rest, rcond=None)[0]
+    assert np.abs(rest - E.T @ multipliers).max() < 1e-8 * np.abs(d.q).max()
+    assert np.abs(gradient(q, point)[support]).max() < 1e-9 * max(1.0, np.abs(point.x).max())
 
 
-@pytest.mark.parametrize("exact", [(), (1, 2)])
-def test_the_certificate_of_an_unfinished_splitting_is_that_of_a_true_gradient(exact, monkeypatch):
-    """Whatever the iterate, what it certifies differs from f (H z - b) by multipliers only."""
-    problem = random_node(Shape(3, 5, exact=exact, scales=True), 10)
-    q = assemble(problem)
-    seen = []
-    monkeypatch.setattr(
-        least_squares,
-        "certify",
-        lambda q, x, gradient: seen.append((x, gradient)) or certify(q, x, gradient),
-    )
-    splitting = Splitting(q, np.random.default_rng(1).normal(20, 30, q.B.shape))
-    splitting.advance(2, 1e-12)
-    assert splitting.certificate().residual > 1e-3
-    ((z, gradient),) = seen
-    assert np.array_equal(z, splitting.solution())
-    multipliers = (q.scale[:, None] * (z @ q.H - q.B) - gradient).ravel()
-    E = dense(problem).E
-    found = np.linalg.lstsq(E.T, multipliers, rcond=None)[0]
-    assert np.abs(multipliers - E.T @ found).max() < 1e-9 * np.abs(multipliers).max()
+def test_the_first_guess_is_the_solution_without_signs():
+    for seed in range(5):
+        problem = random_node(Shape(4, 6, scales=True), seed)
+        q = arrange(problem)
+        everywhere = Guess(np.ones_like(q.free), np.zeros_like(q.least, np.int64))
+        expected = solve_guess(q, everywhere, _origin(q)).x > 0
+        assert np.array_equal(first_guess(q).support, expected)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_failed_first_try_is_mended_by_splitting(shape, monkeypatch):
+def test_interior_points_alone_converge_to_the_solution(shape):
+    problem = random_node(shape, 4)
+    q = arrange(problem)
+    point, residual, steps = follow_path(q, _origin(q), 1e-10, 100)
+    assert residual <= 1e-9
+    assert 0 < steps < 100
+    assert residual == natural_residual(q, point, gradient(q, point))
+    assert certify(problem, (), q, point).residual <= 1e-8
+    assert far(point.x, solve_quadratic(problem, TOLERANCE).values) < 1e-6
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_failed_first_try_is_mended_by_interior_points(shape, monkeypatch):
     problem = random_node(shape, 5)
-    expected = solve_least_squares(problem, TOLERANCE)
+    expected = solve_quadratic(problem, TOLERANCE)
     assert expected.iterations == 0
-    newton, calls = least_squares.newton, []
+    iterate, calls = active_set.iterate, []
 
-    def fails_at_first(q, *arguments):
+    def fails_at_first(q, guess, start, tolerance):
         calls.append(q)
-        if len(calls) == 1:
-            return np.zeros_like(q.B), Certificate(np.inf, np.inf, np.inf), 1
-        return newton(q, *arguments)
+        return (start, np.inf, 1) if len(calls) == 1 else iterate(q, guess, start, tolerance)
 
-    monkeypatch.setattr(least_squares, "newton", fails_at_first)
-    mended = solve_least_squares(problem, TOLERANCE)
+    monkeypatch.setattr(active_set, "iterate", fails_at_first)
+    mended = solve_quadratic(problem, TOLERANCE)
     assert mended.status is Status.SOLVED
     assert mended.iterations > 0
-    scale = max(1.0, expected.values.max())
-    assert np.abs(mended.values - expected.values).max() <= 1e-8 * scale
+    assert far(mended.values, expected.values) <= 1e-8
     assert optimality_gap(problem, mended.values) <= 1e-8
 
 
-def test_both_ways_to_invert_give_the_same_solution(monkeypatch):
-    for shape in SHAPES:
-        problem = random_node(shape, 6)
-        solutions = []
-        for most in (0, 10**6):
-            monkeypatch.setattr(least_squares, "_BATCHED_CELLS", most)
-            solutions.append(solve_least_squares(problem, TOLERANCE).values)
-        assert np.abs(solutions[0] - solutions[1]).max() <= 1e-8 * max(1.0, solutions[0].max())
+@pytest.mark.parametrize("shape", SHAPES)
+def test_compiled_iterations_are_those_in_arrays(shape, division, monkeypatch):
+    pytest.importorskip("numba")
+    monkeypatch.setattr(least_squares, "_PATH_STEPS", 0)
+    for seed in range(4):
+        problem = random_node(shape, seed)
+        found = []
+        for least in (0, 10**9):
+            monkeypatch.setattr(least_squares, "_COMPILED_VARIABLES", least)
+            found.append(solve_quadratic(problem, TOLERANCE))
+        assert far(found[0].values, found[1].values) <= 1e-9
+        assert found[0].status is found[1].status is Status.SOLVED
+        assert found[0].newton_steps == found[1].newton_steps
 
 
-@pytest.mark.parametrize("exact", [(), (1, 3)])
-def test_both_ways_to_invert_agree_in_every_part(exact):
-    problem = random_node(Shape(4, 6, exact=exact, scales=True), 11)
-    q = assemble(problem)
-    support = (np.random.default_rng(2).random(q.B.shape) < 0.6) & q.free
-    ways = [way(q, support) for way in (_BatchedInverses, _LoopedInverses)]
-    for ask in (
-        lambda way: way.solve(q.B, q.a),
-        lambda way: way.total(),
-        lambda way: way.apply(np.arange(6.0)),
-    ):
-        one, other = (ask(way) for way in ways)
-        assert np.abs(one - other).max() <= 1e-10 * max(1.0, np.abs(one).max())
+def test_sums_may_be_fixed_at_real_targets():
+    for seed in range(3):
+        problem = random_node(Shape(3, 6, exact=(1,)), seed)
+        groups = np.array([0, 1, 2, 0, 1, 2])
+        inner = solve_quadratic(problem, TOLERANCE).values
+        targets = structure.partition_sums(0.7 * inner + 0.3 * inner.mean(0), groups, 3)
+        exact = replace(problem.exact[0], targets=targets.sum(1, keepdims=True))
+        moved = replace(problem, exact=(exact,))
+        estimate = solve_quadratic(moved, TOLERANCE, ((groups, targets),))
+        assert estimate.status is Status.SOLVED
+        assert far(structure.partition_sums(estimate.values, groups, 3), targets) < 1e-9
+        assert optimality_gap(moved, estimate.values, ((groups, targets),)) <= 1e-7
 
 
-def test_a_limit_is_reported_and_never_becomes_counts(monkeypatch):
-    monkeypatch.setattr(least_squares, "_JOINED_ROUNDS", ((1, 1.0),))
-    monkeypatch.setattr(least_squares, "_FRESH_ROUNDS", ())
-    problem = random_node(Shape(4, 6), 7)
-    impossible = 1e-300
-    estimate = solve_least_squares(problem, impossible)
+def test_a_limit_is_reported(monkeypatch):
+    monkeypatch.setattr(active_set, "MOST_STEPS", 1)
+    monkeypatch.setattr(least_squares, "_PATH_STEPS", 2)
+    estimate = solve_quadratic(random_node(Shape(4, 6), 7), 1e-300)
     assert estimate.status is Status.LIMIT
-    assert estimate.certificate.residual > impossible
-    with pytest.raises(SolverError) as caught:
-        solve_node(problem, impossible)
-    assert str(caught.value).startswith(
-        "node node-7 (4 children, 6 live cells): the least-squares stage stopped at its iteration "
-        "limit; got residual "
-    )
-    assert "expected at most 1.0e-300; raise solve.tolerance" in str(caught.value)
+    assert estimate.certificate.residual > 1e-300
+    assert not estimate.evidence
 
 
-def test_a_limit_is_refused_even_if_it_could_be_rounded(monkeypatch):
-    problem = random_node(Shape(4, 6), 7)
-    solved = solve_least_squares(problem, TOLERANCE)
-    limited = replace(solved, status=Status.LIMIT)
-    monkeypatch.setattr(solvers.node, "solve_least_squares", lambda *_: limited)
-    with pytest.raises(SolverError, match="stopped at its iteration limit"):
-        solve_node(problem, TOLERANCE)
+@pytest.mark.parametrize("kind", ["rows", "exact and rows", "exact and parent"])
+def test_contradictions_are_recognized_and_explained(kind):
+    problem = random_node(Shape(3, 4, exact=(1,)), 7)
+    totals = problem.exact[0].targets
+    if kind == "rows":
+        row = np.array([[1, 1, 0, 0], [-1, -1, 0, 0]])
+        least = np.array([[-NO_LIMIT, -NO_LIMIT], [2, -1], [-NO_LIMIT, -NO_LIMIT]])
+        rows = RowsTerm(row, least, np.full((3, 2), NO_LIMIT), ("up", "down"))
+        problem = replace(problem, exact=(), rows=(rows,))
+    elif kind == "exact and rows":
+        least = totals + np.array([[0], [1], [0]])
+        rows = RowsTerm(np.ones((1, 4), int), least, np.full((3, 1), NO_LIMIT), ("more",))
+        problem = replace(problem, rows=(rows,))
+    else:
+        wrong = ExactTerm(problem.exact[0].groups, totals + np.array([[2], [0], [0]]))
+        problem = replace(problem, exact=(wrong,))
+    estimate = solve_quadratic(problem, TOLERANCE)
+    assert estimate.status is Status.INFEASIBLE
+    assert estimate.evidence.startswith("no table keeps every promise: together they are off by at")
+    assert estimate.certificate.residual > TOLERANCE
 
 
-def test_counts_are_verified_before_they_leave(monkeypatch):
-    problem = random_node(Shape(4, 6), 7)
-    wrong = np.zeros((4, 6), np.int64)
-    monkeypatch.setattr(solvers.node, "round_counts", lambda *_: (wrong, False))
-    with pytest.raises(DasError, match="node node-7: children do not sum to the parent"):
-        solve_node(problem, TOLERANCE)
+def test_a_child_whose_cells_are_not_told_apart_is_named():
+    problem = random_node(Shape(3, 4), 1)
+    *others, last = problem.terms
+    blind = replace(last, weights=last.weights * [1.0, 1.0, 0.0])
+    with pytest.raises(SolverError, match=r"child 2: the measured queries do not tell all live"):
+        solve_quadratic(replace(problem, terms=(*others, blind)), TOLERANCE)
 
 
-def moved(problem: NodeProblem) -> tuple[np.ndarray, np.ndarray]:
-    """The solution of a node and its gradient, before anything is wrong with them."""
-    q = assemble(problem)
-    x = solve_least_squares(problem, TOLERANCE).values
-    gradient = q.scale[:, None] * (x @ q.H - q.B)
-    if problem.parent is not None:
-        held = x > 1e-9
-        mean = (gradient * held).sum(0) / held.sum(0)
-        gradient = gradient - mean
-    return x, gradient
+def test_many_nodes_are_solved_as_one_by_one():
+    problems = [random_node(shape, seed) for shape in SHAPES for seed in range(2)]
+    for problem, estimate in zip(problems, solve_many(problems, TOLERANCE), strict=True):
+        alone = solve_quadratic(problem, TOLERANCE)
+        assert estimate.status is Status.SOLVED
+        assert np.array_equal(estimate.values, alone.values)
 
 
-def test_the_certificate_sees_each_kind_of_fault():
-    problem = random_node(Shape(3, 5, sparse=0.2), 8)
-    q = assemble(problem)
-    x, gradient = moved(problem)
-    size = x.max()
-    assert certify(q, x, gradient).residual < 1e-9
-    negative = x.copy()
-    c = int(np.argmax(x[:, 0]))
-    negative[c, 0] = -0.5
-    assert certify(q, negative, gradient).primal >= 0.5 / size * 0.99
-    alone = assemble(random_node(Shape(1, 3, is_root=True), 8))
-    free = np.array([[4.0, -1.0, 3.0]])
-    assert certify(alone, free, np.zeros((1, 3))).primal == 1.0 / 4.0
-    more = x.copy()
-    more[c, 0] += 2.0
-    assert certify(q, more, gradient).primal == pytest.approx(2.0 / more.max(), rel=1e-6)
-    pulled = gradient.copy()
-    pulled[c, 0] -= 3.0
-    assert certify(q, x, pulled).stationarity == pytest.approx(3.0 / q.scale[c] / size, rel=1e-6)
-    pushed = gradient.copy()
-    pushed[c, 0] += 1.0
-    assert certify(q, x, pushed).gap > 0
+def solved(problem: NodeProblem):
+    """A solution as a point with multipliers."""
+    q = arrange(problem)
+    return q, active_set.iterate(q, first_guess(q), _origin(q), 1e-12)[0]
 
 
-def test_the_certificate_sees_a_broken_invariant():
-    problem = random_node(Shape(1, 6, exact=(2,), is_root=True), 9)
-    q = assemble(problem)
-    x = solve_least_squares(problem, TOLERANCE).values
-    x = x + np.eye(1, 6) * 0.25
-    expected = pytest.approx(0.25 / max(1.0, x.max()), rel=1e-6)
-    assert certify(q, x, np.zeros_like(x)).primal == expected
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_certificate_sees_each_kind_of_fault(shape):
+    problem = random_node(shape, 8)
+    q, point = solved(problem)
+    size = max(1.0, point.x.max())
+    assert certify(problem, (), q, point).residual < 1e-8
+
+    def judged(**changes):
+        return certify(problem, (), q, replace(point, **changes))
+
+    c, i = np.unravel_index(point.x.argmax(), point.x.shape)
+    move = np.zeros_like(point.x)
+    move[c, i] = 1.0
+    assert judged(x=point.x - move * (point.x[c, i] + 0.5)).primal >= 0.5 / size * 0.99
+    if q.parent is not None:
+        assert judged(x=point.x + 2 * move).primal == pytest.approx(2 / (size + 2), rel=1e-6)
+        push = 3.0 * move[c] * q.scale[c]
+        assert judged(coupling=point.coupling + push).stationarity >= 2.9 / size
+        assert judged(coupling=point.coupling - push).complementarity > 0
+        assert judged(coupling=point.coupling * 1.5 + 1).gap > 0
+    for number, sums in enumerate(point.sums):
+        others = list(point.sums)
+        others[number] = sums + q.scale[:, None]
+        assert judged(sums=tuple(others)).stationarity >= 0.9 / size
+        assert judged(x=point.x + 0.25 * move).primal >= 0.24 / (size + 1)
+    if q.coefficients.size:
+        wrong = np.where(np.isfinite(q.least), 0.0, 1.0)
+        if wrong.any():
+            assert judged(rows=point.rows + wrong).residual == np.inf
+        assert judged(rows=point.rows + 1.0).residual > 1e-3

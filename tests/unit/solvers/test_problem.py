@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from dataclasses import replace
 
@@ -45,8 +46,8 @@ def test_nodes_travel_between_processes():
     assert isinstance(copy.passes[-1][-1], RoundingQuery)
 
 
-def test_the_residual_is_the_largest_of_three():
-    for values in ((3.0, 1.0, 2.0), (1.0, 3.0, 2.0), (1.0, 2.0, 3.0)):
+def test_the_residual_is_the_largest_of_four():
+    for values in itertools.permutations((0.0, 1.0, 2.0, 3.0)):
         assert Certificate(*values).residual == 3.0
 
 

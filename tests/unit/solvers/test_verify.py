@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from das.errors import VerificationError
-from solvers.problem import ExactTerm, LeastSquaresTerm, NodeProblem, RoundingQuery
+from invariants.leaves import Leaves
+from solvers.problem import (
+    NO_LIMIT,
+    ExactTerm,
+    LeastSquaresTerm,
+    LeavesTerm,
+    NodeProblem,
+    RoundingQuery,
+    RowsTerm,
+)
 from solvers.verify import verify_counts
 
 GOOD = np.array([[3, 0, 2], [1, 4, 0]])
@@ -21,8 +32,7 @@ def node(*, has_parent: bool = True) -> NodeProblem:
         "44007",
         3,
         GOOD.sum(0) if has_parent else None,
-        np.ones(len(GOOD[children])),
-        (LeastSquaresTerm(CELLS, GOOD[children].astype(float), 1.0),),
+        (LeastSquaresTerm(CELLS, GOOD[children].astype(float), np.ones(len(GOOD[children]))),),
         (
             ExactTerm(ALL, GOOD[children].sum(1, keepdims=True)),
             ExactTerm(PAIR, np.array([[3, 2], [5, 0]])[children]),
@@ -83,6 +93,38 @@ def test_without_a_parent_only_the_invariants_bind():
         "invariant 0 is broken for child 0 (1 such)",
     )
     refused(node(has_parent=False), np.array([[-1, 4, 2]]), "a count is negative; got -1")
+
+
+def test_a_row_that_is_broken_from_below_or_above():
+    """Twice the first cell minus the last: 4 and 2 persons."""
+    coefficients = np.array([[1, 1, 1], [2, 0, -1]])
+    least, most = np.array([[-NO_LIMIT, 4], [-NO_LIMIT, 2]]), np.array([[5, 4], [5, NO_LIMIT]])
+    names = ("persons", "balance")
+    verify_counts(replace(node(), rows=(RowsTerm(coefficients, least, most, names),)), GOOD)
+    for child, by in ((0, 1), (1, 1)):
+        higher = least.copy()
+        higher[child, 1] += by
+        problem = replace(node(), rows=(RowsTerm(coefficients, higher, most + 1, names),))
+        refused(problem, GOOD, f"row balance is broken for child {child} (1 such)")
+    lower = most.copy()
+    lower[:, 0] = 4
+    problem = replace(node(), rows=(RowsTerm(coefficients, least, lower, names),))
+    refused(problem, GOOD, "row persons is broken for child 0 (2 such)")
+
+
+def test_types_of_persons_that_no_leaf_takes():
+    """Child 1 has one person of type 0 and four of type 1; two leaves of one type each hold five."""
+    types = np.array([0, 1, 0])
+    anything = Leaves(np.zeros((1, 2), int), np.full((1, 2), 9), np.zeros(1, int), np.array([9]))
+
+    def with_most(*most: int) -> NodeProblem:
+        two = Leaves(np.zeros((2, 2), int), np.diag(most), np.zeros(2, int), np.full(2, sum(most)))
+        return replace(node(), leaves=LeavesTerm(types, (anything, two)))
+
+    verify_counts(with_most(1, 4), GOOD)
+    message = "child 1 holds types of persons that its leaves cannot take"
+    refused(with_most(2, 3), GOOD, message)
+    refused(with_most(0, 5), GOOD, message)
 
 
 @pytest.mark.parametrize(

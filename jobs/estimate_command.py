@@ -1,0 +1,178 @@
+"""The command `das estimate`: one query in any areas, with standard errors and intervals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import typer
+from rich.box import SIMPLE
+from rich.table import Table
+
+from das.errors import ConfigError, InputError
+from das.estimation.coordinates import Coordinates
+from das.estimation.intervals import (
+    central_intervals,
+    normal_factor,
+    positive_intervals,
+    positive_simultaneous_factor,
+    simultaneous_factor,
+)
+from das.estimation.tree_pass import Moments
+from das.queries.query import Query, parse_query
+from jobs.estimate import LevelEstimator
+from jobs.estimate_area import AreaEstimator
+from jobs.layout import ReleaseLayout
+from jobs.plan import Plan
+from jobs.progress import result_console
+
+Areas = Mapping[str, Sequence[str]]
+
+_ROWS = pa.schema(
+    [
+        ("area", pa.string()),
+        ("query", pa.string()),
+        ("label", pa.string()),
+        ("estimate", pa.float64()),
+        ("standard_error", pa.float64()),
+        ("lower", pa.float64()),
+        ("upper", pa.float64()),
+        ("confidence", pa.float64()),
+        ("simultaneous", pa.bool_()),
+        ("positive", pa.bool_()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class IntervalSettings:
+    """What intervals are wanted.
+
+    Attributes:
+      confidence: Probability of covering the truth, more than 1/2.
+      simultaneous: Whether of all answers of the table at once.
+      positive: Whether truths below zero are excluded.
+    """
+
+    confidence: float
+    simultaneous: bool
+    positive: bool
+
+
+def read_areas(path: Path) -> dict[str, list[str]]:
+    """Read areas: one block code per line, or area and block code separated by a comma.
+
+    Raises:
+      InputError: The file cannot be read or is empty.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(str(path), "cannot be read", got=type(error).__name__) from None
+    areas: dict[str, list[str]] = {}
+    for line in lines:
+        name, comma, code = line.rpartition(",")
+        areas.setdefault(name if comma else path.stem, []).append(code)
+    if not areas:
+        raise InputError(str(path), "holds no block codes")
+    return areas
+
+
+def estimate_areas(
+    plan: Plan,
+    release: ReleaseLayout,
+    query: str,
+    areas: Areas,
+    geounits: Sequence[str],
+    settings: IntervalSettings,
+) -> pa.Table:
+    """Estimate a query in areas and geounits.
+
+    Args:
+      plan: The plan.
+      release: A release whose estimate stage is complete.
+      query: Any query on the schema.
+      areas: Leaf geocodes per area.
+      geounits: Geocodes of any geolevel.
+      settings: The intervals.
+
+    Returns:
+      One row per area or geounit and answer.
+
+    Raises:
+      ConfigError: Intervals for answers that may be negative are asked to be positive.
+      InputError: A geounit does not exist.
+      SchemaError: The query does not parse.
+    """
+    parsed = parse_query(plan.schema, query)
+    if settings.positive and any(factor.matrix.min() < 0 for factor in parsed.factors):
+        raise ConfigError(
+            f"estimate, query {parsed.name}", "may have negative answers", want="no --positive"
+        )
+    one = AreaEstimator(LevelEstimator(plan, release, (parsed,), settings.confidence), parsed)
+    rows = [
+        *(area_rows(one.coordinates, parsed, c, one.geounit(c), settings) for c in geounits),
+        *(
+            area_rows(one.coordinates, parsed, name, one.blocks(codes), settings)
+            for name, codes in areas.items()
+        ),
+    ]
+    return pa.concat_tables(rows)
+
+
+def area_rows(
+    coordinates: Coordinates,
+    query: Query,
+    area: str,
+    moments: Moments,
+    settings: IntervalSettings,
+) -> pa.Table:
+    """Rows of one area: estimate, standard error and interval of every answer."""
+    estimates = coordinates.answer(query, moments.values)
+    errors = np.sqrt(coordinates.variances(query, moments.matrices))[moments.kind]
+    uncertain = int((errors > 0).sum())
+    factor = normal_factor(settings.confidence)
+    if settings.simultaneous and settings.positive:
+        factor = positive_simultaneous_factor(settings.confidence, uncertain)
+    elif settings.simultaneous:
+        rank = min(uncertain, coordinates.size)
+        factor = simultaneous_factor(settings.confidence, uncertain, rank)
+    intervals = positive_intervals if settings.positive else central_intervals
+    found = intervals(estimates, errors, factor)
+    size = query.size
+    columns = [
+        [area] * size,
+        [query.name] * size,
+        query.labels(),
+        estimates[0],
+        errors[0],
+        found.lower[0],
+        found.upper[0],
+        [settings.confidence] * size,
+        [settings.simultaneous] * size,
+        [settings.positive] * size,
+    ]
+    return pa.table(columns, schema=_ROWS)
+
+
+def report_estimates(table: pa.Table, path: Path | None, *, as_json: bool) -> None:
+    """Write estimates to a Parquet file if one is named, and print them otherwise."""
+    if path is not None:
+        pq.write_table(table, path)
+        typer.echo(f"{path}  publishable")
+        return
+    rows: list[dict[str, Any]] = table.to_pylist()
+    if as_json:
+        typer.echo(json.dumps(rows))
+        return
+    shown = Table("area", "answer", "estimate", "standard error", "lower", "upper", box=SIMPLE)
+    for row in rows:
+        numbers = (f"{row[k]:,.1f}" for k in ("estimate", "standard_error", "lower", "upper"))
+        shown.add_row(row["area"], row["label"], *numbers)
+    result_console().print(shown)

@@ -1,0 +1,108 @@
+"""Seconds of the estimate stage on generated states of growing size.
+
+    python -m tests.bench.estimate_scale [--blocks N N ...] [--schema block16|pl94] [--quick]
+
+`das generate` makes a state, `das measure` draws; then the estimate stage alone is timed, in a session
+that has already run a task, with the tables of the run file. With pl94 the whole run is timed too,
+for the share of the estimate stage in it. Prints a table and one line of JSON: blocks -> seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import yaml
+
+from das.queries.query import parse_query
+from jobs.config.load import load_run
+from jobs.dataset import read_manifest
+from jobs.estimate import EstimateStage, LevelEstimator
+from jobs.estimate_files import EstimateLayout
+from jobs.layout import release_layout
+from jobs.run import tabulated
+from jobs.session import run_tasks, spark_session
+from tests.bench.state import ROOT, configuration, das
+
+QUICK = (5_000, 20_000, 50_000, 200_000)
+
+
+def small_configuration(blocks: int, folder: Path) -> Path:
+    """A generated state of 16 cells with the run file of Rhode Island 2010."""
+    source = ROOT / "conf" / "run" / "ri-2010.yaml"
+    document = yaml.safe_load(source.read_text())
+    das(
+        "generate", folder / "data", "--blocks", blocks, "--schema", "block16",
+        "--format", "histograms", "--quiet",
+    )  # fmt: skip
+    geounits = {"path": str(folder / "data" / "geounits.parquet"), "geocode": "geocode"}
+    document["data"] = {"format": "histograms", "path": str(folder / "data" / "histograms")}
+    document["geography"]["geounits"] = geounits
+    document["schema"] = str(ROOT / "conf" / "schema" / "block16.yaml")
+    document["privacy"]["allocation"] = str(
+        (source.parent / document["privacy"]["allocation"]).resolve()
+    )
+    document["privacy"]["account"] = str(folder / "account.jsonl")
+    document["output"]["directory"] = str(folder / "out")
+    path = folder / "run.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def timed(blocks: int, schema: str) -> dict[str, float]:
+    """Generate, measure or run, and estimate one state."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        arguments = argparse.Namespace(blocks=blocks, input=None)
+        small = schema == "block16"
+        config = small_configuration(blocks, folder) if small else configuration(arguments, folder)
+        started = time.monotonic()
+        das("measure" if small else "run", config, "--quiet")
+        before = time.monotonic() - started
+        resolved = load_run(config)
+        release = release_layout(resolved.config.output.directory)
+        tables = tuple(parse_query(resolved.plan.schema, t) for t in tabulated(resolved))
+        with spark_session("bench") as spark:
+            run_tasks(spark, "warm", list(range(8)), abs)
+            started = time.monotonic()
+            EstimateStage(LevelEstimator(resolved.plan, release, tables, 0.9), spark).run()
+            seconds = time.monotonic() - started
+        written = EstimateLayout.of(release).root.rglob("_manifest.json")
+        size = sum(part.bytes for path in written for part in read_manifest(path.parent)[0])
+    found = {"blocks": blocks, "seconds": round(seconds, 2), "megabytes": round(size / 1e6, 1)}
+    if not small:
+        found["share_of_run"] = round(seconds / (before + seconds), 3)
+    return found
+
+
+def main() -> None:
+    """Measure, print a table, and print the result as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--blocks", type=int, nargs="+", default=QUICK)
+    parser.add_argument("--schema", choices=("block16", "pl94"), default="block16")
+    parser.add_argument("--quick", action="store_true", help="the default: 16 cells")
+    arguments = parser.parse_args()
+    rows = []
+    print(f"{'blocks':>10}{'seconds':>10}{'s per 1,000':>13}{'MB':>10}{'of run':>10}")
+    for blocks in arguments.blocks:
+        row = timed(blocks, arguments.schema)
+        rows.append(row)
+        print(
+            f"{blocks:>10,}{row['seconds']:>10.2f}{1000 * row['seconds'] / blocks:>13.3f}"
+            f"{row['megabytes']:>10.1f}{row.get('share_of_run', float('nan')):>10.3f}",
+            flush=True,
+        )
+    result = {
+        "schema": arguments.schema,
+        "seconds": {row["blocks"]: row["seconds"] for row in rows},
+        "megabytes": {row["blocks"]: row["megabytes"] for row in rows},
+        "share_of_run": {r["blocks"]: r["share_of_run"] for r in rows if "share_of_run" in r},
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,281 @@
+"""The estimate stage on the toy state equals a dense solve of the files it read."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from das.errors import ConfigError, InputError, OutputError
+from das.queries.query import parse_query
+from jobs.config.load import load_run
+from jobs.dataset import MANIFEST, read_manifest
+from jobs.estimate import EstimateStage, LevelEstimator
+from jobs.estimate_command import (
+    IntervalSettings,
+    estimate_areas,
+    read_areas,
+    report_estimates,
+)
+from jobs.estimate_files import EstimateLayout, all_geounits
+from jobs.layout import ReleaseLayout, release_layout
+from jobs.plan import Plan
+from jobs.progress import Reporter
+from jobs.run import measure_all, open_job, plan_and_read
+from tests.e2e import toy
+from tests.strategies import dense_matrix
+
+pytestmark = pytest.mark.spark
+
+TABLES = ("total", "sex", "age", "prefix(age)", "detailed")
+
+
+def rows(dataset: Path) -> list[dict]:
+    parts, _ = read_manifest(dataset)
+    tables = [pq.read_table(dataset / part.file, partitioning=None) for part in parts]
+    return pa.concat_tables(tables).to_pylist()
+
+
+def estimator(plan: Plan, release: ReleaseLayout) -> LevelEstimator:
+    return LevelEstimator(plan, release, tuple(parse_query(plan.schema, t) for t in TABLES), 0.9)
+
+
+def estimate(config: Path) -> tuple[Plan, ReleaseLayout]:
+    """Measure the toy state and estimate it, in several Spark tasks."""
+    resolved = load_run(config)
+    release = release_layout(resolved.config.output.directory)
+    with open_job(resolved, Reporter(quiet=True)) as job:
+        plan_and_read(job)
+        measure_all(job)
+        EstimateStage(estimator(resolved.plan, release), job.spark).run()
+    return resolved.plan, release
+
+
+@pytest.fixture(scope="module")
+def estimated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, ReleaseLayout]:
+    folder = tmp_path_factory.mktemp("toy")
+    toy.write_records(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jobs.estimate._TASK_NUMBERS", 10)
+        return estimate(toy.configuration(folder))
+
+
+@pytest.fixture(scope="module")
+def dense(estimated) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+    """Leaves under every geounit; estimate and covariance of all their cells."""
+    return solve_dense(*estimated)
+
+
+def solve_dense(plan: Plan, release: ReleaseLayout):
+    leaves = sorted(row["geocode"] for row in rows(release.geography("block")))
+    size, n = len(leaves) * plan.schema.size, plan.schema.size
+    held = {
+        row["geocode"]: np.array([leaf.startswith(row["geocode"]) for leaf in leaves], float)
+        for level in toy.LEVELS
+        for row in rows(release.geography(level))
+    }
+    design, right, weight, known, stated = [], [], [], [], []
+    for level in toy.LEVELS:
+        for row in rows(release.measurements(level)):
+            query = parse_query(plan.schema, row["query"])
+            design.append(np.kron(held[row["geocode"]][None], dense_matrix(query)))
+            right += row["answers"]
+            weight += [1 / row["variance"]] * query.size
+        if (release.invariants(level) / MANIFEST).exists():
+            for row in rows(release.invariants(level)):
+                query = parse_query(plan.schema, row["query"])
+                known.append(np.kron(held[row["geocode"]][None], dense_matrix(query)))
+                stated += row["answers"]
+    exact = np.concatenate(known)
+    matrix, y, w = np.concatenate(design), np.array(right, float), np.array(weight)
+    values, right_vectors = np.linalg.svd(exact)[1:]
+    free = right_vectors[int((values > 1e-9).sum()) :].T
+    base = np.linalg.lstsq(exact, np.array(stated, float), rcond=None)[0]
+    covariance = free @ np.linalg.inv(free.T @ (matrix.T * w) @ matrix @ free) @ free.T
+    found = base + covariance @ ((matrix.T * w) @ (y - matrix @ base))
+    assert len(found) == size == len(leaves) * n
+    return held, found, covariance
+
+
+def differences(plan: Plan, release: ReleaseLayout, dense) -> float:
+    """Largest difference of any estimate, standard error or bound of any table from the dense."""
+    held, found, covariance = dense
+    worst = 0.0
+    for level in toy.LEVELS:
+        seen = 0
+        for row in rows(EstimateLayout.of(release).tables(level)):
+            query = parse_query(plan.schema, row["query"])
+            matrix = np.kron(held[row["geocode"]][None], dense_matrix(query))
+            wanted = matrix @ found
+            error = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", matrix, covariance, matrix), 0))
+            half = 1.6448536269514722 * error
+            for name, values in (
+                ("estimate", wanted),
+                ("standard_error", error),
+                ("lower", wanted - half),
+                ("upper", wanted + half),
+            ):
+                worst = max(worst, float(np.abs(np.array(row[name]) - values).max()))
+            seen += 1
+        assert seen == len(TABLES) * len(rows(release.geography(level)))
+    return worst
+
+
+def test_every_table_of_every_geounit_equals_the_dense_solve(estimated, dense):
+    plan, release = estimated
+    # Standard errors are roots: what is exactly 0 may come out as the root of 1e-15.
+    assert differences(plan, release, dense) < 1e-6
+
+
+def test_a_planted_fault_is_seen(estimated, dense, tmp_path):
+    """One noisy answer of one block changed by one moves what is compared."""
+    plan, release = estimated
+    changed = ReleaseLayout(tmp_path / "release")
+    shutil.copytree(release.root, changed.root)
+    dataset = changed.measurements("block")
+    part = next(part for part in read_manifest(dataset)[0] if part.rows)
+    table = pq.read_table(dataset / part.file, partitioning=None)
+    answers = table.column("answers").to_pylist()
+    answers[0][0] += 1
+    column = pa.array(answers, table.schema.field("answers").type)
+    index = table.schema.get_field_index("answers")
+    pq.write_table(table.set_column(index, "answers", column), dataset / part.file)
+    assert differences(plan, release, solve_dense(plan, changed)) > 1e-3
+
+
+def test_manifests_say_what_is_in_the_files(estimated):
+    _, release = estimated
+    facts = read_manifest(EstimateLayout.of(release).tables("tract"))[1]
+    assert [q["query"] for q in facts["queries"]] == list(TABLES)
+    assert facts["queries"][3]["labels"][0] == "up to under_18"
+    assert facts["confidence"] == 0.9
+    assert facts["not_for_release"] is True
+
+
+def test_tasks_do_not_depend_on_how_the_work_is_cut(estimated, tmp_path):
+    """One range, in this process, gives what several tasks gave."""
+    plan, release = estimated
+    one = estimator(plan, release)
+    whole = LevelEstimator.descend(one, all_geounits(3))["tables"]
+    assert whole.rows == len(TABLES) * len(rows(release.geography("block")))
+    again = pq.read_table(one.layout.tables("block") / whole.file, partitioning=None).to_pylist()
+    (one.layout.tables("block") / whole.file).unlink()
+    published = {(r["geocode"], r["query"]): r for r in rows(one.layout.tables("block"))}
+    for row in again:
+        other = published[row["geocode"], row["query"]]
+        for name in ("estimate", "standard_error"):
+            np.testing.assert_allclose(row[name], other[name], rtol=0, atol=1e-9)
+
+
+def test_targets_are_the_subtree_estimates(estimated):
+    plan, release = estimated
+    one = estimator(plan, release)
+    for level in (0, 1, 2):
+        targets = one.targets(all_geounits(level))
+        assert (targets.weights >= 0).all()
+        assert targets.misfit.max() < 0.05
+        total, _, detailed = (a.sum(axis=1) for a in targets.answers)
+        np.testing.assert_allclose(total, detailed, atol=1e-8)
+
+
+def test_without_measurements_there_is_no_estimate(estimated, tmp_path):
+    plan, release = estimated
+    bare = ReleaseLayout(tmp_path / "release")
+    shutil.copytree(release.root / "geography", bare.root / "geography")
+    with pytest.raises(OutputError, match="is not complete"):
+        estimator(plan, bare).climb(all_geounits(3))
+    assert not list(bare.root.rglob("estimates/*/*/_manifest.json"))
+
+
+PLAIN = IntervalSettings(0.9, simultaneous=False, positive=False)
+
+
+@pytest.mark.parametrize("query", ["total", "sex * age", "prefix(age)"])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "1",  # one block
+        "1111",  # a block group's worth: a whole tract
+        "0110",  # part of a tract
+        "10011111",  # a whole tract and part of another
+        "100111110001" + "0110" + "0000" + "1",  # parts of all counties
+        "1" * 21,
+    ],
+)
+def test_areas_off_the_spine_equal_the_dense_solve(estimated, dense, query, pattern):
+    plan, release = estimated
+    held, found, covariance = dense
+    leaves = sorted(row["geocode"] for row in rows(release.geography("block")))
+    inside = np.array([c == "1" for c in pattern.ljust(len(leaves), "0")])
+    codes = [code for code, held_in in zip(leaves, inside, strict=True) if held_in]
+    table = estimate_areas(plan, release, query, {"place": codes[::-1]}, [], PLAIN)
+    matrix = np.kron(inside[None].astype(float), dense_matrix(parse_query(plan.schema, query)))
+    errors = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", matrix, covariance, matrix), 0))
+    np.testing.assert_allclose(table.column("estimate").to_numpy(), matrix @ found, atol=1e-8)
+    np.testing.assert_allclose(table.column("standard_error").to_numpy(), errors, atol=1e-6)
+
+
+def test_geounits_of_every_level_equal_the_tables(estimated):
+    plan, release = estimated
+    for level in toy.LEVELS:
+        published = {
+            row["geocode"]: row
+            for row in rows(EstimateLayout.of(release).tables(level))
+            if row["query"] == "age"
+        }
+        for code in (min(published), max(published)):
+            table = estimate_areas(plan, release, "age", {}, [code], PLAIN)
+            for name in ("estimate", "standard_error", "lower", "upper"):
+                np.testing.assert_allclose(
+                    table.column(name).to_numpy(), published[code][name], atol=1e-8
+                )
+
+
+def test_intervals_of_the_command(estimated, tmp_path, capsys):
+    """Wider at once than alone, none below zero, the exact total without any width."""
+    plan, release = estimated
+    table = {
+        (at_once, positive): estimate_areas(
+            plan, release, "detailed", {}, ["9900100000"], IntervalSettings(0.9, at_once, positive)
+        ).to_pandas()
+        for at_once in (False, True)
+        for positive in (False, True)
+    }
+    width = {key: (found.upper - found.lower).to_numpy() for key, found in table.items()}
+    assert (width[True, False] > 1.2 * width[False, False]).all()
+    assert (table[True, True].lower >= 0).all()
+    assert (table[True, True].upper >= table[False, True].upper).all()
+    exact = estimate_areas(plan, release, "total", {}, ["99"], PLAIN).to_pylist()[0]
+    assert exact["upper"] - exact["lower"] < 1e-5
+    with pytest.raises(ConfigError, match="negative"):
+        estimate_areas(
+            plan, release, "contrasts(age)", {}, ["99"], IntervalSettings(0.9, False, True)
+        )
+    with pytest.raises(InputError, match="no such geounit"):
+        estimate_areas(plan, release, "total", {}, ["98"], PLAIN)
+    with pytest.raises(InputError, match="1 unknown of 2"):
+        estimate_areas(plan, release, "total", {"a": ["9900100000", "x"]}, [], PLAIN)
+    path = tmp_path / "found.parquet"
+    some = estimate_areas(plan, release, "total", {}, ["99"], PLAIN)
+    report_estimates(some, path, as_json=False)
+    assert pq.read_table(path).equals(some)
+    report_estimates(some, None, as_json=True)
+    assert '"area": "99"' in capsys.readouterr().out
+    report_estimates(some, None, as_json=False)
+    assert "standard error" in capsys.readouterr().out
+
+
+def test_files_of_areas(tmp_path):
+    plain, named, empty = tmp_path / "downtown.txt", tmp_path / "places.csv", tmp_path / "none"
+    plain.write_text("1\n2\n")
+    named.write_text("a,1\nb,2\na,3\n")
+    empty.write_text("\n")
+    assert read_areas(plain) == {"downtown": ["1", "2"]}
+    assert read_areas(named) == {"a": ["1", "3"], "b": ["2"]}
+    for path in (empty, tmp_path / "missing"):
+        with pytest.raises(InputError):
+            read_areas(path)

@@ -1,0 +1,93 @@
+"""What holds for every noisy table: nonnegativity, kept sums, symmetry, units."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from solvers.postprocessing.methods import Method, post_process
+from solvers.postprocessing.table import NoiseLaw, NoisyQuery, NoisyTable
+
+
+@st.composite
+def tables(draw):
+    """1 to 3 draws over up to 8 cells, with the sum and up to two partitions."""
+    n, R = draw(st.integers(1, 8)), draw(st.integers(1, 3))
+    rng = np.random.default_rng(draw(st.integers(0, 10_000)))
+    truth = rng.integers(0, 60, n) * (rng.random(n) < draw(st.sampled_from([0.2, 0.8])))
+    partitions = [np.zeros(n, int)]
+    for _ in range(draw(st.integers(0, 2))):
+        partitions.append(np.unique(rng.integers(0, 4, n), return_inverse=True)[1])
+    partitions.append(np.arange(n))
+    queries = []
+    for groups in partitions:
+        variance = float(rng.uniform(1, 200))
+        noise = rng.laplace(0, (variance / 2) ** 0.5, (R, groups.max() + 1))
+        queries.append(NoisyQuery(groups, np.bincount(groups, weights=truth) + noise, variance))
+    law = draw(st.sampled_from(list(NoiseLaw)))
+    return NoisyTable(tuple(queries[:-1]), queries[-1], law)
+
+
+NONNEGATIVE = [method for method in Method if method is not Method.OLS]
+
+
+@settings(max_examples=40, deadline=None)
+@given(tables(), st.sampled_from(NONNEGATIVE))
+def test_results_are_nonnegative_and_finite(table, method):
+    x = post_process(table, method)
+    assert x.shape == table.cells.answers.shape
+    assert np.isfinite(x).all()
+    assert (x >= 0).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(tables())
+def test_sequential_keeps_the_first_query(table):
+    x = post_process(table, Method.SEQUENTIAL)
+    assert x.sum(1) == pytest.approx(np.maximum(table.coarse[0].answers[:, 0], 0), abs=1e-5)
+
+
+@settings(max_examples=30, deadline=None)
+@given(tables(), st.sampled_from(list(Method)), st.randoms(use_true_random=False))
+def test_the_order_of_cells_does_not_matter(table, method, random):
+    order = np.array(random.sample(range(table.n_cells), table.n_cells))
+    turned = NoisyTable(
+        tuple(replace(q, groups=q.groups[order]) for q in table.coarse),
+        replace(table.cells, answers=table.cells.answers[:, order]),
+        table.law,
+    )
+    assert post_process(turned, method) == pytest.approx(
+        post_process(table, method)[:, order], abs=1e-4
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(tables(), st.sampled_from(list(Method)))
+def test_draws_do_not_mix(table, method):
+    alone = NoisyTable(
+        tuple(replace(q, answers=q.answers[-1:]) for q in table.coarse),
+        replace(table.cells, answers=table.cells.answers[-1:]),
+        table.law,
+    )
+    # Draws of a batch stop together, so a posterior mean may go on a little.
+    close = 0.1 * table.cells.variance**0.5 if method is Method.POSTERIOR else 1e-4
+    assert post_process(alone, method)[0] == pytest.approx(
+        post_process(table, method)[-1], abs=close
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(tables())
+def test_no_method_fits_better_than_nnls(table):
+    def squares(x):
+        parts = (*table.coarse, table.cells)
+        return sum(((x @ q.rows().T - q.answers) ** 2).sum(1) / q.variance for q in parts)
+
+    best = squares(post_process(table, Method.NNLS))
+    for method in NONNEGATIVE:
+        assert (squares(post_process(table, method)) >= best * (1 - 1e-9) - 1e-9).all()
+    assert (squares(post_process(table, Method.OLS)) <= best * (1 + 1e-9) + 1e-9).all()

@@ -1,0 +1,46 @@
+"""Intervals cover the truth as often as they say, and would not with another variance."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from tests.bench.coverage import (
+    SPINE,
+    coverage,
+    positive_coverage,
+    simulate,
+    simultaneous_coverage,
+)
+
+pytestmark = pytest.mark.slow
+
+RELEASES = 500
+LOW, HIGH = 0.89, 0.91
+
+
+@cache
+def simulated():
+    return simulate(RELEASES)
+
+
+@pytest.mark.parametrize("geolevel", SPINE.levels)
+def test_ninety_percent_intervals_cover_ninety_percent(geolevel):
+    assert LOW < coverage(simulated()[geolevel]) < HIGH
+
+
+@pytest.mark.parametrize("geolevel", SPINE.levels)
+@pytest.mark.parametrize("off", [1 / 1.1, 1.1])
+def test_variances_off_by_a_tenth_would_be_seen(geolevel, off):
+    assert not LOW < coverage(simulated()[geolevel], off**0.5) < HIGH
+
+
+@pytest.mark.parametrize("geolevel", SPINE.levels)
+def test_intervals_without_negative_truths_cover_as_often(geolevel):
+    assert LOW < positive_coverage(simulated()[geolevel]) < HIGH
+
+
+@pytest.mark.parametrize("geolevel", SPINE.levels)
+def test_whole_tables_are_covered_at_least_as_often(geolevel):
+    assert LOW < simultaneous_coverage(simulated()[geolevel]) < 0.96
