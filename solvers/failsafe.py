@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from das.errors import InfeasibleError, SolverError
@@ -133,7 +134,7 @@ def _program(promises: Promises, first: IntArray, sums: IntArray) -> MixedIntege
     low: list[FloatArray] = []
     high: list[FloatArray] = []
 
-    def add(block: sp.spmatrix, start: int, least: FloatArray, most: FloatArray) -> None:
+    def add(block: sp.spmatrix, start: int, least: npt.ArrayLike, most: npt.ArrayLike) -> None:
         wide = sp.hstack(
             [
                 sp.csr_matrix((block.shape[0], start)),
@@ -202,7 +203,7 @@ def _resized(counts: IntArray, change: int, score: FloatArray) -> IntArray:
         counts[int(score.argmax())] += change
         return counts
     share = counts * ((total + change) / total)
-    whole = np.floor(share).astype(np.int64)
+    whole: IntArray = np.floor(share).astype(np.int64)
     missing = total + change - int(whole.sum())
     whole[np.argsort(whole - share, kind="stable")[:missing]] += 1
     return whole

@@ -2,36 +2,163 @@
 
 from __future__ import annotations
 
-from das.errors import SolverError
-from solvers.least_squares import solve_least_squares
-from solvers.problem import NodeProblem, NodeSolution, Status
-from solvers.rounding import round_counts
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from das.errors import InfeasibleError, RuntimeSetupError, SolverError
+from solvers.backends.registry import (
+    IntegerSolver,
+    LeastSquaresSolver,
+    least_squares,
+    mixed_integer,
+)
+from solvers.cuts import solve_with_cuts
+from solvers.least_squares import solve_many
+from solvers.passes import Fixed, Solve, solve_in_passes
+from solvers.postprocessing.in_node import apply_method, fit_largest_in_node
+from solvers.postprocessing.methods import Method
+from solvers.postprocessing.table import NoiseLaw
+from solvers.problem import (
+    Estimate,
+    FloatArray,
+    IntArray,
+    LeastSquaresTerm,
+    NodeProblem,
+    Status,
+)
+from solvers.rounding import Rounding, round_counts
 from solvers.verify import verify_counts
 
 
-def solve_node(problem: NodeProblem, tolerance: float) -> NodeSolution:
+@dataclass(frozen=True)
+class NodeSettings:
+    """How nodes are solved.
+
+    Attributes:
+      tolerance: Largest accepted certificate residual of the continuous stage.
+      least_squares: Solver of the continuous stage.
+      integers: Solver of integer stages that are no flow.
+      method: What the continuous stage minimises.
+      law: Law of the noise; only `Method.REWEIGHTED` looks at it.
+    """
+
+    tolerance: float = 1e-7
+    least_squares: LeastSquaresSolver = LeastSquaresSolver.STRUCTURED
+    integers: IntegerSolver = IntegerSolver.HIGHS
+    method: Method = Method.NNLS
+    law: NoiseLaw = NoiseLaw.GAUSSIAN
+
+
+@dataclass(frozen=True, eq=False)
+class NodeSolution:
+    """Solution of a node.
+
+    Attributes:
+      counts: int64[C, k], nonnegative, keeping every promise exactly.
+      estimate: The continuous solution it was rounded from.
+      rounding: How it was rounded.
+    """
+
+    counts: IntArray
+    estimate: Estimate
+    rounding: Rounding
+
+
+def solve_nodes(problems: Sequence[NodeProblem], settings: NodeSettings) -> list[NodeSolution]:
+    """Solve many nodes; the same as `solve_node` one by one, but faster for small ones."""
+    plain = settings.least_squares is LeastSquaresSolver.STRUCTURED
+    plain &= settings.method is Method.NNLS
+    together = [p for p in problems if plain and p.leaves is None and not p.order]
+    estimates = dict(zip(map(id, together), solve_many(together, settings.tolerance), strict=True))
+    return [_finish(p, estimates.get(id(p)), settings) for p in problems]
+
+
+def solve_node(problem: NodeProblem, settings: NodeSettings) -> NodeSolution:
     """Solve a node problem.
 
     Args:
       problem: The node problem, with at least one live cell.
-      tolerance: Largest accepted certificate residual of the continuous stage.
+      settings: How.
 
     Returns:
-      Integer counts that satisfy every equality exactly, and the estimate behind them.
+      Integer counts that keep every promise exactly, and the estimate behind them.
 
     Raises:
-      SolverError: The continuous stage did not reach the tolerance, or nothing rounds.
+      InfeasibleError: No nonnegative counts keep the promises.
+      SolverError: The continuous stage did not reach the tolerance, or the integer stage not its
+        optimum.
+      RuntimeSetupError: A solver that was asked for is not there.
       VerificationError: The counts break a promise; a defect of this program.
     """
-    estimate = solve_least_squares(problem, tolerance)
+    return _finish(problem, None, settings)
+
+
+def _finish(
+    problem: NodeProblem, estimate: Estimate | None, settings: NodeSettings
+) -> NodeSolution:
+    where = f"node {problem.geocode} ({problem.n_children} children, {problem.n_cells} live cells)"
+    if estimate is None or estimate.status is Status.LIMIT:
+        estimate = estimate_node(problem, settings)
+    if estimate.status is Status.INFEASIBLE:
+        raise InfeasibleError(where, "no counts keep its promises", got=estimate.evidence or None)
     if estimate.status is not Status.SOLVED:
         raise SolverError(
-            f"node {problem.geocode} ({problem.n_children} children, {problem.n_cells} live cells)",
+            where,
             "the least-squares stage stopped at its iteration limit",
             got=f"residual {estimate.certificate.residual:.1e}",
-            want=f"at most {tolerance:.1e}",
-            remedy="raise solve.tolerance if such a residual is acceptable",
+            want=f"at most {settings.tolerance:.1e}",
+            remedy="install piqp, which is tried where the structured solver stops, or raise "
+            "solve.tolerance if such a residual is acceptable",
         )
-    counts, widened = round_counts(problem, estimate.values)
-    verify_counts(problem, counts)
-    return NodeSolution(counts, estimate, widened)
+    rounding = round_counts(problem, estimate.values, solver=mixed_integer(settings.integers))
+    if rounding.status is not Status.SOLVED:
+        raise SolverError(
+            where,
+            "the integer stage stopped at its time limit",
+            got=f"gap {rounding.gap:.1e}",
+            want="none",
+            remedy="round queries whose groups nest",
+        )
+    verify_counts(problem, rounding.counts)
+    return NodeSolution(rounding.counts, estimate, rounding)
+
+
+def estimate_node(problem: NodeProblem, settings: NodeSettings) -> Estimate:
+    """The continuous stage of a node, with its passes, and cuts where leaves ask for them."""
+    if settings.method is Method.MAXFIT:
+        problem = _around(problem, fit_largest_in_node(problem))
+    else:
+        problem = apply_method(problem, settings.method, settings.law)
+
+    def solve(one: NodeProblem) -> Estimate:
+        if one.order:
+            return solve_in_passes(one, settings.tolerance, _with_fallback(settings))
+        return _with_fallback(settings)(one, settings.tolerance, ())
+
+    if problem.leaves is None:
+        return solve(problem)
+    return solve_with_cuts(problem, solve).estimate
+
+
+def _around(problem: NodeProblem, values: FloatArray) -> NodeProblem:
+    """The node whose least-squares solution is the feasible point given."""
+    own = LeastSquaresTerm(np.arange(problem.n_cells), values, np.ones(problem.n_children))
+    return replace(problem, terms=(own,), order=())
+
+
+def _with_fallback(settings: NodeSettings) -> Solve:
+    """The solver asked for, and PIQP where it stops at its limit, if that is installed."""
+
+    def solve(problem: NodeProblem, tolerance: float, fixed: Fixed) -> Estimate:
+        first = least_squares(settings.least_squares)(problem, tolerance, fixed)
+        if first.status is not Status.LIMIT:
+            return first
+        try:
+            second = least_squares(LeastSquaresSolver.PIQP)(problem, tolerance, fixed)
+        except RuntimeSetupError:
+            return first
+        return second if second.status is Status.SOLVED else first
+
+    return solve

@@ -166,27 +166,33 @@ class Status(StrEnum):
 
     SOLVED = "solved"
     LIMIT = "limit"
+    INFEASIBLE = "infeasible"
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """Optimality residuals of the continuous solution, in persons over max(1, largest cell).
+    """Optimality residuals of the continuous solution.
+
+    With multipliers for all equalities and rows, g is the gradient of the Lagrangian; g >= 0 where
+    x = 0 and g = 0 where x > 0 at an optimum. In child c it is divided by a lower bound of the
+    smallest eigenvalue of G_c, so that it bounds persons.
 
     Attributes:
-      stationarity: Largest violation of the gradient conditions, divided by the smallest
-        eigenvalue of G: a bound on how far the solution is from the optimum in that direction.
-      primal: Largest violation of an equality or of x >= 0.
-      gap: Duality gap divided by max(1, |objective|).
+      stationarity: Largest violation of g >= 0, over max(1, largest cell).
+      primal: Largest violation of an equality, of a row or of x >= 0, over max(1, largest cell).
+      complementarity: Largest min(x, g), and product of a row's slack and multiplier, likewise.
+      gap: Difference of the primal and dual objectives, divided by max(1, |objective|).
     """
 
     stationarity: float
     primal: float
+    complementarity: float
     gap: float
 
     @property
     def residual(self) -> float:
-        """The largest of the three."""
-        return max(self.stationarity, self.primal, self.gap)
+        """The largest of the four."""
+        return max(self.stationarity, self.primal, self.complementarity, self.gap)
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,8 +203,9 @@ class Estimate:
       values: float64[C, k].
       certificate: Its residuals.
       status: SOLVED if the residual is within the tolerance asked for.
-      iterations: Splitting iterations.
+      iterations: Iterations of the fallback.
       newton_steps: Active-set steps.
+      evidence: Why no solution exists, if the status is INFEASIBLE.
     """
 
     values: FloatArray
@@ -206,21 +213,7 @@ class Estimate:
     status: Status
     iterations: int
     newton_steps: int
-
-
-@dataclass(frozen=True, eq=False)
-class NodeSolution:
-    """Solution of a node.
-
-    Attributes:
-      counts: int64[C, k], nonnegative, satisfying every equality exactly.
-      estimate: The continuous solution it was rounded from.
-      widened: Whether rounding had to leave the neighboring integers, because of float error.
-    """
-
-    counts: IntArray
-    estimate: Estimate
-    widened: bool
+    evidence: str = ""
 
 
 Number = TypeVar("Number", np.int64, np.float64)

@@ -1,215 +1,243 @@
-"""Integer stage: round the continuous solution to integers, keeping every equality, as a flow.
+"""Integer stage: round the continuous solution to integers, keeping every promise.
 
-Per child the rounding queries form a chain of nested partitions (a laminar family), and the
-coupling sum_c h_c = p is one row per cell. Two laminar families make the constraint matrix
-totally unimodular, so the problem is a min-cost flow with integral solutions: units flow from
-cells through the groups of a child, fine to coarse, to a sink.
+Every cell is rounded to a neighboring integer and so is every sum of a rounding query (controlled
+rounding). Where the sets whose sums are bounded nest, this is a flow (`solvers.flow`); then the
+continuous solution is a feasible point with integer bounds, hence an integral one exists. Where
+they cross, it is a mixed-integer program (`solvers.rounding_program`), and none need exist.
 
-Every cell is rounded to a neighboring integer and so is every group sum (controlled rounding); a
-fractional point with these bounds exists, the continuous solution, hence an integral one does.
+If none exists, sums may leave the neighborhood of their real values by as few persons in all as
+can be, and the result says which sums, and why.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
-from ortools.graph.python import min_cost_flow
 
-from das.errors import SolverError
-from solvers.problem import FloatArray, IntArray, NodeProblem, group_sums
+from das.errors import InfeasibleError, SolverError
+from solvers.flow import Contradiction, explain_contradiction, solve_flow
+from solvers.mixed_integer import MixedIntegerSolver, Outcome, solve_mixed_integer
+from solvers.problem import FloatArray, IntArray, NodeProblem, Status
+from solvers.rounding_program import write_program
+from solvers.sums import Penalty, Sums, gather_sums
 
-_COST_UNIT = 10**6  # arc costs are L1 distances in millionths of a person
-_SNAP = 1e-6  # closer than this to an integer counts as that integer
-_SINK = 0
-_SOURCE = 1
-_FIRST_CELL = 2
+TIME_LIMIT = 600.0
+
+_Solve = Callable[[Sums, IntArray, IntArray, Penalty, IntArray], IntArray | None]
+
+
+class Method(StrEnum):
+    """How a node was rounded."""
+
+    FLOW = "flow"
+    MIXED_INTEGER = "mixed-integer"
+
+
+@dataclass(frozen=True)
+class Widening:
+    """A sum that is not next to its real value.
+
+    Attributes:
+      child: Number of the child.
+      cells: The live cells summed.
+      persons: How many persons it is below the floor (negative) or above the ceiling.
+    """
+
+    child: int
+    cells: tuple[int, ...]
+    persons: int
 
 
 @dataclass(frozen=True, eq=False)
-class _Level:
-    """One partition of the cells of every child.
+class Rounding:
+    """Rounded counts.
 
     Attributes:
-      groups: int64[k], group of each cell; nested in the level before.
-      rounding_pass: Pass whose cost it carries; -1 for an invariant.
-      above: float64[C, m], continuous sum minus the sum of the base integers.
-      low: int64[C, m], least units above the base.
-      high: int64[C, m], most.
+      counts: int64[C, k], nonnegative.
+      widened: Sums that had to leave the neighborhood of their real values; their persons add up,
+        in absolute value, to the least there is.
+      contradiction: Why they had to, if the node is a flow; else branch and bound has shown it.
+      cost: Per pass, the L1 distance of its sums from their real values.
+      gap: Largest gap of any mixed-integer program; 0 for flows, which are optimal.
+      method: How.
+      status: LIMIT if a mixed-integer program reached its time limit: no solution.
     """
 
-    groups: IntArray
-    rounding_pass: int
-    above: FloatArray
-    low: IntArray
-    high: IntArray
+    counts: IntArray
+    widened: tuple[Widening, ...]
+    contradiction: Contradiction | None
+    cost: tuple[float, ...]
+    gap: float
+    method: Method
+    status: Status
 
 
-def round_counts(problem: NodeProblem, values: FloatArray) -> tuple[IntArray, bool]:
+def round_counts(
+    problem: NodeProblem,
+    values: FloatArray,
+    *,
+    method: Method | None = None,
+    solver: MixedIntegerSolver = solve_mixed_integer,
+    time_limit: float = TIME_LIMIT,
+) -> Rounding:
     """Round to integers with the least L1 distance, pass by pass.
 
     Each pass minimises the sum over its queries of |rounded sum - continuous sum|; the sums it
-    finds are fixed for the passes after it. Deterministic given its input.
+    finds are fixed for the passes after it. Deterministic given its input, and free of the order of
+    the children unless they have the same values: they are taken in the order of their values.
+    Ties between cells depend on the order of the cells, which is that of the schema.
 
     Args:
-      problem: The node problem; its passes and equalities are used.
+      problem: The node problem; its terms are not used.
       values: float64[C, k], the continuous solution.
+      method: How; None for a flow where it is one.
+      solver: Solves mixed-integer programs.
+      time_limit: Seconds for all mixed-integer programs of the node together.
 
     Returns:
-      int64[C, k] counts, and whether bounds had to be widened by one because float error left
-      the continuous solution just outside them.
+      The rounding. Its status must be looked at.
 
     Raises:
-      SolverError: No rounding exists even so.
+      InfeasibleError: No nonnegative integers keep the invariants.
+      SolverError: The time limit came before any counts were found, or a solver failed.
     """
-    for widen in (0, 1):
-        base = _floors(values) - widen
-        base = np.maximum(base, 0)
-        levels = _levels(problem, values, base, widen)
-        counts = _solve_passes(problem, base, levels)
-        if counts is not None:
-            return counts, bool(widen)
-    raise SolverError(
-        f"node {problem.geocode}", "the continuous solution cannot be rounded to its equalities"
+    children = _order_of_children(values)
+    sums = gather_sums(problem, values, children)
+    if method is None:
+        method = Method.FLOW if sums.is_flow else Method.MIXED_INTEGER
+    programs = _Programs(problem.geocode, solver, time.monotonic() + time_limit)
+    low, high = np.maximum(sums.least, _floor(sums)), np.minimum(sums.most, _ceiling(sums))
+    contradiction = None
+    if method is Method.FLOW:
+        counts = _round_coarsely(sums, low, high)
+        if counts is None:
+            counts = _round_in_passes(sums, low, high, solve_flow)
+        if counts is None:
+            contradiction = explain_contradiction(sums, low, high)
+            counts = _round_widened(problem, sums, solve_flow)
+    else:
+        counts = _round_in_passes(sums, low, high, programs.solve)
+        if counts is None:
+            counts = _round_widened(problem, sums, programs.solve)
+    found = sums.of_counts(counts)
+    return Rounding(
+        counts[np.argsort(children)],
+        _widenings(sums, found),
+        contradiction,
+        _costs(sums, found),
+        programs.gap,
+        method,
+        programs.status,
     )
 
 
-def _floors(values: FloatArray) -> IntArray:
-    nearest = np.rint(values)
-    whole = np.abs(values - nearest) <= _SNAP
-    return np.where(whole, nearest, np.floor(values)).astype(np.int64)
+@dataclass
+class _Programs:
+    """Solves roundings as mixed-integer programs and remembers how they ended."""
 
+    geocode: str
+    solver: MixedIntegerSolver
+    deadline: float
+    gap: float = 0.0
+    status: Status = Status.SOLVED
 
-def _levels(problem: NodeProblem, values: FloatArray, base: IntArray, widen: int) -> list[_Level]:
-    """All partitions, coarse before fine, single cells last, with their bounds."""
-    levels = []
-    for exact in problem.exact:  # first, so that the sort below keeps single cells last
-        units = exact.targets - group_sums(base, exact.groups, exact.targets.shape[1])
-        levels.append(_Level(exact.groups, -1, units.astype(float), units, units))
-    for number, rounding in enumerate(problem.passes):
-        for query in rounding:
-            m = int(query.groups.max()) + 1
-            above = group_sums(values - base, query.groups, m)
-            low = _floors(above)
-            high = low + (above - low > _SNAP)
-            if widen:
-                low, high = np.maximum(low - 1, 0), high + 1
-            levels.append(_Level(query.groups, number, above, low, high))
-    return sorted(levels, key=lambda level: level.low.shape[1])
-
-
-def _solve_passes(problem: NodeProblem, base: IntArray, levels: list[_Level]) -> IntArray | None:
-    """Solve pass after pass; None if the bounds are infeasible."""
-    counts = None
-    for number in range(len(problem.passes)):
-        units = _Network(problem, base, levels, number).solve()
-        if units is None:
+    def solve(
+        self, sums: Sums, low: IntArray, high: IntArray, penalty: Penalty, finest: IntArray
+    ) -> IntArray | None:
+        """As `solve_flow`; the sums need not nest, and single cells are always considered."""
+        if (low > high).any():
             return None
-        counts = base + units
-        levels = [
-            _fixed(level, units) if level.rounding_pass == number else level for level in levels
-        ]
+        program = write_program(sums, low, high, penalty)
+        x, gap, outcome = self.solver(program, self.deadline - time.monotonic())
+        if outcome is Outcome.INFEASIBLE:
+            return None
+        if x is None:
+            raise SolverError(
+                f"node {self.geocode}",
+                "the time limit of the integer stage came before any counts were found",
+                remedy="raise the time limit, or round queries whose groups nest",
+            )
+        self.gap = max(self.gap, gap)
+        if outcome is Outcome.LIMIT:
+            self.status = Status.LIMIT
+        base = low[:, sums.n_sets :]
+        counts = base + np.rint(x[: base.size]).astype(np.int64).reshape(base.shape)
+        return sums.of_counts(counts)[:, finest]
+
+
+def _order_of_children(values: FloatArray) -> IntArray:
+    """By their values, to a millionth of a person, first cell first."""
+    numbers = np.ascontiguousarray(np.rint(np.maximum(values, 0.0) * 1e6).astype(">i8"))
+    return np.argsort(numbers.view(f"V{8 * values.shape[1]}").ravel(), kind="stable")
+
+
+def _floor(sums: Sums) -> IntArray:
+    """int64[C, I], the least of every promised sum."""
+    return np.where(sums.promised, sums.whole, sums.least)
+
+
+def _ceiling(sums: Sums) -> IntArray:
+    return np.where(sums.promised, sums.next_whole, sums.most)
+
+
+def _round_in_passes(sums: Sums, low: IntArray, high: IntArray, solve: _Solve) -> IntArray | None:
+    """Pass after pass over all cells; None if the bounds contradict one another."""
+    counts = None
+    for number in range(len(sums.weights)):
+        counts = solve(sums, low, high, Penalty.of_distance(sums, number), sums.cells)
+        if counts is None:
+            return None
+        asked = np.flatnonzero(sums.weights[number])
+        found = sums.of_counts(counts)[:, asked]
+        low, high = low.copy(), high.copy()
+        low[:, asked] = high[:, asked] = found
     return counts
 
 
-def _fixed(level: _Level, units: IntArray) -> _Level:
-    sums = group_sums(units, level.groups, level.low.shape[1])
-    return _Level(level.groups, level.rounding_pass, level.above, sums, sums)
+def _round_coarsely(sums: Sums, low: IntArray, high: IntArray) -> IntArray | None:
+    """Every pass over its own finest sums, as if these were cells; the last one over cells.
 
-
-@dataclass
-class _Network:
-    """Min-cost flow of one pass.
-
-    Nodes: sink, source, one per cell, one per (level, child, group) of every level but the last,
-    which is single cells and is carried by the arcs leaving the cell nodes. At the root there is
-    no parent to add up to: cells draw from the source, which the sink refills.
+    What a pass finds this way costs at most as much as it would with all cells looked at. So if
+    the last pass finds counts, every pass has cost the least. If it finds none, nothing is shown.
     """
+    for number, finest in enumerate(sums.finest):
+        found = solve_flow(sums, low, high, Penalty.of_distance(sums, number), finest)
+        if found is None or number + 1 == len(sums.finest):
+            return found
+        asked = np.flatnonzero(sums.weights[number])
+        low, high = low.copy(), high.copy()
+        low[:, asked] = high[:, asked] = sums.from_parts(asked, finest, found)
+    return None
 
-    problem: NodeProblem
-    base: IntArray
-    levels: list[_Level]
-    rounding_pass: int
-    _tails: list[IntArray] = field(default_factory=list)
-    _heads: list[IntArray] = field(default_factory=list)
-    _costs: list[IntArray] = field(default_factory=list)
 
-    def solve(self) -> IntArray | None:
-        """int64[C, k] units above the base, or None if infeasible."""
-        C, k = self.base.shape
-        self._first = np.cumsum([_FIRST_CELL + k] + [level.low.size for level in self.levels[:-1]])
-        self._supply = np.zeros(int(self._first[-1]), np.int64)
-        cells = self.levels[-1]
-        children, columns = np.indices((C, k)).reshape(2, -1)
-        if self.problem.parent is None:
-            tails = np.full(C * k, _SOURCE)
-        else:
-            tails = _FIRST_CELL + columns
-            missing = self.problem.parent - self.base.sum(0)
-            self._supply[_FIRST_CELL : _FIRST_CELL + k] += missing
-            self._supply[_SINK] -= missing.sum()
-        cell_arcs = self._connect(cells, tails, self._node(len(self.levels) - 2, children, columns))
-        for index in range(len(self.levels) - 1):
-            self._connect_groups(index)
-        flows = self._run()
-        if flows is None:
-            return None
-        units = cells.low.ravel().copy()
-        np.add.at(units, cell_arcs, flows[: len(cell_arcs)])
-        return units.reshape(C, k)
-
-    def _node(self, index: int, children: IntArray, cells: IntArray) -> IntArray:
-        """Node of the group that holds each (child, cell) at a level; the sink above the first."""
-        if index < 0:
-            return np.full(len(children), _SINK)
-        level = self.levels[index]
-        return np.asarray(
-            self._first[index] + children * level.low.shape[1] + level.groups[cells], np.int64
+def _round_widened(problem: NodeProblem, sums: Sums, solve: _Solve) -> IntArray:
+    """Let as few persons as possible be outside the bounds, then round within those bounds."""
+    widest = (sums.least, sums.most)
+    found = solve(sums, *widest, Penalty.of_widening(sums), sums.cells)
+    if found is None:
+        raise InfeasibleError(
+            f"node {problem.geocode}", "no nonnegative integers keep the invariants"
         )
+    needed = sums.of_counts(found)
+    low = np.maximum(sums.least, np.minimum(_floor(sums), needed))
+    high = np.minimum(sums.most, np.maximum(_ceiling(sums), needed))
+    counts = _round_in_passes(sums, low, high, solve)
+    return found if counts is None else counts
 
-    def _connect_groups(self, index: int) -> None:
-        level = self.levels[index]
-        C, m = level.low.shape
-        children, groups = np.indices((C, m)).reshape(2, -1)
-        representative = np.zeros(m, np.int64)
-        representative[level.groups] = np.arange(len(level.groups))
-        inside = self._first[index] + children * m + groups
-        self._connect(level, inside, self._node(index - 1, children, representative[groups]))
 
-    def _connect(self, level: _Level, tails: IntArray, heads: IntArray) -> IntArray:
-        """Add one unit arc per step from low to high; the lower bound becomes supply."""
-        low, high = level.low.ravel(), level.high.ravel()
-        np.subtract.at(self._supply, tails, low)
-        np.add.at(self._supply, heads, low)
-        used = []
-        for step in range(int((high - low).max(initial=0))):
-            arcs = np.flatnonzero(high - low > step)
-            start = low[arcs] + step - level.above.ravel()[arcs]
-            distance = np.abs(start + 1) - np.abs(start)
-            weight = _COST_UNIT if level.rounding_pass == self.rounding_pass else 0
-            self._tails.append(tails[arcs])
-            self._heads.append(heads[arcs])
-            self._costs.append(np.rint(distance * weight).astype(np.int64))
-            used.append(arcs)
-        return np.concatenate(used) if used else np.zeros(0, np.int64)
+def _widenings(sums: Sums, found: IntArray) -> tuple[Widening, ...]:
+    beyond = np.maximum(found - sums.next_whole, 0) + np.minimum(found - sums.whole, 0)
+    where = np.argwhere((beyond != 0) & sums.promised)
+    return tuple(
+        Widening(int(sums.children[child]), sums.cells_of(int(item)), int(beyond[child, item]))
+        for child, item in where
+    )
 
-    def _run(self) -> IntArray | None:
-        if not self._tails:
-            return None if self._supply.any() else np.zeros(0, np.int64)
-        tails, heads = np.concatenate(self._tails), np.concatenate(self._heads)
-        costs = np.concatenate(self._costs)
-        flow = min_cost_flow.SimpleMinCostFlow()
-        arcs = flow.add_arcs_with_capacity_and_unit_cost(
-            tails, heads, np.ones(len(tails), np.int64), costs
-        )
-        if self.problem.parent is None:
-            flow.add_arc_with_capacity_and_unit_cost(
-                _SINK, _SOURCE, int(self.levels[-1].high.sum()), 0
-            )
-        flow.set_nodes_supplies(np.arange(len(self._supply)), self._supply)
-        status = flow.solve()
-        if status == flow.INFEASIBLE or status == flow.UNBALANCED:
-            return None
-        if status != flow.OPTIMAL:
-            raise SolverError(f"node {self.problem.geocode}", "flow solver failed", got=status)
-        return np.asarray(flow.flows(arcs), np.int64)
+
+def _costs(sums: Sums, found: IntArray) -> tuple[float, ...]:
+    distance = np.abs(found - sums.whole - sums.above).sum(0)
+    return tuple(float(weights @ distance) for weights in sums.weights)

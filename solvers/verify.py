@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from das.errors import VerificationError
+from invariants.implied import can_be_dealt
 from solvers.problem import IntArray, NodeProblem, group_sums
 
 
@@ -41,3 +42,19 @@ def verify_counts(problem: NodeProblem, counts: IntArray) -> None:
             raise VerificationError(
                 where, f"invariant {number} is broken for child {wrong[0][0]} ({len(wrong)} such)"
             )
+    for term in problem.rows:
+        sums = counts @ term.coefficients.T
+        wrong = np.argwhere((sums < term.least) | (sums > term.most))
+        if len(wrong):
+            child, row = wrong[0]
+            raise VerificationError(
+                where, f"row {term.names[row]} is broken for child {child} ({len(wrong)} such)"
+            )
+    if problem.leaves is not None:
+        leaves = problem.leaves.leaves
+        by_type = group_sums(counts, problem.leaves.groups, leaves[0].least.shape[1])
+        for child, (one, persons) in enumerate(zip(leaves, by_type, strict=True)):
+            if not can_be_dealt(one, persons):
+                raise VerificationError(
+                    where, f"child {child} holds types of persons that its leaves cannot take"
+                )

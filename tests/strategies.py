@@ -16,7 +16,15 @@ from das.queries.sensitivity import Neighbors
 from das.schema.schema import Attribute, Recode, Schema
 from das.strategy.strategy import LevelStrategy, QueryShare, Strategy
 from geography.lattice import Spine
-from solvers.problem import ExactTerm, LeastSquaresTerm, NodeProblem, RoundingQuery, group_sums
+from solvers.problem import (
+    NO_LIMIT,
+    ExactTerm,
+    LeastSquaresTerm,
+    NodeProblem,
+    RoundingQuery,
+    RowsTerm,
+    group_sums,
+)
 
 # --- schemas, histograms, queries ----------------------------------------------------------------
 
@@ -172,6 +180,8 @@ class Shape:
       sparse: Probability that a child has nobody in a cell.
       scales: Whether children differ in precision.
       is_root: Whether there is no parent.
+      rows: Number of other linear rows, some of them equalities.
+      unequal: Whether children differ in the ratios of their weights too, some of them zero.
     """
 
     children: int = 3
@@ -183,6 +193,8 @@ class Shape:
     sparse: float = 0.4
     scales: bool = False
     is_root: bool = False
+    rows: int = 0
+    unequal: bool = False
 
 
 def partition(cells: int, groups: int) -> np.ndarray:
@@ -221,9 +233,7 @@ def random_node(shape: Shape, seed: int) -> NodeProblem:
         weight = float(shape.spread**exponent) / max(1.0, shape.persons)
         noise = rng.normal(0, 1 / np.sqrt(weight), (C, m))
         terms.append(
-            LeastSquaresTerm(
-                groups, np.rint(group_sums(truth, groups, m) + noise), weight * scales
-            )
+            LeastSquaresTerm(groups, np.rint(group_sums(truth, groups, m) + noise), weight * scales)
         )
     exact = tuple(
         ExactTerm(chain[size], group_sums(truth, chain[size], int(chain[size].max()) + 1))
@@ -231,6 +241,11 @@ def random_node(shape: Shape, seed: int) -> NodeProblem:
     )
     passes = [tuple(RoundingQuery(chain[size]) for size in one) for one in shape.passes]
     passes[-1] = (*passes[-1], RoundingQuery(cells))
+    if shape.unequal:
+        factors = rng.choice([0.0, 0.1, 1.0, 5.0], (len(terms), C))
+        factors[-1] = np.maximum(factors[-1], 0.1)  # single cells are asked everywhere
+        terms = [replace(t, weights=t.weights * f) for t, f in zip(terms, factors, strict=True)]
+    rows = (random_rows(truth, shape.rows, rng),) if shape.rows else ()
     return NodeProblem(
         f"node-{seed}",
         k,
@@ -238,7 +253,21 @@ def random_node(shape: Shape, seed: int) -> NodeProblem:
         tuple(terms),
         exact,
         tuple(passes),
+        rows,
     )
+
+
+def random_rows(truth: np.ndarray, count: int, rng: np.random.Generator) -> RowsTerm:
+    """Rows that the truth satisfies: equalities, one-sided and two-sided, some of them tight."""
+    C, k = truth.shape
+    coefficients = rng.choice([0, 1, 1, 2, -1], (count, k))
+    values = truth @ coefficients.T
+    least = values - rng.integers(0, 5, (C, count))
+    most = values + rng.integers(0, 5, (C, count))
+    kind = rng.integers(0, 4, (C, count))
+    least = np.where(kind == 0, -NO_LIMIT, np.where(kind == 1, values, least))
+    most = np.where(kind == 2, NO_LIMIT, np.where(kind == 1, values, most))
+    return RowsTerm(coefficients, least, most, tuple(f"row {n}" for n in range(count)))
 
 
 def shapes(most_children: int = 4, most_cells: int = 6) -> st.SearchStrategy[Shape]:
@@ -278,6 +307,7 @@ def permuted_children(problem: NodeProblem, order: np.ndarray) -> NodeProblem:
             replace(t, answers=t.answers[order], weights=t.weights[order]) for t in problem.terms
         ),
         exact=tuple(replace(e, targets=e.targets[order]) for e in problem.exact),
+        rows=tuple(replace(r, least=r.least[order], most=r.most[order]) for r in problem.rows),
     )
 
 
@@ -303,6 +333,7 @@ def permuted_cells(problem: NodeProblem, order: np.ndarray) -> NodeProblem:
         parent=None if problem.parent is None else problem.parent[order],
         terms=tuple(terms),
         exact=tuple(exact),
+        rows=tuple(replace(r, coefficients=r.coefficients[:, order]) for r in problem.rows),
         passes=tuple(
             tuple(
                 query

@@ -21,7 +21,7 @@ def solve_quadratic(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -
     """
     program = quadratic_program(problem, fixed)
     unit = float(np.abs(program.P.data).max(initial=1.0))
-    small = min(1e-9, max(tolerance * 1e-2, 1e-9))
+    small = 1e-9  # the least Gurobi takes
     with _environment(OptimalityTol=small, FeasibilityTol=small, BarConvTol=1e-12) as environment:
         model = gurobipy.Model(env=environment)
         x = model.addMVar(len(program.q), lb=program.floor)
@@ -40,7 +40,7 @@ def solve_quadratic(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -
         y = np.zeros(len(program.low))
         for rows, constraint in parts:
             y[rows] += np.asarray(constraint.Pi) * unit
-        return estimate(problem, program, x.X, y, tolerance, int(model.BarIterCount))
+        return estimate(problem, program, np.asarray(x.X), y, tolerance, int(model.BarIterCount))
 
 
 def solve_mixed_integer(program: MixedIntegerProgram, time_limit: float) -> MixedIntegerSolution:

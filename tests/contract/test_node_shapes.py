@@ -8,13 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from solvers.node import solve_node
-from solvers.problem import NodeProblem, NodeSolution, Status, group_sums
+from solvers.node import NodeSettings, NodeSolution, solve_node
+from solvers.problem import NodeProblem, Status, group_sums
 from solvers.verify import verify_counts
 from tests.oracles.quadratic import optimality_gap
 from tests.strategies import Shape, random_node
 
 TOLERANCE = 1e-7
+SETTINGS = NodeSettings(TOLERANCE)
 SHAPES = {
     "one child, one cell": Shape(1, 1),
     "one child": Shape(1, 7),
@@ -37,6 +38,7 @@ SHAPES = {
     "every cell exact": Shape(3, 4, exact=(4,)),
     "a nation": Shape(6, 10, persons=3e8, exact=(1,), sparse=0.1),
     "weights over six orders of magnitude": Shape(4, 8, spread=1e6),
+    "weights by child": Shape(4, 8, unequal=True, scales=True),
 }
 
 
@@ -62,7 +64,7 @@ def problem_of(shape: Shape) -> NodeProblem:
 
 def solve(shape: Shape) -> tuple[NodeProblem, NodeSolution]:
     problem = problem_of(shape)
-    return problem, solve_node(problem, TOLERANCE)
+    return problem, solve_node(problem, SETTINGS)
 
 
 @each_shape()
@@ -95,7 +97,7 @@ def test_the_estimate_is_optimal_and_says_so(shape):
 def test_cells_and_groups_are_next_to_the_estimate(shape):
     problem, solution = solve(shape)
     slack = 1e-6 * max(1.0, solution.estimate.values.max() * 1e-6)
-    assert not solution.widened
+    assert not solution.rounding.widened
     for query in (q for one in problem.passes for q in one):
         m = int(query.groups.max()) + 1
         real = group_sums(solution.estimate.values, query.groups, m)
@@ -107,7 +109,7 @@ def test_cells_and_groups_are_next_to_the_estimate(shape):
 @each_shape()
 def test_the_same_node_has_the_same_solution_in_any_process(shape):
     problem, first = solve(shape)
-    second = solve_node(pickle.loads(pickle.dumps(problem)), TOLERANCE)
+    second = solve_node(pickle.loads(pickle.dumps(problem)), SETTINGS)
     assert np.array_equal(first.counts, second.counts)
     assert np.array_equal(first.estimate.values, second.estimate.values)
 
@@ -115,7 +117,7 @@ def test_the_same_node_has_the_same_solution_in_any_process(shape):
 @each_shape()
 def test_the_name_of_the_node_is_not_interpreted(shape):
     problem, first = solve(shape)
-    second = solve_node(replace(problem, geocode=""), TOLERANCE)
+    second = solve_node(replace(problem, geocode=""), SETTINGS)
     assert np.array_equal(first.counts, second.counts)
 
 
@@ -127,7 +129,7 @@ def test_an_invariant_that_is_implied_changes_nothing(shape):
         return
     finest = problem.exact[-1]
     alone = replace(problem, exact=(finest,))
-    second = solve_node(alone, TOLERANCE)
+    second = solve_node(alone, SETTINGS)
     scale = max(1.0, first.estimate.values.max())
     assert np.abs(first.estimate.values - second.estimate.values).max() <= 1e-7 * scale
 

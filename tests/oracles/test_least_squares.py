@@ -49,6 +49,12 @@ TINY = {
     "few persons": Shape(3, 3, persons=0.5, sparse=0.8),
     "huge counts": Shape(2, 4, persons=3e8, sparse=0.1),
     "weights over 1000": Shape(2, 4, spread=1e3),
+    "weights by child": Shape(3, 3, unequal=True),
+    "weights by child, exact": Shape(2, 4, exact=(2,), unequal=True, scales=True),
+    "a row": Shape(2, 3, rows=1),
+    "two rows": Shape(1, 5, rows=2),
+    "two rows, root": Shape(1, 5, rows=2, is_root=True, unequal=True),
+    "a row and exact totals": Shape(2, 3, exact=(1,), rows=1, unequal=True),
 }
 DEGENERATE = {
     "exact groups, some zero": Shape(3, 3, exact=(2,), sparse=0.9),

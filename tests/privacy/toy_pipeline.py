@@ -20,7 +20,7 @@ from das.privacy.budget import Budget
 from das.queries.query import parse_query
 from das.schema.schema import Attribute, Schema
 from das.strategy.strategy import LevelStrategy, NoisyQuery, QueryShare, Strategy, noisy_queries
-from solvers.node import solve_node
+from solvers.node import NodeSettings, solve_node
 from solvers.problem import LeastSquaresTerm, NodeProblem, RoundingQuery
 
 SCHEMA = Schema("toy", (Attribute("kind", ("a", "b")),))
@@ -118,17 +118,16 @@ def solve(parent: np.ndarray | None, measurements: list[tuple[NoisyQuery, np.nda
     for noisy, answers in measurements:
         present, groups = np.unique(noisy.query.rows_of(live), return_inverse=True)
         weight = 1.0 / float(noisy.mechanism.continuous_variance)
-        terms.append(LeastSquaresTerm(groups, answers[:, present], weight))
+        terms.append(LeastSquaresTerm(groups, answers[:, present], np.full(children, weight)))
     for query in (TOTAL, DETAILED):
         every.append(RoundingQuery(np.unique(query.rows_of(live), return_inverse=True)[1]))
     problem = NodeProblem(
         "toy",
         len(live),
         None if parent is None else parent[live],
-        np.ones(children),
         tuple(terms),
         (),
         (tuple(every),),
     )
-    out[:, live] = solve_node(problem, 1e-6).counts
+    out[:, live] = solve_node(problem, NodeSettings(1e-6)).counts
     return out

@@ -10,8 +10,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from solvers.least_squares import solve_least_squares
-from solvers.node import solve_node
-from solvers.problem import NodeProblem, Status, group_sums
+from solvers.node import NodeSettings, solve_node
+from solvers.problem import NO_LIMIT, NodeProblem, Status, group_sums
 from solvers.rounding import round_counts
 from solvers.verify import verify_counts
 from tests.oracles.quadratic import optimality_gap
@@ -22,6 +22,7 @@ from tests.strategies import (
     permuted_cells,
     permuted_children,
     random_node,
+    random_rows,
     shapes,
 )
 
@@ -54,16 +55,35 @@ def test_the_continuous_solution_is_optimal_with_invariants(problem):
     assert is_optimal(problem)
 
 
+@settings(phases=GENERATE)
+@given(
+    st.builds(
+        random_node,
+        shapes().map(lambda shape: replace(shape, passes=((),), unequal=True)),
+        SEEDS,
+    ),
+    st.integers(0, 2),
+)
+def test_the_continuous_solution_is_optimal_with_rows_and_weights_by_child(problem, rows):
+    truth = solve_least_squares(problem, TOLERANCE).values.round().astype(np.int64)
+    rng = np.random.default_rng(rows)
+    limits = random_rows(truth, rows, rng)
+    slack = np.abs(limits.coefficients).sum(1)  # the truth is a rounded point, not a table
+    least = np.where(limits.least > -NO_LIMIT, limits.least - slack, -NO_LIMIT)
+    most = np.where(limits.most < NO_LIMIT, limits.most + slack, NO_LIMIT)
+    assert is_optimal(replace(problem, rows=(replace(limits, least=least, most=most),)))
+
+
 def keeps_its_promises(problem: NodeProblem) -> None:
     """Every integer count is next to its estimate, every equality exact."""
-    solution = solve_node(problem, TOLERANCE)
+    solution = solve_node(problem, NodeSettings(TOLERANCE))
     verify_counts(problem, solution.counts)
     values = solution.estimate.values
     assert values.min() >= 0
-    slack = 1e-6 if not solution.widened else 1.0
+    slack = 1e-6 if not solution.rounding.widened else 1.0
     assert (solution.counts >= np.floor(values - slack)).all()
     assert (solution.counts <= np.ceil(values + slack)).all()
-    again = solve_node(problem, TOLERANCE)
+    again = solve_node(problem, NodeSettings(TOLERANCE))
     assert np.array_equal(again.counts, solution.counts)
     assert np.array_equal(again.estimate.values, values)
 
@@ -96,18 +116,17 @@ def test_permuting_cells_permutes_the_solution(problem, shuffler):
 
 
 @given(PLAIN, st.sampled_from([1e-6, 1e-2, 3.0, 1e5]))
-def test_only_the_ratios_of_weights_and_of_scales_matter(problem, factor):
+def test_only_the_ratios_of_weights_matter(problem, factor):
     ours = solve_least_squares(problem, TOLERANCE).values
-    terms = tuple(replace(t, weight=t.weight * factor) for t in problem.terms)
-    for other in (replace(problem, terms=terms), replace(problem, scale=problem.scale * factor)):
-        theirs = solve_least_squares(other, TOLERANCE).values
-        assert np.abs(ours - theirs).max() <= 1e-7 * max(1.0, ours.max())
+    terms = tuple(replace(t, weights=t.weights * factor) for t in problem.terms)
+    theirs = solve_least_squares(replace(problem, terms=terms), TOLERANCE).values
+    assert np.abs(ours - theirs).max() <= 1e-7 * max(1.0, ours.max())
 
 
 @given(PLAIN)
 def test_a_term_split_in_two_changes_nothing(problem):
     first, *rest = problem.terms
-    halves = (replace(first, weight=first.weight / 2),) * 2
+    halves = (replace(first, weights=first.weights / 2),) * 2
     ours = solve_least_squares(problem, TOLERANCE).values
     theirs = solve_least_squares(replace(problem, terms=(*halves, *rest)), TOLERANCE).values
     assert np.abs(ours - theirs).max() <= 1e-7 * max(1.0, ours.max())
@@ -122,7 +141,9 @@ def test_without_noise_the_output_is_the_truth(shape, seed):
         replace(t, answers=group_sums(truth, t.groups, t.answers.shape[1]).astype(float))
         for t in problem.terms
     )
-    assert np.array_equal(solve_node(replace(problem, terms=terms), TOLERANCE).counts, truth)
+    assert np.array_equal(
+        solve_node(replace(problem, terms=terms), NodeSettings(TOLERANCE)).counts, truth
+    )
 
 
 # --- rounding alone, with invariants of every kind -----------------------------------------------
@@ -133,33 +154,32 @@ def test_every_rounding_is_controlled(shape, seed):
     """Cells and groups within one of their real values, equalities exact, nothing widened."""
     problem = random_node(shape, seed)
     values = fractional_point(problem, seed)
-    counts, widened = round_counts(problem, values)
-    assert not widened
-    verify_counts(problem, counts)
-    assert is_controlled(problem, values, counts)
-    again, _ = round_counts(problem, values)
-    assert np.array_equal(counts, again)
+    rounding = round_counts(problem, values)
+    assert not rounding.widened
+    verify_counts(problem, rounding.counts)
+    assert is_controlled(problem, values, rounding.counts)
+    assert np.array_equal(rounding.counts, round_counts(problem, values).counts)
 
 
 @given(shapes(most_children=6, most_cells=9), SEEDS)
 def test_an_integer_point_is_left_alone(shape, seed):
     problem = random_node(shape, seed)
     values = fractional_point(problem, seed, tables=1)
-    counts, widened = round_counts(problem, values)
-    assert not widened
-    assert np.array_equal(counts, values)
+    rounding = round_counts(problem, values)
+    assert not rounding.widened
+    assert np.array_equal(rounding.counts, values)
 
 
 @given(shapes(), SEEDS, st.randoms(use_true_random=False))
 def test_permuting_children_and_cells_keeps_the_cost_of_the_first_pass(shape, seed, shuffler):
     problem = random_node(shape, seed)
     values = fractional_point(problem, seed)
-    cost = pass_cost(problem, 0, values, round_counts(problem, values)[0])
+    cost = pass_cost(problem, 0, values, round_counts(problem, values).counts)
     children = np.array(shuffler.sample(range(problem.n_children), problem.n_children))
     cells = np.array(shuffler.sample(range(problem.n_cells), problem.n_cells))
     other = permuted_cells(permuted_children(problem, children), cells)
     moved = values[children][:, cells]
-    assert pass_cost(other, 0, moved, round_counts(other, moved)[0]) == cost
+    assert pass_cost(other, 0, moved, round_counts(other, moved).counts) == cost
 
 
 @settings(max_examples=20)
@@ -168,8 +188,8 @@ def test_more_passes_never_lower_the_cost_of_the_first(shape, seed):
     """The first pass alone costs as little as the first pass of all."""
     problem = random_node(shape, seed)
     values = fractional_point(problem, seed)
-    every = round_counts(problem, values)[0]
+    every = round_counts(problem, values).counts
     chain = list(itertools.chain.from_iterable(problem.passes))
     one = replace(problem, passes=(problem.passes[0], (chain[-1],)))
-    alone = round_counts(one, values)[0]
+    alone = round_counts(one, values).counts
     assert pass_cost(problem, 0, values, alone) <= pass_cost(problem, 0, values, every)

@@ -293,6 +293,18 @@ def test_what_leaves_cannot_hold_is_not_given():
         assert (rounding.contradiction is not None) == (method is Method.FLOW)
 
 
+@pytest.mark.parametrize("method", Method)
+def test_leaves_ask_for_persons_of_each_type(method):
+    """The first cell is nearer to nobody in child 0, whose leaves need one person there."""
+    leaves = Leaves(np.array([[1, 0]]), np.full((1, 2), 5), np.array([0]), np.array([5]))
+    free = replace(leaves, least=np.zeros((1, 2), int))
+    problem = node([1, 1], ((CELLS2,),), cells=2)
+    values = np.array([[0.4, 0.25], [0.6, 0.75]])
+    bound = replace(problem, leaves=LeavesTerm(np.arange(2), (leaves, free)))
+    assert round_counts(problem, values, method=method).counts.tolist() == [[0, 0], [1, 1]]
+    assert round_counts(bound, values, method=method).counts.tolist() == [[1, 0], [0, 1]]
+
+
 # --- programs ------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,60 @@
+"""How tight the continuous stage must be: the share of released counts that a tolerance changes.
+
+    python -m tests.bench.tolerance [--nodes N]
+
+Solves and rounds N generated nodes of each kind of parent at tolerances from 1e-3 to 1e-9 and
+compares the counts with those at 1e-10; once with Newton iterations, which overshoot any tolerance
+they reach, and once with interior points alone, which stop at it. Prints a table and a line of
+JSON. The default tolerance should be where a tighter one changes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import numpy as np
+
+from solvers.interior_point import follow_path
+from solvers.least_squares import _origin, solve_quadratic
+from solvers.problem import NodeProblem
+from solvers.rounding import round_counts
+from solvers.structure import arrange
+from tests.bench.l2_nodes import node
+
+KINDS = (("block", 30, 40, 1_200, 0.103), ("block_group", 4, 60, 4_000, 0.783))
+TOLERANCES = tuple(10.0**-n for n in range(3, 10))
+
+
+def newton(problem: NodeProblem, tolerance: float) -> np.ndarray:
+    return solve_quadratic(problem, tolerance).values
+
+
+def interior(problem: NodeProblem, tolerance: float) -> np.ndarray:
+    q = arrange(problem)
+    x = np.maximum(follow_path(q, _origin(q), tolerance, 100)[0].x, 0)
+    return x * (problem.parent / x.sum(0))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--nodes", type=int, default=40)
+    count = parser.parse_args().nodes
+    problems = [node(*kind, seed=seed) for kind in KINDS for seed in range(count)]
+    cells = sum(p.n_cells * p.n_children for p in problems)
+    exact = [round_counts(p, newton(p, 1e-10)).counts for p in problems]
+    rows = []
+    for method in (newton, interior):
+        for tolerance in TOLERANCES:
+            changed = sum(
+                int((round_counts(p, method(p, tolerance)).counts != counts).sum())
+                for p, counts in zip(problems, exact, strict=True)
+            )
+            share = changed / cells
+            rows.append({"method": method.__name__, "tolerance": tolerance, "changed": share})
+            print(f"{method.__name__:<10}{tolerance:>8.0e}{share:>12.2e}", flush=True)
+    print(json.dumps({"counts": cells, "tolerance": rows}))
+
+
+if __name__ == "__main__":
+    main()
