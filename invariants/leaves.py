@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from das.errors import InfeasibleError
+
 IntArray = npt.NDArray[np.int64]
+
+MANY = 10**11  # more persons than there are; sums over all leaves of a nation fit in 63 bits
 
 
 @dataclass(frozen=True, eq=False)
 class Leaves:
-    """The leaves below one geounit, those of equal pattern added up.
+    """The leaves below one geounit, alike ones added up.
 
     Counts s in N^t by type can be dealt to the leaves iff some z in N^(R x t) has
-    least <= z <= most, low <= sum_i z[:, i] <= high and sum_R z = s. Adding up the leaves whose
-    `most` is positive for the same types loses nothing (Leclerc; sums of such sets of counts are
-    again of this form).
+    least <= z <= most, low <= sum_i z[:, i] <= high and sum_R z = s.
 
     Attributes:
       least: int64[R, t], fewest persons of each type.
@@ -30,3 +33,177 @@ class Leaves:
     most: IntArray
     low: IntArray
     high: IntArray
+
+    @property
+    def n_rows(self) -> int:
+        """R."""
+        return len(self.low)
+
+    @property
+    def n_types(self) -> int:
+        """Number of types, t."""
+        return int(self.least.shape[1])
+
+    def rows(self, chosen: slice | IntArray) -> Leaves:
+        """Some of the rows."""
+        return Leaves(self.least[chosen], self.most[chosen], self.low[chosen], self.high[chosen])
+
+
+@dataclass(frozen=True, eq=False)
+class LeavesTable:
+    """The leaves of many geounits, one after another.
+
+    Attributes:
+      offsets: int64[G + 1]; geounit g owns rows offsets[g]:offsets[g + 1].
+      leaves: All rows.
+    """
+
+    offsets: IntArray
+    leaves: Leaves
+
+    @property
+    def n_geounits(self) -> int:
+        """G."""
+        return len(self.offsets) - 1
+
+    def of(self, geounit: int) -> Leaves:
+        """The rows of one geounit."""
+        return self.leaves.rows(slice(self.offsets[geounit], self.offsets[geounit + 1]))
+
+    def owners(self) -> IntArray:
+        """int64[R]: the geounit of every row."""
+        return np.repeat(np.arange(self.n_geounits), np.diff(self.offsets))
+
+
+def stack(parts: Sequence[Leaves]) -> Leaves:
+    """All rows of several geounits."""
+    return Leaves(
+        np.concatenate([part.least for part in parts]),
+        np.concatenate([part.most for part in parts]),
+        np.concatenate([part.low for part in parts]),
+        np.concatenate([part.high for part in parts]),
+    )
+
+
+def empty_rows(leaves: Leaves) -> npt.NDArray[np.bool_]:
+    """bool[R]: rows that no counts fit."""
+    least, most = leaves.least.sum(1), leaves.most.sum(1)
+    crossed = (leaves.least > leaves.most).any(1) | (leaves.low > leaves.high)
+    return np.asarray(crossed | (least > leaves.high) | (most < leaves.low), np.bool_)
+
+
+def tighten(leaves: Leaves) -> Leaves:
+    """Replace every limit by the one that is attained; the counts that fit stay the same.
+
+    Within one row, type i attains max(least_i, low - sum_{j != i} most_j) and
+    min(most_i, high - sum_{j != i} least_j), and all types together likewise.
+
+    Raises:
+      InfeasibleError: A row fits no counts.
+    """
+    empty = np.flatnonzero(empty_rows(leaves))
+    if len(empty):
+        raise InfeasibleError("leaves", f"no counts fit row {empty[0]} ({len(empty)} such)")
+    least, most = leaves.least, leaves.most
+    fewest, largest = least.sum(1), most.sum(1)
+    return Leaves(
+        np.maximum(least, leaves.low[:, None] - (largest[:, None] - most)),
+        np.minimum(most, leaves.high[:, None] - (fewest[:, None] - least)),
+        np.maximum(leaves.low, fewest),
+        np.minimum(leaves.high, largest),
+    )
+
+
+def add_up(leaves: Leaves, owners: IntArray, n_owners: int) -> LeavesTable:
+    """Collect the leaves of each owner and add up those that are alike; nothing is lost.
+
+    The counts that fit a row are the integers between two set functions, for every set S of types
+
+        lower(S) = max(least(S), low - most(not S)),   upper(S) = min(most(S), high - least(not S)),
+
+    and the counts that can be dealt to several rows are those between the sums of these functions
+    (`invariants.implied`). So rows may be added up iff for every S they attain the same sides of
+    max and min: then the max of the sums is the sum of the max. Three kinds of tightened rows do:
+
+    - boxes, whose totals follow from the types (low = least(all), high = most(all)), attain
+      least(S) and most(S) always; all boxes of an owner are added up;
+    - open rows, where one type may take all that the others need not
+      (most_i = high - sum_{j != i} least_j for every type i with most_i > 0), attain `low` for S
+      containing all their types, least(S) otherwise, 0 for S without any, and high - least(not S)
+      otherwise; those of the same types are added up;
+    - any other row, where a most per facility binds, stays alone.
+
+    Sums of boxes are boxes and sums of open rows are open, so adding up in stages is the same.
+
+    Args:
+      leaves: Rows.
+      owners: int64[R], whom each row belongs to.
+      n_owners: Number of owners.
+
+    Returns:
+      The tightened rows of each owner in order of their kind.
+
+    Raises:
+      InfeasibleError: A row fits no counts.
+
+    References:
+      Frank & Tardos, Generalized Polymatroids and Submodular Flows, Mathematical Programming 42,
+      1988: sums of integral generalized polymatroids.
+    """
+    tight = tighten(leaves)
+    kinds = _kinds(tight)
+    order = np.lexsort((kinds, owners))
+    starts = np.flatnonzero(
+        np.concatenate(([True], (np.diff(owners[order]) != 0) | (np.diff(kinds[order]) != 0)))
+        if len(order)
+        else np.zeros(0, np.bool_)
+    )
+    summed = tight.rows(order)
+    if len(starts):
+        summed = Leaves(
+            np.add.reduceat(summed.least, starts),
+            np.add.reduceat(summed.most, starts),
+            np.add.reduceat(summed.low, starts),
+            np.add.reduceat(summed.high, starts),
+        )
+    return LeavesTable(np.searchsorted(owners[order][starts], np.arange(n_owners + 1)), summed)
+
+
+def _kinds(tight: Leaves) -> IntArray:
+    """int64[R]: rows of equal kind may be added up."""
+    fewest = tight.least.sum(1)
+    box = (tight.low == fewest) & (tight.high == tight.most.sum(1))
+    present = tight.most > 0
+    reach = tight.high[:, None] - (fewest[:, None] - tight.least)
+    is_open = ((tight.most == reach) | ~present).all(1)
+    patterns, kinds = np.unique(np.packbits(present, axis=1), axis=0, return_inverse=True)
+    alone = len(patterns) + 1 + np.arange(tight.n_rows)
+    return np.asarray(np.where(box, 0, np.where(is_open, kinds.ravel() + 1, alone)), np.int64)
+
+
+def limit_totals(table: LeavesTable, groups: IntArray, totals: IntArray) -> LeavesTable:
+    """Fix the persons in each group of types of every geounit, given rows that are boxes.
+
+    A geounit's box splits into one row per group, since the groups share no type.
+
+    Args:
+      table: One box per geounit.
+      groups: int64[t], group of each type, 0..e-1.
+      totals: int64[G, e].
+
+    Raises:
+      InfeasibleError: A geounit has several rows: totals that are exact further down have split
+        them already, and no others can be imposed exactly.
+    """
+    if (np.diff(table.offsets) != 1).any():
+        raise InfeasibleError("leaves", "totals cannot be imposed on rows that have totals")
+    box = table.leaves
+    n_groups = totals.shape[1]
+    inside = groups[None, :] == np.arange(n_groups)[:, None]
+    split = Leaves(
+        np.where(inside, box.least[:, None, :], 0).reshape(-1, box.n_types),
+        np.where(inside, box.most[:, None, :], 0).reshape(-1, box.n_types),
+        totals.ravel(),
+        totals.ravel(),
+    )
+    return add_up(split, np.repeat(np.arange(table.n_geounits), n_groups), table.n_geounits)

@@ -97,7 +97,7 @@ def make_claim(path: Path, claim: Claim) -> tuple[Spent, ...]:
     return tuple(_spent(path, line) for line in append_to_journal(path, decide))
 
 
-def composed(spent: Sequence[Spent]) -> tuple[Budget, ...]:
+def composed(spent: Sequence[Spent | Claim]) -> tuple[Budget, ...]:
     """What the people of an account have lost in all, one budget per neighbor relation.
 
     Costs of one definition add up; grants of both definitions are added as rho, since a pure
@@ -116,8 +116,8 @@ def composed(spent: Sequence[Spent]) -> tuple[Budget, ...]:
     return tuple(totals)
 
 
-def account_document(spent: Sequence[Spent]) -> dict[str, Any]:
-    """What may be published of an account: grants and what they compose to, without folders."""
+def account_document(spent: Sequence[Spent | Claim]) -> dict[str, Any]:
+    """What may be published of grants: the grants and what they compose to, without folders."""
     return {
         "grants": [
             {"product": one.product, "grant": one.grant, **one.budget.document()} for one in spent

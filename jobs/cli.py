@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from das.errors import DasError
+from das.errors import ConfigError, DasError
 from das.planning.information import Information
 
 app = typer.Typer(
@@ -44,9 +44,15 @@ def validate(
 ) -> None:
     """Check a run file and print the resolved budget; no data is touched."""
     from jobs.config.load import load_run
-    from jobs.explain import budget_summary, print_summary
+    from jobs.explain import budget_summary
+    from jobs.products import print_products
 
-    print_summary(budget_summary(load_run(config), losses=losses), as_json=as_json)
+    resolved = load_run(config)
+    summary = budget_summary(resolved, losses=losses)
+    units = None
+    if resolved.units is not None:
+        units = budget_summary(resolved.units, losses=losses)
+    print_products(summary, units, as_json=as_json)
 
 
 @app.command()
@@ -87,13 +93,14 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
     """
     from geography.lattice import Lattice
     from jobs.config.load import load_run
-    from jobs.explain import optimized_summary, plan_summary, print_summary
+    from jobs.explain import optimized_summary, plan_summary
     from jobs.optimize import optimize_allocation, read_goal, write_allocation
     from jobs.plan_report import write_plan_report
     from jobs.predict import subtree_classes
+    from jobs.products import print_products
     from jobs.progress import Reporter
-    from jobs.read.read import list_geounits, read_geocodes
-    from jobs.run import tabulated
+    from jobs.read.read import list_geounits
+    from jobs.run import leaf_geocodes, tabulated
     from jobs.session import spark_session
 
     resolved = load_run(config, master=master)
@@ -107,11 +114,15 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
             codes = list_geounits(public, spine)
         else:
             with spark_session(settings.name, master=settings.runtime.master) as spark:
-                codes = read_geocodes(settings.data, None, spine=spine, spark=spark)
+                codes = leaf_geocodes(resolved, spark)
         lattice = Lattice.from_leaves(spine, codes)
     with reporter.line("plan", "errors"):
         classes = subtree_classes(lattice)
         summary = plan_summary(resolved, lattice, classes, wanted, losses=losses)
+        units = None
+        if resolved.units is not None:
+            asked = tabulated(resolved.units)
+            units = plan_summary(resolved.units, lattice, classes, asked, losses=losses)
     if optimize is not None:
         with reporter.line("plan", "optimize"):
             found = optimize_allocation(resolved.plan, classes, wanted, information, goal)
@@ -119,7 +130,7 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
         summary["optimized"] = optimized_summary(resolved.plan, found, optimize)
     if report is not None:
         write_plan_report(summary, report)
-    print_summary(summary, as_json=as_json)
+    print_products(summary, units, as_json=as_json)
 
 
 @app.command()
@@ -168,10 +179,11 @@ def solve(
     from jobs.config.load import load_run
     from jobs.layout import release_layout
     from jobs.progress import Reporter
-    from jobs.run import open_job, seal, solve_all, write_all
+    from jobs.run import estimate_all, open_job, seal, solve_all, write_all
 
     resolved = load_run(config, output=out, master=master)
     with open_job(resolved, Reporter(quiet=quiet)) as job:
+        estimate_all(job)
         solve_all(job)
         write_all(job)
         seal(job)
@@ -188,20 +200,18 @@ def evaluate(
 ) -> None:
     """Compare a finished release with the truth (confidential) and write the internal report."""
     from jobs.config.load import load_run
-    from jobs.internal_report import write_internal_report
-    from jobs.layout import confidential_layout, release_layout
+    from jobs.layout import release_layout
     from jobs.manifest import read_json
     from jobs.progress import Reporter
-    from jobs.run import evaluate_all, open_job, with_costs
+    from jobs.run import evaluate_all, open_job, write_internal_reports
 
     resolved = load_run(config, output=out, master=master)
     folder = resolved.config.output.directory
-    manifest = read_json(release_layout(folder).manifest, "run `das solve` first")
+    read_json(release_layout(folder).manifest, "run `das solve` first")
     with open_job(resolved, Reporter(quiet=quiet)) as job:
-        evaluation = evaluate_all(job)
-    confidential = confidential_layout(folder)
-    write_internal_report(with_costs(manifest, folder), evaluation, confidential.report)
-    _name_files([confidential.report, confidential.evaluation])
+        evaluate_all(job)
+    reports = write_internal_reports(folder)
+    _name_files([path for file in reports for path in (file, file.with_name("evaluation.json"))])
 
 
 @app.command()
@@ -218,21 +228,10 @@ def prepare() -> None:
 @app.command()
 def report(out: Annotated[Path, typer.Argument(help="Folder of a finished run.")]) -> None:
     """Write the reports of a finished run again, from its manifest and evaluation."""
-    from jobs.internal_report import write_internal_report
-    from jobs.layout import confidential_layout, release_layout
-    from jobs.manifest import read_json
-    from jobs.public_report import write_public_report
-    from jobs.run import with_costs
+    from jobs.run import write_internal_reports, write_public_reports
 
-    release, confidential = release_layout(out), confidential_layout(out)
-    manifest = read_json(release.manifest, "run `das solve` first")
-    write_public_report(manifest, release.report)
-    written = [release.report]
-    if confidential.evaluation.exists():
-        evaluation = read_json(confidential.evaluation, "run `das evaluate`")
-        write_internal_report(with_costs(manifest, out), evaluation, confidential.report)
-        written.insert(0, confidential.report)
-    _name_files(written)
+    public = write_public_reports(out)
+    _name_files([*write_internal_reports(out), *public])
 
 
 @app.command()
@@ -240,13 +239,13 @@ def verify(config: ConfigArgument, out: OutOption = None, quiet: QuietOption = F
     """Check a finished release from its files alone: digests, sums over the tree, invariants."""
     from jobs.config.load import load_run
     from jobs.layout import release_layout
+    from jobs.products import verify_run
     from jobs.progress import Reporter
-    from jobs.verify import verify_release
 
     resolved = load_run(config, output=out)
     release = release_layout(resolved.config.output.directory)
     with Reporter(quiet=quiet).line("verify", str(release.root)) as tick:
-        checked = verify_release(resolved.plan, release, tick)
+        checked = verify_run(resolved, release, tick)
     typer.echo(json.dumps(checked))
 
 
@@ -276,6 +275,84 @@ def inspect(
 
 
 @app.command()
+def estimate(  # noqa: PLR0913 - one parameter per command-line option
+    config: ConfigArgument,
+    query: Annotated[str, typer.Option(help='Query, such as "votingage * hispanic".')] = "total",
+    area: Annotated[
+        Path | None,
+        typer.Option(help="File with one leaf geocode per line, or area,geocode per line."),
+    ] = None,
+    geounit: Annotated[list[str] | None, typer.Option(help="Geocode of any geolevel.")] = None,
+    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.9,
+    simultaneous: Annotated[
+        bool, typer.Option("--simultaneous", help="For all answers of a table together.")
+    ] = False,
+    positive: Annotated[
+        bool, typer.Option("--positive", help="For truths that cannot be negative.")
+    ] = False,
+    parquet: Annotated[Path | None, typer.Option(help="Write this file.")] = None,
+    out: OutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Unbiased estimates of any area from the noisy answers, with standard errors and intervals."""
+    from jobs.config.load import load_run
+    from jobs.estimate_command import (
+        IntervalSettings,
+        estimate_areas,
+        read_areas,
+        report_estimates,
+    )
+    from jobs.layout import release_layout
+
+    resolved = load_run(config, output=out)
+    release = release_layout(resolved.config.output.directory)
+    areas = read_areas(area) if area else {}
+    wanted = IntervalSettings(confidence, simultaneous, positive)
+    found = estimate_areas(resolved.plan, release, query, areas, geounit or [], wanted)
+    report_estimates(found, parquet, as_json=as_json)
+
+
+@app.command()
+def spine(  # noqa: PLR0913 - one parameter per command-line option
+    config: ConfigArgument,
+    entities: Annotated[Path, typer.Option(help="Table of the entities of every leaf; public.")],
+    kinds: Annotated[str, typer.Option(help="Columns of it, separated by commas.")],
+    codes: Annotated[Path, typer.Option("--codes", help="Parquet file to write.")],
+    geocode: Annotated[str, typer.Option(help="Column with the leaf geocode.")] = "geocode",
+    regroup: Annotated[
+        str | None, typer.Option(help="Geolevel whose geounits are formed anew.")
+    ] = None,
+    gather: Annotated[
+        str | None, typer.Option(help="Geolevel whose children are gathered.")
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Geolevel to split by --mark.")] = None,
+    mark: Annotated[str | None, typer.Option(help="Kind whose entities are one side.")] = None,
+    cutoff: Annotated[int, typer.Option(help="Children beyond the square root of leaves.")] = 12,
+) -> None:
+    """Write other geocodes, with which places and districts lie nearer to the spine."""
+    from geography.offspine import NO_ENTITY
+    from geography.optimize import SpineDesign, optimize_spine
+    from jobs.config.load import load_run
+    from jobs.read.read import list_geounits
+    from jobs.spine import read_entities, spine_summary, write_codes
+
+    resolved = load_run(config)
+    old, public = resolved.plan.spine, resolved.config.geography.geounits
+    if public is None:
+        raise ConfigError(f"{config}: geography.geounits", "is needed: the spine is public")
+    columns = kinds.split(",")
+    if (split is None) != (mark is None) or (mark is not None and mark not in columns):
+        raise ConfigError("--split", "goes with --mark, one of --kinds", got=mark, want=columns)
+    leaves = list_geounits(public, old)
+    found = read_entities(entities, leaves, columns, geocode=geocode)
+    is_marked = found.members[:, columns.index(mark)] != NO_ENTITY if mark else None
+    design = SpineDesign(split, regroup, gather, cutoff)
+    made = optimize_spine(old, leaves, found, design, is_marked)
+    write_codes(made, leaves, codes)
+    typer.echo(json.dumps(spine_summary(old, leaves, found, made), indent=1))
+
+
+@app.command()
 def generate(  # noqa: PLR0913 - one parameter per command-line option
     out: Annotated[Path, typer.Argument(help="Empty or new folder.")],
     blocks: Annotated[int, typer.Option(help="About how many blocks.")] = 3000,
@@ -301,7 +378,7 @@ def generate(  # noqa: PLR0913 - one parameter per command-line option
 def _name_files(files: list[Path]) -> None:
     width = max(len(str(path)) for path in files)
     for path in files:
-        kind = "CONFIDENTIAL" if path.parent.name == "confidential" else "publishable"
+        kind = "CONFIDENTIAL" if "confidential" in path.parts[-3:-1] else "publishable"
         typer.echo(f"{path!s:<{width}}  {kind}")
 
 

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from das.estimation.coordinates import Coordinates
 from das.estimation.intervals import normal_factor
 from das.estimation.model import GeolevelTerms
 from das.estimation.targets import SubtreeTargets, subtree_targets
 from das.estimation.tree_pass import Moments, add_leaves, combine, pass_down, pass_up, sum_below
-from das.queries.query import Query
+from das.queries.query import Query, parse_query
 from jobs.dataset import PartFile, PartWriter, is_published, publish, read_manifest
 from jobs.estimate_files import (
     MOMENTS,
@@ -42,9 +43,11 @@ from jobs.session import run_tasks, slots
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+FloatArray = npt.NDArray[np.float64]
 Progress = Callable[[int, int], None]
 T = TypeVar("T")
 
+CONFIDENCE = 0.9  # of the intervals of a run
 _BATCH_NUMBERS = 20_000_000  # numbers held by one task
 _TASK_NUMBERS = 1_000_000  # fewer are not worth a task of their own
 _CHUNK_NUMBERS = 2_000_000  # numbers in coordinates at once
@@ -200,6 +203,22 @@ class LevelEstimator:
         rows = self._range(batch)
         subtree = self._messages(rows).take(~rows.is_only)
         return subtree_targets(self.coordinates, self.target_queries(batch.level), subtree)
+
+    def cell_estimates(self, batch: Batch) -> tuple[FloatArray, FloatArray]:
+        """Estimates of all cells of the geounits of a range that are not only children.
+
+        Returns:
+          float64[G, n] from each geounit's subtree, and float64[G], the mean variance of a cell.
+        """
+        rows = self._range(batch)
+        if batch.level == self.leaf:
+            found = self.leaf_messages(self.coordinates, rows, self._answers(rows))
+        else:
+            found = self._messages(rows)
+        kept = found.take(~rows.is_only)
+        cells = parse_query(self.plan.schema, "detailed")
+        variances = self.coordinates.variances(cells, kept.matrices).mean(1)
+        return self.coordinates.answer(cells, kept.values), variances[kept.kind]
 
     # --- reading ---------------------------------------------------------------------------------
 

@@ -125,7 +125,9 @@ def generate(
     """Write a synthetic nation.
 
     `out/geounits.parquet` lists all blocks with their housing units and group-quarters
-    facilities; `out/<format>/` holds the persons.
+    facilities; `out/<format>/` holds the persons; `out/units/` is a block table of occupied and
+    vacant housing units and of facilities by type. Who lives in a household lives in an occupied
+    unit, and who lives in group quarters lives in a facility of that type, of the same block.
 
     Args:
       spec: What to generate.
@@ -133,7 +135,7 @@ def generate(
       progress: Called with (finished, all) tracts.
 
     Returns:
-      Facts: numbers of blocks, empty blocks, persons, and the paths written.
+      Facts: numbers of blocks, empty blocks, persons, units, and the paths written.
 
     Raises:
       OutputError: The folder holds something or cannot be written.
@@ -141,7 +143,7 @@ def generate(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise OutputError(str(out), "is not an empty folder", remedy="choose another or remove it")
     schema = SCHEMAS[spec.schema]
-    facts = {"blocks": 0, "empty_blocks": 0, "persons": 0}
+    facts = {"blocks": 0, "empty_blocks": 0, "persons": 0, "units": 0}
     tracts = plan_tracts(spec)
     try:
         (out / spec.format).mkdir(parents=True, exist_ok=True)
@@ -152,6 +154,7 @@ def generate(
                 facts["blocks"] += len(blocks.geocodes)
                 facts["empty_blocks"] += len(blocks.geocodes) - len(np.unique(blocks.rows))
                 facts["persons"] += int(blocks.counts.sum())
+                facts["units"] += int(blocks.housing_units.sum() + blocks.facilities.sum())
                 if progress and (done % 20 == 0 or done == len(tracts)):
                     progress(done, len(tracts))
     except OSError as error:
@@ -218,14 +221,14 @@ def _tract_mix(seed: int, tract: Tract, rng: np.random.Generator) -> FloatArray:
 
 
 def _households(rng: np.random.Generator, size: int) -> tuple[IntArray, IntArray]:
-    """Persons in households and housing units of every block."""
+    """Persons in households, and int64[B, 2] occupied and vacant housing units, of every block."""
     empty = rng.random(size) < rng.beta(8, 12)
     persons = np.ceil(rng.lognormal(3.57, 1.05, size) * rng.lognormal(0, 0.2)).astype(np.int64)
     persons = np.where(empty, 0, np.minimum(persons, 4000))
     per_unit = rng.lognormal(np.log(2.5), 0.15, size)
     occupied = np.minimum(persons, np.ceil(persons / per_unit)).astype(np.int64)
     vacant = rng.poisson(np.where(empty, 0.1, 0.1 * occupied))
-    return persons, np.asarray(occupied + vacant, np.int64)
+    return persons, np.column_stack([occupied, vacant])
 
 
 def _group_quarters(rng: np.random.Generator, size: int) -> tuple[IntArray, IntArray]:

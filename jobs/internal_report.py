@@ -8,9 +8,10 @@ from typing import Any
 
 from jobs.report.budget import budget_section
 from jobs.report.comparison import Comparison, changed_section, error_section, kept_tile
-from jobs.report.headline import banners, facts, tiles
+from jobs.report.headline import banners, facts, records, tiles
 from jobs.report.operations import exact_section, run_section, solver_section
 from jobs.report.page import Banner, Page, Prose, Section
+from jobs.report.products import products_sections
 from jobs.report.render import render, write_page
 from jobs.report.shape import bias_section, distribution_section, size_section
 
@@ -57,6 +58,7 @@ def write_internal_report(
             for tile in tiles(manifest)
         ],
         [
+            *products_sections(manifest),
             error_section(comparison),
             size_section(comparison),
             bias_section(comparison),
@@ -68,5 +70,6 @@ def write_internal_report(
             run_section(manifest),
             DEFINITIONS,
         ],
+        records(manifest),
     )
     write_page(out, render("page.html.j2", {"page": page}), mode=0o600)

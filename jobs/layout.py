@@ -5,6 +5,8 @@ OUT/stages.json, peak.json               what the run cost
 OUT/release/geography/level=<L>/         public geounits of each geolevel
 OUT/release/measurements/level=<L>/      noisy measurements
 OUT/release/invariants/level=<L>/        exact answers of the invariants
+OUT/release/given/level=<L>/             facility counts and published tables, as given
+OUT/release/implied/level=<L>/           what they imply for every geounit
 OUT/release/counts/level=<L>/            protected counts
 OUT/release/microdata/{parquet,csv}/     one row per person
 OUT/release/tables/level=<L>/            tables of protected counts, CSV
@@ -16,6 +18,9 @@ OUT/confidential/histograms/level=<L>/   the truth
 OUT/confidential/histograms/runs/        sorted pieces of the input, while it is read
 OUT/confidential/input.json              size and time of change of the input files
 OUT/confidential/evaluation.json, report.html
+
+If the run has units beside the persons, OUT/release/units and OUT/confidential/units hold the same
+of them, but for the geography, the account and the input files, which are one for both.
 """
 
 from __future__ import annotations
@@ -26,13 +31,24 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class ReleaseLayout:
-    """Paths under OUT/release. All that the stages after measuring are given."""
+    """Paths of one product under OUT/release. All that the stages after measuring are given.
+
+    Attributes:
+      root: Folder of the product.
+      public: Folder of what all products share, if not the same.
+    """
 
     root: Path
+    public: Path | None = None
+
+    @property
+    def units(self) -> ReleaseLayout:
+        """The units beside the persons."""
+        return ReleaseLayout(self.root / "units", self.root)
 
     def geography(self, geolevel: str) -> Path:
         """Dataset of the geounits of a geolevel."""
-        return self.root / "geography" / f"level={geolevel}"
+        return (self.public or self.root) / "geography" / f"level={geolevel}"
 
     def measurements(self, geolevel: str) -> Path:
         """Dataset of the noisy measurements of a geolevel."""
@@ -42,6 +58,14 @@ class ReleaseLayout:
         """Dataset of the exact answers at a geolevel."""
         return self.root / "invariants" / f"level={geolevel}"
 
+    def given(self, geolevel: str) -> Path:
+        """Dataset of public counts that were given for the geounits of a geolevel."""
+        return self.root / "given" / f"level={geolevel}"
+
+    def implied(self, geolevel: str) -> Path:
+        """Dataset of what given counts imply for the geounits of a geolevel."""
+        return self.root / "implied" / f"level={geolevel}"
+
     def counts(self, geolevel: str) -> Path:
         """Dataset of the protected counts of a geolevel."""
         return self.root / "counts" / f"level={geolevel}"
@@ -49,6 +73,10 @@ class ReleaseLayout:
     def tables(self, geolevel: str) -> Path:
         """Dataset of the tables of a geolevel."""
         return self.root / "tables" / f"level={geolevel}"
+
+    def h1(self, geolevel: str) -> Path:
+        """Dataset of table H1 of a geolevel."""
+        return self.root / "h1" / f"level={geolevel}"
 
     @property
     def microdata(self) -> Path:
@@ -63,7 +91,7 @@ class ReleaseLayout:
     @property
     def account(self) -> Path:
         """All budgets granted for the same people when the run measured them."""
-        return self.root / "account.json"
+        return (self.public or self.root) / "account.json"
 
     @property
     def manifest(self) -> Path:
@@ -78,9 +106,14 @@ class ReleaseLayout:
 
 @dataclass(frozen=True)
 class ConfidentialLayout:
-    """Paths under OUT/confidential. Never given to the stages after measuring."""
+    """Paths of one product under OUT/confidential. Never given to the stages after measuring."""
 
     root: Path
+
+    @property
+    def units(self) -> ConfidentialLayout:
+        """The units beside the persons."""
+        return ConfidentialLayout(self.root / "units")
 
     def histograms(self, geolevel: str) -> Path:
         """Dataset of the true histograms of a geolevel."""

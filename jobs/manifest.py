@@ -7,7 +7,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -118,12 +118,16 @@ class RunFacts:
       geounits_source: "public list" or "data".
       environment: Cores, Spark, Java; nothing that depends on the truth, such as the time or
         memory that reading took.
+      records: What the records are: persons or units.
+      beside: Further keys of the manifest, about the product beside this one.
     """
 
     name: str
     account: Mapping[str, Any] | None
     geounits_source: str
     environment: Mapping[str, Any]
+    records: str = "persons"
+    beside: Mapping[str, Any] = field(default_factory=dict)
 
 
 def write_manifest(
@@ -167,6 +171,7 @@ def write_manifest(
         "invariants": [
             {"query": i.query.name, "geolevels": list(i.geolevels)} for i in plan.invariants
         ],
+        "limits": plan.limits.document(plan.schema),
         "geography": geography,
         "geounits_source": facts.geounits_source,
         "solve": [
@@ -180,10 +185,12 @@ def write_manifest(
         ],
         "outputs": [_output(release, path) for path in _all_datasets(release)],
         "totals": {
-            "persons": sum(p.rows for p in read_manifest(microdata)[0]) if microdata else None,
+            facts.records: sum(p.rows for p in read_manifest(microdata)[0]) if microdata else None,
             "leaf_geounits": next(g["geounits"] for g in geography if g["geolevel"] == leaf),
         },
         "environment": facts.environment,
+        "records": facts.records,
+        **facts.beside,
     }
     write_json(release.manifest, document)
     if plan.not_for_release:

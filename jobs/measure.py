@@ -17,7 +17,7 @@ from das.measure import measure
 from das.measurement import Measurements
 from das.mechanisms.entropy import NoiseKey
 from das.queries.query import Query
-from invariants.invariant import invariants_at
+from invariants.rows import LinearRow
 from jobs.dataset import PartFile, PartWriter, is_published, publish
 from jobs.layout import ConfidentialLayout, ReleaseLayout
 from jobs.plan import Batch, Plan, geounit_batches, read_geography
@@ -124,7 +124,7 @@ class MeasureStage:
         manifest.
         """
         geolevel = self.plan.spine.levels[level]
-        held = [i.query for i in invariants_at(self.plan.invariants, geolevel)]
+        held = self.plan.exact_at(geolevel)
         dataset = self.release.invariants(geolevel)
         if not held or is_published(dataset):
             return
@@ -230,7 +230,7 @@ def _lists(answers: IntArray) -> pa.ListArray:
 
 
 def _invariant_table(
-    codes: Sequence[str], query: Query, truth: Confidential[Histograms]
+    codes: Sequence[str], query: Query | LinearRow, truth: Confidential[Histograms]
 ) -> pa.Table:
     return pa.table(
         [

@@ -42,6 +42,7 @@ SCHEMAS = {
         ),
     )
 }
+UNITS = ("occupied", "vacant", *HHGQ[1:])  # columns of the block table of units
 # Column names of block tables, as `data.pattern` of a run file.
 PATTERNS = {
     "pl94": "q{hhgq}v{votingage}h{hispanic}r{cenrace:02d}",
@@ -58,7 +59,7 @@ class Blocks:
 
     Attributes:
       geocodes: B geocodes of 15 digits, sorted.
-      housing_units: int64[B].
+      housing_units: int64[B, 2], occupied and vacant.
       facilities: int64[B, 7] group-quarters facilities by type.
       rows: int64[m] block of every entry, increasing.
       cells: int64[m] cell of the requested schema, increasing within a block.
@@ -88,6 +89,11 @@ class NationFiles:
         self._listing = pq.ParquetWriter(
             out / "geounits.parquet", self._geounits, compression="zstd"
         )
+        self._units = pa.schema([("geocode", pa.string()), *((name, pa.int64()) for name in UNITS)])
+        (out / "units").mkdir()
+        self._units_file = pq.ParquetWriter(
+            out / "units" / "part-00000.parquet", self._units, compression="zstd"
+        )
         self._part: pq.ParquetWriter | None = None
         self._waiting: list[Blocks] = []
         self._flushed = 0
@@ -98,6 +104,7 @@ class NationFiles:
     def __exit__(self, *_: object) -> None:
         self._flush()
         self._listing.close()
+        self._units_file.close()
         if self._part:
             self._part.close()
 
@@ -111,9 +118,13 @@ class NationFiles:
         if not self._waiting:
             return
         blocks, self._waiting = _joined(self._waiting), []
-        columns = [pa.array(blocks.geocodes), pa.array(blocks.housing_units)]
-        columns += [pa.array(column) for column in blocks.facilities.T]
-        self._listing.write_table(pa.table(columns, schema=self._geounits))
+        geocodes, facilities = pa.array(blocks.geocodes), list(map(pa.array, blocks.facilities.T))
+        total = pa.array(blocks.housing_units.sum(axis=1))
+        self._listing.write_table(pa.table([geocodes, total, *facilities], schema=self._geounits))
+        occupancy = map(pa.array, blocks.housing_units.T)
+        self._units_file.write_table(
+            pa.table([geocodes, *occupancy, *facilities], schema=self._units)
+        )
         table = FORMATS[self._kind](blocks, self._schema)
         row_groups = TRACTS_PER_FILE // TRACTS_PER_ROW_GROUP
         if self._flushed % row_groups == 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,9 @@ from das.queries.query import Query
 from das.schema.schema import Schema
 from das.strategy.strategy import NoisyQuery, Strategy, noisy_queries
 from geography.lattice import Lattice, Spine
-from invariants.invariant import Invariant
+from invariants.invariant import Invariant, invariants_at
+from invariants.limits import Limits
+from invariants.rows import LinearRow
 from jobs.dataset import PartWriter, is_published, publish, read_manifest, read_range
 from jobs.layout import ReleaseLayout
 
@@ -31,6 +33,32 @@ _GEOGRAPHY = pa.schema(
 _ROWS = 200_000  # geounits per Arrow table when writing the geography
 
 
+@dataclass(frozen=True)
+class Solving:
+    """How noisy answers become counts.
+
+    Attributes:
+      tolerance: Largest accepted residual of a node.
+      targets: Whether a geounit is drawn to the estimate from its whole subtree, "full", or from
+        its own geolevel, "own".
+      learned_prior: Geolevels whose cells are drawn to posterior means.
+      order: Least-squares passes of geolevels, as names of measured queries.
+      method: What the continuous stage minimises, a `solvers.postprocessing.methods.Method`.
+      least_squares: A `solvers.backends.registry.LeastSquaresSolver`.
+      integers: A `solvers.backends.registry.IntegerSolver`.
+      failsafe: Whether a parent may be moved where its children cannot keep their promises.
+    """
+
+    tolerance: float = 1e-7
+    targets: str = "full"
+    learned_prior: tuple[str, ...] = ()
+    order: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    method: str = "nnls"
+    least_squares: str = "structured"
+    integers: str = "highs"
+    failsafe: bool = True
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """What the stages after reading need; no path to confidential data.
@@ -42,9 +70,10 @@ class Plan:
       budget: What every root-to-leaf path may cost.
       invariants: Exact queries.
       passes: Rounding passes, each a tuple of nested queries.
-      tolerance: Largest accepted residual of a node.
+      solving: How noisy answers become counts.
       not_for_release: Whether noise is seeded.
       digest: Digest of the configuration.
+      limits: Invariants other than exact queries.
     """
 
     schema: Schema
@@ -53,9 +82,15 @@ class Plan:
     budget: Budget
     invariants: tuple[Invariant, ...]
     passes: tuple[tuple[Query, ...], ...]
-    tolerance: float
+    solving: Solving
     not_for_release: bool
     digest: str
+    limits: Limits = field(default_factory=Limits)
+
+    def exact_at(self, geolevel: str) -> list[Query | LinearRow]:
+        """All whose answers are published exactly at a geolevel, queries coarse before fine."""
+        queries = [invariant.query for invariant in invariants_at(self.invariants, geolevel)]
+        return [*queries, *self.limits.exact_rows_at(geolevel)]
 
     @property
     def randomness(self) -> str:

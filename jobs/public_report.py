@@ -13,9 +13,10 @@ from jobs.report.budget import (
     noise_section,
     statements_table,
 )
-from jobs.report.headline import banners, facts, part, rows, tiles
+from jobs.report.headline import banners, facts, part, records, rows, tiles
 from jobs.report.operations import exact_section, files_table, run_section, solver_section
 from jobs.report.page import Block, Page, Prose, Section, TableBlock
+from jobs.report.products import products_sections
 from jobs.report.render import render, write_page
 
 _SUMMARY = (
@@ -44,6 +45,7 @@ def write_public_report(manifest: Mapping[str, Any], out: Path) -> None:
         tiles(manifest),
         [
             privacy_section(manifest),
+            *products_sections(manifest),
             budget_section(manifest),
             noise_section(manifest),
             exact_section(manifest),
@@ -51,6 +53,7 @@ def write_public_report(manifest: Mapping[str, Any], out: Path) -> None:
             solver_section(manifest),
             run_section(manifest),
         ],
+        records(manifest),
     )
     write_page(out, render("page.html.j2", {"page": page}))
 
@@ -73,7 +76,7 @@ def privacy_section(manifest: Mapping[str, Any]) -> Section:
         "geounits_from_data": manifest.get("geounits_source") == "data",
     }
     lead = (
-        "The guarantee limits what anyone can learn about one person from this release, whatever "
+        "The guarantee limits what anyone can learn about one record from this release, whatever "
         "else they know and however much they compute."
     )
     blocks: list[Block] = [Prose("privacy.html.j2", values)]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,17 +14,41 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from das.errors import OutputError
+from das.errors import InfeasibleError, OutputError
+from das.estimation.posterior import LearnedPrior, Tally, learn_prior, merge, tally
 from das.histograms import Histograms
+from das.privacy.budget import Definition
 from das.queries.query import Query
 from invariants.invariant import invariants_at
+from invariants.rows import LinearRow
 from jobs.counts import SPARSE_SCHEMA, read_counts, sparse_table
 from jobs.dataset import PartFile, PartWriter, is_published, publish, read_manifest, read_range
+from jobs.estimate import CONFIDENCE, LevelEstimator
 from jobs.layout import ReleaseLayout
+from jobs.limits import BatchLimits, read_limits
 from jobs.plan import Batch, Plan, families, geounit_batches, read_geography
+from jobs.reaggregate import carry_up
 from jobs.session import run_tasks, slots
-from solvers.node import solve_node
-from solvers.problem import ExactTerm, GeneralTerm, LeastSquaresTerm, NodeProblem, RoundingQuery
+from solvers.backends.registry import IntegerSolver, LeastSquaresSolver, mixed_integer
+from solvers.failsafe import Promises, nearest_parent
+from solvers.node import (
+    NodeSettings,
+    NodeSolution,
+    estimate_node,
+    solve_node,
+    solve_nodes,
+)
+from solvers.postprocessing.methods import Method
+from solvers.postprocessing.table import NoiseLaw
+from solvers.problem import (
+    ExactTerm,
+    GeneralTerm,
+    LeastSquaresTerm,
+    LeavesTerm,
+    NodeProblem,
+    RoundingQuery,
+    RowsTerm,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,8 +57,11 @@ Progress = Callable[[int, int], None]
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 ObjectArray = npt.NDArray[np.object_]
+Priors = Mapping[float, LearnedPrior]  # by variance of the noise
 
 _BATCH_NUMBERS = 20_000_000  # noisy numbers held by one task
+_LEAST_TOTAL = 0.3  # persons, so that a child that seems empty is expected to hold some
+_FAMILIES = 64  # solved together, so that small nodes share their overhead
 _WORST = 5
 _SUMS = ("nodes", "copied", "trivial", "variables", "iterations", "newton_steps", "widened")
 
@@ -53,6 +81,7 @@ class SolveStatistics:
       newton_steps: Active-set steps.
       widened: Nodes whose rounding had to leave the neighboring integers.
       worst_nodes: The nodes of longest time.
+      moved: What the failsafe moved: the geocode of a parent, cells, and changes of their counts.
     """
 
     nodes: int = 0
@@ -65,6 +94,7 @@ class SolveStatistics:
     newton_steps: int = 0
     widened: int = 0
     worst_nodes: list[dict[str, Any]] = field(default_factory=list)
+    moved: list[dict[str, Any]] = field(default_factory=list)
 
     def merge(self, other: dict[str, Any]) -> None:
         """Add the statistics of another batch, given as a dict of the same keys."""
@@ -73,6 +103,20 @@ class SolveStatistics:
         self.seconds += other["seconds"]
         self.max_residual = max(self.max_residual, other["max_residual"])
         self.keep_worst(other["worst_nodes"])
+        self.moved += other["moved"]
+
+    def note(self, geocode: str, solution: NodeSolution, seconds: float) -> None:
+        """Take a solved node in."""
+        estimate = solution.estimate
+        residual = estimate.certificate.residual
+        self.nodes += 1
+        self.variables += solution.counts.size
+        self.seconds += seconds
+        self.max_residual = max(self.max_residual, residual)
+        self.iterations += estimate.iterations
+        self.newton_steps += estimate.newton_steps
+        self.widened += bool(solution.rounding.widened)
+        self.keep_worst([{"geocode": geocode, "residual": residual, "seconds": seconds}])
 
     def keep_worst(self, nodes: Sequence[dict[str, Any]]) -> None:
         """Keep the slowest few nodes."""
@@ -91,13 +135,17 @@ def solve_level(
 ) -> None:
     """Solve one geolevel given the one above and publish its counts; a published one is kept.
 
+    What the failsafe moved in parents is carried up to all geolevels above.
+
     Raises:
       OutputError: The measurements or the geolevel above are not complete.
       SolverError, VerificationError: A node failed; nothing is published.
     """
     geolevel = plan.spine.levels[level]
     dataset = release.counts(geolevel)
+    spine, n_cells = plan.spine, plan.schema.size
     if is_published(dataset):
+        carry_up(level, spine=spine, n_cells=n_cells, release=release)
         return
     started = time.monotonic()
     read_manifest(release.measurements(geolevel))
@@ -110,8 +158,12 @@ def solve_level(
         max(1, _BATCH_NUMBERS // numbers),
     )
 
+    learned = None
+    if geolevel in plan.solving.learned_prior and level:
+        learned = learn_level(level, plan, release, spark, batches)
+
     def run(batch: Batch) -> PartFile:
-        return LevelSolver(plan, release, level).solve(batch)
+        return LevelSolver(plan, release, level, learned).solve(batch)
 
     parts = run_tasks(spark, f"solve {geolevel}", batches, run, progress=progress)
     total = SolveStatistics()
@@ -125,42 +177,132 @@ def solve_level(
         "statistics": vars(total),
     }
     publish(dataset, parts, facts)
+    carry_up(level, spine=spine, n_cells=n_cells, release=release)
+
+
+def learn_level(
+    level: int, plan: Plan, release: ReleaseLayout, spark: SparkSession, batches: Sequence[Batch]
+) -> Priors:
+    """Learn from the noisy counts of a geolevel how counts are distributed, by noise variance."""
+
+    def run(batch: Batch) -> dict[float, Tally]:
+        return LevelSolver(plan, release, level).tally(batch)
+
+    tallies = run_tasks(spark, f"learn {plan.spine.levels[level]}", batches, run)
+    variances = {variance for one in tallies for variance in one}
+    return {
+        variance: learn_prior(merge(one[variance] for one in tallies if variance in one), variance)
+        for variance in variances
+    }
 
 
 class LevelSolver:
     """Solves the families of one geolevel, range by range; lives inside one task."""
 
-    def __init__(self, plan: Plan, release: ReleaseLayout, level: int) -> None:
+    def __init__(
+        self, plan: Plan, release: ReleaseLayout, level: int, priors: Priors | None = None
+    ) -> None:
         self._plan = plan
+        self._priors = priors
         self._release = release
         self._level = level
         self._geolevel = plan.spine.levels[level]
         every = np.arange(plan.schema.size)
         self._queries = [entry.query for entry in plan.strategy.levels[level].queries]
-        self._rows = [
-            query.rows_of(every) if query.is_partition else None for query in self._queries
-        ]
+        self._rows: dict[str, IntArray | None] = {}
+        self._settings = node_settings(plan)
         self._weights = [
             1.0 / float(n.mechanism.continuous_variance) for n in plan.noise(level, level)
         ]
         self._exact = [i.query for i in invariants_at(plan.invariants, self._geolevel)]
+        limits = plan.limits
+        self._exact_sums = limits.exact_rows_at(self._geolevel)
+        self._bounded = limits.bounded_rows_at(self._geolevel)
+        self._possible = limits.possible(plan.schema)
+        facilities = limits.facilities
+        self._types = (
+            facilities.query.rows_of(every)
+            if facilities is not None and self._geolevel in facilities.geolevels
+            else None
+        )
         self._exact_rows = [query.rows_of(every) for query in self._exact]
         self._passes = [[query.rows_of(every) for query in one] for one in plan.passes]
+        self._held = _held_above(plan, plan.spine.levels[:level])
 
     def solve(self, batch: Batch) -> PartFile:
         """Solve all families of a range and write their counts."""
         statistics = SolveStatistics()
+        codes, data, every = self._read(batch)
+        writer = PartWriter(self._release.counts(self._geolevel), SPARSE_SCHEMA)
+        for some in every:
+            for family, counts in zip(some, self._counts(some, data, statistics), strict=True):
+                writer.write(sparse_table(codes[family.rows], counts))
+        return writer.close(statistics=vars(statistics))
+
+    def tally(self, batch: Batch) -> dict[float, Tally]:
+        """Tally the noisy counts of a range by the variance of their noise."""
+        _, data, every = self._read(batch, with_cells=True)
+        found: dict[float, list[Tally]] = defaultdict(list)
+        for family in (family for some in every for family in some):
+            if self._known(family, SolveStatistics()) is None:
+                for variance, noisy, expected in self._seen(family, data):
+                    found[variance].append(tally(noisy, expected, variance))
+        return {variance: merge(tallies) for variance, tallies in found.items()}
+
+    def _read(
+        self, batch: Batch, *, with_cells: bool = False
+    ) -> tuple[ObjectArray, _RangeData, Iterator[list[Family]]]:
+        """Geocodes and answers of a range, and its families, some at a time."""
         table = read_geography(self._release, self._geolevel, batch)
         codes = table.column("geocode").to_numpy(zero_copy_only=False)
         parents = table.column("parent").to_numpy(zero_copy_only=False)
         above = self._parents(parents)
+        every = [
+            Family(
+                parents[start] or "root",
+                slice(start, stop),
+                above.slice(index, index + 1) if above is not None else None,
+            )
+            for index, (start, stop) in enumerate(families(parents))
+        ]
         data = self._measured(batch, table)
-        writer = PartWriter(self._release.counts(self._geolevel), SPARSE_SCHEMA)
-        for index, (start, stop) in enumerate(families(parents)):
-            parent = above.slice(index, index + 1) if above is not None else None
-            counts = self._family(parents[start], slice(start, stop), parent, data, statistics)
-            writer.write(sparse_table(codes[start:stop], counts))
-        return writer.close(statistics=vars(statistics))
+        if with_cells or self._priors is not None:
+            cells = LevelEstimator(self._plan, self._release, (), CONFIDENCE).cell_estimates(batch)
+            data = replace(data, cells=cells)
+        some = (every[first : first + _FAMILIES] for first in range(0, len(every), _FAMILIES))
+        return codes, data, some
+
+    def _seen(
+        self, family: Family, data: _RangeData
+    ) -> Iterator[tuple[float, FloatArray, FloatArray]]:
+        """Of each child, the variance of the noise, noisy and expected counts of live cells.
+
+        So many are expected as the child's share of the parent's persons, by least squares, takes
+        of the parent's cell.
+        """
+        if data.cells is None or family.parent is None:
+            raise OutputError(str(self._release.root), "has no estimates of cells")
+        totals = estimate_node(self._problem(family, data), self._settings).values.sum(1)
+        share = (totals + _LEAST_TOTAL) / (totals + _LEAST_TOTAL).sum()
+        noisy, variances = data.cells
+        first = data.row[family.rows.start]
+        for child, part in enumerate(share):
+            row = noisy[first + child, family.parent.cells]
+            variance = float(f"{variances[first + child]:.3g}")
+            yield variance, row, part * family.parent.counts
+
+    def _drawn_to_posterior(self, family: Family, data: _RangeData) -> NodeProblem:
+        """The node problem with posterior means of the cells in place of noisy answers."""
+        problem = self._problem(family, data)
+        if self._priors is None:
+            return problem
+        means, weights = [], []
+        for variance, noisy, expected in self._seen(family, data):
+            means.append(self._priors[variance].posterior_mean(noisy, expected))
+            weights.append(1 / variance)
+        cells = np.arange(problem.n_cells)
+        term = LeastSquaresTerm(cells, np.array(means), np.array(weights))
+        return replace(problem, terms=(term,), order=())
 
     def _parents(self, parents: ObjectArray) -> Histograms | None:
         if self._level == 0:
@@ -174,17 +316,34 @@ class LevelSolver:
         codes = geography.column("geocode").to_numpy(zero_copy_only=False)
         only = geography.column("only_child").to_numpy(zero_copy_only=False)
         ends = geography.column("chain_end").to_numpy(zero_copy_only=False)
-        scale = {end: self._relative_precision(end) for end in set(ends)}
-        noisy = _answers(
-            self._release.measurements(self._geolevel), batch, self._queries, codes[~only]
-        )
         row = np.cumsum(~only) - 1
-        exact = (
-            _answers(self._release.invariants(self._geolevel), batch, self._exact, codes)
-            if self._exact
+        published: list[Query | LinearRow] = [*self._exact, *self._exact_sums]
+        answers = (
+            _answers(self._release.invariants(self._geolevel), batch, published, codes)
+            if published
             else []
         )
-        return _RangeData(noisy, row, exact, np.array([scale[end] for end in ends]))
+        exact, sums = answers[: len(self._exact)], answers[len(self._exact) :]
+        limits = None
+        if self._plan.limits.binds(self._geolevel):
+            limits = read_limits(self._plan, self._release, batch, codes)
+        queries, noisy, weights = self._targets(batch, codes[~only], ends[~only])
+        return _RangeData(queries, noisy, weights, row, exact, sums, limits)
+
+    def _targets(
+        self, batch: Batch, codes: ObjectArray, chain_ends: ObjectArray
+    ) -> tuple[Sequence[Query], list[FloatArray], list[FloatArray]]:
+        """Queries, answers and weights that the counts of measured geounits are drawn to."""
+        is_leaf = self._level == len(self._plan.spine.levels) - 1
+        if self._plan.solving.targets == "full" and not is_leaf:
+            found = LevelEstimator(self._plan, self._release, (), CONFIDENCE).targets(batch)
+            return found.queries, list(found.answers), list(found.weights.T)
+        scale = {end: self._relative_precision(end) for end in set(chain_ends)}
+        relative = np.array([scale[end] for end in chain_ends])
+        dataset = self._release.measurements(self._geolevel)
+        noisy = _answers(dataset, batch, self._queries, codes)
+        answers = [one.astype(float) for one in noisy]
+        return self._queries, answers, [weight * relative for weight in self._weights]
 
     def _relative_precision(self, chain_end: str) -> float:
         """Precision of the noise of a chain's geounits over that of ordinary ones, in any query."""
@@ -194,57 +353,99 @@ class LevelSolver:
             ordinary / self._plan.noise(self._level, last)[0].mechanism.continuous_variance
         )
 
-    def _family(
-        self,
-        geocode: str,
-        rows: slice,
-        parent: Histograms | None,
-        data: _RangeData,
-        statistics: SolveStatistics,
-    ) -> Histograms:
-        """Counts of one family."""
-        n_cells = self._plan.schema.size
-        n_children = rows.stop - rows.start
-        if parent is not None and n_children == 1:
+    def _counts(
+        self, some: Sequence[Family], data: _RangeData, statistics: SolveStatistics
+    ) -> list[Histograms]:
+        """Counts of the children of some families."""
+        found = [self._known(family, statistics) for family in some]
+        open_ = [index for index, counts in enumerate(found) if counts is None]
+        problems = [self._drawn_to_posterior(some[index], data) for index in open_]
+        started = time.process_time()
+        try:
+            solutions = solve_nodes(problems, self._settings)
+        except InfeasibleError:
+            solutions = []
+        seconds = (time.process_time() - started) / max(1, len(solutions))
+        for index, solution in zip(open_, solutions, strict=False):
+            statistics.note(some[index].geocode, solution, seconds)
+            found[index] = self._histograms(some[index], solution)
+        return [
+            self._with_failsafe(family, data, statistics) if counts is None else counts
+            for family, counts in zip(some, found, strict=True)
+        ]
+
+    def _known(self, family: Family, statistics: SolveStatistics) -> Histograms | None:
+        """Counts that need no solving: of an only child, or of the children of nobody."""
+        parent = family.parent
+        if parent is not None and family.n_children == 1:
             statistics.copied += 1
             return parent
         if parent is not None and not len(parent.cells):
             statistics.trivial += 1
-            empty = np.zeros(0, np.int64)
-            return Histograms(n_cells, np.zeros(n_children + 1, np.int64), empty, empty)
-        cells = np.arange(n_cells) if parent is None else parent.cells
-        problem = self._problem(geocode, rows, cells, parent, data)
-        started = time.process_time()
-        solution = solve_node(problem, self._plan.tolerance)
-        seconds = time.process_time() - started
-        residual = solution.estimate.certificate.residual
-        statistics.nodes += 1
-        statistics.variables += solution.counts.size
-        statistics.seconds += seconds
-        statistics.max_residual = max(statistics.max_residual, residual)
-        statistics.iterations += solution.estimate.iterations
-        statistics.newton_steps += solution.estimate.newton_steps
-        statistics.widened += solution.widened
-        statistics.keep_worst(
-            [{"geocode": geocode or "root", "residual": residual, "seconds": seconds}]
-        )
-        children, live = np.nonzero(solution.counts)
-        offsets = np.searchsorted(children, np.arange(n_children + 1))
-        return Histograms(n_cells, offsets, cells[live], solution.counts[children, live])
+            offsets = np.zeros(family.n_children + 1, np.int64)
+            none = np.zeros(0, np.int64)
+            return Histograms(self._plan.schema.size, offsets, none, none)
+        return None
 
-    def _problem(
-        self,
-        geocode: str,
-        rows: slice,
-        cells: IntArray,
-        parent: Histograms | None,
-        data: _RangeData,
-    ) -> NodeProblem:
-        measured = data.row[rows]
-        terms: list[LeastSquaresTerm | GeneralTerm] = []
-        for index, answers in enumerate(data.noisy):
-            own = answers[measured[0] : measured[-1] + 1]
-            terms.append(self._term(index, cells, own, data.scale[rows]))
+    def _histograms(self, family: Family, solution: NodeSolution) -> Histograms:
+        cells = self._possible if family.parent is None else family.parent.cells
+        children, live = np.nonzero(solution.counts)
+        offsets = np.searchsorted(children, np.arange(family.n_children + 1))
+        size = self._plan.schema.size
+        return Histograms(size, offsets, cells[live], solution.counts[children, live])
+
+    def _with_failsafe(
+        self, family: Family, data: _RangeData, statistics: SolveStatistics
+    ) -> Histograms:
+        """Solve one family; where its promises contradict the parent, move the parent first."""
+        started = time.process_time()
+        try:
+            solution = solve_node(self._problem(family, data), self._settings)
+        except InfeasibleError:
+            if family.parent is None or not self._plan.solving.failsafe:
+                raise
+            family = self._moved(family, data, statistics)
+            solution = solve_node(self._problem(family, data), self._settings)
+        statistics.note(family.geocode, solution, time.process_time() - started)
+        return self._histograms(family, solution)
+
+    def _moved(self, family: Family, data: _RangeData, statistics: SolveStatistics) -> Family:
+        """The family with the nearest parent that its children can add up to."""
+        cells = self._possible
+        before = _row(family.parent, cells)
+        size = self._plan.schema.size
+        whole = Histograms(size, np.array([0, len(cells)]), cells, before)
+        problem = self._problem(Family(family.geocode, family.rows, whole), data)
+        score = np.zeros(len(cells))
+        for term in problem.terms:
+            pulled = term.pulled if isinstance(term, GeneralTerm) else term.answers[:, term.groups]
+            score += term.weights @ pulled
+        held = tuple(groups[cells] for groups in self._held)
+        promises = Promises(
+            family.geocode, before, problem.exact, problem.rows, problem.leaves, held, score
+        )
+        after = nearest_parent(promises, mixed_integer(self._settings.integers))
+        changed, live = np.flatnonzero(after != before), np.flatnonzero(after)
+        statistics.moved.append(
+            {
+                "geocode": family.geocode,
+                "cells": cells[changed].tolist(),
+                "changes": (after - before)[changed].tolist(),
+            }
+        )
+        parent = Histograms(size, np.array([0, len(live)]), cells[live], after[live])
+        return Family(family.geocode, family.rows, parent)
+
+    def _problem(self, family: Family, data: _RangeData) -> NodeProblem:
+        rows, parent = family.rows, family.parent
+        cells = self._possible if parent is None else parent.cells
+        measured = slice(data.row[rows.start], data.row[rows.stop - 1] + 1)
+        terms = [
+            self._term(query, cells, answers[measured], weights[measured])
+            for query, answers, weights in zip(
+                data.queries, data.answers, data.weights, strict=True
+            )
+        ]
         exact = []
         for query_rows, answers in zip(self._exact_rows, data.exact, strict=True):
             present, groups = np.unique(query_rows[cells], return_inverse=True)
@@ -254,24 +455,117 @@ class LevelSolver:
             for one in self._passes
         )
         return NodeProblem(
-            geocode or "root",
+            family.geocode,
             len(cells),
             None if parent is None else parent.counts,
             tuple(terms),
             tuple(exact),
             passes,
+            self._row_terms(cells, rows, data),
+            self._leaves_term(cells, rows, data),
+            self._order(data.queries),
         )
 
+    def _order(self, queries: Sequence[Query]) -> tuple[tuple[int, ...], ...]:
+        """Least-squares passes as positions of terms; those not named come last."""
+        passes = self._plan.solving.order.get(self._geolevel, ())
+        names = [query.name for query in queries]
+        named = [tuple(names.index(name) for name in one) for one in passes]
+        chosen = {index for one in named for index in one}
+        last = tuple(index for index in range(len(names)) if index not in chosen)
+        return (*named, last) if named and last else tuple(named)
+
+    def _row_terms(self, cells: IntArray, rows: slice, data: _RangeData) -> tuple[RowsTerm, ...]:
+        """Linear rows of some children, exact ones with their sums."""
+        every = [*self._exact_sums, *self._bounded]
+        if not every:
+            return ()
+        sums = [answers[rows] for answers in data.sums]
+        least, most = list(sums), list(sums)
+        if data.limits is not None:
+            least.append(data.limits.row_least[rows])
+            most.append(data.limits.row_most[rows])
+        coefficients = np.array([row.coefficients[cells] for row in every])
+        names = tuple(row.name for row in every)
+        return (RowsTerm(coefficients, np.hstack(least), np.hstack(most), names),)
+
+    def _leaves_term(self, cells: IntArray, rows: slice, data: _RangeData) -> LeavesTerm | None:
+        """What the leaves below some children can hold."""
+        if self._types is None or data.limits is None or data.limits.leaves is None:
+            return None
+        held = data.limits.leaves
+        children = range(rows.start, rows.stop)
+        return LeavesTerm(self._types[cells], tuple(held.of(child) for child in children))
+
     def _term(
-        self, index: int, cells: IntArray, answers: IntArray, scale: FloatArray
+        self, query: Query, cells: IntArray, answers: FloatArray, weights: FloatArray
     ) -> LeastSquaresTerm | GeneralTerm:
-        """What one measured query says about the live cells of some children."""
-        rows, query = self._rows[index], self._queries[index]
-        weights = self._weights[index] * scale
+        """What one query says about the live cells of some children."""
+        rows = self._rows_of(query)
         if rows is None:
             return GeneralTerm(query.gram(cells), query.pull(answers, cells), weights)
         present, groups = np.unique(rows[cells], return_inverse=True)
-        return LeastSquaresTerm(groups, answers[:, present].astype(float), weights)
+        return LeastSquaresTerm(groups, answers[:, present], weights)
+
+    def _rows_of(self, query: Query) -> IntArray | None:
+        """Answer in which each cell counts, of a partition query."""
+        if query.name not in self._rows:
+            every = np.arange(self._plan.schema.size)
+            self._rows[query.name] = query.rows_of(every) if query.is_partition else None
+        return self._rows[query.name]
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """The children of one parent.
+
+    Attributes:
+      geocode: The parent's, "root" for the root alone.
+      rows: The children among the geounits of the range.
+      parent: Its counts; None for the root alone.
+    """
+
+    geocode: str
+    rows: slice
+    parent: Histograms | None
+
+    @property
+    def n_children(self) -> int:
+        """Number of children."""
+        return int(self.rows.stop - self.rows.start)
+
+
+def node_settings(plan: Plan) -> NodeSettings:
+    """How the nodes of a plan are solved."""
+    solving = plan.solving
+    pure = plan.budget.definition is Definition.PURE
+    return NodeSettings(
+        solving.tolerance,
+        LeastSquaresSolver(solving.least_squares),
+        IntegerSolver(solving.integers),
+        Method(solving.method),
+        NoiseLaw.LAPLACE if pure else NoiseLaw.GAUSSIAN,
+    )
+
+
+def _held_above(plan: Plan, geolevels: Sequence[str]) -> list[IntArray]:
+    """Partitions of all cells whose sums are exact at one of these geolevels."""
+    every = np.arange(plan.schema.size)
+    held: dict[str, IntArray] = {}
+    for geolevel in geolevels:
+        for query in invariants_at(plan.invariants, geolevel):
+            held[query.query.name] = query.query.rows_of(every)
+        for row in plan.limits.exact_rows_at(geolevel):
+            held[row.name] = np.unique(row.coefficients, return_inverse=True)[1]
+    return list(held.values())
+
+
+def _row(histograms: Histograms | None, cells: IntArray) -> IntArray:
+    """Counts of one geounit in some cells, int64[k]."""
+    dense = np.zeros(int(cells.max(initial=-1)) + 1, np.int64)
+    if histograms is not None:
+        dense[histograms.cells] = histograms.counts
+    return dense[cells]
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,20 +573,29 @@ class _RangeData:
     """Answers of a range of geounits.
 
     Attributes:
-      noisy: Per query, int64[measured geounits, m].
-      row: Row in `noisy` of each geounit; meaningless for only children.
+      queries: What the counts are drawn to.
+      answers: Per query, float64[measured geounits, m].
+      weights: Per query, float64[measured geounits], inverse variances.
+      row: Row in `answers` of each geounit; meaningless for only children.
       exact: Per invariant, int64[geounits, m].
-      scale: float64[geounits], precision relative to an ordinary geounit of the geolevel.
+      sums: Per exact linear row, int64[geounits, 1].
+      limits: What the geounits must keep beside exact answers; none if nothing binds them.
+      cells: Estimates float64[measured geounits, n] and mean variances of a cell, where a prior is
+        learned.
     """
 
-    noisy: list[IntArray]
+    queries: Sequence[Query]
+    answers: list[FloatArray]
+    weights: list[FloatArray]
     row: IntArray
     exact: list[IntArray]
-    scale: FloatArray
+    sums: list[IntArray]
+    limits: BatchLimits | None
+    cells: tuple[FloatArray, FloatArray] | None = None
 
 
 def _answers(
-    dataset: Path, batch: Batch, queries: Sequence[Query], codes: ObjectArray
+    dataset: Path, batch: Batch, queries: Sequence[Query | LinearRow], codes: ObjectArray
 ) -> list[IntArray]:
     """Read the answers of queries for exactly these geounits: per query int64[G, m]."""
     parts, _ = read_manifest(dataset)

@@ -8,18 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 
 from das.errors import VerificationError
 from das.histograms import Histograms
-from invariants.invariant import invariants_at
 from jobs.counts import read_counts
 from jobs.dataset import MANIFEST, dataset_digest, read_manifest, read_range, verify_files
 from jobs.layout import ReleaseLayout
+from jobs.limits import facilities_name, facility_counts
 from jobs.manifest import read_json
 from jobs.plan import Batch, Plan, families, geounit_batches, read_geography
 from jobs.run_ledger import read_ledger
 
 Progress = Callable[[int, int], None]
+BoolArray = npt.NDArray[np.bool_]
 
 _GEOUNITS = 20_000  # children compared at a time
 
@@ -30,8 +32,9 @@ def verify_release(
     """Check the promises that need no truth.
 
     Every dataset is the one that the manifest of the release names, every published file has the
-    digest its dataset records, children sum to their parent, cell by cell, and every invariant's
-    published answer is the answer of the counts. Microdata and tables are checked by digest only.
+    digest its dataset records, children sum to their parent, cell by cell, every invariant's
+    published answer is the answer of the counts, and counts keep all limits. Microdata and tables
+    are checked by digest only.
 
     Args:
       plan: The plan of the run.
@@ -39,7 +42,7 @@ def verify_release(
       progress: Called with (finished, all) geolevels.
 
     Returns:
-      Numbers of datasets, families and exact answers checked.
+      Numbers of datasets, families, exact answers, and geounits with limits checked.
 
     Raises:
       OutputError: A dataset is incomplete, or a file is missing or changed.
@@ -54,7 +57,7 @@ def verify_release(
         if not found.exists() or dataset_digest(found.parent) != output["sha256"]:
             raise VerificationError(str(found), "is not the one the manifest of the release names")
     _verify_ledger(release)
-    checked = {"datasets": 0, "families": 0, "exact_answers": 0}
+    checked = {"datasets": 0, "families": 0, "exact_answers": 0, "limited_geounits": 0}
     for path in sorted(release.root.rglob(MANIFEST)):
         verify_files(path.parent)
         checked["datasets"] += 1
@@ -63,6 +66,7 @@ def verify_release(
         for batch in geounit_batches(release, geolevel, level, 1, _GEOUNITS):
             checked["families"] += _verify_families(plan, release, batch)
             checked["exact_answers"] += _verify_invariants(plan, release, batch)
+            checked["limited_geounits"] += _verify_limits(plan, release, batch)
         if progress:
             progress(level + 1, len(levels))
     return checked
@@ -108,7 +112,7 @@ def _verify_families(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
 def _verify_invariants(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
     """Check the invariants of one range; returns how many answers."""
     geolevel = plan.spine.levels[batch.level]
-    held = {i.query.name: i.query for i in invariants_at(plan.invariants, geolevel)}
+    held = {one.name: one for one in plan.exact_at(geolevel)}
     if not held:
         return 0
     dataset = release.invariants(geolevel)
@@ -125,3 +129,40 @@ def _verify_invariants(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
                 f"{geolevel} {row['geocode']}", f"breaks the invariant {row['query']}"
             )
     return sum(len(row["answers"]) for row in rows)
+
+
+def _verify_limits(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
+    """Check facilities, structural zeros and bounded rows of one range; returns how many geounits.
+
+    Given counts are taken as they were given, not from what the solver was told they imply.
+    """
+    geolevel, limits = plan.spine.levels[batch.level], plan.limits
+    facilities = limits.facilities
+    counted = facilities is not None and facilities.geolevel == geolevel
+    rows = [row for row in limits.bounded_rows_at(geolevel) if row.geolevels[-1] == geolevel]
+    if not (counted or rows or limits.zeros is not None):
+        return 0
+    table = read_geography(release, geolevel, batch, ("geocode",))
+    codes = table.column("geocode").to_numpy(zero_copy_only=False)
+    counts = read_counts(release, geolevel, codes, plan.schema.size)
+    broken: dict[str, BoolArray] = {}
+    if facilities is not None and counted:
+        boxes = facilities.boxes(facility_counts(release, facilities, codes, batch))
+        persons = facilities.query.answer(counts)
+        outside = ((persons < boxes.least) | (persons > boxes.most)).any(1)
+        broken[facilities_name(facilities)] = np.asarray(outside, np.bool_)
+    for row in rows:
+        sums = row.answer(counts)[:, 0]
+        below = np.False_ if row.least is None else sums < row.least
+        above = np.False_ if row.most is None else sums > row.most
+        broken[f"row {row.name}"] = np.zeros(len(codes), np.bool_) | below | above
+    if limits.zeros is not None:
+        nobody = np.zeros(len(codes), np.bool_)
+        nobody[counts.owners()[np.isin(counts.cells, limits.zeros)]] = True
+        broken["structural zeros"] = nobody
+    for name, mask in broken.items():
+        if mask.any():
+            raise VerificationError(
+                f"{geolevel} {codes[int(np.argmax(mask))]}", f"breaks the invariant {name}"
+            )
+    return len(codes)

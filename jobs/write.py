@@ -6,6 +6,7 @@ import hashlib
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -170,26 +171,78 @@ def write_tables(
     One row per geounit, one column per answer of each query.
     """
     parsed = [parse_query(plan.schema, text) for text in queries]
+
+    def tabulate(geocodes: Sequence[str], counts: Histograms) -> pa.Table:
+        return answer_table(geocodes, counts, parsed)
+
+    _write_csv(
+        plan, release, spark, batches_per_slot, _Table(release.tables, tabulate, tuple(parsed))
+    )
+
+
+def write_h1(
+    plan: Plan,
+    release: ReleaseLayout,
+    query: Query,
+    spark: SparkSession,
+    *,
+    batches_per_slot: int = 4,
+) -> None:
+    """Write table H1 of the redistricting data per geolevel; complete ones are kept.
+
+    Args:
+      plan: The plan of the units.
+      release: Has their counts.
+      query: Attribute or recode with the levels `occupied` and `vacant`; others are no housing
+        units.
+      spark: The session.
+      batches_per_slot: Tasks per parallel slot.
+    """
+
+    def tabulate(geocodes: Sequence[str], counts: Histograms) -> pa.Table:
+        return h1_table(geocodes, counts, query)
+
+    _write_csv(plan, release, spark, batches_per_slot, _Table(release.h1, tabulate, (query,)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """A table of every geolevel.
+
+    Attributes:
+      dataset: Where that of a geolevel goes.
+      tabulate: Rows of some geounits.
+      queries: What it is made of.
+    """
+
+    dataset: Callable[[str], Path]
+    tabulate: Callable[[Sequence[str], Histograms], pa.Table]
+    queries: tuple[Query, ...]
+
+
+def _write_csv(
+    plan: Plan, release: ReleaseLayout, spark: SparkSession, batches_per_slot: int, table: _Table
+) -> None:
+    names = [query.name for query in table.queries]
     for level, geolevel in enumerate(plan.spine.levels):
-        dataset = release.tables(geolevel)
+        dataset = table.dataset(geolevel)
         if is_published(dataset):
-            _refuse_other_queries(dataset, [q.name for q in parsed])
+            _refuse_other_queries(dataset, names)
             continue
 
         def run(batch: Batch, geolevel: str = geolevel, dataset: Path = dataset) -> PartFile:
             codes = read_geography(release, geolevel, batch, ("geocode",)).column("geocode")
-            names = codes.to_numpy(zero_copy_only=False)
-            counts = read_counts(release, geolevel, names, plan.schema.size)
+            geocodes = codes.to_numpy(zero_copy_only=False)
+            counts = read_counts(release, geolevel, geocodes, plan.schema.size)
             writer = CsvPartWriter(dataset)
-            writer.write(answer_table(names, counts, parsed))
+            writer.write(table.tabulate(geocodes, counts))
             return writer.close()
 
         batches = geounit_batches(
             release, geolevel, level, slots(spark) * batches_per_slot, _GEOUNITS
         )
-        parts = run_tasks(spark, f"write tables {geolevel}", batches, run)
-        facts = {"queries": [q.name for q in parsed], "not_for_release": plan.not_for_release}
-        publish(dataset, parts, facts)
+        parts = run_tasks(spark, f"write {dataset.parent.name} {geolevel}", batches, run)
+        publish(dataset, parts, {"queries": names, "not_for_release": plan.not_for_release})
 
 
 def _refuse_other_queries(dataset: Path, queries: list[str]) -> None:
@@ -217,3 +270,17 @@ def answer_table(
             name = query.name if query.size == 1 else f"{query.name}: {label}"
             columns[name] = pa.array(answers[:, index], pa.int64())
     return pa.table(columns)
+
+
+def h1_table(geocodes: Sequence[str], histograms: Histograms, query: Query) -> pa.Table:
+    """Table H1: geocode, then all, occupied and vacant housing units under their official names."""
+    labels = query.labels()
+    answers = query.answer(histograms)[:, [labels.index("occupied"), labels.index("vacant")]]
+    return pa.table(
+        {
+            "geocode": pa.array(np.asarray(geocodes, dtype=object), pa.string()),
+            "H0010001": pa.array(answers.sum(axis=1), pa.int64()),
+            "H0010002": pa.array(answers[:, 0], pa.int64()),
+            "H0010003": pa.array(answers[:, 1], pa.int64()),
+        }
+    )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,24 +16,31 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from das.errors import ConfigError, DasError, SchemaError
+from das.errors import ConfigError, DasError, RuntimeSetupError, SchemaError
 from das.privacy.accounting import rho_from_epsilon
 from das.privacy.budget import Budget, Definition
 from das.queries.query import Query, is_refinement, parse_query
 from das.schema.schema import Attribute, Recode, Schema
 from das.strategy.strategy import LevelStrategy, QueryShare, Strategy, strategy_for
 from geography.lattice import Spine
-from invariants.invariant import Invariant, check_invariants
+from invariants.invariant import Invariant
 from jobs.account import Claim
+from jobs.config.invariants import exact_queries, limits_of
 from jobs.config.models import (
     AllocationFile,
     LevelAllocation,
+    OutputConfig,
     PrivacyConfig,
     RunConfig,
     SchemaFile,
+    SolveConfig,
+    UnitsConfig,
 )
 from jobs.config.planned import ZCDP_BOUNDED, BudgetKind, plan_shares
-from jobs.plan import Plan
+from jobs.exact import exact_query
+from jobs.plan import Plan, Solving
+
+_PACKAGES = {"piqp": "piqp", "gurobi": "gurobipy"}  # by solver; the others are always there
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 T = TypeVar("T")
@@ -46,11 +54,13 @@ class Resolved:
       config: The run file with absolute paths.
       source: Path of the run file.
       plan: All that the stages after reading need.
+      units: The second product, written as a run of its own; none in most runs.
     """
 
     config: RunConfig
     source: Path
     plan: Plan
+    units: Resolved | None = None
 
 
 def load_run(path: Path, *, output: Path | None = None, master: str | None = None) -> Resolved:
@@ -71,6 +81,57 @@ def load_run(path: Path, *, output: Path | None = None, master: str | None = Non
         config = _with(config, "output", directory=output.resolve())
     if master is not None:
         config = _with(config, "runtime", master=master)
+    digest = _digest(written, config)
+    units = None
+    if config.units is not None:
+        as_run = _named(f"{path}: units", partial(_units_run, config, config.units))
+        units = _resolve(as_run, path, digest, "units.")
+    resolved = replace(_resolve(config, path, digest, units=units), units=units)
+    if units is not None and product_of(units) == product_of(resolved):
+        raise ConfigError(
+            f"{path}: units.privacy.product", "is also that of the persons", got=product_of(units)
+        )
+    return resolved
+
+
+def _units_run(config: RunConfig, units: UnitsConfig) -> RunConfig:
+    """The units of a run as a run of their own, over the same geography."""
+    randomness = config.privacy.randomness
+    seed = None if randomness.seed is None else randomness.seed + 1
+    try:
+        privacy = PrivacyConfig.model_validate(
+            {
+                **config.privacy.model_dump(),
+                **units.privacy.model_dump(),
+                # Streams are named by geocode and query: another key, or names would repeat.
+                "randomness": randomness.model_copy(update={"seed": seed}),
+                "account": account_of(config),
+            }
+        )
+    except ValidationError as error:
+        raise _config_error(Path("privacy"), error) from None
+    output = OutputConfig(directory=config.output.directory, **units.output.model_dump())
+    own = {name: getattr(units, name) for name in ("schema_", "data", "invariants", "solve")}
+    changes = {**own, "name": f"{config.name}, units", "privacy": privacy, "output": output}
+    return config.model_copy(update={**changes, "units": None})
+
+
+def _resolve(
+    config: RunConfig,
+    path: Path,
+    digest: str,
+    section: str = "",
+    units: Resolved | None = None,
+) -> Resolved:
+    """Check a run, or the section of it that describes another product.
+
+    Args:
+      config: The run, paths absolute.
+      path: The run file.
+      digest: Digest of the whole run file.
+      section: Where in the file the product stands, with a dot at its end.
+      units: The units of the run, whose exact queries may limit this product.
+    """
     schema = load_schema(config.schema_)
     spine = _named(
         f"{path}: geography.levels",
@@ -82,11 +143,18 @@ def load_run(path: Path, *, output: Path | None = None, master: str | None = Non
     privacy = config.privacy
     kind = BudgetKind(privacy.definition, privacy.neighbors)
     strategy = load_allocation(privacy.allocation, schema, spine, kind)
-    budget = _named(f"{path}: privacy", lambda: _budget(privacy))
-    invariants = _named(f"{path}: invariants", lambda: _invariants(config, schema, spine))
+    budget = _named(f"{path}: {section}privacy", lambda: _budget(privacy))
+    stated, levels = config.invariants, spine.levels
+    asked = partial(exact_query, None if units is None else units.plan)
+    where = f"{path}: {section}invariants"
+    invariants = _named(where, lambda: exact_queries(stated, schema, levels))
+    limits = _named(where, lambda: limits_of(stated, schema, levels, invariants, asked))
     passes = _named(
-        f"{path}: solve", lambda: rounding_passes(schema, config.solve.rounding, invariants)
+        f"{path}: {section}solve",
+        lambda: rounding_passes(schema, config.solve.rounding, invariants),
     )
+    if config.output.h1 is not None:
+        _named(f"{path}: {section}output.h1", partial(h1_query, schema, config.output.h1))
     plan = Plan(
         schema,
         spine,
@@ -94,9 +162,10 @@ def load_run(path: Path, *, output: Path | None = None, master: str | None = Non
         budget,
         invariants,
         passes,
-        config.solve.tolerance,
+        _named(f"{path}: {section}solve", lambda: solving(config.solve, schema, strategy)),
         privacy.randomness.source != "operating_system",
-        _digest(written, config),
+        digest,
+        limits,
     )
     return Resolved(config, path, plan)
 
@@ -114,21 +183,30 @@ def account_of(config: RunConfig) -> Path:
     return config.privacy.account or data.with_name(f"{data.name}.das-account.jsonl")
 
 
+def product_of(resolved: Resolved) -> str:
+    """Name of what is made, in the account."""
+    return resolved.config.privacy.product or resolved.plan.schema.name
+
+
 def claim_of(resolved: Resolved, run: str) -> Claim:
     """What a run folder with this identity asks of the account."""
-    config, plan = resolved.config, resolved.plan
-    product = config.privacy.product or plan.schema.name
+    config = resolved.config
     folder = str(config.output.directory)
-    return Claim(product, config.privacy.grant, plan.budget, run, folder)
+    return Claim(product_of(resolved), config.privacy.grant, resolved.plan.budget, run, folder)
 
 
-def _invariants(config: RunConfig, schema: Schema, spine: Spine) -> tuple[Invariant, ...]:
-    invariants = tuple(
-        Invariant.build(schema, spine.levels, entry.query, entry.geolevel)
-        for entry in config.invariants
-    )
-    check_invariants(invariants)
-    return invariants
+def h1_query(schema: Schema, name: str) -> Query:
+    """The attribute or recode that table H1 is made of.
+
+    Raises:
+      SchemaError: It is unknown, or has no levels `occupied` and `vacant`.
+    """
+    query = parse_query(schema, name)
+    if not {"occupied", "vacant"} <= set(query.labels()):
+        raise SchemaError(
+            f"query {query.name}", "makes no table H1", want="levels occupied and vacant"
+        )
+    return query
 
 
 def rounding_passes(
@@ -155,6 +233,53 @@ def rounding_passes(
                     "rounding", f"{query.name} and the invariant {invariant.query.name} cross"
                 )
     return parsed
+
+
+def solving(config: SolveConfig, schema: Schema, strategy: Strategy) -> Solving:
+    """Check how noisy answers become counts.
+
+    Raises:
+      ConfigError: A geolevel or query is unknown, a query is named twice or is no partition.
+      RuntimeSetupError: A solver is not installed.
+    """
+    for name in (str(config.least_squares), str(config.integers)):
+        package = _PACKAGES.get(name)
+        if package and find_spec(package) is None:
+            raise RuntimeSetupError(
+                f"solver {name}",
+                f"the package {package} is not installed",
+                remedy=f'pip install "topdown-das[{name}]"',
+            )
+    geolevels = [level.geolevel for level in strategy.levels]
+    named = {"learned_prior": config.learned_prior, "order": list(config.order)}
+    for key, levels in named.items():
+        for level in levels:
+            if level not in geolevels:
+                raise ConfigError(key, "names an unknown geolevel", got=level, want=geolevels)
+    order = {}
+    for level, passes in config.order.items():
+        queries = {q.query.name: q.query for q in strategy.levels[geolevels.index(level)].queries}
+        parsed = tuple(tuple(parse_query(schema, name).name for name in one) for one in passes)
+        chosen = [name for one in parsed for name in one]
+        for name in chosen:
+            if name not in queries or not queries[name].is_partition or chosen.count(name) > 1:
+                raise ConfigError(
+                    f"order.{level}",
+                    "lists each partition query that is measured there at most once",
+                    got=name,
+                    want=[name for name, query in queries.items() if query.is_partition],
+                )
+        order[level] = parsed
+    return Solving(
+        config.tolerance,
+        config.targets,
+        tuple(config.learned_prior),
+        order,
+        config.method,
+        config.least_squares,
+        config.integers,
+        config.failsafe,
+    )
 
 
 def load_schema(path: Path) -> Schema:
@@ -289,15 +414,21 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+_TAGS = ("records", "block_table", "pl94", "histograms", "RecordColumn")
+
+
+def _keys(location: Sequence[int | str]) -> list[str]:
+    """Keys on the way to a value, without the names of the alternatives a union chose."""
+    keys = [str(part) for part in location if part not in _TAGS]
+    place = keys.index("invariants") + 2 if "invariants" in keys else len(keys)
+    return keys[:place] + keys[place + 1 :]
+
+
 def _config_error(path: Path, error: ValidationError) -> ConfigError:
     """One error naming every wrong key, what it got and what it wants."""
     problems = []
     for item in error.errors():
-        key = ".".join(
-            str(part)
-            for part in item["loc"]
-            if part not in ("records", "block_table", "pl94", "histograms", "RecordColumn")
-        )
+        key = ".".join(_keys(item["loc"]))
         got = item["input"]
         shown = type(got).__name__ if isinstance(got, dict | list) else repr(got)
         kind = item["type"]
@@ -321,6 +452,8 @@ def _absolute(config: RunConfig, folder: Path) -> RunConfig:
                 changes[name] = (folder / value).resolve()
             elif isinstance(value, BaseModel):
                 changes[name] = walk(value)
+            elif isinstance(value, list):
+                changes[name] = [walk(v) if isinstance(v, BaseModel) else v for v in value]
         return model.model_copy(update=changes)
 
     resolved = walk(config)
@@ -342,9 +475,19 @@ def _digest(written: RunConfig, config: RunConfig) -> str:
     document = written.model_dump(mode="json", by_alias=True)
     for key in ("name", "output", "runtime"):
         del document[key]
-    document["schema"] = _read(config.schema_, SchemaFile).model_dump(mode="json")
-    allocation = _read(config.privacy.allocation, AllocationFile)
     del document["privacy"]["account"]
-    document["privacy"]["allocation"] = allocation.model_dump(mode="json")
+    if config.units is None:
+        del document["units"]
+    else:
+        del document["units"]["output"]
+        _put_contents(document["units"], config.units)
+    _put_contents(document, config)
     text = json.dumps(document)  # in order: the order of groups numbers the answers
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _put_contents(document: dict[str, Any], product: RunConfig | UnitsConfig) -> None:
+    """Replace the paths of schema and allocation by what the files say."""
+    allocation = _read(product.privacy.allocation, AllocationFile)
+    document["schema"] = _read(product.schema_, SchemaFile).model_dump(mode="json")
+    document["privacy"]["allocation"] = allocation.model_dump(mode="json")

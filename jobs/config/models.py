@@ -10,7 +10,15 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
 
 from das.errors import BudgetError
 from das.planning.auto import LossKind, Method
@@ -313,6 +321,17 @@ class PrivacyConfig(_Model):
         return self
 
 
+class PublicTable(_Model):
+    """A public table with one row per geounit and one column of counts per name."""
+
+    path: Path = Field(description="CSV or Parquet file, or a folder of such files.")
+    geocode: Text = Field(default="geocode", description="Column with the geocode.")
+    columns: dict[Text, Text] = Field(
+        description="What is counted, such as a type or an answer of a query, to its column."
+    )
+    delimiter: Text = Field(default=",", description="Field separator of CSV files.")
+
+
 class InvariantConfig(_Model):
     """A query that is published exactly."""
 
@@ -320,6 +339,96 @@ class InvariantConfig(_Model):
     geolevel: Text = Field(
         description="Geolevel at which it is exact; then also exact at all coarser ones."
     )
+    table: PublicTable | None = Field(
+        default=None,
+        description="Published table the confidential data must agree with: a column per answer; "
+        "geounits that are not in it have none.",
+    )
+
+
+class FacilitiesConfig(_Model):
+    """Facility counts by type, published exactly; each facility holds some persons."""
+
+    facilities: Text = Field(description="Query of the persons by type, such as hhgq.")
+    geolevel: Text = Field(description="Geolevel at which facilities are counted.")
+    table: PublicTable | None = Field(
+        default=None,
+        description="Public table with a column per type; geounits that are not in it have no "
+        "facilities. A type left out is not counted: it may hold any number of persons. Give this "
+        "or `units`.",
+    )
+    units: Text | None = Field(
+        default=None,
+        description="Exact query of the units of the run whose levels are types of the persons. "
+        "Give this or `table`.",
+    )
+    at_least: dict[Text, int] = Field(
+        default={}, description="Type to the fewest persons of one facility; 1 if left out."
+    )
+    at_most: dict[Text, int] = Field(
+        default={}, description="Type to the most persons of one facility; 99999 if left out."
+    )
+
+    @model_validator(mode="after")
+    def _limits(self) -> FacilitiesConfig:
+        if (self.table is None) == (self.units is None):
+            raise ValueError("give exactly one of `table` and `units`")
+        for name in ("at_least", "at_most"):
+            if any(not 0 <= limit <= 10**6 for limit in getattr(self, name).values()):
+                raise ValueError(f"`{name}` must lie between 0 and 1000000")
+        return self
+
+
+class ZeroConfig(_Model):
+    """Structural zeros: persons who cannot be."""
+
+    zero: dict[Text, list[Text]] = Field(
+        description="Attribute or recode to levels; nobody has one of these levels in all of them."
+    )
+
+
+class RowPart(_Model):
+    """Cells that count in a linear row."""
+
+    cells: dict[Text, list[Text]] = Field(
+        description="Attribute or recode to levels; empty for all cells."
+    )
+    coefficient: int = Field(default=1, description="How often each of their persons counts.")
+
+
+class RowConfig(_Model):
+    """A linear row: a weighted sum of cells that is bounded, or exact, in every geounit."""
+
+    row: list[RowPart] = Field(description="The sum; cells in several parts count in each.")
+    name: Text = Field(description="Its name in errors and in the manifest.")
+    geolevel: Text = Field(
+        description="Geolevel at which it holds; coarser ones add up what their geounits may hold."
+    )
+    at_least: int | None = Field(default=None, description="Fewest. Default: no limit.")
+    at_most: int | None = Field(
+        default=None,
+        description="Most. Without any limit, the sum of the confidential data is published.",
+    )
+
+
+_KINDS_OF_INVARIANTS = ("facilities", "zero", "row")
+
+
+def _kind_of_invariant(value: object) -> str:
+    """The kind of an invariant is told by the key that only it has."""
+    for key in _KINDS_OF_INVARIANTS:
+        if (key in value) if isinstance(value, dict) else hasattr(value, key):
+            return key
+    return "query"
+
+
+AnyInvariant = Annotated[
+    Annotated[InvariantConfig, Tag("query")]
+    | Annotated[FacilitiesConfig, Tag("facilities")]
+    | Annotated[ZeroConfig, Tag("zero")]
+    | Annotated[RowConfig, Tag("row")],
+    Discriminator(_kind_of_invariant),
+]
 
 
 class SolveConfig(_Model):
@@ -338,6 +447,40 @@ class SolveConfig(_Model):
         description="Largest accepted scaled optimality residual of a node; a node that does not "
         "reach it stops the run.",
     )
+    targets: Literal["full", "own"] = Field(
+        default="full",
+        description="What a geounit's counts are drawn to. full: the estimate from all "
+        "measurements in it and below it; own: from those of its own geolevel.",
+    )
+    learned_prior: list[Text] = Field(
+        default=[],
+        description="Geolevels at which cells are drawn to their posterior means under a prior "
+        "learned from the noisy counts of the geolevel: less squared error where most counts are "
+        "zero, and no longer the least-squares answer.",
+    )
+    order: dict[Text, list[list[Text]]] = Field(
+        default={},
+        description="Least-squares passes by geolevel, each a list of measured queries whose "
+        "answers are fixed for the passes after it; queries not named follow in a last pass. "
+        "Default: one pass.",
+    )
+    method: Literal["nnls", "sequential", "reweighted", "maxfit"] = Field(
+        default="nnls",
+        description="nnls: nonnegative least squares. sequential: one query after the other, "
+        "coarse first. reweighted: answers that look like noise alone count less. maxfit: the "
+        "least largest deviation, for small nodes.",
+    )
+    least_squares: Literal["structured", "piqp", "gurobi"] = Field(
+        default="structured", description="Solver of the continuous stage."
+    )
+    integers: Literal["highs", "gurobi"] = Field(
+        default="highs", description="Solver of integer stages that are no flow."
+    )
+    failsafe: bool = Field(
+        default=True,
+        description="Whether a node whose promises contradict its parent moves the parent to the "
+        "nearest counts that can be kept, which is reported; otherwise it stops the run.",
+    )
 
 
 class OutputConfig(_Model):
@@ -351,6 +494,11 @@ class OutputConfig(_Model):
         default=None,
         description="Queries tabulated per geolevel; may also use functions such as prefix(age). "
         "Default: total and every attribute alone.",
+    )
+    h1: Text | None = Field(
+        default=None,
+        description="Attribute or recode with the levels `occupied` and `vacant`, of which table "
+        "H1 is written: all, occupied and vacant housing units.",
     )
 
 
@@ -369,6 +517,50 @@ class RuntimeConfig(_Model):
     spark: dict[Text, Text] = Field(default={}, description="Further Spark properties.")
 
 
+class UnitsPrivacyConfig(_Model):
+    """The budget of the units and its split; all else is as for the persons."""
+
+    rho: Exact | None = Field(
+        default=None, description="Budget under zcdp, exact. Give this or `epsilon`."
+    )
+    epsilon: Exact | None = Field(
+        default=None,
+        description="Under pure, the budget, exact. Under zcdp, as for the persons.",
+    )
+    allocation: Path = Field(description="Allocation file.")
+    product: Text = Field(default="units", description="Name of the product in the account.")
+
+
+class UnitsOutputConfig(_Model):
+    """What is written of the units, under `units` in the folders of the run."""
+
+    microdata: list[Literal["parquet", "csv"]] = Field(
+        default=["parquet", "csv"], description="Formats of the microdata, one row per unit."
+    )
+    tables: list[Text] | None = Field(
+        default=None,
+        description="Queries tabulated per geolevel. Default: total and every attribute alone.",
+    )
+    h1: Text | None = Field(
+        default=None,
+        description="Attribute or recode with the levels `occupied` and `vacant`, of which table "
+        "H1 is written: all, occupied and vacant housing units.",
+    )
+
+
+class UnitsConfig(_Model):
+    """The second product of a run: housing units and group-quarters facilities, one record each."""
+
+    schema_: Path = Field(alias="schema", description="Schema file of the units.")
+    data: DataConfig = Field(description="Confidential input, of the same leaf geounits.")
+    privacy: UnitsPrivacyConfig = Field(description="Budget and its split.")
+    invariants: list[AnyInvariant] = Field(
+        default=[], description="What of the units is published exactly."
+    )
+    solve: SolveConfig = Field(default=SolveConfig(), description="Solver settings.")
+    output: UnitsOutputConfig = Field(default=UnitsOutputConfig(), description="Outputs.")
+
+
 class RunConfig(_Model):
     """conf/run/*.yaml: one run."""
 
@@ -377,8 +569,11 @@ class RunConfig(_Model):
     data: DataConfig = Field(description="Confidential input.")
     geography: GeographyConfig = Field(description="Spine and leaf geounits.")
     privacy: PrivacyConfig = Field(description="Budget and its split.")
-    invariants: list[InvariantConfig] = Field(default=[], description="What is published exactly.")
+    invariants: list[AnyInvariant] = Field(default=[], description="What is published exactly.")
     solve: SolveConfig = Field(default=SolveConfig(), description="Solver settings.")
+    units: UnitsConfig | None = Field(
+        default=None, description="Units, protected beside the persons in the same run."
+    )
     output: OutputConfig = Field(description="Outputs.")
     runtime: RuntimeConfig = Field(default=RuntimeConfig(), description="Speed only.")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jobs.report import text
-from jobs.report.headline import Manifest, part, rows, unit, words
+from jobs.report.headline import Manifest, part, records, rows, unit, words
 from jobs.report.noise import expected_rmse, level_order
 from jobs.report.page import FigureBlock, Section, TableBlock
 from jobs.report.plots import Figure, Panel, line_panels
@@ -19,7 +19,7 @@ MOST_PANELS = 16
 def budget_section(manifest: Manifest) -> Section:
     """Shares of the budget and the full list of measured queries."""
     lead = (
-        "Every person lies on one path from the root to a leaf, and the costs along any such path "
+        "Every record lies on one path from the root to a leaf, and the costs along any such path "
         f"add up to exactly {unit(manifest)}. A query with a larger share has less noise."
     )
     return Section(
@@ -46,7 +46,8 @@ def noise_section(manifest: Manifest) -> Section:
     ]
     blocks: list[TableBlock | FigureBlock] = []
     if expected:
-        svg = line_panels("noise", panels, "Standard deviation of one noisy answer, in persons")
+        label = f"Standard deviation of one noisy answer, in {records(manifest)}"
+        svg = line_panels("noise", panels, label)
         caption = (
             "Standard deviation of one raw noisy answer, by query (panel) and geolevel, on one "
             "logarithmic scale. A gap means that the query is not measured there."
@@ -57,7 +58,7 @@ def noise_section(manifest: Manifest) -> Section:
         TableBlock(
             level_grid(
                 "noise-grid",
-                "Standard deviation of one raw noisy answer, in persons",
+                f"Standard deviation of one raw noisy answer, in {records(manifest)}",
                 [[expected.get((v, q)) for v in levels] for q in queries],
                 (queries, levels),
             )
@@ -66,8 +67,20 @@ def noise_section(manifest: Manifest) -> Section:
     return Section("noise", "Noise in the measurements", lead, blocks)
 
 
-def account_table(account: Manifest) -> Table:
-    """All budgets granted for the same people, and what they add up to."""
+def account_table(
+    account: Manifest,
+    key: str = "account",
+    caption: str = "Budgets granted for the same people",
+    note: str = "Losses of several products about the same people add up.",
+) -> Table:
+    """Several budgets, and what they add up to.
+
+    Args:
+      account: As `jobs.account.account_document` makes it.
+      key: Unique on the page.
+      caption: What the budgets have in common.
+      note: A line under the table.
+    """
     grants = [
         [name(row.get("product")), name(row.get("grant")), *_loss(row)]
         for row in rows(account, "grants")
@@ -84,11 +97,11 @@ def account_table(account: Manifest) -> Table:
         Column("δ"),
     ]
     return Table(
-        "account",
-        "Budgets granted for the same people",
+        key,
+        caption,
         columns,
         [*grants, *(composed if len(grants) > 1 else [])],
-        "Losses of several products about the same people add up.",
+        note,
     )
 
 
@@ -222,7 +235,7 @@ def _measured_table(manifest: Manifest) -> Table:
         Column("Share", hint=f"of {unit(manifest)}"),
         Column(unit(manifest), hint="exact", numeric=False),
         Column("Scale" if is_pure else f"{text.SIGMA}²", hint="exact parameter", numeric=False),
-        Column("Std. dev.", hint="persons"),
+        Column("Std. dev.", hint=records(manifest)),
         Column("9 in 10", hint="within ±"),
         Column("Answers", hint="per geounit"),
         Column("Geounits"),

@@ -11,7 +11,7 @@ from typing import Any
 
 from jobs.report import text
 from jobs.report.budget import MOST_PANELS, level_grid
-from jobs.report.headline import Manifest, rows, words
+from jobs.report.headline import Manifest, records, rows, words
 from jobs.report.noise import expected_rmse
 from jobs.report.page import Block, FigureBlock, Row, Section, TableBlock, Tile
 from jobs.report.plots import Figure, Panel, line_panels
@@ -29,12 +29,14 @@ class Comparison:
       queries: Evaluated queries, fewest answers first.
       results: (geolevel, query) to its statistics.
       noise: (geolevel, query) to the expected error of the raw noisy answer.
+      records: What is counted: persons or units.
     """
 
     levels: Sequence[str]
     queries: Sequence[str]
     results: Mapping[tuple[str, str], Result]
     noise: Mapping[tuple[str, str], float]
+    records: str = "persons"
 
     @classmethod
     def build(cls, manifest: Manifest, evaluation: Manifest) -> Comparison:
@@ -53,6 +55,7 @@ class Comparison:
             list(evaluation.get("queries") or dict.fromkeys(query for _, query in results)),
             results,
             {**noise, **expected_rmse(manifest)},
+            records(manifest),
         )
 
     def value(self, level: str, query: str, key: str) -> float | None:
@@ -118,7 +121,8 @@ def error_section(comparison: Comparison) -> Section:
     legend = [("released", "released"), ("raw", "raw noisy answer, expected")]
     blocks: list[Block] = []
     if panels:
-        svg = line_panels("error", panels, "Root mean square error, in persons")
+        label = f"Root mean square error, in {comparison.records}"
+        svg = line_panels("error", panels, label)
         blocks.append(FigureBlock(Figure("error", svg, caption, legend)))
     blocks += [
         Row(
@@ -142,8 +146,9 @@ def _error_lead(comparison: Comparison) -> str:
     found = comparison.results.get((leaf, "total"), {})
     if found.get("mae") is not None and found.get("q50") is not None:
         parts.append(
-            f"At {words(leaf)}, a total is off by {text.decimal(found['mae'])} persons on average; "
-            f"half are off by at most {text.integer(found['q50'])}, and 99 in 100 by at most "
+            f"At {words(leaf)}, a total is off by {text.decimal(found['mae'])} "
+            f"{comparison.records} on average; half are off by at most "
+            f"{text.integer(found['q50'])}, and 99 in 100 by at most "
             f"{text.integer(found.get('q99'))}."
         )
     if known:
@@ -157,15 +162,15 @@ def _error_lead(comparison: Comparison) -> str:
 
 _FULL = (
     ("answers", "Answers", "compared", text.integer),
-    ("mae", "MAE", "persons", text.decimal),
-    ("rmse", "RMSE", "persons", text.decimal),
+    ("mae", "MAE", "one answer", text.decimal),
+    ("rmse", "RMSE", "one answer", text.decimal),
     ("bias", "Bias", "mean error", text.signed),
     ("exact", "Exact", "share", text.percent),
     ("q50", "Median", "|error|", text.integer),
     ("q90", "90\N{NO-BREAK SPACE}%", "|error|", text.integer),
     ("q99", "99\N{NO-BREAK SPACE}%", "|error|", text.integer),
     ("max", "Largest", "|error|", text.integer),
-    ("tvd", "Moved", "of persons", text.percent),
+    ("tvd", "Moved", "of records", text.percent),
     ("appeared", "Appeared", "were 0", text.integer),
     ("vanished", "Vanished", "became 0", text.integer),
 )
@@ -186,7 +191,7 @@ def _full_table(comparison: Comparison) -> Table:
     ]
     note = (
         "All answers of all geounits count, empty ones included. Error is released minus true. "
-        "Moved is the share of persons counted in another answer than the true one. Quantiles are "
+        "Moved is the share of records counted in another answer than the true one. Quantiles are "
         "of the absolute error."
     )
     return Table("error-table", "Every statistic by query and geolevel", columns, body, note)
@@ -228,7 +233,7 @@ def _changed_table(comparison: Comparison, query: str, caption: str) -> Table:
     columns = [
         Column("Geounit", numeric=False),
         Column("Geolevel", numeric=False),
-        Column("Persons", hint="true"),
+        Column(comparison.records.capitalize(), hint="true"),
         Column("Change", hint="of the total"),
         Column("L1", hint="sum of |error|"),
     ]
@@ -239,7 +244,9 @@ def bias_table(comparison: Comparison, query: str, kind: str, caption: str) -> T
     """Mean error of a query by bin (`kind` is by_size or by_true) and geolevel, two-sided."""
     bins, values = bin_values(comparison, query, kind, "bias")
     body = [[Cell(bins[index], index), *row] for index, row in enumerate(tilted(values))]
-    heading = "Persons in the geounit" if kind == "by_size" else "True count"
+    heading = (
+        f"{comparison.records.capitalize()} in the geounit" if kind == "by_size" else "True count"
+    )
     columns = [Column(heading, numeric=False), *(Column(words(v)) for v in comparison.levels)]
     return Table(f"bias-{query}-{kind}".replace(" ", ""), caption, columns, body)
 

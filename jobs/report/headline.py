@@ -35,6 +35,11 @@ def rows(manifest: Manifest, name: str) -> Sequence[Manifest]:
     return [row for row in found if isinstance(row, Mapping)] if isinstance(found, list) else []
 
 
+def records(manifest: Manifest) -> str:
+    """What is counted: persons or units."""
+    return str(manifest.get("records") or "persons")
+
+
 def unit(manifest: Manifest) -> str:
     """The letter that costs are counted in."""
     is_pure = part(manifest, "privacy").get("definition") == "pure"
@@ -47,16 +52,16 @@ def banners(manifest: Manifest) -> list[Banner]:
 
 
 def tiles(manifest: Manifest) -> list[Tile]:
-    """Persons, leaf geounits, privacy loss, invariants, worst residual, and run time if known."""
+    """Records, leaf geounits, privacy loss, invariants, worst residual, and run time if known."""
     privacy, totals = part(manifest, "privacy"), part(manifest, "totals")
-    levels = rows(manifest, "geography")
+    levels, kind = rows(manifest, "geography"), records(manifest)
     leaf = words(levels[-1].get("geolevel")) if levels else "leaf"
     total, delta = privacy.get("total"), privacy.get("delta")
     is_pure = unit(manifest) == text.EPSILON
-    kind = "pure DP" if is_pure else "zero-concentrated DP"
-    exact = kind if total is None or len(str(total)) > 22 else f"exactly {total}, {kind}"
+    law = "pure DP" if is_pure else "zero-concentrated DP"
+    exact = law if total is None or len(str(total)) > 22 else f"exactly {total}, {law}"
     return [
-        Tile("Persons", text.integer(totals.get("persons")), "in the microdata"),
+        Tile(kind.capitalize(), text.integer(totals.get(kind)), "in the microdata"),
         Tile(
             "Leaf geounits",
             text.integer(totals.get("leaf_geounits")),

@@ -37,8 +37,32 @@ def exact_section(manifest: Manifest) -> Section:
     from_data = manifest.get("geounits_source") == "data"
     lead = "Invariants carry no noise and lie outside the privacy guarantee. So does the list of "
     lead += "geounits, " + ("taken from the data." if from_data else "which was public before.")
-    return Section(
-        "exact", "Published exactly", lead, [Row([TableBlock(invariants), TableBlock(geography)])]
+    blocks: list[Block] = [Row([TableBlock(invariants), TableBlock(geography)])]
+    if manifest.get("limits"):
+        blocks.append(TableBlock(_limits_table(manifest)))
+    return Section("exact", "Published exactly", lead, blocks)
+
+
+def _limits_table(manifest: Manifest) -> Table:
+    return Table(
+        "limits",
+        "Limits that counts keep",
+        [
+            Column("Kind", numeric=False),
+            Column("Of", numeric=False),
+            Column("Types", numeric=False),
+            Column("Holds at", numeric=False),
+        ],
+        [
+            [
+                name(words(row.get("kind") or text.NOT_RECORDED)),
+                name(words(row.get("name") or text.NOT_RECORDED)),
+                Cell(", ".join(words(v) for v in row.get("types") or [])),
+                Cell(", ".join(words(v) for v in row.get("geolevels") or []) or "every geolevel"),
+            ]
+            for row in rows(manifest, "limits")
+        ],
+        "Facility counts are public; counts of persons must be possible with them.",
     )
 
 

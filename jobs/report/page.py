@@ -104,6 +104,7 @@ class Page:
       banners: Warnings, first of all.
       tiles: Headline numbers.
       sections: In order.
+      records: What is counted: persons or units.
     """
 
     kind: str
@@ -113,3 +114,4 @@ class Page:
     banners: Sequence[Banner]
     tiles: Sequence[Tile]
     sections: Sequence[Section]
+    records: str = "persons"

@@ -32,7 +32,8 @@ def size_section(comparison: Comparison) -> Section:
     ]
     blocks: list[Block] = []
     if bins:
-        svg = line_panels("size", panels, "Mean sum of absolute errors per geounit, in persons")
+        label = f"Mean sum of absolute errors per geounit, in {comparison.records}"
+        svg = line_panels("size", panels, label)
         caption = (
             "Mean sum of absolute errors per geounit, by geolevel (panel) and true population of "
             "the geounit. A gap means that no geounit has this size."
@@ -46,8 +47,8 @@ def size_section(comparison: Comparison) -> Section:
 
 def _size_lead(comparison: Comparison) -> str:
     lead = (
-        "The law of the noise does not depend on how many people live in a geounit; what solving "
-        "makes of it does."
+        "The law of the noise does not depend on how large a geounit is; what solving makes of it "
+        "does."
     )
     if not comparison.levels:
         return lead
@@ -58,9 +59,9 @@ def _size_lead(comparison: Comparison) -> str:
         return lead
     first, last = known[0], known[-1]
     return (
-        f"{lead} At {words(leaf)}, the total of geounits with {first['bin']} persons is off by "
-        f"{text.decimal(first['mae'])} on average, that of geounits with {last['bin']} by "
-        f"{text.decimal(last['mae'])}."
+        f"{lead} At {words(leaf)}, the total of geounits with {first['bin']} "
+        f"{comparison.records} is off by {text.decimal(first['mae'])} on average, that of geounits "
+        f"with {last['bin']} by {text.decimal(last['mae'])}."
     )
 
 
@@ -76,7 +77,7 @@ def _by_size(comparison: Comparison, query: str) -> tuple[list[str], list[list[f
 def _size_table(comparison: Comparison) -> Table:
     columns = [
         Column("Geolevel", numeric=False),
-        Column("Persons", hint="in the geounit", numeric=False),
+        Column(comparison.records.capitalize(), hint="in the geounit", numeric=False),
         Column("Geounits"),
         Column("MAE", hint="total"),
         Column("Bias", hint="total"),
@@ -116,7 +117,7 @@ def bias_section(comparison: Comparison) -> Section:
     ]
     blocks: list[Block] = []
     if bins:
-        svg = bar_panels("bias", panels, "Mean error of one cell, in persons")
+        svg = bar_panels("bias", panels, f"Mean error of one cell, in {comparison.records}")
         caption = (
             "Mean of released minus true, by geolevel (panel, each on its own scale) and true "
             "count of the cell. Above zero: counted too many. A dash means that no cell has "
@@ -172,8 +173,8 @@ def distribution_section(comparison: Comparison) -> Section:
         heading = {"total": "Total", "detailed": "Detailed cells"}
         svg = share_bars("distribution", [heading[q] for q in queries], rows)
         caption = (
-            "Share of answers by absolute error in persons; numbers are percent. Answers that are "
-            "zero in truth and in the release are left out."
+            f"Share of answers by absolute error in {comparison.records}; numbers are percent. "
+            "Answers that are zero in truth and in the release are left out."
         )
         legend = [(f"step-{index}", label) for index, label in enumerate(_CLASSES)]
         blocks.append(FigureBlock(Figure("distribution", svg, caption, legend)))
@@ -190,7 +191,7 @@ def _distribution_table(comparison: Comparison) -> Table:
         Column("Query", numeric=False),
         Column("Geolevel", numeric=False),
         Column("Answers", hint="not 0 in both"),
-        *(Column(label, hint="persons") for label in _CLASSES),
+        *(Column(label, hint=comparison.records) for label in _CLASSES),
     ]
     body = []
     for query in comparison.queries:

@@ -37,6 +37,10 @@ STRATEGY = "das/strategy/strategy.py"
 LEDGER = "das/privacy/ledger.py"
 ACCOUNTING = "das/privacy/accounting.py"
 STAGE = "jobs/measure.py"
+STRUCTURE = "solvers/structure.py"
+ACTIVE_SET = "solvers/active_set.py"
+OPTIMALITY = "solvers/optimality.py"
+SOLVER = "solvers/least_squares.py"
 
 TABLE_LAW = "tests/exact/test_table_law.py::"
 REFERENCE_LAW = "tests/exact/test_reference_law.py::"
@@ -49,6 +53,7 @@ MEASURE_UNIT = "tests/unit/das/test_measure.py::"
 BUDGET_UNIT = "tests/unit/das/test_budget.py::"
 LEDGER_UNIT = "tests/unit/das/test_ledger.py::"
 DIVERGENCE = "tests/privacy/test_divergence.py::"
+SOLVER_UNIT = "tests/unit/solvers/test_least_squares.py::"
 STAGE_TEST = "tests/privacy/test_measure_stage.py::"
 
 FAULTS = (
@@ -386,5 +391,34 @@ FAULTS = (
         "task.plan.noise(level, task.plan.spine.levels.index(end))",
         "task.plan.noise(level, level)",
         (STAGE_TEST + "test_the_published_law_is_the_one_that_was_paid_for",),
+    ),
+    # --- the continuous stage ---
+    Fault(
+        "the certificate forgets the sum to the parent",
+        OPTIMALITY,
+        "        dual += float(point.coupling @ q.parent)",
+        "        dual += 0.0",
+        (SOLVER_UNIT + "test_the_certificate_sees_each_kind_of_fault",),
+    ),
+    Fault(
+        "outside rows do not reach the gradient",
+        STRUCTURE,
+        "        if self.outside.shape[1]:\n            y +=",
+        "        if False:\n            y +=",
+        (SOLVER_UNIT + "test_arranged_arrays_are_those_of_the_definition",),
+    ),
+    Fault(
+        "penalties of equalities are never corrected",
+        ACTIVE_SET,
+        "_ROUNDS = 10",
+        "_ROUNDS = 2",
+        (SOLVER_UNIT + "test_a_guess_is_solved_to_the_last_digits",),
+    ),
+    Fault(
+        "contradictions are taken for a limit",
+        SOLVER,
+        "        if reason:",
+        "        if False:",
+        (SOLVER_UNIT + "test_contradictions_are_recognized_and_explained",),
     ),
 )

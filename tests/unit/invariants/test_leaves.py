@@ -26,6 +26,8 @@ def as_lists(rows: Leaves) -> list:
 def test_limits_become_those_attained():
     tight = tighten(leaves([[1, 0, 0]], [[9, 9, 0]], [5], [6]))
     assert as_lists(tight) == [[[1, 0, 0]], [[6, 5, 0]], [5], [6]]
+    tight = tighten(leaves([[1, 2]], [[9, 9]], [0], [5]))
+    assert as_lists(tight) == [[[1, 2]], [[3, 4]], [3], [5]]
     tight = tighten(leaves([[0, 0]], [[2, 3]], [4], [99]))
     assert as_lists(tight) == [[[1, 2]], [[2, 3]], [4], [5]]
 

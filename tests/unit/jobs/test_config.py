@@ -103,6 +103,7 @@ SIZES = {
     "pl94": 2016,
     "pl94_tables": 252,
     "toy": 6,
+    "units": 9,
 }
 
 
@@ -243,7 +244,7 @@ def test_a_run_resolves_to_plain_values(project, tmp_path):
     assert [q.query.name for q in plan.strategy.levels[1].queries] == ["sex * voting", "detailed"]
     assert [[q.name for q in one] for one in plan.passes] == [["total"], ["voting", "detailed"]]
     assert [i.geolevels for i in plan.invariants] == [("state",)]
-    assert (plan.tolerance, plan.not_for_release) == (1e-7, False)
+    assert (plan.solving.tolerance, plan.not_for_release) == (1e-7, False)
 
 
 def test_paths_are_relative_to_the_run_file(project, tmp_path, monkeypatch):

@@ -1,0 +1,220 @@
+"""Implied constraints: what the leaves below a geounit demand of its counts by type.
+
+For every set S of types, with least(S) the sum of `least` over S, and sums over the rows of leaves,
+
+    LB(S) = sum_R max(least_R(S), low_R - most_R(not S))
+    UB(S) = sum_R min(most_R(S), high_R - least_R(not S)).
+
+Counts s can be dealt to the leaves iff LB(S) <= s(S) <= UB(S) for every S, and then in integers.
+
+Proof. Dealing is a flow: s_i persons enter at type i, go on to row R within
+[least_Ri, most_Ri] and leave it within [low_R, high_R]. By Hoffman's theorem a flow within these
+bounds exists iff for every set of nodes what must enter does not exceed what may leave. A set of
+nodes is a set S of types and a set of rows; given S, each row stands on the side where the
+condition is tightest, which is the max or min above. Integer bounds give integer flows.
+
+With an exact total T and f_i facilities of one person at least and no upper limit, a leaf of types
+P has max(...) = T if S contains P, else f(S), and min(...) = 0 if S and P are disjoint, else
+T - f(not S): the bounds (14) and (15) of Leclerc.
+
+The sets are exponentially many, but the most violated one is a minimum cut. Writing b_i = 1 for
+i in S and b_R = 1 for rows on the side of their total,
+
+    s(S) - LB(S) = min over b_R of  sum_i (s_i - least_i) b_i - sum_R (low_R - least_R(all)) b_R
+                                    + sum_Ri (most_Ri - least_Ri) b_R (1 - b_i),
+    UB(S) - s(S) = the same with most_i - s_i for types and most_R(all) - high_R for rows.
+
+References:
+  Hoffman, Some Recent Applications of the Theory of Linear Inequalities to Extremal Combinatorial
+  Analysis, Proc. Symposia in Applied Mathematics 10, 1960.
+  Leclerc, Generating Microdata with Complex Invariants under Differential Privacy, JSM 2019,
+  (14)-(18).
+  Picard, Maximal Closure of a Graph and Applications to Combinatorial Problems, Management Science
+  22, 1976.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from das.errors import SolverError
+from invariants.leaves import IntArray, Leaves, tighten
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+_SCALE = 2**20  # fractional counts become integers of this unit
+
+
+class Side(StrEnum):
+    """Which bound a cut is."""
+
+    LEAST = "at least"
+    MOST = "at most"
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """A bound on the persons of a set of types.
+
+    Attributes:
+      chosen: bool[t], the set S.
+      side: Which bound.
+      bound: LB(S) or UB(S).
+      violation: By how much the counts miss it, in persons; 0 if they keep every bound.
+    """
+
+    chosen: BoolArray
+    side: Side
+    bound: int
+    violation: float
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Minimise sum_i cost_i b_i - sum_R gain_R b_R + sum_Ri link_Ri b_R (1 - b_i) over binary b.
+
+    Attributes:
+      cost: float64[t].
+      gain: float64[R], nonnegative.
+      link: float64[R, t], nonnegative.
+    """
+
+    cost: FloatArray
+    gain: FloatArray
+    link: FloatArray
+
+
+Separation = Callable[[Selection], BoolArray]
+
+
+def lower_bounds(leaves: Leaves, chosen: BoolArray) -> IntArray:
+    """int64[m]: LB of m sets, given as bool[m, t]."""
+    inside, outside = leaves.least @ chosen.T, leaves.most @ ~chosen.T
+    return np.asarray(np.maximum(inside, leaves.low[:, None] - outside).sum(0), np.int64)
+
+
+def upper_bounds(leaves: Leaves, chosen: BoolArray) -> IntArray:
+    """int64[m]: UB of m sets, given as bool[m, t]."""
+    inside, outside = leaves.most @ chosen.T, leaves.least @ ~chosen.T
+    return np.asarray(np.minimum(inside, leaves.high[:, None] - outside).sum(0), np.int64)
+
+
+def most_violated(
+    leaves: Leaves, counts: npt.NDArray[np.number], separate: Separation | None = None
+) -> Cut:
+    """Find the set of types whose bound the counts miss by most.
+
+    Args:
+      leaves: The leaves below a geounit; every row fits some counts.
+      counts: number[t], persons by type.
+      separate: How to minimise; default `cut_by_flow`.
+
+    Returns:
+      The cut; its violation is 0 iff the counts can be dealt to the leaves.
+    """
+    tight = tighten(leaves)
+    values = np.asarray(counts, np.float64)
+    link = (tight.most - tight.least).astype(np.float64)
+    lower = Selection(values - tight.least.sum(0), (tight.low - tight.least.sum(1)) * 1.0, link)
+    upper = Selection(tight.most.sum(0) - values, (tight.most.sum(1) - tight.high) * 1.0, link)
+    cuts = []
+    for side, selection in ((Side.LEAST, lower), (Side.MOST, upper)):
+        chosen = (separate or cut_by_flow)(selection)
+        if side is Side.LEAST:
+            bound = int(lower_bounds(tight, chosen[None])[0])
+            violation = bound - values[chosen].sum()
+        else:
+            bound = int(upper_bounds(tight, chosen[None])[0])
+            violation = values[chosen].sum() - bound
+        cuts.append(Cut(chosen, side, bound, max(0.0, float(violation))))
+    return max(cuts, key=lambda cut: cut.violation)
+
+
+def can_be_dealt(leaves: Leaves, counts: IntArray) -> bool:
+    """Whether integer counts by type can be dealt to the leaves."""
+    if leaves.n_rows == 1:
+        inside = (leaves.least[0] <= counts) & (counts <= leaves.most[0])
+        return bool(inside.all() and leaves.low[0] <= counts.sum() <= leaves.high[0])
+    return most_violated(leaves, counts).violation == 0
+
+
+def cut_by_flow(selection: Selection) -> BoolArray:
+    """Minimise as a minimum cut, by push-relabel; polynomial in the numbers of types and rows.
+
+    Args:
+      selection: Its numbers are taken as multiples of 2^-20.
+
+    Returns:
+      bool[t]: b of the smallest minimiser.
+    """
+    from ortools.graph.python import max_flow
+
+    cost = np.rint(selection.cost * _SCALE).astype(np.int64)
+    gain = np.rint(selection.gain * _SCALE).astype(np.int64)
+    most = int(gain.sum() + np.abs(cost).sum())  # no arc can carry more
+    link = np.minimum(np.rint(selection.link * _SCALE), most).astype(np.int64)
+    n_rows, t = link.shape
+    source, sink = n_rows + t, n_rows + t + 1
+    types = n_rows + np.arange(t)
+    rows, columns = np.nonzero(link)
+    earning, paying = np.flatnonzero(cost < 0), np.flatnonzero(cost > 0)
+    # The last arc carries nothing; it makes both ends known where no other arc does.
+    tails = [
+        np.full(n_rows, source),
+        rows,
+        np.full(len(earning), source),
+        types[paying],
+        np.array([source]),
+    ]
+    heads = [
+        np.arange(n_rows),
+        types[columns],
+        types[earning],
+        np.full(len(paying), sink),
+        np.array([sink]),
+    ]
+    capacities = [gain, link[rows, columns], -cost[earning], cost[paying], np.zeros(1, np.int64)]
+    flow = max_flow.SimpleMaxFlow()
+    flow.add_arcs_with_capacity(
+        np.concatenate(tails), np.concatenate(heads), np.concatenate(capacities)
+    )
+    status = flow.solve(source, sink)
+    if status != flow.OPTIMAL:
+        raise SolverError("implied constraints", "maximum flow failed", got=status)
+    side = np.asarray(flow.get_source_side_min_cut(), np.int64)
+    return np.isin(types, side)
+
+
+def cut_by_program(selection: Selection) -> BoolArray:
+    """Minimise as a mixed integer program, products made linear: (16)-(18) of Leclerc.
+
+    Only to check `cut_by_flow`; slower by two orders of magnitude.
+
+    Returns:
+      bool[t]: b of a minimiser.
+    """
+    from scipy.optimize import Bounds, LinearConstraint, milp
+    from scipy.sparse import coo_array
+
+    n_rows, t = selection.link.shape
+    rows, columns = np.nonzero(selection.link)
+    m = len(rows)
+    order = np.arange(m)
+    signs = np.concatenate((np.ones(m), np.ones(m), -np.ones(m)))  # w + b_i - b_R >= 0
+    positions = np.concatenate((t + n_rows + order, columns, t + rows))
+    matrix = coo_array((signs, (np.tile(order, 3), positions)), shape=(m, t + n_rows + m)).tocsr()
+    found = milp(
+        np.concatenate((selection.cost, -selection.gain, selection.link[rows, columns])),
+        integrality=np.concatenate((np.ones(t + n_rows), np.zeros(m))),
+        bounds=Bounds(0, 1),
+        constraints=[LinearConstraint(matrix, 0, np.inf)] if m else [],
+    )
+    if found.x is None:
+        raise SolverError("implied constraints", "integer program failed", got=found.message)
+    return np.asarray(found.x[:t] > 0.5, np.bool_)

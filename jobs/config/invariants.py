@@ -1,0 +1,169 @@
+"""What the section `invariants` of a run file means: exact queries, and limits of other kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from das.errors import ConfigError, DasError, SchemaError
+from das.queries.query import Query, parse_query
+from das.schema.schema import Schema
+from invariants.facilities import Facilities, check_facilities
+from invariants.invariant import Invariant, check_invariants
+from invariants.limits import Limits
+from invariants.rows import LinearRow, cells_in
+from jobs.config.models import (
+    AnyInvariant,
+    FacilitiesConfig,
+    InvariantConfig,
+    PublicTable,
+    RowConfig,
+    ZeroConfig,
+)
+
+T = TypeVar("T")
+_LEAST, _MOST = 1, 99_999  # persons of one facility
+
+
+def exact_queries(
+    entries: Sequence[AnyInvariant], schema: Schema, spine: Sequence[str]
+) -> tuple[Invariant, ...]:
+    """The exact queries among the invariants, checked.
+
+    Raises:
+      SchemaError, ConfigError: One is unknown, or two cross; or the table of one lacks answers.
+    """
+    invariants = []
+    for index, entry in enumerate(entries):
+        if not isinstance(entry, InvariantConfig):
+            continue
+        invariant = Invariant.build(schema, spine, entry.query, entry.geolevel)
+        if entry.table is not None:
+            _at(index, lambda q=invariant.query, t=entry.table: check_answers(q, t))  # type: ignore[misc]
+        invariants.append(invariant)
+    check_invariants(invariants)
+    return tuple(invariants)
+
+
+def check_answers(query: Query, table: PublicTable) -> None:
+    """Check that a published table has a column for every answer of a query.
+
+    Raises:
+      ConfigError: An answer is missing or unknown.
+    """
+    if sorted(table.columns) != sorted(query.labels()):
+        raise ConfigError(
+            "table.columns",
+            f"must name every answer of {query.name}",
+            got=list(table.columns),
+            want=query.labels(),
+        )
+
+
+def limits_of(
+    entries: Sequence[AnyInvariant],
+    schema: Schema,
+    spine: Sequence[str],
+    invariants: Sequence[Invariant],
+    units: Callable[[str, str], Query],
+) -> Limits:
+    """The other invariants, checked.
+
+    Args:
+      entries: The section.
+      schema: Attributes and cells.
+      spine: Geolevels, root first.
+      invariants: The exact queries.
+      units: Gives the exact query of the units of a name at a geolevel.
+
+    Raises:
+      SchemaError, ConfigError: One cannot be used; the message says which.
+    """
+    facilities = None
+    zeros = np.zeros(schema.size, np.bool_)
+    rows: list[LinearRow] = []
+    for index, entry in enumerate(entries):
+        if isinstance(entry, FacilitiesConfig):
+            if facilities is not None:
+                raise ConfigError(f"{index}.facilities", "are stated twice")
+            build = lambda e=entry: _facilities(e, schema, spine, units)  # noqa: E731
+            facilities = _at(index, build)
+        elif isinstance(entry, ZeroConfig):
+            zeros |= _at(index, lambda e=entry: cells_in(schema, e.zero, "zero"))  # type: ignore[misc]
+        elif isinstance(entry, RowConfig):
+            row = _at(index, lambda e=entry: _row(e, schema, spine))  # type: ignore[misc]
+            if row.name in {*(r.name for r in rows), *(i.query.name for i in invariants)}:
+                raise ConfigError(f"{index}.name", "is used twice", got=row.name)
+            rows.append(row)
+    if zeros.all():
+        raise SchemaError("zero", "leaves no cell in which somebody can be")
+    if facilities is not None:
+        check_facilities(facilities, invariants)
+    return Limits(facilities, np.flatnonzero(zeros) if zeros.any() else None, tuple(rows))
+
+
+def _at(index: int, build: Callable[[], T]) -> T:
+    """Build a value; errors say which invariant."""
+    try:
+        return build()
+    except DasError as error:
+        raise type(error)(
+            f"{index}: {error.where}",
+            error.what,
+            got=error.got,
+            want=error.want,
+            remedy=error.remedy,
+        ) from None
+
+
+def _down_to(spine: Sequence[str], geolevel: str) -> tuple[str, ...]:
+    if geolevel not in spine:
+        raise SchemaError("geolevel", "is unknown", got=geolevel, want=list(spine))
+    return tuple(spine[: list(spine).index(geolevel) + 1])
+
+
+def _facilities(
+    entry: FacilitiesConfig,
+    schema: Schema,
+    spine: Sequence[str],
+    units: Callable[[str, str], Query],
+) -> Facilities:
+    query = parse_query(schema, entry.facilities)
+    if not query.is_partition:
+        raise SchemaError(f"facilities {query.name}", "must count every person as one type")
+    types = query.labels()
+    if entry.units is not None:
+        counted = [t for t in units(entry.units, entry.geolevel).labels() if t in types]
+    else:
+        counted = list(entry.table.columns) if entry.table is not None else []
+    for key, names in (
+        ("table.columns", counted),
+        ("at_least", entry.at_least),
+        ("at_most", entry.at_most),
+    ):
+        unknown = [name for name in names if name not in types]
+        if unknown:
+            raise SchemaError(key, "names an unknown type", got=unknown, want=f"some of {types}")
+    if not counted:
+        raise SchemaError("units", "have no level that is a type", want=f"some of {types}")
+    least = np.array([entry.at_least.get(name, _LEAST) for name in types], np.int64)
+    most = np.array([entry.at_most.get(name, _MOST) for name in types], np.int64)
+    if (least > most).any():
+        name = types[int(np.argmax(least > most))]
+        raise SchemaError(f"at_least.{name}", "is above at_most", got=entry.at_least.get(name, 1))
+    geolevels = _down_to(spine, entry.geolevel)
+    return Facilities(query, geolevels, least, most, np.isin(types, counted))
+
+
+def _row(entry: RowConfig, schema: Schema, spine: Sequence[str]) -> LinearRow:
+    coefficients = np.zeros(schema.size, np.int64)
+    for part in entry.row:
+        coefficients += part.coefficient * cells_in(schema, part.cells, f"row {entry.name}")
+    if not coefficients.any():
+        raise SchemaError(f"row {entry.name}", "counts nobody")
+    low, high = entry.at_least, entry.at_most
+    if low is not None and high is not None and low > high:
+        raise SchemaError(f"row {entry.name}", "has at_least above at_most", got=low)
+    return LinearRow(entry.name, coefficients, _down_to(spine, entry.geolevel), low, high)
