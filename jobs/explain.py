@@ -54,6 +54,7 @@ def _summary(resolved: Resolved, ledger: Ledger, losses: bool) -> dict[str, Any]
         "invariants": [
             {"query": i.query.name, "geolevels": list(i.geolevels)} for i in plan.invariants
         ],
+        "limits": plan.limits.document(plan.schema),
         "budget": budget_rows(plan, ledger),
     }
 
@@ -157,6 +158,9 @@ def print_summary(summary: dict[str, Any], *, as_json: bool) -> None:
     _print_statements(console, summary)
     for invariant in summary["invariants"]:
         console.print(f"exact: {invariant['query']} at {', '.join(invariant['geolevels'])}")
+    for limit in summary["limits"]:
+        where = ", ".join(limit["geolevels"]) or "every geolevel"
+        console.print(f"held: {limit['kind']} {limit['name']} at {where}")
     _print_geography(console, summary.get("geography", {}))
     _print_budget(console, summary["budget"])
     _print_predicted(console, summary)

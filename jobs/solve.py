@@ -239,6 +239,13 @@ class LevelSolver:
                 writer.write(sparse_table(codes[family.rows], counts))
         return writer.close(statistics=vars(statistics))
 
+    def problems(self, batch: Batch) -> Iterator[NodeProblem]:
+        """The node problems of a range, for those who study them."""
+        _, data, every = self._read(batch)
+        for family in (family for some in every for family in some):
+            if self._known(family, SolveStatistics()) is None:
+                yield self._problem(family, data)
+
     def tally(self, batch: Batch) -> dict[float, Tally]:
         """Tally the noisy counts of a range by the variance of their noise."""
         _, data, every = self._read(batch, with_cells=True)

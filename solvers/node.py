@@ -16,6 +16,7 @@ from solvers.backends.registry import (
 )
 from solvers.cuts import solve_with_cuts
 from solvers.least_squares import solve_many
+from solvers.matrix_free import solve_matrix_free
 from solvers.passes import Fixed, Solve, solve_in_passes
 from solvers.postprocessing.in_node import apply_method, fit_largest_in_node
 from solvers.postprocessing.methods import Method
@@ -30,6 +31,8 @@ from solvers.problem import (
 )
 from solvers.rounding import Rounding, round_counts
 from solvers.verify import verify_counts
+
+_MANY_CELLS = 4_000  # from here on the matrix-free solver is the faster one
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,9 @@ def solve_nodes(problems: Sequence[NodeProblem], settings: NodeSettings) -> list
     """Solve many nodes; the same as `solve_node` one by one, but faster for small ones."""
     plain = settings.least_squares is LeastSquaresSolver.STRUCTURED
     plain &= settings.method is Method.NNLS
-    together = [p for p in problems if plain and p.leaves is None and not p.order]
+    together = [
+        p for p in problems if plain and p.leaves is None and not p.order and not _is_large(p, ())
+    ]
     estimates = dict(zip(map(id, together), solve_many(together, settings.tolerance), strict=True))
     return [_finish(p, estimates.get(id(p)), settings) for p in problems]
 
@@ -148,11 +153,20 @@ def _around(problem: NodeProblem, values: FloatArray) -> NodeProblem:
     return replace(problem, terms=(own,), order=())
 
 
+def _is_large(problem: NodeProblem, fixed: Fixed) -> bool:
+    """Whether matrices of the cells would be too large, and the matrix-free solver can take it."""
+    partitions = all(isinstance(term, LeastSquaresTerm) for term in problem.terms)
+    return problem.n_cells >= _MANY_CELLS and partitions and not fixed
+
+
 def _with_fallback(settings: NodeSettings) -> Solve:
     """The solver asked for, and PIQP where it stops at its limit, if that is installed."""
 
     def solve(problem: NodeProblem, tolerance: float, fixed: Fixed) -> Estimate:
-        first = least_squares(settings.least_squares)(problem, tolerance, fixed)
+        if _is_large(problem, fixed) and settings.least_squares is LeastSquaresSolver.STRUCTURED:
+            first = solve_matrix_free(problem, tolerance)
+        else:
+            first = least_squares(settings.least_squares)(problem, tolerance, fixed)
         if first.status is not Status.LIMIT:
             return first
         try:

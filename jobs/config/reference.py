@@ -20,12 +20,19 @@ from pydantic.fields import FieldInfo
 
 from jobs.config.models import AllocationFile, RunConfig, SchemaFile, model_fields
 
-_PLAIN = {str: "text", int: "integer", float: "number", Fraction: "fraction", Path: "path"}
+_PLAIN = {
+    str: "text",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    Fraction: "fraction",
+    Path: "path",
+}
 
 _INTRODUCTION = """# Configuration
 
 Three kinds of YAML file describe a run. A **run file** names a **schema file** and an **allocation
-file**; all three are read and checked before any data is touched (`das validate RUN.yaml`).
+file**, and one more of each if it has `units`; all are read and checked before any data is touched (`das validate RUN.yaml`).
 
 - Unknown keys and keys given twice are errors. Every error names the file and the key.
 - A **fraction** is exact: text such as `"51/36352"`, `"0.25"` (which is 1/4) or a whole number.
@@ -109,15 +116,32 @@ privacy:
   account: people.account.jsonl   # all grants spent on the same people
 invariants:
   - {query: total, geolevel: state}
+  - {zero: {sex: [male], age: [65_and_over]}}      # nobody is in these cells
+  - {name: minors, row: [{cells: {votingage: [minor]}}], geolevel: county, at_most: 5000}
 solve:
   rounding:                       # nested, coarse before fine, ending in detailed
     - [total]
     - [sex, detailed]
   tolerance: 1.0e-7
+  targets: full                   # or own: only measurements of the same geolevel
+  learned_prior: []               # geolevels, such as [block]
+  order: {state: [[total]]}       # totals of the state first, then all else
+  method: nnls
+  least_squares: structured
+  integers: highs
+  failsafe: true
+units:                            # optional: a second product of the same blocks
+  schema: schema.yaml             # the units' own; conf/schema/units.yaml is ready
+  data: {format: histograms, path: units.parquet}
+  privacy: {rho: "1/10", allocation: allocation.yaml, product: units}
+  invariants:
+    - {query: total, geolevel: block}
+  output: {microdata: [parquet], tables: [total]}
 output:
   directory: out
   microdata: [parquet, csv]
   tables: [total, sex * votingage]
+  h1: null                        # of a run of housing units alone: their attribute
 runtime:
   master: "local[2,4]"
   batches_per_slot: 4

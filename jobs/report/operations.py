@@ -12,11 +12,12 @@ from jobs.report.table import Cell, Column, Table, bars, code, name, number
 _HARD = 12  # nodes listed as those that took longest
 _OPTIONAL = (
     ("wall_seconds", "Elapsed", "", text.duration),
-    ("iterations", "Iterations", "", text.integer),
+    ("iterations", "Iterations", "interior-point", text.integer),
     ("newton_steps", "Newton", "steps", text.integer),
     ("polished", "Polished", "", text.integer),
     ("widened", "Widened", "rounding", text.integer),
 )  # key, title, hint and format of columns that only some solvers fill
+_MOVED = (Column("Failsafe", hint="parents moved"), Column("Moved", hint="records"))
 
 
 def exact_section(manifest: Manifest) -> Section:
@@ -97,6 +98,12 @@ def solver_section(manifest: Manifest) -> Section:
         "all noisy answers that add up. Each solution is certified by its optimality residual."
     )
     solved = rows(manifest, "solve")
+    moved = any(row.get("moved") is not None for row in solved)
+    if moved:
+        lead += (
+            " Where no children of a parent can keep what they must, the failsafe moves the parent "
+            "to the nearest counts that allow it."
+        )
     optional = [
         entry for entry in _OPTIONAL if any(row.get(entry[0]) is not None for row in solved)
     ]
@@ -109,6 +116,7 @@ def solver_section(manifest: Manifest) -> Section:
         Column("Solver time", hint="all cores"),
         Column("Per node"),
         *(Column(title, hint=hint) for _, title, hint, _ in optional),
+        *(_MOVED if moved else ()),
         Column("Worst residual"),
     ]
     times = bars([row.get("seconds") for row in solved], text.duration)
@@ -116,6 +124,7 @@ def solver_section(manifest: Manifest) -> Section:
         [
             *_solved(row, time),
             *(number(row.get(key), show) for key, _, _, show in optional),
+            *(_moved(row) if moved else ()),
             number(row.get("max_residual"), text.scientific),
         ]
         for row, time in zip(solved, times, strict=True)
@@ -140,6 +149,16 @@ def _solved(row: Manifest, time: Cell) -> list[Cell]:
         time,
         number(each, text.duration),
     ]
+
+
+def _moved(row: Manifest) -> tuple[Cell, Cell]:
+    """How many parents the failsafe moved, and how many records it added, removed or moved."""
+    moves = row.get("moved")
+    if moves is None:
+        return number(None), number(None)
+    changes = [move["changes"] for move in moves]
+    records = sum(max(sum(c for c in one if c > 0), -sum(c for c in one if c < 0)) for one in changes)
+    return number(len(moves)), number(records)
 
 
 def _hard_table(hard: Sequence[tuple[Manifest, Manifest]]) -> Table:

@@ -33,7 +33,7 @@ QUERIES = {"total": "total", "ethnicity_race": "ethnicity_race", "cells": "detai
 WAYS = {
     "own": {"targets": "own"},
     "full": {"targets": "full"},
-    "learned": {"targets": "full", "learned_prior": ["block_group", "block"]},
+    "learned": {"targets": "full", "learned_prior": ["block"]},
 }
 SIZES = ((0, 0), (1, 2), (3, 9), (10, 49), (50, 10**9))
 
@@ -66,6 +66,9 @@ def noise_of(path: Path) -> list[list[int]]:
     release = release_layout(resolved.config.output.directory)
     dataset = release.measurements(resolved.plan.spine.levels[1])
     table = read_range(dataset, read_manifest(dataset)[0])
+    table = table.set_column(
+        table.column_names.index("query"), "query", table.column("query").cast("string")
+    )
     rows = table.sort_by([("query", "ascending"), ("geocode", "ascending")])
     return list(rows.column("answers").to_pylist())
 

@@ -1,8 +1,9 @@
 """How tight the continuous stage must be: the share of released counts that a tolerance changes.
 
-    python -m tests.bench.tolerance [--nodes N]
+    python -m tests.bench.tolerance [--nodes N | --run CONFIG --out FOLDER [--every K]]
 
-Solves and rounds N generated nodes of each kind of parent at tolerances from 1e-3 to 1e-9 and
+Solves and rounds N generated nodes of each kind of parent, or every K-th node of a finished run
+(of its parents as released), at tolerances from 1e-3 to 1e-9 and
 compares the counts with those at 1e-10; once with Newton iterations, which overshoot any tolerance
 they reach, and once with interior points alone, which stop at it. Prints a table and a line of
 JSON. The default tolerance should be where a tighter one changes nothing.
@@ -12,9 +13,15 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
+from jobs.config.load import load_run
+from jobs.layout import release_layout
+from jobs.plan import geounit_batches
+from jobs.solve import LevelSolver
 from solvers.interior_point import follow_path
 from solvers.least_squares import _origin, solve_quadratic
 from solvers.problem import NodeProblem
@@ -33,14 +40,30 @@ def newton(problem: NodeProblem, tolerance: float) -> np.ndarray:
 def interior(problem: NodeProblem, tolerance: float) -> np.ndarray:
     q = arrange(problem)
     x = np.maximum(follow_path(q, _origin(q), tolerance, 100)[0].x, 0)
-    return x * (problem.parent / x.sum(0))
+    return x if problem.parent is None else x * (problem.parent / x.sum(0))
+
+
+def nodes_of(config: Path, out: Path | None) -> Iterator[NodeProblem]:
+    """All node problems of a finished run, root first."""
+    resolved = load_run(config, output=out)
+    release = release_layout(resolved.config.output.directory)
+    for level, geolevel in enumerate(resolved.plan.spine.levels):
+        for batch in geounit_batches(release, geolevel, level, 1, 10**9):
+            yield from LevelSolver(resolved.plan, release, level).problems(batch)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--nodes", type=int, default=40)
-    count = parser.parse_args().nodes
-    problems = [node(*kind, seed=seed) for kind in KINDS for seed in range(count)]
+    parser.add_argument("--run", type=Path)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--every", type=int, default=1)
+    arguments = parser.parse_args()
+    if arguments.run:
+        problems = list(nodes_of(arguments.run, arguments.out))[:: arguments.every]
+    else:
+        generated = range(arguments.nodes)
+        problems = [node(*kind, seed=seed) for kind in KINDS for seed in generated]
     cells = sum(p.n_cells * p.n_children for p in problems)
     exact = [round_counts(p, newton(p, 1e-10)).counts for p in problems]
     rows = []
@@ -53,7 +76,7 @@ def main() -> None:
             share = changed / cells
             rows.append({"method": method.__name__, "tolerance": tolerance, "changed": share})
             print(f"{method.__name__:<10}{tolerance:>8.0e}{share:>12.2e}", flush=True)
-    print(json.dumps({"counts": cells, "tolerance": rows}))
+    print(json.dumps({"nodes": len(problems), "counts": cells, "tolerance": rows}))
 
 
 if __name__ == "__main__":
