@@ -106,11 +106,14 @@ def estimate_areas(
       One row per area or geounit and answer.
 
     Raises:
-      ConfigError: Intervals for answers that may be negative are asked to be positive.
+      ConfigError: No area is named, or intervals for answers that may be negative are asked to be
+        positive.
       InputError: A geounit does not exist.
       SchemaError: The query does not parse.
     """
     parsed = parse_query(plan.schema, query)
+    if not areas and not geounits:
+        raise ConfigError("estimate", "names no area", want="--area or --geounit")
     if settings.positive and any(factor.matrix.min() < 0 for factor in parsed.factors):
         raise ConfigError(
             f"estimate, query {parsed.name}", "may have negative answers", want="no --positive"

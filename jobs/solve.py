@@ -77,7 +77,7 @@ class SolveStatistics:
       variables: Sum over solved nodes of children x live cells.
       seconds: Processor time in the solver.
       max_residual: Largest certificate residual.
-      iterations: Splitting iterations.
+      iterations: Of interior points, conjugate gradients or a general solver.
       newton_steps: Active-set steps.
       widened: Nodes whose rounding had to leave the neighboring integers.
       worst_nodes: The nodes of longest time.
@@ -227,7 +227,7 @@ class LevelSolver:
         )
         self._exact_rows = [query.rows_of(every) for query in self._exact]
         self._passes = [[query.rows_of(every) for query in one] for one in plan.passes]
-        self._held = _held_above(plan, plan.spine.levels[:level])
+        self._held = _held_above(plan, level)
 
     def solve(self, batch: Batch) -> PartFile:
         """Solve all families of a range and write their counts."""
@@ -407,12 +407,12 @@ class LevelSolver:
         """Solve one family; where its promises contradict the parent, move the parent first."""
         started = time.process_time()
         try:
-            solution = solve_node(self._problem(family, data), self._settings)
+            solution = solve_node(self._drawn_to_posterior(family, data), self._settings)
         except InfeasibleError:
             if family.parent is None or not self._plan.solving.failsafe:
                 raise
             family = self._moved(family, data, statistics)
-            solution = solve_node(self._problem(family, data), self._settings)
+            solution = solve_node(self._drawn_to_posterior(family, data), self._settings)
         statistics.note(family.geocode, solution, time.process_time() - started)
         return self._histograms(family, solution)
 
@@ -421,7 +421,8 @@ class LevelSolver:
         cells = self._possible
         before = _row(family.parent, cells)
         size = self._plan.schema.size
-        whole = Histograms(size, np.array([0, len(cells)]), cells, before)
+        # Its promises are those on all cells; no count of the parent enters them.
+        whole = Histograms(size, np.array([0, len(cells)]), cells, np.maximum(before, 1))
         problem = self._problem(Family(family.geocode, family.rows, whole), data)
         score = np.zeros(len(cells))
         for term in problem.terms:
@@ -555,15 +556,19 @@ def node_settings(plan: Plan) -> NodeSettings:
     )
 
 
-def _held_above(plan: Plan, geolevels: Sequence[str]) -> list[IntArray]:
-    """Partitions of all cells whose sums are exact at one of these geolevels."""
+def _held_above(plan: Plan, level: int) -> list[IntArray]:
+    """Partitions of all cells with whose sums exact queries and rows of these geolevels are kept.
+
+    Rows that the children keep themselves are kept by their sum.
+    """
     every = np.arange(plan.schema.size)
     held: dict[str, IntArray] = {}
-    for geolevel in geolevels:
-        for query in invariants_at(plan.invariants, geolevel):
-            held[query.query.name] = query.query.rows_of(every)
-        for row in plan.limits.exact_rows_at(geolevel):
-            held[row.name] = np.unique(row.coefficients, return_inverse=True)[1]
+    for geolevel in plan.spine.levels[:level]:
+        for query in (i.query for i in invariants_at(plan.invariants, geolevel)):
+            held[query.name] = query.rows_of(every)
+        for row in plan.limits.rows_at(geolevel):
+            if plan.spine.levels[level] not in row.geolevels:
+                held[row.name] = np.unique(row.coefficients, return_inverse=True)[1]
     return list(held.values())
 
 

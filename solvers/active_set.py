@@ -138,15 +138,34 @@ def solve_guess(q: Quadratic, guess: Guess, start: Point) -> Point:
 
 
 def first_guess(q: Quadratic) -> Guess:
-    """Signs of every child's own solution without x >= 0, once the gap to the parent is dealt out.
+    """Support of every child's own solution without x >= 0, moved to what the parent allows.
 
-    Where children differ only by f_c, and nothing is given, this is the solution without x >= 0.
+    Moved in the metric of the diagonal, each cell goes by itself. Where the query of single cells
+    has most of the weight, this is nearly the solution.
     """
     x = _alone(q)
+    support = q.free & (x > 0)
     if q.parent is not None:
-        precision = 1 / (q.scale[:, None] * q.diagonal)
-        x += precision / precision.sum(0) * (q.parent - x.sum(0))
-    return Guess((x > 0) & q.free, _sides(q, x, np.zeros_like(q.least)))
+        x, support = _dealt(q, x)
+    return Guess(support, _sides(q, x, np.zeros_like(q.least)))
+
+
+def _dealt(q: Quadratic, x: FloatArray) -> tuple[FloatArray, BoolArray]:
+    """The nearest x >= 0 that sums to the parent in every cell, and its support.
+
+    References:
+      Michelot, J. Optim. Theory Appl. 50 (1986), 195-200.
+    """
+    give = 1 / (q.scale[:, None] * q.diagonal)
+    held = q.free
+    while True:
+        shares = np.where(held, give, 0.0)
+        gap = q.parent - np.where(held, x, 0.0).sum(0)
+        moved = x + give * (gap / np.maximum(shares.sum(0), np.finfo(float).tiny))
+        positive = held & (moved > 0)
+        if np.array_equal(positive, held):
+            return np.where(held, moved, 0.0), held
+        held = positive
 
 
 def _alone(q: Quadratic) -> FloatArray:

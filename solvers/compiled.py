@@ -9,29 +9,34 @@ import numpy as np
 from solvers import active_set, kernels
 from solvers.active_set import Guess
 from solvers.optimality import Point
-from solvers.problem import FloatArray
+from solvers.problem import FloatArray, IntArray
 from solvers.structure import Quadratic
 
 
 def iterate(q: Quadratic, guess: Guess, start: Point, tolerance: float) -> tuple[Point, float, int]:
     """See `active_set.iterate`."""
-    x, coupling, rows = (np.array(a, order="C") for a in (start.x, start.coupling, start.rows))
+    order = q.cells[q.cells < q.linear.shape[1]]  # blocks end to end
+    x = np.ascontiguousarray(start.x[:, order])
+    coupling, rows = start.coupling[order], np.array(start.rows, order="C")
     sums = _padded(q, start.sums)
     residual, steps = kernels.active_set(
-        np.array(guess.support, order="C"),
+        np.ascontiguousarray(guess.support[:, order]),
         np.array(guess.sides, order="C"),
         x,
         coupling,
         sums,
         rows,
-        _arrays(q),
+        _arrays(q, order),
         tolerance,
         active_set.MOST_STEPS,
         active_set.STALE_STEPS,
     )
     widths = (e.targets.shape[1] for e in q.equalities)
     unpadded = tuple(mu[:, :m] for mu, m in zip(sums, widths, strict=True))
-    return Point(x, coupling, unpadded, rows), float(residual), int(steps)
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    point = Point(np.ascontiguousarray(x[:, back]), coupling[back], unpadded, rows)
+    return point, float(residual), int(steps)
 
 
 def _padded(q: Quadratic, arrays: tuple[FloatArray, ...]) -> FloatArray:
@@ -43,28 +48,27 @@ def _padded(q: Quadratic, arrays: tuple[FloatArray, ...]) -> FloatArray:
     return out
 
 
-def _arrays(q: Quadratic) -> tuple[Any, ...]:
+def _arrays(q: Quadratic, order: IntArray) -> tuple[Any, ...]:
     """The fields of a node problem in the order of `kernels`, blocks end to end."""
-    k = q.linear.shape[1]
-    present = q.cells < k
+    k = len(order)
     starts = np.zeros(len(q.cells) + 1, np.int64)
-    np.cumsum(present.sum(1), out=starts[1:])
+    np.cumsum((q.cells < k).sum(1), out=starts[1:])
+    groups = np.array([e.groups for e in q.equalities], np.int64).reshape(-1, k)
     return (
         q.scale,
-        np.ascontiguousarray(q.linear),
-        np.zeros(k) if q.parent is None else q.parent,
+        np.ascontiguousarray(q.linear[:, order]),
+        np.zeros(k) if q.parent is None else q.parent[order],
         q.parent is not None,
         starts,
-        q.cells[present],
         np.ascontiguousarray(q.blocks),
-        np.ascontiguousarray(q.outside),
-        np.ascontiguousarray(q.diagonal),
-        np.ascontiguousarray(q.free),
-        np.array([e.groups for e in q.equalities], np.int64).reshape(-1, k),
+        np.ascontiguousarray(q.outside[..., order]),
+        np.ascontiguousarray(q.diagonal[:, order]),
+        np.ascontiguousarray(q.free[:, order]),
+        np.ascontiguousarray(groups[:, order]),
         _padded(q, tuple(e.targets for e in q.equalities)),
         np.array([e.targets.shape[1] for e in q.equalities], np.int64),
         np.array(q.is_inside, np.bool_),
-        np.ascontiguousarray(q.coefficients),
+        np.ascontiguousarray(q.coefficients[:, order]),
         np.ascontiguousarray(q.least),
         np.ascontiguousarray(q.most),
         q.penalty,

@@ -51,22 +51,31 @@ class Elimination:
         self._S = self._outside_system() if self._F.shape[1] else None
 
     def _inverses(self, barrier: FloatArray | None) -> FloatArray:
-        """K: float64[B, C, s, s], zero outside the support."""
+        """K: float64[B, C, s, s], zero outside the support; inverted without those zeros."""
         q = self._q
-        C, s = len(q.linear), q.cells.shape[1]
+        B, C, s = len(q.cells), len(q.linear), q.cells.shape[1]
         held = q.gather(self._support.astype(float)) > 0
+        n = int(held.sum(-1).max(initial=0))
+        order = np.argsort(~held, axis=-1, kind="stable")[..., :n]
+        held = np.take_along_axis(held, order, -1)
+        at_block = np.arange(B)[:, None, None, None]
+        at_child = np.arange(C)[:, None, None]
+        rows, columns = order[..., :, None], order[..., None, :]
         pairs = held[..., :, None] & held[..., None, :]
-        matrices = np.where(pairs, q.penalized(), 0.0)
-        index = np.arange(s)
+        penalized = q.penalized()
+        pattern = at_child if penalized.shape[1] > 1 else 0
+        matrices = np.where(pairs, penalized[at_block, pattern, rows, columns], 0.0)
+        index = np.arange(n)
         if barrier is not None:
-            matrices[..., index, index] += q.gather(barrier) * held
+            matrices[..., index, index] += np.take_along_axis(q.gather(barrier), order, -1) * held
         matrices[..., index, index] += ~held
         root = 1 / np.sqrt(matrices[..., index, index])
         matrices *= root[..., :, None] * root[..., None, :]
-        inverse = np.linalg.inv(matrices.reshape(-1, s, s)).reshape(len(q.cells), C, s, s)
-        inverse *= root[..., :, None] * root[..., None, :]
-        inverse[~pairs] = 0.0
-        return np.asarray(inverse)
+        inverse = np.linalg.inv(matrices.reshape(-1, n, n)).reshape(B, C, n, n)
+        inverse *= root[..., :, None] * root[..., None, :] * pairs
+        K = np.zeros((B, C, s, s))
+        K[at_block, at_child, rows, columns] = inverse
+        return K
 
     def _coupling(self) -> FloatArray:
         """float64[B, s, s]: L with L'L the inverse of N."""

@@ -14,7 +14,13 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-_compiled = numba.njit(cache=True, error_model="numpy")
+# Sums may be taken in any order, which lets them use vector instructions; infinities keep their
+# meaning.
+_compiled = numba.njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+
+_BY_HAND = 48  # largest matrix that loops factorise faster than a call of LAPACK
+_PANEL = 96  # columns that fit the cache
+_ROUGH, _FINE = 1e-8, 1e-13  # what the conditions of a guess may be off by
 
 
 @_compiled
@@ -55,55 +61,51 @@ def _backward(L, n, v):
 
 @_compiled
 def _invert(M, n, W):
-    """Overwrite W[:n, :n] with the inverse of the positive definite M[:n, :n]; destroys M."""
+    """Overwrite M[:n, :n], positive definite, with its inverse; W is room to work."""
     _factorise(M, n)
-    for j in range(n):  # W = L^-1, lower triangle
+    for j in range(n):  # W = L^-T, so that all sums run along rows
         W[j, j] = 1.0 / M[j, j]
         for i in range(j + 1, n):
             t = 0.0
             for m in range(j, i):
-                t -= M[i, m] * W[m, j]
-            W[i, j] = t / M[i, i]
-    for i in range(n):  # M = W' W
+                t -= M[i, m] * W[j, m]
+            W[j, i] = t / M[i, i]
+    for i in range(n):
         for j in range(i + 1):
             t = 0.0
             for m in range(i, n):
-                t += W[m, i] * W[m, j]
+                t += W[i, m] * W[j, m]
             M[i, j] = t
-    for i in range(n):
-        for j in range(i + 1):
-            W[i, j] = M[i, j]
-            W[j, i] = M[i, j]
+            M[j, i] = t
 
 
 @_compiled
-def _gradient(x, lam, mu, nu, scale, linear, starts, cells, blocks, F, eq_groups, R, has_parent):
+def _gradient(x, lam, mu, nu, data):
+    """See `optimality.gradient`."""
+    (scale, linear, parent, has_parent, starts, blocks, F, diagonal, free,
+     eq_groups, eq_targets, eq_sizes, eq_inside, R, least, most, penalty) = data  # fmt: skip
     C, k = x.shape
     P = blocks.shape[1]
-    r = F.shape[1]
     g = np.empty((C, k))
-    Fx = np.empty(r)
     for c in range(C):
         p = c if P > 1 else 0
         f = scale[c]
-        for j in range(r):
+        for i in range(k):
+            g[c, i] = -linear[c, i]
+        for j in range(F.shape[1]):
             t = 0.0
             for i in range(k):
                 t += F[p, j, i] * x[c, i]
-            Fx[j] = t
-        for i in range(k):
-            g[c, i] = -linear[c, i]
-        for j in range(r):
-            t = Fx[j]
             for i in range(k):
                 g[c, i] += F[p, j, i] * t
         for b in range(len(starts) - 1):
-            n = starts[b + 1] - starts[b]
+            at = starts[b]
+            n = starts[b + 1] - at
             for j in range(n):
-                v = x[c, cells[starts[b] + j]]
+                v = x[c, at + j]
                 if v != 0.0:
                     for i in range(n):
-                        g[c, cells[starts[b] + i]] += blocks[b, p, j, i] * v
+                        g[c, at + i] += blocks[b, p, j, i] * v
         for i in range(k):
             g[c, i] *= f
             if has_parent:
@@ -154,11 +156,16 @@ def _hold(support, free, linear, parent, has_parent, eq_groups, eq_targets, eq_s
 
 
 @_compiled
-def _guess(support, sides, x, lam, mu, nu, data):
-    """Solve the equality-constrained problem of a guess, by rounds of correction."""
-    (scale, linear, parent, has_parent, starts, cells, blocks, F, diagonal, free,
+def _factors(support, sides, data):
+    """Factors of the conditions of a guess; see `elimination`.
+
+    For block b and child c, `local` from first[b, c] on holds the count[b, c] positions of its
+    support within the block, K from place[b, c] on its inverse, Z its product with the outside
+    rows Frow. L are the factors of the coupling, S the factor of the system of the outside rows.
+    """
+    (scale, linear, parent, has_parent, starts, blocks, F, diagonal, free,
      eq_groups, eq_targets, eq_sizes, eq_inside, R, least, most, penalty) = data  # fmt: skip
-    C, k = x.shape
+    C, k = support.shape
     P, r0 = F.shape[0], F.shape[1]
     B = len(starts) - 1
     # Rows outside the blocks: F, the equalities across blocks, the rows at their limits.
@@ -166,105 +173,99 @@ def _guess(support, sides, x, lam, mu, nu, data):
     for e in range(len(eq_groups)):
         if not eq_inside[e]:
             extra += eq_sizes[e]
-    used_rows = 0
+    is_used = np.zeros(len(R), np.bool_)
     for n in range(len(R)):
-        if (sides[:, n] != 0).any():
-            used_rows += 1
-    r = r0 + extra + used_rows
-    width = 0
+        is_used[n] = (sides[:, n] != 0).any()
+    r = r0 + extra + is_used.sum()
+    total, squares, width = 0, 0, 0
     for b in range(B):
         width = max(width, starts[b + 1] - starts[b])
-    # Index of the support, per block and child.
-    total, squares, at = 0, 0, 0
-    for b in range(B):
         for c in range(C):
             n = 0
             for i in range(starts[b], starts[b + 1]):
-                if support[c, cells[i]]:
+                if support[c, i]:
                     n += 1
             total += n
             squares += n * n
-    local = np.empty(total, np.int64)  # position within the block
+    local = np.empty(total, np.int64)
     first = np.empty((B, C), np.int64)
     count = np.empty((B, C), np.int64)
     place = np.empty((B, C), np.int64)
     K = np.empty(squares)
-    Z = np.empty((total, r))
+    Z = np.zeros((total, r))
     Frow = np.zeros((total, r))
     L = np.zeros((B, width, width))
     M = np.empty((width, width))
     W = np.empty((width, width))
     root = np.empty(width)
     J = np.zeros((C, r, r))
-    Y = np.zeros((C * r if has_parent else 0, k))
-    column = np.empty(width)
-    square = 0
+    at, square = 0, 0
     for b in range(B):
-        size = starts[b + 1] - starts[b]
+        start = starts[b]
+        size = starts[b + 1] - start
         for c in range(C):
             p = c if P > 1 else 0
             n = 0
-            first[b, c] = at
             for i in range(size):
-                if support[c, cells[starts[b] + i]]:
+                if support[c, start + i]:
                     local[at + n] = i
                     n += 1
-            count[b, c] = n
-            place[b, c] = square
+            first[b, c], count[b, c], place[b, c] = at, n, square
             for i in range(n):
                 for j in range(i + 1):
-                    v = blocks[b, p, local[at + i], local[at + j]]
-                    for e in range(len(eq_groups)):
-                        if eq_inside[e]:
-                            one = eq_groups[e, cells[starts[b] + local[at + i]]]
-                            if one == eq_groups[e, cells[starts[b] + local[at + j]]]:
-                                v += penalty
-                    M[i, j] = v
+                    M[i, j] = blocks[b, p, local[at + i], local[at + j]]
+            for e in range(len(eq_groups)):
+                if eq_inside[e]:
+                    for i in range(n):
+                        one = eq_groups[e, start + local[at + i]]
+                        for j in range(i + 1):
+                            if one == eq_groups[e, start + local[at + j]]:
+                                M[i, j] += penalty
             for i in range(n):
                 root[i] = 1.0 / np.sqrt(M[i, i])
             for i in range(n):
                 for j in range(i + 1):
                     M[i, j] *= root[i] * root[j]
-            if n > 40:
+            if n > _BY_HAND:
                 for i in range(n):
                     for j in range(i):
                         M[j, i] = M[i, j]
-                W[:n, :n] = np.linalg.inv(np.ascontiguousarray(M[:n, :n]))
+                M[:n, :n] = np.linalg.inv(np.ascontiguousarray(M[:n, :n]))
             else:
                 _invert(M, n, W)
+            f = 1.0 / scale[c]
             for i in range(n):
                 for j in range(n):
-                    v = W[i, j] * root[i] * root[j]
+                    v = M[i, j] * root[i] * root[j]
                     K[square + i * n + j] = v
-                    L[b, local[at + i], local[at + j]] += v / scale[c]
-            # Outside rows on this support.
-            for i in range(n):
-                cell = cells[starts[b] + local[at + i]]
-                for j in range(r0):
-                    Frow[at + i, j] = F[p, j, cell]
-                put = r0
-                for e in range(len(eq_groups)):
-                    if not eq_inside[e]:
-                        Frow[at + i, put + eq_groups[e, cell]] = np.sqrt(penalty)
-                        put += eq_sizes[e]
-                for m in range(len(R)):
-                    if (sides[:, m] != 0).any():
-                        if sides[c, m] != 0:
-                            Frow[at + i, put] = np.sqrt(penalty) * R[m, cell]
-                        put += 1
-            for i in range(n):
-                for j in range(r):
-                    Z[at + i, j] = 0.0
-                for m in range(n):
-                    v = K[square + i * n + m]
+                    if j <= i:
+                        L[b, local[at + i], local[at + j]] += v * f
+            if r:
+                for i in range(n):
+                    cell = start + local[at + i]
+                    for j in range(r0):
+                        Frow[at + i, j] = F[p, j, cell]
+                    put = r0
+                    for e in range(len(eq_groups)):
+                        if not eq_inside[e]:
+                            Frow[at + i, put + eq_groups[e, cell]] = np.sqrt(penalty)
+                            put += eq_sizes[e]
+                    for m in range(len(R)):
+                        if is_used[m]:
+                            if sides[c, m] != 0:
+                                Frow[at + i, put] = np.sqrt(penalty) * R[m, cell]
+                            put += 1
+                for i in range(n):
+                    for m in range(n):
+                        v = K[square + i * n + m]
+                        for j in range(r):
+                            Z[at + i, j] += v * Frow[at + m, j]
+                for i in range(n):
                     for j in range(r):
-                        Z[at + i, j] += v * Frow[at + m, j]
-            for i in range(n):
-                for j in range(r):
-                    v = Z[at + i, j]
-                    if v != 0.0:
-                        for m in range(r):
-                            J[c, j, m] += v * Frow[at + i, m]
+                        v = Z[at + i, j]
+                        if v != 0.0:
+                            for m in range(r):
+                                J[c, j, m] += v * Frow[at + i, m]
             at += n
             square += n * n
         if has_parent:
@@ -272,38 +273,22 @@ def _guess(support, sides, x, lam, mu, nu, data):
                 d = L[b, i, i]
                 root[i] = 1.0 / np.sqrt(d) if d > 0 else 1.0
             for i in range(size):
-                for j in range(size):
+                for j in range(i):
                     L[b, i, j] *= root[i] * root[j]
                 L[b, i, i] = 1.0 + 1e-14
-            if size > 40:
+            if size > _BY_HAND:
                 for i in range(size):
                     L[b, i, i] += 1e-13
                 L[b, :size, :size] = np.linalg.cholesky(np.ascontiguousarray(L[b, :size, :size]))
             else:
                 _factorise(L[b], size)
             for i in range(size):
-                for j in range(size):
+                for j in range(i + 1):
                     L[b, i, j] /= root[i]
-            if r:
-                for c in range(C):
-                    n, start = count[b, c], first[b, c]
-                    if n == 0:
-                        continue
-                    for j in range(r):
-                        for i in range(size):
-                            column[i] = 0.0
-                        for i in range(n):
-                            column[local[start + i]] = Z[start + i, j]
-                        _forward(L[b], size, column)
-                        for i in range(size):
-                            Y[c * r + j, starts[b] + i] = column[i]
-    S = np.zeros((0, 0))
+    S = np.zeros((C * r, C * r))
     if r:
-        S = np.zeros((C * r, C * r))
         if has_parent:
-            for i in range(0, C * r, 96):  # the lower half only
-                j = min(i + 96, C * r)
-                S[i:j, :j] -= np.dot(Y[i:j], Y[:j].T)
+            _subtract_coupled(S, L, Z, starts, local, first, count, k)
         for c in range(C):
             for i in range(r):
                 for j in range(r):
@@ -316,11 +301,126 @@ def _guess(support, sides, x, lam, mu, nu, data):
         for c in range(C):
             for i in range(r):
                 S[c * r + i, c * r + i] += 1e-14 * most_diagonal * scale[c]
-        if C * r <= 48:
+        if C * r <= _BY_HAND:
             _factorise(S, C * r)
         else:
-            S = np.linalg.cholesky(S)
-    # Rounds of correction.
+            S[:] = np.linalg.cholesky(S)
+    return r, local, first, count, place, K, Frow, Z, L, S
+
+
+@_compiled
+def _subtract_coupled(S, L, Z, starts, local, first, count, k):
+    """S -= sum_b (L_b^-1 Z_b)' (L_b^-1 Z_b), the lower half, in panels that fit the cache."""
+    B, C = first.shape
+    r = Z.shape[1]
+    m = min(_PANEL, C * r)
+    panels = np.zeros(((C * r + m - 1) // m, k, m))
+    for b in range(B):
+        start = starts[b]
+        for c in range(C):
+            for i in range(first[b, c], first[b, c] + count[b, c]):
+                for j in range(r):
+                    column = c * r + j
+                    panels[column // m, start + local[i], column % m] = Z[i, j]
+    for q in range(len(panels)):
+        Y = panels[q]
+        for b in range(B):
+            start = starts[b]
+            for i in range(starts[b + 1] - start):
+                for j in range(i):
+                    v = L[b, i, j]
+                    if v != 0.0:
+                        for t in range(m):
+                            Y[start + i, t] -= v * Y[start + j, t]
+                v = 1.0 / L[b, i, i]
+                for t in range(m):
+                    Y[start + i, t] *= v
+        high = min(q * m + m, C * r)
+        for p in range(q + 1):
+            right = min(p * m + m, C * r)
+            product = np.dot(Y.T, panels[p])
+            S[q * m : high, p * m : right] -= product[: high - q * m, : right - p * m]
+
+
+@_compiled
+def _apply(factors, right, missing, data):
+    """See `elimination.Elimination.solve`."""
+    (scale, linear, parent, has_parent, starts, blocks, F, diagonal, free,
+     eq_groups, eq_targets, eq_sizes, eq_inside, R, least, most, penalty) = data  # fmt: skip
+    r, local, first, count, place, K, Frow, Z, L, S = factors
+    C, k = right.shape
+    B = len(starts) - 1
+    dx = np.zeros((C, k))
+    change = np.zeros(k)
+    piece = np.empty(L.shape[1])
+    _times(factors, right, np.ones(C), starts, dx)
+    if has_parent:
+        change[:] = missing
+        for c in range(C):
+            for i in range(k):
+                change[i] -= dx[c, i]
+        for b in range(B):
+            size = starts[b + 1] - starts[b]
+            _forward(L[b], size, change[starts[b] :])
+            _backward(L[b], size, change[starts[b] :])
+    if r:
+        y = np.zeros(C * r)
+        for b in range(B):
+            for c in range(C):
+                for i in range(first[b, c], first[b, c] + count[b, c]):
+                    cell = starts[b] + local[i]
+                    v, w = scale[c] * dx[c, cell], change[cell]
+                    for j in range(r):
+                        y[c * r + j] += v * Frow[i, j] + w * Z[i, j]
+        _forward(S, C * r, y)
+        _backward(S, C * r, y)
+        for b in range(B):
+            size = starts[b + 1] - starts[b]
+            piece[:size] = 0.0
+            for c in range(C):
+                for i in range(first[b, c], first[b, c] + count[b, c]):
+                    t = 0.0
+                    for j in range(r):
+                        t += Z[i, j] * y[c * r + j]
+                    dx[c, starts[b] + local[i]] -= t
+                    piece[local[i]] += t
+            if has_parent:
+                _forward(L[b], size, piece)
+                _backward(L[b], size, piece)
+                for i in range(size):
+                    change[starts[b] + i] += piece[i]
+    if has_parent:
+        _times(factors, np.broadcast_to(change, (C, k)).copy(), 1.0 / scale, starts, dx)
+    return dx, change
+
+
+@_compiled
+def _times(factors, right, share, starts, out):
+    """Add share_c K_c right_c to out."""
+    r, local, first, count, place, K, Frow, Z, L, S = factors
+    B, C = first.shape
+    piece = np.empty(L.shape[1])
+    for b in range(B):
+        for c in range(C):
+            n, at, square = count[b, c], first[b, c], place[b, c]
+            for j in range(n):
+                piece[j] = right[c, starts[b] + local[at + j]]
+            for i in range(n):
+                t = 0.0
+                for j in range(n):
+                    t += K[square + i * n + j] * piece[j]
+                out[c, starts[b] + local[at + i]] += share[c] * t
+
+
+@_compiled
+def _correct(factors, support, sides, x, lam, mu, nu, data, goal):
+    """Rounds of correction with the same factors; see `active_set.solve_guess`.
+
+    Returns the gradient at the end.
+    """
+    (scale, linear, parent, has_parent, starts, blocks, F, diagonal, free,
+     eq_groups, eq_targets, eq_sizes, eq_inside, R, least, most, penalty) = data  # fmt: skip
+    C, k = x.shape
     for c in range(C):
         for i in range(k):
             if not support[c, i]:
@@ -332,28 +432,24 @@ def _guess(support, sides, x, lam, mu, nu, data):
     least_off = np.inf
     gaps = np.zeros_like(mu)
     row_gap = np.zeros_like(nu)
-    y = np.empty(C * r)
     missing = np.zeros(k)
-    change = np.zeros(k)
-    dx = np.zeros((C, k))
-    piece = np.empty(width)
+    right = np.empty((C, k))
+    best_g = right
     for _ in range(10):
-        right = _gradient(
-            x, lam, mu, nu, scale, linear, starts, cells, blocks, F, eq_groups, R, has_parent
-        )
+        g = _gradient(x, lam, mu, nu, data)
         off, biggest = 0.0, 1.0
         for c in range(C):
             for i in range(k):
-                right[c, i] = -right[c, i] / scale[c] if support[c, i] else 0.0
+                right[c, i] = -g[c, i] / scale[c] if support[c, i] else 0.0
                 off = max(off, abs(right[c, i]))
                 biggest = max(biggest, abs(x[c, i]))
         if has_parent:
+            missing[:] = parent
+            for c in range(C):
+                for i in range(k):
+                    missing[i] -= x[c, i]
             for i in range(k):
-                t = parent[i]
-                for c in range(C):
-                    t -= x[c, i]
-                missing[i] = t
-                off = max(off, abs(t))
+                off = max(off, abs(missing[i]))
         for e in range(len(eq_groups)):
             sums = _sums(x, eq_groups[e], eq_sizes[e])
             for c in range(C):
@@ -369,11 +465,11 @@ def _guess(support, sides, x, lam, mu, nu, data):
                     row_gap[c, n] = t
                     off = max(off, abs(t))
         off /= biggest
-        if not off < 0.5 * least_off:
+        if not off < 0.5 * least_off and least_off < np.inf:
             break
-        least_off = off
+        least_off, best_g = off, g
         best_x[:], best_lam[:], best_mu[:], best_nu[:] = x, lam, mu, nu
-        if off <= 1e-13:
+        if off <= goal:
             break
         for c in range(C):
             for e in range(len(eq_groups)):
@@ -385,68 +481,7 @@ def _guess(support, sides, x, lam, mu, nu, data):
                     for i in range(k):
                         if support[c, i]:
                             right[c, i] += penalty * row_gap[c, n] * R[n, i]
-        # dx = K right, then the coupling, then the outside rows.
-        dx[:] = 0.0
-        for b in range(B):
-            for c in range(C):
-                n, start, square = count[b, c], first[b, c], place[b, c]
-                for i in range(n):
-                    t = 0.0
-                    for j in range(n):
-                        t += K[square + i * n + j] * right[c, cells[starts[b] + local[start + j]]]
-                    dx[c, cells[starts[b] + local[start + i]]] = t
-        change[:] = 0.0
-        if has_parent:
-            for b in range(B):
-                size = starts[b + 1] - starts[b]
-                for i in range(size):
-                    cell = cells[starts[b] + i]
-                    t = missing[cell]
-                    for c in range(C):
-                        t -= dx[c, cell]
-                    piece[i] = t
-                _forward(L[b], size, piece)
-                _backward(L[b], size, piece)
-                for i in range(size):
-                    change[cells[starts[b] + i]] = piece[i]
-        if r:
-            y[:] = 0.0
-            for b in range(B):
-                for c in range(C):
-                    n, start = count[b, c], first[b, c]
-                    for i in range(n):
-                        cell = cells[starts[b] + local[start + i]]
-                        v, w = scale[c] * dx[c, cell], change[cell]
-                        for j in range(r):
-                            y[c * r + j] += v * Frow[start + i, j] + w * Z[start + i, j]
-            _forward(S, C * r, y)
-            _backward(S, C * r, y)
-            for b in range(B):
-                size = starts[b + 1] - starts[b]
-                for i in range(size):
-                    piece[i] = 0.0
-                for c in range(C):
-                    n, start = count[b, c], first[b, c]
-                    for i in range(n):
-                        t = 0.0
-                        for j in range(r):
-                            t += Z[start + i, j] * y[c * r + j]
-                        dx[c, cells[starts[b] + local[start + i]]] -= t
-                        piece[local[start + i]] += t
-                if has_parent:
-                    _forward(L[b], size, piece)
-                    _backward(L[b], size, piece)
-                    for i in range(size):
-                        change[cells[starts[b] + i]] += piece[i]
-        if has_parent:
-            for b in range(B):
-                for c in range(C):
-                    n, start, square = count[b, c], first[b, c], place[b, c]
-                    for i in range(n):
-                        t = 0.0
-                        for j in range(n):
-                            t += K[square + i * n + j] * change[cells[starts[b] + local[start + j]]]
-                        dx[c, cells[starts[b] + local[start + i]]] += t / scale[c]
+        dx, change = _apply(factors, right, missing, data)
         for e in range(len(eq_groups)):
             sums = _sums(dx, eq_groups[e], eq_sizes[e])
             for c in range(C):
@@ -459,17 +494,16 @@ def _guess(support, sides, x, lam, mu, nu, data):
                     for i in range(k):
                         t -= R[n, i] * dx[c, i]
                     nu[c, n] += scale[c] * penalty * t
-        for i in range(k):
-            lam[i] += change[i]
-            for c in range(C):
-                x[c, i] += dx[c, i]
+        lam += change
+        x += dx
     x[:], lam[:], mu[:], nu[:] = best_x, best_lam, best_mu, best_nu
+    return best_g
 
 
 @_compiled
 def _residual(x, g, nu, data):
     """See `optimality.natural_residual`."""
-    (scale, linear, parent, has_parent, starts, cells, blocks, F, diagonal, free,
+    (scale, linear, parent, has_parent, starts, blocks, F, diagonal, free,
      eq_groups, eq_targets, eq_sizes, eq_inside, R, least, most, penalty) = data  # fmt: skip
     C, k = x.shape
     worst, size = 0.0, 1.0
@@ -508,7 +542,7 @@ def _residual(x, g, nu, data):
 @_compiled
 def _next(support, sides, x, g, nu, data):
     """See `active_set.next_guess`; returns whether anything changed."""
-    (scale, linear, parent, has_parent, starts, cells, blocks, F, diagonal, free,
+    (scale, linear, parent, has_parent, starts, blocks, F, diagonal, free,
      eq_groups, eq_targets, eq_sizes, eq_inside, R, least, most, penalty) = data  # fmt: skip
     C, k = x.shape
     P = F.shape[0]
@@ -540,20 +574,25 @@ def _next(support, sides, x, g, nu, data):
 def active_set(support, sides, x, lam, mu, nu, data, tolerance, most_steps, stale_steps):
     """See `active_set.iterate`; with no step taken yet the first guess is without signs.
 
-    Overwrites x, lam, mu and nu with the point of the smallest residual; returns that and steps.
+    While supports change, a guess is solved only as well as the next needs. Overwrites x, lam, mu
+    and nu with the point of the smallest residual; returns that and steps.
     """
-    (scale, linear, parent, has_parent, starts, cells, blocks, F, diagonal, free,
+    (scale, linear, parent, has_parent, starts, blocks, F, diagonal, free,
      eq_groups, eq_targets, eq_sizes, eq_inside, R, least, most, penalty) = data  # fmt: skip
     best_x, best_lam, best_mu, best_nu = x.copy(), lam.copy(), mu.copy(), nu.copy()
     least_residual, stale, steps = np.inf, 0, 0
     for _ in range(most_steps):
         _hold(support, free, linear, parent, has_parent, eq_groups, eq_targets, eq_sizes)
-        _guess(support, sides, x, lam, mu, nu, data)
+        factors = _factors(support, sides, data)
         steps += 1
-        g = _gradient(
-            x, lam, mu, nu, scale, linear, starts, cells, blocks, F, eq_groups, R, has_parent
-        )
-        residual = _residual(x, g, nu, data)
+        changed = False
+        for goal in (_ROUGH, _FINE):
+            g = _correct(factors, support, sides, x, lam, mu, nu, data, goal)
+            residual = _residual(x, g, nu, data)
+            next_support, next_sides = support.copy(), sides.copy()
+            changed = _next(next_support, next_sides, x, g, nu, data)
+            if changed or residual <= tolerance or not np.isfinite(residual):
+                break
         if not np.isfinite(residual):
             break
         if residual < least_residual:
@@ -561,9 +600,8 @@ def active_set(support, sides, x, lam, mu, nu, data, tolerance, most_steps, stal
             best_x[:], best_lam[:], best_mu[:], best_nu[:] = x, lam, mu, nu
         else:
             stale += 1
-        if least_residual <= tolerance or stale >= stale_steps:
+        if least_residual <= tolerance or stale >= stale_steps or not changed:
             break
-        if not _next(support, sides, x, g, nu, data):
-            break
+        support, sides = next_support, next_sides
     x[:], lam[:], mu[:], nu[:] = best_x, best_lam, best_mu, best_nu
     return least_residual, steps

@@ -33,7 +33,10 @@ def solve_least_squares(problem: NodeProblem, tolerance: float) -> Estimate:
 
 
 def solve_many(problems: Sequence[NodeProblem], tolerance: float) -> list[Estimate]:
-    """Solve the continuous stage of many nodes; see `solve_quadratic`."""
+    """Solve the continuous stage of many nodes; see `solve_quadratic`.
+
+    What is found for a node does not depend, to the last digit, on the others.
+    """
     return [solve_quadratic(problem, tolerance) for problem in problems]
 
 

@@ -15,6 +15,7 @@ from solvers.backends.registry import (
     mixed_integer,
 )
 from solvers.cuts import solve_with_cuts
+from solvers.feasibility import contradiction
 from solvers.least_squares import solve_many
 from solvers.matrix_free import solve_matrix_free
 from solvers.passes import Fixed, Solve, solve_in_passes
@@ -154,9 +155,15 @@ def _around(problem: NodeProblem, values: FloatArray) -> NodeProblem:
 
 
 def _is_large(problem: NodeProblem, fixed: Fixed) -> bool:
-    """Whether matrices of the cells would be too large, and the matrix-free solver can take it."""
-    partitions = all(isinstance(term, LeastSquaresTerm) for term in problem.terms)
-    return problem.n_cells >= _MANY_CELLS and partitions and not fixed
+    """Whether matrices of the cells would be too large, and the matrix-free solver can take it.
+
+    That one asks for partition queries, of which one tells the cells of every child apart.
+    """
+    if problem.n_cells < _MANY_CELLS or fixed:
+        return False
+    partitions = [term for term in problem.terms if isinstance(term, LeastSquaresTerm)]
+    detailed = [t.weights > 0 for t in partitions if t.answers.shape[1] == problem.n_cells]
+    return len(partitions) == len(problem.terms) and bool(np.any(detailed, axis=0).all())
 
 
 def _with_fallback(settings: NodeSettings) -> Solve:
@@ -169,6 +176,9 @@ def _with_fallback(settings: NodeSettings) -> Solve:
             first = least_squares(settings.least_squares)(problem, tolerance, fixed)
         if first.status is not Status.LIMIT:
             return first
+        evidence = contradiction(problem, fixed)
+        if evidence:
+            return replace(first, status=Status.INFEASIBLE, evidence=evidence)
         try:
             second = least_squares(LeastSquaresSolver.PIQP)(problem, tolerance, fixed)
         except RuntimeSetupError:

@@ -50,7 +50,7 @@ def solve_in_passes(problem: NodeProblem, tolerance: float, solve: Solve) -> Est
     fixed: Fixed = ()
     for indices in problem.order[:-1]:
         terms = [problem.terms[index] for index in indices]
-        kept = [_partition(problem.geocode, term) for term in terms]
+        kept = [_partition(problem, term) for term in terms]
         estimate, first = _solve_coarse(problem, kept, fixed, tolerance, solve)
         if estimate.status is not Status.SOLVED:
             return estimate
@@ -61,14 +61,20 @@ def solve_in_passes(problem: NodeProblem, tolerance: float, solve: Solve) -> Est
     return solve(_told_apart(last, problem), tolerance, fixed)
 
 
-def _partition(geocode: str, term: LeastSquaresTerm | GeneralTerm) -> LeastSquaresTerm:
+def _partition(problem: NodeProblem, term: LeastSquaresTerm | GeneralTerm) -> LeastSquaresTerm:
+    """A term for a pass before the last, with a weight in every child.
+
+    Targets of a subtree may give a query no weight of its own; then its answers count as little as
+    the least that do.
+    """
     if isinstance(term, GeneralTerm):
         raise SolverError(
-            f"node {geocode}",
+            f"node {problem.geocode}",
             "only partition queries can be fixed by an earlier pass",
             remedy="leave the planned queries of this geolevel to the last pass",
         )
-    return term
+    least = np.min([np.where(t.weights > 0, t.weights, np.inf) for t in problem.terms], axis=0)
+    return replace(term, weights=np.where(term.weights > 0, term.weights, least))
 
 
 def _size(term: LeastSquaresTerm) -> int:
@@ -81,7 +87,8 @@ def _told_apart(last: NodeProblem, problem: NodeProblem) -> NodeProblem:
     Fixed sums make the terms of earlier passes constants, so adding them changes no solution.
     """
     separates = any(
-        isinstance(t, LeastSquaresTerm) and _size(t) == problem.n_cells for t in last.terms
+        isinstance(t, LeastSquaresTerm) and _size(t) == problem.n_cells and (t.weights > 0).all()
+        for t in last.terms
     )
     return last if separates else replace(problem, order=())
 

@@ -33,6 +33,7 @@ Fixed = tuple[tuple[IntArray, FloatArray], ...]
 
 _SUPPORT = 0.2  # usual share of the cells of a child that are positive
 _DENSE = 0.2  # cost of an operation in large matrix products, over one in small loops
+_ONE_BLOCK = 48  # so few cells are not worth dividing
 _PENALTY = 1e4  # of an equality in the factorised matrix, over the largest curvature
 
 
@@ -180,11 +181,16 @@ def arrange(problem: NodeProblem, fixed: Fixed = ()) -> Quadratic:
         linear += share * term.answers[:, term.groups]
         diagonal += weight[:, None]
         if within:
-            blocks += weight[None, :, None, None] * _same(term.groups, cells)[:, None]
+            padded = np.append(term.groups, -1)[cells]
+            same = padded[:, :, None] == padded[:, None]
+            blocks += weight[None, :, None, None] * same[:, None]
         else:
             m = term.answers.shape[1]
             rows.append((np.arange(m)[:, None] == term.groups).astype(float))
             row_weights.append(np.repeat(weight[None], m, axis=0))
+    present = cells < k
+    if not present.all():
+        blocks *= (present[:, :, None] & present[:, None])[:, None]
     outside = _compressed(rows, row_weights, weights.shape[1], k)
     free = np.ones((C, k), bool)
     for equality in equalities:
@@ -283,7 +289,7 @@ def _divide(
 ) -> tuple[list[bool], IntArray]:
     """Which terms are inside, and the block of each cell."""
     queries = [t for t in terms if isinstance(t, LeastSquaresTerm)]
-    if len(queries) < len(terms):
+    if len(queries) < len(terms) or k <= _ONE_BLOCK:
         return [True] * len(terms), np.zeros(k, np.int64)
     sizes = [t.answers.shape[1] for t in queries]
     partitions = [(m, t.groups) for m, t in zip(sizes, queries, strict=True)]
@@ -295,7 +301,7 @@ def _divide(
     for count, index in enumerate(order, 1):
         m, groups = partitions[index]
         if m < k:
-            labels, left = _joined(labels, groups), left - m
+            labels, left = _joined(labels, groups) if labels.any() else labels, left - m
             cost = _cost(labels, left, C, k)
             if cost < best[0]:
                 best = (cost, count, labels)
@@ -323,7 +329,9 @@ def _joined(labels: IntArray, groups: IntArray) -> IntArray:
         np.minimum.at(least, labels, lowered)
         lowered = least[labels]
         if np.array_equal(lowered, labels):
-            return np.unique(labels, return_inverse=True)[1].astype(np.int64)
+            is_least = np.zeros(len(least), np.bool_)
+            is_least[labels] = True
+            return np.asarray((np.cumsum(is_least) - 1)[labels])
         labels = lowered
 
 

@@ -32,7 +32,8 @@ _PLAIN = {
 _INTRODUCTION = """# Configuration
 
 Three kinds of YAML file describe a run. A **run file** names a **schema file** and an **allocation
-file**, and one more of each if it has `units`; all are read and checked before any data is touched (`das validate RUN.yaml`).
+file**, and one more of each if it has `units`; all are read and checked before any data is touched
+(`das validate RUN.yaml`).
 
 - Unknown keys and keys given twice are errors. Every error names the file and the key.
 - A **fraction** is exact: text such as `"51/36352"`, `"0.25"` (which is 1/4) or a whole number.

@@ -12,7 +12,7 @@ from jobs.report.table import Cell, Column, Table, bars, code, name, number
 _HARD = 12  # nodes listed as those that took longest
 _OPTIONAL = (
     ("wall_seconds", "Elapsed", "", text.duration),
-    ("iterations", "Iterations", "interior-point", text.integer),
+    ("iterations", "Iterations", "", text.integer),
     ("newton_steps", "Newton", "steps", text.integer),
     ("polished", "Polished", "", text.integer),
     ("widened", "Widened", "rounding", text.integer),
@@ -156,8 +156,10 @@ def _moved(row: Manifest) -> tuple[Cell, Cell]:
     moves = row.get("moved")
     if moves is None:
         return number(None), number(None)
-    changes = [move["changes"] for move in moves]
-    records = sum(max(sum(c for c in one if c > 0), -sum(c for c in one if c < 0)) for one in changes)
+    records = 0
+    for move in moves:
+        added = sum(max(change, 0) for change in move["changes"])
+        records += max(added, added - sum(move["changes"]))
     return number(len(moves)), number(records)
 
 

@@ -9,7 +9,8 @@ the node problem to the certified estimate. All are processor seconds of one thr
 some repetitions where they are short. The peer of the ratio is the fastest of Clarabel, OSQP,
 HiGHS and Gurobi whose objective equals ours within 1e-7; where none ends in time the limit gives a
 lower bound of the ratio. PIQP is shown besides. HiGHS runs in a process of its own. Without
---quick the node of 20 x 100,000 is solved too. Prints a table and one line of JSON.
+--quick the node of 20 x 100,000 is solved too, with wall seconds for its peers. Last, many small
+nodes are solved together, one by one, and without numba. Prints a table and one line of JSON.
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 import numpy as np  # noqa: E402
 import scipy.sparse as sp  # noqa: E402
 
-from solvers.least_squares import solve_quadratic  # noqa: E402
+from solvers import least_squares  # noqa: E402
+from solvers.least_squares import solve_many, solve_quadratic  # noqa: E402
 from solvers.problem import (  # noqa: E402
+    Estimate,
     LeastSquaresTerm,
     NodeProblem,
     RoundingQuery,
@@ -330,21 +333,54 @@ def compare(spec: tuple[str, int, int, int, float], limit: float) -> dict[str, o
     }
 
 
-def large() -> dict[str, object]:
+def large(limit: float) -> dict[str, object]:
     """The node of 20 x 100,000, which no peer can hold."""
     if importlib.util.find_spec("solvers.matrix_free") is None:
         return {"children": 20, "cells": 100_000, "skipped": "solvers.matrix_free is missing"}
     from tests.bench import large_node
 
-    measured: dict[str, object] = large_node.measure()
+    problem = large_node.large_node(100_000, 20)
+    measured: dict[str, object] = large_node.run_node(problem)
+    for peer in ("clarabel", "osqp"):
+        measured[peer] = large_node.run_peer(problem, peer, limit)
     return measured
+
+
+def small(children: int, cells: int, count: int = 100) -> dict[str, object]:
+    """Processor seconds per node of many small ones: together, one by one, and without numba."""
+    problems = [
+        node("block_group", children, cells, children * cells, 0.783, seed=seed)
+        for seed in range(count)
+    ]
+
+    def together() -> list[Estimate]:
+        return solve_many(problems, TOLERANCE)
+
+    def alone() -> list[Estimate]:
+        return [solve_quadratic(problem, TOLERANCE) for problem in problems]
+
+    residual = max(estimate.certificate.residual for estimate in together())
+    alone()
+    row: dict[str, object] = {"children": children, "cells": cells, "nodes": count}
+    row["seconds"] = round(least_seconds(together) / count, 6)
+    row["seconds_one_by_one"] = round(least_seconds(alone) / count, 6)
+    has_numba, least_squares._HAS_NUMBA = least_squares._HAS_NUMBA, False
+    row["seconds_without_numba"] = round(least_seconds(together) / count, 6)
+    least_squares._HAS_NUMBA = has_numba
+    row["certificate"] = residual
+    print(
+        f"{count} nodes of {children} x {cells}: {row['seconds']} s per node, one by one "
+        f"{row['seconds_one_by_one']} s, without numba {row['seconds_without_numba']} s",
+        flush=True,
+    )
+    return row
 
 
 def main() -> None:
     rows = [compare(spec, arguments.limit) for spec in NODES]
     if not arguments.quick:
-        rows.append(large())
-    print(json.dumps({"nodes": rows}))
+        rows.append(large(arguments.limit))
+    print(json.dumps({"nodes": rows, "small": [small(3, 8), small(30, 40)]}))
 
 
 if __name__ == "__main__":

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
-from das.errors import ConfigError, InputError, OutputError
+from das.errors import ConfigError, InputError, OutputError, SchemaError
 from das.queries.query import parse_query
+from jobs.cli import app, main
 from jobs.config.load import load_run
 from jobs.dataset import MANIFEST, read_manifest
 from jobs.estimate import EstimateStage, LevelEstimator
@@ -279,3 +284,88 @@ def test_files_of_areas(tmp_path):
     for path in (empty, tmp_path / "missing"):
         with pytest.raises(InputError):
             read_areas(path)
+
+
+# --- the command line ----------------------------------------------------------------------------
+
+
+def command(release: ReleaseLayout, *words: object) -> Result:
+    config = release.root.parents[1] / "run.yaml"
+    return CliRunner().invoke(app, ["estimate", str(config), *map(str, words)])
+
+
+def printed(release: ReleaseLayout, *words: object) -> list[dict]:
+    result = command(release, "--json", *words)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.output)
+
+
+def test_the_command_prints_geounits_and_areas_of_a_file(estimated, tmp_path):
+    plan, release = estimated
+    (tmp_path / "places.csv").write_text("a,9900100000\nb,9900100001\na,9900300000\n")
+    words = ["--query", "sex", "--area", tmp_path / "places.csv"]
+    rows = printed(release, *words, "--geounit", "99", "--geounit", "99001")
+    areas = {"a": ["9900100000", "9900300000"], "b": ["9900100001"]}
+    assert rows == estimate_areas(plan, release, "sex", areas, ["99", "99001"], PLAIN).to_pylist()
+    assert [row["area"] for row in rows] == ["99", "99", "99001", "99001", "a", "a", "b", "b"]
+    assert [row["label"] for row in rows[:2]] == list(toy.SEX)
+    shown = command(release, *words)
+    assert shown.exit_code == 0
+    assert "standard error" in shown.output
+    assert f"{rows[4]['estimate']:,.1f}" in shown.output
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("positive", [False, True])
+def test_the_command_passes_on_what_intervals_are_wanted(estimated, at_once, positive):
+    plan, release = estimated
+    flags = ["--simultaneous"] * at_once + ["--positive"] * positive
+    words = ["--query", "detailed", "--geounit", "9900100000", "--confidence", 0.95, *flags]
+    settings = IntervalSettings(0.95, at_once, positive)
+    wanted = estimate_areas(plan, release, "detailed", {}, ["9900100000"], settings).to_pylist()
+    assert printed(release, *words) == wanted
+    assert {(r["simultaneous"], r["positive"], r["confidence"]) for r in wanted} == {
+        (at_once, positive, 0.95)
+    }
+
+
+def test_the_command_writes_parquet(estimated, tmp_path):
+    plan, release = estimated
+    path = tmp_path / "found.parquet"
+    result = command(release, "--geounit", "99", "--parquet", path)
+    assert result.output == f"{path}  publishable\n"
+    assert pq.read_table(path).equals(estimate_areas(plan, release, "total", {}, ["99"], PLAIN))
+
+
+def test_the_command_looks_where_out_says(estimated, tmp_path):
+    _, release = estimated
+    moved = tmp_path / "moved"
+    shutil.copytree(release.root, moved / "release")
+    words = ["--geounit", "99"]
+    assert printed(release, *words, "--out", moved) == printed(release, *words)
+    result = command(release, *words, "--out", tmp_path / "nowhere")
+    assert isinstance(result.exception, OutputError)
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "said"),
+    [
+        (["--geounit", "98"], InputError, "no such geounit; got 98"),
+        (["--area", "absent.csv"], InputError, "cannot be read"),
+        ([], ConfigError, "names no area; expected --area or --geounit"),
+        (
+            ["--geounit", "99", "--query", "contrasts(age)", "--positive"],
+            ConfigError,
+            "may have negative answers; expected no --positive",
+        ),
+        (["--geounit", "99", "--query", "race"], SchemaError, "got race"),
+    ],
+)
+def test_mistakes_on_the_command_line(estimated, monkeypatch, capsys, words, kind, said):
+    _, release = estimated
+    config = release.root.parents[1] / "run.yaml"
+    monkeypatch.setattr(sys, "argv", ["das", "estimate", str(config), *words])
+    assert main() == kind.exit_code == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"das: {kind.__name__} ")
+    assert said in error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from fractions import Fraction
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,21 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from das.errors import BudgetError, ConfigError, DasError, GeographyError, SchemaError
+from das.errors import (
+    BudgetError,
+    ConfigError,
+    DasError,
+    GeographyError,
+    RuntimeSetupError,
+    SchemaError,
+)
 from das.privacy.accounting import epsilon_from_rho
 from das.privacy.budget import Budget
 from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
 from das.strategy.strategy import Strategy, noisy_queries
 from geography.lattice import Spine
 from jobs.config.load import Resolved, load_allocation, load_run, load_schema
+from jobs.plan import Solving
 
 CONF = Path(__file__).resolve().parents[3] / "conf"
 DELTA = Fraction(1, 10**10)
@@ -688,6 +697,52 @@ MISTAKES: list[tuple[str, Edit, type[DasError], str, list[str]]] = [
         "run",
         ["solve", "voting and the invariant sex cross"],
     ),
+    (
+        "order of an unknown geolevel",
+        put("run", "solve", "order", value={"tract": [["total"]]}),
+        ConfigError,
+        "run",
+        ["solve", "order: names an unknown geolevel; got tract; expected ['state', 'block']"],
+    ),
+    (
+        "order of a query that is not measured there",
+        put("run", "solve", "order", value={"block": [["total"]]}),
+        ConfigError,
+        "run",
+        [
+            "solve",
+            "order.block: lists each partition query that is measured there at most once",
+            "got total; expected ['sex * voting', 'detailed']",
+        ],
+    ),
+    (
+        "order with a query in two passes",
+        put("run", "solve", "order", value={"state": [["total"], ["detailed", "total"]]}),
+        ConfigError,
+        "run",
+        ["solve", "order.state: lists each", "at most once; got total"],
+    ),
+    (
+        "order with an unknown query",
+        put("run", "solve", "order", value={"state": [["race"]]}),
+        SchemaError,
+        "run",
+        ["solve", "has no such attribute; got race"],
+    ),
+    (
+        "learned prior of an unknown geolevel",
+        put("run", "solve", "learned_prior", value=["block", "tract"]),
+        ConfigError,
+        "run",
+        ["solve", "learned_prior: names an unknown geolevel; got tract"],
+    ),
+    (
+        "unknown method",
+        put("run", "solve", "method", value="ols"),
+        ConfigError,
+        "run",
+        ["solve.method", "got 'ols'"],
+    ),
 ]
 
 
@@ -720,6 +775,42 @@ def test_an_unknown_query_names_its_geolevel(project):
         project.load()
 
 
+@pytest.mark.parametrize(
+    ("key", "solver", "package"),
+    [
+        ("least_squares", "piqp", "piqp"),
+        ("least_squares", "gurobi", "gurobipy"),
+        ("integers", "gurobi", "gurobipy"),
+    ],
+)
+def test_a_solver_that_is_not_installed_is_named(project, monkeypatch, key, solver, package):
+    project.run["solve"][key] = solver
+    assert getattr(project.load().plan.solving, key) == solver
+    monkeypatch.setattr(
+        "jobs.config.load.find_spec", lambda name: None if name == package else find_spec(name)
+    )
+    with pytest.raises(RuntimeSetupError) as caught:
+        project.load()
+    assert f"solver {solver}: the package {package} is not installed" in str(caught.value)
+    assert f'pip install "topdown-das[{solver}]"' in str(caught.value)
+
+
+def test_how_answers_become_counts_is_resolved(project):
+    """Names of queries are brought to the form in which they are measured."""
+    assert project.load().plan.solving == Solving()
+    project.run["solve"] |= {
+        "targets": "own",
+        "learned_prior": ["block"],
+        "order": {"block": [["voting * sex"]]},
+        "method": "reweighted",
+        "failsafe": False,
+    }
+    solving = project.load().plan.solving
+    assert solving.order == {"block": (("sex * voting",),)}
+    assert (solving.targets, solving.learned_prior) == ("own", ("block",))
+    assert (solving.method, solving.failsafe) == ("reweighted", False)
+
+
 # --- the digest ------------------------------------------------------------------------------------
 
 SAME: dict[str, Edit] = {
@@ -747,6 +838,12 @@ DIFFERENT: dict[str, Edit] = {
     "rounding": put("run", "solve", "rounding", value=[["detailed"]]),
     "passes": put("run", "solve", "rounding", value=[["total", "voting"], ["detailed"]]),
     "tolerance": put("run", "solve", "tolerance", value=1e-8),
+    "targets": put("run", "solve", "targets", value="own"),
+    "learned prior": put("run", "solve", "learned_prior", value=["block"]),
+    "order": put("run", "solve", "order", value={"state": [["total"]]}),
+    "method": put("run", "solve", "method", value="sequential"),
+    "solver": put("run", "solve", "least_squares", value="piqp"),
+    "failsafe": put("run", "solve", "failsafe", value=False),
     "data path": put("run", "data", "path", value="other.csv"),
     "data codes": put("run", "data", "columns", "age", value="years"),
     "geounits": drop("run", "geography", "geounits"),

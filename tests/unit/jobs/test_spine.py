@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
+from typer.testing import CliRunner
 
-from das.errors import InputError, OutputError
+from das.errors import ConfigError, InputError, OutputError
 from geography.lattice import Spine
 from geography.offspine import NO_ENTITY
 from geography.optimize import SpineDesign, optimize_spine, original_codes
+from jobs.cli import app
 from jobs.config.models import GeounitsFile
 from jobs.read.read import list_geounits
 from jobs.spine import read_codes, read_entities, recode_parquet, spine_summary, write_codes
@@ -127,3 +132,87 @@ def test_an_unknown_geocode_is_counted_and_leaves_no_file(tmp_path, entities):
         recode_parquet(files[0], "tract", files[1], files[2])
     with pytest.raises(InputError, match="holds no geocodes of another spine"):
         read_codes(files[0])
+
+
+# --- the command line ----------------------------------------------------------------------------
+
+SHARES = {"share": "1/4", "queries": {"total": "1/2", "detailed": "1/2"}}
+
+
+@pytest.fixture
+def run_file(tmp_path):
+    (tmp_path / "entities.csv").write_text(ROWS)
+    (tmp_path / "schema.yaml").write_text(
+        "name: s\nattributes: [{name: sex, levels: [f, m]}]\n", encoding="utf-8"
+    )
+    allocation = {"name": "even", "levels": dict.fromkeys(SPINE.levels, SHARES)}
+    (tmp_path / "even.yaml").write_text(yaml.safe_dump(allocation))
+    (tmp_path / "leaves.csv").write_text("\n".join(["geocode", *LEAVES.astype(str)]) + "\n")
+    run = {
+        "name": "toy",
+        "schema": "schema.yaml",
+        "data": {"format": "histograms", "path": "absent"},
+        "geography": {
+            "levels": [
+                {"name": name, "digits": digits}
+                for name, digits in zip(SPINE.levels, SPINE.digits, strict=True)
+            ],
+            "geounits": {"path": "leaves.csv"},
+        },
+        "privacy": {"rho": "1", "allocation": "even.yaml"},
+        "output": {"directory": "out"},
+    }
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(run))
+    return tmp_path / "run.yaml"
+
+
+def command(run_file, kinds, *words):
+    """`das spine` with the entities of this module."""
+    folder = run_file.parent
+    named = ["--entities", folder / "entities.csv", "--kinds", kinds, "--codes", folder / "new"]
+    return CliRunner().invoke(app, ["spine", *map(str, [run_file, *named, *words])])
+
+
+def test_the_command_writes_codes_and_says_what_they_change(run_file, entities):
+    result = command(run_file, "place,town", "--regroup", "group")
+    assert result.exit_code == 0, result.output
+    made = design(entities)
+    assert json.loads(result.output) == spine_summary(SPINE, LEAVES, entities, made)
+    old, again = read_codes(run_file.parent / "new")
+    assert dict(zip(old, again.codes, strict=True)) == dict(zip(LEAVES, made.codes, strict=True))
+    refused = command(run_file, "place,town", "--regroup", "group")
+    assert isinstance(refused.exception, OutputError)
+    assert "exists" in str(refused.exception)
+
+
+def test_the_command_splits_by_a_mark(run_file, entities):
+    result = command(run_file, "place,town", "--split", "tract", "--mark", "place")
+    assert result.exit_code == 0, result.output
+    is_marked = entities.members[:, 0] != NO_ENTITY
+    made = optimize_spine(SPINE, LEAVES, entities, SpineDesign("tract", None, None), is_marked)
+    assert read_codes(run_file.parent / "new")[1].codes.tolist() == sorted(made.codes.tolist())
+    assert len(made.spine.levels) == len(json.loads(result.output)["levels"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--split", "tract"],
+        ["--mark", "place"],
+        ["--split", "tract", "--mark", "school"],
+    ],
+)
+def test_a_mark_goes_with_a_split(run_file, words):
+    result = command(run_file, "place,town", *words)
+    assert isinstance(result.exception, ConfigError)
+    assert "--split: goes with --mark, one of --kinds" in str(result.exception)
+    assert not (run_file.parent / "new").exists()
+
+
+def test_a_spine_is_made_of_public_geounits_alone(run_file):
+    run = yaml.safe_load(run_file.read_text())
+    del run["geography"]["geounits"]
+    run_file.write_text(yaml.safe_dump(run))
+    result = command(run_file, "place")
+    assert isinstance(result.exception, ConfigError)
+    assert "geography.geounits: is needed: the spine is public" in str(result.exception)

@@ -39,6 +39,8 @@ def far(one: np.ndarray, other: np.ndarray) -> float:
 @pytest.fixture(params=["chosen", *DIVISIONS])
 def division(request, monkeypatch):
     """Every way to divide queries: by cost, all in one block, every cell a block."""
+    if request.param != "chosen":
+        monkeypatch.setattr(structure, "_ONE_BLOCK", 0)
     if request.param == "all inside":
         monkeypatch.setattr(structure, "_cost", lambda labels, rows, C, k: rows)
     if request.param == "all outside":
@@ -100,12 +102,21 @@ def test_a_guess_is_solved_to_the_last_digits(shape, division):
     assert np.abs(gradient(q, point)[support]).max() < 1e-9 * max(1.0, np.abs(point.x).max())
 
 
-def test_the_first_guess_is_the_solution_without_signs():
+def test_the_first_guess_is_the_solution_without_signs_dealt_out_cell_by_cell():
     for seed in range(5):
         problem = random_node(Shape(4, 6, scales=True), seed)
         q = arrange(problem)
         everywhere = Guess(np.ones_like(q.free), np.zeros_like(q.least, np.int64))
-        expected = solve_guess(q, everywhere, _origin(q)).x > 0
+        alone = replace(q, parent=None)
+        x = solve_guess(alone, everywhere, _origin(alone)).x
+        give = 1 / (q.scale[:, None] * q.diagonal)
+        low, high = np.full(6, -1e9), np.full(6, 1e9)
+        for _ in range(100):  # the price at which each cell is dealt out
+            price = (low + high) / 2
+            is_less = np.maximum(x + give * price, 0).sum(0) < q.parent
+            low, high = np.where(is_less, price, low), np.where(is_less, high, price)
+        expected = x + give * high > 1e-9
+        assert not expected.all()
         assert np.array_equal(first_guess(q).support, expected)
 
 
@@ -206,7 +217,11 @@ def test_a_child_whose_cells_are_not_told_apart_is_named():
         solve_quadratic(replace(problem, terms=(*others, blind)), TOLERANCE)
 
 
-def test_many_nodes_are_solved_as_one_by_one():
+@pytest.mark.parametrize("has_numba", [True, False])
+def test_many_nodes_are_solved_as_one_by_one(has_numba, monkeypatch):
+    if has_numba:
+        pytest.importorskip("numba")
+    monkeypatch.setattr(least_squares, "_HAS_NUMBA", has_numba)
     problems = [random_node(shape, seed) for shape in SHAPES for seed in range(2)]
     for problem, estimate in zip(problems, solve_many(problems, TOLERANCE), strict=True):
         alone = solve_quadratic(problem, TOLERANCE)

@@ -1,0 +1,60 @@
+"""All stages of a run in this process, task after task, so that tests can look into tasks."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobs.config.load import load_run
+from jobs.progress import Reporter
+from jobs.run import run
+
+USES_SPARK = (
+    "estimate",
+    "evaluate",
+    "gather",
+    "invariants",
+    "limits",
+    "measure",
+    "solve",
+    "truth",
+    "write",
+)
+
+
+def run_here(
+    spark: object,
+    label: str,
+    descriptors: Sequence[Any],
+    task: Callable,
+    *,
+    progress: object = None,
+) -> list[Any]:
+    """Stands in for `jobs.session.run_tasks`."""
+    return [task(descriptor) for descriptor in descriptors]
+
+
+@contextmanager
+def no_session(name: str, **_: object) -> Iterator[SimpleNamespace]:
+    """Stands in for `jobs.session.spark_session`; knows no more than the number of slots."""
+    yield SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2), version="none")
+
+
+def patch_spark(patch: pytest.MonkeyPatch) -> None:
+    """Let every stage do its tasks in this process."""
+    for name in USES_SPARK:
+        patch.setattr(importlib.import_module(f"jobs.{name}"), "run_tasks", run_here)
+    patch.setattr("jobs.run.spark_session", no_session)
+
+
+def execute(config: Path) -> Path:
+    """Run what is not complete; returns the run folder."""
+    resolved = load_run(config)
+    run(resolved, Reporter(quiet=True))
+    return resolved.config.output.directory
