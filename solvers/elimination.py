@@ -55,7 +55,7 @@ class Elimination:
         q = self._q
         B, C, s = len(q.cells), len(q.linear), q.cells.shape[1]
         held = q.gather(self._support.astype(float)) > 0
-        n = int(held.sum(-1).max(initial=0))
+        n = max(1, int(held.sum(-1).max(initial=0)))
         order = np.argsort(~held, axis=-1, kind="stable")[..., :n]
         held = np.take_along_axis(held, order, -1)
         at_block = np.arange(B)[:, None, None, None]

@@ -157,9 +157,10 @@ def _around(problem: NodeProblem, values: FloatArray) -> NodeProblem:
 def _is_large(problem: NodeProblem, fixed: Fixed) -> bool:
     """Whether matrices of the cells would be too large, and the matrix-free solver can take it.
 
-    That one asks for partition queries, of which one tells the cells of every child apart.
+    That one asks for partition queries, of which one tells the cells of every child apart; rows
+    beside exact sums can make it diverge.
     """
-    if problem.n_cells < _MANY_CELLS or fixed:
+    if problem.n_cells < _MANY_CELLS or fixed or (problem.rows and problem.exact):
         return False
     partitions = [term for term in problem.terms if isinstance(term, LeastSquaresTerm)]
     detailed = [t.weights > 0 for t in partitions if t.answers.shape[1] == problem.n_cells]

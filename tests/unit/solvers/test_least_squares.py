@@ -29,7 +29,7 @@ SHAPES = [
     Shape(3, 7, exact=(1,), rows=1, unequal=True, scales=True),
 ]
 TOLERANCE = 1e-7
-DIVISIONS = {"all inside": 0.0, "all outside": 1.0}
+DIVISIONS = ("all inside", "all outside", "two blocks")
 
 
 def far(one: np.ndarray, other: np.ndarray) -> float:
@@ -38,13 +38,15 @@ def far(one: np.ndarray, other: np.ndarray) -> float:
 
 @pytest.fixture(params=["chosen", *DIVISIONS])
 def division(request, monkeypatch):
-    """Every way to divide queries: by cost, all in one block, every cell a block."""
+    """Ways to divide queries: as chosen, all in one block, every cell a block, about two blocks."""
     if request.param != "chosen":
         monkeypatch.setattr(structure, "_ONE_BLOCK", 0)
     if request.param == "all inside":
         monkeypatch.setattr(structure, "_cost", lambda labels, rows, C, k: rows)
     if request.param == "all outside":
         monkeypatch.setattr(structure, "_cost", lambda labels, rows, C, k: -rows)
+    if request.param == "two blocks":
+        monkeypatch.setattr(structure, "_cost", lambda labels, rows, C, k: abs(labels.max() - 1))
     return request.param
 
 

@@ -126,14 +126,13 @@ def test_reweighted_counts_are_certified_and_keep_promises(law):
 
 
 def test_maxfit_counts_are_certified_and_keep_promises():
-    problem = random_node(Shape(3, 5, exact=(1,), persons=4.0), 4)
+    problem = random_node(Shape(3, 5, exact=(1,), sparse=0.0), 2)
     solution = solve_node(problem, NodeSettings(method=Method.MAXFIT))
     assert solution.estimate.certificate.residual <= SETTINGS.tolerance
     wanted = fit_largest_in_node(problem)
     np.testing.assert_allclose(solution.estimate.values, wanted, atol=1e-5)
-    assert largest_deviation(problem, wanted) < largest_deviation(
-        problem, estimate_node(problem, SETTINGS).values
-    )
+    nearest = estimate_node(problem, SETTINGS).values
+    assert largest_deviation(problem, wanted) < largest_deviation(problem, nearest) - 0.1
     verify_counts(problem, solution.counts)
     assert np.abs(solution.counts - solution.estimate.values).max() < 1
 
