@@ -386,7 +386,10 @@ def main() -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--limit", type=float, default=300.0, help="seconds a peer gets per node")
+    parser.add_argument(
+        "--limit", type=float, help="seconds a peer gets per node; 300, or 60 with --quick"
+    )
     parser.add_argument("--highs-python", default=sys.executable, help="Python that has highspy")
     arguments = parser.parse_args()
+    arguments.limit = arguments.limit or (60.0 if arguments.quick else 300.0)
     main()
