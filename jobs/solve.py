@@ -227,7 +227,7 @@ class LevelSolver:
         )
         self._exact_rows = [query.rows_of(every) for query in self._exact]
         self._passes = [[query.rows_of(every) for query in one] for one in plan.passes]
-        self._held = _held_above(plan, level)
+        self._held, self._held_rows = _held_above(plan, level)
 
     def solve(self, batch: Batch) -> PartFile:
         """Solve all families of a range and write their counts."""
@@ -243,7 +243,7 @@ class LevelSolver:
         """The node problems of a range, for those who study them."""
         _, data, every = self._read(batch)
         for family in (family for some in every for family in some):
-            if self._known(family, SolveStatistics()) is None:
+            if family.has_persons and self._known(family, data, SolveStatistics()) is None:
                 yield self._problem(family, data)
 
     def tally(self, batch: Batch) -> dict[float, Tally]:
@@ -251,7 +251,7 @@ class LevelSolver:
         _, data, every = self._read(batch, with_cells=True)
         found: dict[float, list[Tally]] = defaultdict(list)
         for family in (family for some in every for family in some):
-            if self._known(family, SolveStatistics()) is None:
+            if self._known(family, data, SolveStatistics()) is None and family.has_persons:
                 for variance, noisy, expected in self._seen(family, data):
                     found[variance].append(tally(noisy, expected, variance))
         return {variance: merge(tallies) for variance, tallies in found.items()}
@@ -364,8 +364,8 @@ class LevelSolver:
         self, some: Sequence[Family], data: _RangeData, statistics: SolveStatistics
     ) -> list[Histograms]:
         """Counts of the children of some families."""
-        found = [self._known(family, statistics) for family in some]
-        open_ = [index for index, counts in enumerate(found) if counts is None]
+        found = [self._known(family, data, statistics) for family in some]
+        open_ = [i for i, counts in enumerate(found) if counts is None and some[i].has_persons]
         problems = [self._drawn_to_posterior(some[index], data) for index in open_]
         started = time.process_time()
         try:
@@ -381,18 +381,30 @@ class LevelSolver:
             for family, counts in zip(some, found, strict=True)
         ]
 
-    def _known(self, family: Family, statistics: SolveStatistics) -> Histograms | None:
+    def _known(
+        self, family: Family, data: _RangeData, statistics: SolveStatistics
+    ) -> Histograms | None:
         """Counts that need no solving: of an only child, or of the children of nobody."""
         parent = family.parent
         if parent is not None and family.n_children == 1:
             statistics.copied += 1
             return parent
-        if parent is not None and not len(parent.cells):
+        if not family.has_persons and self._may_be_empty(family.rows, data):
             statistics.trivial += 1
             offsets = np.zeros(family.n_children + 1, np.int64)
             none = np.zeros(0, np.int64)
             return Histograms(self._plan.schema.size, offsets, none, none)
         return None
+
+    def _may_be_empty(self, rows: slice, data: _RangeData) -> bool:
+        """Whether some children keep their rows with nobody in any of them.
+
+        Exact queries and leaves add up without signs, so where the parent is empty they allow it.
+        """
+        return all(
+            bool(((term.least <= 0) & (term.most >= 0)).all())
+            for term in self._row_terms(self._possible, rows, data)
+        )
 
     def _histograms(self, family: Family, solution: NodeSolution) -> Histograms:
         cells = self._possible if family.parent is None else family.parent.cells
@@ -407,6 +419,8 @@ class LevelSolver:
         """Solve one family; where its promises contradict the parent, move the parent first."""
         started = time.process_time()
         try:
+            if not family.has_persons:
+                raise InfeasibleError(f"node {family.geocode}", "some of its children need persons")
             solution = solve_node(self._drawn_to_posterior(family, data), self._settings)
         except InfeasibleError:
             if family.parent is None or not self._plan.solving.failsafe:
@@ -430,7 +444,14 @@ class LevelSolver:
             score += term.weights @ pulled
         held = tuple(groups[cells] for groups in self._held)
         promises = Promises(
-            family.geocode, before, problem.exact, problem.rows, problem.leaves, held, score
+            family.geocode,
+            before,
+            problem.exact,
+            problem.rows,
+            problem.leaves,
+            held,
+            score,
+            tuple(row[cells] for row in self._held_rows),
         )
         after = nearest_parent(promises, mixed_integer(self._settings.integers))
         changed, live = np.flatnonzero(after != before), np.flatnonzero(after)
@@ -542,6 +563,11 @@ class Family:
         """Number of children."""
         return int(self.rows.stop - self.rows.start)
 
+    @property
+    def has_persons(self) -> bool:
+        """Whether the parent has a live cell, as the root has."""
+        return self.parent is None or len(self.parent.cells) > 0
+
 
 def node_settings(plan: Plan) -> NodeSettings:
     """How the nodes of a plan are solved."""
@@ -556,20 +582,21 @@ def node_settings(plan: Plan) -> NodeSettings:
     )
 
 
-def _held_above(plan: Plan, level: int) -> list[IntArray]:
-    """Partitions of all cells with whose sums exact queries and rows of these geolevels are kept.
+def _held_above(plan: Plan, level: int) -> tuple[list[IntArray], list[IntArray]]:
+    """What a parent of a geolevel keeps when it moves: sums of partitions, and of linear rows.
 
-    Rows that the children keep themselves are kept by their sum.
+    Rows are kept by their sum, unless the children have their own bounds for them.
     """
-    every = np.arange(plan.schema.size)
+    every, geolevel = np.arange(plan.schema.size), plan.spine.levels[level]
     held: dict[str, IntArray] = {}
-    for geolevel in plan.spine.levels[:level]:
-        for query in (i.query for i in invariants_at(plan.invariants, geolevel)):
-            held[query.name] = query.rows_of(every)
-        for row in plan.limits.rows_at(geolevel):
-            if plan.spine.levels[level] not in row.geolevels:
-                held[row.name] = np.unique(row.coefficients, return_inverse=True)[1]
-    return list(held.values())
+    rows: dict[str, IntArray] = {}
+    for above in plan.spine.levels[:level]:
+        for invariant in invariants_at(plan.invariants, above):
+            held[invariant.query.name] = invariant.query.rows_of(every)
+        for row in plan.limits.rows_at(above):
+            if row.is_exact or geolevel not in row.geolevels:
+                rows[row.name] = row.coefficients
+    return list(held.values()), list(rows.values())
 
 
 def _row(histograms: Histograms | None, cells: IntArray) -> IntArray:

@@ -46,6 +46,7 @@ class Promises:
       held: Partitions int64[n] of the cells whose sums must stay what they are in the parent.
       score: float64[n], how much the measurements speak for persons in a cell; decides where
         persons go that no live cell can take.
+      held_rows: Coefficients int64[n] of rows whose sums must stay what they are in the parent.
     """
 
     geocode: str
@@ -55,6 +56,7 @@ class Promises:
     leaves: LeavesTerm | None
     held: tuple[IntArray, ...]
     score: FloatArray
+    held_rows: tuple[IntArray, ...] = ()
 
     @property
     def n_children(self) -> int:
@@ -114,6 +116,7 @@ def nearest_parent(promises: Promises, solve: MixedIntegerSolver = solve_mixed_i
 def _classes(promises: Promises) -> tuple[IntArray, IntArray]:
     """Class of each cell, and one cell of each class."""
     seen = [term.groups for term in promises.exact] + list(promises.held)
+    seen += promises.held_rows
     seen += [row for term in promises.rows for row in term.coefficients]
     if promises.leaves is not None:
         seen.append(promises.leaves.groups)
@@ -159,10 +162,10 @@ def _program(promises: Promises, first: IntArray, sums: IntArray) -> MixedIntege
             np.where(row.least <= -NO_LIMIT, -np.inf, row.least).ravel(),
             np.where(row.most >= NO_LIMIT, np.inf, row.most).ravel(),
         )
-    for groups in promises.held:
-        M = _sums(groups[first], int(groups.max()) + 1)
-        held = M @ sums
-        add(sp.hstack([M, -M]), up, np.zeros(len(held)), np.zeros(len(held)))
+    held = [_sums(groups[first], int(groups.max()) + 1) for groups in promises.held]
+    held += [sp.csr_matrix(row[first][None]) for row in promises.held_rows]
+    for M in held:
+        add(sp.hstack([M, -M]), up, np.zeros(M.shape[0]), np.zeros(M.shape[0]))
     lower, upper = np.zeros(total), np.full(total, np.inf)
     start = down + m
     if promises.leaves is not None:

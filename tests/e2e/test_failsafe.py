@@ -187,3 +187,22 @@ def test_families_beside_a_moved_one_keep_their_targets(tmp_path, monkeypatch):
     assert {move["geocode"] for move in moved} < set(solved)
     assert set(solved.values()) == {1}
     assert tree_is_consistent(out, toy.LEVELS)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_of_either_sign_are_kept_where_hardly_anybody_is(tmp_path, monkeypatch, seed):
+    """Parents that came out empty, or too small for the differences of their children, move."""
+    in_process.patch_spark(monkeypatch)
+    toy.write_records(tmp_path)
+    header, *people = (tmp_path / "records.csv").read_text().splitlines()
+    (tmp_path / "records.csv").write_text("\n".join([header, *people[::12]]) + "\n")
+    sexes = [{"cells": {"sex": ["male"]}}, {"cells": {"sex": ["female"]}, "coefficient": -1}]
+    config = toy.configuration(
+        tmp_path,
+        invariants=[{"name": "men less women", "row": sexes, "geolevel": "block"}],
+        privacy__rho="1/2000",
+        privacy__randomness={"source": "seeded_not_for_release", "seed": seed},
+    )
+    out = in_process.execute(config)
+    assert tree_is_consistent(out, toy.LEVELS)
+    assert verify_release(load_run(config).plan, release_layout(out))["exact_answers"] == 31
