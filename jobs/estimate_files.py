@@ -25,6 +25,7 @@ from das.estimation.tree_pass import Evidence, Moments, gather_evidence
 from das.mechanisms.mechanism import Mechanism
 from das.queries.query import Query
 from invariants.invariant import invariants_at
+from invariants.rows import LinearRow
 from jobs.dataset import read_manifest, read_range
 from jobs.layout import ReleaseLayout
 from jobs.plan import Batch, Plan, read_geography
@@ -204,7 +205,9 @@ class RangeAnswers:
         )
 
 
-def read_answers(dataset: Path, queries: Sequence[Query], codes: ObjectArray) -> list[IntArray]:
+def read_answers(
+    dataset: Path, queries: Sequence[Query | LinearRow], codes: ObjectArray
+) -> list[IntArray]:
     """Read the answers of queries for exactly these geocodes: per query int64[G, m].
 
     Raises:

@@ -6,13 +6,11 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from das.errors import InfeasibleError, OutputError
 from das.estimation.posterior import LearnedPrior, Tally, learn_prior, merge, tally
@@ -22,8 +20,9 @@ from das.queries.query import Query
 from invariants.invariant import invariants_at
 from invariants.rows import LinearRow
 from jobs.counts import SPARSE_SCHEMA, read_counts, sparse_table
-from jobs.dataset import PartFile, PartWriter, is_published, publish, read_manifest, read_range
+from jobs.dataset import PartFile, PartWriter, is_published, publish, read_manifest
 from jobs.estimate import CONFIDENCE, LevelEstimator
+from jobs.estimate_files import read_answers
 from jobs.layout import ReleaseLayout
 from jobs.limits import BatchLimits, read_limits
 from jobs.plan import Batch, Plan, families, geounit_batches, read_geography
@@ -326,7 +325,7 @@ class LevelSolver:
         row = np.cumsum(~only) - 1
         published: list[Query | LinearRow] = [*self._exact, *self._exact_sums]
         answers = (
-            _answers(self._release.invariants(self._geolevel), batch, published, codes)
+            read_answers(self._release.invariants(self._geolevel), published, codes)
             if published
             else []
         )
@@ -348,7 +347,7 @@ class LevelSolver:
         scale = {end: self._relative_precision(end) for end in set(chain_ends)}
         relative = np.array([scale[end] for end in chain_ends])
         dataset = self._release.measurements(self._geolevel)
-        noisy = _answers(dataset, batch, self._queries, codes)
+        noisy = read_answers(dataset, self._queries, codes)
         answers = [one.astype(float) for one in noisy]
         return self._queries, answers, [weight * relative for weight in self._weights]
 
@@ -631,26 +630,3 @@ class _RangeData:
     sums: list[IntArray]
     limits: BatchLimits | None
     cells: tuple[FloatArray, FloatArray] | None = None
-
-
-def _answers(
-    dataset: Path, batch: Batch, queries: Sequence[Query | LinearRow], codes: ObjectArray
-) -> list[IntArray]:
-    """Read the answers of queries for exactly these geounits: per query int64[G, m]."""
-    parts, _ = read_manifest(dataset)
-    table = read_range(dataset, parts, batch.low, batch.high)
-    names = table.column("query")
-    answers = []
-    for query in queries:
-        rows = table.filter(pc.equal(names, query.name))
-        found = rows.column("geocode").to_numpy(zero_copy_only=False)
-        flat = pc.list_flatten(rows.column("answers")).to_numpy()
-        if not np.array_equal(found, codes) or len(flat) != len(codes) * query.size:
-            raise OutputError(
-                str(dataset),
-                f"does not hold query {query.name} of every geounit",
-                got=f"{len(found)} rows for {batch.low}..{batch.high}",
-                want=len(codes),
-            )
-        answers.append(flat.reshape(len(codes), query.size))
-    return answers
