@@ -785,10 +785,12 @@ def test_an_unknown_query_names_its_geolevel(project):
 )
 def test_a_solver_that_is_not_installed_is_named(project, monkeypatch, key, solver, package):
     project.run["solve"][key] = solver
-    assert getattr(project.load().plan.solving, key) == solver
+    installed = {package}
     monkeypatch.setattr(
-        "jobs.config.load.find_spec", lambda name: None if name == package else find_spec(name)
+        "jobs.config.load.find_spec", lambda name: find_spec("json") if name in installed else None
     )
+    assert getattr(project.load().plan.solving, key) == solver
+    installed.clear()
     with pytest.raises(RuntimeSetupError) as caught:
         project.load()
     assert f"solver {solver}: the package {package} is not installed" in str(caught.value)
