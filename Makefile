@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PARALLEL ?= -n logical --maxprocesses=4 --dist loadfile
 
 
-.PHONY: demo test test-fast lint format lock zip docs clean
+.PHONY: demo test test-fast test-long lint format lock zip docs clean
 
 demo: $(VENV)/.run
 	@rm -rf build/demo build/demo-data
@@ -17,7 +17,10 @@ test: $(VENV)/.test
 	$(BIN)/python -m pytest $(PARALLEL)
 
 test-fast: $(VENV)/.test
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not spark"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not long and not slow and not spark"
+
+test-long: $(VENV)/.test
+	$(BIN)/python -m pytest $(PARALLEL) -m long
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

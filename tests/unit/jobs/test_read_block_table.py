@@ -69,8 +69,9 @@ def test_checks_over_all_cells_levels_and_recodes(tmp_path: Path) -> None:
     path = write(tmp_path, rows(pop=[0, 36, 0], men=[0, 34, 0], minors=[0, 10, 0]))
     with pytest.raises(InputError) as caught:
         read(config(path, checks=checks))
-    text = str(caught.value)
-    assert f"{path}, row 2, column men: is not the sum of its cells (1 row of the file)" in text
+    where, text = str(caught.value).split(", ", 1)
+    assert where == str(path)
+    assert text.startswith("row 2, column men: is not the sum of its cells (1 row of the file)")
     assert "0102" not in text
     assert "33" not in text
     assert "34" not in text

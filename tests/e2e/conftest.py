@@ -1,0 +1,16 @@
+"""One Spark session for all end-to-end runs of a process: Java starts once, not once per run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from jobs.session import spark_session
+
+
+@pytest.fixture(scope="package", autouse=True)
+def session() -> Iterator[None]:
+    """An open session, which runs use and leave open."""
+    with spark_session("tests", master="local[2,3]", driver_memory="1g", properties={}):
+        yield
