@@ -21,7 +21,7 @@ class Confidential(Generic[T]):
 
     It prints as its type alone and cannot be pickled, so it cannot reach a log, an exception text
     or another process by accident. Only the two doors of the firewall call `reveal`:
-    `das.measure.measure` (noisy, costs budget) and the answers of invariants (exact, listed in
+    `das.measure` (noisy, costs budget) and the answers of invariants (exact, listed in
     the manifest); besides them only the internal evaluation, which never enters a release.
 
     >>> Confidential([1, 2])

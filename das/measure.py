@@ -1,10 +1,12 @@
-"""measure(): the noisy door of the firewall. The only function that turns truth into a release."""
+"""The noisy door of the firewall: the only functions that turn truth into a release."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from das.confidential import Confidential
 from das.errors import BudgetError
@@ -14,6 +16,8 @@ from das.mechanisms.entropy import NoiseKey, stream_label
 from das.mechanisms.mechanism import Mechanism
 from das.mechanisms.noise import add_noise
 from das.queries.query import Query
+
+IntArray = npt.NDArray[np.int64]
 
 
 def measure(
@@ -42,7 +46,66 @@ def measure(
     Raises:
       BudgetError: Lengths differ.
     """
-    exact = query.answer(truth.reveal())
+    return _noisy(query.answer(truth.reveal()), query, geocodes, mechanisms, key)
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Some answers in some geounits.
+
+    Attributes:
+      rows: The geounits, start and stop given.
+      positions: int64[p], ascending numbers of the answers.
+    """
+
+    rows: slice
+    positions: IntArray
+
+
+def measure_at(
+    truth: Confidential[Histograms],
+    query: Query,
+    part: Part,
+    *,
+    geocodes: Sequence[str],
+    mechanisms: Sequence[Mechanism],
+    key: NoiseKey,
+) -> Measurements:
+    """Draw some answers of a query in some geounits, and no others ever.
+
+    What is returned is the law of those columns of `measure`, since noise is independent from
+    answer to answer. The part must not depend on the truth but through what was measured before.
+
+    Args:
+      truth: Histograms of geounits.
+      query: A partition query.
+      part: What to draw: p answers in G geounits.
+      geocodes: G geocodes; with the query's name they select the noise stream, whose draws go to
+        the positions in order. Under one key a stream must be asked for one set of positions.
+      mechanisms: G laws of noise.
+      key: Noise key.
+
+    Returns:
+      The noisy answers, int64[G, p].
+
+    Law: answers[g, j] = Q(x_g)_positions[j] + Z_gj, the Z_gj independent with the law of
+    mechanisms[g], exactly, given uniform bits.
+
+    Raises:
+      BudgetError: Lengths differ.
+      SchemaError: The query is not a partition.
+    """
+    some = truth.reveal().slice(part.rows.start, part.rows.stop)
+    return _noisy(query.answer_at(some, part.positions), query, geocodes, mechanisms, key)
+
+
+def _noisy(
+    exact: IntArray,
+    query: Query,
+    geocodes: Sequence[str],
+    mechanisms: Sequence[Mechanism],
+    key: NoiseKey,
+) -> Measurements:
     if not len(geocodes) == len(mechanisms) == len(exact):
         raise BudgetError(
             f"measure {query.name}", "needs one geocode and one mechanism per geounit"

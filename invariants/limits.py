@@ -30,8 +30,10 @@ class Limits:
 
     def possible(self, schema: Schema) -> IntArray:
         """int64[k]: cells in which somebody may be, sorted."""
-        every = np.arange(schema.size)
-        return every if self.zeros is None else np.setdiff1d(every, self.zeros)
+        may_be = np.ones(schema.size, np.bool_)
+        if self.zeros is not None:
+            may_be[self.zeros] = False
+        return np.flatnonzero(may_be)
 
     def rows_at(self, geolevel: str) -> list[LinearRow]:
         """Rows imposed at a geolevel."""

@@ -6,7 +6,9 @@ input, 3 budget, 4 infeasible, 5 solver, 6 a promise is broken, 7 this machine l
 
 from __future__ import annotations
 
+import errno
 import json
+import logging
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from das.errors import ConfigError, DasError
+from das.errors import ConfigError, DasError, OutputError, RuntimeSetupError
 from das.planning.information import Information
 
 app = typer.Typer(
@@ -33,6 +35,12 @@ LossesOption = Annotated[
     typer.Option(
         "--losses", help="Also epsilon by privacy loss distributions (extra: accounting)."
     ),
+]
+ClusterOption = Annotated[
+    Path | None, typer.Option("--cluster", help="YAML whose `runtime` replaces that of the run.")
+]
+LogOption = Annotated[
+    Path | None, typer.Option("--log-json", help="Append events to this file, one JSON a line.")
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress lines.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
@@ -139,13 +147,19 @@ def run(
     out: OutOption = None,
     master: MasterOption = None,
     quiet: QuietOption = False,
+    cluster: ClusterOption = None,
+    log: LogOption = None,
 ) -> None:
     """Run every stage that is not complete, and name the files written."""
+    from jobs.config.cluster import on_cluster
     from jobs.config.load import load_run
     from jobs.progress import Reporter
     from jobs.run import run as run_all
 
-    files = run_all(load_run(config, output=out, master=master), Reporter(quiet=quiet))
+    files = run_all(
+        on_cluster(load_run(config, output=out, master=master), cluster, master),
+        Reporter(quiet=quiet, log=log),
+    )
     _name_files(files)
 
 
@@ -155,14 +169,20 @@ def measure(
     out: OutOption = None,
     master: MasterOption = None,
     quiet: QuietOption = False,
+    cluster: ClusterOption = None,
+    log: LogOption = None,
 ) -> None:
     """Read the data and draw the noisy measurements, once."""
+    from jobs.config.cluster import on_cluster
     from jobs.config.load import load_run
     from jobs.layout import release_layout
     from jobs.progress import Reporter
     from jobs.run import measure_all, open_job, plan_and_read
 
-    with open_job(load_run(config, output=out, master=master), Reporter(quiet=quiet)) as job:
+    with open_job(
+        on_cluster(load_run(config, output=out, master=master), cluster, master),
+        Reporter(quiet=quiet, log=log),
+    ) as job:
         plan_and_read(job)
         measure_all(job)
         _name_files([release_layout(job.out).root / "measurements"])
@@ -174,15 +194,18 @@ def solve(
     out: OutOption = None,
     master: MasterOption = None,
     quiet: QuietOption = False,
+    cluster: ClusterOption = None,
+    log: LogOption = None,
 ) -> None:
     """From committed measurements to counts, microdata, tables, manifest and public report."""
+    from jobs.config.cluster import on_cluster
     from jobs.config.load import load_run
     from jobs.layout import release_layout
     from jobs.progress import Reporter
     from jobs.run import estimate_all, open_job, seal, solve_all, write_all
 
-    resolved = load_run(config, output=out, master=master)
-    with open_job(resolved, Reporter(quiet=quiet)) as job:
+    resolved = on_cluster(load_run(config, output=out, master=master), cluster, master)
+    with open_job(resolved, Reporter(quiet=quiet, log=log)) as job:
         estimate_all(job)
         solve_all(job)
         write_all(job)
@@ -197,21 +220,73 @@ def evaluate(
     out: OutOption = None,
     master: MasterOption = None,
     quiet: QuietOption = False,
+    cluster: ClusterOption = None,
+    log: LogOption = None,
 ) -> None:
     """Compare a finished release with the truth (confidential) and write the internal report."""
+    from jobs.config.cluster import on_cluster
     from jobs.config.load import load_run
     from jobs.layout import release_layout
     from jobs.manifest import read_json
     from jobs.progress import Reporter
     from jobs.run import evaluate_all, open_job, write_internal_reports
 
-    resolved = load_run(config, output=out, master=master)
+    resolved = on_cluster(load_run(config, output=out, master=master), cluster, master)
     folder = resolved.config.output.directory
     read_json(release_layout(folder).manifest, "run `das solve` first")
-    with open_job(resolved, Reporter(quiet=quiet)) as job:
+    with open_job(resolved, Reporter(quiet=quiet, log=log)) as job:
         evaluate_all(job)
     reports = write_internal_reports(folder)
     _name_files([path for file in reports for path in (file, file.with_name("evaluation.json"))])
+
+
+@app.command()
+def resume(  # noqa: PLR0913 - one parameter per command-line option
+    out: Annotated[Path, typer.Argument(help="Folder of a run, complete or not.")],
+    config: Annotated[
+        Path | None, typer.Option("--config", help="Where the run file is now, if it moved.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only say what is done and what is damaged.")
+    ] = False,
+    master: MasterOption = None,
+    quiet: QuietOption = False,
+    cluster: ClusterOption = None,
+    log: LogOption = None,
+) -> None:
+    """Go on with the run of a folder: check all that is done, make again what is damaged, finish.
+
+    Nothing is measured twice. Lost noisy answers are an error.
+    """
+    from jobs.config.cluster import on_cluster
+    from jobs.progress import Reporter
+    from jobs.resume import (
+        count_files,
+        load_again,
+        only_driver,
+        refuse_damage,
+        repair,
+        stage_progress,
+    )
+    from jobs.run import products_of
+    from jobs.run import run as run_all
+
+    resolved = on_cluster(load_again(out.resolve(), config, master), cluster, master)
+    products = products_of(resolved)
+    with only_driver(out):
+        for line in stage_progress(products):
+            typer.echo(f"{line.records:<10}{line.stage:<10}{line.done:>4} of {line.wanted} done")
+        if check:
+            refuse_damage(products)
+        for damage in [] if check else repair(products):
+            again = f"{len(damage.redo)} dataset{'s' * (len(damage.redo) > 1)} made again"
+            typer.echo(f"{damage.error.where}: {damage.error.what}; {again}")
+        remaining = [line for line in stage_progress(products) if line.done < line.wanted]
+    if not remaining:
+        datasets, files = count_files(out)
+        typer.echo(f"complete: {files} files of {datasets} datasets are as they were published")
+    elif not check:
+        _name_files(run_all(resolved, Reporter(quiet=quiet, log=log)))
 
 
 @app.command()
@@ -358,7 +433,9 @@ def generate(  # noqa: PLR0913 - one parameter per command-line option
     blocks: Annotated[int, typer.Option(help="About how many blocks.")] = 3000,
     states: Annotated[int, typer.Option(help="Number of states.")] = 1,
     seed: Annotated[int, typer.Option(help="The same seed gives the same nation.")] = 2020,
-    schema: Annotated[str, typer.Option(help="pl94, pl94_tables, block16 or toy.")] = "pl94",
+    schema: Annotated[
+        str, typer.Option(help="pl94, dhc_persons, census1940, pl94_tables, block16 or toy.")
+    ] = "pl94",
     output: Annotated[
         str, typer.Option("--format", help="records, histograms or block_table.")
     ] = "records",
@@ -384,17 +461,51 @@ def _name_files(files: list[Path]) -> None:
 
 def main() -> int:
     """Run the command line; errors raised on purpose become one line and an exit code."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # else a lost Java prints its frames
     try:
         app()
     except DasError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(
-            f"[bold red]das: {type(error).__name__}[/] ", end=""
-        )
-        typer.echo(str(error), err=True)
-        return error.exit_code
+        return _say(error)
     except SystemExit as stop:
         return int(stop.code or 0)
+    except Exception as error:
+        told = _told_by_machine(error)
+        if told is None:
+            raise
+        return _say(told)
     return 0
+
+
+def _say(error: DasError) -> int:
+    """Print an error as one line; returns its exit code."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(
+        f"[bold red]das: {type(error).__name__}[/] ", end=""
+    )
+    typer.echo(str(error), err=True)
+    return error.exit_code
+
+
+def _told_by_machine(error: BaseException | None) -> DasError | None:
+    """What a full disk or a lost Spark is to the user; None if the error is a defect of ours."""
+    from py4j.protocol import Py4JError
+
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            where = str(error.filename or "the disk")
+            return OutputError(where, "is full", remedy="give it room, then `das resume`")
+        if isinstance(error, Py4JError) and "PythonException" not in str(error):
+            lines = str(error).splitlines()
+            said = next(
+                (line for line in lines if line.startswith(": ")), lines[0] if lines else ""
+            )
+            return RuntimeSetupError(
+                "Spark",
+                "was lost, or gave up a task whose processes were lost time and again",
+                got=said.removeprefix(": ")[:300] or type(error).__name__,
+                remedy="see to memory, disks and machines, then go on with `das resume`",
+            )
+        error = error.__cause__ or error.__context__
+    return None
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from das.errors import OutputError
+from jobs.journal import sync_folder
 
 MANIFEST = "_manifest.json"
 ROW_GROUP_BYTES = 4 << 20
+
+_AGAIN = "`das resume` with the run folder says what can be made again, and makes it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +60,10 @@ class PartWriter:
     """
 
     def __init__(self, dataset: Path, schema: pa.Schema) -> None:
-        self._dataset = dataset
-        self._name = f"part-{uuid.uuid4().hex}.parquet"
+        self._path = dataset / f"part-{uuid.uuid4().hex}.parquet"
         _make_folder(dataset)
-        self._writer = pq.ParquetWriter(dataset / self._name, schema, compression="zstd")
+        with writing(self._path, self._path):
+            self._writer = pq.ParquetWriter(self._path, schema, compression="zstd")
         self._waiting: list[pa.Table] = []
         self._rows = 0
         self._low = ""
@@ -84,7 +87,7 @@ class PartWriter:
         for table in tables:
             if table.num_rows:
                 self._note(table)
-                self._writer.write_table(table, row_group_size=table.num_rows)
+                self._write(table)
 
     def _note(self, table: pa.Table) -> None:
         codes = table.column("geocode")
@@ -95,19 +98,48 @@ class PartWriter:
 
     def _flush(self) -> None:
         if self._waiting:
-            table = pa.concat_tables(self._waiting)
-            self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+            self._write(pa.concat_tables(self._waiting))
             self._waiting = []
 
+    def _write(self, table: pa.Table) -> None:
+        with writing(self._path, self._path):
+            self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+
     def close(self, **facts: Any) -> PartFile:  # noqa: ANN401 - JSON facts
-        """Finish the file and describe it."""
+        """Finish the file and describe it; it survives a crash of the machine from then on."""
         self._flush()
-        self._writer.close()
-        path = self._dataset / self._name
-        with path.open("rb") as handle:
-            digest = hashlib.file_digest(handle, "sha256").hexdigest()
-            size = handle.tell()
-        return PartFile(self._name, self._rows, self._low, self._high, size, digest, facts)
+        with writing(self._path, self._path):
+            self._writer.close()
+            with self._path.open("rb") as handle:
+                os.fsync(handle.fileno())
+                digest = hashlib.file_digest(handle, "sha256").hexdigest()
+                size = handle.tell()
+        return PartFile(self._path.name, self._rows, self._low, self._high, size, digest, facts)
+
+
+@contextmanager
+def writing(path: Path, part: Path | None = None) -> Iterator[None]:
+    """Make a file system's refusal an error that names the file.
+
+    Args:
+      path: What is written.
+      part: A file nobody can read yet, removed to give back what it took.
+
+    Raises:
+      OutputError: The disk is full, or the file cannot be written for another reason.
+    """
+    try:
+        yield
+    except OSError as error:
+        if part is not None:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+        raise OutputError(
+            str(path),
+            "cannot be written",
+            got=os.strerror(error.errno) if error.errno else type(error).__name__,
+            remedy="give the disk room, or mend it; then go on with `das resume`",
+        ) from None
 
 
 def is_published(dataset: Path) -> bool:
@@ -129,6 +161,7 @@ def publish(dataset: Path, parts: Iterable[PartFile], facts: Mapping[str, Any]) 
         except FileExistsError:
             sweep(dataset)  # our parts were drawn under another key than the published ones
             raise OutputError(str(dataset), "was already published by another run") from None
+        sync_folder(dataset)
     sweep(dataset)
 
 
@@ -141,6 +174,7 @@ def replace_published(dataset: Path, parts: Iterable[PartFile], facts: Mapping[s
     read_manifest(dataset)
     with _draft(dataset, parts, facts) as draft:
         draft.replace(dataset / MANIFEST)
+        sync_folder(dataset)
     sweep(dataset)
 
 
@@ -151,16 +185,15 @@ def _draft(dataset: Path, parts: Iterable[PartFile], facts: Mapping[str, Any]) -
     ordered = sorted(parts, key=lambda part: (part.low, part.file))
     document = {"facts": dict(facts), "files": [asdict(part) for part in ordered]}
     draft = dataset / f".{uuid.uuid4().hex}.json"
-    try:
-        with draft.open("w", encoding="utf-8") as handle:
-            json.dump(document, handle, indent=1)
-            handle.flush()
-            os.fsync(handle.fileno())
-        yield draft
-    except OSError as error:
-        raise OutputError(str(dataset), "cannot be written", got=error.strerror) from None
-    finally:
-        draft.unlink(missing_ok=True)
+    with writing(dataset / MANIFEST):
+        try:
+            with draft.open("w", encoding="utf-8") as handle:
+                json.dump(document, handle, indent=1)
+                handle.flush()
+                os.fsync(handle.fileno())
+            yield draft
+        finally:
+            draft.unlink(missing_ok=True)
 
 
 def sweep(root: Path) -> None:
@@ -194,7 +227,7 @@ def read_manifest(dataset: Path) -> tuple[list[PartFile], dict[str, Any]]:
             str(dataset), "is not complete", remedy="run the stage that writes it"
         ) from None
     except (ValueError, KeyError, TypeError) as error:
-        raise OutputError(str(dataset / MANIFEST), "is damaged", got=error) from None
+        raise OutputError(str(dataset / MANIFEST), "is damaged", got=error, remedy=_AGAIN) from None
 
 
 def read_range(
@@ -249,8 +282,29 @@ def _unreadable(dataset: Path, part: PartFile, error: Exception) -> OutputError:
         str(dataset / part.file),
         "cannot be read",
         got=type(error).__name__,
-        remedy=f"remove the folder {dataset} to make it again",
+        remedy=_AGAIN,
     )
+
+
+def find_damage(dataset: Path) -> list[OutputError]:
+    """What is wrong with the named files of a published dataset, by their recorded digests."""
+    try:
+        parts, _ = read_manifest(dataset)
+    except OutputError as error:
+        return [error]
+    found = []
+    for part in parts:
+        path = dataset / part.file
+        try:
+            with path.open("rb") as handle:
+                if hashlib.file_digest(handle, "sha256").hexdigest() != part.sha256:
+                    what = "was changed after it was published"
+                    found.append(OutputError(str(path), what, remedy=_AGAIN))
+        except FileNotFoundError:
+            found.append(OutputError(str(path), "is missing", remedy=_AGAIN))
+        except OSError as error:
+            found.append(_unreadable(dataset, part, error))
+    return found
 
 
 def verify_files(dataset: Path) -> None:
@@ -259,20 +313,29 @@ def verify_files(dataset: Path) -> None:
     Raises:
       OutputError: A file is missing, was changed, or is not named by the manifest.
     """
-    parts, _ = read_manifest(dataset)
-    for part in parts:
-        path = dataset / part.file
-        if not path.exists():
-            raise OutputError(str(path), "is missing", remedy=f"remove {dataset} to make it again")
-        with path.open("rb") as handle:
-            if hashlib.file_digest(handle, "sha256").hexdigest() != part.sha256:
-                raise OutputError(str(path), "was changed after it was published")
-    for path in _unnamed(dataset, parts):
+    for error in find_damage(dataset):
+        raise error
+    for path in _unnamed(dataset, read_manifest(dataset)[0]):
         raise OutputError(
             str(path),
             "is not named by the manifest; an attempt that was given up wrote it late",
             remedy="remove it",
         )
+
+
+def check_sizes(root: Path) -> None:
+    """Check that every named file of every published dataset under a folder has its recorded size.
+
+    Raises:
+      OutputError: One is missing or of another size.
+    """
+    for manifest in sorted(root.rglob(MANIFEST)):
+        for part in read_manifest(manifest.parent)[0]:
+            path = manifest.parent / part.file
+            size = path.stat().st_size if path.exists() else None
+            if size != part.bytes:
+                what = "is missing" if size is None else "was changed after it was published"
+                raise OutputError(str(path), what, remedy=_AGAIN)
 
 
 def _unnamed(dataset: Path, parts: Sequence[PartFile]) -> list[Path]:

@@ -16,15 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from das.errors import ConfigError, OutputError
+from jobs.generate_persons import add_persons_details
 from jobs.nation import COMBINATIONS, FORMATS, SCHEMAS, Blocks, NationFiles
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
-PERSONS_PER_BLOCK = 40
-_BLOCKS_PER_TRACT = 96
 _BLOCKS_PER_GROUP = 34
+_TRACT_PERSONS = 96 * 40
 # Eight groups as in block16: weight in the nation, share of minors.
 _GROUP_WEIGHTS = np.array([0.185, 0.58, 0.12, 0.008, 0.058, 0.002, 0.006, 0.041])
 _GROUP_MINORS = np.array([0.30, 0.18, 0.24, 0.28, 0.20, 0.28, 0.25, 0.42])
@@ -44,6 +44,34 @@ _FACILITY_TILT = np.array(
         [1.0, 0.8, 2.0, 1.8, 0.6, 1.2, 1.0, 1.1],
     ]
 )
+
+
+@dataclass(frozen=True)
+class Places:
+    """What leaves and tracts look like.
+
+    Attributes:
+      persons: Mean persons of a leaf.
+      log_persons: Mean logarithm of the persons of a leaf that is not empty, and its deviation.
+      empty: Parameters of the beta law of the share of empty leaves in a tract.
+      largest: Most persons of a leaf.
+      leaves: Mean leaves of a tract.
+      tracts: Least mean number of tracts of a county.
+      most_counties: Counties of a state beyond which their mean size grows.
+    """
+
+    persons: int = 40
+    log_persons: tuple[float, float] = (3.57, 1.05)
+    empty: tuple[float, float] = (8, 12)
+    largest: int = 4000
+    leaves: int = 96
+    tracts: float = 8.0
+    most_counties: int = 150
+
+
+_BLOCKS = Places()
+# 152,000 enumeration districts of 132 million persons in 3,200 districts of 3,100 counties.
+_ENUMERATION_DISTRICTS = Places(870, (6.62, 0.55), (1, 49), 10_000, 48, 1.03, 400)
 
 
 @dataclass(frozen=True)
@@ -94,7 +122,14 @@ class GenerateSpec:
     @property
     def n_blocks(self) -> int:
         """Number of blocks."""
-        return self.blocks if self.blocks is not None else (self.persons or 0) // PERSONS_PER_BLOCK
+        return (
+            self.blocks if self.blocks is not None else (self.persons or 0) // self.places.persons
+        )
+
+    @property
+    def places(self) -> Places:
+        """Blocks, or the enumeration districts of 1940."""
+        return _ENUMERATION_DISTRICTS if self.schema == "census1940" else _BLOCKS
 
 
 @dataclass(frozen=True)
@@ -171,8 +206,9 @@ def plan_tracts(spec: GenerateSpec) -> list[Tract]:
     edges = np.rint(np.concatenate(([0.0], np.cumsum(share)))).astype(np.int64)
     out = []
     for state, n_blocks in enumerate(np.diff(edges) + 1):
-        sizes = _sizes(_rng(spec.seed, 1, state), int(n_blocks), _BLOCKS_PER_TRACT, 0.8, 1500)
-        mean_tracts = max(8.0, len(sizes) / 150)
+        leaves = spec.places.leaves
+        sizes = _sizes(_rng(spec.seed, 1, state), int(n_blocks), leaves, 0.8, 1500)
+        mean_tracts = max(spec.places.tracts, len(sizes) / spec.places.most_counties)
         per_county = _sizes(_rng(spec.seed, 2, state), len(sizes), mean_tracts, 0.9, 9000)
         places = [(county, t) for county, n in enumerate(per_county) for t in range(n)]
         for (county, number), size in zip(places, sizes, strict=True):
@@ -185,8 +221,8 @@ def draw_tract(spec: GenerateSpec, tract: Tract) -> Blocks:
     rng = _rng(spec.seed, 3, tract.state, tract.county, tract.tract)
     size = tract.n_blocks
     mix = _tract_mix(spec.seed, tract, rng)
-    persons, units = _households(rng, size)
-    facilities, residents = _group_quarters(rng, size)
+    persons, units = _households(rng, size, spec.places)
+    facilities, residents = _group_quarters(rng, size, spec.places)
     minors = np.clip(_GROUP_MINORS * rng.lognormal(0, 0.2), 0, 0.6)
     block_mix = rng.gamma(np.broadcast_to(mix * 10 + 0.01, (size, 8))) + 1e-12
     parts = [(0, persons, block_mix, minors)]
@@ -220,23 +256,27 @@ def _tract_mix(seed: int, tract: Tract, rng: np.random.Generator) -> FloatArray:
     return np.asarray(rng.dirichlet(county * 5 + 2e-3), np.float64)
 
 
-def _households(rng: np.random.Generator, size: int) -> tuple[IntArray, IntArray]:
+def _households(rng: np.random.Generator, size: int, places: Places) -> tuple[IntArray, IntArray]:
     """Persons in households, and int64[B, 2] occupied and vacant housing units, of every block."""
-    empty = rng.random(size) < rng.beta(8, 12)
-    persons = np.ceil(rng.lognormal(3.57, 1.05, size) * rng.lognormal(0, 0.2)).astype(np.int64)
-    persons = np.where(empty, 0, np.minimum(persons, 4000))
+    empty = rng.random(size) < rng.beta(*places.empty)
+    drawn = rng.lognormal(*places.log_persons, size) * rng.lognormal(0, 0.2)
+    persons = np.where(empty, 0, np.minimum(np.ceil(drawn).astype(np.int64), places.largest))
     per_unit = rng.lognormal(np.log(2.5), 0.15, size)
     occupied = np.minimum(persons, np.ceil(persons / per_unit)).astype(np.int64)
     vacant = rng.poisson(np.where(empty, 0.1, 0.1 * occupied))
     return persons, np.column_stack([occupied, vacant])
 
 
-def _group_quarters(rng: np.random.Generator, size: int) -> tuple[IntArray, IntArray]:
+def _group_quarters(
+    rng: np.random.Generator, size: int, places: Places
+) -> tuple[IntArray, IntArray]:
     """int64[B, 7] facilities and their residents; a few blocks attract most facilities."""
     facilities = np.zeros((size, 7), np.int64)
     residents = np.zeros((size, 7), np.int64)
     pull = rng.lognormal(0, 2.0, size)
-    for kind, number in enumerate(rng.poisson(_FACILITIES * size / _BLOCKS_PER_TRACT)):
+    for kind, number in enumerate(
+        rng.poisson(_FACILITIES * size * places.persons / _TRACT_PERSONS)
+    ):
         for block in rng.choice(size, number, p=pull / pull.sum()):
             facilities[block, kind] += 1
             residents[block, kind] += int(np.ceil(_FACILITY_SIZES[kind] * rng.lognormal(-0.3, 0.8)))
@@ -293,6 +333,12 @@ def _to_schema(
         cells = cells // 252
     elif name == "block16":
         cells = 8 * adult + np.where(hispanic == 1, 0, np.minimum(race, 6) + 1)
+    elif name in ("dhc_persons", "census1940"):
+        schema = SCHEMAS[name]
+        first = np.array([c[0] for c in COMBINATIONS])
+        races = np.arange(63) if name == "dhc_persons" else first
+        entries = (rows, cells, counts)
+        rows, cells, counts = add_persons_details(rng.random, schema, races, entries)
     elif name == "toy":
         male = rng.binomial(counts, 0.49)
         old = [rng.binomial(part * adult, 0.21) for part in (counts - male, male)]

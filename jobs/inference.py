@@ -56,6 +56,8 @@ def read_answers(release: Path, geolevel: str, query: str) -> NoisyAnswers:
     asked = {entry["query"]: entry for entry in facts["queries"]}
     if query not in asked:
         raise OutputError(str(dataset), "lacks a query", got=query, want=list(asked))
+    if query in facts.get("lazy_queries", ()):
+        raise OutputError(str(dataset), "holds only some answers of a lazy query", got=query)
     columns = ("geocode", "query", "mechanism", "parameter", "answers")
     table = read_range(dataset, parts, columns=columns)
     table = table.filter(pc.equal(pc.cast(table.column("query"), "string"), query))

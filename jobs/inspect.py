@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +57,12 @@ def inspect_geounit(out: Path, geocode: str, query: str | None) -> dict[str, Any
     measurements = []
     if (dataset / MANIFEST).exists():
         parts, facts = read_manifest(dataset)
-        labels = {q["query"]: q["labels"] for q in facts["queries"]}
+        described = {q["query"]: q for q in facts["queries"]}
         for row in read_range(dataset, parts, geocode, geocode).to_pylist():
             if query is None or row["query"] == query:
-                answers = dict(zip(labels[row["query"]], row["answers"], strict=True))
-                measurements.append(
-                    {**{k: v for k, v in row.items() if k != "geocode"}, "answers": answers}
-                )
+                held = {k: v for k, v in row.items() if k not in ("geocode", "positions")}
+                answers = _labelled(described[row["query"]], row["answers"], row.get("positions"))
+                measurements.append({**held, "answers": answers})
     document["measurements"] = measurements
     counts = release.counts(geolevel)
     if (counts / MANIFEST).exists():
@@ -70,6 +70,21 @@ def inspect_geounit(out: Path, geocode: str, query: str | None) -> dict[str, Any
         rows = read_range(counts, parts, geocode, geocode).to_pylist()
         document["protected_total"] = int(np.sum([n for row in rows for n in row["counts"]]))
     return document
+
+
+def _labelled(
+    query: Mapping[str, Any], answers: Sequence[int], positions: Sequence[int] | None
+) -> dict[str, int]:
+    """Answers by label; of a lazy query, those that were drawn."""
+    places = range(len(answers)) if positions is None else positions
+    if "labels" in query:
+        return {query["labels"][p]: answer for p, answer in zip(places, answers, strict=True)}
+    levels = zip(*np.unravel_index(np.array(places, np.int64), query["shape"]), strict=True)
+    names = query["factor_labels"]
+    return {
+        " / ".join(name[at] for name, at in zip(names, level, strict=True)): answer
+        for level, answer in zip(levels, answers, strict=True)
+    }
 
 
 def _find(release: ReleaseLayout, geocode: str) -> tuple[str, dict[str, Any]]:

@@ -65,7 +65,7 @@ def append_to_journal(path: Path, decide: Callable[[Sequence[Line]], Sequence[Li
         if added:
             _write(handle, whole, added)
         if added and not whole:
-            _sync_folder(path.parent)  # or the name of a new file might not survive a crash
+            sync_folder(path.parent)  # or the name of a new file might not survive a crash
     except OSError as error:
         raise OutputError(str(path), "cannot be written", got=error.strerror) from None
     finally:
@@ -91,7 +91,8 @@ def _write(handle: int, whole: bytes, added: Sequence[Line]) -> None:
         raise
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Let the names of a folder's files survive a crash of the machine."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

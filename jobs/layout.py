@@ -1,7 +1,7 @@
 """Where everything of a run lies. Two roots: what may be published, and what may not.
 
 OUT/run.json                             the configuration that owns the folder, its identity
-OUT/stages.json, peak.json               what the run cost
+OUT/summary.json                         what the run cost
 OUT/release/geography/level=<L>/         public geounits of each geolevel
 OUT/release/measurements/level=<L>/      noisy measurements
 OUT/release/invariants/level=<L>/        exact answers of the invariants

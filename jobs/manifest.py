@@ -84,7 +84,11 @@ def budget_rows(plan: Plan, ledger: Ledger) -> list[dict[str, Any]]:
 
 def privacy_statement(plan: Plan) -> dict[str, Any]:
     """The budget, what it implies, and where noise comes from."""
-    return {**plan.budget.document(), "randomness": plan.randomness}
+    return {
+        **plan.budget.document(),
+        "randomness": plan.randomness,
+        "lazy_queries": sorted(plan.lazy),
+    }
 
 
 def privacy_statements(plan: Plan, ledger: Ledger) -> list[dict[str, Any]]:

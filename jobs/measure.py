@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +13,16 @@ import pyarrow.compute as pc
 
 from das.confidential import Confidential, redact_errors
 from das.histograms import Histograms
-from das.measure import measure
+from das.measure import Part, measure, measure_at
 from das.measurement import Measurements
 from das.mechanisms.entropy import NoiseKey
+from das.mechanisms.mechanism import Mechanism
 from das.queries.query import Query
 from invariants.rows import LinearRow
-from jobs.dataset import PartFile, PartWriter, is_published, publish
+from jobs.counts import read_counts
+from jobs.dataset import PartFile, PartWriter, is_published, publish, read_manifest
 from jobs.layout import ConfidentialLayout, ReleaseLayout
-from jobs.plan import Batch, Plan, geounit_batches, read_geography
+from jobs.plan import Batch, Plan, families, geounit_batches, read_geography
 from jobs.session import run_tasks, slots
 from jobs.truth import read_truth
 
@@ -40,6 +42,7 @@ MEASUREMENTS = pa.schema(
         ("answers", pa.list_(pa.int64())),
     ]
 )
+LAZY_MEASUREMENTS = MEASUREMENTS.append(pa.field("positions", pa.list_(pa.int64())))
 INVARIANTS = pa.schema(
     [
         ("geocode", pa.string()),
@@ -49,6 +52,7 @@ INVARIANTS = pa.schema(
 )
 _CHUNK_NUMBERS = 4_000_000  # numbers held at once in a task
 _BATCH_NUMBERS = 40_000_000  # numbers written by one task
+_LABELS = 100_000  # of a query with more answers, labels of its factors stand for their products
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +89,10 @@ class MeasureStage:
     ) -> None:
         """Measure one geolevel and publish the noisy answers; published ones are kept.
 
+        Lazy queries are drawn for answers about cells in which the published counts of the parent
+        are positive, so the geolevel above must be solved; what is drawn is published with all
+        other answers of the geolevel, once.
+
         The key is drawn here, for this geolevel and this start of the driver, and forgotten with
         it. A task that is run again draws the same noise; a published geolevel is never measured
         again.
@@ -93,15 +101,22 @@ class MeasureStage:
           level: Position of the geolevel.
           key: Only for seeded tests; default: a fresh key from the operating system.
           progress: Called with (finished, all) tasks.
+
+        Raises:
+          OutputError: A query is lazy and the geolevel above is not solved.
         """
         plan = self.plan
         geolevel = plan.spine.levels[level]
         dataset = self.release.measurements(geolevel)
         if is_published(dataset):
             return
+        lazy = {query.name for query in plan.lazy_at(level)}
+        if lazy:
+            read_manifest(self.release.counts(plan.spine.levels[level - 1]))
         task = MeasureTask(plan, self.release, self.confidential, geolevel, key or NoiseKey.draw())
         queries = [entry.query for entry in plan.strategy.levels[level].queries]
-        largest = max(1, _BATCH_NUMBERS // sum(query.size for query in queries))
+        eager = sum(query.size for query in queries if query.name not in lazy)
+        largest = max(1, _BATCH_NUMBERS // max(1, eager))
         parts = run_tasks(
             self.spark,
             f"measure {geolevel}",
@@ -114,6 +129,7 @@ class MeasureStage:
             "configuration_digest": plan.digest,
             "not_for_release": plan.not_for_release,
             "queries": [_described(query) for query in queries],
+            "lazy_queries": sorted(lazy),
         }
         publish(dataset, parts, facts)
 
@@ -154,11 +170,17 @@ def _described(query: Query) -> dict[str, Any]:
         "query": query.name,
         "answers": query.size,
         "shape": list(query.shape),
-        "labels": query.labels(),
+        **_labels(query),
     }
     if query.is_partition:
         return described
     return {**described, "factors": [factor.matrix.tolist() for factor in query.factors]}
+
+
+def _labels(query: Query) -> dict[str, Any]:
+    if query.size <= _LABELS:
+        return {"labels": query.labels()}
+    return {"factor_labels": [list(factor.labels) for factor in query.factors]}
 
 
 def _measurer(task: MeasureTask) -> Callable[[Batch], PartFile]:
@@ -171,48 +193,129 @@ def _measurer(task: MeasureTask) -> Callable[[Batch], PartFile]:
 @redact_errors
 def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
     """Measure the geounits of one range that are not only children."""
+    plan, level = task.plan, batch.level
     table = read_geography(task.release, task.geolevel, batch)
     measured = table.filter(pc.invert(table.column("only_child")))
     codes = measured.column("geocode").to_numpy(zero_copy_only=False)
     ends = measured.column("chain_end").to_numpy(zero_copy_only=False)
-    level = batch.level
-    queries = [entry.query for entry in task.plan.strategy.levels[level].queries]
-    chunk = max(1, _CHUNK_NUMBERS // max(sum(q.size for q in queries), 1))
-    writer = PartWriter(task.release.measurements(task.geolevel), MEASUREMENTS)
-    for start in range(0, len(codes), chunk):
-        some = codes[start : start + chunk]
-        truth = read_truth(
-            task.confidential, task.geolevel, geocodes=some, n_cells=task.plan.schema.size
-        )
-        noise = {
-            end: task.plan.noise(level, task.plan.spine.levels.index(end))
-            for end in set(ends[start : start + chunk])
-        }
-        measured_queries = []
+    queries = [entry.query for entry in plan.strategy.levels[level].queries]
+    lazy = plan.lazy_at(level)
+    above = _Above.read(task, measured.column("parent").to_numpy(zero_copy_only=False))
+    eager = sum(query.size for query in queries if query not in lazy)
+    numbers = np.cumsum(eager + len(lazy) * above.live_cells() + 1)
+    noise = {end: plan.noise(level, plan.spine.levels.index(end)) for end in set(ends)}
+    schema = LAZY_MEASUREMENTS if lazy else MEASUREMENTS
+    writer = PartWriter(task.release.measurements(task.geolevel), schema)
+    start = 0
+    while start < len(codes):
+        most = (numbers[start - 1] if start else 0) + _CHUNK_NUMBERS
+        stop = max(start + 1, int(np.searchsorted(numbers, most, side="right")))
+        some = list(codes[start:stop])
+        truth = read_truth(task.confidential, task.geolevel, some, plan.schema.size)
+        tables = []
         for index, query in enumerate(queries):
-            mechanisms = [noise[end][index].mechanism for end in ends[start : start + chunk]]
-            measured_queries.append(
-                measure(truth, query, geocodes=list(some), mechanisms=mechanisms, key=task.key)
-            )
-        writer.write_apart(_measurement_table(some, one) for one in measured_queries)
+            laws = [noise[end][index].mechanism for end in ends[start:stop]]
+            if query in lazy:
+                drawn = above.part(start, stop)
+                tables.append(_lazy_table(truth, query, drawn, some, laws, task.key))
+            else:
+                one = measure(truth, query, geocodes=some, mechanisms=laws, key=task.key)
+                tables.append(_measurement_table(some, one, schema))
+        writer.write_apart(tables)
+        start = stop
     return writer.close()
 
 
-def _measurement_table(codes: Sequence[str], measured: Measurements) -> pa.Table:
+@dataclass(frozen=True, eq=False)
+class _Above:
+    """The published counts of the parents of some geounits, where a query is lazy.
+
+    Attributes:
+      counts: Of the parents; none without lazy queries.
+      parent: int64[G], its number for each geounit, rising.
+    """
+
+    counts: Histograms | None
+    parent: IntArray
+
+    @classmethod
+    def read(cls, task: MeasureTask, parents: npt.NDArray[np.object_]) -> _Above:
+        level = task.plan.spine.levels.index(task.geolevel)
+        starts = np.array([start for start, _ in families(parents)], np.int64)
+        number = np.searchsorted(starts, np.arange(len(parents)), side="right") - 1
+        if not task.plan.lazy_at(level):
+            return cls(None, number)
+        above, n_cells = task.plan.spine.levels[level - 1], task.plan.schema.size
+        return cls(read_counts(task.release, above, parents[starts], n_cells), number)
+
+    def live_cells(self) -> IntArray:
+        """int64[G]: positive cells of the parent of each geounit."""
+        if self.counts is None:
+            return np.zeros(len(self.parent), np.int64)
+        return np.diff(self.counts.offsets)[self.parent]
+
+    def part(self, start: int, stop: int) -> _Above:
+        """The geounits start..stop-1."""
+        return _Above(self.counts, self.parent[start:stop])
+
+    def families(self) -> Iterator[tuple[slice, IntArray]]:
+        """Geounits of one parent, and its positive cells."""
+        for start, stop in families(self.parent):
+            if self.counts is not None:
+                number = int(self.parent[start])
+                yield slice(start, stop), self.counts.slice(number, number + 1).cells
+
+
+def _lazy_table(
+    truth: Confidential[Histograms],
+    query: Query,
+    above: _Above,
+    codes: Sequence[str],
+    laws: Sequence[Mechanism],
+    key: NoiseKey,
+) -> pa.Table:
+    """One row per geounit: the answers about positive cells of the parent, and their positions."""
+    answers, places, lengths = [], [], []
+    for rows, cells in above.families():
+        positions = np.unique(query.rows_of(cells))
+        part = Part(rows, positions)
+        one = measure_at(truth, query, part, geocodes=codes[rows], mechanisms=laws[rows], key=key)
+        answers.append(one.answers.ravel())
+        places.append(np.tile(positions, len(one.answers)))
+        lengths.append(np.full(len(one.answers), len(positions)))
+    offsets = np.concatenate([[0], *lengths]).cumsum().astype(np.int32)
+    lists = [pa.ListArray.from_arrays(offsets, np.concatenate(one)) for one in (answers, places)]
+    return _answer_table(codes, query.name, laws, lists, LAZY_MEASUREMENTS)
+
+
+def _measurement_table(codes: Sequence[str], measured: Measurements, schema: pa.Schema) -> pa.Table:
     """One row per geounit, for one query."""
-    laws = list({id(law): law for law in measured.mechanisms}.values())
+    lists = [_lists(measured.answers)]
+    if len(schema) > len(MEASUREMENTS):
+        lists.append(pa.nulls(len(codes), schema.field("positions").type))
+    return _answer_table(codes, measured.query, measured.mechanisms, lists, schema)
+
+
+def _answer_table(
+    codes: Sequence[str],
+    query: str,
+    mechanisms: Sequence[Mechanism],
+    lists: Sequence[pa.Array],
+    schema: pa.Schema,
+) -> pa.Table:
+    laws = list({id(law): law for law in mechanisms}.values())
     position = {id(law): index for index, law in enumerate(laws)}
-    law = np.array([position[id(m)] for m in measured.mechanisms], np.int32)
+    law = np.array([position[id(m)] for m in mechanisms], np.int32)
     return pa.table(
         [
             pa.array(codes, pa.string()),
-            _dictionary(np.zeros(len(codes), np.int32), [measured.query]),
+            _dictionary(np.zeros(len(codes), np.int32), [query]),
             _dictionary(law, [m.kind for m in laws]),
             _dictionary(law, [str(m.parameter) for m in laws]),
             pa.array(np.array([m.variance() for m in laws])[law], pa.float64()),
-            _lists(measured.answers),
+            *lists,
         ],
-        schema=MEASUREMENTS,
+        schema=schema,
     )
 
 

@@ -11,7 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from das.errors import ConfigError
 from das.schema.schema import Attribute, Schema
+from jobs.generate_persons import FACILITIES, N_AGES, RELATIONSHIPS
 
 IntArray = npt.NDArray[np.int64]
 
@@ -24,7 +26,10 @@ HHGQ = ("household", "correctional", "juvenile", "nursing", "other_institutional
          "military", "other_noninstitutional")  # fmt: skip
 _VOTINGAGE = Attribute("votingage", ("under_18", "18_and_over"))
 _CENRACE = Attribute("cenrace", tuple("-".join(_RACES[i] for i in c) for c in COMBINATIONS))
-_TABLE_AXES = (_VOTINGAGE, Attribute("hispanic", ("not_hispanic", "hispanic")), _CENRACE)
+_HISPANIC = Attribute("hispanic", ("not_hispanic", "hispanic"))
+_TABLE_AXES = (_VOTINGAGE, _HISPANIC, _CENRACE)
+_SEX = Attribute("sex", ("male", "female"))
+_AGE = Attribute("age", tuple(map(str, range(N_AGES))))
 
 SCHEMAS = {
     schema.name: schema
@@ -33,6 +38,21 @@ SCHEMAS = {
         Schema("pl94_tables", _TABLE_AXES),
         Schema("block16", (_VOTINGAGE, Attribute("ethnicity_race", _ETHNICITY_RACE))),
         Schema("group_quarters", (Attribute("hhgq", HHGQ),)),
+        Schema(
+            "dhc_persons",
+            (Attribute("relgq", (*RELATIONSHIPS, *FACILITIES)), _SEX, _AGE, _HISPANIC, _CENRACE),
+        ),
+        Schema(
+            "census1940",
+            (
+                Attribute("hhgq", HHGQ),
+                _SEX,
+                _AGE,
+                _HISPANIC,
+                Attribute("race", ("white", "black", "aian", "chinese", "japanese", "other")),
+                Attribute("citizen", ("citizen", "not_citizen")),
+            ),
+        ),
         Schema(
             "toy",
             (
@@ -172,6 +192,13 @@ def _histograms(blocks: Blocks, schema: Schema) -> pa.Table:
 
 
 def _block_table(blocks: Blocks, schema: Schema) -> pa.Table:
+    if schema.name not in PATTERNS:
+        raise ConfigError(
+            "generate, format",
+            "has a column per cell, and the schema has too many",
+            got=f"{schema.size} cells",
+            want="records or histograms",
+        )
     dense = np.zeros((schema.size, len(blocks.geocodes)), np.int64)
     dense[blocks.cells, blocks.rows] = blocks.counts
     codes = schema.codes_of(np.arange(schema.size))

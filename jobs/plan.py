@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from das.privacy.budget import Budget
 from das.privacy.ledger import Ledger, LedgerEntry
@@ -74,6 +77,7 @@ class Plan:
       not_for_release: Whether noise is seeded.
       digest: Digest of the configuration.
       limits: Invariants other than exact queries.
+      lazy: Names of the queries that are drawn only where the parent has persons.
     """
 
     schema: Schema
@@ -86,6 +90,7 @@ class Plan:
     not_for_release: bool
     digest: str
     limits: Limits = field(default_factory=Limits)
+    lazy: frozenset[str] = frozenset()
 
     def exact_at(self, geolevel: str) -> list[Query | LinearRow]:
         """All whose answers are published exactly at a geolevel, queries coarse before fine."""
@@ -96,6 +101,11 @@ class Plan:
     def randomness(self) -> str:
         """Where noise comes from, as the configuration calls it."""
         return "seeded_not_for_release" if self.not_for_release else "operating_system"
+
+    def lazy_at(self, level: int) -> list[Query]:
+        """The queries of a geolevel that are drawn only where the parent has persons."""
+        queries = [entry.query for entry in self.strategy.levels[level].queries]
+        return [query for query in queries if level and query.name in self.lazy]
 
     def noise(self, first: int, last: int) -> tuple[NoisyQuery, ...]:
         """Queries and exact noise of geounits whose chain spans geolevels first..last."""
@@ -205,9 +215,10 @@ def geounit_batches(
       largest: Most geounits in a range, unless one family is larger.
     """
     table = read_geography(layout, geolevel, columns=("geocode", "parent"))
-    codes = table.column("geocode").to_numpy(zero_copy_only=False)
-    parents = table.column("parent").to_numpy(zero_copy_only=False)
-    starts = np.flatnonzero(np.concatenate(([True], parents[1:] != parents[:-1])))
+    # In Arrow's memory: as Python strings, the blocks of a nation would take a gigabyte here.
+    codes, parents = table.column("geocode"), table.column("parent").combine_chunks()
+    is_first = np.asarray(pc.not_equal(parents[1:], parents[:-1]), np.bool_)
+    starts = np.flatnonzero(np.concatenate(([True], is_first)))
     ends = np.append(starts[1:], len(codes))
     size = max(1, min(largest, -(-len(codes) // n_batches)))
     batches = []
@@ -215,7 +226,7 @@ def geounit_batches(
     for index, end in enumerate(ends):
         last = index == len(ends) - 1
         if last or ends[index + 1] - starts[first] > size:
-            low, high = str(codes[starts[first]]), str(codes[end - 1])
+            low, high = codes[int(starts[first])].as_py(), codes[int(end) - 1].as_py()
             batches.append(Batch(level, low, high, int(end - starts[first])))
             first = index + 1
     return sorted(batches, key=lambda batch: (-batch.cost, batch.low))
@@ -235,7 +246,7 @@ def read_geography(
     return read_range(dataset, parts, batch.low, batch.high, columns)
 
 
-def families(parents: np.ndarray[tuple[int], np.dtype[np.object_]]) -> Iterator[tuple[int, int]]:
+def families(parents: npt.NDArray[Any]) -> Iterator[tuple[int, int]]:
     """Ranges [start, stop) of rows that share a parent."""
     if not len(parents):
         return

@@ -6,27 +6,26 @@ published is skipped, so running again continues where the last run stopped.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from das.errors import InputError, LedgerError, OutputError
+from das.errors import DasError, InputError, LedgerError, OutputError
 from das.mechanisms.entropy import NoiseKey
 from das.queries.query import parse_query
 from geography.lattice import Codes, Lattice
 from jobs.account import account_document, check_claim, make_claim
 from jobs.config.load import Resolved, account_of, claim_of, h1_query
 from jobs.config.models import RunConfig
-from jobs.dataset import dataset_digest, is_published, sweep
+from jobs.dataset import check_sizes, dataset_digest, is_published, read_manifest, sweep
 from jobs.estimate import CONFIDENCE, EstimateStage, LevelEstimator
 from jobs.evaluate import evaluate
 from jobs.internal_report import write_internal_report
@@ -36,13 +35,15 @@ from jobs.limits import publish_implied
 from jobs.manifest import RunFacts, read_json, write_json, write_manifest
 from jobs.measure import MeasureStage
 from jobs.plan import Plan, planned_ledger, write_geography
-from jobs.progress import Reporter
+from jobs.progress import Line, Reporter, result_console
 from jobs.public_report import write_public_report
 from jobs.read.read import list_geounits, read_entries, read_geocodes
-from jobs.resources import PeakMemory, Stopwatch
+from jobs.resources import PeakMemory
+from jobs.resume import only_driver, refuse_damage, stated_configuration
 from jobs.run_ledger import read_ledger, record_measured, seal_ledger, start_ledger
-from jobs.session import java_in_use, spark_session
+from jobs.session import java_in_use, slots, spark_session
 from jobs.solve import solve_level
+from jobs.summary import Recorder, read_summary, summary_table
 from jobs.truth import write_truth
 from jobs.write import write_h1, write_microdata, write_tables
 
@@ -93,13 +94,13 @@ def products_of(resolved: Resolved) -> tuple[Product, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """An opened run: its configuration and identity, a Spark session, a reporter, memory watch."""
+    """An opened run: its configuration and identity, a Spark session, and who watches it."""
 
     resolved: Resolved
     identity: str
     spark: SparkSession
     reporter: Reporter
-    memory: PeakMemory
+    recorder: Recorder
 
     @property
     def out(self) -> Path:
@@ -111,29 +112,17 @@ class Job:
         """The products, in the order of work."""
         return products_of(self.resolved)
 
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Record wall and processor seconds of a stage in OUT/stages.json."""
-        watch = Stopwatch()
-        yield
-        seconds, core_seconds = watch.read()
-        stages = recorded_stages(self.out)
-        old = stages.get(name, {"seconds": 0.0, "core_seconds": 0.0})
-        stages[name] = {
-            "seconds": old["seconds"] + seconds,
-            "core_seconds": old["core_seconds"] + core_seconds,
-        }
-        write_json(self.out / "stages.json", stages)
+    def stage(
+        self, name: str, what: str, geolevel: str | None = None
+    ) -> AbstractContextManager[Line]:
+        """Show progress of a stage, or of part of it, and record what it costs."""
+        return self.recorder.stage(name, what, geolevel)
 
 
-def recorded_stages(out: Path) -> dict[str, dict[str, float]]:
-    """Seconds per stage so far."""
-    path = out / "stages.json"
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
-
-
-def claim(out: Path, digest: str) -> str:
+def claim(resolved: Resolved) -> str:
     """Make the run folder ours: create it, or check that it belongs to the same configuration.
+
+    It remembers where the run file is, for `das resume`.
 
     Returns:
       The identity of the run folder.
@@ -141,7 +130,8 @@ def claim(out: Path, digest: str) -> str:
     Raises:
       OutputError: It cannot be written, belongs to another configuration, or holds other files.
     """
-    path = out / "run.json"
+    out, digest = resolved.config.output.directory, resolved.plan.digest
+    path, stated = out / "run.json", stated_configuration(resolved)
     if path.exists():
         document = read_json(path, "remove the folder")
         owner = document.get("configuration_digest")
@@ -153,10 +143,13 @@ def claim(out: Path, digest: str) -> str:
                 want=digest[:12],
                 remedy="choose another output.directory or remove the folder",
             )
+        if {**document, **stated} != document:
+            write_json(path, {**document, **stated})
         return str(document["run"])
     try:
         out.mkdir(parents=True, exist_ok=True)
-        foreign = next(out.iterdir(), None)
+        # A draft of run.json is what a start leaves that dies at once.
+        foreign = next((p for p in out.iterdir() if not p.name.startswith(".run.json.")), None)
     except OSError as error:
         raise OutputError(str(out), "cannot be created", got=error.strerror) from None
     if foreign is not None:
@@ -169,23 +162,27 @@ def claim(out: Path, digest: str) -> str:
     if not os.access(out, os.W_OK):
         raise OutputError(str(out), "cannot be written")
     run = uuid.uuid4().hex
-    write_json(path, {"configuration_digest": digest, "run": run})
+    write_json(path, {"configuration_digest": digest, "run": run, **stated})
     return run
 
 
 @contextmanager
 def open_job(resolved: Resolved, reporter: Reporter) -> Iterator[Job]:
-    """Claim the run folder, start Spark, and note the peak memory of the run."""
+    """Claim the run folder, start Spark, and sum up what the run cost."""
     out = resolved.config.output.directory
-    identity = claim(out, resolved.plan.digest)
+    refuse_released_log(reporter, out)
+    identity = claim(resolved)
     if not resolved.plan.not_for_release:
         for product in products_of(resolved):
             check_claim(account_of(resolved.config), claim_of(product.resolved, identity))
     confidential_layout(out).root.mkdir(mode=0o700, exist_ok=True)
     runtime = resolved.config.runtime
-    with ExitStack() as stack:
+    with _told(reporter), ExitStack() as stack:
+        stack.enter_context(only_driver(out))
+        refuse_damage(products_of(resolved))
         memory = stack.enter_context(PeakMemory())
-        with reporter.line("start", "Spark"):
+        recorder = Recorder(out, reporter, memory)
+        with recorder.stage("start", "Spark"):
             spark = stack.enter_context(
                 spark_session(
                     resolved.config.name,
@@ -194,8 +191,40 @@ def open_job(resolved: Resolved, reporter: Reporter) -> Iterator[Job]:
                     properties=runtime.spark,
                 )
             )
-        yield Job(resolved, identity, spark, reporter, memory)
-        write_json(out / "peak.json", {"peak_memory_bytes": memory.peak_bytes})
+        reporter.event(
+            "run_started", name=resolved.config.name, output=str(out), slots=slots(spark)
+        )
+        yield Job(resolved, identity, spark, reporter, recorder)
+        summary = read_summary(out)
+        reporter.event("run_finished", **summary["total"])
+        if not reporter.console.quiet:
+            result_console().print(summary_table(summary))
+
+
+def refuse_released_log(reporter: Reporter, out: Path) -> None:
+    """Keep the times of stages that see the truth out of what may be published.
+
+    Raises:
+      OutputError: The log would lie in the release.
+    """
+    release = release_layout(out).root.resolve()
+    if reporter.log is not None and reporter.log.resolve().is_relative_to(release):
+        raise OutputError(
+            str(reporter.log),
+            "lies in the release; its times depend on the confidential data",
+            remedy="choose another place for the log",
+        )
+
+
+@contextmanager
+def _told(reporter: Reporter) -> Iterator[None]:
+    """Tell the log how the block failed; of an unforeseen error only the type."""
+    try:
+        yield
+    except BaseException as error:
+        text = str(error) if isinstance(error, DasError) else None
+        reporter.event("run_failed", error=type(error).__name__, message=text)
+        raise
 
 
 def input_files(config: RunConfig) -> dict[str, list[int]]:
@@ -216,7 +245,8 @@ def check_same_input(config: RunConfig, path: Path) -> None:
     Raises:
       InputError: An input file is not the one that was read.
     """
-    seen, before = input_files(config), read_json(path, "remove the run folder")
+    seen = input_files(config)
+    before = read_json(path, "restore it; or go on from the measurements with `das solve`")
     if before != seen:
         changed = sorted(name for name in {*seen, *before} if seen.get(name) != before.get(name))
         raise InputError(
@@ -230,9 +260,13 @@ def check_same_input(config: RunConfig, path: Path) -> None:
 def plan_and_read(job: Job) -> None:
     """Write the public geounits and the planned ledgers, then the confidential histograms."""
     config, spine, out = job.resolved.config, job.resolved.plan.spine, job.out
-    seen = confidential_layout(out).root / "input.json"
-    if all(is_published(p.confidential.histograms(spine.levels[0])) for p in job.products):
+    seen, levels = confidential_layout(out).root / "input.json", spine.levels
+    read = [p.confidential.histograms(level) for p in job.products for level in levels]
+    read += [release_layout(out).geography(level) for level in levels]
+    measured = any((p.release.root / "measurements").exists() for p in job.products)
+    if measured or all(is_published(dataset) for dataset in read):
         check_same_input(config, seen)
+    if all(is_published(dataset) for dataset in read):
         return
     if seen.exists() and read_json(seen, "remove the run folder") != input_files(config):
         # Nothing was measured yet. What an earlier start made of other input must not be mixed in.
@@ -241,7 +275,7 @@ def plan_and_read(job: Job) -> None:
             shutil.rmtree(product.confidential.root / "histograms", ignore_errors=True)
             product.release.ledger.unlink(missing_ok=True)
     write_json(seen, input_files(config))
-    with job.stage("plan"), job.reporter.line("plan", "geounits"):
+    with job.stage("plan", "geounits"):
         lattice = Lattice.from_leaves(spine, leaf_geocodes(job.resolved, job.spark))
         for product in job.products:
             plan = product.plan
@@ -266,14 +300,13 @@ def leaf_geocodes(resolved: Resolved, spark: SparkSession) -> Codes:
 def _read(job: Job, product: Product, lattice: Lattice) -> None:
     """Read the confidential histograms of one product."""
     plan, label = product.plan, product.label("histograms")
-    with job.stage("read"), job.reporter.line("read", label) as tick:
+    with job.stage("read", label):
         write_truth(
             read_entries(product.config.data, plan.schema, spine=plan.spine),
             lattice,
             schema=plan.schema,
             layout=product.confidential,
             spark=job.spark,
-            progress=lambda _, finished, total: tick(finished, total),
         )
 
 
@@ -289,8 +322,7 @@ def settle_invariants(job: Job) -> None:
     units: Plan | None = None
     for product in job.products:
         plan, release, stated = product.plan, product.release, product.config.invariants
-        line = job.reporter.line("check", product.label("invariants"))
-        with job.stage("measure"), line:
+        with job.stage("measure", product.label("invariants")):
             publish_given_counts(plan, stated, release, units)
             check_input(plan, stated, release, product.confidential, job.spark)
             stage = MeasureStage(plan, release, product.confidential, job.spark, batches)
@@ -315,31 +347,34 @@ def measure_all(job: Job) -> None:
         spent = [make_claim(account, claim_of(p.resolved, job.identity)) for p in job.products]
         write_json(release_layout(job.out).account, account_document(spent[-1]))
     for product in job.products:
-        _measure(job, product)
+        if product.plan.lazy:  # the others follow one by one, each after the one above is solved
+            _measure(job, product, 0)
+            continue
+        for level in range(len(product.plan.spine.levels)):
+            _measure(job, product, level)
+        seal_ledger(product.release.ledger)
 
 
-def _measure(job: Job, product: Product) -> None:
+def _measure(job: Job, product: Product, level: int) -> None:
+    """Measure one geolevel, once."""
     plan, release, config = product.plan, product.release, product.config
     seed = config.privacy.randomness.seed
     key = NoiseKey.for_testing(seed) if plan.not_for_release and seed is not None else None
     stage = MeasureStage(
         plan, release, product.confidential, job.spark, config.runtime.batches_per_slot
     )
-    measured = read_ledger(release.ledger).measured
-    for level, geolevel in enumerate(plan.spine.levels):
-        dataset = release.measurements(geolevel)
-        if not is_published(dataset):
-            if geolevel in measured:
-                raise LedgerError(
-                    str(dataset),
-                    "was measured and its measurements are gone; drawing again would spend twice",
-                    remedy="restore them from a backup, or grant a new budget in a new run folder",
-                )
-            line = job.reporter.line("measure", product.label(geolevel))
-            with job.stage("measure"), line as tick:
-                stage.measure(level, key, tick)
-        record_measured(release.ledger, geolevel, dataset_digest(dataset))
-    seal_ledger(release.ledger)
+    geolevel = plan.spine.levels[level]
+    dataset = release.measurements(geolevel)
+    if not is_published(dataset):
+        if geolevel in read_ledger(release.ledger).measured:
+            raise LedgerError(
+                str(dataset),
+                "was measured and its measurements are gone; drawing again would spend twice",
+                remedy="restore them from a backup, or grant a new budget in a new run folder",
+            )
+        with job.stage("measure", product.label(geolevel), geolevel):
+            stage.measure(level, key)
+    record_measured(release.ledger, geolevel, dataset_digest(dataset))
 
 
 def estimate_all(job: Job) -> None:
@@ -351,14 +386,15 @@ def estimate_all(job: Job) -> None:
     """
     for product in job.products:
         plan, tables = product.plan, tabulated(product.resolved)
+        if plan.lazy:  # estimates of the whole tree need complete measurements
+            continue
         queries = tuple(parse_query(plan.schema, name) for name in tables)
         stage = EstimateStage(
             LevelEstimator(plan, product.release, queries, CONFIDENCE),
             job.spark,
             job.resolved.config.runtime.batches_per_slot,
         )
-        line = job.reporter.line("estimate", product.label("intervals"))
-        with job.stage("estimate"), line:
+        with job.stage("estimate", product.label("intervals")):
             stage.run()
 
 
@@ -367,16 +403,22 @@ def solve_all(job: Job) -> None:
     batches = job.resolved.config.runtime.batches_per_slot
     for product in job.products:
         for level, geolevel in enumerate(product.plan.spine.levels):
-            line = job.reporter.line("solve", product.label(geolevel))
-            with job.stage("solve"), line as tick:
+            if product.plan.lazy:
+                _measure(job, product, level)
+            dataset = product.release.counts(geolevel)
+            is_new = not is_published(dataset)
+            with job.stage("solve", product.label(geolevel), geolevel) as line:
                 solve_level(
                     level,
                     plan=product.plan,
                     release=product.release,
                     spark=job.spark,
                     batches_per_slot=batches,
-                    progress=tick,
                 )
+            if is_new:
+                job.reporter.solved(line.place, read_manifest(dataset)[1]["statistics"])
+        if product.plan.lazy:
+            seal_ledger(product.release.ledger)
 
 
 def write_all(job: Job) -> None:
@@ -384,16 +426,8 @@ def write_all(job: Job) -> None:
     for product in job.products:
         plan, release, output = product.plan, product.release, product.config.output
         batches = product.config.runtime.batches_per_slot
-        line = job.reporter.line("write", product.label("microdata and tables"))
-        with job.stage("write"), line as tick:
-            write_microdata(
-                plan,
-                release,
-                output.microdata,
-                job.spark,
-                batches_per_slot=batches,
-                progress=tick,
-            )
+        with job.stage("write", product.label("microdata and tables")):
+            write_microdata(plan, release, output.microdata, job.spark, batches_per_slot=batches)
             queries = tabulated(product.resolved)
             write_tables(plan, release, queries, job.spark, batches_per_slot=batches)
             if output.h1 is not None:
@@ -412,8 +446,7 @@ def tabulated(resolved: Resolved) -> list[str]:
 def evaluate_all(job: Job) -> None:
     """Compare the release with the truth, and write the confidential evaluations."""
     for product in job.products:
-        line = job.reporter.line("evaluate", product.label("against the truth"))
-        with job.stage("evaluate"), line as tick:
+        with job.stage("evaluate", product.label("against the truth")):
             invariants = (invariant.query.name for invariant in product.plan.invariants)
             evaluate(
                 product.release,
@@ -421,7 +454,6 @@ def evaluate_all(job: Job) -> None:
                 product.plan,
                 job.spark,
                 queries=[*invariants, *tabulated(product.resolved)],
-                progress=tick,
             )
 
 
@@ -435,8 +467,9 @@ def seal(job: Job) -> None:
         "public list" if config.geography.geounits else "data",
         environment_of(job.spark),
     )
-    with job.reporter.line("seal", "manifest and public report"):
+    with job.stage("seal", "manifest and public report"):
         sweep(release_layout(out).root)
+        check_sizes(release_layout(out).root)
         for product in job.products:
             ledger = seal_ledger(product.release.ledger)
             own = replace(facts, name=product.config.name, records=product.records)
@@ -483,12 +516,13 @@ def write_internal_reports(out: Path) -> list[Path]:
 
 
 def with_costs(manifest: dict[str, Any], out: Path) -> dict[str, Any]:
-    """The manifest for the internal report: with stage times and peak memory, never released."""
-    peak = out / "peak.json"
+    """The manifest for the internal report: with what the run cost, which is never released."""
+    summary = read_summary(out)
     return {
         **manifest,
-        "stages": [{"name": name, **spent} for name, spent in recorded_stages(out).items()],
-        "peak_memory_bytes": read_json(peak, "")["peak_memory_bytes"] if peak.exists() else None,
+        "stages": [{"name": name, **costs} for name, costs in summary["stages"].items()],
+        "total": summary["total"],
+        "stragglers": [one for part in summary["parts"] for one in part["stragglers"]],
     }
 
 
@@ -496,7 +530,7 @@ def environment_of(spark: SparkSession) -> dict[str, Any]:
     """What the run runs on."""
     return {
         "cores": os.cpu_count(),
-        "slots": spark.sparkContext.defaultParallelism,
+        "slots": slots(spark),
         "spark": spark.version,
         "java": java_in_use(),
         "platform": platform.platform(),

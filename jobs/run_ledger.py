@@ -142,7 +142,10 @@ def _read(path: Path, lines: Sequence[Mapping[str, Any]]) -> RunLedger:
         return RunLedger(planned, measured, lines[-1]["event"] == "sealed")
     except (IndexError, KeyError, TypeError, ValueError) as error:
         raise LedgerError(
-            str(path), "is not the ledger of a run", got=error, remedy="run `das measure`"
+            str(path),
+            "is not the ledger of a run",
+            got=repr(error),
+            remedy="run `das measure`; if it was measured before, restore it from a backup",
         ) from None
 
 

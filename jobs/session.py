@@ -17,14 +17,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from das.errors import DasError, RuntimeSetupError
+from jobs.tasks import Step, TaskGauge, TaskReport, current_watch
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.accumulators import Accumulator, AccumulatorParam
     from pyspark.sql import SparkSession
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 _SUPPORTED_JAVA = (17, 21)
+_POLL_SECONDS = 0.25
 _ARCHIVE_AT_EXIT = "DAS_ARCHIVE_CLASSES_AT_EXIT"
 # Spark's launcher always asks for this module, for MLlib only. The packaged runtime lacks it and
 # would not start; others print a warning. Delete the shim when Spark no longer asks.
@@ -226,6 +230,8 @@ def spark_session(
         # Encrypted, they hold nothing readable; the key of that cipher stays in memory.
         "spark.io.encryption.enabled": "true",
         "spark.task.maxFailures": "4",
+        # Batches are made for the slots there are: see that (nearly) all have come.
+        "spark.scheduler.minRegisteredResourcesRatio": "0.9",
     }
     if not submitted:
         settings["spark.master"] = master or "local[*,4]"
@@ -248,6 +254,8 @@ def spark_session(
             "Spark", "did not start", got=f"{type(error).__name__}: {str(error)[:500]}"
         ) from error
     try:
+        if not str(spark.sparkContext.master).startswith("local"):
+            spark.sparkContext.parallelize([None], 1).count()  # starts when executors have come
         yield spark
     finally:
         spark.stop()
@@ -258,16 +266,6 @@ class _Failure:
 
     def __init__(self, error: DasError) -> None:
         self.error = error
-
-
-def _guarded(task: Callable[[T], R]) -> Callable[[T], R | _Failure]:
-    def run(descriptor: T) -> R | _Failure:
-        try:
-            return task(descriptor)
-        except DasError as error:
-            return _Failure(error)
-
-    return run
 
 
 def _add_to_python_path(folder: Path) -> None:
@@ -292,14 +290,15 @@ def run_tasks(
 ) -> list[R]:
     """Run a function on every descriptor, one Spark task each, first descriptor first.
 
-    Exactly one result per descriptor comes back, whatever was retried.
+    Exactly one result per descriptor comes back, whatever was retried. How far the tasks are and
+    what they cost is shown to the watch of `jobs.tasks.watching`.
 
     Args:
       spark: The session.
       label: Shown as job description.
       descriptors: Small picklable values; tasks read their data themselves.
       task: Plain function of one descriptor.
-      progress: Called with (finished, all) about four times a second.
+      progress: Called with (finished, all) tasks about four times a second.
 
     Raises:
       DasError: The one a task raised on purpose, rebuilt on the driver.
@@ -307,38 +306,75 @@ def run_tasks(
     if not descriptors:
         return []
     context = spark.sparkContext
-    group = f"{label}-{time.monotonic_ns()}"
-    finished = threading.Event()
+    step = Step(label, descriptors)
+    reports = context.accumulator([], _reports_added())
+    watch = current_watch()
 
-    def watch() -> None:
-        tracker = context.statusTracker()
-        while not finished.wait(0.25):
-            done = 0
-            for job in tracker.getJobIdsForGroup(group):
-                info = tracker.getJobInfo(job)
-                for stage in info.stageIds if info else ():
-                    stage_info = tracker.getStageInfo(stage)
-                    done += stage_info.numCompletedTasks if stage_info else 0
-            if progress:
-                progress(min(done, len(descriptors)), len(descriptors))
-
-    context.setJobGroup(group, label)
-    watcher = threading.Thread(target=watch, daemon=True)
-    if progress:
-        watcher.start()
-    try:
-        results = (
-            context.parallelize(list(descriptors), len(descriptors)).map(_guarded(task)).collect()
-        )
-    finally:
-        finished.set()
+    def show(n_started: int) -> None:
+        step.look(list(reports.value), n_started, time.monotonic())
         if progress:
-            watcher.join()
+            progress(len(step.reports), len(descriptors))
+        if watch:
+            watch(step)
+
+    numbered = list(enumerate(descriptors))
+    with _polled(context, label, show):
+        found = context.parallelize(numbered, len(numbered)).map(_gauged(task, reports)).collect()
+    show(len(descriptors))
     done: list[R] = []
-    for result in results:
+    for result in found:
         if isinstance(result, _Failure):
             raise result.error
         done.append(result)
-    if progress:
-        progress(len(descriptors), len(descriptors))
     return done
+
+
+def _gauged(
+    task: Callable[[T], R], reports: Accumulator[list[TaskReport]]
+) -> Callable[[tuple[int, T]], R | _Failure]:
+    """The task as it runs on a worker: errors raised on purpose are values, costs are reported."""
+
+    def run(numbered: tuple[int, T]) -> R | _Failure:
+        index, descriptor = numbered
+        gauge = TaskGauge()
+        try:
+            result: R | _Failure = task(descriptor)
+        except DasError as error:
+            result = _Failure(error)
+        reports.add([gauge.report(index)])
+        return result
+
+    return run
+
+
+def _reports_added() -> AccumulatorParam[list[TaskReport]]:
+    from pyspark.accumulators import AddingAccumulatorParam
+
+    return AddingAccumulatorParam([])
+
+
+@contextmanager
+def _polled(context: SparkContext, label: str, show: Callable[[int], None]) -> Iterator[None]:
+    """Name the Spark jobs of the block, and show how many of their tasks were started."""
+    group = f"{label}-{time.monotonic_ns()}"
+    finished = threading.Event()
+
+    def poll() -> None:
+        tracker = context.statusTracker()
+        while not finished.wait(_POLL_SECONDS):
+            n_started = 0
+            for job in tracker.getJobIdsForGroup(group):
+                info = tracker.getJobInfo(job)
+                for stage in info.stageIds if info else ():
+                    tasks = tracker.getStageInfo(stage)
+                    n_started += tasks.numCompletedTasks + tasks.numActiveTasks if tasks else 0
+            show(n_started)
+
+    context.setJobGroup(group, label)
+    poller = threading.Thread(target=poll, daemon=True)
+    poller.start()
+    try:
+        yield
+    finally:
+        finished.set()
+        poller.join()

@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from jobs.estimate import CONFIDENCE, LevelEstimator
 from jobs.estimate_files import read_answers
 from jobs.layout import ReleaseLayout
 from jobs.limits import BatchLimits, read_limits
+from jobs.measured import DrawnAnswers, read_noisy
 from jobs.plan import Batch, Plan, families, geounit_batches, read_geography
 from jobs.reaggregate import carry_up
 from jobs.session import run_tasks, slots
@@ -58,9 +60,12 @@ FloatArray = npt.NDArray[np.float64]
 ObjectArray = npt.NDArray[np.object_]
 Priors = Mapping[float, LearnedPrior]  # by variance of the noise
 
-_BATCH_NUMBERS = 20_000_000  # noisy numbers held by one task
+_BATCH_NUMBERS = 20_000_000  # noisy numbers read by one task
+_PIECE_NUMBERS = 4_000_000  # noisy numbers held at once, but for a family of more
+_TABLED_CELLS = 50_000  # of a schema for which the groups of all cells are kept
 _LEAST_TOTAL = 0.3  # persons, so that a child that seems empty is expected to hold some
 _FAMILIES = 64  # solved together, so that small nodes share their overhead
+_TOGETHER = 1_000_000  # variables of families solved together, but for one of more
 _WORST = 5
 _SUMS = ("nodes", "copied", "trivial", "variables", "iterations", "newton_steps", "widened")
 
@@ -148,14 +153,8 @@ def solve_level(
         return
     started = time.monotonic()
     read_manifest(release.measurements(geolevel))
-    numbers = sum(entry.query.size for entry in plan.strategy.levels[level].queries)
-    batches = geounit_batches(
-        release,
-        geolevel,
-        level,
-        slots(spark) * batches_per_slot,
-        max(1, _BATCH_NUMBERS // numbers),
-    )
+    largest = max(1, _BATCH_NUMBERS // _whole_answers(plan, level))
+    batches = geounit_batches(release, geolevel, level, slots(spark) * batches_per_slot, largest)
 
     learned = None
     if geolevel in plan.solving.learned_prior and level:
@@ -206,9 +205,9 @@ class LevelSolver:
         self._release = release
         self._level = level
         self._geolevel = plan.spine.levels[level]
-        every = np.arange(plan.schema.size)
         self._queries = [entry.query for entry in plan.strategy.levels[level].queries]
-        self._rows: dict[str, IntArray | None] = {}
+        self._lazy = plan.lazy_at(level)
+        self._rows: dict[str, IntArray] = {}
         self._settings = node_settings(plan)
         self._weights = [
             1.0 / float(n.mechanism.continuous_variance) for n in plan.noise(level, level)
@@ -217,48 +216,46 @@ class LevelSolver:
         limits = plan.limits
         self._exact_sums = limits.exact_rows_at(self._geolevel)
         self._bounded = limits.bounded_rows_at(self._geolevel)
-        self._possible = limits.possible(plan.schema)
         facilities = limits.facilities
-        self._types = (
-            facilities.query.rows_of(every)
-            if facilities is not None and self._geolevel in facilities.geolevels
-            else None
-        )
-        self._exact_rows = [query.rows_of(every) for query in self._exact]
-        self._passes = [[query.rows_of(every) for query in one] for one in plan.passes]
-        self._held, self._held_rows = _held_above(plan, level)
+        counted = facilities is not None and self._geolevel in facilities.geolevels
+        self._types = facilities.query if facilities is not None and counted else None
+
+    @cached_property
+    def _possible(self) -> IntArray:
+        """Cells in which somebody may be."""
+        return self._plan.limits.possible(self._plan.schema)
 
     def solve(self, batch: Batch) -> PartFile:
         """Solve all families of a range and write their counts."""
         statistics = SolveStatistics()
-        codes, data, every = self._read(batch)
         writer = PartWriter(self._release.counts(self._geolevel), SPARSE_SCHEMA)
-        for some in every:
-            for family, counts in zip(some, self._counts(some, data, statistics), strict=True):
-                writer.write(sparse_table(codes[family.rows], counts))
+        for codes, data, every in self._read(batch):
+            for some in _together(every):
+                for family, counts in zip(some, self._counts(some, data, statistics), strict=True):
+                    writer.write(sparse_table(codes[family.rows], counts))
         return writer.close(statistics=vars(statistics))
 
     def problems(self, batch: Batch) -> Iterator[NodeProblem]:
         """The node problems of a range, for those who study them."""
-        _, data, every = self._read(batch)
-        for family in (family for some in every for family in some):
-            if family.has_persons and self._known(family, data, SolveStatistics()) is None:
-                yield self._problem(family, data)
+        for _, data, every in self._read(batch):
+            for family in every:
+                if family.has_persons and self._known(family, data, SolveStatistics()) is None:
+                    yield self._problem(family, data)
 
     def tally(self, batch: Batch) -> dict[float, Tally]:
         """Tally the noisy counts of a range by the variance of their noise."""
-        _, data, every = self._read(batch, with_cells=True)
         found: dict[float, list[Tally]] = defaultdict(list)
-        for family in (family for some in every for family in some):
-            if self._known(family, data, SolveStatistics()) is None and family.has_persons:
-                for variance, noisy, expected in self._seen(family, data):
-                    found[variance].append(tally(noisy, expected, variance))
+        for _, data, every in self._read(batch, with_cells=True):
+            for family in every:
+                if self._known(family, data, SolveStatistics()) is None and family.has_persons:
+                    for variance, noisy, expected in self._seen(family, data):
+                        found[variance].append(tally(noisy, expected, variance))
         return {variance: merge(tallies) for variance, tallies in found.items()}
 
     def _read(
         self, batch: Batch, *, with_cells: bool = False
-    ) -> tuple[ObjectArray, _RangeData, Iterator[list[Family]]]:
-        """Geocodes and answers of a range, and its families, some at a time."""
+    ) -> Iterator[tuple[ObjectArray, _RangeData, list[Family]]]:
+        """Geocodes, answers and families of a range, piece by piece."""
         table = read_geography(self._release, self._geolevel, batch)
         codes = table.column("geocode").to_numpy(zero_copy_only=False)
         parents = table.column("parent").to_numpy(zero_copy_only=False)
@@ -271,12 +268,28 @@ class LevelSolver:
             )
             for index, (start, stop) in enumerate(families(parents))
         ]
-        data = self._measured(batch, table)
-        if with_cells or self._priors is not None:
-            cells = LevelEstimator(self._plan, self._release, (), CONFIDENCE).cell_estimates(batch)
-            data = replace(data, cells=cells)
-        some = (every[first : first + _FAMILIES] for first in range(0, len(every), _FAMILIES))
-        return codes, data, some
+        for first, last in self._pieces(every):
+            low, high = every[first].rows.start, every[last - 1].rows.stop
+            part = table.slice(low, high - low)
+            piece = Batch(batch.level, str(codes[low]), str(codes[high - 1]), high - low)
+            data = self._measured(piece, part)
+            if with_cells or self._priors is not None:
+                estimator = LevelEstimator(self._plan, self._release, (), CONFIDENCE)
+                data = replace(data, cells=estimator.cell_estimates(piece))
+            yield codes[low:high], data, [one.moved_up(low) for one in every[first:last]]
+
+    def _pieces(self, every: Sequence[Family]) -> Iterator[tuple[int, int]]:
+        """Ranges of families whose answers are held at once."""
+        whole = _whole_answers(self._plan, self._level)
+        first, held = 0, 0
+        for index, family in enumerate(every):
+            live = len(family.parent.cells) if family.parent is not None else 0
+            numbers = family.n_children * (whole + len(self._lazy) * live)
+            if index > first and held + numbers > _PIECE_NUMBERS:
+                yield first, index
+                first, held = index, 0
+            held += numbers
+        yield first, len(every)
 
     def _seen(
         self, family: Family, data: _RangeData
@@ -338,7 +351,7 @@ class LevelSolver:
 
     def _targets(
         self, batch: Batch, codes: ObjectArray, chain_ends: ObjectArray
-    ) -> tuple[Sequence[Query], list[FloatArray], list[FloatArray]]:
+    ) -> tuple[Sequence[Query], Sequence[FloatArray | DrawnAnswers], list[FloatArray]]:
         """Queries, answers and weights that the counts of measured geounits are drawn to."""
         is_leaf = self._level == len(self._plan.spine.levels) - 1
         if self._plan.solving.targets == "full" and not is_leaf:
@@ -347,8 +360,7 @@ class LevelSolver:
         scale = {end: self._relative_precision(end) for end in set(chain_ends)}
         relative = np.array([scale[end] for end in chain_ends])
         dataset = self._release.measurements(self._geolevel)
-        noisy = read_answers(dataset, self._queries, codes)
-        answers = [one.astype(float) for one in noisy]
+        answers = read_noisy(dataset, self._queries, self._lazy, codes)
         return self._queries, answers, [weight * relative for weight in self._weights]
 
     def _relative_precision(self, chain_end: str) -> float:
@@ -402,7 +414,7 @@ class LevelSolver:
         """
         return all(
             bool(((term.least <= 0) & (term.most >= 0)).all())
-            for term in self._row_terms(self._possible, rows, data)
+            for term in self._row_terms(np.zeros(0, np.int64), rows, data)
         )
 
     def _histograms(self, family: Family, solution: NodeSolution) -> Histograms:
@@ -430,8 +442,17 @@ class LevelSolver:
         return self._histograms(family, solution)
 
     def _moved(self, family: Family, data: _RangeData, statistics: SolveStatistics) -> Family:
-        """The family with the nearest parent that its children can add up to."""
+        """The family with the nearest parent that its children can add up to.
+
+        Cells whose lazy answers were not drawn stay empty.
+        """
         cells = self._possible
+        if self._lazy and family.parent is not None:
+            cells = family.parent.cells
+            if not len(cells):
+                raise InfeasibleError(
+                    f"node {family.geocode}", "is empty, and some of its children need persons"
+                )
         before = _row(family.parent, cells)
         size = self._plan.schema.size
         # Its promises are those on all cells; no count of the parent enters them.
@@ -441,7 +462,7 @@ class LevelSolver:
         for term in problem.terms:
             pulled = term.pulled if isinstance(term, GeneralTerm) else term.answers[:, term.groups]
             score += term.weights @ pulled
-        held = tuple(groups[cells] for groups in self._held)
+        held, held_rows = _held_above(self._plan, self._level, cells)
         promises = Promises(
             family.geocode,
             before,
@@ -450,7 +471,7 @@ class LevelSolver:
             problem.leaves,
             held,
             score,
-            tuple(row[cells] for row in self._held_rows),
+            held_rows,
         )
         after = nearest_parent(promises, mixed_integer(self._settings.integers))
         changed, live = np.flatnonzero(after != before), np.flatnonzero(after)
@@ -469,18 +490,18 @@ class LevelSolver:
         cells = self._possible if parent is None else parent.cells
         measured = slice(data.row[rows.start], data.row[rows.stop - 1] + 1)
         terms = [
-            self._term(query, cells, answers[measured], weights[measured])
+            self._term(query, cells, answers, measured, weights[measured])
             for query, answers, weights in zip(
                 data.queries, data.answers, data.weights, strict=True
             )
         ]
         exact = []
-        for query_rows, answers in zip(self._exact_rows, data.exact, strict=True):
-            present, groups = np.unique(query_rows[cells], return_inverse=True)
+        for query, answers in zip(self._exact, data.exact, strict=True):
+            present, groups = self._groups(query, cells)
             exact.append(ExactTerm(groups, answers[rows][:, present]))
         passes = tuple(
-            tuple(RoundingQuery(np.unique(r[cells], return_inverse=True)[1]) for r in one)
-            for one in self._passes
+            tuple(RoundingQuery(self._groups(query, cells)[1]) for query in one)
+            for one in self._plan.passes
         )
         return NodeProblem(
             family.geocode,
@@ -523,24 +544,39 @@ class LevelSolver:
             return None
         held = data.limits.leaves
         children = range(rows.start, rows.stop)
-        return LeavesTerm(self._types[cells], tuple(held.of(child) for child in children))
+        return LeavesTerm(
+            self._rows_of(self._types, cells), tuple(held.of(child) for child in children)
+        )
 
     def _term(
-        self, query: Query, cells: IntArray, answers: FloatArray, weights: FloatArray
+        self,
+        query: Query,
+        cells: IntArray,
+        answers: FloatArray | DrawnAnswers,
+        measured: slice,
+        weights: FloatArray,
     ) -> LeastSquaresTerm | GeneralTerm:
         """What one query says about the live cells of some children."""
-        rows = self._rows_of(query)
-        if rows is None:
-            return GeneralTerm(query.gram(cells), query.pull(answers, cells), weights)
-        present, groups = np.unique(rows[cells], return_inverse=True)
-        return LeastSquaresTerm(groups, answers[:, present], weights)
+        if isinstance(answers, DrawnAnswers):
+            present, groups = self._groups(query, cells)
+            return LeastSquaresTerm(groups, answers.of(measured, present), weights)
+        if not query.is_partition:
+            return GeneralTerm(query.gram(cells), query.pull(answers[measured], cells), weights)
+        present, groups = self._groups(query, cells)
+        return LeastSquaresTerm(groups, answers[measured][:, present], weights)
 
-    def _rows_of(self, query: Query) -> IntArray | None:
-        """Answer in which each cell counts, of a partition query."""
+    def _groups(self, query: Query, cells: IntArray) -> tuple[IntArray, IntArray]:
+        """Answers of a partition query in which some cells count, and which of them each does."""
+        present, groups = np.unique(self._rows_of(query, cells), return_inverse=True)
+        return present, groups
+
+    def _rows_of(self, query: Query, cells: IntArray) -> IntArray:
+        """Answer of a partition query in which each cell counts."""
+        if self._plan.schema.size > _TABLED_CELLS:
+            return query.rows_of(cells)
         if query.name not in self._rows:
-            every = np.arange(self._plan.schema.size)
-            self._rows[query.name] = query.rows_of(every) if query.is_partition else None
-        return self._rows[query.name]
+            self._rows[query.name] = query.rows_of(np.arange(self._plan.schema.size))
+        return self._rows[query.name][cells]
 
 
 @dataclass(frozen=True, eq=False)
@@ -562,10 +598,36 @@ class Family:
         """Number of children."""
         return int(self.rows.stop - self.rows.start)
 
+    def moved_up(self, rows: int) -> Family:
+        """The same among geounits that start so many rows later."""
+        return replace(self, rows=slice(self.rows.start - rows, self.rows.stop - rows))
+
     @property
     def has_persons(self) -> bool:
         """Whether the parent has a live cell, as the root has."""
         return self.parent is None or len(self.parent.cells) > 0
+
+
+def _together(every: Sequence[Family]) -> Iterator[list[Family]]:
+    """Families to solve together: few enough, and not too large."""
+    some: list[Family] = []
+    held = 0
+    for family in every:
+        size = family.n_children * (0 if family.parent is None else len(family.parent.cells))
+        if some and (len(some) == _FAMILIES or held + size > _TOGETHER):
+            yield some
+            some, held = [], 0
+        some.append(family)
+        held += size
+    if some:
+        yield some
+
+
+def _whole_answers(plan: Plan, level: int) -> int:
+    """Answers of a geounit to the queries that are not lazy, at least 1."""
+    lazy = plan.lazy_at(level)
+    queries = [entry.query for entry in plan.strategy.levels[level].queries]
+    return max(1, sum(query.size for query in queries if query not in lazy))
 
 
 def node_settings(plan: Plan) -> NodeSettings:
@@ -581,21 +643,23 @@ def node_settings(plan: Plan) -> NodeSettings:
     )
 
 
-def _held_above(plan: Plan, level: int) -> tuple[list[IntArray], list[IntArray]]:
+def _held_above(
+    plan: Plan, level: int, cells: IntArray
+) -> tuple[tuple[IntArray, ...], tuple[IntArray, ...]]:
     """What a parent of a geolevel keeps when it moves: sums of partitions, and of linear rows.
 
     Rows are kept by their sum, unless the children have their own bounds for them.
     """
-    every, geolevel = np.arange(plan.schema.size), plan.spine.levels[level]
+    geolevel = plan.spine.levels[level]
     held: dict[str, IntArray] = {}
     rows: dict[str, IntArray] = {}
     for above in plan.spine.levels[:level]:
         for invariant in invariants_at(plan.invariants, above):
-            held[invariant.query.name] = invariant.query.rows_of(every)
+            held[invariant.query.name] = invariant.query.rows_of(cells)
         for row in plan.limits.rows_at(above):
             if row.is_exact or geolevel not in row.geolevels:
-                rows[row.name] = row.coefficients
-    return list(held.values()), list(rows.values())
+                rows[row.name] = row.coefficients[cells]
+    return tuple(held.values()), tuple(rows.values())
 
 
 def _row(histograms: Histograms | None, cells: IntArray) -> IntArray:
@@ -612,7 +676,7 @@ class _RangeData:
 
     Attributes:
       queries: What the counts are drawn to.
-      answers: Per query, float64[measured geounits, m].
+      answers: Per query, float64[measured geounits, m], or those drawn of a lazy one.
       weights: Per query, float64[measured geounits], inverse variances.
       row: Row in `answers` of each geounit; meaningless for only children.
       exact: Per invariant, int64[geounits, m].
@@ -623,7 +687,7 @@ class _RangeData:
     """
 
     queries: Sequence[Query]
-    answers: list[FloatArray]
+    answers: Sequence[FloatArray | DrawnAnswers]
     weights: list[FloatArray]
     row: IntArray
     exact: list[IntArray]

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from das.errors import VerificationError
 from das.histograms import Histograms
 from jobs.counts import read_counts
-from jobs.dataset import MANIFEST, dataset_digest, read_manifest, read_range, verify_files
+from jobs.dataset import MANIFEST, dataset_digest, verify_files
+from jobs.estimate_files import read_answers
 from jobs.layout import ReleaseLayout
 from jobs.limits import facilities_name, facility_counts
 from jobs.manifest import read_json
@@ -100,35 +101,45 @@ def _verify_families(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
     )
     names = parents[[start for start, _ in ranges]]
     expected = read_counts(release, above, names, plan.schema.size)
-    for index, name in enumerate(names):
-        one, other = sums.slice(index, index + 1), expected.slice(index, index + 1)
-        if not (
-            np.array_equal(one.cells, other.cells) and np.array_equal(one.counts, other.counts)
-        ):
-            raise VerificationError(f"{above} {name}", f"its {geolevel}s do not sum to it")
+    wrong = _first_difference(sums, expected)
+    if wrong is not None:
+        raise VerificationError(f"{above} {names[wrong]}", f"its {geolevel}s do not sum to it")
     return len(ranges)
+
+
+def _first_difference(one: Histograms, other: Histograms) -> int | None:
+    """The first geounit in which two histograms differ, if there is one."""
+    if all(
+        np.array_equal(getattr(one, name), getattr(other, name))
+        for name in ("offsets", "cells", "counts")
+    ):
+        return None
+    differ = (
+        i
+        for i in range(one.n_geounits)
+        for a, b in [(one.slice(i, i + 1), other.slice(i, i + 1))]
+        if not (np.array_equal(a.cells, b.cells) and np.array_equal(a.counts, b.counts))
+    )
+    return next(differ)
 
 
 def _verify_invariants(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
     """Check the invariants of one range; returns how many answers."""
     geolevel = plan.spine.levels[batch.level]
-    held = {one.name: one for one in plan.exact_at(geolevel)}
+    held = plan.exact_at(geolevel)
     if not held:
         return 0
-    dataset = release.invariants(geolevel)
-    parts, _ = read_manifest(dataset)
-    rows = read_range(dataset, parts, batch.low, batch.high).to_pylist()
-    codes = sorted({row["geocode"] for row in rows})
-    position = {code: index for index, code in enumerate(codes)}
-    counts = read_counts(release, geolevel, codes, plan.schema.size)
-    answers = {name: query.answer(counts) for name, query in held.items()}
-    for row in rows:
-        found = answers[row["query"]][position[row["geocode"]]]
-        if found.tolist() != row["answers"]:
+    codes = read_geography(release, geolevel, batch, ("geocode",)).column("geocode")
+    names = codes.to_numpy(zero_copy_only=False)
+    counts = read_counts(release, geolevel, names, plan.schema.size)
+    published = read_answers(release.invariants(geolevel), held, names)
+    for query, answers in zip(held, published, strict=True):
+        wrong = (query.answer(counts) != answers).any(1)
+        if wrong.any():
             raise VerificationError(
-                f"{geolevel} {row['geocode']}", f"breaks the invariant {row['query']}"
+                f"{geolevel} {names[int(np.argmax(wrong))]}", f"breaks the invariant {query.name}"
             )
-    return sum(len(row["answers"]) for row in rows)
+    return sum(answers.size for answers in published)
 
 
 def _verify_limits(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:

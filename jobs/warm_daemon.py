@@ -7,6 +7,7 @@ set as spark.python.daemon.module for embedded sessions, where the project is im
 import importlib
 
 _LIBRARIES = (
+    "pandas",  # pyarrow imports it at the first array
     "pyarrow.parquet",
     "pyarrow.csv",
     "scipy.linalg",

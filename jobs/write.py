@@ -18,7 +18,7 @@ from das.errors import OutputError
 from das.histograms import Histograms
 from das.queries.query import Query, parse_query
 from jobs.counts import read_counts
-from jobs.dataset import PartFile, PartWriter, is_published, publish, read_manifest
+from jobs.dataset import PartFile, PartWriter, is_published, publish, read_manifest, writing
 from jobs.layout import ReleaseLayout
 from jobs.plan import Batch, Plan, geounit_batches, read_geography
 from jobs.session import run_tasks, slots
@@ -141,17 +141,20 @@ class CsvPartWriter:
             }
         )
         if self._writer is None:
-            self._writer = pa_csv.CSVWriter(self._path, plain.schema)
+            with writing(self._path, self._path):
+                self._writer = pa_csv.CSVWriter(self._path, plain.schema)
         if plain.num_rows:
             self._low = self._low or plain.column(0)[0].as_py()
             self._high = plain.column(0)[-1].as_py()
         self._rows += plain.num_rows
-        self._writer.write_table(plain)
+        with writing(self._path, self._path):
+            self._writer.write_table(plain)
 
     def close(self) -> PartFile:
         """Finish the file and describe it."""
         if self._writer is not None:
-            self._writer.close()
+            with writing(self._path, self._path):
+                self._writer.close()
         with self._path.open("rb") as handle:
             digest = hashlib.file_digest(handle, "sha256").hexdigest()
             size = handle.tell()

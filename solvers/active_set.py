@@ -16,7 +16,8 @@ import numpy as np
 from solvers.elimination import Elimination
 from solvers.optimality import Point, gradient, natural_residual
 from solvers.problem import BoolArray, FloatArray, IntArray
-from solvers.structure import Quadratic, partition_sums
+from solvers.structure import Quadratic
+from solvers.term_sums import IN_ARRAYS, TermSums, partition_sums
 
 MOST_STEPS = 15
 STALE_STEPS = 5
@@ -137,7 +138,7 @@ def solve_guess(q: Quadratic, guess: Guess, start: Point) -> Point:
     return best
 
 
-def first_guess(q: Quadratic) -> Guess:
+def first_guess(q: Quadratic, sums: TermSums = IN_ARRAYS) -> Guess:
     """Support of every child's own solution without x >= 0, moved to what the parent allows.
 
     Moved in the metric of the diagonal, each cell goes by itself. Where the query of single cells
@@ -146,26 +147,8 @@ def first_guess(q: Quadratic) -> Guess:
     x = _alone(q)
     support = q.free & (x > 0)
     if q.parent is not None:
-        x, support = _dealt(q, x)
+        x, support = sums.deal(x, 1 / (q.scale[:, None] * q.diagonal), q.free, q.parent)
     return Guess(support, _sides(q, x, np.zeros_like(q.least)))
-
-
-def _dealt(q: Quadratic, x: FloatArray) -> tuple[FloatArray, BoolArray]:
-    """The nearest x >= 0 that sums to the parent in every cell, and its support.
-
-    References:
-      Michelot, J. Optim. Theory Appl. 50 (1986), 195-200.
-    """
-    give = 1 / (q.scale[:, None] * q.diagonal)
-    held = q.free
-    while True:
-        shares = np.where(held, give, 0.0)
-        gap = q.parent - np.where(held, x, 0.0).sum(0)
-        moved = x + give * (gap / np.maximum(shares.sum(0), np.finfo(float).tiny))
-        positive = held & (moved > 0)
-        if np.array_equal(positive, held):
-            return np.where(held, moved, 0.0), held
-        held = positive
 
 
 def _alone(q: Quadratic) -> FloatArray:
@@ -174,13 +157,15 @@ def _alone(q: Quadratic) -> FloatArray:
     padding = (q.cells == q.linear.shape[1]).astype(float)
     matrices = q.penalized()
     matrices = matrices + (padding[:, :, None] * np.eye(s))[:, None]
-    K = np.linalg.inv(matrices)
     right = q.linear
     for e in q.equalities:
         right = right + q.penalty * e.targets[:, e.groups]
     x = q.gather(right)
-    x = q.times(K, x)
     F = q.outside_given()
+    if not F.shape[1] and matrices.shape[1] == 1:
+        return q.scatter(np.linalg.solve(matrices[:, 0], x.transpose(0, 2, 1)).transpose(0, 2, 1))
+    K = np.linalg.inv(matrices)
+    x = q.times(K, x)
     if F.shape[1]:
         P, r, k = F.shape
         Fb = q.gather(F.reshape(P * r, k)).reshape(len(K), P, r, s)

@@ -1,4 +1,4 @@
-"""Hand a node problem to the compiled active-set iterations; needs the package numba."""
+"""Hand a node problem to the compiled functions; needs the package numba."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 from solvers import active_set, kernels
 from solvers.active_set import Guess
 from solvers.optimality import Point
-from solvers.problem import FloatArray, IntArray
+from solvers.problem import BoolArray, FloatArray, IntArray
 from solvers.structure import Quadratic
+from solvers.term_sums import Partitions, TermSums
 
 
 def iterate(q: Quadratic, guess: Guess, start: Point, tolerance: float) -> tuple[Point, float, int]:
@@ -73,3 +74,30 @@ def _arrays(q: Quadratic, order: IntArray) -> tuple[Any, ...]:
         np.ascontiguousarray(q.most),
         q.penalty,
     )
+
+
+def _pull(every: Partitions, weights: FloatArray) -> FloatArray:
+    return np.asarray(kernels.pull(every.index, every.answers, np.ascontiguousarray(weights)))
+
+
+def _join(index: IntArray, weights: FloatArray, cells: IntArray) -> FloatArray:
+    return np.asarray(kernels.join(index, np.ascontiguousarray(weights), cells))
+
+
+def _push(
+    every: Partitions, weights: FloatArray, x: FloatArray
+) -> tuple[FloatArray, FloatArray, float, float]:
+    g, coarse, quadratic, linear = kernels.push(
+        every.index, every.ends, every.answers, np.ascontiguousarray(weights), x
+    )
+    return g, coarse, float(quadratic), float(linear)
+
+
+def _deal(
+    x: FloatArray, give: FloatArray, free: BoolArray, parent: FloatArray
+) -> tuple[FloatArray, BoolArray]:
+    moved, held = kernels.deal(x, np.ascontiguousarray(give), free, parent)
+    return moved, held
+
+
+TERM_SUMS = TermSums(_pull, _join, _push, _deal)

@@ -184,8 +184,9 @@ def _build(sums: Sums, low: IntArray, high: IntArray, finest: IntArray) -> _Netw
     around = _sets_around(finest, parents)
     items = np.concatenate([finest, around])
     types = np.flatnonzero(sums.types >= 0)
-    dealt = bool(np.isin(sums.types[types], items).all())
-    leaves = sums.leaves if sums.leaves is not None and dealt else ()
+    leaves = sums.leaves or ()
+    if leaves and not np.isin(sums.types[types], items).all():
+        leaves = ()
     first_set = _FIRST_CELL + len(finest)
     first_type = first_set + C * len(around)
     numbers = np.arange(C)[:, None]
@@ -194,8 +195,8 @@ def _build(sums: Sums, low: IntArray, high: IntArray, finest: IntArray) -> _Netw
     position[around] = np.arange(len(around))
 
     def node_of(some: IntArray) -> IntArray:
-        inside = first_set + numbers * len(around) + position[some]
-        return np.where(position[some] == NO_SET, _SINK, inside)
+        places = position[some]
+        return np.where(places == NO_SET, _SINK, first_set + numbers * len(around) + places)
 
     tails = np.empty((C, len(items)), np.int64)
     tails[:, : len(finest)] = _SINK
@@ -220,7 +221,9 @@ def _build(sums: Sums, low: IntArray, high: IntArray, finest: IntArray) -> _Netw
         high[:, items],
         np.broadcast_to(_EVERYBODY, tails.shape),
     )
-    columns = [np.append(one, more) for one, more in zip(per_item, dealing, strict=True)]
+    columns = [one.ravel() for one in per_item]
+    if leaves:
+        columns = [np.append(one, more) for one, more in zip(columns, dealing, strict=True)]
     given = np.zeros(max(int(columns[2].max()), int(columns[3].max()), first_set - 1) + 1, np.int64)
     if sums.parent is not None:
         held = sums.of_counts(sums.parent[None])[0, finest]
@@ -235,7 +238,8 @@ def _sets_around(finest: IntArray, parents: IntArray) -> IntArray:
     """All sets that strictly contain one of the items."""
     found = np.zeros(len(parents), bool)
     inner = finest
-    while len(inner := np.unique(parents[inner])) and inner[-1] != NO_SET:
+    while len(inner):
+        inner = parents[inner]
         inner = inner[inner != NO_SET]
         found[inner] = True
     return np.flatnonzero(found)

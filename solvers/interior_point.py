@@ -16,7 +16,8 @@ import numpy as np
 from solvers.elimination import Elimination
 from solvers.optimality import Point, gradient, natural_residual
 from solvers.problem import FloatArray
-from solvers.structure import Quadratic, partition_sums
+from solvers.structure import Quadratic
+from solvers.term_sums import partition_sums
 
 _ROUNDS = 4
 _NEAR = 1e-5

@@ -1,4 +1,4 @@
-"""Compiled active-set iterations: the steps of `active_set`, child by child on their own cells.
+"""Compiled `term_sums` and active-set iterations, child by child on their own cells.
 
 The same method as in `active_set` and `elimination`, with loops in place of padded arrays, so that
 small supports cost little. Needs the package numba; loaded on first use, since compiled code takes
@@ -21,6 +21,103 @@ _compiled = numba.njit(cache=True, error_model="numpy", fastmath={"reassoc", "co
 _BY_HAND = 48  # largest matrix that loops factorise faster than a call of LAPACK
 _PANEL = 96  # columns that fit the cache
 _ROUGH, _FINE = 1e-8, 1e-13  # what the conditions of a guess may be off by
+
+
+@_compiled
+def pull(index, answers, weights):
+    """See `term_sums.pull`."""
+    T, k = index.shape
+    C = len(answers)
+    out = np.zeros((C, k))
+    for c in range(C):
+        for t in range(T):
+            w = weights[t, c]
+            for i in range(k):
+                out[c, i] += w * answers[c, index[t, i]]
+    return out
+
+
+@_compiled
+def join(index, weights, cells):
+    """See `term_sums.join`."""
+    T, k = index.shape
+    B, s = cells.shape
+    P = weights.shape[1]
+    out = np.zeros((B, P, s, s))
+    groups = np.empty((T, s), np.int64)
+    for b in range(B):
+        n = 0
+        while n < s and cells[b, n] < k:
+            for t in range(T):
+                groups[t, n] = index[t, cells[b, n]]
+            n += 1
+        for p in range(P):
+            for i in range(n):
+                for t in range(T):
+                    own, w = groups[t, i], weights[t, p]
+                    for j in range(n):
+                        out[b, p, i, j] += w if groups[t, j] == own else 0.0
+    return out
+
+
+@_compiled
+def push(index, ends, answers, weights, x):
+    """See `term_sums.push`."""
+    T, k = index.shape
+    C, M = answers.shape
+    g = np.zeros((C, k))
+    coarse = np.zeros((C, M))
+    quadratic, linear = 0.0, 0.0
+    for c in range(C):
+        for t in range(T):
+            w = weights[t, c]
+            for i in range(k):
+                coarse[c, index[t, i]] += x[c, i]
+            for m in range(ends[t], ends[t + 1]):
+                v, a = coarse[c, m], answers[c, m]
+                quadratic += w * v * v
+                linear += w * a * v
+                coarse[c, m] = w * (v - a)
+            for i in range(k):
+                g[c, i] += coarse[c, index[t, i]]
+    return g, coarse, quadratic, linear
+
+
+@_compiled
+def deal(x, give, free, parent):
+    """See `term_sums.deal`; every cell by itself."""
+    C, k = x.shape
+    moved = np.zeros((C, k))
+    held = free.copy()
+    price = np.empty(k)
+    is_open = np.ones(k, np.bool_)
+    left = k
+    share = np.empty(k)
+    while left:
+        for i in range(k):
+            price[i], share[i] = parent[i], 0.0
+        for c in range(C):
+            for i in range(k):
+                if held[c, i]:
+                    price[i] -= x[c, i]
+                    share[i] += give[c, i]
+        for i in range(k):
+            price[i] /= max(share[i], 2.2250738585072014e-308)
+        is_done = np.ones(k, np.bool_)
+        for c in range(C):
+            for i in range(k):
+                if is_open[i] and held[c, i] and not x[c, i] + give[c, i] * price[i] > 0:
+                    held[c, i] = False
+                    is_done[i] = False
+        left = 0
+        for i in range(k):
+            is_open[i] = not is_done[i]
+            left += is_open[i]
+    for c in range(C):
+        for i in range(k):
+            if held[c, i]:
+                moved[c, i] = x[c, i] + give[c, i] * price[i]
+    return moved, held
 
 
 @_compiled

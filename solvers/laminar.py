@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, eye_array, vstack
 
 IntArray = npt.NDArray[np.int64]
+Number = TypeVar("Number", np.int64, np.float64)
 
 NO_SET = -1
 
@@ -26,31 +28,57 @@ class Family:
     """Distinct sets of cells. Its items are the S sets of two or more cells, then the k cells.
 
     Attributes:
-      incidence: int64[S, k] sparse 0/1, the larger sets first.
+      n_cells: k.
+      starts: int64[S], where each set begins in `cells`; the larger sets come first.
+      cells: int64, the cells of the sets, one set after the other, ascending.
       parents: int64[S + k], smallest set that strictly contains each item, NO_SET where there is
         none; None if two sets cross.
     """
 
-    incidence: csr_array
+    n_cells: int
+    starts: IntArray
+    cells: IntArray
     parents: IntArray | None
 
     @property
     def n_sets(self) -> int:
         """S."""
-        return int(self.incidence.shape[0])
+        return len(self.starts)
+
+    def add(self, values: npt.NDArray[Number]) -> npt.NDArray[Number]:
+        """Sums over every set: [C, k] -> [C, S], dtype kept."""
+        if not self.n_sets:
+            return np.zeros((len(values), 0), values.dtype)
+        return np.add.reduceat(values[:, self.cells], self.starts, axis=1, dtype=values.dtype)
+
+    def cells_of(self, item: int) -> tuple[int, ...]:
+        """The cells of an item, ascending."""
+        if item >= self.n_sets:
+            return (item - self.n_sets,)
+        ends = np.append(self.starts[1:], len(self.cells))
+        return tuple(self.cells[self.starts[item] : ends[item]].tolist())
+
+    @cached_property
+    def sizes(self) -> IntArray:
+        """int64[S], cells of every set."""
+        return np.diff(self.starts, append=len(self.cells))
+
+    @cached_property
+    def incidence(self) -> csr_array:
+        """int64[S, k] sparse 0/1, the cells of every set."""
+        shape = (self.n_sets, self.n_cells)
+        ends = np.append(self.starts, len(self.cells))
+        return csr_array((np.ones(len(self.cells), np.int64), self.cells, ends), shape=shape)
 
     @cached_property
     def items(self) -> csr_array:
         """int64[S + k, k] sparse 0/1, the cells of every item."""
-        cells = eye_array(self.incidence.shape[1], dtype=np.int64, format="csr")
+        cells = eye_array(self.n_cells, dtype=np.int64, format="csr")
         return csr_array(vstack([self.incidence, cells], format="csr"))
 
 
 def arrange(candidates: list[IntArray]) -> tuple[Family, IntArray]:
     """Find the distinct sets among candidates and how they nest.
-
-    Two sets cross iff they share cells, but fewer than the smaller one has. All shared numbers are
-    the entries of one sparse product.
 
     Args:
       candidates: Each int64[k], disjoint sets 0..m-1 of cells, none of them empty: the set of every
@@ -65,37 +93,51 @@ def arrange(candidates: list[IntArray]) -> tuple[Family, IntArray]:
     >>> arrange([np.array([0, 0, -1]), np.array([0, 1, 1])])[0].parents is None
     True
     """
-    k = len(candidates[0])
-    ends = np.cumsum([int(one.max()) + 1 for one in candidates])
-    every = np.array(candidates)
-    number, columns = np.nonzero(every >= 0)
-    rows = every[number, columns] + np.append(0, ends)[number]
-    count = int(ends[-1])
-    matrix = csr_array((np.ones(len(rows), np.int64), (rows, columns)), shape=(count, k))
-    sizes = np.diff(matrix.indptr)
-    shared = (matrix @ matrix.T).tocoo()
-    first, second = shared.row, shared.col
-    within = shared.data == sizes[first]
-    laminar = bool((within | (shared.data == sizes[second])).all())
+    number_of: dict[bytes, int] = {}
+    distinct: list[IntArray] = []
+    found: list[IntArray] = []  # per set, its number among the distinct, or -1 - its only cell
+    for groups in candidates:
+        order = np.argsort(groups, kind="stable")
+        ends = np.cumsum(np.bincount(groups + 1))
+        starts, ends = ends[:-1], ends[1:]
+        numbers = -1 - order[starts]
+        for one in np.flatnonzero(ends - starts > 1):
+            cells = order[starts[one] : ends[one]]
+            numbers[one] = number_of.setdefault(cells.tobytes(), len(distinct))
+            if numbers[one] == len(distinct):
+                distinct.append(cells)
+        found.append(numbers)
+    lengths = np.array([len(one) for one in distinct], np.int64)
+    larger_first = np.argsort(-lengths, kind="stable")
+    rank = np.argsort(larger_first)
+    S = len(distinct)
+    numbers = np.concatenate(found)
+    items = np.where(numbers < 0, S - 1 - numbers, np.append(rank, 0)[np.maximum(numbers, -1)])
+    cells = np.concatenate([*(distinct[one] for one in larger_first), np.zeros(0, np.int64)])
+    lengths = lengths[larger_first]
+    parents = _parents(len(candidates[0]), np.repeat(np.arange(S), lengths), cells, S)
+    return Family(len(candidates[0]), np.cumsum(lengths) - lengths, cells, parents), items
 
-    same = within & (sizes[first] == sizes[second])
-    representative = np.arange(count)
-    np.minimum.at(representative, first[same], second[same])
-    kept = np.flatnonzero((representative == np.arange(count)) & (sizes > 1))
-    kept = kept[np.argsort(-sizes[kept], kind="stable")]
-    items = np.full(count, NO_SET)
-    items[kept] = np.arange(len(kept))
-    single = sizes == 1
-    items[single] = len(kept) + matrix.indices[matrix.indptr[:-1][single]]
-    items = items[representative]
-    incidence = csr_array(matrix[kept])
-    if not laminar:
-        return Family(incidence, None), items
 
-    parents = np.full(len(kept) + k, NO_SET)
-    strict = within & (sizes[first] < sizes[second]) & ~single[first]
-    inner, outer = items[first[strict]], items[second[strict]]
-    np.maximum.at(parents, inner, outer)  # larger sets come first: the last one is the smallest
-    cells = incidence.tocoo()
-    np.maximum.at(parents, len(kept) + cells.col, cells.row)
-    return Family(incidence, parents), items
+def _parents(k: int, sets: IntArray, cells: IntArray, S: int) -> IntArray | None:
+    """The smallest set around each item; None if two sets cross.
+
+    The sets of a cell, larger ones first, are a chain. Sets nest iff each has the same one before
+    it in the chains of all its cells: then it lies in that one.
+
+    Args:
+      k: Number of cells.
+      sets: int64[n], ascending, the larger ones first.
+      cells: int64[n], the cells of the sets.
+      S: Number of sets.
+    """
+    order = np.argsort(cells, kind="stable")
+    chain, of = sets[order], cells[order]
+    before = np.full(len(chain), NO_SET)
+    before[1:] = np.where(of[1:] == of[:-1], chain[:-1], NO_SET)
+    parents = np.full(S + k, NO_SET)
+    parents[chain] = before
+    if (parents[chain] != before).any():
+        return None
+    parents[S + of] = chain  # the last of a cell is the smallest
+    return parents

@@ -21,6 +21,7 @@ from solvers.interior_point import follow_path
 from solvers.optimality import Point, certify, gradient
 from solvers.problem import Estimate, NodeProblem, Status
 from solvers.structure import Fixed, Quadratic, arrange
+from solvers.term_sums import IN_ARRAYS, TermSums
 
 _COMPILED_VARIABLES = 200  # smaller nodes do not make up for loading compiled code
 _PATH_STEPS = 100
@@ -56,10 +57,11 @@ def solve_quadratic(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -
     Raises:
       SolverError: The queries do not tell all live cells apart in some child.
     """
-    q = arrange(problem, fixed)
-    guess = active_set.first_guess(q)
+    sums = _sums_for(problem)
+    q = arrange(problem, fixed, sums)
+    guess = active_set.first_guess(q, sums)
     point, _, steps = _iterate(q, guess, _origin(q), tolerance * 1e-2)
-    certificate = certify(problem, fixed, q, point)
+    certificate = certify(problem, fixed, q, point, sums)
     iterations = 0
     if not certificate.residual <= tolerance:
         reason = contradiction(problem, fixed)
@@ -71,7 +73,7 @@ def solve_quadratic(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -
         end, _, more = _iterate(q, guess, path, tolerance * 1e-2)
         steps += more
         for candidate in (path, end):
-            its = certify(problem, fixed, q, candidate)
+            its = certify(problem, fixed, q, candidate, sums)
             if its.residual < certificate.residual or not np.isfinite(certificate.residual):
                 point, certificate = candidate, its
     status = Status.SOLVED if certificate.residual <= tolerance else Status.LIMIT
@@ -87,11 +89,24 @@ def _origin(q: Quadratic) -> Point:
     )
 
 
+def _is_compiled(variables: int) -> bool:
+    return _HAS_NUMBA and variables >= _COMPILED_VARIABLES
+
+
+def _sums_for(problem: NodeProblem) -> TermSums:
+    """Sums over queries, compiled where the node is large enough."""
+    if _is_compiled(problem.n_children * problem.n_cells):
+        from solvers import compiled
+
+        return compiled.TERM_SUMS
+    return IN_ARRAYS
+
+
 def _iterate(
     q: Quadratic, guess: Guess, start: Point, tolerance: float
 ) -> tuple[Point, float, int]:
     """Active-set iterations, compiled where the node is large enough."""
-    if _HAS_NUMBA and q.linear.size >= _COMPILED_VARIABLES:
+    if _is_compiled(q.linear.size):
         from solvers import compiled
 
         return compiled.iterate(q, guess, start, tolerance)

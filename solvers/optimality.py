@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from solvers.problem import Certificate, FloatArray, GeneralTerm, NodeProblem
-from solvers.structure import Equality, Fixed, Quadratic, partition_sums
+from solvers.problem import Certificate, FloatArray, GeneralTerm, LeastSquaresTerm, NodeProblem
+from solvers.structure import Equality, Fixed, Quadratic
+from solvers.term_sums import IN_ARRAYS, Partitions, TermSums, partition_sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +84,13 @@ def _row_residuals(q: Quadratic, x: FloatArray, nu: FloatArray) -> list[float]:
     return [float(np.abs(part).max(initial=0.0)) for part in (broken, *off)]
 
 
-def certify(problem: NodeProblem, fixed: Fixed, q: Quadratic, point: Point) -> Certificate:
+def certify(
+    problem: NodeProblem,
+    fixed: Fixed,
+    q: Quadratic,
+    point: Point,
+    sums: TermSums = IN_ARRAYS,
+) -> Certificate:
     """Measure how far a point is from the optimality conditions, from the problem itself.
 
     The gradient is summed up term by term, not with the arrays of the solver.
@@ -91,27 +98,24 @@ def certify(problem: NodeProblem, fixed: Fixed, q: Quadratic, point: Point) -> C
     x = np.maximum(point.x, 0)
     size = max(1.0, float(x.max(initial=0.0)))
     top = float(q.unit.max())
-    g, quadratic, linear = np.zeros_like(x), 0.0, 0.0
-    sums_of = list(point.sums)
+    partitions = [t for t in problem.terms if isinstance(t, LeastSquaresTerm)]
+    every = Partitions.of(partitions, *x.shape)
+    weights = np.array([t.weights for t in partitions]).reshape(len(partitions), len(x)) / top
+    g, coarse, quadratic, linear = sums.push(every, weights, x)
+    sums_of, number = list(point.sums), 0
     for term, given in zip(problem.terms, q.given, strict=True):
-        w = term.weights[:, None] / top
         if isinstance(term, GeneralTerm):
-            pull, pulled = x @ term.gram, term.pulled
+            w, pull = term.weights[:, None] / top, x @ term.gram
             quadratic += float((w * pull * x).sum())
-            linear += float((w * pulled * x).sum())
-            part = w * (pull - pulled)
-        else:
-            sums = partition_sums(x, term.groups, term.answers.shape[1])
-            quadratic += float((w * sums * sums).sum())
-            linear += float((w * term.answers * sums).sum())
-            coarse = w * (sums - term.answers)
-            part = coarse[:, term.groups]
-            if given >= 0:  # the solver left this query out: its gradient is a multiplier
-                finer = q.equalities[given].groups
-                first = np.zeros(q.equalities[given].targets.shape[1], np.int64)
-                first[finer] = term.groups
-                sums_of[given] = sums_of[given] + coarse[:, first]
-        g += part
+            linear += float((w * term.pulled * x).sum())
+            g += w * (pull - term.pulled)
+            continue
+        if given >= 0:  # the solver left this query out: its gradient is a multiplier
+            own = coarse[:, every.ends[number] : every.ends[number + 1]]
+            first = np.zeros(q.equalities[given].targets.shape[1], np.int64)
+            first[q.equalities[given].groups] = term.groups
+            sums_of[given] = sums_of[given] + own[:, first]
+        number += 1
     point = replace(point, sums=tuple(sums_of))
     g = _with_multipliers(q, point, g)
     scaled = np.where(q.free, g / q.scale[:, None], 0.0)
@@ -122,11 +126,11 @@ def certify(problem: NodeProblem, fixed: Fixed, q: Quadratic, point: Point) -> C
     if q.parent is not None:
         primal = max(primal, float(np.abs(x.sum(0) - q.parent).max(initial=0.0)))
         dual += float(point.coupling @ q.parent)
-    every = [Equality(e.groups, e.targets.astype(float)) for e in problem.exact]
-    every += [Equality(groups, targets) for groups, targets in fixed]
-    for e in every:
-        sums = partition_sums(x, e.groups, e.targets.shape[1])
-        primal = max(primal, float(np.abs(sums - e.targets).max(initial=0.0)))
+    given_sums = [Equality(e.groups, e.targets.astype(float)) for e in problem.exact]
+    given_sums += [Equality(groups, targets) for groups, targets in fixed]
+    for e in given_sums:
+        off = partition_sums(x, e.groups, e.targets.shape[1]) - e.targets
+        primal = max(primal, float(np.abs(off).max(initial=0.0)))
     for e, mu in zip(q.equalities, point.sums, strict=True):
         dual += float((mu * e.targets).sum())
     if q.coefficients.size:

@@ -28,6 +28,7 @@ from solvers.problem import (
     LeastSquaresTerm,
     NodeProblem,
 )
+from solvers.term_sums import IN_ARRAYS, Partitions, TermSums
 
 Fixed = tuple[tuple[IntArray, FloatArray], ...]
 
@@ -133,13 +134,6 @@ class Quadratic:
         return np.asarray((blocks @ y[..., None])[..., 0])
 
 
-def partition_sums(x: FloatArray, groups: IntArray, m: int) -> FloatArray:
-    """Sum columns by group: [C, k] -> [C, m]."""
-    C = len(x)
-    index = (np.arange(C)[:, None] * m + groups).ravel()
-    return np.asarray(np.bincount(index, x.ravel(), minlength=C * m).reshape(C, m), float)
-
-
 def is_refined(coarse: IntArray, fine: IntArray) -> bool:
     """Whether each group of `fine` lies in one group of `coarse`."""
     first = np.empty(int(fine.max(initial=-1)) + 1, np.int64)
@@ -147,12 +141,13 @@ def is_refined(coarse: IntArray, fine: IntArray) -> bool:
     return bool(np.array_equal(first[fine], coarse))
 
 
-def arrange(problem: NodeProblem, fixed: Fixed = ()) -> Quadratic:
+def arrange(problem: NodeProblem, fixed: Fixed = (), sums: TermSums = IN_ARRAYS) -> Quadratic:
     """Arrange a node problem.
 
     Args:
       problem: The node problem.
       fixed: Further partition sums that are given, as groups int64[k] and targets float64[C, m].
+      sums: What to compute with.
 
     Raises:
       SolverError: The queries do not tell all live cells apart in some child.
@@ -167,30 +162,29 @@ def arrange(problem: NodeProblem, fixed: Fixed = ()) -> Quadratic:
         weights = weights[:, :1]
     inside, labels = _divide(terms, equalities, C, k)
     cells = _members(labels)
-    linear, diagonal = np.zeros((C, k)), np.zeros((weights.shape[1], k))
-    rows: list[FloatArray] = []
-    row_weights: list[FloatArray] = []
-    blocks = np.zeros((len(cells), weights.shape[1], cells.shape[1], cells.shape[1]))
-    for term, weight, within in zip(terms, weights, inside, strict=True):
-        share = (term.weights / unit)[:, None]
+    partitions = [t for t in terms if isinstance(t, LeastSquaresTerm)]
+    is_partition = np.array([isinstance(t, LeastSquaresTerm) for t in terms], bool)
+    within = np.array(inside, bool)
+    every = Partitions.of(partitions, C, k)
+    shares = np.array([t.weights / unit for t in partitions]).reshape(len(partitions), C)
+    linear = sums.pull(every, shares)
+    joined = within[is_partition]
+    blocks = sums.join(every.index[joined], weights[is_partition & within], cells)
+    diagonal = np.repeat(weights[is_partition].sum(0)[:, None], k, axis=1)
+    for term, weight in zip(terms, weights, strict=True):
         if isinstance(term, GeneralTerm):
-            linear += share * term.pulled
+            linear += (term.weights / unit)[:, None] * term.pulled
             diagonal += weight[:, None] * np.diag(term.gram)
             blocks += weight[None, :, None, None] * term.gram
-            continue
-        linear += share * term.answers[:, term.groups]
-        diagonal += weight[:, None]
-        if within:
-            padded = np.append(term.groups, -1)[cells]
-            same = padded[:, :, None] == padded[:, None]
-            blocks += weight[None, :, None, None] * same[:, None]
-        else:
-            m = term.answers.shape[1]
-            rows.append((np.arange(m)[:, None] == term.groups).astype(float))
-            row_weights.append(np.repeat(weight[None], m, axis=0))
-    present = cells < k
-    if not present.all():
-        blocks *= (present[:, :, None] & present[:, None])[:, None]
+    rows = [
+        (np.arange(t.answers.shape[1])[:, None] == t.groups).astype(float)
+        for t, within_ in zip(partitions, joined, strict=True)
+        if not within_
+    ]
+    row_weights = [
+        np.repeat(weight[None], len(one), axis=0)
+        for weight, one in zip(weights[is_partition & ~within], rows, strict=True)
+    ]
     outside = _compressed(rows, row_weights, weights.shape[1], k)
     free = np.ones((C, k), bool)
     for equality in equalities:
@@ -299,9 +293,12 @@ def _divide(
     left = sum(m for m, _ in partitions if m < k)
     best = (_cost(labels, left, C, k), 0, labels)
     for count, index in enumerate(order, 1):
+        if not labels.any() and count < len(order):
+            continue  # one block: the more queries are inside, the better
         m, groups = partitions[index]
         if m < k:
-            labels, left = _joined(labels, groups) if labels.any() else labels, left - m
+            labels = _joined(labels, groups) if labels.any() else labels
+            left = sum(partitions[other][0] for other in order[count:])
             cost = _cost(labels, left, C, k)
             if cost < best[0]:
                 best = (cost, count, labels)

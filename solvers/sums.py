@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from das.errors import InfeasibleError
 from invariants.leaves import Leaves
@@ -84,7 +83,7 @@ class Sums:
 
     def of_counts(self, counts: IntArray) -> IntArray:
         """All sums int64[C, I] of integer counts int64[C, k]."""
-        return _add_sets(counts, self.family.incidence)
+        return _add_sets(counts, self.family)
 
     def from_parts(self, asked: IntArray, finest: IntArray, found: IntArray) -> IntArray:
         """Sums of the items asked for, from those of items that together hold every cell once.
@@ -97,15 +96,14 @@ class Sums:
         Returns:
           int64[C, len(asked)].
         """
-        items = self.family.items
-        starts = items[finest]
-        inside = starts.indices[starts.indptr[:-1]]  # a cell of each finest item
-        return np.asarray((items[asked][:, inside] @ found.T).T)
+        inside = np.append(self.family.cells[self.family.starts], np.arange(self.family.n_cells))
+        counts = np.zeros((len(found), self.family.n_cells), np.int64)
+        counts[:, inside[finest]] = found  # each at one of its cells
+        return self.of_counts(counts)[:, asked]
 
     def cells_of(self, item: int) -> tuple[int, ...]:
         """The live cells of an item."""
-        row = self.family.items[[item]]
-        return tuple(sorted(int(cell) for cell in row.indices))
+        return self.family.cells_of(item)
 
     @property
     def is_flow(self) -> bool:
@@ -118,8 +116,7 @@ class Sums:
         if parents is None or len(self.rows.coefficients):
             return False
         outer = parents[self.types[self.types >= 0]]
-        sizes = np.diff(self.family.incidence.indptr)
-        return bool((sizes[outer[outer >= 0]] == self.family.incidence.shape[1]).all())
+        return bool((self.family.sizes[outer[outer >= 0]] == self.family.n_cells).all())
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,8 +175,8 @@ def gather_sums(problem: NodeProblem, values: FloatArray, children: IntArray) ->
     family, found = arrange(sets)
     asked = np.split(found, np.cumsum([one.max() + 1 for one in sets])[:-1])
 
-    whole, above = _split_values(values[children], family.incidence)
-    most = _add_sets(_room(problem, whole), family.incidence)
+    whole, above = _split_values(values[children], family)
+    most = _add_sets(_room(problem, whole), family)
     least = np.zeros_like(most)
     for items, (low, high) in zip(asked, bounds, strict=False):
         for item, its_low, its_high in zip(items, low.T, high.T, strict=True):
@@ -267,14 +264,11 @@ def _room(problem: NodeProblem, whole: IntArray) -> IntArray:
     return np.full((C, k), int(whole[:, -k:].sum()) + k + asked)
 
 
-def _split_values(values: FloatArray, incidence: csr_array) -> tuple[IntArray, FloatArray]:
+def _split_values(values: FloatArray, family: Family) -> tuple[IntArray, FloatArray]:
     """Floor and fraction of all sums. Fractions are added alone, which keeps their digits."""
     whole, above = _floors(values)
-    carried, of_sets = _floors((incidence @ above.T).T)
-    return (
-        np.hstack([(incidence @ whole.T).T + carried, whole]),
-        np.hstack([of_sets, above]),
-    )
+    carried, of_sets = _floors(family.add(above))
+    return np.hstack([family.add(whole) + carried, whole]), np.hstack([of_sets, above])
 
 
 def _floors(values: FloatArray) -> tuple[IntArray, FloatArray]:
@@ -284,6 +278,6 @@ def _floors(values: FloatArray) -> tuple[IntArray, FloatArray]:
     return whole.astype(np.int64), np.where(is_whole, 0.0, values - whole)
 
 
-def _add_sets(cells: IntArray, incidence: csr_array) -> IntArray:
+def _add_sets(cells: IntArray, family: Family) -> IntArray:
     """Sums over the sets before the cells they are of: [C, k] -> [C, I]."""
-    return np.hstack([(incidence @ cells.T).T, cells])
+    return np.concatenate([family.add(cells), cells], axis=1)

@@ -28,13 +28,14 @@ from das.errors import SchemaError
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 
 _LEAST_MEAN = 0.02
 _RATIO = 1.44  # of neighboring bins of the expected count
 _BINS = 48
 _STEPS_PER_DEVIATION = 4  # noisy counts are tallied to a quarter of a standard deviation
-_FINE_GRID = 60  # counts up to here are all support points, above they are spread geometrically
-_COARSE_POINTS = 40
+_FINE_GRID = 60  # counts up to here are all support points, above they are a deviation apart
+_COARSE_POINTS = 200
 _ITERATIONS = 150
 _LEAST_OBSERVATIONS = 200  # bins with fewer borrow from their neighbors
 _ROWS = 4096
@@ -118,7 +119,7 @@ class LearnedPrior:
     mass: tuple[FloatArray, ...]
 
     def posterior_mean(self, noisy: FloatArray, expected: FloatArray) -> FloatArray:
-        """E[x | z] of noisy counts of this variance; z itself where nothing was learned.
+        """E[x | z] of noisy counts of this variance; z itself where nothing was learned of it.
 
         Args:
           noisy: float64[...].
@@ -128,7 +129,7 @@ class LearnedPrior:
         out = flat.copy()
         for index in np.unique(bins):
             if len(self.support[index]):
-                own = np.flatnonzero(bins == index)
+                own = np.flatnonzero((bins == index) & (flat <= _largest(self.variance)))
                 for start in range(0, len(own), _ROWS):
                     some = own[start : start + _ROWS]
                     weights = _likelihood(flat[some], self.support[index], self.variance)
@@ -152,12 +153,12 @@ def learn_prior(seen: Tally, variance: float) -> LearnedPrior:
     support: list[FloatArray] = []
     mass: list[FloatArray] = []
     for index in range(_BINS + 2):
-        near = _neighborhood(seen, index)
+        near = _neighborhood(seen, index, values <= _largest(variance))
         if near is None:
             support.append(np.zeros(0))
             mass.append(np.zeros(0))
             continue
-        points = _grid(float(values[near].max()))
+        points = _grid(float(values[near].max()), variance)
         likelihood = _likelihood(values[near], points, variance)
         times = seen.times[near] / seen.times[near].sum()
         found = np.full(len(points), 1 / len(points))
@@ -168,26 +169,30 @@ def learn_prior(seen: Tally, variance: float) -> LearnedPrior:
     return LearnedPrior(variance, tuple(support), tuple(mass))
 
 
-def _neighborhood(seen: Tally, index: int) -> IntArray | None:
-    """Entries of a bin and of as many bins around it as give enough observations."""
+def _neighborhood(seen: Tally, index: int, is_covered: BoolArray) -> IntArray | None:
+    """Covered entries of a bin and of as many bins around it as give enough observations."""
     if index not in seen.bins:
         return None
     for reach in range(4 if index else 1):
         near = np.flatnonzero(
-            (np.abs(seen.bins - index) <= reach) & ((seen.bins > 0) == (index > 0))
+            (np.abs(seen.bins - index) <= reach) & ((seen.bins > 0) == (index > 0)) & is_covered
         )
         if seen.times[near].sum() >= _LEAST_OBSERVATIONS:
             return near
     return None
 
 
-def _grid(largest: float) -> FloatArray:
-    """Counts that the prior may give mass to."""
+def _largest(variance: float) -> float:
+    """Largest noisy count that a prior covers; above, a prior would tell next to nothing."""
+    return float(_FINE_GRID + _COARSE_POINTS * np.sqrt(variance))
+
+
+def _grid(largest: float, variance: float) -> FloatArray:
+    """Counts that the prior may give mass to: fine enough to be any count near a noisy one."""
     fine = np.arange(min(_FINE_GRID, max(10, int(largest) + 1)) + 1, dtype=np.float64)
-    if largest <= fine[-1]:
-        return fine
-    coarse = np.rint(np.geomspace(fine[-1], largest + 1, _COARSE_POINTS))
-    return np.unique(np.concatenate([fine, coarse]))
+    step = max(1.0, np.sqrt(variance))
+    coarse = np.rint(np.arange(fine[-1] + step, largest + 1 + step, step))
+    return np.concatenate([fine, coarse])
 
 
 def _likelihood(values: FloatArray, points: FloatArray, variance: float) -> FloatArray:

@@ -114,6 +114,28 @@ class Query:
         np.add.at(out, spots, histograms.counts)
         return out.reshape(histograms.n_geounits, self.size)
 
+    def answer_at(self, histograms: Histograms, positions: IntArray) -> IntArray:
+        """Some answers of a partition query, without forming the others.
+
+        Args:
+          histograms: G geounits over the schema's n cells.
+          positions: int64[p], ascending numbers of answers.
+
+        Returns:
+          int64[G, p], those columns of `answer`.
+
+        Raises:
+          SchemaError: The query is not a partition, or the histograms are of another schema.
+        """
+        if histograms.n_cells != self.n_cells:
+            raise SchemaError(f"query {self.name}", "was asked of histograms of another schema")
+        rows = self.rows_of(histograms.cells)
+        spots = np.minimum(np.searchsorted(positions, rows), max(0, len(positions) - 1))
+        asked = positions[spots] == rows if len(positions) else np.zeros(len(rows), np.bool_)
+        out = np.zeros((histograms.n_geounits, len(positions)), np.int64)
+        np.add.at(out, (histograms.owners()[asked], spots[asked]), histograms.counts[asked])
+        return out
+
     def _multiply(self, histograms: Histograms) -> IntArray:
         """Group the levels of partition factors, then multiply the other factors axis by axis.
 

@@ -166,8 +166,41 @@ def _resolve(
         privacy.randomness.source != "operating_system",
         digest,
         limits,
+        _named(
+            f"{path}: {section}privacy.lazy_queries",
+            lambda: lazy_queries(privacy.lazy_queries, config.solve, schema, strategy),
+        ),
     )
     return Resolved(config, path, plan)
+
+
+def lazy_queries(
+    names: Sequence[str], solve: SolveConfig, schema: Schema, strategy: Strategy
+) -> frozenset[str]:
+    """Check which queries are drawn only where the parent has persons.
+
+    Raises:
+      ConfigError: One is not measured below the root, or asks more of the solver than it can do
+        while geolevels are measured one by one.
+      SchemaError: One is not a query, or no partition.
+    """
+    lazy = [parse_query(schema, name) for name in names]
+    below = {entry.query.name for level in strategy.levels[1:] for entry in level.queries}
+    for query in lazy:
+        if query.name not in below:
+            raise ConfigError(
+                query.name, "is not measured below the root", want=f"some of {sorted(below)}"
+            )
+        if not query.is_partition:
+            raise SchemaError(f"query {query.name}", "is not a partition of the cells")
+    if lazy and (solve.targets != "own" or solve.learned_prior):
+        raise ConfigError(
+            "solve",
+            "needs all measurements before the first geolevel is solved",
+            got=f"targets {solve.targets}, learned_prior {solve.learned_prior}",
+            want="targets: own, and no learned_prior, beside lazy_queries",
+        )
+    return frozenset(query.name for query in lazy)
 
 
 def _budget(privacy: PrivacyConfig) -> Budget:

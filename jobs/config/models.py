@@ -289,6 +289,13 @@ class PrivacyConfig(_Model):
         description="bounded: change one record; unbounded: add or remove one.",
     )
     allocation: Path = Field(description="Allocation file.")
+    lazy_queries: list[Text] = Field(
+        default=[],
+        description="Queries of very many answers whose noise is drawn, below the root, only for "
+        "answers about cells where the counts of the parent are positive; no other is ever read. "
+        "Counts have the same law, and measurements are no longer complete. Geolevels are then "
+        "measured one by one, each after the one above is solved.",
+    )
     randomness: Randomness = Field(default=Randomness(), description="Where noise comes from.")
     product: Text | None = Field(
         default=None,
@@ -528,6 +535,7 @@ class UnitsPrivacyConfig(_Model):
         description="Under pure, the budget, exact. Under zcdp, as for the persons.",
     )
     allocation: Path = Field(description="Allocation file.")
+    lazy_queries: list[Text] = Field(default=[], description="As for the persons.")
     product: Text = Field(default="units", description="Name of the product in the account.")
 
 

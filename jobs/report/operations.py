@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from jobs.report import text
 from jobs.report.headline import Manifest, part, rows, words
@@ -184,7 +184,7 @@ def _hard_table(hard: Sequence[tuple[Manifest, Manifest]]) -> Table:
 
 
 def run_section(manifest: Manifest) -> Section:
-    """The machine, and the time of each stage where it is known: in internal reports only."""
+    """The machine, and what each stage cost where it is known: in internal reports only."""
     stages = rows(manifest, "stages")
     machine = Table(
         "environment",
@@ -194,17 +194,31 @@ def run_section(manifest: Manifest) -> Section:
     )
     if not stages:
         return Section("run", "Run", "What made this release.", [TableBlock(machine)])
+    total = part(manifest, "total")
+    lead = "Elapsed time is what a clock shows; core time adds up all cores, those of workers too."
+    if total.get("core_hours") is not None:
+        lead += f" In all {text.decimal(total['core_hours'])} core hours."
+    blocks: list[Block] = [Row([TableBlock(_stages_table(stages)), TableBlock(machine)])]
+    if manifest.get("stragglers"):
+        blocks.append(TableBlock(_stragglers_table(rows(manifest, "stragglers"))))
+    return Section("run", "Run", lead, blocks)
+
+
+def _stages_table(stages: Sequence[Manifest]) -> Table:
     seconds = [row.get("seconds") for row in stages]
     known = [value for value in seconds if value is not None]
     times = bars(seconds, text.duration)
-    timing = Table(
+    return Table(
         "stages",
-        "Time of each stage",
+        "Cost of each stage",
         [
             Column("Stage", numeric=False),
             Column("Elapsed"),
             Column("Share"),
             Column("Core time", hint="all cores"),
+            Column("Peak memory", hint="driver's machine"),
+            Column("Largest task", hint="memory"),
+            Column("Geounits", hint="per second"),
         ],
         [
             [
@@ -215,21 +229,53 @@ def run_section(manifest: Manifest) -> Section:
                     text.percent,
                 ),
                 number(row.get("core_seconds"), text.duration),
+                number(row.get("peak_memory_bytes"), text.size),
+                _where_any(row.get("task_peak_memory_bytes"), text.size),
+                _where_any(row.get("rate"), text.decimal),
             ]
             for row, time in zip(stages, times, strict=True)
         ],
     )
-    lead = "Elapsed time is what a clock shows; core time adds up all cores."
-    return Section("run", "Run", lead, [Row([TableBlock(timing), TableBlock(machine)])])
+
+
+def _where_any(value: float | None, show: Callable[[float | None], str]) -> Cell:
+    """A number of stages that have tasks, or geounits; empty for the others."""
+    return number(value, show) if value else Cell("")
+
+
+def _stragglers_table(stragglers: Sequence[Manifest]) -> Table:
+    return Table(
+        "stragglers",
+        "Tasks that took much longer than predicted",
+        [
+            Column("Step", numeric=False),
+            Column("From", numeric=False),
+            Column("To", numeric=False),
+            Column("Geounits"),
+            Column("Time"),
+            Column("Predicted"),
+        ],
+        [
+            [
+                name(words(row.get("step") or text.NOT_RECORDED)),
+                code(row.get("low")),
+                code(row.get("high")),
+                number(row.get("cost")),
+                number(row.get("seconds"), text.duration),
+                number(row.get("expected_seconds"), text.duration),
+            ]
+            for row in stragglers
+        ],
+    )
 
 
 def _environment(manifest: Manifest) -> list[tuple[str, str]]:
     environment, software = part(manifest, "environment"), part(manifest, "software")
-    out = [(key.capitalize(), environment.get(key)) for key in ("cores", "platform", "java")]
+    out = [
+        (key.capitalize(), environment.get(key)) for key in ("cores", "slots", "platform", "java")
+    ]
     out += [("Spark", environment.get("spark")), ("Python", software.get("python"))]
     out += [(str(key), version) for key, version in sorted(part(software, "libraries").items())]
-    if manifest.get("peak_memory_bytes") is not None:
-        out.append(("Peak memory", text.size(manifest["peak_memory_bytes"])))
     return [(key, text.NOT_RECORDED if v is None else str(v)) for key, v in out]
 
 

@@ -1,30 +1,33 @@
 """Error of the integer release on real blocks: targets of the own geolevel against all information.
 
-    python -m tests.bench.accuracy [--quick] [--seeds N] [--states ri,de]
+    python -m tests.bench.accuracy [--quick] [--seeds N] [--states ri,de] [--keep FOLDER]
 
-Every seed draws its noise once; each way of solving post-processes the same measurements. Mean
-squared errors are over geounits and answers, means over seeds; `bias by size` groups cells by their
-true count. Prints tables and one line of JSON.
+Every seed draws its noise once, and every way of solving post-processes the same measurements. Mean
+squared errors are over geounits and answers, then means over seeds; a ratio is of these means. The
+bias is the mean error of cells by their true count. With --keep, errors of a run that was done before are
+read from there. Prints tables and one line of JSON.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
+import shutil
 import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import yaml
 
 from das.queries.query import parse_query
-from das.schema.schema import Schema
-from jobs.config.load import load_run
+from jobs.config.load import Resolved, load_run
 from jobs.counts import read_counts
-from jobs.dataset import read_manifest, read_range
 from jobs.layout import confidential_layout, release_layout
+from jobs.plan import read_geography
+from jobs.progress import Reporter
+from jobs.run import estimate_all, measure_all, open_job, plan_and_read, solve_all
 from jobs.truth import read_truth
 from solvers.problem import group_sums
 
@@ -37,9 +40,11 @@ WAYS = {
 }
 SIZES = ((0, 0), (1, 2), (3, 9), (10, 49), (50, 10**9))
 
+Errors = dict[str, dict[str, list[float]]]  # geolevel -> marginal or "bias" -> numbers
 
-def run(state: str, way: str, seed: int, folder: Path) -> Path:
-    """Run one state once and return the run folder."""
+
+def resolve(state: str, way: str, seed: int, out: Path) -> Resolved:
+    """The run of one state, way of solving and seed, with all its files under a folder."""
     source = ROOT / "conf" / "run" / f"{state}-2010.yaml"
     document = yaml.safe_load(source.read_text())
     document["schema"] = str((source.parent / document["schema"]).resolve())
@@ -48,123 +53,145 @@ def run(state: str, way: str, seed: int, folder: Path) -> Path:
     privacy["allocation"] = str((source.parent / privacy["allocation"]).resolve())
     privacy.pop("account", None)
     privacy["randomness"] = {"source": "seeded_not_for_release", "seed": seed}
-    document["solve"].update(WAYS[way])
-    document["output"] = {"directory": str(folder / f"{way}-{seed}"), "microdata": []}
-    path = folder / f"{way}-{seed}.yaml"
+    document["solve"] = {"rounding": document["solve"]["rounding"], **WAYS[way]}
+    document["output"] = {"directory": str(out), "microdata": []}
+    path = out.parent / "run.yaml"
     path.write_text(yaml.safe_dump(document))
-    done = subprocess.run(
-        [sys.executable, "-m", "jobs", "run", str(path)], cwd=ROOT, capture_output=True, text=True
-    )
-    if done.returncode:
-        raise SystemExit(done.stdout + done.stderr)
-    return path
+    return load_run(path)
 
 
-def noise_of(path: Path) -> list[list[int]]:
-    """Measured answers of the first geolevels of a run, to compare runs by."""
-    resolved = load_run(path)
-    release = release_layout(resolved.config.output.directory)
-    dataset = release.measurements(resolved.plan.spine.levels[1])
-    table = read_range(dataset, read_manifest(dataset)[0])
-    table = table.set_column(
-        table.column_names.index("query"), "query", table.column("query").cast("string")
-    )
-    rows = table.sort_by([("query", "ascending"), ("geocode", "ascending")])
-    return list(rows.column("answers").to_pylist())
+def errors_of_seed(state: str, seed: int, ways: Sequence[str]) -> dict[str, Errors]:
+    """Measure a state once, in one run, and solve it in every way."""
+    found = {}
+    with tempfile.TemporaryDirectory() as name:
+        out = Path(name) / "out"
+        first = resolve(state, ways[0], seed, out)
+        with open_job(first, Reporter(quiet=True)) as job:
+            plan_and_read(job)
+            measure_all(job)
+            estimate_all(job)
+            for way in ways:
+                other = replace(job, resolved=resolve(state, way, seed, out))
+                solve_all(other)
+                found[way] = errors(other.resolved)
+                shutil.rmtree(release_layout(out).root / "counts")
+    return found
 
 
-def errors(path: Path) -> tuple[dict[str, dict[str, float]], dict[str, list[float]]]:
-    """Mean squared error by geolevel and query, and mean error of leaf cells by true count."""
-    plan = load_run(path).plan
-    out = load_run(path).config.output.directory
+def errors(resolved: Resolved) -> Errors:
+    """Mean squared error by geolevel and query, and mean error of cells by true count."""
+    plan, out = resolved.plan, resolved.config.output.directory
     release, confidential = release_layout(out), confidential_layout(out)
-    found: dict[str, dict[str, float]] = {}
-    bias: dict[str, list[float]] = {}
+    n = plan.schema.size
+    found: Errors = {}
     for geolevel in plan.spine.levels:
-        geography = release.geography(geolevel)
-        table = read_range(geography, read_manifest(geography)[0], columns=["geocode"])
-        codes = sorted(table.column("geocode").to_pylist())
-        ours = read_counts(release, geolevel, codes, plan.schema.size).dense()
-        truth = read_truth(confidential, geolevel, codes, plan.schema.size).reveal().dense()
+        geounits = read_geography(release, geolevel, columns=("geocode",))
+        codes = geounits.column("geocode").to_numpy(zero_copy_only=False)
+        ours = read_counts(release, geolevel, codes, n).dense()
+        truth = read_truth(confidential, geolevel, codes, n).reveal().dense()
         off = ours - truth
-        found[geolevel] = {
-            name: float((sums_of(plan.schema, text, off) ** 2).mean())
-            for name, text in QUERIES.items()
-        }
-        bias[geolevel] = [
-            float(off[(truth >= low) & (truth <= high)].mean())
-            if ((truth >= low) & (truth <= high)).any()
-            else float("nan")
-            for low, high in SIZES
-        ]
-    return found, bias
+        found[geolevel] = {"bias": [mean_of(off, truth, *size) for size in SIZES]}
+        for name, text in QUERIES.items():
+            query = parse_query(plan.schema, text)
+            sums = group_sums(off, query.rows_of(np.arange(n)), query.size)
+            found[geolevel][name] = [float((sums**2).mean())]
+    return found
 
 
-def sums_of(schema: Schema, text: str, values: np.ndarray) -> np.ndarray:
-    """Sums of cells by the groups of a query, int64[G, m]."""
-    query = parse_query(schema, text)
-    return group_sums(values, query.rows_of(np.arange(schema.size)), query.size)
+def mean_of(off: np.ndarray, truth: np.ndarray, low: int, high: int) -> float:
+    """Mean error of the cells whose true count is in a range; not a number if there are none."""
+    inside = (truth >= low) & (truth <= high)
+    return float(off[inside].mean()) if inside.any() else float("nan")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--seeds", type=int)
-    parser.add_argument("--states", default=None)
-    arguments = parser.parse_args()
-    seeds = arguments.seeds or (2 if arguments.quick else 10)
-    states = (arguments.states or ("ri" if arguments.quick else "ri,de")).split(",")
-    result: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
-    for state in states:
-        every: dict[str, list[dict[str, dict[str, float]]]] = {way: [] for way in WAYS}
-        biases: dict[str, list[dict[str, list[float]]]] = {way: [] for way in WAYS}
-        for seed in range(1, seeds + 1):
-            with tempfile.TemporaryDirectory() as name:
-                paths = {way: run(state, way, seed, Path(name)) for way in WAYS}
-                drawn = [noise_of(path) for path in paths.values()]
-                if any(one != drawn[0] for one in drawn):
-                    raise SystemExit("the ways did not see the same noise")
-                for way, path in paths.items():
-                    found, bias = errors(path)
-                    every[way].append(found)
-                    biases[way].append(bias)
-        result[state] = table_of(state, every)
-        print_bias(state, biases)
-    print(json.dumps({"states": result, "seeds": seeds, **result[states[0]]}))
+def runs_of(state: str, seeds: int, keep: Path | None) -> dict[str, list[Errors]]:
+    """Errors of all seeds by way; those kept before are not computed again."""
+    every: dict[str, list[Errors]] = {way: [] for way in WAYS}
+    for seed in range(1, seeds + 1):
+        files = {way: keep / f"{state}-{way}-{seed}.json" for way in WAYS} if keep else {}
+        found = {w: json.loads(path.read_text()) for w, path in files.items() if path.exists()}
+        missing = [way for way in WAYS if way not in found]
+        if missing:
+            found |= errors_of_seed(state, seed, missing)
+        for way in WAYS:
+            every[way].append(found[way])
+            if way in files:
+                files[way].write_text(json.dumps(found[way]))
+    return every
+
+
+def ratio_of(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
+    """Ratio of two means over the same seeds, and its standard error (linearized)."""
+    a, b = np.array(ours), np.array(theirs)
+    if not b.mean():
+        return 1.0, 0.0
+    ratio = a.mean() / b.mean()
+    spread = (a - ratio * b).std(ddof=1) / np.sqrt(len(a)) if len(a) > 1 else np.nan
+    return float(ratio), float(spread / b.mean())
 
 
 def table_of(
-    state: str, every: dict[str, list[dict[str, dict[str, float]]]]
-) -> dict[str, dict[str, dict[str, float]]]:
+    state: str, every: Mapping[str, Sequence[Errors]]
+) -> dict[str, dict[str, dict[str, float | None]]]:
     """Means over seeds, printed, with the ratio to the own geolevel's targets."""
-    print(f"\n{state}: mean squared error, ratio to own")
-    print(f"{'geolevel':<14}{'marginal':<16}" + "".join(f"{way:>18}" for way in every))
-    out: dict[str, dict[str, dict[str, float]]] = {}
+    others = [way for way in every if way != "own"]
+    print(f"\n{state}: mean squared error; ratio to own -+ its standard error")
+    print(f"{'geolevel':<13}{'marginal':<16}{'own':>9}" + "".join(f"{way:>26}" for way in others))
+    out: dict[str, dict[str, dict[str, float | None]]] = {}
     for geolevel in every["own"][0]:
         out[geolevel] = {}
         for query in QUERIES:
-            means = {
-                way: float(np.mean([one[geolevel][query] for one in runs]))
-                for way, runs in every.items()
-            }
-            own = means["own"]
-            ratio = means["full"] / own if own else 1.0
-            out[geolevel][query] = {**{way: round(m, 4) for way, m in means.items()}}
-            out[geolevel][query]["ratio"] = round(ratio, 4)
-            shown = "".join(f"{m:>10.3f} ({m / own if own else 1.0:.2f})" for m in means.values())
-            print(f"{geolevel:<14}{query:<16}{shown}")
+            values = {way: [one[geolevel][query][0] for one in runs] for way, runs in every.items()}
+            means = {way: float(np.mean(some)) for way, some in values.items()}
+            row: dict[str, float | None] = {way: round(mean, 4) for way, mean in means.items()}
+            shown = f"{means['own']:>9.3f}"
+            for way in others:
+                ratio, spread = ratio_of(values[way], values["own"])
+                prefix = "" if way == "full" else f"{way}_"
+                row[f"{prefix}ratio"] = round(ratio, 4)
+                row[f"{prefix}ratio_error"] = None if np.isnan(spread) else round(spread, 4)
+                shown += f"{means[way]:>11.3f} {ratio:>6.3f} -+ {spread:.3f}"
+            out[geolevel][query] = row
+            print(f"{geolevel:<13}{query:<16}{shown}")
     return out
 
 
-def print_bias(state: str, biases: dict[str, list[dict[str, list[float]]]]) -> None:
-    """Mean error of cells by their true count."""
+def bias_of(
+    state: str, every: Mapping[str, Sequence[Errors]]
+) -> dict[str, dict[str, list[float | None]]]:
+    """Mean error of cells by their true count, printed."""
     sizes = [str(low) if low == high else f"{low}-{high}" for low, high in SIZES[:-1]] + ["50+"]
     print(f"\n{state}: mean error of cells by true count")
-    print(f"{'geolevel':<14}{'way':<10}" + "".join(f"{size:>10}" for size in sizes))
-    for geolevel in biases["own"][0]:
-        for way, runs in biases.items():
-            means = np.nanmean([one[geolevel] for one in runs], axis=0)
-            print(f"{geolevel:<14}{way:<10}" + "".join(f"{m:>10.3f}" for m in means))
+    print(f"{'geolevel':<13}{'way':<10}" + "".join(f"{size:>10}" for size in sizes))
+    out: dict[str, dict[str, list[float | None]]] = {}
+    for geolevel in every["own"][0]:
+        out[geolevel] = {}
+        for way, runs in every.items():
+            means = np.mean([one[geolevel]["bias"] for one in runs], axis=0)
+            out[geolevel][way] = [None if np.isnan(m) else round(float(m), 4) for m in means]
+            print(f"{geolevel:<13}{way:<10}" + "".join(f"{m:>10.3f}" for m in means))
+    return out
+
+
+def main() -> None:
+    """Run, print tables, and print the result as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="2 seeds of Rhode Island")
+    parser.add_argument("--seeds", type=int)
+    parser.add_argument("--states")
+    parser.add_argument("--keep", type=Path)
+    arguments = parser.parse_args()
+    seeds = arguments.seeds or (2 if arguments.quick else 10)
+    states = (arguments.states or ("ri" if arguments.quick else "ri,de")).split(",")
+    if arguments.keep:
+        arguments.keep.mkdir(parents=True, exist_ok=True)
+    tables, biases = {}, {}
+    for state in states:
+        every = runs_of(state, seeds, arguments.keep)
+        tables[state] = table_of(state, every)
+        biases[state] = bias_of(state, every)
+    first = tables[states[0]]
+    print(json.dumps({"seeds": seeds, "levels": first, **first, "states": tables, "bias": biases}))
 
 
 if __name__ == "__main__":

@@ -208,7 +208,7 @@ def main() -> None:
     result = {
         "releases": releases,
         "confidence": CONFIDENCE,
-        **{key: {name: row[key] for name, row in rows.items()} for key in rows["block"]},
+        **rows,
     }
     print(json.dumps(result))
 

@@ -15,8 +15,6 @@ import tempfile
 import time
 from pathlib import Path
 
-import yaml
-
 from das.queries.query import parse_query
 from jobs.config.load import load_run
 from jobs.dataset import read_manifest
@@ -25,40 +23,18 @@ from jobs.estimate_files import EstimateLayout
 from jobs.layout import release_layout
 from jobs.run import tabulated
 from jobs.session import run_tasks, spark_session
-from tests.bench.state import ROOT, configuration, das
+from tests.bench.state import das, generated
 
-QUICK = (5_000, 20_000, 50_000, 200_000)
-
-
-def small_configuration(blocks: int, folder: Path) -> Path:
-    """A generated state of 16 cells with the run file of Rhode Island 2010."""
-    source = ROOT / "conf" / "run" / "ri-2010.yaml"
-    document = yaml.safe_load(source.read_text())
-    das(
-        "generate", folder / "data", "--blocks", blocks, "--schema", "block16",
-        "--format", "histograms", "--quiet",
-    )  # fmt: skip
-    geounits = {"path": str(folder / "data" / "geounits.parquet"), "geocode": "geocode"}
-    document["data"] = {"format": "histograms", "path": str(folder / "data" / "histograms")}
-    document["geography"]["geounits"] = geounits
-    document["schema"] = str(ROOT / "conf" / "schema" / "block16.yaml")
-    document["privacy"]["allocation"] = str(
-        (source.parent / document["privacy"]["allocation"]).resolve()
-    )
-    document["privacy"]["account"] = str(folder / "account.jsonl")
-    document["output"]["directory"] = str(folder / "out")
-    path = folder / "run.yaml"
-    path.write_text(yaml.safe_dump(document))
-    return path
+QUICK = (5_000, 20_000, 50_000)
+EVERY = (*QUICK, 200_000)
 
 
 def timed(blocks: int, schema: str) -> dict[str, float]:
     """Generate, measure or run, and estimate one state."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        arguments = argparse.Namespace(blocks=blocks, input=None)
         small = schema == "block16"
-        config = small_configuration(blocks, folder) if small else configuration(arguments, folder)
+        config = generated("ri-2010.yaml" if small else "demo.yaml", folder, blocks)
         started = time.monotonic()
         das("measure" if small else "run", config, "--quiet")
         before = time.monotonic() - started
@@ -81,13 +57,13 @@ def timed(blocks: int, schema: str) -> dict[str, float]:
 def main() -> None:
     """Measure, print a table, and print the result as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--blocks", type=int, nargs="+", default=QUICK)
+    parser.add_argument("--blocks", type=int, nargs="+")
     parser.add_argument("--schema", choices=("block16", "pl94"), default="block16")
-    parser.add_argument("--quick", action="store_true", help="the default: 16 cells")
+    parser.add_argument("--quick", action="store_true", help="not 200,000 blocks")
     arguments = parser.parse_args()
     rows = []
     print(f"{'blocks':>10}{'seconds':>10}{'s per 1,000':>13}{'MB':>10}{'of run':>10}")
-    for blocks in arguments.blocks:
+    for blocks in arguments.blocks or (QUICK if arguments.quick else EVERY):
         row = timed(blocks, arguments.schema)
         rows.append(row)
         print(
@@ -96,8 +72,8 @@ def main() -> None:
             flush=True,
         )
     result = {
+        **{str(row["blocks"]): row["seconds"] for row in rows},
         "schema": arguments.schema,
-        "seconds": {row["blocks"]: row["seconds"] for row in rows},
         "megabytes": {row["blocks"]: row["megabytes"] for row in rows},
         "share_of_run": {r["blocks"]: r["share_of_run"] for r in rows if "share_of_run" in r},
     }

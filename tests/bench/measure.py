@@ -38,7 +38,7 @@ def main() -> None:
         config = configuration(arguments, folder)
         das("measure", config)
         out = folder / "out"
-        spent = json.loads((out / "stages.json").read_text())["measure"]
+        spent = json.loads((out / "summary.json").read_text())["stages"]["measure"]
         lines = [json.loads(t) for t in (out / "release" / "ledger.jsonl").read_text().splitlines()]
         plan = next(line for line in lines if line["event"] == "planned")
         rows = []

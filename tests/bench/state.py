@@ -14,32 +14,49 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from tests.release_checks import totals_are_exact, tree_is_consistent
 
 ROOT = Path(__file__).resolve().parents[2]
+RUNS = ROOT / "conf" / "run"
 
 
 def configuration(arguments: argparse.Namespace, folder: Path) -> Path:
     """Write the run file of the benchmark."""
-    template = "ri-2010.yaml" if arguments.input else "demo.yaml"
-    source = ROOT / "conf" / "run" / template
-    document = yaml.safe_load(source.read_text())
-    document["schema"] = str((source.parent / document["schema"]).resolve())
-    allocation = source.parent / document["privacy"]["allocation"]
-    document["privacy"]["allocation"] = str(allocation.resolve())
-    document["privacy"]["account"] = str(folder / "account.jsonl")
-    document["output"]["directory"] = str(folder / "out")
-    if arguments.input:
-        document["data"]["path"] = str(arguments.input.resolve())
-    else:
-        das("generate", folder / "data", "--blocks", arguments.blocks, "--format", "histograms")
+    if not arguments.input:
+        return generated("demo.yaml", folder, arguments.blocks)
+    data = {"path": str(arguments.input.resolve())}
+    return run_file("ri-2010.yaml", folder, lambda document: document["data"].update(data))
+
+
+def generated(template: str, folder: Path, blocks: int) -> Path:
+    """Generate blocks of the schema of a run file, and write that file for them."""
+    schema = yaml.safe_load((RUNS / template).read_text())["schema"]
+    wanted = ("--blocks", blocks, "--schema", Path(schema).stem, "--format", "histograms")
+    das("generate", folder / "data", *wanted)
+
+    def put(document: dict[str, Any]) -> None:
         document["data"] = {"format": "histograms", "path": str(folder / "data" / "histograms")}
         geounits = folder / "data" / "geounits.parquet"
         document["geography"]["geounits"] = {"path": str(geounits), "geocode": "geocode"}
+
+    return run_file(template, folder, put)
+
+
+def run_file(template: str, folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """Write a changed run file of `conf/run` whose output lies in a folder."""
+    document = yaml.safe_load((RUNS / template).read_text())
+    document["schema"] = str((RUNS / document["schema"]).resolve())
+    allocation = RUNS / document["privacy"]["allocation"]
+    document["privacy"]["allocation"] = str(allocation.resolve())
+    document["privacy"]["account"] = str(folder / "account.jsonl")
+    document["output"]["directory"] = str(folder / "out")
+    change(document)
     path = folder / "run.yaml"
     path.write_text(yaml.safe_dump(document))
     return path
@@ -65,8 +82,8 @@ def main() -> None:
         out = folder / "out"
         manifest = json.loads((out / "release" / "manifest.json").read_text())
         levels = [row["geolevel"] for row in manifest["geography"]]
-        stages = json.loads((out / "stages.json").read_text())
-        peak = json.loads((out / "peak.json").read_text())["peak_memory_bytes"]
+        summary = json.loads((out / "summary.json").read_text())
+        stages, peak = summary["stages"], summary["total"]["peak_memory_bytes"]
         exact = all(
             totals_are_exact(out, level)
             for invariant in manifest["invariants"]
@@ -75,7 +92,7 @@ def main() -> None:
         result = {
             "blocks": manifest["totals"]["leaf_geounits"],
             "seconds": round(seconds, 2),
-            "core_seconds": round(sum(s["core_seconds"] for s in stages.values()), 2),
+            "core_seconds": round(summary["total"]["core_seconds"], 2),
             "peak_gb": round(peak / 1e9, 3),
             "seconds_per_1000_blocks": round(
                 1000 * seconds / manifest["totals"]["leaf_geounits"], 3

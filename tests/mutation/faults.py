@@ -41,6 +41,11 @@ STRUCTURE = "solvers/structure.py"
 ACTIVE_SET = "solvers/active_set.py"
 OPTIMALITY = "solvers/optimality.py"
 SOLVER = "solvers/least_squares.py"
+TREE_PASS = "das/estimation/tree_pass.py"
+TARGETS = "das/estimation/targets.py"
+AREA = "das/estimation/area.py"
+INTERVALS = "das/estimation/intervals.py"
+POSTERIOR = "das/estimation/posterior.py"
 
 TABLE_LAW = "tests/exact/test_table_law.py::"
 REFERENCE_LAW = "tests/exact/test_reference_law.py::"
@@ -55,6 +60,9 @@ LEDGER_UNIT = "tests/unit/das/test_ledger.py::"
 DIVERGENCE = "tests/privacy/test_divergence.py::"
 SOLVER_UNIT = "tests/unit/solvers/test_least_squares.py::"
 STAGE_TEST = "tests/privacy/test_measure_stage.py::"
+ESTIMATION = "tests/oracles/test_estimation.py::"
+INTERVALS_UNIT = "tests/unit/estimation/test_estimation_intervals.py::"
+POSTERIOR_UNIT = "tests/unit/estimation/test_posterior.py::"
 
 FAULTS = (
     # --- tables ---
@@ -420,5 +428,69 @@ FAULTS = (
         "        if reason:",
         "        if False:",
         (SOLVER_UNIT + "test_contradictions_are_recognized_and_explained",),
+    ),
+    # --- estimates ---
+    Fault(
+        "too little of the parent's covariance goes down",
+        TREE_PASS,
+        "own + own @ (inverse @ given @ inverse - inverse) @ own",
+        "own + 0.9 * own @ (inverse @ given @ inverse - inverse) @ own",
+        (ESTIMATION + "test_every_kind_of_strategy_with_every_kind_of_invariant",),
+    ),
+    Fault(
+        "what invariants fix is left out",
+        TREE_PASS,
+        "values.append(known + _apply(covariance, place, moved))",
+        "values.append(_apply(covariance, place, moved))",
+        (ESTIMATION + "test_every_kind_of_strategy_with_every_kind_of_invariant",),
+    ),
+    Fault(
+        "a family of leaves has the variance of one",
+        TREE_PASS,
+        "np.maximum(distinct, 1)[:, None]",
+        "np.ones_like(distinct)[:, None]",
+        (ESTIMATION + "test_summed_leaves_give_the_same_families",),
+    ),
+    Fault(
+        "an area forgets what its geounit tells",
+        AREA,
+        "covariance = spread - reach @ precision @ reach.T",
+        "covariance = spread",
+        (ESTIMATION + "test_any_set_of_leaves_has_the_dense_estimate_and_variance",),
+    ),
+    Fault(
+        "all components weigh the same in the fit of targets",
+        TARGETS,
+        "share = np.sqrt(width)",
+        "share = 1.0",
+        (ESTIMATION + "test_targets_hold_the_subtree[False]",),
+    ),
+    Fault(
+        "posterior means forget the prior",
+        POSTERIOR,
+        "                    weights *= self.mass[index]\n",
+        "",
+        (POSTERIOR_UNIT + "test_posterior_means_come_near_those_of_the_true_prior",),
+    ),
+    Fault(
+        "the prior is not learned",
+        POSTERIOR,
+        "for _ in range(_ITERATIONS):",
+        "for _ in range(0):",
+        (POSTERIOR_UNIT + "test_means_are_kept_on_average",),
+    ),
+    Fault(
+        "large counts may be few and far between",
+        POSTERIOR,
+        "step = max(1.0, np.sqrt(variance))",
+        "step = 100.0 * max(1.0, np.sqrt(variance))",
+        (POSTERIOR_UNIT + "test_large_counts_stay_where_they_were_measured",),
+    ),
+    Fault(
+        "counts beyond the prior are drawn to its largest",
+        POSTERIOR,
+        "own = np.flatnonzero((bins == index) & (flat <= _largest(self.variance)))",
+        "own = np.flatnonzero(bins == index)",
+        (POSTERIOR_UNIT + "test_large_counts_stay_where_they_were_measured",),
     ),
 )

@@ -20,6 +20,8 @@ from jobs.session import find_java_home
 
 ROOT = Path(__file__).resolve().parents[2]
 SPARK = Path(pyspark.__file__).parent
+SPARK_CLASS = str(SPARK / "bin" / "spark-class")
+HOSTS = ("127.0.0.2", "127.0.0.3")
 PACKAGES = ("das", "geography", "invariants", "solvers", "jobs")
 
 
@@ -40,6 +42,7 @@ class Cluster:
 
     url: str
     environment: dict[str, str]
+    folder: Path
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     drivers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -71,6 +74,21 @@ class Cluster:
             )
         self.drivers.append(driver)
         return driver
+
+    def start_worker(self, host: str) -> None:
+        """Start a worker with one slot on a loopback address."""
+        with (self.folder / "cluster.log").open("ab") as log:
+            worker = subprocess.Popen(
+                [
+                    *(SPARK_CLASS, "org.apache.spark.deploy.worker.Worker"),
+                    *("--host", host, "--cores", "1", "--memory", "900m"),
+                    *("--webui-port", "0", "--work-dir", str(self.folder / host), self.url),
+                ],
+                env={**self.environment, "SPARK_LOCAL_IP": host},
+                stdout=log,
+                stderr=log,
+            )
+        self.workers.append(worker)
 
     def _command(
         self, archive: Path, words: tuple[object, ...], conf: dict[str, str] | None
@@ -120,35 +138,23 @@ def standalone_cluster(folder: Path) -> Iterator[Cluster]:
         # Short lives: the second compiler and the parallel collector would cost more than they give.
         "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
-    spark_class = str(SPARK / "bin" / "spark-class")
     url = f"spark://127.0.0.1:{port}"
-    cluster = Cluster(url, environment)
-    log = (folder / "cluster.log").open("wb")
-    master = subprocess.Popen(
-        [
-            *(spark_class, "-Dspark.master.rest.enabled=false"),
-            "org.apache.spark.deploy.master.Master",
-            *("--host", "127.0.0.1", "--port", str(port), "--webui-port", str(free_port())),
-        ],
-        env=environment,
-        stdout=log,
-        stderr=log,
-    )
+    cluster = Cluster(url, environment, folder)
+    with (folder / "cluster.log").open("ab") as log:
+        master = subprocess.Popen(
+            [
+                *(SPARK_CLASS, "-Dspark.master.rest.enabled=false"),
+                "org.apache.spark.deploy.master.Master",
+                *("--host", "127.0.0.1", "--port", str(port), "--webui-port", str(free_port())),
+            ],
+            env=environment,
+            stdout=log,
+            stderr=log,
+        )
     try:
         wait_for(("127.0.0.1", port))
-        for host in ("127.0.0.2", "127.0.0.3"):
-            cluster.workers.append(
-                subprocess.Popen(
-                    [
-                        *(spark_class, "org.apache.spark.deploy.worker.Worker"),
-                        *("--host", host, "--cores", "1", "--memory", "900m"),
-                        *("--webui-port", "0", "--work-dir", str(folder / host), url),
-                    ],
-                    env={**environment, "SPARK_LOCAL_IP": host},
-                    stdout=log,
-                    stderr=log,
-                )
-            )
+        for host in HOSTS:
+            cluster.start_worker(host)
         yield cluster
     finally:
         processes = [*cluster.drivers, *cluster.workers, master]
@@ -169,4 +175,3 @@ def standalone_cluster(folder: Path) -> Iterator[Cluster]:
         for child in children:  # a stopped one does not end by itself
             with suppress(psutil.NoSuchProcess):
                 child.kill()
-        log.close()

@@ -70,14 +70,18 @@ def test_too_few_observations_teach_nothing():
     assert nothing.posterior_mean(noisy, expected).tolist() == noisy.tolist()
 
 
-def test_large_counts_stay_where_they_were_measured():
+@pytest.mark.parametrize("variance", [1.0, VARIANCE])
+def test_large_counts_stay_where_they_were_measured(variance):
+    """The counts a prior may give mass to are near enough to one another, however large."""
     rng = np.random.default_rng(5)
-    counts = rng.integers(0, 4000, 5000)
-    noisy = counts + rng.normal(0, 1.0, 5000)
+    counts = rng.integers(0, 3000, 5000)
+    noisy = counts + rng.normal(0, variance**0.5, 5000)
     expected = np.full(5000, 1000.0)
-    learned = learn_prior(tally(noisy, expected, 1.0), 1.0)
-    far = np.abs(learned.posterior_mean(noisy, expected) - noisy)
-    assert np.isfinite(far).all()
+    found = learn_prior(tally(noisy, expected, variance), variance).posterior_mean(noisy, expected)
+    deviation = variance**0.5
+    assert np.abs(found - noisy).max() <= 5 * deviation
+    assert ((found - counts) ** 2).mean() <= 1.3 * variance
+    assert (found[noisy > 60 + 200 * deviation] == noisy[noisy > 60 + 200 * deviation]).all()
 
 
 @pytest.mark.parametrize(

@@ -52,13 +52,41 @@ def manifest(**changes: Any) -> dict[str, Any]:
         ],
         "solve": [solve_row(level) for level in LEVELS],
         "stages": [
-            {"name": "measure", "seconds": 61.0, "core_seconds": 100.0},
-            {"name": "solve", "seconds": 239.0, "core_seconds": 450.0},
+            {
+                "name": "measure",
+                "seconds": 61.0,
+                "core_seconds": 100.0,
+                "peak_memory_bytes": 700_000_000,
+                "task_peak_memory_bytes": 0,
+                "geounits": 0,
+                "rate": None,
+            },
+            {
+                "name": "solve",
+                "seconds": 239.0,
+                "core_seconds": 450.0,
+                "peak_memory_bytes": 1_500_000_000,
+                "task_peak_memory_bytes": 210_000_000,
+                "geounits": 25_181,
+                "rate": 105.4,
+            },
+        ],
+        "total": {"seconds": 300.0, "core_seconds": 550.0, "core_hours": 550 / 3600},
+        "stragglers": [
+            {
+                "step": "solve block",
+                "task": 7,
+                "low": "44007000001",
+                "high": "44007000999",
+                "cost": 25,
+                "seconds": 93.0,
+                "expected_seconds": 12.0,
+                "running": False,
+            }
         ],
         "outputs": [{"path": "counts/level=nation", "bytes": 1234, "rows": 1, "sha256": "cd" * 32}],
         "totals": {"persons": 1_052_567, "leaf_geounits": 25_181},
-        "environment": {"cores": 2, "spark": "4.0", "java": "17", "platform": "Linux"},
-        "peak_memory_bytes": 1_500_000_000,
+        "environment": {"cores": 2, "slots": 2, "spark": "4.0", "java": "17", "platform": "Linux"},
     }
     return document | changes
 

@@ -17,6 +17,8 @@ from jobs.dataset import (
     MANIFEST,
     PartFile,
     PartWriter,
+    check_sizes,
+    find_damage,
     is_published,
     publish,
     read_manifest,
@@ -160,8 +162,38 @@ def test_a_full_disk_is_an_error_that_names_the_folder(dataset, monkeypatch):
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OutputError) as caught:
         publish(dataset, [written], {})
-    assert str(caught.value) == f"{dataset}: cannot be written; got No space left on device"
+    assert str(caught.value) == (
+        f"{dataset / MANIFEST}: cannot be written; got No space left on device; "
+        "give the disk room, or mend it; then go on with `das resume`"
+    )
     assert not is_published(dataset)
+    assert names(dataset) == {written.file}
+
+
+@pytest.mark.parametrize("call", ["write_table", "close"])
+def test_a_part_that_the_disk_refuses_gives_back_what_it_took(dataset, monkeypatch, call):
+    writer = PartWriter(dataset, SCHEMA)
+    writer.write(table("a"))
+    assert len(names(dataset)) == 1
+
+    def full(*_, **__):
+        raise OSError(28, "Error writing bytes to file")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pq.ParquetWriter, call, full)
+        with pytest.raises(OutputError, match="got No space left on device; give the disk room"):
+            writer.close()
+    assert not names(dataset)
+
+
+def test_a_part_survives_a_crash_of_the_machine(dataset, monkeypatch):
+    """It is synced whole: before that, a manifest could outlive the file that it names."""
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle)))
+    written = part(dataset, "a", "b")
+    assert [(one.st_ino, one.st_size) for one in synced] == [
+        ((dataset / written.file).stat().st_ino, written.bytes)
+    ]
 
 
 def test_a_crash_after_the_manifest_leaves_a_complete_dataset(dataset, monkeypatch):
@@ -223,7 +255,8 @@ def test_a_missing_file_is_an_error_that_names_it(dataset):
         with pytest.raises(OutputError) as caught:
             read()
         assert str(caught.value).startswith(str(dataset / written.file))
-        assert "remove" in str(caught.value)
+        assert "`das resume`" in str(caught.value)
+        assert "remove" not in str(caught.value)  # noisy answers would be lost
 
 
 def test_a_missing_file_is_an_error_even_if_no_row_of_it_is_wanted(dataset):
@@ -251,7 +284,33 @@ def test_a_changed_file_is_found_by_its_digest(dataset, damage):
     path.write_bytes(content)
     with pytest.raises(OutputError) as caught:
         verify_files(dataset)
-    assert str(caught.value) == f"{path}: was changed after it was published"
+    assert str(caught.value).startswith(f"{path}: was changed after it was published; `das resume`")
+    assert [str(one) for one in find_damage(dataset)] == [str(caught.value)]
+
+
+def test_every_damaged_file_is_found(dataset):
+    parts = [part(dataset, "a"), part(dataset, "b"), part(dataset, "c"), part(dataset, "d")]
+    publish(dataset, parts, {})
+    assert not find_damage(dataset)
+    (dataset / parts[1].file).unlink()
+    (dataset / parts[2].file).write_bytes(b"")
+    assert {one.where for one in find_damage(dataset)} == {
+        str(dataset / parts[index].file) for index in (1, 2)
+    }
+    (dataset / MANIFEST).write_text("{")
+    assert [one.where for one in find_damage(dataset)] == [str(dataset / MANIFEST)]
+
+
+@pytest.mark.parametrize(("length", "what"), [(None, "is missing"), (5, "was changed after")])
+def test_files_that_are_not_whole_are_missed(dataset, length, what):
+    written = part(dataset, "a")
+    publish(dataset, [written], {})
+    check_sizes(dataset.parent)
+    path = dataset / written.file
+    path.unlink() if length is None else os.truncate(path, length)
+    with pytest.raises(OutputError) as caught:
+        check_sizes(dataset.parent)
+    assert str(caught.value).startswith(f"{path}: {what}")
 
 
 def test_a_file_that_is_no_table_is_an_error_that_names_it(dataset):

@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from das.errors import ConfigError, OutputError
+from invariants.rows import cells_in
 from jobs import nation
 from jobs.config.load import load_schema
 from jobs.config.models import BlockTableData, HistogramsData, RecordsData
@@ -47,7 +50,7 @@ def test_data_do_not_depend_on_how_the_work_is_cut(
     assert np.array_equal(one.counts, again.counts)
 
 
-@pytest.mark.parametrize("schema", list(nation.SCHEMAS))
+@pytest.mark.parametrize("schema", list(nation.PATTERNS))
 def test_all_formats_hold_the_same_persons(tmp_path: Path, schema: str) -> None:
     loaded = load_schema(ROOT / "conf" / "schema" / f"{schema}.yaml")
     assert nation.SCHEMAS[schema].attributes == loaded.attributes
@@ -185,3 +188,42 @@ def test_refuses_a_folder_that_holds_something(tmp_path: Path) -> None:
 def test_specification_is_checked(changes: dict[str, Any], what: str) -> None:
     with pytest.raises(ConfigError, match=what):
         spec(**changes)
+
+
+@pytest.mark.parametrize("name", ["dhc_persons", "census1940"])
+def test_large_schemas_are_generated_sparsely(tmp_path: Path, name: str) -> None:
+    facts = generate(
+        GenerateSpec(seed=4, blocks=30, schema=name, format="histograms"), tmp_path / "data"
+    )
+    schema = load_schema(ROOT / "conf" / "schema" / f"{name}.yaml")
+    assert nation.SCHEMAS[name].attributes == schema.attributes
+    table = pq.read_table(tmp_path / "data" / "histograms")
+    cells = pc.list_flatten(table.column("cells")).to_numpy()
+    counts = pc.list_flatten(table.column("counts")).to_numpy()
+    assert counts.sum() == facts["persons"] > (500 if name == "dhc_persons" else 15_000)
+    assert len(cells) > 0.5 * len(table)
+    assert cells.max() < schema.size
+    codes = schema.codes_of(cells)
+    assert 0.2 < (codes["age"] * counts).sum() / counts.sum() / 100 < 0.6
+    assert 0.4 < (codes["sex"] * counts).sum() / counts.sum() < 0.6
+    with pytest.raises(ConfigError, match="column per cell"):
+        generate(
+            GenerateSpec(blocks=3, schema=name, format="block_table"), tmp_path / "block_table"
+        )
+
+
+def test_nobody_is_of_an_impossible_age(tmp_path: Path) -> None:
+    """The structural zeros of conf/run/dhc.yaml hold for what is generated."""
+    path = ROOT / "conf" / "run" / "dhc.yaml"
+    document = yaml.safe_load(path.read_text())
+    schema = nation.SCHEMAS["dhc_persons"]
+    zeros = np.zeros(schema.size, np.bool_)
+    for entry in document["invariants"][1:]:
+        levels = {axis: [str(v) for v in values] for axis, values in entry["zero"].items()}
+        zeros |= cells_in(schema, levels, "zero")
+    assert 0.1 < zeros.mean() < 0.6
+    spec = GenerateSpec(seed=2, blocks=60, schema="dhc_persons", format="histograms")
+    generate(spec, tmp_path / "data")
+    cells = pc.list_flatten(pq.read_table(tmp_path / "data/histograms").column("cells")).to_numpy()
+    assert not zeros[cells].any()
+    assert len(np.unique(schema.codes_of(cells)["relgq"])) > 12

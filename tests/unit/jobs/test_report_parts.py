@@ -7,6 +7,8 @@ import pytest
 from jobs.report import text
 from jobs.report.budget import budget_section
 from jobs.report.noise import expected_rmse
+from jobs.report.operations import run_section
+from jobs.report.page import Row
 from jobs.report.render import raised
 from jobs.report.table import shaded, tilted
 from tests.unit.jobs.report_samples import budget_row, manifest
@@ -106,3 +108,26 @@ def test_shares_of_rho_add_up():
     last = table.rows[-1]
     assert last[0].text == "all queries"
     assert sum(cell.sort for cell in last[1:]) == pytest.approx(1)
+
+
+def tables_of(section):
+    """Tables of a section, those beside each other too, by key."""
+    blocks = [b for one in section.blocks for b in (one.blocks if isinstance(one, Row) else [one])]
+    return {block.table.key: block.table for block in blocks}
+
+
+def test_internal_reports_say_what_stages_cost_and_which_tasks_lagged():
+    section = run_section(manifest())
+    tables = tables_of(section)
+    plan, solve = tables["stages"].rows
+    assert [cell.text for cell in plan][-3:] == ["700 MB", "", ""]
+    assert [cell.text for cell in solve][-3:] == ["1.5 GB", "210 MB", "105.4"]
+    (lagging,) = tables["stragglers"].rows
+    assert [cell.text for cell in lagging][1:3] == ["44007000001", "44007000999"]
+    assert "0.15 core hours" in section.lead
+
+
+def test_public_reports_say_nothing_of_costs():
+    section = run_section(manifest(stages=None, stragglers=None, total=None))
+    assert list(tables_of(section)) == ["environment"]
+    assert "core hours" not in section.lead

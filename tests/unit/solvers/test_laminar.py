@@ -70,6 +70,10 @@ def test_parents_are_the_smallest_sets_around(sets):
     )
     assert (family.parents is None) == crossing
     rows = [tuple(np.flatnonzero(row).tolist()) for row in family.items.toarray()]
+    assert [family.cells_of(item) for item in range(len(rows))] == rows
+    assert family.sizes.tolist() == [len(row) for row in rows[: family.n_sets]]
+    values = np.arange(10).reshape(2, 5) ** 2
+    assert np.array_equal(family.add(values), values @ family.incidence.toarray().T)
     assert [rows[item] for item in items] == [tuple(one) for one in sets]
     assert sorted(rows[: family.n_sets]) == sorted(one for one in distinct if len(one) > 1)
     if crossing:

@@ -15,6 +15,7 @@ from solvers.least_squares import _origin, solve_many, solve_quadratic
 from solvers.optimality import certify, gradient, natural_residual
 from solvers.problem import NO_LIMIT, ExactTerm, NodeProblem, RowsTerm, Status
 from solvers.structure import arrange
+from solvers.term_sums import IN_ARRAYS, Partitions, partition_sums
 from tests.oracles.quadratic import dense, optimality_gap
 from tests.strategies import Shape, random_node
 
@@ -166,17 +167,39 @@ def test_compiled_iterations_are_those_in_arrays(shape, division, monkeypatch):
         assert found[0].iterations == found[1].iterations
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_compiled_sums_over_queries_are_those_in_arrays(shape, division):
+    compiled = pytest.importorskip("solvers.compiled", exc_type=ImportError).TERM_SUMS
+    problem = random_node(shape, 6)
+    q, (C, k) = arrange(problem), (problem.n_children, problem.n_cells)
+    rng = np.random.default_rng(7)
+    x, give = rng.normal(size=(C, k)), rng.random((C, k)) + 0.1
+    weights = rng.random((len(problem.terms), C))
+    every = Partitions.of(problem.terms, C, k)
+    found, wanted = (
+        (
+            sums.pull(every, weights),
+            sums.join(every.index, weights, q.cells),
+            *sums.push(every, weights, x),
+            *sums.deal(x, give, q.free, np.abs(x).sum(0) / 4),
+        )
+        for sums in (compiled, IN_ARRAYS)
+    )
+    for one, other in zip(found, wanted, strict=True):
+        assert far(np.asarray(one, float), np.asarray(other, float)) < 1e-12
+
+
 def test_sums_may_be_fixed_at_real_targets():
     for seed in range(3):
         problem = random_node(Shape(3, 6, exact=(1,)), seed)
         groups = np.array([0, 1, 2, 0, 1, 2])
         inner = solve_quadratic(problem, TOLERANCE).values
-        targets = structure.partition_sums(0.7 * inner + 0.3 * inner.mean(0), groups, 3)
+        targets = partition_sums(0.7 * inner + 0.3 * inner.mean(0), groups, 3)
         exact = replace(problem.exact[0], targets=targets.sum(1, keepdims=True))
         moved = replace(problem, exact=(exact,))
         estimate = solve_quadratic(moved, TOLERANCE, ((groups, targets),))
         assert estimate.status is Status.SOLVED
-        assert far(structure.partition_sums(estimate.values, groups, 3), targets) < 1e-9
+        assert far(partition_sums(estimate.values, groups, 3), targets) < 1e-9
         assert optimality_gap(moved, estimate.values, ((groups, targets),)) <= 1e-7
 
 

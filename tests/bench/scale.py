@@ -1,0 +1,220 @@
+"""Growing states, all stages and the verification: what a further block costs, and a whole nation.
+
+    python -m tests.bench.scale [--quick] [--blocks N,N,...] [--shape pl94|census1940] [--slots N]
+
+Every size is a generated state, run from input to evaluation and verified, after a small one that is
+not counted. Processor seconds are those of all processes, Java included. A run costs a start that does not grow, and so much for each block:
+`marginal` is the cost of the blocks by which a size exceeds the one before it, and the nation is
+
+    start + blocks x marginal cost between the smallest and the largest size.
+
+Prints Markdown tables and one line of JSON, in which `flatness` is the largest over the smallest
+processor seconds per block with the start, and `marginal_flatness` the same of the marginal cost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import resource
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from tests.bench.state import das, generated
+
+_WARM_UP = 100  # leaf geounits
+_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of Linux: whoever loses its parent becomes our child
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A kind of census.
+
+    Attributes:
+      template: Its run file.
+      nation: Leaf geounits of the whole nation.
+      sizes: Leaf geounits of the states that are run.
+      quick: The same, with --quick.
+    """
+
+    template: str
+    nation: int
+    sizes: tuple[int, ...]
+    quick: tuple[int, ...]
+
+
+SHAPES = {
+    "pl94": Shape(
+        "demo.yaml", 8_174_955, (5_000, 25_000, 50_000, 200_000), (2_000, 12_000, 22_000)
+    ),  # blocks of 2020, see docs/planning.md
+    "census1940": Shape("census1940.yaml", 152_000, (250, 500, 1_500), (100, 200, 300)),
+}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a run of one size costs.
+
+    Attributes:
+      blocks: Its leaf geounits.
+      persons: Its persons.
+      seconds: Wall, without generating the data.
+      peak_gb: Largest memory of all processes together.
+      task_gb: Largest memory of the process of a task.
+      stages: Processor seconds by stage; `other` is what lies between the stages, such as the
+        start of Python.
+      seconds_of: Wall seconds by stage.
+    """
+
+    blocks: int
+    persons: int
+    seconds: float
+    peak_gb: float
+    task_gb: float
+    stages: Mapping[str, float]
+    seconds_of: Mapping[str, float]
+
+    @property
+    def core_seconds(self) -> float:
+        """Processor seconds of everything."""
+        return sum(self.stages.values())
+
+
+def processor_seconds() -> float:
+    """Processor seconds of all processes started so far, once they have ended."""
+    with suppress(ChildProcessError):
+        while True:
+            os.wait()
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def run_size(template: str, blocks: int, slots: int) -> Cost:
+    """Generate a state, run all stages, verify the release."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        config = generated(template, folder, blocks)
+        document = yaml.safe_load(config.read_text())
+        document.setdefault("runtime", {})["master"] = f"local[{slots},4]"
+        config.write_text(yaml.safe_dump(document))
+        before, started = processor_seconds(), time.monotonic()
+        das("run", config)
+        ran, after = time.monotonic(), processor_seconds()
+        das("verify", config)
+        verified = time.monotonic()
+        out = folder / "out"
+        summary = json.loads((out / "summary.json").read_text())
+        totals = json.loads((out / "release" / "manifest.json").read_text())["totals"]
+    stages = {stage: row["core_seconds"] for stage, row in summary["stages"].items()}
+    seconds = {stage: row["seconds"] for stage, row in summary["stages"].items()}
+    stages["other"] = after - before - sum(stages.values())
+    seconds["other"] = ran - started - sum(seconds.values())
+    stages["verify"] = processor_seconds() - after
+    seconds["verify"] = verified - ran
+    return Cost(
+        totals["leaf_geounits"],
+        totals["persons"],
+        verified - started,
+        summary["total"]["peak_memory_bytes"] / 1e9,
+        summary["total"]["task_peak_memory_bytes"] / 1e9,
+        stages,
+        seconds,
+    )
+
+
+def markdown(rows: Sequence[Sequence[object]]) -> str:
+    """A Markdown table; the first row is its head."""
+    lines = ["| " + " | ".join(map(str, row)) + " |" for row in rows]
+    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
+
+
+def marginal(one: Cost, other: Cost, stage: str | None = None) -> float:
+    """Processor seconds of a further block between two sizes."""
+    spent = [c.stages[stage] if stage else c.core_seconds for c in (one, other)]
+    return (spent[1] - spent[0]) / (other.blocks - one.blocks)
+
+
+def report(costs: Sequence[Cost], nation: int) -> dict[str, object]:
+    """Print the tables; return what goes into the JSON."""
+    first, last = costs[0], costs[-1]
+    memory_of = ("Peak memory, GB", "Largest task, GB")
+    per = ("Wall s per 1,000 blocks", "Core s per 1,000 blocks")
+    rows: list[Sequence[object]] = [("Blocks", "Wall, s", "Core s", *memory_of, *per)]
+    for cost in costs:
+        per_1000 = [f"{1000 * s / cost.blocks:.2f}" for s in (cost.seconds, cost.core_seconds)]
+        measured = [f"{value:.1f}" for value in (cost.seconds, cost.core_seconds)]
+        measured += [f"{value:.2f}" for value in (cost.peak_gb, cost.task_gb)]
+        rows.append((f"{cost.blocks:,}", *measured, *per_1000))
+    print(markdown(rows))
+    print("\nCore seconds by stage:\n")
+    rows = [("Stage", *(f"{cost.blocks:,}" for cost in costs), "per further 1,000")]
+    for stage in last.stages:
+        spent = (f"{cost.stages[stage]:.1f}" for cost in costs)
+        rows.append((stage, *spent, f"{1000 * marginal(first, last, stage):.3f}"))
+    spent = (f"{cost.core_seconds:.1f}" for cost in costs)
+    rows.append(("all", *spent, f"{1000 * marginal(first, last):.3f}"))
+    print(markdown(rows))
+    print("\nWall seconds by stage:\n")
+    rows = [("Stage", *(f"{cost.blocks:,}" for cost in costs))]
+    rows += [(stage, *(f"{c.seconds_of[stage]:.1f}" for c in costs)) for stage in last.seconds_of]
+    print(markdown(rows))
+
+    steps = [marginal(a, b) for a, b in zip(costs, costs[1:], strict=False)]
+    slope = marginal(first, last)
+    start = first.core_seconds - first.blocks * slope
+    hours = (start + nation * slope) / 3600
+    memory = (last.peak_gb - first.peak_gb) / (last.blocks - first.blocks)
+    print(f"\nStart: {start:.1f} core s. Marginal, step by step, core s per 1,000 blocks: "
+          + ", ".join(f"{1000 * step:.3f}" for step in steps))  # fmt: skip
+    print(f"Nation: ({start:.1f} + {nation:,} x {slope:.6f}) / 3,600 = {hours:.2f} core hours")
+    print(f"Peak memory grows by {1e6 * memory:.2f} MB per 1,000 blocks")
+    per_block = [cost.core_seconds / cost.blocks for cost in costs]
+    return {
+        "blocks": [cost.blocks for cost in costs],
+        "persons": [cost.persons for cost in costs],
+        "seconds": [round(cost.seconds, 2) for cost in costs],
+        "core_seconds": [round(cost.core_seconds, 2) for cost in costs],
+        "peak_gb": [round(cost.peak_gb, 3) for cost in costs],
+        "task_gb": [round(cost.task_gb, 3) for cost in costs],
+        "us_core_hours": round(hours, 3),
+        "flatness": round(max(per_block) / min(per_block), 3),
+        "marginal_core_seconds_per_1000_blocks": [round(1000 * step, 4) for step in steps],
+        "marginal_flatness": round(max(steps) / min(steps), 3) if min(steps) > 0 else None,
+        "stages": {s: [round(cost.stages[s], 2) for cost in costs] for s in last.stages},
+    }
+
+
+def main() -> None:
+    """Run every size and report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--blocks", help="sizes, increasing, separated by commas")
+    parser.add_argument("--shape", choices=SHAPES, default="pl94")
+    parser.add_argument("--slots", type=int, default=2, help="tasks at a time")
+    parser.add_argument("--quick", action="store_true", help="small states")
+    arguments = parser.parse_args()
+    shape = SHAPES[arguments.shape]
+    sizes = list(shape.quick if arguments.quick else shape.sizes)
+    if arguments.blocks:
+        sizes = [int(size) for size in arguments.blocks.split(",")]
+    if len(sizes) < 2 or sizes != sorted(set(sizes)):
+        parser.error("needs two sizes or more, increasing")
+    with suppress(AttributeError):  # no such call elsewhere; then Java is not waited for
+        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+    run_size(
+        shape.template, _WARM_UP, arguments.slots
+    )  # the first run compiles the solvers' kernels
+    costs = [run_size(shape.template, size, arguments.slots) for size in sizes]
+    result = report(costs, shape.nation)
+    print(json.dumps({"shape": arguments.shape, "slots": arguments.slots, **result}))
+
+
+if __name__ == "__main__":
+    main()
