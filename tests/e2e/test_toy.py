@@ -20,7 +20,8 @@ from jobs.counts import SPARSE_SCHEMA
 from jobs.dataset import is_published
 from jobs.layout import release_layout
 from jobs.progress import Reporter
-from jobs.run import run
+from jobs.resume import repair
+from jobs.run import products_of, run
 from jobs.verify import verify_release
 from tests.e2e import toy
 from tests.release_checks import (
@@ -104,6 +105,9 @@ def test_half_written_stage_is_made_again(tmp_path: Path, finished: Path) -> Non
     whole = sparse(counts)
     (counts / "_manifest.json").unlink()
     next(counts.glob("part-*")).write_bytes(b"half of a file")
+    with pytest.raises(OutputError, match=r"level=block: is missing; `das resume`"):
+        execute(config)
+    repair(products_of(load_run(config)))
     execute(config)
     assert sparse(counts) == whole
     assert len(list(counts.glob("part-*"))) == len(

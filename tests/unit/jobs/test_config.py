@@ -107,6 +107,8 @@ def shipped(folder: str) -> list[Any]:
 
 SIZES = {
     "block16": 16,
+    "census1940": 44_544,
+    "dhc_persons": 1_227_744,
     "group_quarters": 8,
     "housing_units": 2,
     "pl94": 2016,
