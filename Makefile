@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PARALLEL ?= -n logical --maxprocesses=4 --dist loadfile
 
 
-.PHONY: demo test test-fast test-long lint format lock zip docs clean
+.PHONY: demo test test-fast test-long lint format lock zip pack docs clean
 
 demo: $(VENV)/.run
 	@rm -rf build/demo build/demo-data
@@ -37,6 +37,14 @@ zip: $(VENV)/.run
 	@mkdir -p dist
 	rm -f dist/das.zip
 	$(BIN)/python -m zipfile -c dist/das.zip das geography invariants solvers jobs
+
+# An environment that unpacks anywhere, for spark-submit --archives.
+pack:
+	@mkdir -p dist
+	$(PYTHON) -m venv build/env
+	build/env/bin/python -m pip install --quiet --require-hashes -r requirements/run.txt
+	build/env/bin/python -m pip install --quiet venv-pack
+	build/env/bin/venv-pack --force --output dist/das-env.tar.gz
 
 docs: $(VENV)/.run
 	$(BIN)/python -m jobs.config.reference docs/configuration.md
