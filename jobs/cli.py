@@ -7,6 +7,7 @@ input, 3 budget, 4 infeasible, 5 solver, 6 a promise is broken, 7 this machine l
 from __future__ import annotations
 
 import errno
+import importlib.util
 import json
 import logging
 import sys
@@ -298,6 +299,10 @@ def prepare() -> None:
     archive = make_class_archive()
     typer.echo(f"Java {java_version(home / 'bin' / 'java')} at {home}")
     typer.echo(f"class archive {archive or 'not made; sessions start, only slower'}")
+    if importlib.util.find_spec("numba"):
+        from solvers.compiled import compile_kernels
+
+        typer.echo(f"compiled solvers in {compile_kernels()}")
 
 
 @app.command()

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FloatArray = npt.NDArray[np.float64]
-Progress = Callable[[int, int], None]
 T = TypeVar("T")
 
 CONFIDENCE = 0.9  # of the intervals of a run
@@ -265,11 +264,8 @@ class EstimateStage:
     spark: SparkSession
     batches_per_slot: int = 4
 
-    def run(self, progress: Callable[[str], Progress] | None = None) -> None:
+    def run(self) -> None:
         """Estimate every geolevel and publish what is not published yet.
-
-        Args:
-          progress: Makes, for the name of a step, a callback for (finished, all) tasks.
 
         Raises:
           SchemaError: The measured queries group the levels in too many ways.
@@ -277,11 +273,11 @@ class EstimateStage:
         """
         names = self.estimator.plan.spine.levels
         for level in range(len(names) - 2, -1, -1):
-            self.climb(level, progress and progress(f"{names[level]}, from below"))
-        for level, name in enumerate(names):
-            self.descend(level, progress and progress(name))
+            self.climb(level)
+        for level in range(len(names)):
+            self.descend(level)
 
-    def climb(self, level: int, progress: Progress | None = None) -> None:
+    def climb(self, level: int) -> None:
         """Publish the messages of one geolevel."""
         estimator = self.estimator
         geolevel = estimator.plan.spine.levels[level]
@@ -290,17 +286,17 @@ class EstimateStage:
             return
         started = time.monotonic()
         label = f"estimate {geolevel} from below"
-        parts = self._run(label, level + 1, estimator.climb, progress)
+        parts = self._run(label, level + 1, estimator.climb)
         self._publish(dataset, parts, level, started)
 
-    def descend(self, level: int, progress: Progress | None = None) -> None:
+    def descend(self, level: int) -> None:
         """Publish the estimates and tables of one geolevel."""
         estimator, layout = self.estimator, self.estimator.layout
         geolevel = estimator.plan.spine.levels[level]
         if is_published(layout.tables(geolevel)):
             return
         started = time.monotonic()
-        parts = self._run(f"estimate {geolevel}", level, estimator.descend, progress)
+        parts = self._run(f"estimate {geolevel}", level, estimator.descend)
         if level < estimator.leaf and not is_published(layout.whole(geolevel)):
             self._publish(layout.whole(geolevel), [p["whole"] for p in parts], level, started)
         self._publish(layout.tables(geolevel), [p["tables"] for p in parts], level, started)
@@ -322,9 +318,7 @@ class EstimateStage:
         }
         publish(dataset, parts, facts)
 
-    def _run(
-        self, label: str, level: int, task: Callable[[Batch], T], progress: Progress | None
-    ) -> list[T]:
+    def _run(self, label: str, level: int, task: Callable[[Batch], T]) -> list[T]:
         """Do a step on all families of a geolevel."""
         estimator = self.estimator
         geolevel = estimator.plan.spine.levels[level]
@@ -336,4 +330,4 @@ class EstimateStage:
         batches = geounit_batches(estimator.release, geolevel, level, wanted, largest)
         if len(batches) == 1:
             return [task(batches[0])]
-        return run_tasks(self.spark, label, batches, task, progress=progress)
+        return run_tasks(self.spark, label, batches, task)

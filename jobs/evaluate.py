@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -94,7 +94,6 @@ def evaluate(
     spark: SparkSession,
     *,
     queries: Sequence[str] = (),
-    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, object]:
     """Compare the protected counts with the truth at every geolevel and write the evaluation.
 
@@ -107,7 +106,6 @@ def evaluate(
       design: Schema, spine, strategy and invariants of the run.
       spark: The session.
       queries: Further queries.
-      progress: Called with (finished, all) tasks.
 
     Returns:
       created; levels; queries; results, one per (geolevel, query) with geolevel, query, size
@@ -124,7 +122,7 @@ def evaluate(
         for geolevel in design.spine.levels
         for piece in _slices(release, confidential, design.schema, names, geolevel, slots(spark))
     ]
-    found = run_tasks(spark, "evaluate", slices, compare, progress=progress)
+    found = run_tasks(spark, "evaluate", slices, compare)
     document = _document(design, names, _merged(slices, found), _noise(release))
     _write(confidential.evaluation, document)
     return document

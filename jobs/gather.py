@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Codes = npt.NDArray[np.bytes_]
 IntArray = npt.NDArray[np.int64]
-Progress = Callable[[int, int], None]
 
 _RUN_ENTRIES = 4_000_000  # entries sorted at once in a task
 _LEAVES_PER_RANGE = 50_000
@@ -62,7 +61,6 @@ def gather_leaves(
     n_cells: int,
     dataset: Path,
     spark: SparkSession,
-    progress: Progress | None = None,
 ) -> None:
     """Write the histograms of all leaf geounits that have persons, and publish them.
 
@@ -72,7 +70,6 @@ def gather_leaves(
       n_cells: Cells of the schema.
       dataset: Where to write; its sibling `runs` holds the first step until this is published.
       spark: The session; all workers see the folders.
-      progress: Called with (finished, all) tasks of both steps.
 
     Raises:
       InputError: The input breaks its format, or holds a geocode that is not in `codes`.
@@ -80,7 +77,6 @@ def gather_leaves(
     """
     runs = _runs_of(dataset)
     ranges = _ranges(codes, slots(spark))
-    total = len(source.pieces) + len(ranges)
     if not is_published(runs):
 
         @redact_errors
@@ -92,7 +88,6 @@ def gather_leaves(
             "read input",
             source.pieces,
             sort_piece,
-            progress=progress and (lambda done, _: progress(done, total)),
         )
         publish(runs, [part for parts in written for part in parts], {"n_cells": n_cells})
     parts, _ = read_manifest(runs)
@@ -106,7 +101,6 @@ def gather_leaves(
         "merge input",
         ranges,
         merge,
-        progress=progress and (lambda done, _: progress(len(source.pieces) + done, total)),
     )
     try:
         _refuse_unknown(dataset, leaves, codes, source.place)

@@ -1,6 +1,6 @@
 """Where everything of a run lies. Two roots: what may be published, and what may not.
 
-OUT/run.json                             identity; digest of the configuration, its run file and files
+OUT/run.json                             identity; digest of the configuration, run file and files
 OUT/driver.lock                          held by the one driver at work
 OUT/summary.json                         what the run cost
 OUT/release/geography/level=<L>/         public geounits of each geolevel

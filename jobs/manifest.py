@@ -7,6 +7,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,6 +38,8 @@ def write_json(path: Path, document: Mapping[str, Any]) -> None:
         draft.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         draft.replace(path)
     except OSError as error:
+        with suppress(OSError):
+            draft.unlink()
         raise OutputError(str(path), "cannot be written", got=error.strerror) from None
 
 

@@ -29,7 +29,6 @@ from jobs.truth import read_truth
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Progress = Callable[[int, int], None]
 IntArray = npt.NDArray[np.int64]
 
 MEASUREMENTS = pa.schema(
@@ -84,9 +83,7 @@ class MeasureStage:
     spark: SparkSession
     batches_per_slot: int = 4
 
-    def measure(
-        self, level: int, key: NoiseKey | None = None, progress: Progress | None = None
-    ) -> None:
+    def measure(self, level: int, key: NoiseKey | None = None) -> None:
         """Measure one geolevel and publish the noisy answers; published ones are kept.
 
         Lazy queries are drawn for answers about cells in which the published counts of the parent
@@ -100,7 +97,6 @@ class MeasureStage:
         Args:
           level: Position of the geolevel.
           key: Only for seeded tests; default: a fresh key from the operating system.
-          progress: Called with (finished, all) tasks.
 
         Raises:
           OutputError: A query is lazy and the geolevel above is not solved.
@@ -117,13 +113,8 @@ class MeasureStage:
         queries = [entry.query for entry in plan.strategy.levels[level].queries]
         eager = sum(query.size for query in queries if query.name not in lazy)
         largest = max(1, _BATCH_NUMBERS // max(1, eager))
-        parts = run_tasks(
-            self.spark,
-            f"measure {geolevel}",
-            self._batches(level, largest),
-            _measurer(task),
-            progress=progress,
-        )
+        batches = self._batches(level, largest)
+        parts = run_tasks(self.spark, f"measure {geolevel}", batches, _measurer(task))
         facts = {
             "geolevel": geolevel,
             "configuration_digest": plan.digest,

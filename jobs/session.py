@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from das.errors import DasError, RuntimeSetupError
 from jobs.tasks import Step, TaskGauge, TaskReport, current_watch
@@ -253,12 +253,27 @@ def spark_session(
         raise RuntimeSetupError(
             "Spark", "did not start", got=f"{type(error).__name__}: {str(error)[:500]}"
         ) from error
+    _keep_quiet(spark.sparkContext)
     try:
         if not str(spark.sparkContext.master).startswith("local"):
             spark.sparkContext.parallelize([None], 1).count()  # starts when executors have come
         yield spark
     finally:
         spark.stop()
+
+
+def _keep_quiet(context: SparkContext) -> None:
+    """Let PySpark print no frames where Java is lost: the command says so in one line."""
+    server: Any = getattr(context, "_accumulatorServer", None)
+    if server is None:
+        return
+    tell = server.handle_error
+
+    def handle_error(*request: object) -> None:
+        if not isinstance(sys.exc_info()[1], (EOFError, ConnectionError)):
+            tell(*request)
+
+    server.handle_error = handle_error
 
 
 class _Failure:
@@ -285,8 +300,6 @@ def run_tasks(
     label: str,
     descriptors: Sequence[T],
     task: Callable[[T], R],
-    *,
-    progress: Callable[[int, int], None] | None = None,
 ) -> list[R]:
     """Run a function on every descriptor, one Spark task each, first descriptor first.
 
@@ -298,7 +311,6 @@ def run_tasks(
       label: Shown as job description.
       descriptors: Small picklable values; tasks read their data themselves.
       task: Plain function of one descriptor.
-      progress: Called with (finished, all) tasks about four times a second.
 
     Raises:
       DasError: The one a task raised on purpose, rebuilt on the driver.
@@ -312,8 +324,6 @@ def run_tasks(
 
     def show(n_started: int) -> None:
         step.look(list(reports.value), n_started, time.monotonic())
-        if progress:
-            progress(len(step.reports), len(descriptors))
         if watch:
             watch(step)
 
@@ -356,6 +366,8 @@ def _reports_added() -> AccumulatorParam[list[TaskReport]]:
 @contextmanager
 def _polled(context: SparkContext, label: str, show: Callable[[int], None]) -> Iterator[None]:
     """Name the Spark jobs of the block, and show how many of their tasks were started."""
+    from py4j.protocol import Py4JError
+
     group = f"{label}-{time.monotonic_ns()}"
     finished = threading.Event()
 
@@ -363,11 +375,14 @@ def _polled(context: SparkContext, label: str, show: Callable[[int], None]) -> I
         tracker = context.statusTracker()
         while not finished.wait(_POLL_SECONDS):
             n_started = 0
-            for job in tracker.getJobIdsForGroup(group):
-                info = tracker.getJobInfo(job)
-                for stage in info.stageIds if info else ():
-                    tasks = tracker.getStageInfo(stage)
-                    n_started += tasks.numCompletedTasks + tasks.numActiveTasks if tasks else 0
+            try:
+                for job in tracker.getJobIdsForGroup(group):
+                    info = tracker.getJobInfo(job)
+                    for stage in info.stageIds if info else ():
+                        tasks = tracker.getStageInfo(stage)
+                        n_started += tasks.numCompletedTasks + tasks.numActiveTasks if tasks else 0
+            except (Py4JError, OSError):  # Java is lost, as the tasks' own call will report
+                return
             show(n_started)
 
     context.setJobGroup(group, label)

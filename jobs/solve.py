@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -54,7 +54,6 @@ from solvers.problem import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Progress = Callable[[int, int], None]
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 ObjectArray = npt.NDArray[np.object_]
@@ -135,7 +134,6 @@ def solve_level(
     release: ReleaseLayout,
     spark: SparkSession,
     batches_per_slot: int = 4,
-    progress: Progress | None = None,
 ) -> None:
     """Solve one geolevel given the one above and publish its counts; a published one is kept.
 
@@ -163,7 +161,7 @@ def solve_level(
     def run(batch: Batch) -> PartFile:
         return LevelSolver(plan, release, level, learned).solve(batch)
 
-    parts = run_tasks(spark, f"solve {geolevel}", batches, run, progress=progress)
+    parts = run_tasks(spark, f"solve {geolevel}", batches, run)
     total = SolveStatistics()
     for part in parts:
         total.merge(part.facts["statistics"])

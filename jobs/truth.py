@@ -6,7 +6,7 @@ it, made by tasks over contiguous ranges of geocodes without any shuffle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Codes = npt.NDArray[np.bytes_]
-Progress = Callable[[str, int, int], None]
 
 CHILDREN_PER_TASK = 50_000
 CHILDREN_PER_SMALL_TASK = 2_000
@@ -44,7 +43,6 @@ def write_truth(
     schema: Schema,
     layout: ConfidentialLayout,
     spark: SparkSession,
-    progress: Progress | None = None,
 ) -> None:
     """Write the histograms of all geolevels, leaves first; published geolevels are skipped.
 
@@ -54,7 +52,6 @@ def write_truth(
       schema: Its cells.
       layout: Where to write; all workers must see the folder.
       spark: The session.
-      progress: Called with (geolevel, finished tasks, all tasks).
 
     Raises:
       InputError: The data breaks its format, or holds a geocode that is not in the lattice.
@@ -70,12 +67,11 @@ def write_truth(
             n_cells=schema.size,
             dataset=layout.histograms(leaf),
             spark=spark,
-            progress=progress and (lambda done, total: progress(leaf, done, total)),
         )
     remove_runs(layout.histograms(leaf))
     for level in range(len(levels) - 2, -1, -1):
         if not is_published(layout.histograms(levels[level])):
-            _roll_up(lattice, level, schema=schema, layout=layout, spark=spark, progress=progress)
+            _roll_up(lattice, level, schema=schema, layout=layout, spark=spark)
 
 
 def read_truth(
@@ -156,7 +152,6 @@ def _roll_up(
     schema: Schema,
     layout: ConfidentialLayout,
     spark: SparkSession,
-    progress: Progress | None,
 ) -> None:
     names = lattice.spine.levels
     fine, coarse = (layout.histograms(names[index]) for index in (level + 1, level))
@@ -176,8 +171,7 @@ def _roll_up(
         digits = lattice.spine.digits[level]
         tasks.append(RollUp(fine, inside, coarse, low, high, digits, schema.size))
     name = names[level]
-    report = (lambda done, all_: progress(name, done, all_)) if progress else None
-    written = run_tasks(spark, f"truth {name}", tasks, roll_up, progress=report)
+    written = run_tasks(spark, f"truth {name}", tasks, roll_up)
     if _persons(written) != _persons(parts):
         raise VerificationError(str(coarse), "does not hold the persons of the geolevel below")
     publish(coarse, written, {"n_cells": schema.size})

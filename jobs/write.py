@@ -26,7 +26,6 @@ from jobs.session import run_tasks, slots
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Progress = Callable[[int, int], None]
 
 _PERSONS = 500_000  # rows of microdata held at once
 _GEOUNITS = 50_000  # geounits per task
@@ -39,7 +38,6 @@ def write_microdata(
     spark: SparkSession,
     *,
     batches_per_slot: int = 4,
-    progress: Progress | None = None,
 ) -> None:
     """Write one row per person of the leaf geolevel, as Parquet and/or CSV; complete ones are kept.
 
@@ -57,7 +55,7 @@ def write_microdata(
     def run(batch: Batch) -> dict[str, PartFile]:
         return _microdata_part(batch, plan, release, wanted)
 
-    parts = run_tasks(spark, "write microdata", batches, run, progress=progress)
+    parts = run_tasks(spark, "write microdata", batches, run)
     for name in wanted:
         facts = {
             "configuration_digest": plan.digest,

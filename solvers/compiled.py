@@ -2,16 +2,75 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
+import os
+import sys
+import tempfile
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from solvers import active_set, kernels
+from solvers import active_set
 from solvers.active_set import Guess
-from solvers.optimality import Point
-from solvers.problem import BoolArray, FloatArray, IntArray
-from solvers.structure import Quadratic
+from solvers.optimality import Point, certify
+from solvers.problem import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    LeastSquaresTerm,
+    NodeProblem,
+    RoundingQuery,
+)
+from solvers.structure import Quadratic, arrange
 from solvers.term_sums import Partitions, TermSums
+
+_KERNELS = "solvers.kernels"
+
+
+def _load_kernels() -> ModuleType:
+    """The module `kernels`, loaded from a file beside which its machine code can be kept.
+
+    That of an archive would be kept under the path of the archive, another one in every Spark
+    application, each of which would compile anew. So it is copied under its digest: into the
+    user's cache, else beside the archive. The same goes for an installation without leave to write.
+    """
+    spec = importlib.util.find_spec(_KERNELS)
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError(_KERNELS, name=_KERNELS)
+    if os.access(Path(spec.origin).parent, os.W_OK):
+        return importlib.import_module(_KERNELS)
+    source = spec.loader.get_data(spec.origin)  # type: ignore[union-attr]
+    path = _writable_folder(hashlib.sha256(source).hexdigest()[:16]) / "kernels.py"
+    if not path.exists():
+        draft = path.with_suffix(f".{os.getpid()}")
+        draft.write_bytes(source)
+        draft.replace(path)
+    copied = importlib.util.spec_from_file_location(_KERNELS, path)
+    if copied is None or copied.loader is None:
+        raise ModuleNotFoundError(_KERNELS, name=_KERNELS, path=str(path))
+    module = importlib.util.module_from_spec(copied)
+    sys.modules[_KERNELS] = module  # by which machine code finds what it belongs to
+    copied.loader.exec_module(module)
+    return module
+
+
+def _writable_folder(name: str) -> Path:
+    """A folder of this user alone, for kernels of this digest."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    try:
+        folder = cache / "topdown-das" / f"kernels-{name}"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if os.access(folder, os.W_OK):
+            return folder
+    except OSError:  # a user without a home
+        pass
+    return Path(tempfile.mkdtemp(prefix="topdown-das-kernels-"))
+
+
+kernels = _load_kernels()
 
 
 def iterate(q: Quadratic, guess: Guess, start: Point, tolerance: float) -> tuple[Point, float, int]:
@@ -101,3 +160,21 @@ def _deal(
 
 
 TERM_SUMS = TermSums(_pull, _join, _push, _deal)
+
+
+def compile_kernels() -> Path:
+    """Compile every kernel for the types it is called with, or load what was compiled before.
+
+    Solves a small node, with all that is compiled.
+
+    Returns:
+      The folder of the machine code.
+    """
+    cells, two = np.arange(2), np.ones(2)
+    term = LeastSquaresTerm(cells, np.ones((2, 2)), two)
+    problem = NodeProblem("compiled", 2, 2 * cells + 1, (term,), (), ((RoundingQuery(cells),),))
+    q = arrange(problem, (), TERM_SUMS)
+    start = Point(np.zeros((2, 2)), np.zeros(2), (), np.zeros((2, 0)))
+    point, _, _ = iterate(q, active_set.first_guess(q, TERM_SUMS), start, 1e-9)
+    certify(problem, (), q, point, TERM_SUMS)
+    return Path(kernels.active_set.stats.cache_path)

@@ -112,6 +112,18 @@ def _over(numerator: FloatArray | float, denominator: FloatArray) -> FloatArray:
     return np.where(good, numerator / np.where(good, denominator, 1.0), 0.0)
 
 
+def _inverse(matrix: FloatArray) -> Callable[[FloatArray], FloatArray]:
+    """Multiplication with the inverse of a matrix that is positive definite but for rounding."""
+    from scipy.linalg.blas import dtrsv
+    from scipy.linalg.lapack import dpotrf
+
+    factor, failed = dpotrf(matrix, lower=1) if matrix.size else (matrix, 0)
+    if failed:
+        inverse = np.linalg.inv(matrix)
+        return lambda right: np.asarray(inverse @ right)
+    return lambda right: np.asarray(dtrsv(factor, dtrsv(factor, right, lower=1), lower=1, trans=1))
+
+
 class _Tree:
     """Elimination of nested layers over a diagonal; see `respond`."""
 
@@ -228,7 +240,7 @@ class Face:
         return index if on == CELLS else index[self._flat_index(on)]
 
     def _prepare_dense(self, slacks: FloatArray) -> None:
-        """Invert, per child, variance + Z' N Z for the dense layers and rows Z."""
+        """Factorise, per child, variance + Z' N Z for the dense layers and rows Z."""
         import scipy.sparse as sp
 
         q, roles = self._q, self._roles
@@ -276,9 +288,24 @@ class Face:
         self._dense_alone = np.where(size > 0, 0.0, q.unit[:, None])
         root = np.sqrt(_over(1.0, size))
         dense[:, diagonal, diagonal] += np.where(np.isfinite(variance), variance, 0.0)
-        dense *= root[:, :, None] * root[:, None, :]
-        dense[:, diagonal, diagonal] += np.where(root > 0, _SHIFT, 1.0)
-        self._K = np.linalg.inv(dense) * (root[:, :, None] * root[:, None, :])
+        self._held = [np.flatnonzero(one) for one in root]
+        self._root = [one[held] for one, held in zip(root, self._held, strict=True)]
+        self._inverses = []
+        for matrix, held, scale in zip(dense, self._held, self._root, strict=True):
+            scaled = matrix[held[:, None], held]
+            scaled *= scale[:, None] * scale
+            scaled.ravel()[:: len(held) + 1] += _SHIFT
+            self._inverses.append(_inverse(scaled))
+
+    def _solve_dense(self, lack: FloatArray) -> FloatArray:
+        """Multipliers of dense layers and rows that make up for what each child lacks, [C, r]."""
+        z = self._dense_alone * lack
+        for one, own, held, scale, inverse in zip(
+            z, lack, self._held, self._root, self._inverses, strict=True
+        ):
+            if held.size:
+                one[held] += scale * inverse(scale * own[held])
+        return z
 
     def _respond(
         self, force: FloatArray, wanted: list[FloatArray], wanted_dense: FloatArray
@@ -295,8 +322,7 @@ class Face:
         total, _ = upper.down(missing_up, np.zeros(len(left)))
         moved = sums + self._lower.top * total
         lack = wanted_dense - (self._Zt @ moved).reshape(self._C, self._r)
-        z = np.matmul(self._K, lack[:, :, None])[:, :, 0]
-        z += self._dense_alone * lack
+        z = self._solve_dense(lack)
         push = self._Z @ z.ravel()
         if upper.nodes:
             still = [np.zeros(len(nodes.child)) for nodes in upper.nodes]

@@ -31,9 +31,11 @@ from solvers.problem import (
     Status,
 )
 from solvers.rounding import Rounding, round_counts
+from solvers.supports import solve_by_supports
 from solvers.verify import verify_counts
 
 _MANY_CELLS = 4_000  # from here on the matrix-free solver is the faster one
+_SOME_CELLS = 150  # from here on it is faster than interior points
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def solve_nodes(problems: Sequence[NodeProblem], settings: NodeSettings) -> list
     plain = settings.least_squares is LeastSquaresSolver.STRUCTURED
     plain &= settings.method is Method.NNLS
     together = [
-        p for p in problems if plain and p.leaves is None and not p.order and not _is_large(p, ())
+        p for p in problems if plain and p.leaves is None and not p.order and not _spares(p, ())
     ]
     estimates = dict(zip(map(id, together), solve_many(together, settings.tolerance), strict=True))
     return [_finish(p, estimates.get(id(p)), settings) for p in problems]
@@ -154,26 +156,37 @@ def _around(problem: NodeProblem, values: FloatArray) -> NodeProblem:
     return replace(problem, terms=(own,), order=())
 
 
-def _is_large(problem: NodeProblem, fixed: Fixed) -> bool:
-    """Whether matrices of the cells would be too large, and the matrix-free solver can take it.
+def _spares(problem: NodeProblem, fixed: Fixed) -> bool:
+    """Whether matrices of the cells would be large, and the matrix-free solver can take it.
 
     That one asks for partition queries, of which one tells the cells of every child apart; rows
-    beside exact sums can make it diverge.
+    beside exact sums can make it diverge, and contradictions it finds late.
     """
-    if problem.n_cells < _MANY_CELLS or fixed or (problem.rows and problem.exact):
+    bound = bool(problem.rows) + bool(problem.exact)
+    if fixed or bound > 1 or problem.n_cells < (_MANY_CELLS if bound else _SOME_CELLS):
         return False
     partitions = [term for term in problem.terms if isinstance(term, LeastSquaresTerm)]
     detailed = [t.weights > 0 for t in partitions if t.answers.shape[1] == problem.n_cells]
     return len(partitions) == len(problem.terms) and bool(np.any(detailed, axis=0).all())
 
 
+def _solve_spared(problem: NodeProblem, tolerance: float) -> Estimate:
+    """By supports if they are found, else matrix-free."""
+    if problem.n_cells < _MANY_CELLS:
+        found = solve_by_supports(problem, tolerance)
+        if found is not None:
+            return found
+    return solve_matrix_free(problem, tolerance)
+
+
 def _with_fallback(settings: NodeSettings) -> Solve:
     """The solver asked for, and PIQP where it stops at its limit, if that is installed."""
 
     def solve(problem: NodeProblem, tolerance: float, fixed: Fixed) -> Estimate:
-        if _is_large(problem, fixed) and settings.least_squares is LeastSquaresSolver.STRUCTURED:
-            first = solve_matrix_free(problem, tolerance)
-        else:
+        spared = settings.least_squares is LeastSquaresSolver.STRUCTURED and _spares(problem, fixed)
+        if spared:
+            first = _solve_spared(problem, tolerance)
+        if not spared or (first.status is Status.LIMIT and problem.n_cells < _MANY_CELLS):
             first = least_squares(settings.least_squares)(problem, tolerance, fixed)
         if first.status is not Status.LIMIT:
             return first

@@ -181,12 +181,24 @@ class Case:
         return root / HELD[self.stage]
 
     def begin(self, out: Path | None = None, **spark: str) -> None:
-        """Start a run in the background and wait until it is in the midst of the stage."""
-        bench = self.bench
-        self.out = out or bench.folder / self.name / "out"
-        self.config = bench.configure(self.name, fresh=self.fresh, out=out, **spark)
-        self.driver = self.submit(bench.held[self.stage], "run", self.config)
+        """Start a run on the cluster and wait until it is in the midst of the stage."""
+        self.configure(out, **spark)
+        self.driver = self.submit(self.bench.held[self.stage], "run", self.config)
         self.driver.wait_until(self.is_under_way, self.stage, self.bench.patience)
+
+    def begin_embedded(self) -> None:
+        """Start a run on local threads, with Java below Python, and wait likewise."""
+        self.configure(None)
+        archive, log = self.bench.held[self.stage], self.bench.folder / self.name / "0.log"
+        self.driver = faults.Submitted(
+            self.bench.cluster.start_embedded(archive, "run", self.config, log=log), log
+        )
+        self.driver.wait_until(self.is_under_way, self.stage, self.bench.patience)
+
+    def configure(self, out: Path | None, **spark: str) -> None:
+        """Write the run file."""
+        self.out = out or self.bench.folder / self.name / "out"
+        self.config = self.bench.configure(self.name, fresh=self.fresh, out=out, **spark)
 
     def submit(self, archive: Path, *words: object) -> faults.Submitted:
         """Submit a command in the background."""
@@ -352,7 +364,7 @@ def kill_driver(case: Case) -> None:
 
 
 def kill_driver_java(case: Case) -> None:
-    """SIGKILL of the Java half of the driver; the Python half must end, and say something."""
+    """SIGKILL of the Java half of the driver, which alone can print; the Python half must end."""
     case.begin()
     java = psutil.Process(case.driver.process.pid)
     python = java.children(recursive=True)
@@ -361,9 +373,16 @@ def kill_driver_java(case: Case) -> None:
     case.end()
     if alive:
         raise FaultError("hang", "the Python half of the driver lives on")
-    expect_clear(case.driver.tail())
     case.watch()
     case.resume()
+
+
+def kill_embedded_java(case: Case) -> None:
+    """SIGKILL of the Java below a driver on local threads, which must say so."""
+    case.begin_embedded()
+    for child in psutil.Process(case.driver.process.pid).children():
+        child.kill()
+    finish(case)
 
 
 def kill_driver_python(case: Case) -> None:
@@ -520,7 +539,7 @@ def can_mount() -> bool:
 
 
 TASK_FAULTS = (kill_python_worker, kill_executor, kill_spark_worker, stop_task, second_driver)
-DRIVER_FAULTS = (kill_driver, kill_driver_java, kill_driver_python)
+DRIVER_FAULTS = (kill_driver, kill_driver_java, kill_driver_python, kill_embedded_java)
 FILE_FAULTS = (remove_part, truncate_part, flip_bit, damage_manifest, remove_dataset)
 QUICK = {
     (kill_python_worker, "measure"),
@@ -531,6 +550,7 @@ QUICK = {
     (kill_driver, "solve"),
     (kill_driver_java, "write"),
     (kill_driver_python, "read"),
+    (kill_embedded_java, "estimate"),
     (second_driver, "solve"),
     (fill_disk, "write"),
     (remove_part, "write"),
@@ -566,16 +586,21 @@ def cases(*, quick: bool, disks: bool) -> list[tuple[Callable[[Case], None], str
     ]
     chosen = [case for case in found if not quick or case in QUICK]
     fresh = {kill_python_worker, kill_executor, kill_spark_worker, stop_task, fill_disk}
-    fresh |= {kill_driver, kill_driver_java, kill_driver_python}
+    fresh |= {*DRIVER_FAULTS}
     again = [
         (fault, "measure", True) for fault, stage in chosen if stage == "measure" and fault in fresh
     ]
     return [*((fault, stage, False) for fault, stage in chosen), *again]
 
 
+def case_name(fault: Callable[[Case], None], stage: str, *, fresh: bool) -> str:
+    """Such as kill_driver-measure-fresh."""
+    return f"{fault.__name__}-{stage}{'-fresh' if fresh else ''}"
+
+
 def run_case(bench: Bench, fault: Callable[[Case], None], stage: str, *, fresh: bool) -> Outcome:
     """Run one case and judge its end."""
-    name = f"{fault.__name__}-{stage}{'-fresh' if fresh else ''}"
+    name = case_name(fault, stage, fresh=fresh)
     case, started = Case(bench, stage, name, fresh), time.monotonic()
     try:
         fault(case)
@@ -689,7 +714,8 @@ def main() -> None:
     started = time.monotonic()
     with bench(arguments.seed, arguments.patience) as made:
         for fault, stage, fresh in wanted:
-            if any(word in f"{fault.__name__}-{stage}" for word in arguments.only.split(",")):
+            name = case_name(fault, stage, fresh=fresh)
+            if any(word in name for word in arguments.only.split(",")):
                 outcome = run_case(made, fault, stage, fresh=fresh)
                 outcomes.append(outcome)
                 noise = "fresh noise" if fresh else ""

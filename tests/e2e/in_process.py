@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jobs.config.load import load_run
+from jobs.config.load import Resolved, load_run
 from jobs.progress import Reporter
 from jobs.run import run
 
@@ -28,14 +28,7 @@ USES_SPARK = (
 )
 
 
-def run_here(
-    spark: object,
-    label: str,
-    descriptors: Sequence[Any],
-    task: Callable,
-    *,
-    progress: object = None,
-) -> list[Any]:
+def run_here(spark: object, label: str, descriptors: Sequence[Any], task: Callable) -> list[Any]:
     """Stands in for `jobs.session.run_tasks`."""
     return [task(descriptor) for descriptor in descriptors]
 
@@ -53,8 +46,11 @@ def patch_spark(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("jobs.run.spark_session", no_session)
 
 
-def execute(config: Path) -> Path:
-    """Run what is not complete; returns the run folder."""
-    resolved = load_run(config)
-    run(resolved, Reporter(quiet=True))
+def execute(config: Path | Resolved) -> Path:
+    """Run what is not complete, but for the internal report; returns the run folder."""
+    resolved = load_run(config) if isinstance(config, Path) else config
+    with pytest.MonkeyPatch.context() as patch:
+        patch_spark(patch)
+        patch.setattr("jobs.run.write_internal_reports", lambda *_: [])
+        run(resolved, Reporter(quiet=True))
     return resolved.config.output.directory

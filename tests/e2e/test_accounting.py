@@ -16,21 +16,14 @@ from das.mechanisms import entropy
 from jobs.account import read_account
 from jobs.config.load import account_of, load_run
 from jobs.layout import release_layout
-from jobs.progress import Reporter
 from jobs.resume import repair
-from jobs.run import products_of, run
+from jobs.run import products_of
 from jobs.verify import verify_release
 from tests.e2e import toy
+from tests.e2e.in_process import execute
 from tests.release_checks import sparse, totals_are_exact, tree_is_consistent
 
-pytestmark = pytest.mark.spark
 SYSTEM = {"source": "operating_system"}
-
-
-def execute(config: Path) -> Path:
-    resolved = load_run(config)
-    run(resolved, Reporter(quiet=True))
-    return resolved.config.output.directory
 
 
 def real(folder: Path, out: str, **changes) -> Path:

@@ -34,7 +34,7 @@ from jobs.run import measure_all, open_job, plan_and_read
 from tests.e2e import toy
 from tests.strategies import dense_matrix
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("session")]
 
 TABLES = ("total", "sex", "age", "prefix(age)", "detailed")
 

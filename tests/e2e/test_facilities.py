@@ -20,13 +20,11 @@ from jobs.counts import SPARSE_SCHEMA
 from jobs.dataset import PartWriter, replace_published, sweep
 from jobs.layout import release_layout
 from jobs.plan import Batch
-from jobs.progress import Reporter
-from jobs.run import run
 from jobs.verify import _verify_limits, verify_release
 from tests.e2e import toy
+from tests.e2e.in_process import execute
 from tests.release_checks import sparse, tree_is_consistent
 
-pytestmark = pytest.mark.spark
 MOST = 25  # persons of one facility
 
 
@@ -72,12 +70,6 @@ def configuration(folder: Path, people, *more: dict, rows=None, **changes) -> Pa
     ]
     changes = {"privacy__rho": "1/50", **changes}
     return toy.configuration(folder, invariants=stated, **changes)
-
-
-def execute(config: Path) -> Path:
-    resolved = load_run(config)
-    run(resolved, Reporter(quiet=True))
-    return resolved.config.output.directory
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +209,7 @@ def first_crowded(people) -> str:
 def refused(config: Path, kind: type[DasError]) -> DasError:
     resolved = load_run(config)
     with pytest.raises(kind) as caught:
-        run(resolved, Reporter(quiet=True))
+        execute(resolved)
     out = resolved.config.output.directory
     assert not list((out / "release").rglob("measurements/*/*.parquet"))
     return caught.value

@@ -14,13 +14,11 @@ import yaml
 from das.errors import LedgerError
 from jobs.config.load import load_run
 from jobs.layout import release_layout
-from jobs.progress import Reporter
-from jobs.run import run
 from jobs.verify import verify_release
 from tests.e2e import toy
+from tests.e2e.in_process import execute
 from tests.release_checks import output_equals_input, totals_are_exact, tree_is_consistent
 
-pytestmark = pytest.mark.spark
 TABLES = {"total": 1, "sex": 1, "age": 1, "detailed": 1}
 
 
@@ -35,12 +33,6 @@ def configuration(folder: Path, **changes) -> Path:
     path = folder / "allocation.yaml"
     path.write_text(yaml.safe_dump({"name": "planned", "levels": levels}))
     return toy.configuration(folder, privacy__allocation=str(path), **changes)
-
-
-def execute(config: Path) -> Path:
-    resolved = load_run(config)
-    run(resolved, Reporter(quiet=True))
-    return resolved.config.output.directory
 
 
 def test_a_planned_run_keeps_every_promise(tmp_path: Path) -> None:
@@ -106,4 +98,4 @@ def test_other_matrices_are_refused_by_the_ledger(tmp_path: Path) -> None:
     for manifest in (out / "confidential" / "histograms").rglob("_manifest.json"):
         manifest.unlink()
     with pytest.raises(LedgerError, match="is of another plan"):
-        run(resolved, Reporter(quiet=True))
+        execute(resolved)

@@ -336,6 +336,7 @@ def test_a_learned_prior_draws_cells_to_posterior_means(released):
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("session")
 def test_a_learned_prior_is_the_same_in_spark_tasks(folder, released):
     config = configure(folder, "prior")
     resolved = load_run(config, output=folder / "spark")

@@ -1,4 +1,4 @@
-"""The whole pipeline on a toy state, in this process."""
+"""The whole pipeline on a toy state: on Spark once, and in this process for all that may befall it."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from jobs.resume import repair
 from jobs.run import products_of, run
 from jobs.verify import verify_release
 from tests.e2e import toy
+from tests.e2e.in_process import execute
 from tests.release_checks import (
     geography,
     microdata_rows,
@@ -33,20 +34,15 @@ from tests.release_checks import (
     tree_is_consistent,
 )
 
-pytestmark = pytest.mark.spark
-
-
-def execute(config: Path) -> Path:
-    resolved = load_run(config)
-    run(resolved, Reporter(quiet=True))
-    return resolved.config.output.directory
-
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(tmp_path_factory: pytest.TempPathFactory, session: None) -> Path:
+    """The run folder of the toy state, from Spark tasks and with all reports."""
     folder = tmp_path_factory.mktemp("toy")
     toy.write_records(folder)
-    return execute(toy.configuration(folder))
+    resolved = load_run(toy.configuration(folder))
+    run(resolved, Reporter(quiet=True))
+    return resolved.config.output.directory
 
 
 def test_children_sum_to_their_parents(finished: Path) -> None:

@@ -33,7 +33,7 @@ def keys(monkeypatch) -> list[NoiseKey]:
     """Keys that tasks were given, in order."""
     given = []
 
-    def here(_spark, _label, batches, task, progress=None):
+    def here(_spark, _label, batches, task):
         return [task(batch) for batch in batches]
 
     def remember(*arguments) -> MeasureTask:

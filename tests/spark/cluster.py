@@ -75,6 +75,19 @@ class Cluster:
         self.drivers.append(driver)
         return driver
 
+    def start_embedded(self, archive: Path, *words: object, log: Path) -> subprocess.Popen[bytes]:
+        """Start a command on two local threads in the background; Java is a child of its Python."""
+        with log.open("wb") as output:
+            driver = subprocess.Popen(
+                [sys.executable, "-m", "jobs", *map(str, words), "--master", "local[2,4]"],
+                env={**self.environment, "PYTHONPATH": str(archive)},
+                cwd=archive.parent,
+                stdout=output,
+                stderr=output,
+            )
+        self.drivers.append(driver)
+        return driver
+
     def start_worker(self, host: str) -> None:
         """Start a worker with one slot on a loopback address."""
         with (self.folder / "cluster.log").open("ab") as log:
@@ -114,7 +127,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for(address: tuple[str, int], seconds: float = 60) -> None:
+def wait_for(address: tuple[str, int], seconds: float = 180) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with socket.socket() as probe:

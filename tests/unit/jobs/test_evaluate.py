@@ -95,7 +95,7 @@ def expected(name: str, query: str) -> dict[str, object]:
 def run_here(folder: Path, monkeypatch: pytest.MonkeyPatch, **more: object) -> dict[str, object]:
     """Evaluate without Spark: every task at once, in order."""
 
-    def tasks(spark, label, descriptors, task, *, progress=None):
+    def tasks(spark, label, descriptors, task):
         return [task(descriptor) for descriptor in descriptors]
 
     monkeypatch.setattr(module, "run_tasks", tasks)
@@ -188,14 +188,6 @@ def test_only_the_rows_of_the_slice_are_compared(folder, start, stop):
 def test_on_spark(folder):
     from jobs.session import spark_session
 
-    seen = []
     with spark_session("evaluate", master="local[2]") as spark:
-        document = evaluate(
-            release_layout(folder),
-            confidential_layout(folder),
-            DESIGN,
-            spark,
-            progress=lambda done, total: seen.append((done, total)),
-        )
+        document = evaluate(release_layout(folder), confidential_layout(folder), DESIGN, spark)
     check(document)
-    assert seen[-1][0] == seen[-1][1]

@@ -26,7 +26,7 @@ class ThisProcess:
 
 @pytest.fixture(autouse=True)
 def _tasks_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run_here(_spark, _label, descriptors, task, *, progress=None):
+    def run_here(_spark, _label, descriptors, task):
         return [task(descriptor) for descriptor in descriptors]
 
     monkeypatch.setattr(jobs.gather, "run_tasks", run_here)

@@ -1,0 +1,99 @@
+"""Nodes solved by their supports alone, and what is done where the supports are not found."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from solvers import active_set, least_squares, node, supports
+from solvers.backends.registry import LeastSquaresSolver
+from solvers.least_squares import solve_quadratic
+from solvers.matrix_free import solve_matrix_free
+from solvers.node import NodeSettings, estimate_node, solve_nodes
+from solvers.problem import Status
+from solvers.structure import arrange
+from solvers.supports import solve_by_supports
+from tests.strategies import Shape, random_node
+
+CROSSING = random_node(Shape(4, 160, persons=1.0), 3)  # two of its queries cross
+SETTINGS = NodeSettings()
+
+
+@pytest.fixture
+def no_path(monkeypatch):
+    """Interior points may not be used."""
+
+    def follow_path(*_):
+        raise AssertionError("interior points")
+
+    monkeypatch.setattr(least_squares, "follow_path", follow_path)
+
+
+@pytest.fixture
+def no_supports(monkeypatch):
+    """Active-set steps end before they find the supports."""
+    monkeypatch.setattr(active_set, "MOST_STEPS", 1)
+
+
+@pytest.mark.parametrize("cells", [12, 160])
+def test_found_supports_are_the_structured_solution(cells):
+    problem = random_node(Shape(3, cells, persons=1.0), 3)
+    estimate = solve_by_supports(problem, 1e-7)
+    assert estimate.status is Status.SOLVED
+    assert estimate.certificate.residual <= 1e-7
+    assert np.array_equal(estimate.values, solve_quadratic(problem, 1e-7).values)
+
+
+@pytest.mark.usefixtures("no_supports")
+def test_supports_that_are_not_found_are_no_solution():
+    assert solve_by_supports(CROSSING, 1e-7) is None
+
+
+def test_a_large_block_is_not_tried(monkeypatch):
+    largest = arrange(CROSSING).cells.shape[1]
+    monkeypatch.setattr(supports, "_LARGE_BLOCK", largest)
+    assert solve_by_supports(CROSSING, 1e-7) is None
+    monkeypatch.setattr(supports, "_LARGE_BLOCK", largest + 1)
+    assert solve_by_supports(CROSSING, 1e-7) is not None
+
+
+@pytest.mark.usefixtures("no_path", "no_supports")
+def test_where_supports_are_not_found_no_matrix_is_needed():
+    wanted = solve_matrix_free(CROSSING, SETTINGS.tolerance).values
+    found = [estimate_node(CROSSING, SETTINGS)]
+    found += [one.estimate for one in solve_nodes([CROSSING, CROSSING], SETTINGS)]
+    for estimate in found:
+        assert estimate.status is Status.SOLVED
+        assert np.array_equal(estimate.values, wanted)
+
+
+@pytest.mark.usefixtures("no_supports")
+@pytest.mark.parametrize("shape", [Shape(4, 40), Shape(4, 160, exact=(1,)), Shape(4, 160, rows=2)])
+def test_small_and_bound_nodes_go_by_interior_points(shape, monkeypatch):
+    monkeypatch.setattr(node, "solve_matrix_free", None)  # calling it fails
+    estimate = estimate_node(random_node(shape, 3), SETTINGS)
+    assert estimate.status is Status.SOLVED
+    assert estimate.iterations > 0
+
+
+@pytest.mark.usefixtures("no_supports")
+def test_interior_points_stand_behind_the_matrix_free_solver(monkeypatch):
+    def give_up(problem, tolerance):
+        return replace(solve_matrix_free(problem, tolerance), status=Status.LIMIT)
+
+    wanted = solve_matrix_free(CROSSING, SETTINGS.tolerance).values
+    monkeypatch.setattr(node, "solve_matrix_free", give_up)
+    monkeypatch.setitem(sys.modules, "piqp", None)  # importing it fails
+    estimate = estimate_node(CROSSING, SETTINGS)
+    assert estimate.status is Status.SOLVED
+    np.testing.assert_allclose(estimate.values, wanted, atol=1e-5)
+    assert not np.array_equal(estimate.values, wanted)
+
+
+def test_another_solver_that_was_asked_for_is_used(monkeypatch):
+    monkeypatch.setattr(node, "solve_by_supports", None)  # calling it fails
+    settings = NodeSettings(1e-5, LeastSquaresSolver.PIQP)
+    assert estimate_node(CROSSING, settings).status is Status.SOLVED
