@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # Files of tests run side by side, since Spark sessions mostly wait. Empty: one after another.
-PARALLEL ?= -n logical --maxprocesses=4 --dist loadfile
+PARALLEL ?= -n logical --maxprocesses=4 --dist loadfile --no-loadscope-reorder
 
 
 .PHONY: demo test test-fast test-long lint format lock zip pack docs clean
@@ -67,6 +67,7 @@ $(VENV)/.run: $(VENV)/bin/python requirements/run.txt pyproject.toml
 
 $(VENV)/.test: $(VENV)/.run requirements/test.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/test.txt
+	$(BIN)/das prepare
 	@touch $@
 
 clean:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import psutil
 
+_REST = 50  # times a sample of memory takes, until the next
 _ABOVE = 3  # processes above a worker that belong to its executor: its daemon and its Java
 
 
@@ -112,7 +113,8 @@ class PeakMemory:
     """Samples the memory of all processes of a run on this machine in the background.
 
     Shared pages are counted once where the system tells (proportional set size on Linux), else
-    resident sizes are added.
+    resident sizes are added. The system walks through all pages for it, so samples are as far
+    apart as keeps that below a fiftieth of one core.
     """
 
     def __init__(self, interval_seconds: float = 1.0) -> None:
@@ -120,6 +122,7 @@ class PeakMemory:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._peak_bytes = 0
+        self._next = 0.0
         self.latest_bytes = 0
 
     def __enter__(self) -> PeakMemory:
@@ -131,14 +134,19 @@ class PeakMemory:
         self._thread.join()
 
     def take(self) -> int:
-        """Largest sample since the last call, one of now included."""
+        """Largest sample since the last call; the one before it if none was due since."""
         self._sample()
         peak, self._peak_bytes = self._peak_bytes, 0
-        return peak
+        return peak or self.latest_bytes
 
     def _sample(self) -> None:
+        began = time.monotonic()
+        if began < self._next:
+            return
         self.latest_bytes = memory_bytes()
         self._peak_bytes = max(self._peak_bytes, self.latest_bytes)
+        now = time.monotonic()
+        self._next = now + _REST * (now - began)
 
     def _watch(self) -> None:
         while not self._stop.wait(self._interval):

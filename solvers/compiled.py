@@ -31,20 +31,18 @@ _KERNELS = "solvers.kernels"
 
 
 def _load_kernels() -> ModuleType:
-    """The module `kernels`, loaded from a file beside which its machine code can be kept.
+    """The module `kernels`, loaded from a copy in the user's cache, under its digest.
 
-    That of an archive would be kept under the path of the archive, another one in every Spark
-    application, each of which would compile anew. So it is copied under its digest: into the
-    user's cache, else beside the archive. The same goes for an installation without leave to write.
+    Machine code is kept beside the source it is made from. Beside an archive, as Spark ships it, or
+    an installation without leave to write it cannot be, and every Spark application has its archive
+    at another path; so all of them take it from where it was compiled once.
     """
     spec = importlib.util.find_spec(_KERNELS)
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError(_KERNELS, name=_KERNELS)
-    if os.access(Path(spec.origin).parent, os.W_OK):
-        return importlib.import_module(_KERNELS)
     source = spec.loader.get_data(spec.origin)  # type: ignore[union-attr]
     path = _writable_folder(hashlib.sha256(source).hexdigest()[:16]) / "kernels.py"
-    if not path.exists():
+    if not path.exists() or path.read_bytes() != source:
         draft = path.with_suffix(f".{os.getpid()}")
         draft.write_bytes(source)
         draft.replace(path)

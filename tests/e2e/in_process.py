@@ -22,6 +22,7 @@ USES_SPARK = (
     "invariants",
     "limits",
     "measure",
+    "read.read",
     "solve",
     "truth",
     "write",

@@ -14,6 +14,8 @@ import yaml
 from das.errors import LedgerError
 from jobs.config.load import load_run
 from jobs.layout import release_layout
+from jobs.resume import repair
+from jobs.run import products_of
 from jobs.verify import verify_release
 from tests.e2e import toy
 from tests.e2e.in_process import execute
@@ -97,5 +99,6 @@ def test_other_matrices_are_refused_by_the_ledger(tmp_path: Path) -> None:
             manifest.unlink()
     for manifest in (out / "confidential" / "histograms").rglob("_manifest.json"):
         manifest.unlink()
+    repair(products_of(resolved))
     with pytest.raises(LedgerError, match="is of another plan"):
         execute(resolved)

@@ -24,7 +24,7 @@ from jobs.exact import exact_query, read_exact
 from jobs.layout import release_layout
 from jobs.products import verify_run
 from jobs.resume import repair
-from jobs.run import products_of
+from jobs.run import products_of, write_internal_reports
 from jobs.run_ledger import read_ledger
 from tests.e2e import toy
 from tests.e2e.in_process import execute
@@ -161,6 +161,7 @@ def test_costs_add_up_exactly(folder):
 
 def test_manifest_and_reports_have_both(folder):
     release = release_layout(folder / "out")
+    write_internal_reports(folder / "out")
     manifest = json.loads(release.manifest.read_text())
     assert manifest["units"] == json.loads(release.units.manifest.read_text())
     assert manifest["units"]["totals"]["units"] == sum(

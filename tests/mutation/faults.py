@@ -382,8 +382,8 @@ FAULTS = (
     Fault(
         "a published geolevel is measured again",
         STAGE,
-        "        if is_published(dataset):\n            return\n        task",
-        "        task",
+        "        if is_published(dataset):\n            return\n        lazy",
+        "        lazy",
         (STAGE_TEST + "test_a_published_geolevel_is_never_measured_again",),
     ),
     Fault(
@@ -396,8 +396,8 @@ FAULTS = (
     Fault(
         "geounits have the noise of other chains",
         STAGE,
-        "task.plan.noise(level, task.plan.spine.levels.index(end))",
-        "task.plan.noise(level, level)",
+        "plan.noise(level, plan.spine.levels.index(end))",
+        "plan.noise(level, level)",
         (STAGE_TEST + "test_the_published_law_is_the_one_that_was_paid_for",),
     ),
     # --- the continuous stage ---

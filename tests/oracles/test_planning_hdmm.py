@@ -198,7 +198,7 @@ def test_tables_25_to_27_plain_marginals(name, ways):
         (5, 4, "3", 3.253, 3.529),
         (5, 4, "4", 3.029, 3.507),
         (5, 4, "<=4", 3.312, 3.633),
-        pytest.param(8, 3, "2", 2.927, 3.085, marks=pytest.mark.slow),
+        pytest.param(8, 3, "2", 2.927, 3.085, marks=pytest.mark.long),
         pytest.param(4, 5, "1", 2.082, 2.116, marks=pytest.mark.long),
         pytest.param(4, 5, "2", 3.022, 3.133, marks=pytest.mark.long),
     ],

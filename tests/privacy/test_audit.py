@@ -77,11 +77,13 @@ def test_measurements_with_a_fault_tell_more(definition, fault):
     assert attack_measurements(definition, fault) > 0
 
 
+@pytest.mark.long
 @each_definition
 def test_a_release_tells_no_more_than_is_claimed(definition):
     assert attack_release(definition, honest) <= 0
 
 
+@pytest.mark.long
 @each_definition
 def test_a_release_with_half_the_noise_tells_more(definition):
     assert attack_release(definition, half_as_loud) > 0

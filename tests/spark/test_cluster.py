@@ -1,10 +1,8 @@
-"""The same release on a real cluster as on local threads, shipped as a zip."""
+"""The same release on a real cluster, shipped as a zip, as in one process."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +13,11 @@ from jobs.dataset import MANIFEST, is_published
 from jobs.layout import release_layout
 from tests.e2e import in_process, toy
 from tests.release_checks import sparse, totals_are_exact, tree_is_consistent
-from tests.spark.cluster import ROOT, Cluster, build_zip, standalone_cluster
+from tests.spark.cluster import Cluster, build_zip, standalone_cluster
 from tests.spark.faults import Submitted
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
+Counts = dict[str, dict[str, dict[int, int]]]
 
 
 @dataclass(frozen=True)
@@ -47,21 +46,26 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toy]:
         yield Toy(folder, config, build_zip(folder), cluster)
 
 
-def counts(out: Path) -> dict[str, dict[str, dict[int, int]]]:
+def counts(out: Path) -> Counts:
     return {level: sparse(release_layout(out).counts(level)) for level in toy.LEVELS}
 
 
-def test_cluster_and_local_threads_release_the_same(state: Toy) -> None:
-    out, local = state.folder / "cluster", state.folder / "local"
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> Counts:
+    folder = tmp_path_factory.mktemp("expected")
+    toy.write_records(folder)
+    return counts(in_process.execute(toy.configuration(folder)))
+
+
+def test_a_cluster_releases_what_one_process_releases(state: Toy, expected: Counts) -> None:
+    out = state.folder / "cluster"
     done = state.cluster.submit(state.archive, "run", state.config, "--out", out)
     assert done.returncode == 0, done.stderr[-3000:]
     below = state.folder / "records.csv" / "below"
     refused = state.cluster.submit(state.archive, "run", state.config, "--out", below)
     assert refused.returncode == 2
     assert "cannot be created" in refused.stdout  # spark-submit merges the two streams
-    words = [sys.executable, "-m", "jobs", "run", state.config, "--out", local]
-    subprocess.run([*map(str, words), "--master", "local[1]"], check=True, cwd=ROOT)
-    assert counts(out) == counts(local)
+    assert counts(out) == expected
     assert tree_is_consistent(out, toy.LEVELS)
     assert totals_are_exact(out, "state")
     assert str(out / "confidential" / "report.html") in done.stdout
@@ -69,9 +73,7 @@ def test_cluster_and_local_threads_release_the_same(state: Toy) -> None:
     assert manifest["environment"]["slots"] == 2
 
 
-def test_a_driver_killed_while_solving_is_resumed(
-    state: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_killed_while_solving_is_resumed(state: Toy, expected: Counts) -> None:
     """What it had measured and solved stays as it was, and the rest is what it would have been."""
     out, log = state.folder / "killed", state.folder / "killed.log"
     words = ("run", state.config, "--out", out)
@@ -85,6 +87,4 @@ def test_a_driver_killed_while_solving_is_resumed(
     assert done.returncode == 0, done.stdout[-3000:]
     assert "measure      4 of 4 done" in done.stdout
     assert {path: path.read_bytes() for path in before} == before
-    in_process.patch_spark(monkeypatch)
-    toy.write_records(tmp_path)
-    assert counts(out) == counts(in_process.execute(toy.configuration(tmp_path)))
+    assert counts(out) == expected

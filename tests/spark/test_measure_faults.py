@@ -26,7 +26,7 @@ from jobs.session import spark_session
 from tests.spark import faults
 from tests.spark.cluster import ROOT, Cluster, build_zip, standalone_cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 LEVELS = {"nation": 0, "state": 2, "county": 5, "tract": 11, "block_group": 12, "block": 15}
 SEEDED = {"source": "seeded_not_for_release", "seed": 5}

@@ -89,11 +89,35 @@ def test_without_a_system_that_forgets_the_peak_is_that_of_the_process(monkeypat
     assert task_peak_bytes() > 10 << 20
 
 
-def test_peak_memory_is_taken_stage_by_stage(monkeypatch):
-    sizes = iter([5, 3, 2])
-    monkeypatch.setattr(resources, "memory_bytes", lambda: next(sizes))
+@pytest.fixture
+def clock(monkeypatch):
+    """The time of `resources`, which a sample of memory takes a second of."""
+    now = [0.0]
+    sizes = iter([5, 3, 2, 4])
+
+    def sample() -> int:
+        now[0] += 1
+        return next(sizes)
+
+    monkeypatch.setattr(resources.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(resources, "memory_bytes", sample)
+    return now
+
+
+def test_peak_memory_is_taken_stage_by_stage(clock):
     memory = PeakMemory()
     memory._sample()
+    clock[0] += 50
     assert memory.take() == 5
+    clock[0] += 50
     assert memory.take() == 2
     assert memory.latest_bytes == 2
+
+
+def test_samples_of_memory_are_rare_where_they_take_long(clock):
+    memory = PeakMemory()
+    assert memory.take() == 5
+    clock[0] += 49
+    assert memory.take() == 5
+    clock[0] += 1
+    assert memory.take() == 3
