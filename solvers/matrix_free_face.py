@@ -283,10 +283,11 @@ class Face:
         dense = np.zeros((C, r, r))
         dense[K.row // r, K.row % r, K.col % r] = K.data if r else 0.0
         diagonal = np.arange(r)
-        size = dense[:, diagonal, diagonal] + variance
-        # A multiplier no positive cell answers to: as if it had one, so that it moves at all.
-        self._dense_alone = np.where(size > 0, 0.0, q.unit[:, None])
-        root = np.sqrt(_over(1.0, size))
+        held = dense[:, diagonal, diagonal]
+        # A multiplier no positive cell answers to: by its variance, else as if it had such a cell.
+        alone = np.where(variance > 0, _over(1.0, variance), q.unit[:, None])
+        self._dense_alone = np.where(held > 0, 0.0, alone)
+        root = np.where(held > 0, np.sqrt(_over(1.0, held + variance)), 0.0)
         dense[:, diagonal, diagonal] += np.where(np.isfinite(variance), variance, 0.0)
         self._held = [np.flatnonzero(one) for one in root]
         self._root = [one[held] for one, held in zip(root, self._held, strict=True)]

@@ -153,9 +153,7 @@ def arrange(problem: NodeProblem, fixed: Fixed = (), sums: TermSums = IN_ARRAYS)
       SolverError: The queries do not tell all live cells apart in some child.
     """
     k, C = problem.n_cells, problem.n_children
-    equalities = _equalities(problem, fixed)
-    given = tuple(_given_by(t, equalities, k) for t in problem.terms)
-    terms = [t for t, index in zip(problem.terms, given, strict=True) if index < 0]
+    equalities, given, terms = _not_given(problem, fixed)
     unit = _units(problem)
     weights = np.array([t.weights for t in terms]).reshape(len(terms), C) / unit
     if np.ptp(weights, axis=1).max(initial=0.0) <= 1e-12 * weights.max(initial=0.0):
@@ -212,6 +210,22 @@ def arrange(problem: NodeProblem, fixed: Fixed = (), sums: TermSums = IN_ARRAYS)
         given,
         _PENALTY * curvature,
     )
+
+
+def largest_block(problem: NodeProblem) -> int:
+    """Cells of the largest block of the arranged problem, without arranging it."""
+    equalities, _, terms = _not_given(problem, ())
+    _, labels = _divide(terms, equalities, problem.n_children, problem.n_cells)
+    return int(np.bincount(labels).max(initial=0))
+
+
+def _not_given(
+    problem: NodeProblem, fixed: Fixed
+) -> tuple[tuple[Equality, ...], tuple[int, ...], list[LeastSquaresTerm | GeneralTerm]]:
+    """Equalities, the one that fixes each term (-1 if none), and the terms that none fixes."""
+    equalities = _equalities(problem, fixed)
+    given = tuple(_given_by(term, equalities, problem.n_cells) for term in problem.terms)
+    return equalities, given, [t for t, i in zip(problem.terms, given, strict=True) if i < 0]
 
 
 def _equalities(problem: NodeProblem, fixed: Fixed) -> tuple[Equality, ...]:

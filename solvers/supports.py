@@ -13,7 +13,7 @@ import numpy as np
 from solvers import active_set
 from solvers.optimality import certify, origin
 from solvers.problem import Estimate, NodeProblem, Status
-from solvers.structure import arrange
+from solvers.structure import arrange, largest_block
 from solvers.term_sums import IN_ARRAYS
 
 _LARGE_BLOCK = 1_000  # cells whose coupling takes longer to factorise than no matrix at all
@@ -35,6 +35,8 @@ def solve_by_supports(problem: NodeProblem, tolerance: float) -> Estimate | None
     Raises:
       SolverError: The queries do not tell all live cells apart in some child.
     """
+    if largest_block(problem) >= _LARGE_BLOCK:
+        return None
     is_compiled = _HAS_NUMBA and problem.n_children * problem.n_cells >= _COMPILED_VARIABLES
     sums, iterate = IN_ARRAYS, active_set.iterate
     if is_compiled:
@@ -42,8 +44,6 @@ def solve_by_supports(problem: NodeProblem, tolerance: float) -> Estimate | None
 
         sums, iterate = compiled.TERM_SUMS, compiled.iterate
     q = arrange(problem, (), sums)
-    if q.cells.shape[1] >= _LARGE_BLOCK:
-        return None
     guess = active_set.first_guess(q, sums)
     point, _, steps = iterate(q, guess, origin(q), tolerance * 1e-2)
     certificate = certify(problem, (), q, point, sums)

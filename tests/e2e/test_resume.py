@@ -23,7 +23,7 @@ from jobs.dataset import MANIFEST, read_manifest
 from jobs.layout import release_layout
 from jobs.products import verify_run
 from jobs.resume import only_driver
-from jobs.run import claim
+from jobs.run import claim, write_internal_reports
 from tests.e2e import in_process, toy
 from tests.e2e.test_failsafe import configure, hide_what_leaves_imply
 
@@ -42,7 +42,9 @@ def finished(tmp_path_factory) -> Path:
     toy.write_records(folder)
     with pytest.MonkeyPatch.context() as patch:
         in_process.patch_spark(patch)
-        return in_process.execute(toy.configuration(folder))
+        out = in_process.execute(toy.configuration(folder))
+        write_internal_reports(out)
+    return out
 
 
 @pytest.fixture
