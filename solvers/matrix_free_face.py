@@ -17,11 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from solvers.matrix_free_layers import CELLS, Layer, Lifted, determined
 from solvers.problem import BoolArray, FloatArray, IntArray
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 # Layers and rows of at most this many groups in all are solved densely, child by child.
 _DENSE_GROUPS = 400
@@ -122,6 +126,37 @@ def _inverse(matrix: FloatArray) -> Callable[[FloatArray], FloatArray]:
         inverse = np.linalg.inv(matrix)
         return lambda right: np.asarray(inverse @ right)
     return lambda right: np.asarray(dtrsv(factor, dtrsv(factor, right, lower=1), lower=1, trans=1))
+
+
+def _inverses(
+    K: sp.coo_array, root: FloatArray, variance: FloatArray
+) -> list[Callable[[FloatArray], FloatArray]]:
+    """Inverses of D (K_c + V_c) D per child, on the groups where D is positive.
+
+    Args:
+      K: Block diagonal, [C r, C r].
+      root: float64[C, r], the diagonal of D.
+      variance: float64[C, r], the diagonal of V.
+    """
+    r = root.shape[1]
+    is_held = root > 0
+    sizes = is_held.sum(1)
+    starts = np.append(0, np.cumsum(sizes**2))
+    place = (np.cumsum(is_held, axis=1) - 1).ravel()
+    flat = np.zeros(starts[-1])
+    scale = root.ravel()
+    kept = is_held.ravel()[K.row] & is_held.ravel()[K.col]
+    rows, columns, values = K.row[kept], K.col[kept], K.data[kept]
+    child = rows // r if r else rows
+    at = starts[child] + place[rows] * sizes[child] + place[columns]
+    flat[at] = values * scale[rows] * scale[columns]
+    own, group = np.nonzero(is_held)
+    ends = starts[own] + place[own * r + group] * (sizes[own] + 1)
+    flat[ends] += variance[own, group] * root[own, group] ** 2 + _SHIFT
+    return [
+        _inverse(flat[start : start + size**2].reshape(size, size))
+        for start, size in zip(starts[:-1], sizes, strict=True)
+    ]
 
 
 class _Tree:
@@ -280,23 +315,17 @@ class Face:
             for number in roles.dense
         ]
         variance = np.concatenate([*variances, slacks], axis=1)
-        dense = np.zeros((C, r, r))
-        dense[K.row // r, K.row % r, K.col % r] = K.data if r else 0.0
-        diagonal = np.arange(r)
-        held = dense[:, diagonal, diagonal]
+        is_diagonal = K.row == K.col
+        flat = np.zeros(C * r)
+        flat[K.row[is_diagonal]] = K.data[is_diagonal]
+        diagonal = flat.reshape(C, r)
         # A multiplier no positive cell answers to: by its variance, else as if it had such a cell.
         alone = np.where(variance > 0, _over(1.0, variance), q.unit[:, None])
-        self._dense_alone = np.where(held > 0, 0.0, alone)
-        root = np.where(held > 0, np.sqrt(_over(1.0, held + variance)), 0.0)
-        dense[:, diagonal, diagonal] += np.where(np.isfinite(variance), variance, 0.0)
+        self._dense_alone = np.where(diagonal > 0, 0.0, alone)
+        root = np.where(diagonal > 0, np.sqrt(_over(1.0, diagonal + variance)), 0.0)
         self._held = [np.flatnonzero(one) for one in root]
         self._root = [one[held] for one, held in zip(root, self._held, strict=True)]
-        self._inverses = []
-        for matrix, held, scale in zip(dense, self._held, self._root, strict=True):
-            scaled = matrix[held[:, None], held]
-            scaled *= scale[:, None] * scale
-            scaled.ravel()[:: len(held) + 1] += _SHIFT
-            self._inverses.append(_inverse(scaled))
+        self._inverses = _inverses(K, root, np.where(np.isfinite(variance), variance, 0.0))
 
     def _solve_dense(self, lack: FloatArray) -> FloatArray:
         """Multipliers of dense layers and rows that make up for what each child lacks, [C, r]."""
