@@ -15,6 +15,7 @@ import numpy as np
 
 from solvers import active_set
 from solvers.active_set import Guess
+from solvers.matrix_free_layers import FORBIDDEN
 from solvers.optimality import Point, certify
 from solvers.problem import (
     BoolArray,
@@ -157,6 +158,15 @@ def _deal(
     return moved, held
 
 
+def project(
+    field: FloatArray, unit: FloatArray, parent: FloatArray, start: FloatArray | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """See `matrix_free.project`; `parent` must be given."""
+    level = np.full(field.shape[1], -np.inf) if start is None else start.copy()
+    x = kernels.project(field, 1 / unit, parent, level, FORBIDDEN / 2)
+    return x, level
+
+
 TERM_SUMS = TermSums(_pull, _join, _push, _deal)
 
 
@@ -175,4 +185,5 @@ def compile_kernels() -> Path:
     start = Point(np.zeros((2, 2)), np.zeros(2), (), np.zeros((2, 0)))
     point, _, _ = iterate(q, active_set.first_guess(q, TERM_SUMS), start, 1e-9)
     certify(problem, (), q, point, TERM_SUMS)
+    project(two[:, None] * two, two, two)
     return Path(kernels.active_set.stats.cache_path)

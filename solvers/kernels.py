@@ -121,6 +121,45 @@ def deal(x, give, free, parent):
 
 
 @_compiled
+def project(field, inverse, parent, level, forbidden):
+    """See `matrix_free.project`; `level` holds the multipliers to begin from, and then those found.
+
+    Panel by panel, until no multiplier changes any more.
+    """
+    C, k = field.shape
+    x = np.empty((C, k))
+    room, total = np.empty(_PANEL), np.empty(_PANEL)
+    for low in range(0, k, _PANEL):
+        n = min(_PANEL, k - low)
+        for _ in range(2 * C + 2):
+            for i in range(n):
+                room[i], total[i] = 0.0, 0.0
+            for c in range(C):
+                w = inverse[c]
+                for i in range(n):
+                    is_held = field[c, low + i] + level[low + i] * w > 0
+                    room[i] += w if is_held else 0.0
+                    total[i] += field[c, low + i] if is_held else 0.0
+            is_done = True
+            for i in range(n):
+                if room[i] == 0.0:  # nobody is left: begin from all that may have persons
+                    for c in range(C):
+                        if field[c, low + i] > forbidden:
+                            room[i] += inverse[c]
+                            total[i] += field[c, low + i]
+                now = (parent[low + i] - total[i]) / max(room[i], 1e-300)
+                if now != level[low + i]:
+                    level[low + i] = now
+                    is_done = False
+            if is_done:
+                break
+        for c in range(C):
+            for i in range(n):
+                x[c, low + i] = max(field[c, low + i] + level[low + i] * inverse[c], 0.0)
+    return x
+
+
+@_compiled
 def _factorise(M, n):
     """Overwrite the lower triangle of M[:n, :n] with its Cholesky factor."""
     for j in range(n):

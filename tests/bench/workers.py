@@ -13,12 +13,9 @@ Machine code is made before, so that neither run waits for a compiler.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -26,15 +23,6 @@ import yaml
 
 from tests.bench.state import configuration, das
 from tests.spark.cluster import Cluster, build_zip, standalone_cluster
-
-
-def compile_kernels(archive: Path) -> None:
-    """Let executors find the compiled solvers of an archive, if there is a compiler."""
-    if importlib.util.find_spec("numba"):
-        code = "from solvers.compiled import compile_kernels; compile_kernels()"
-        environment = {**os.environ, "PYTHONPATH": str(archive)}
-        command = [sys.executable, "-c", code]
-        subprocess.run(command, env=environment, cwd=archive.parent, check=True)
 
 
 def solved(cluster: Cluster, archive: Path, config: Path, workers: int) -> dict[str, float]:
@@ -70,8 +58,8 @@ def main() -> None:
         document["runtime"] = {}
         config.write_text(yaml.safe_dump(document))
         das("measure", config, "--quiet")
+        das("prepare")
         archive = build_zip(folder)
-        compile_kernels(archive)
         with standalone_cluster(folder) as cluster:
             two, busy = solved(cluster, archive, config, 2), [os.getloadavg()[0]]
             one = solved(cluster, archive, config, 1)
