@@ -15,6 +15,7 @@ import numpy as np
 
 from solvers import active_set
 from solvers.active_set import Guess
+from solvers.diagonal_blocks import Factors, factorise
 from solvers.matrix_free_layers import FORBIDDEN
 from solvers.optimality import Point, certify
 from solvers.problem import (
@@ -167,6 +168,12 @@ def project(
     return x, level
 
 
+def substitute(factors: Factors, right: FloatArray) -> FloatArray:
+    """See `diagonal_blocks.substitute`."""
+    place = factors.starts, factors.ends, factors.is_inverse
+    return np.asarray(kernels.substitute(factors.flat, *place, right))
+
+
 TERM_SUMS = TermSums(_pull, _join, _push, _deal)
 
 
@@ -186,4 +193,5 @@ def compile_kernels() -> Path:
     point, _, _ = iterate(q, active_set.first_guess(q, TERM_SUMS), start, 1e-9)
     certify(problem, (), q, point, TERM_SUMS)
     project(two[:, None] * two, two, two)
+    substitute(factorise(np.ones(1), np.ones(1, np.int64)), np.ones(1))
     return Path(kernels.active_set.stats.cache_path)

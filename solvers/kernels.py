@@ -196,6 +196,26 @@ def _backward(L, n, v):
 
 
 @_compiled
+def substitute(flat, starts, ends, is_inverse, right):
+    """See `diagonal_blocks.substitute`."""
+    out = right.copy()
+    for b in range(len(is_inverse)):
+        n = ends[b + 1] - ends[b]
+        block = flat[starts[b] : starts[b + 1]].reshape(n, n)
+        own = out[ends[b] : ends[b + 1]]
+        if is_inverse[b]:
+            for i in range(n):
+                t = 0.0
+                for j in range(n):
+                    t += block[i, j] * right[ends[b] + j]
+                own[i] = t
+        else:
+            _forward(block, n, own)
+            _backward(block, n, own)
+    return out
+
+
+@_compiled
 def _invert(M, n, W):
     """Overwrite M[:n, :n], positive definite, with its inverse; W is room to work."""
     _factorise(M, n)

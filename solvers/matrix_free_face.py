@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from solvers.diagonal_blocks import Factors, factorise, substitution
 from solvers.matrix_free_layers import CELLS, Layer, Lifted, determined
 from solvers.problem import BoolArray, FloatArray, IntArray
 
@@ -116,22 +117,8 @@ def _over(numerator: FloatArray | float, denominator: FloatArray) -> FloatArray:
     return np.where(good, numerator / np.where(good, denominator, 1.0), 0.0)
 
 
-def _inverse(matrix: FloatArray) -> Callable[[FloatArray], FloatArray]:
-    """Multiplication with the inverse of a matrix that is positive definite but for rounding."""
-    from scipy.linalg.blas import dtrsv
-    from scipy.linalg.lapack import dpotrf
-
-    factor, failed = dpotrf(matrix, lower=1) if matrix.size else (matrix, 0)
-    if failed:
-        inverse = np.linalg.inv(matrix)
-        return lambda right: np.asarray(inverse @ right)
-    return lambda right: np.asarray(dtrsv(factor, dtrsv(factor, right, lower=1), lower=1, trans=1))
-
-
-def _inverses(
-    K: sp.coo_array, root: FloatArray, variance: FloatArray
-) -> list[Callable[[FloatArray], FloatArray]]:
-    """Inverses of D (K_c + V_c) D per child, on the groups where D is positive.
+def _factors(K: sp.coo_array, root: FloatArray, variance: FloatArray) -> Factors:
+    """Factors of D (K_c + V_c) D per child, on the groups where D is positive.
 
     Args:
       K: Block diagonal, [C r, C r].
@@ -153,10 +140,7 @@ def _inverses(
     own, group = np.nonzero(is_held)
     ends = starts[own] + place[own * r + group] * (sizes[own] + 1)
     flat[ends] += variance[own, group] * root[own, group] ** 2 + _SHIFT
-    return [
-        _inverse(flat[start : start + size**2].reshape(size, size))
-        for start, size in zip(starts[:-1], sizes, strict=True)
-    ]
+    return factorise(flat, sizes)
 
 
 class _Tree:
@@ -323,18 +307,16 @@ class Face:
         alone = np.where(variance > 0, _over(1.0, variance), q.unit[:, None])
         self._dense_alone = np.where(diagonal > 0, 0.0, alone)
         root = np.where(diagonal > 0, np.sqrt(_over(1.0, diagonal + variance)), 0.0)
-        self._held = [np.flatnonzero(one) for one in root]
-        self._root = [one[held] for one, held in zip(root, self._held, strict=True)]
-        self._inverses = _inverses(K, root, np.where(np.isfinite(variance), variance, 0.0))
+        self._held = np.flatnonzero(root)
+        self._root = root.ravel()[self._held]
+        self._factors = _factors(K, root, np.where(np.isfinite(variance), variance, 0.0))
+        self._substitute = substitution()
 
     def _solve_dense(self, lack: FloatArray) -> FloatArray:
         """Multipliers of dense layers and rows that make up for what each child lacks, [C, r]."""
         z = self._dense_alone * lack
-        for one, own, held, scale, inverse in zip(
-            z, lack, self._held, self._root, self._inverses, strict=True
-        ):
-            if held.size:
-                one[held] += scale * inverse(scale * own[held])
+        right = self._root * lack.ravel()[self._held]
+        z.ravel()[self._held] += self._root * self._substitute(self._factors, right)
         return z
 
     def _respond(

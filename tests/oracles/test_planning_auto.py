@@ -31,7 +31,15 @@ def numeric(name):
     ]
 
 
-@pytest.mark.parametrize(("name", "order"), [("CPS", 1), ("Adult", 1), ("Loans", 1), ("Adult", 2)])
+@pytest.mark.parametrize(
+    ("name", "order"),
+    [
+        ("CPS", 1),
+        ("Loans", 1),
+        pytest.param("Adult", 1, marks=pytest.mark.long),
+        pytest.param("Adult", 2, marks=pytest.mark.long),
+    ],
+)
 def test_below_both_columns_of_table_8(name, order):
     """He et al., ResidualPlanner+, Table 8; `tests.bench.matrix_mechanisms` has all of it."""
     plan = plan_workload(Workload.all_k_way(numeric(name), order))

@@ -122,7 +122,7 @@ TABLE_8 = {
 
 
 @pytest.mark.parametrize("ways", ["1", "2", "3", "<=3"])
-@pytest.mark.parametrize("name", list(TABLE_8))
+@pytest.mark.parametrize("name", ["CPS", "Loans", pytest.param("Adult", marks=pytest.mark.long)])
 def test_table_8_the_best_family(name, ways):
     workload = orders(data_set(name), ways)
     published = TABLE_8[name][ways]

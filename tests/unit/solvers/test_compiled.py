@@ -23,7 +23,7 @@ from solvers import compiled, least_squares
 from tests.strategies import Shape, random_node
 
 def signatures():
-    names = ("active_set", "pull", "join", "push", "deal", "project")
+    names = ("active_set", "pull", "join", "push", "deal", "project", "substitute")
     return {name: len(getattr(compiled.kernels, name).signatures) for name in names}
 
 compiled.compile_kernels()
