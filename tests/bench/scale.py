@@ -15,14 +15,10 @@ processor seconds per block without the start, and `gross_flatness` the same wit
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
-import os
-import resource
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +27,6 @@ import yaml
 from tests.bench.state import das, generated
 
 _START = 100  # leaf geounits of the state that is nearly all start
-_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of Linux: whoever loses its parent becomes our child
 
 
 @dataclass(frozen=True)
@@ -69,8 +64,8 @@ class Cost:
       seconds: Wall, without generating the data.
       peak_gb: Largest memory of all processes together.
       task_gb: Largest memory of the process of a task.
-      stages: Processor seconds by stage; `other` is what lies between the stages, such as the
-        start of Python.
+      stages: Processor seconds by stage, of all processes as the run's summary has them; `other`
+        is the time outside of stages, when one process works: the start of Python, the reports.
       seconds_of: Wall seconds by stage.
     """
 
@@ -88,15 +83,6 @@ class Cost:
         return sum(self.stages.values())
 
 
-def processor_seconds() -> float:
-    """Processor seconds of all processes started so far, once they have ended."""
-    with suppress(ChildProcessError):
-        while True:
-            os.wait()
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 def run_size(template: str, blocks: int, slots: int) -> Cost:
     """Generate a state, run all stages, verify the release."""
     with tempfile.TemporaryDirectory() as name:
@@ -105,9 +91,9 @@ def run_size(template: str, blocks: int, slots: int) -> Cost:
         document = yaml.safe_load(config.read_text())
         document.setdefault("runtime", {})["master"] = f"local[{slots},4]"
         config.write_text(yaml.safe_dump(document))
-        before, started = processor_seconds(), time.monotonic()
+        started = time.monotonic()
         das("run", config)
-        ran, after = time.monotonic(), processor_seconds()
+        ran = time.monotonic()
         das("verify", config)
         verified = time.monotonic()
         out = folder / "out"
@@ -115,10 +101,8 @@ def run_size(template: str, blocks: int, slots: int) -> Cost:
         totals = json.loads((out / "release" / "manifest.json").read_text())["totals"]
     stages = {stage: row["core_seconds"] for stage, row in summary["stages"].items()}
     seconds = {stage: row["seconds"] for stage, row in summary["stages"].items()}
-    stages["other"] = after - before - sum(stages.values())
-    seconds["other"] = ran - started - sum(seconds.values())
-    stages["verify"] = processor_seconds() - after
-    seconds["verify"] = verified - ran
+    stages["other"] = seconds["other"] = ran - started - sum(seconds.values())
+    stages["verify"] = seconds["verify"] = verified - ran
     return Cost(
         totals["leaf_geounits"],
         totals["persons"],
@@ -211,8 +195,6 @@ def main() -> None:
         sizes = [int(size) for size in arguments.blocks.split(",")]
     if len(sizes) < 2 or sizes != sorted(set(sizes)):
         parser.error("needs two sizes or more, increasing")
-    with suppress(AttributeError):  # no such call elsewhere; then Java is not waited for
-        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
     das("prepare")
     for _ in range(2):  # files are in memory the second time
         start = run_size(shape.template, _START, arguments.slots)

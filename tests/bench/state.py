@@ -34,11 +34,11 @@ def configuration(arguments: argparse.Namespace, folder: Path) -> Path:
     return run_file("ri-2010.yaml", folder, lambda document: document["data"].update(data))
 
 
-def generated(template: str, folder: Path, blocks: int) -> Path:
+def generated(template: str, folder: Path, blocks: int, states: int = 1) -> Path:
     """Generate blocks of the schema of a run file, and write that file for them."""
     schema = yaml.safe_load((RUNS / template).read_text())["schema"]
     wanted = ("--blocks", blocks, "--schema", Path(schema).stem, "--format", "histograms")
-    das("generate", folder / "data", *wanted)
+    das("generate", folder / "data", "--states", states, *wanted)
 
     def put(document: dict[str, Any]) -> None:
         document["data"] = {"format": "histograms", "path": str(folder / "data" / "histograms")}
