@@ -18,7 +18,7 @@ from solvers import active_set
 from solvers.active_set import Guess
 from solvers.feasibility import contradiction
 from solvers.interior_point import follow_path
-from solvers.optimality import Point, certify, gradient
+from solvers.optimality import Point, certify, gradient, origin
 from solvers.problem import Estimate, NodeProblem, Status
 from solvers.structure import Fixed, Quadratic, arrange
 from solvers.term_sums import IN_ARRAYS, TermSums
@@ -57,10 +57,10 @@ def solve_quadratic(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -
     Raises:
       SolverError: The queries do not tell all live cells apart in some child.
     """
-    sums = _sums_for(problem)
+    sums = sums_for(problem)
     q = arrange(problem, fixed, sums)
     guess = active_set.first_guess(q, sums)
-    point, _, steps = _iterate(q, guess, _origin(q), tolerance * 1e-2)
+    point, _, steps = iterate(q, guess, origin(q), tolerance * 1e-2)
     certificate = certify(problem, fixed, q, point, sums)
     iterations = 0
     if not certificate.residual <= tolerance:
@@ -70,7 +70,7 @@ def solve_quadratic(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -
             return Estimate(values, certificate, Status.INFEASIBLE, 0, steps, reason)
         path, _, iterations = follow_path(q, point, tolerance * 1e-2, _PATH_STEPS)
         guess = active_set.next_guess(q, path, gradient(q, path))
-        end, _, more = _iterate(q, guess, path, tolerance * 1e-2)
+        end, _, more = iterate(q, guess, path, tolerance * 1e-2)
         steps += more
         for candidate in (path, end):
             its = certify(problem, fixed, q, candidate, sums)
@@ -80,20 +80,11 @@ def solve_quadratic(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -
     return Estimate(np.maximum(point.x, 0), certificate, status, iterations, steps)
 
 
-def _origin(q: Quadratic) -> Point:
-    return Point(
-        np.zeros_like(q.linear),
-        np.zeros(q.linear.shape[1]),
-        tuple(np.zeros_like(e.targets) for e in q.equalities),
-        np.zeros_like(q.least),
-    )
-
-
 def _is_compiled(variables: int) -> bool:
     return _HAS_NUMBA and variables >= _COMPILED_VARIABLES
 
 
-def _sums_for(problem: NodeProblem) -> TermSums:
+def sums_for(problem: NodeProblem) -> TermSums:
     """Sums over queries, compiled where the node is large enough."""
     if _is_compiled(problem.n_children * problem.n_cells):
         from solvers import compiled
@@ -102,9 +93,7 @@ def _sums_for(problem: NodeProblem) -> TermSums:
     return IN_ARRAYS
 
 
-def _iterate(
-    q: Quadratic, guess: Guess, start: Point, tolerance: float
-) -> tuple[Point, float, int]:
+def iterate(q: Quadratic, guess: Guess, start: Point, tolerance: float) -> tuple[Point, float, int]:
     """Active-set iterations, compiled where the node is large enough."""
     if _is_compiled(q.linear.size):
         from solvers import compiled

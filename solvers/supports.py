@@ -6,19 +6,15 @@ way than interior points with their matrices over cells.
 
 from __future__ import annotations
 
-import importlib.util
-
 import numpy as np
 
 from solvers import active_set
+from solvers.least_squares import iterate, sums_for
 from solvers.optimality import certify, origin
 from solvers.problem import Estimate, NodeProblem, Status
 from solvers.structure import arrange, largest_block
-from solvers.term_sums import IN_ARRAYS
 
 _LARGE_BLOCK = 1_000  # cells whose coupling takes longer to factorise than no matrix at all
-_COMPILED_VARIABLES = 200  # smaller nodes do not make up for loading compiled code
-_HAS_NUMBA = importlib.util.find_spec("numba") is not None
 
 
 def solve_by_supports(problem: NodeProblem, tolerance: float) -> Estimate | None:
@@ -37,12 +33,7 @@ def solve_by_supports(problem: NodeProblem, tolerance: float) -> Estimate | None
     """
     if largest_block(problem) >= _LARGE_BLOCK:
         return None
-    is_compiled = _HAS_NUMBA and problem.n_children * problem.n_cells >= _COMPILED_VARIABLES
-    sums, iterate = IN_ARRAYS, active_set.iterate
-    if is_compiled:
-        from solvers import compiled
-
-        sums, iterate = compiled.TERM_SUMS, compiled.iterate
+    sums = sums_for(problem)
     q = arrange(problem, (), sums)
     guess = active_set.first_guess(q, sums)
     point, _, steps = iterate(q, guess, origin(q), tolerance * 1e-2)

@@ -23,7 +23,8 @@ from jobs.layout import release_layout
 from jobs.plan import geounit_batches
 from jobs.solve import LevelSolver
 from solvers.interior_point import follow_path
-from solvers.least_squares import _origin, solve_quadratic
+from solvers.least_squares import solve_quadratic
+from solvers.optimality import origin
 from solvers.problem import NodeProblem
 from solvers.rounding import round_counts
 from solvers.structure import arrange
@@ -39,7 +40,7 @@ def newton(problem: NodeProblem, tolerance: float) -> np.ndarray:
 
 def interior(problem: NodeProblem, tolerance: float) -> np.ndarray:
     q = arrange(problem)
-    x = np.maximum(follow_path(q, _origin(q), tolerance, 100)[0].x, 0)
+    x = np.maximum(follow_path(q, origin(q), tolerance, 100)[0].x, 0)
     return x if problem.parent is None else x * (problem.parent / x.sum(0))
 
 

@@ -11,8 +11,8 @@ from das.errors import SolverError
 from solvers import active_set, least_squares, structure
 from solvers.active_set import Guess, first_guess, solve_guess
 from solvers.interior_point import follow_path
-from solvers.least_squares import _origin, solve_many, solve_quadratic
-from solvers.optimality import certify, gradient, natural_residual
+from solvers.least_squares import solve_many, solve_quadratic
+from solvers.optimality import certify, gradient, natural_residual, origin
 from solvers.problem import NO_LIMIT, ExactTerm, NodeProblem, RowsTerm, Status
 from solvers.structure import arrange
 from solvers.term_sums import IN_ARRAYS, Partitions, partition_sums
@@ -91,7 +91,7 @@ def test_a_guess_is_solved_to_the_last_digits(shape, division):
     support |= q.free & (support.sum(0) == 0)
     support |= q.free if problem.rows or problem.exact else support
     sides = np.where(q.least == q.most, -1, 0)
-    point = solve_guess(q, Guess(support, sides), _origin(q))
+    point = solve_guess(q, Guess(support, sides), origin(q))
     assert not point.x[~support].any()
     size = max(1.0, np.abs(d.e).max(initial=0.0))
     assert np.abs(d.E @ point.x.ravel() - d.e).max(initial=0.0) < 1e-9 * size
@@ -111,7 +111,7 @@ def test_the_first_guess_is_the_solution_without_signs_dealt_out_cell_by_cell():
         q = arrange(problem)
         everywhere = Guess(np.ones_like(q.free), np.zeros_like(q.least, np.int64))
         alone = replace(q, parent=None)
-        x = solve_guess(alone, everywhere, _origin(alone)).x
+        x = solve_guess(alone, everywhere, origin(alone)).x
         give = 1 / (q.scale[:, None] * q.diagonal)
         low, high = np.full(6, -1e9), np.full(6, 1e9)
         for _ in range(100):  # the price at which each cell is dealt out
@@ -127,7 +127,7 @@ def test_the_first_guess_is_the_solution_without_signs_dealt_out_cell_by_cell():
 def test_interior_points_alone_converge_to_the_solution(shape):
     problem = random_node(shape, 4)
     q = arrange(problem)
-    point, residual, steps = follow_path(q, _origin(q), 1e-8, 100)
+    point, residual, steps = follow_path(q, origin(q), 1e-8, 100)
     assert residual <= 1e-8
     assert 0 < steps < 100
     assert residual == natural_residual(q, point, gradient(q, point))
@@ -257,7 +257,7 @@ def test_many_nodes_are_solved_as_one_by_one(has_numba, monkeypatch):
 def solved(problem: NodeProblem):
     """A solution as a point with multipliers."""
     q = arrange(problem)
-    path = follow_path(q, _origin(q), 1e-8, 100)[0]
+    path = follow_path(q, origin(q), 1e-8, 100)[0]
     guess = active_set.next_guess(q, path, gradient(q, path))
     return q, active_set.iterate(q, guess, path, 1e-12)[0]
 
