@@ -214,7 +214,8 @@ def _grid(panels: Sequence[Panel], label: str) -> _Grid:
     """Lay out one axes per panel, in inches, so that text has the same size everywhere."""
     columns = _columns(len(panels))
     rows = max(-(-len(panels) // columns), 1)
-    below = 0.62 if any(_turned(panel.labels) for panel in panels) else 0.3
+    turned = [len(label) for panel in panels if _turned(panel.labels) for label in panel.labels]
+    below = max(0.62, 0.05 * max(turned)) if turned else 0.3
     height = _ABOVE + rows * _ROW + below
     figure = new_figure(height)
     figure.text(0, 1 - 0.02 / height, label, color=COLORS["muted"], va="top")
