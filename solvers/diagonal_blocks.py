@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from solvers.problem import BoolArray, FloatArray, IntArray
-
-_HAS_NUMBA = importlib.util.find_spec("numba") is not None
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,12 +73,3 @@ def substitute(factors: Factors, right: FloatArray) -> FloatArray:
             half = dtrsv(block.T, right[low:high], lower=0, trans=1)
             out[low:high] = dtrsv(block.T, half, lower=0)
     return out
-
-
-def substitution() -> Callable[[Factors, FloatArray], FloatArray]:
-    """`substitute`, compiled if it can be."""
-    if not _HAS_NUMBA:
-        return substitute
-    from solvers import compiled
-
-    return compiled.substitute

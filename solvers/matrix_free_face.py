@@ -15,13 +15,14 @@ References:
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from solvers.diagonal_blocks import Factors, factorise, substitution
+from solvers.diagonal_blocks import Factors, factorise, substitute
 from solvers.matrix_free_layers import CELLS, Layer, Lifted, determined
 from solvers.problem import BoolArray, FloatArray, IntArray
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 # Layers and rows of at most this many groups in all are solved densely, child by child.
 _DENSE_GROUPS = 400
+_HAS_NUMBA = importlib.util.find_spec("numba") is not None
 _SINGULAR = 1e-9  # smallest eigenvalue taken for nonzero in the preconditioned system
 _REPEATED = 1e-10  # relative shift of the coupling system
 _SHIFT = 1e-13  # keeps the small dense matrices invertible where exact rows repeat one another
@@ -115,6 +117,15 @@ def _over(numerator: FloatArray | float, denominator: FloatArray) -> FloatArray:
     """Quotient, 0 where the denominator is 0 or infinite."""
     good = (denominator > 0) & np.isfinite(denominator)
     return np.where(good, numerator / np.where(good, denominator, 1.0), 0.0)
+
+
+def _substitution() -> Callable[[Factors, FloatArray], FloatArray]:
+    """`substitute`, compiled if it can be."""
+    if not _HAS_NUMBA:
+        return substitute
+    from solvers import compiled
+
+    return compiled.substitute
 
 
 def _factors(K: sp.coo_array, root: FloatArray, variance: FloatArray) -> Factors:
@@ -310,7 +321,7 @@ class Face:
         self._held = np.flatnonzero(root)
         self._root = root.ravel()[self._held]
         self._factors = _factors(K, root, np.where(np.isfinite(variance), variance, 0.0))
-        self._substitute = substitution()
+        self._substitute = _substitution()
 
     def _solve_dense(self, lack: FloatArray) -> FloatArray:
         """Multipliers of dense layers and rows that make up for what each child lacks, [C, r]."""
