@@ -7,18 +7,20 @@ input, 3 budget, 4 infeasible, 5 solver, 6 a promise is broken, 7 this machine l
 from __future__ import annotations
 
 import errno
-import importlib.util
 import json
 import logging
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from das.errors import ConfigError, DasError, OutputError, RuntimeSetupError
 from das.planning.information import Information
+
+if TYPE_CHECKING:
+    from jobs.config.load import Resolved
 
 app = typer.Typer(
     name="das",
@@ -152,13 +154,11 @@ def run(
     log: LogOption = None,
 ) -> None:
     """Run every stage that is not complete, and name the files written."""
-    from jobs.config.cluster import on_cluster
-    from jobs.config.load import load_run
     from jobs.progress import Reporter
     from jobs.run import run as run_all
 
     files = run_all(
-        on_cluster(load_run(config, output=out, master=master), cluster, master),
+        _load(config, out, master, cluster),
         Reporter(quiet=quiet, log=log),
     )
     _name_files(files)
@@ -174,14 +174,12 @@ def measure(
     log: LogOption = None,
 ) -> None:
     """Read the data and draw the noisy measurements, once."""
-    from jobs.config.cluster import on_cluster
-    from jobs.config.load import load_run
     from jobs.layout import release_layout
     from jobs.progress import Reporter
     from jobs.run import measure_all, open_job, plan_and_read
 
     with open_job(
-        on_cluster(load_run(config, output=out, master=master), cluster, master),
+        _load(config, out, master, cluster),
         Reporter(quiet=quiet, log=log),
     ) as job:
         plan_and_read(job)
@@ -199,13 +197,11 @@ def solve(
     log: LogOption = None,
 ) -> None:
     """From committed measurements to counts, microdata, tables, manifest and public report."""
-    from jobs.config.cluster import on_cluster
-    from jobs.config.load import load_run
     from jobs.layout import release_layout
     from jobs.progress import Reporter
     from jobs.run import estimate_all, open_job, seal, solve_all, write_all
 
-    resolved = on_cluster(load_run(config, output=out, master=master), cluster, master)
+    resolved = _load(config, out, master, cluster)
     with open_job(resolved, Reporter(quiet=quiet, log=log)) as job:
         estimate_all(job)
         solve_all(job)
@@ -225,14 +221,12 @@ def evaluate(
     log: LogOption = None,
 ) -> None:
     """Compare a finished release with the truth (confidential) and write the internal report."""
-    from jobs.config.cluster import on_cluster
-    from jobs.config.load import load_run
     from jobs.layout import release_layout
     from jobs.manifest import read_json
     from jobs.progress import Reporter
     from jobs.run import evaluate_all, open_job, write_internal_reports
 
-    resolved = on_cluster(load_run(config, output=out, master=master), cluster, master)
+    resolved = _load(config, out, master, cluster)
     folder = resolved.config.output.directory
     read_json(release_layout(folder).manifest, "run `das solve` first")
     with open_job(resolved, Reporter(quiet=quiet, log=log)) as job:
@@ -294,12 +288,13 @@ def resume(  # noqa: PLR0913 - one parameter per command-line option
 def prepare() -> None:
     """Check this machine and make embedded sessions start faster; run once after installing."""
     from jobs.session import find_java_home, java_version, make_class_archive
+    from solvers.compilation import has_compiler
 
     home = find_java_home()
     archive = make_class_archive()
     typer.echo(f"Java {java_version(home / 'bin' / 'java')} at {home}")
     typer.echo(f"class archive {archive or 'not made; sessions start, only slower'}")
-    if importlib.util.find_spec("numba"):
+    if has_compiler():
         from solvers.compiled import compile_kernels
 
         typer.echo(f"compiled solvers in {compile_kernels()}")
@@ -455,6 +450,14 @@ def generate(  # noqa: PLR0913 - one parameter per command-line option
     with Reporter(quiet=quiet).line("generate", f"{blocks} blocks") as tick:
         summary: Any = generate_nation(spec, out, progress=tick)
     typer.echo(json.dumps(summary, default=str))
+
+
+def _load(config: Path, out: Path | None, master: str | None, cluster: Path | None) -> Resolved:
+    """The run of a run file, on what a cluster file says."""
+    from jobs.config.cluster import on_cluster
+    from jobs.config.load import load_run
+
+    return on_cluster(load_run(config, output=out, master=master), cluster, master)
 
 
 def _name_files(files: list[Path]) -> None:

@@ -7,7 +7,6 @@ import json
 import os
 import platform
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +17,7 @@ from das.privacy.budget import Budget
 from das.privacy.ledger import Ledger
 from das.privacy.semantics import statements
 from das.queries.sensitivity import Neighbors
-from jobs.dataset import MANIFEST, dataset_digest, read_manifest
+from jobs.dataset import MANIFEST, dataset_digest, read_manifest, writing
 from jobs.layout import ReleaseLayout
 from jobs.plan import Plan
 
@@ -33,14 +32,10 @@ def write_json(path: Path, document: Mapping[str, Any]) -> None:
       OutputError: The folder cannot be written.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with writing(path, draft):
         path.parent.mkdir(parents=True, exist_ok=True)
         draft.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         draft.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            draft.unlink()
-        raise OutputError(str(path), "cannot be written", got=error.strerror) from None
 
 
 def read_json(path: Path, remedy: str) -> dict[str, Any]:

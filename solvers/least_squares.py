@@ -9,13 +9,13 @@ none, a linear program decides whether the promises of the node contradict one a
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 
 import numpy as np
 
 from solvers import active_set
 from solvers.active_set import Guess
+from solvers.compilation import has_compiler
 from solvers.feasibility import contradiction
 from solvers.interior_point import follow_path
 from solvers.optimality import Point, certify, gradient, origin
@@ -25,7 +25,6 @@ from solvers.term_sums import IN_ARRAYS, TermSums
 
 _COMPILED_VARIABLES = 200  # smaller nodes do not make up for loading compiled code
 _PATH_STEPS = 100
-_HAS_NUMBA = importlib.util.find_spec("numba") is not None
 
 
 def solve_least_squares(problem: NodeProblem, tolerance: float) -> Estimate:
@@ -81,7 +80,7 @@ def solve_quadratic(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -
 
 
 def _is_compiled(variables: int) -> bool:
-    return _HAS_NUMBA and variables >= _COMPILED_VARIABLES
+    return has_compiler() and variables >= _COMPILED_VARIABLES
 
 
 def sums_for(problem: NodeProblem) -> TermSums:

@@ -13,11 +13,11 @@ y_q - u_q / w_q - Q_q x. Newton steps (`solvers.matrix_free_face`) with a line s
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 
 import numpy as np
 
+from solvers.compilation import has_compiler
 from solvers.matrix_free_face import Face, Step, assign_roles
 from solvers.matrix_free_layers import FORBIDDEN, Lifted, lift
 from solvers.problem import (
@@ -40,7 +40,6 @@ _FREER, _FREEST, _DAMPING = 2.0, 100.0, 0.1
 _LOOSE, _TIGHT = 0.3, 1e-3  # relative residuals of conjugate gradients
 _BLOCK = 1 << 14  # cells projected at a time
 _NEAR = 100.0  # times the tolerance: from here on the certificate is asked
-_HAS_NUMBA = importlib.util.find_spec("numba") is not None
 
 
 class Climb:
@@ -182,7 +181,7 @@ def project(
 
 def _projection(q: Lifted) -> Callable[..., tuple[FloatArray, FloatArray]]:
     """`project`, compiled if it can be."""
-    if q.parent is None or not _HAS_NUMBA:
+    if q.parent is None or not has_compiler():
         return project
     from solvers import compiled
 

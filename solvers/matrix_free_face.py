@@ -15,13 +15,13 @@ References:
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from solvers.compilation import has_compiler
 from solvers.diagonal_blocks import Factors, factorise, substitute
 from solvers.matrix_free_layers import CELLS, Layer, Lifted, determined
 from solvers.problem import BoolArray, FloatArray, IntArray
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 # Layers and rows of at most this many groups in all are solved densely, child by child.
 _DENSE_GROUPS = 400
-_HAS_NUMBA = importlib.util.find_spec("numba") is not None
 _SINGULAR = 1e-9  # smallest eigenvalue taken for nonzero in the preconditioned system
 _REPEATED = 1e-10  # relative shift of the coupling system
 _SHIFT = 1e-13  # keeps the small dense matrices invertible where exact rows repeat one another
@@ -121,7 +120,7 @@ def _over(numerator: FloatArray | float, denominator: FloatArray) -> FloatArray:
 
 def _substitution() -> Callable[[Factors, FloatArray], FloatArray]:
     """`substitute`, compiled if it can be."""
-    if not _HAS_NUMBA:
+    if not has_compiler():
         return substitute
     from solvers import compiled
 

@@ -662,7 +662,7 @@ def hold_archives(folder: Path) -> dict[str, Path]:
             # Else a small state is estimated by the driver alone.
             "jobs/estimate.py": "\n_TASK_NUMBERS = 500\n",
             # Every process of every application would compile anew, which outweighs all else here.
-            "solvers/least_squares.py": "\n_HAS_NUMBA = False\n",
+            "solvers/compilation.py": "\n_HAS_NUMBA = False\n",
         }
         if stage == "seal":
             appended["jobs/manifest.py"] = _HOLD_SEAL.format(seconds=4 * HOLD_SECONDS)

@@ -32,7 +32,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 import numpy as np  # noqa: E402
 import scipy.sparse as sp  # noqa: E402
 
-from solvers import least_squares  # noqa: E402
+from solvers import compilation  # noqa: E402
 from solvers.least_squares import solve_many, solve_quadratic  # noqa: E402
 from solvers.problem import (  # noqa: E402
     Estimate,
@@ -364,9 +364,9 @@ def small(children: int, cells: int, count: int = 100) -> dict[str, object]:
     row: dict[str, object] = {"children": children, "cells": cells, "nodes": count}
     row["seconds"] = round(least_seconds(together) / count, 6)
     row["seconds_one_by_one"] = round(least_seconds(alone) / count, 6)
-    has_numba, least_squares._HAS_NUMBA = least_squares._HAS_NUMBA, False
+    has_numba, compilation._HAS_NUMBA = compilation._HAS_NUMBA, False
     row["seconds_without_numba"] = round(least_seconds(together) / count, 6)
-    least_squares._HAS_NUMBA = has_numba
+    compilation._HAS_NUMBA = has_numba
     row["certificate"] = residual
     print(
         f"{count} nodes of {children} x {cells}: {row['seconds']} s per node, one by one "

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from das.errors import SolverError
-from solvers import active_set, least_squares, structure
+from solvers import active_set, compilation, least_squares, structure
 from solvers.active_set import Guess, first_guess, solve_guess
 from solvers.interior_point import follow_path
 from solvers.least_squares import solve_many, solve_quadratic
@@ -246,7 +246,7 @@ def test_a_child_whose_cells_are_not_told_apart_is_named():
 def test_many_nodes_are_solved_as_one_by_one(has_numba, monkeypatch):
     if has_numba:
         pytest.importorskip("numba")
-    monkeypatch.setattr(least_squares, "_HAS_NUMBA", has_numba)
+    monkeypatch.setattr(compilation, "_HAS_NUMBA", has_numba)
     problems = [random_node(shape, seed) for shape in SHAPES for seed in range(2)]
     for problem, estimate in zip(problems, solve_many(problems, TOLERANCE), strict=True):
         alone = solve_quadratic(problem, TOLERANCE)
