@@ -221,8 +221,8 @@ def evaluate(
     log: LogOption = None,
 ) -> None:
     """Compare a finished release with the truth (confidential) and write the internal report."""
+    from jobs.files import read_json
     from jobs.layout import release_layout
-    from jobs.manifest import read_json
     from jobs.progress import Reporter
     from jobs.run import evaluate_all, open_job, write_internal_reports
 

@@ -12,7 +12,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from das.errors import OutputError
-from jobs.journal import sync_folder
+from jobs.files import sync_folder, writing
 
 MANIFEST = "_manifest.json"
 ROW_GROUP_BYTES = 4 << 20
@@ -115,31 +115,6 @@ class PartWriter:
                 digest = hashlib.file_digest(handle, "sha256").hexdigest()
                 size = handle.tell()
         return PartFile(self._path.name, self._rows, self._low, self._high, size, digest, facts)
-
-
-@contextmanager
-def writing(path: Path, part: Path | None = None) -> Iterator[None]:
-    """Make a file system's refusal an error that names the file.
-
-    Args:
-      path: What is written.
-      part: A file nobody can read yet, removed to give back what it took.
-
-    Raises:
-      OutputError: The disk is full, or the file cannot be written for another reason.
-    """
-    try:
-        yield
-    except OSError as error:
-        if part is not None:
-            with suppress(OSError):
-                part.unlink(missing_ok=True)
-        raise OutputError(
-            str(path),
-            "cannot be written",
-            got=os.strerror(error.errno) if error.errno else type(error).__name__,
-            remedy="give the disk room, or mend it; then go on with `das resume`",
-        ) from None
 
 
 def is_published(dataset: Path) -> bool:

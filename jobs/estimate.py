@@ -163,26 +163,33 @@ class LevelEstimator:
         return {"whole": whole.close(), "tables": tables.close()}
 
     def _descend_leaves(self, rows: LevelRange, writer: PartWriter, factor: float) -> None:
-        part = self.coordinates.touched_by(self.tables)
+        terms = self.leaf_terms(self.coordinates.touched_by(self.tables))
         answers = self._answers(rows)
         for start, stop in rows.pieces(max(1, _CHUNK_NUMBERS // self.numbers(self.leaf))):
             some = rows.slice(start, stop)
-            found = self.leaf_estimates(part, some, answers.slice(rows, start, stop))
-            writer.write_apart(estimate_rows(part, self.tables, some.codes, found, factor))
+            found = self.leaf_estimates(terms, some, answers.slice(rows, start, stop))
+            tables = estimate_rows(terms.coordinates, self.tables, some.codes, found, factor)
+            writer.write_apart(tables)
 
-    def leaf_estimates(self, part: Coordinates, rows: LevelRange, answers: RangeAnswers) -> Moments:
-        """Estimates of whole families of leaves from all answers, on some components."""
-        messages = self.leaf_messages(part, rows, answers)
+    def leaf_terms(self, part: Coordinates) -> GeolevelTerms:
+        """Queries of leaves on some components."""
+        return self.terms[self.leaf].restricted(part)
+
+    def leaf_estimates(
+        self, terms: GeolevelTerms, rows: LevelRange, answers: RangeAnswers
+    ) -> Moments:
+        """Estimates of whole families of leaves from all answers, on the components of `terms`."""
+        messages = self.leaf_messages(terms, rows, answers)
         if self.leaf == 0:
             return messages
-        unknown = self.terms[self.leaf].restricted(part).unknown
-        below = sum_below(messages, rows.starts, rows.is_only, unknown)
-        above = select_moments(part, self.coordinates, self._whole(rows))
+        below = sum_below(messages, rows.starts, rows.is_only, terms.unknown)
+        above = select_moments(terms.coordinates, self.coordinates, self._whole(rows))
         return pass_down(messages, below, above, rows.starts, rows.is_only)
 
-    def leaf_messages(self, part: Coordinates, rows: LevelRange, answers: RangeAnswers) -> Moments:
-        """Estimates of leaves from their own answers, on some components."""
-        terms = self.terms[self.leaf].restricted(part)
+    def leaf_messages(
+        self, terms: GeolevelTerms, rows: LevelRange, answers: RangeAnswers
+    ) -> Moments:
+        """Estimates of leaves from their own answers, on the components of `terms`."""
         evidence = range_evidence(self.plan, terms, rows, answers)
         return pass_up(terms, evidence, None, rows.is_only)
 
@@ -211,7 +218,7 @@ class LevelEstimator:
         """
         rows = self._range(batch)
         if batch.level == self.leaf:
-            found = self.leaf_messages(self.coordinates, rows, self._answers(rows))
+            found = self.leaf_messages(self.terms[self.leaf], rows, self._answers(rows))
         else:
             found = self._messages(rows)
         kept = found.take(~rows.is_only)

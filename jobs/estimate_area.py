@@ -155,7 +155,7 @@ class AreaEstimator:
         name = one.plan.spine.levels[rows.level]
         if rows.level == one.leaf:
             answers = RangeAnswers.read(one.release, name, one.terms[rows.level], rows)
-            return one.leaf_messages(self.coordinates, rows, answers)
+            return one.leaf_messages(one.leaf_terms(self.coordinates), rows, answers)
         found = read_moments(one.layout.subtree(name), one.coordinates, rows.codes)
         return select_moments(self.coordinates, one.coordinates, found)
 
@@ -170,7 +170,7 @@ class AreaEstimator:
         family = np.flatnonzero(rows.parents == rows.parents[spot])
         alike = rows.slice(int(family[0]), int(family[-1]) + 1)
         answers = RangeAnswers.read(one.release, name, one.terms[level], alike)
-        found = one.leaf_estimates(self.coordinates, alike, answers)
+        found = one.leaf_estimates(one.leaf_terms(self.coordinates), alike, answers)
         row = found.take(np.array([spot - int(family[0])]))
         matrices = tuple(part[row.kind] for part in row.matrices)
         return Moments(row.values, matrices, np.zeros(1, np.int64))

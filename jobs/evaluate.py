@@ -7,12 +7,9 @@ summaries whose size does not grow with the number of geounits.
 from __future__ import annotations
 
 import json
-import os
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -29,6 +26,7 @@ from geography.lattice import Spine
 from invariants.invariant import Invariant
 from jobs.counts import read_counts
 from jobs.dataset import read_manifest
+from jobs.files import OWNER_ONLY, write_json
 from jobs.layout import ConfidentialLayout, ReleaseLayout
 from jobs.report.noise import expected_rmse
 from jobs.session import run_tasks, slots
@@ -124,7 +122,7 @@ def evaluate(
     ]
     found = run_tasks(spark, "evaluate", slices, compare)
     document = _document(design, names, _merged(slices, found), _noise(release))
-    _write(confidential.evaluation, document)
+    write_json(confidential.evaluation, document, mode=OWNER_ONLY)
     return document
 
 
@@ -259,17 +257,3 @@ def _noise(release: ReleaseLayout) -> dict[tuple[str, str], float]:
     except (OSError, ValueError) as error:
         raise OutputError(str(release.manifest), "cannot be read", got=error) from None
     return expected_rmse(manifest)
-
-
-def _write(path: Path, document: Mapping[str, object]) -> None:
-    """Replace a JSON file at once, readable by its owner only."""
-    draft = path.with_name(f".{uuid.uuid4().hex}.json")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as handle:
-            json.dump(document, handle, indent=1)
-        os.replace(draft, path)
-    except OSError as error:
-        raise OutputError(str(path), "cannot be written", got=error.strerror) from None
-    finally:
-        draft.unlink(missing_ok=True)

@@ -14,8 +14,8 @@ from rich.table import Table
 
 from das.errors import InputError, OutputError
 from jobs.dataset import MANIFEST, read_manifest, read_range
+from jobs.files import read_json
 from jobs.layout import ReleaseLayout, release_layout
-from jobs.manifest import read_json
 from jobs.progress import result_console
 
 

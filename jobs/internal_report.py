@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from jobs.files import OWNER_ONLY, replace_file
 from jobs.report.budget import budget_section
 from jobs.report.comparison import Comparison, changed_section, error_section, kept_tile
 from jobs.report.headline import banners, facts, records, tiles
 from jobs.report.operations import exact_section, run_section, solver_section
 from jobs.report.page import Banner, Page, Prose, Section
 from jobs.report.products import products_sections
-from jobs.report.render import render, write_page
+from jobs.report.render import render
 from jobs.report.shape import bias_section, distribution_section, size_section
 
 CONFIDENTIAL = Banner(
@@ -72,4 +73,4 @@ def write_internal_report(
         ],
         records(manifest),
     )
-    write_page(out, render("page.html.j2", {"page": page}), mode=0o600)
+    replace_file(out, render("page.html.j2", {"page": page}), mode=OWNER_ONLY)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from das.errors import LedgerError, OutputError
+from jobs.files import sync_folder
 
 Line = dict[str, Any]
 
@@ -89,15 +90,6 @@ def _write(handle: int, whole: bytes, added: Sequence[Line]) -> None:
     except OSError:
         os.ftruncate(handle, len(whole))
         raise
-
-
-def sync_folder(folder: Path) -> None:
-    """Let the names of a folder's files survive a crash of the machine."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _write_all(handle: int, text: bytes) -> None:

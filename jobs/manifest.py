@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
-import os
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,47 +10,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from das.errors import OutputError
 from das.privacy.budget import Budget
 from das.privacy.ledger import Ledger
 from das.privacy.semantics import statements
 from das.queries.sensitivity import Neighbors
-from jobs.dataset import MANIFEST, dataset_digest, read_manifest, writing
+from jobs.dataset import MANIFEST, dataset_digest, read_manifest
+from jobs.files import write_json
 from jobs.layout import ReleaseLayout
 from jobs.plan import Plan
 
 _LIBRARIES = ("numpy", "scipy", "pyarrow", "pyspark", "ortools", "cryptography", "pydantic")
 NOT_FOR_RELEASE = "NOT_FOR_RELEASE.txt"
-
-
-def write_json(path: Path, document: Mapping[str, Any]) -> None:
-    """Write JSON so that the file is either the old one or the new one, whole.
-
-    Raises:
-      OutputError: The folder cannot be written.
-    """
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with writing(path, draft):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        draft.replace(path)
-
-
-def read_json(path: Path, remedy: str) -> dict[str, Any]:
-    """Read a JSON map.
-
-    Raises:
-      OutputError: It is missing or damaged.
-    """
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise OutputError(str(path), "is missing", remedy=remedy) from None
-    except (OSError, ValueError) as error:
-        raise OutputError(str(path), "cannot be read", got=error) from None
-    if not isinstance(document, dict):
-        raise OutputError(str(path), "is damaged", got=type(document).__name__)
-    return document
 
 
 def budget_rows(plan: Plan, ledger: Ledger) -> list[dict[str, Any]]:

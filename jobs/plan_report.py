@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jobs.files import replace_file
 from jobs.report import text
 from jobs.report.budget import (
     MOST_PANELS,
@@ -17,7 +18,7 @@ from jobs.report.budget import (
 from jobs.report.headline import words
 from jobs.report.page import FigureBlock, Page, Section, TableBlock, Tile
 from jobs.report.plots import Figure, Panel, line_panels
-from jobs.report.render import render, write_page
+from jobs.report.render import render
 from jobs.report.table import Column, Table, name, number, tilted
 
 _SUMMARY = (
@@ -67,7 +68,7 @@ def write_plan_report(summary: Mapping[str, Any], out: Path) -> None:
     ]
     facts = [("Configuration", summary["configuration_digest"][:16])]
     page = Page("Plan", summary["name"], _SUMMARY, facts, [], tiles, sections)
-    write_page(out, render("page.html.j2", {"page": page}))
+    replace_file(out, render("page.html.j2", {"page": page}))
 
 
 def _tables(rows: Sequence[Mapping[str, Any]]) -> list[str]:

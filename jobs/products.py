@@ -12,8 +12,8 @@ import typer
 from das.errors import VerificationError
 from jobs.config.load import Resolved
 from jobs.explain import print_summary
+from jobs.files import read_json
 from jobs.layout import ReleaseLayout
-from jobs.manifest import read_json
 from jobs.run_ledger import read_ledger
 from jobs.verify import verify_release
 

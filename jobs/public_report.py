@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from jobs.files import replace_file
 from jobs.report import text
 from jobs.report.budget import (
     account_table,
@@ -17,7 +18,7 @@ from jobs.report.headline import banners, facts, part, records, rows, tiles
 from jobs.report.operations import exact_section, files_table, run_section, solver_section
 from jobs.report.page import Block, Page, Prose, Section, TableBlock
 from jobs.report.products import products_sections
-from jobs.report.render import render, write_page
+from jobs.report.render import render
 
 _SUMMARY = (
     "What this release contains, what its privacy guarantee covers, and how large the noise in "
@@ -55,7 +56,7 @@ def write_public_report(manifest: Mapping[str, Any], out: Path) -> None:
         ],
         records(manifest),
     )
-    write_page(out, render("page.html.j2", {"page": page}))
+    replace_file(out, render("page.html.j2", {"page": page}))
 
 
 def privacy_section(manifest: Mapping[str, Any]) -> Section:

@@ -26,8 +26,8 @@ from jobs.config.load import Resolved, account_of, load_run
 from jobs.config.models import RunConfig, UnitsConfig
 from jobs.dataset import MANIFEST, dataset_digest, find_damage, is_published, read_manifest
 from jobs.estimate_files import EstimateLayout
+from jobs.files import read_json
 from jobs.layout import ConfidentialLayout, ReleaseLayout, release_layout
-from jobs.manifest import read_json
 from jobs.reaggregate import HOLDS, moved_parents
 from jobs.run_ledger import read_ledger
 

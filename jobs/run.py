@@ -28,11 +28,12 @@ from jobs.config.models import RunConfig
 from jobs.dataset import check_sizes, dataset_digest, is_published, read_manifest, sweep
 from jobs.estimate import CONFIDENCE, EstimateStage, LevelEstimator
 from jobs.evaluate import evaluate
+from jobs.files import read_json, write_json
 from jobs.internal_report import write_internal_report
 from jobs.invariants import check_input, publish_given_counts
 from jobs.layout import ConfidentialLayout, ReleaseLayout, confidential_layout, release_layout
 from jobs.limits import publish_implied
-from jobs.manifest import RunFacts, read_json, write_json, write_manifest
+from jobs.manifest import RunFacts, write_manifest
 from jobs.measure import MeasureStage
 from jobs.plan import Plan, planned_ledger, write_geography
 from jobs.progress import Line, Reporter, result_console

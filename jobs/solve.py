@@ -65,8 +65,18 @@ _TABLED_CELLS = 50_000  # of a schema for which the groups of all cells are kept
 _LEAST_TOTAL = 0.3  # persons, so that a child that seems empty is expected to hold some
 _FAMILIES = 64  # solved together, so that small nodes share their overhead
 _TOGETHER = 1_000_000  # variables of families solved together, but for one of more
+_BATCH_VARIABLES = 3_000_000  # of a task, so that none takes many minutes
 _WORST = 5
-_SUMS = ("nodes", "copied", "trivial", "variables", "iterations", "newton_steps", "widened")
+_SUMS = (
+    "nodes",
+    "copied",
+    "trivial",
+    "live",
+    "variables",
+    "iterations",
+    "newton_steps",
+    "widened",
+)
 
 
 @dataclass
@@ -77,6 +87,7 @@ class SolveStatistics:
       nodes: Parents solved.
       copied: Parents with one child, whose counts are copied.
       trivial: Parents without persons.
+      live: Sum over all children of their cells with persons.
       variables: Sum over solved nodes of children x live cells.
       seconds: Processor time in the solver.
       max_residual: Largest certificate residual.
@@ -90,6 +101,7 @@ class SolveStatistics:
     nodes: int = 0
     copied: int = 0
     trivial: int = 0
+    live: int = 0
     variables: int = 0
     seconds: float = 0.0
     max_residual: float = 0.0
@@ -151,7 +163,7 @@ def solve_level(
         return
     started = time.monotonic()
     read_manifest(release.measurements(geolevel))
-    largest = max(1, _BATCH_NUMBERS // _whole_answers(plan, level))
+    largest = _largest_batch(plan, release, level)
     batches = geounit_batches(release, geolevel, level, slots(spark) * batches_per_slot, largest)
 
     learned = None
@@ -230,6 +242,7 @@ class LevelSolver:
         for codes, data, every in self._read(batch):
             for some in _together(every):
                 for family, counts in zip(some, self._counts(some, data, statistics), strict=True):
+                    statistics.live += len(counts.cells)
                     writer.write(sparse_table(codes[family.rows], counts))
         return writer.close(statistics=vars(statistics))
 
@@ -626,6 +639,17 @@ def _whole_answers(plan: Plan, level: int) -> int:
     lazy = plan.lazy_at(level)
     queries = [entry.query for entry in plan.strategy.levels[level].queries]
     return max(1, sum(query.size for query in queries if query not in lazy))
+
+
+def _largest_batch(plan: Plan, release: ReleaseLayout, level: int) -> int:
+    """Geounits of a task, by the answers it reads and the variables it is expected to solve."""
+    by_answers = _BATCH_NUMBERS // _whole_answers(plan, level)
+    if not level:
+        return max(1, by_answers)
+    parts, facts = read_manifest(release.counts(plan.spine.levels[level - 1]))
+    parents = sum(part.rows for part in parts)
+    live = int(facts["statistics"]["live"])
+    return max(1, min(by_answers, _BATCH_VARIABLES * parents // max(1, live)))
 
 
 def node_settings(plan: Plan) -> NodeSettings:

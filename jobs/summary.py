@@ -16,7 +16,7 @@ from typing import Any
 from rich.box import SIMPLE
 from rich.table import Table
 
-from jobs.manifest import write_json
+from jobs.files import write_json
 from jobs.progress import Line, Reporter
 from jobs.report import text
 from jobs.resources import Meter, PeakMemory

@@ -15,9 +15,9 @@ from das.histograms import Histograms
 from jobs.counts import read_counts
 from jobs.dataset import MANIFEST, dataset_digest, verify_files
 from jobs.estimate_files import read_answers
+from jobs.files import read_json
 from jobs.layout import ReleaseLayout
 from jobs.limits import facilities_name, facility_counts
-from jobs.manifest import read_json
 from jobs.plan import Batch, Plan, families, geounit_batches, read_geography
 from jobs.run_ledger import read_ledger
 

@@ -18,7 +18,8 @@ from das.errors import OutputError
 from das.histograms import Histograms
 from das.queries.query import Query, parse_query
 from jobs.counts import read_counts
-from jobs.dataset import PartFile, PartWriter, is_published, publish, read_manifest, writing
+from jobs.dataset import PartFile, PartWriter, is_published, publish, read_manifest
+from jobs.files import writing
 from jobs.layout import ReleaseLayout
 from jobs.plan import Batch, Plan, geounit_batches, read_geography
 from jobs.session import run_tasks, slots

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import pkgutil
 import sys
 import tempfile
 from pathlib import Path
@@ -30,23 +31,20 @@ from solvers.structure import Quadratic, arrange
 from solvers.term_sums import Partitions, TermSums
 
 _KERNELS = "solvers.kernels"
+_SOURCE = pkgutil.get_data("solvers", "kernels.py") or b""
 
 
-def _load_kernels() -> ModuleType:
-    """The module `kernels`, loaded from a copy in the user's cache, under its digest.
+def _load_kernels(folder: Path) -> ModuleType:
+    """The module `kernels`, loaded from a copy in this folder.
 
     Machine code is kept beside the source it is made from. Beside an archive, as Spark ships it, or
     an installation without leave to write it cannot be, and every Spark application has its archive
     at another path; so all of them take it from where it was compiled once.
     """
-    spec = importlib.util.find_spec(_KERNELS)
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError(_KERNELS, name=_KERNELS)
-    source = spec.loader.get_data(spec.origin)  # type: ignore[union-attr]
-    path = _writable_folder(hashlib.sha256(source).hexdigest()[:16]) / "kernels.py"
-    if not path.exists() or path.read_bytes() != source:
+    path = folder / "kernels.py"
+    if not path.exists() or path.read_bytes() != _SOURCE:
         draft = path.with_suffix(f".{os.getpid()}")
-        draft.write_bytes(source)
+        draft.write_bytes(_SOURCE)
         draft.replace(path)
     copied = importlib.util.spec_from_file_location(_KERNELS, path)
     if copied is None or copied.loader is None:
@@ -57,20 +55,22 @@ def _load_kernels() -> ModuleType:
     return module
 
 
-def _writable_folder(name: str) -> Path:
-    """A folder of this user alone, for kernels of this digest."""
+def _user_folder() -> Path:
+    """A folder of this user alone, for kernels of this digest; a temporary one without a home."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    digest = hashlib.sha256(_SOURCE).hexdigest()[:16]
     try:
-        folder = cache / "topdown-das" / f"kernels-{name}"
+        folder = cache / "topdown-das" / f"kernels-{digest}"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if os.access(folder, os.W_OK):
             return folder
-    except OSError:  # a user without a home
+    except OSError:
         pass
+    return _temporary_folder()
+
+
+def _temporary_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="topdown-das-kernels-"))
-
-
-kernels = _load_kernels()
 
 
 def iterate(q: Quadratic, guess: Guess, start: Point, tolerance: float) -> tuple[Point, float, int]:
@@ -195,3 +195,21 @@ def compile_kernels() -> Path:
     project(two[:, None] * two, two, two)
     substitute(factorise(np.ones(1), np.ones(1, np.int64)), np.ones(1))
     return Path(kernels.active_set.stats.cache_path)
+
+
+def _forget_machine_code(folder: Path) -> None:
+    """Remove it file by file; another process may be writing in the same folders."""
+    for path in (folder / "__pycache__").glob("*.nb[ci]"):
+        path.unlink(missing_ok=True)
+
+
+try:
+    kernels = _load_kernels(_user_folder())
+    compile_kernels()
+except Exception:  # noqa: BLE001, damaged machine code may raise anything when it is read
+    try:
+        _forget_machine_code(_user_folder())
+        kernels = _load_kernels(_user_folder())
+        compile_kernels()
+    except OSError:  # a full disk
+        kernels = _load_kernels(_temporary_folder())

@@ -9,7 +9,7 @@ holds a histogram as a D x R array, on which any covariance is a D x D matrix, t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -23,6 +23,8 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 Values = tuple[FloatArray, ...]  # per component, float64[G, D, R]: G histograms in coordinates
 Matrices = tuple[FloatArray, ...]  # per component, float64[K, D, D]: K covariances or informations
+
+_Factors = Sequence[Mapping[bool, FloatArray | None]]  # per attribute: on groups, and within them
 
 _ZERO = 1e-12  # products of a factor with a basis below this times its largest entry are zero
 _DIGITS = 12  # rows of a table that agree to so many digits have equal variances
@@ -49,14 +51,15 @@ class Coordinates:
 
     def touched_by(self, queries: Sequence[Query]) -> Coordinates:
         """Only the components on which one of the queries is not zero; any queries."""
+        every = [self._factors(query) for query in queries]
         touched = [
             within
             for index, within in enumerate(self.components.within)
-            if any(self._blocks(query, index) is not None for query in queries)
+            if any(self._blocks(factors, index) is not None for factors in every)
         ]
         return Coordinates(replace(self.components, within=tuple(touched)))
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         """D of every component."""
         return self.components.sizes
@@ -70,7 +73,7 @@ class Coordinates:
             for within in self.components.within
         )
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Coordinates of one histogram: the cells, if no component was left out."""
         return sum(d * r for d, r in zip(self.sizes, self.widths, strict=True))
@@ -89,10 +92,10 @@ class Coordinates:
           query: One of the queries the components were made for, or any other.
           answers: number[G, m], one row y per geounit.
         """
-        tensor = np.asarray(answers, np.float64).reshape(len(answers), *query.shape)
-        largest_first = sorted(range(len(query.shape)), key=lambda axis: -query.shape[axis])
+        # Geounits run fastest, so that every product is one of large matrices.
+        tensor = np.ascontiguousarray(answers.T, np.float64).reshape(*query.shape, len(answers))
         every = list(range(len(self.sizes)))
-        found = dict(self._split(query, tensor, largest_first, every))
+        found = dict(self._split(self._factors(query), tensor, set(range(tensor.ndim - 1)), every))
         return tuple(
             self._from_tensor(found[index], index)
             if index in found
@@ -101,38 +104,43 @@ class Coordinates:
         )
 
     def _split(
-        self, query: Query, tensor: FloatArray, axes: list[int], chosen: list[int]
+        self, factors: _Factors, tensor: FloatArray, axes: set[int], chosen: list[int]
     ) -> Iterator[tuple[int, FloatArray]]:
         """Multiply axis by axis; components that agree on the axes so far share the work."""
         if not axes:
             yield chosen[0], tensor
             return
-        axis = axes[0]
+        within = self.components.within
+        divides = {one: any(within[c][one] for c in chosen) for one in axes}
+        # Sums over groups alone come first, of most levels: they leave little to multiply.
+        size = tensor.shape
+        axis = min(axes, key=lambda one: (divides[one], size[one] if divides[one] else -size[one]))
         for inside in (False, True):
-            some = [c for c in chosen if self.components.within[c][axis] is inside]
-            block = self._block(query, axis, inside) if some else None
-            if block is not None:
-                moved = np.moveaxis(tensor, axis + 1, -1) @ block
-                yield from self._split(query, np.moveaxis(moved, -1, axis + 1), axes[1:], some)
+            some = [c for c in chosen if within[c][axis] is inside]
+            block = factors[axis][inside]
+            if some and block is not None:
+                yield from self._split(factors, _along(axis, tensor, block), axes - {axis}, some)
 
     def answer(self, query: Query, values: Values) -> FloatArray:
         """Return float64[G, m]: the answers of any query to histograms in coordinates."""
-        out = np.zeros((len(values[0]), *query.shape))
+        out = np.zeros((*query.shape, len(values[0])))
+        factors = self._factors(query)
         for index, part in enumerate(values):
-            blocks = self._blocks(query, index)
+            blocks = self._blocks(factors, index)
             if blocks is None:
                 continue
             tensor = self._to_tensor(part, index)
-            for axis, block in enumerate(blocks, start=1):
-                tensor = np.moveaxis(np.moveaxis(tensor, axis, -1) @ block.T, -1, axis)
+            for axis, block in enumerate(blocks):
+                tensor = _along(axis, tensor, block.T)
             out += tensor
-        return out.reshape(len(out), query.size)
+        return np.ascontiguousarray(out.reshape(query.size, -1).T)
 
     def variances(self, query: Query, covariances: Matrices) -> FloatArray:
         """Return float64[K, m]: the variance of every answer of any query, for K covariances."""
         rows = []
+        factors = self._factors(query)
         for index, size in enumerate(self.sizes):
-            blocks = self._blocks(query, index)
+            blocks = self._blocks(factors, index)
             rows.append(
                 np.zeros((query.size, size)) if blocks is None else self._row(blocks, index)
             )
@@ -154,20 +162,32 @@ class Coordinates:
             out = np.kron(out, part)
         return out
 
-    def _blocks(self, query: Query, index: int) -> list[FloatArray] | None:
+    def _factors(self, query: Query) -> _Factors:
+        """Per attribute, the query's factor on coordinates of groups and of what lies within."""
+        found = []
+        for factor, bases in zip(query.factors, self._bases, strict=True):
+            blocks = {
+                inside: np.asarray(factor.matrix @ basis, np.float64)
+                for inside, basis in bases.items()
+            }
+            least = _ZERO * factor.largest
+            found.append(
+                {
+                    inside: block if np.abs(block).max(initial=0.0) > least else None
+                    for inside, block in blocks.items()
+                }
+            )
+        return found
+
+    def _blocks(self, factors: _Factors, index: int) -> list[FloatArray] | None:
         """Per attribute, the factor on the coordinates of a component; None where it is zero."""
         out = []
-        for axis, inside in enumerate(self.components.within[index]):
-            block = self._block(query, axis, inside)
+        for blocks, inside in zip(factors, self.components.within[index], strict=True):
+            block = blocks[inside]
             if block is None:
                 return None
             out.append(block)
         return out
-
-    def _block(self, query: Query, axis: int, inside: bool) -> FloatArray | None:
-        factor = query.factors[axis]
-        block = np.asarray(factor.matrix @ self._bases[axis][inside], np.float64)
-        return block if np.abs(block).max(initial=0.0) > _ZERO * factor.largest else None
 
     def _tensor_axes(self, index: int) -> tuple[list[int], list[int]]:
         """Attributes in the order groups first, and their numbers of coordinates."""
@@ -177,13 +197,13 @@ class Coordinates:
 
     def _from_tensor(self, tensor: FloatArray, index: int) -> FloatArray:
         order, _ = self._tensor_axes(index)
-        moved = tensor.transpose(0, *(axis + 1 for axis in order))
-        return moved.reshape(len(tensor), self.sizes[index], self.widths[index])
+        moved = tensor.transpose(tensor.ndim - 1, *order)
+        return moved.reshape(len(moved), self.sizes[index], self.widths[index])
 
     def _to_tensor(self, part: FloatArray, index: int) -> FloatArray:
         order, shape = self._tensor_axes(index)
         back = np.argsort(order)
-        return part.reshape(len(part), *shape).transpose(0, *(axis + 1 for axis in back))
+        return part.reshape(len(part), *shape).transpose(*(axis + 1 for axis in back), 0)
 
     # --- flat rows, as files hold them -----------------------------------------------------------
 
@@ -218,6 +238,13 @@ class Coordinates:
         """Of one array per component of `whole`, those of the components kept here."""
         position = {within: index for index, within in enumerate(whole.components.within)}
         return tuple(parts[position[within]] for within in self.components.within)
+
+
+def _along(axis: int, tensor: FloatArray, block: FloatArray) -> FloatArray:
+    """Multiply axis `axis` of an array with float64[n, k]."""
+    before, after = tensor.shape[:axis], tensor.shape[axis + 1 :]
+    found = block.T @ tensor.reshape(math.prod(before), len(block), math.prod(after))
+    return found.reshape(*before, block.shape[1], *after)
 
 
 def _groups(codes: IntArray) -> FloatArray:

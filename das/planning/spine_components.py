@@ -21,7 +21,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -82,7 +82,7 @@ class SpineComponents:
         sides = [(False, True) if codes.max() + 1 < len(codes) else (False,) for codes in atoms]
         return cls(atoms, tuple(itertools.product(*sides)))
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         """Rows of the matrix of every component."""
         return tuple(

@@ -1,12 +1,9 @@
-"""Pages: one self-contained HTML file from a template, written at once."""
+"""Pages: one self-contained HTML file from a template."""
 
 from __future__ import annotations
 
-import os
 import re
-import uuid
 from collections.abc import Mapping
-from pathlib import Path
 
 import jinja2
 from markupsafe import Markup, escape
@@ -48,27 +45,3 @@ def raised(value: str) -> Markup:
 
 def _lower(found: re.Match[str]) -> str:
     return f"<sup>{found.group().translate(_PLAIN)}</sup>"
-
-
-def write_page(path: Path, page: str, *, mode: int = 0o644) -> None:
-    """Replace a file at once.
-
-    Args:
-      path: The file.
-      page: Its text.
-      mode: Permissions of the file.
-
-    Raises:
-      OutputError: It cannot be written.
-    """
-    draft = path.with_name(f".{uuid.uuid4().hex}.html")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(page)
-        os.replace(draft, path)
-    except OSError as error:
-        raise OutputError(str(path), "cannot be written", got=error.strerror) from None
-    finally:
-        draft.unlink(missing_ok=True)

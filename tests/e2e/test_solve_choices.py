@@ -14,6 +14,7 @@ import pytest
 
 from das.estimation.posterior import learn_prior, merge, tally
 from jobs.config.load import load_run
+from jobs.dataset import read_manifest
 from jobs.estimate import CONFIDENCE, LevelEstimator
 from jobs.estimate_files import all_geounits
 from jobs.layout import ReleaseLayout, release_layout
@@ -73,13 +74,8 @@ class Released:
 
 
 def configure(folder: Path, name: str, **changes: Any) -> Path:
-    return toy.configuration(
-        folder,
-        solve=CHOICES[name],
-        privacy__rho="1/10",
-        output__directory=str(folder / name),
-        **changes,
-    )
+    fixed = {"privacy__rho": "1/10", "output__directory": str(folder / name)}
+    return toy.configuration(folder, solve=CHOICES[name], **{**fixed, **changes})
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -356,3 +352,17 @@ def test_reweighting_knows_the_law_of_the_noise(folder, definition, law):
     }
     plan = load_run(toy.configuration(folder, privacy=privacy)).plan
     assert node_settings(plan).law is NoiseLaw(law)
+
+
+def test_tasks_are_cut_by_what_they_are_expected_to_solve(released, folder, monkeypatch):
+    """Where next to nothing is allowed, a family each; the counts know nothing of it."""
+    whole = released["full"]
+    monkeypatch.setattr("jobs.solve._BATCH_VARIABLES", 1)
+    out = folder / "cut"
+    changes = {"output__directory": str(out), "runtime__batches_per_slot": 1}
+    in_process.execute(configure(folder, "full", **changes))
+    for level in toy.LEVELS:
+        parts, facts = read_manifest(release_layout(out).counts(level))
+        assert sparse(release_layout(out).counts(level)) == whole.counts(level)
+        assert facts["statistics"]["live"] == sum(map(len, whole.counts(level).values()))
+    assert len(parts) == 6  # tracts, not the 2 that one a slot would be

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -80,3 +81,19 @@ def test_prepare_names_the_compiled_solvers(monkeypatch):
     assert done.exit_code == 0
     (place,) = re.findall(r"compiled solvers in (.*)\n", done.stdout)
     assert list(Path(place).glob("kernels.active_set-*.nbc"))
+
+
+@pytest.mark.long
+def test_damaged_machine_code_is_compiled_again(tmp_path):
+    """In the cache, for all processes that come after."""
+    (file,) = lines(_LOADED_FROM, ROOT)
+    folder = tmp_path / "topdown-das" / Path(file).parent.name
+    shutil.copytree(Path(file).parent, folder)
+    held = {path.name: path.stat().st_size for path in folder.rglob("*.nbc")}
+    for path in folder.rglob("kernels.push*.nbc"):
+        os.truncate(path, path.stat().st_size // 2)
+    (file,) = lines(_LOADED_FROM, ROOT, tmp_path)
+    assert Path(file).parent == folder
+    found = {path.name: path.stat().st_size for path in folder.rglob("*.nbc")}
+    assert found.keys() == held.keys()
+    assert all(found[name] > held[name] / 2 for name in held)

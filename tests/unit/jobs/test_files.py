@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from das.errors import OutputError
-from jobs.manifest import read_json, write_json
+from jobs.files import read_json, write_json
 
 
 def test_what_is_written_is_read(tmp_path):

@@ -1,0 +1,95 @@
+"""Files that are replaced at once, and errors of file systems that name the file."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from das.errors import OutputError
+
+OWNER_ONLY = 0o600
+
+
+@contextmanager
+def writing(path: Path, part: Path | None = None) -> Iterator[None]:
+    """Make a file system's refusal an error that names the file.
+
+    Args:
+      path: What is written.
+      part: A file nobody can read yet, removed to give back what it took.
+
+    Raises:
+      OutputError: The disk is full, or the file cannot be written for another reason.
+    """
+    try:
+        yield
+    except OSError as error:
+        if part is not None:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+        raise OutputError(
+            str(path),
+            "cannot be written",
+            got=os.strerror(error.errno) if error.errno else type(error).__name__,
+            remedy="give the disk room, or mend it; then go on with `das resume`",
+        ) from None
+
+
+def replace_file(path: Path, text: str, *, mode: int = 0o666) -> None:
+    """Write a file, and its folder if absent, so that it is either the old one or the new one.
+
+    Args:
+      path: The file.
+      text: Its text.
+      mode: Permissions, of which the process's mask takes some away.
+
+    Raises:
+      OutputError: It cannot be written.
+    """
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    with writing(path, draft):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        draft.replace(path)
+
+
+def write_json(path: Path, document: Mapping[str, Any], *, mode: int = 0o666) -> None:
+    """`replace_file` with a document as JSON.
+
+    Raises:
+      OutputError: It cannot be written.
+    """
+    replace_file(path, json.dumps(document, indent=1) + "\n", mode=mode)
+
+
+def read_json(path: Path, remedy: str) -> dict[str, Any]:
+    """Read a JSON map.
+
+    Raises:
+      OutputError: It is missing or damaged.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise OutputError(str(path), "is missing", remedy=remedy) from None
+    except (OSError, ValueError) as error:
+        raise OutputError(str(path), "cannot be read", got=error) from None
+    if not isinstance(document, dict):
+        raise OutputError(str(path), "is damaged", got=type(document).__name__)
+    return document
+
+
+def sync_folder(folder: Path) -> None:
+    """Let the names of a folder's files survive a crash of the machine."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
