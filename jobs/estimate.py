@@ -22,7 +22,7 @@ from das.estimation.model import GeolevelTerms
 from das.estimation.targets import SubtreeTargets, subtree_targets
 from das.estimation.tree_pass import Moments, add_leaves, combine, pass_down, pass_up, sum_below
 from das.queries.query import Query, parse_query
-from jobs.dataset import PartFile, PartWriter, is_published, publish, read_manifest
+from jobs.dataset import PartFile, PartWriter, is_published, publish
 from jobs.estimate_files import (
     MOMENTS,
     TABLES,
@@ -330,11 +330,9 @@ class EstimateStage:
         estimator = self.estimator
         geolevel = estimator.plan.spine.levels[level]
         numbers = estimator.numbers(level)
-        parts, _ = read_manifest(estimator.release.geography(geolevel))
-        tasks = -(-numbers * sum(part.rows for part in parts) // _TASK_NUMBERS)
-        wanted = max(1, min(tasks, slots(self.spark) * self.batches_per_slot))
-        largest = max(1, _BATCH_NUMBERS // numbers)
-        batches = geounit_batches(estimator.release, geolevel, level, wanted, largest)
+        wanted = slots(self.spark) * self.batches_per_slot
+        largest, smallest = max(1, _BATCH_NUMBERS // numbers), _TASK_NUMBERS // numbers
+        batches = geounit_batches(estimator.release, geolevel, level, wanted, largest, smallest)
         if len(batches) == 1:
             return [task(batches[0])]
         return run_tasks(self.spark, label, batches, task)

@@ -51,6 +51,8 @@ INVARIANTS = pa.schema(
 )
 _CHUNK_NUMBERS = 4_000_000  # numbers held at once in a task
 _BATCH_NUMBERS = 40_000_000  # numbers written by one task
+_TASK_NUMBERS = 1_000_000  # fewer are not worth a task of their own
+_TASK_GEOUNITS = 10_000  # likewise, of invariants
 _LABELS = 100_000  # of a query with more answers, labels of its factors stand for their products
 
 
@@ -113,7 +115,8 @@ class MeasureStage:
         queries = [entry.query for entry in plan.strategy.levels[level].queries]
         eager = sum(query.size for query in queries if query.name not in lazy)
         largest = max(1, _BATCH_NUMBERS // max(1, eager))
-        batches = self._batches(level, largest)
+        every = sum(query.size for query in queries)
+        batches = self._batches(level, largest, _TASK_NUMBERS // max(1, every))
         parts = run_tasks(self.spark, f"measure {geolevel}", batches, _measurer(task))
         facts = {
             "geolevel": geolevel,
@@ -146,13 +149,14 @@ class MeasureStage:
             writer.write_apart(_invariant_table(codes, query, truth) for query in held)
             return writer.close()
 
-        parts = run_tasks(self.spark, f"invariants {geolevel}", self._batches(level, 100_000), run)
+        batches = self._batches(level, 100_000, _TASK_GEOUNITS)
+        parts = run_tasks(self.spark, f"invariants {geolevel}", batches, run)
         publish(dataset, parts, {"geolevel": geolevel, "queries": [q.name for q in held]})
 
-    def _batches(self, level: int, largest: int) -> list[Batch]:
+    def _batches(self, level: int, largest: int, smallest: int) -> list[Batch]:
         wanted = slots(self.spark) * self.batches_per_slot
         geolevel = self.plan.spine.levels[level]
-        return geounit_batches(self.release, geolevel, level, wanted, largest)
+        return geounit_batches(self.release, geolevel, level, wanted, largest, smallest)
 
 
 def _described(query: Query) -> dict[str, Any]:

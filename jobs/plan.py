@@ -203,7 +203,12 @@ class Batch:
 
 
 def geounit_batches(
-    layout: ReleaseLayout, geolevel: str, level: int, n_batches: int, largest: int
+    layout: ReleaseLayout,
+    geolevel: str,
+    level: int,
+    n_batches: int,
+    largest: int,
+    smallest: int = 1,
 ) -> list[Batch]:
     """Split a geolevel into contiguous ranges that never divide a family, costliest first.
 
@@ -213,6 +218,7 @@ def geounit_batches(
       level: Its position.
       n_batches: Wanted number of ranges.
       largest: Most geounits in a range, unless one family is larger.
+      smallest: Geounits that are worth a range of their own; fewer ranges are made for it.
     """
     table = read_geography(layout, geolevel, columns=("geocode", "parent"))
     # In Arrow's memory: as Python strings, the blocks of a nation would take a gigabyte here.
@@ -220,7 +226,7 @@ def geounit_batches(
     is_first = np.asarray(pc.not_equal(parents[1:], parents[:-1]), np.bool_)
     starts = np.flatnonzero(np.concatenate(([True], is_first)))
     ends = np.append(starts[1:], len(codes))
-    size = max(1, min(largest, -(-len(codes) // n_batches)))
+    size = max(1, min(largest, max(smallest, -(-len(codes) // n_batches))))
     batches = []
     first = 0
     for index, end in enumerate(ends):

@@ -66,6 +66,7 @@ _LEAST_TOTAL = 0.3  # persons, so that a child that seems empty is expected to h
 _FAMILIES = 64  # solved together, so that small nodes share their overhead
 _TOGETHER = 1_000_000  # variables of families solved together, but for one of more
 _BATCH_VARIABLES = 3_000_000  # of a task, so that none takes many minutes
+_TASK_VARIABLES = 50_000  # fewer are not worth a task of their own
 _WORST = 5
 _SUMS = (
     "nodes",
@@ -163,8 +164,9 @@ def solve_level(
         return
     started = time.monotonic()
     read_manifest(release.measurements(geolevel))
-    largest = _largest_batch(plan, release, level)
-    batches = geounit_batches(release, geolevel, level, slots(spark) * batches_per_slot, largest)
+    largest, smallest = _batch_sizes(plan, release, level)
+    wanted = slots(spark) * batches_per_slot
+    batches = geounit_batches(release, geolevel, level, wanted, largest, smallest)
 
     learned = None
     if geolevel in plan.solving.learned_prior and level:
@@ -641,15 +643,18 @@ def _whole_answers(plan: Plan, level: int) -> int:
     return max(1, sum(query.size for query in queries if query not in lazy))
 
 
-def _largest_batch(plan: Plan, release: ReleaseLayout, level: int) -> int:
-    """Geounits of a task, by the answers it reads and the variables it is expected to solve."""
-    by_answers = _BATCH_NUMBERS // _whole_answers(plan, level)
+def _batch_sizes(plan: Plan, release: ReleaseLayout, level: int) -> tuple[int, int]:
+    """Most and fewest geounits of a task, by the answers it reads and the variables it solves.
+
+    A geounit has as many variables as its parent has live cells, here a parent of the mean.
+    """
+    most = _BATCH_NUMBERS // _whole_answers(plan, level)
     if not level:
-        return max(1, by_answers)
+        return max(1, most), 1
     parts, facts = read_manifest(release.counts(plan.spine.levels[level - 1]))
     parents = sum(part.rows for part in parts)
-    live = int(facts["statistics"]["live"])
-    return max(1, min(by_answers, _BATCH_VARIABLES * parents // max(1, live)))
+    variables = max(1, int(facts["statistics"]["live"]) // max(1, parents))
+    return max(1, min(most, _BATCH_VARIABLES // variables)), _TASK_VARIABLES // variables
 
 
 def node_settings(plan: Plan) -> NodeSettings:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _PERSONS = 500_000  # rows of microdata held at once
 _GEOUNITS = 50_000  # geounits per task
+_TASK_GEOUNITS = 1_000  # fewer are not worth a task of their own
 
 
 def write_microdata(
@@ -50,7 +51,12 @@ def write_microdata(
         return
     started = time.monotonic()
     batches = geounit_batches(
-        release, plan.spine.levels[leaf], leaf, slots(spark) * batches_per_slot, _GEOUNITS
+        release,
+        plan.spine.levels[leaf],
+        leaf,
+        slots(spark) * batches_per_slot,
+        _GEOUNITS,
+        _TASK_GEOUNITS,
     )
 
     def run(batch: Batch) -> dict[str, PartFile]:
@@ -241,7 +247,7 @@ def _write_csv(
             return writer.close()
 
         batches = geounit_batches(
-            release, geolevel, level, slots(spark) * batches_per_slot, _GEOUNITS
+            release, geolevel, level, slots(spark) * batches_per_slot, _GEOUNITS, _TASK_GEOUNITS
         )
         parts = run_tasks(spark, f"write {dataset.parent.name} {geolevel}", batches, run)
         publish(dataset, parts, {"queries": names, "not_for_release": plan.not_for_release})

@@ -518,7 +518,10 @@ class RuntimeConfig(_Model):
         "spark-submit was given, else all local cores.",
     )
     batches_per_slot: int = Field(
-        default=4, ge=1, description="Tasks per parallel slot in each step."
+        default=4,
+        ge=1,
+        description="Tasks per parallel slot in each step; fewer where there is little work, more "
+        "where much.",
     )
     driver_memory: Text = Field(default="2g", description="Heap of the Spark driver.")
     spark: dict[Text, Text] = Field(default={}, description="Further Spark properties.")

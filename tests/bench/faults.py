@@ -26,7 +26,6 @@ import signal
 import subprocess
 import tempfile
 import time
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -43,7 +42,7 @@ from jobs.generate import GenerateSpec, generate
 from jobs.layout import confidential_layout, release_layout
 from jobs.products import verify_run
 from tests.spark import faults
-from tests.spark.cluster import ROOT, Cluster, build_zip, standalone_cluster
+from tests.spark.cluster import MANY_TASKS, ROOT, Cluster, build_zip, standalone_cluster
 
 LEVELS = {"state": 2, "tract": 11, "block": 15}
 HELD = {
@@ -654,22 +653,15 @@ def hold_archives(folder: Path) -> dict[str, Path]:
     for stage in STAGES:
         home = folder / f"hold-{stage}"
         home.mkdir()
-        plain = build_zip(home)
-        path = home / "held" / "das.zip"
-        path.parent.mkdir()
         appended = {
+            **MANY_TASKS,
             "jobs/dataset.py": _HOLD.format(held=HELD.get(stage, "nowhere"), seconds=HOLD_SECONDS),
-            # Else a small state is estimated by the driver alone.
-            "jobs/estimate.py": "\n_TASK_NUMBERS = 500\n",
             # Every process of every application would compile anew, which outweighs all else here.
             "solvers/compilation.py": "\n_HAS_NUMBA = False\n",
         }
         if stage == "seal":
             appended["jobs/manifest.py"] = _HOLD_SEAL.format(seconds=4 * HOLD_SECONDS)
-        with zipfile.ZipFile(plain) as old, zipfile.ZipFile(path, "w") as new:
-            for name in old.namelist():
-                new.writestr(name, old.read(name).decode() + appended.get(name, ""))
-        archives[stage] = path
+        archives[stage] = build_zip(home, appended)
     return archives
 
 

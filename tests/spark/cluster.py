@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,14 +25,25 @@ HOSTS = ("127.0.0.2", "127.0.0.3")
 PACKAGES = ("das", "geography", "invariants", "solvers", "jobs")
 
 
-def build_zip(folder: Path) -> Path:
-    """What `make zip` makes: the five packages and nothing else."""
+# Appended to modules: small states are cut into as many tasks as large ones.
+MANY_TASKS = {
+    "jobs/measure.py": "\n_TASK_NUMBERS = _TASK_GEOUNITS = 0\n",
+    "jobs/estimate.py": "\n_TASK_NUMBERS = 0\n",
+    "jobs/solve.py": "\n_TASK_VARIABLES = 0\n",
+    "jobs/write.py": "\n_TASK_GEOUNITS = 0\n",
+}
+
+
+def build_zip(folder: Path, appended: Mapping[str, str] | None = None) -> Path:
+    """What `make zip` makes: the five packages and nothing else; with text appended to files."""
     target = folder / "das.zip"
     with zipfile.ZipFile(target, "w") as archive:
         for package in PACKAGES:
             for path in sorted((ROOT / package).rglob("*")):
                 if path.is_file() and "__pycache__" not in path.parts:
-                    archive.write(path, path.relative_to(ROOT))
+                    name = path.relative_to(ROOT)
+                    more = (appended or {}).get(name.as_posix(), "").encode()
+                    archive.writestr(name.as_posix(), path.read_bytes() + more)
     return target
 
 

@@ -13,7 +13,7 @@ from jobs.dataset import MANIFEST, is_published
 from jobs.layout import release_layout
 from tests.e2e import in_process, toy
 from tests.release_checks import sparse, totals_are_exact, tree_is_consistent
-from tests.spark.cluster import Cluster, build_zip, standalone_cluster
+from tests.spark.cluster import MANY_TASKS, Cluster, build_zip, standalone_cluster
 from tests.spark.faults import Submitted
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -43,7 +43,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toy]:
     toy.write_records(folder)
     config = toy.configuration(folder, runtime={})
     with standalone_cluster(folder) as cluster:
-        yield Toy(folder, config, build_zip(folder), cluster)
+        yield Toy(folder, config, build_zip(folder, MANY_TASKS), cluster)
 
 
 def counts(out: Path) -> Counts:

@@ -24,7 +24,7 @@ from jobs.progress import Reporter
 from jobs.run import measure_all, open_job, plan_and_read
 from jobs.session import spark_session
 from tests.spark import faults
-from tests.spark.cluster import ROOT, Cluster, build_zip, standalone_cluster
+from tests.spark.cluster import MANY_TASKS, ROOT, Cluster, build_zip, standalone_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
@@ -101,7 +101,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
             shutil.copytree(job.out, folder / "disturbed")
             measure_all(job)
     with standalone_cluster(folder) as cluster:
-        yield Stage(folder, build_zip(folder), cluster, folder / "undisturbed")
+        yield Stage(folder, build_zip(folder, MANY_TASKS), cluster, folder / "undisturbed")
 
 
 @dataclass(frozen=True)

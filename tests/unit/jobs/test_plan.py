@@ -106,22 +106,25 @@ def test_a_range_of_geounits_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("n_batches", "largest", "expected"),
+    ("n_batches", "largest", "smallest", "expected"),
     [
-        (1, 100, [("101", "305", 6)]),
-        (2, 100, [("101", "202", 3), ("303", "305", 3)]),
-        (3, 100, [("303", "305", 3), ("101", "102", 2), ("202", "202", 1)]),
-        (100, 100, [("303", "305", 3), ("101", "102", 2), ("202", "202", 1)]),
-        (1, 4, [("101", "202", 3), ("303", "305", 3)]),
-        (1, 1, [("303", "305", 3), ("101", "102", 2), ("202", "202", 1)]),
-        (1, 0, [("303", "305", 3), ("101", "102", 2), ("202", "202", 1)]),
+        (1, 100, 1, [("101", "305", 6)]),
+        (2, 100, 1, [("101", "202", 3), ("303", "305", 3)]),
+        (3, 100, 1, [("303", "305", 3), ("101", "102", 2), ("202", "202", 1)]),
+        (100, 100, 1, [("303", "305", 3), ("101", "102", 2), ("202", "202", 1)]),
+        (100, 100, 3, [("101", "202", 3), ("303", "305", 3)]),
+        (2, 2, 3, [("303", "305", 3), ("101", "102", 2), ("202", "202", 1)]),
+        (100, 100, 10, [("101", "305", 6)]),
+        (1, 4, 1, [("101", "202", 3), ("303", "305", 3)]),
+        (1, 1, 1, [("303", "305", 3), ("101", "102", 2), ("202", "202", 1)]),
+        (1, 0, 1, [("303", "305", 3), ("101", "102", 2), ("202", "202", 1)]),
     ],
 )
-def test_batches_of_a_known_geolevel(tmp_path, n_batches, largest, expected):
+def test_batches_of_a_known_geolevel(tmp_path, n_batches, largest, smallest, expected):
     """Costliest first, ties by geocode."""
     layout = ReleaseLayout(tmp_path)
     write_geography(LATTICE, layout)
-    batches = geounit_batches(layout, "block", 2, n_batches, largest)
+    batches = geounit_batches(layout, "block", 2, n_batches, largest, smallest)
     assert batches == [Batch(2, low, high, cost) for low, high, cost in expected]
 
 

@@ -89,11 +89,9 @@ def test_damaged_machine_code_is_compiled_again(tmp_path):
     (file,) = lines(_LOADED_FROM, ROOT)
     folder = tmp_path / "topdown-das" / Path(file).parent.name
     shutil.copytree(Path(file).parent, folder)
-    held = {path.name: path.stat().st_size for path in folder.rglob("*.nbc")}
-    for path in folder.rglob("kernels.push*.nbc"):
-        os.truncate(path, path.stat().st_size // 2)
+    (damaged,) = folder.rglob("kernels.push*.nbc")
+    size = damaged.stat().st_size
+    os.truncate(damaged, size // 2)
     (file,) = lines(_LOADED_FROM, ROOT, tmp_path)
     assert Path(file).parent == folder
-    found = {path.name: path.stat().st_size for path in folder.rglob("*.nbc")}
-    assert found.keys() == held.keys()
-    assert all(found[name] > held[name] / 2 for name in held)
+    assert damaged.stat().st_size > size / 2
