@@ -29,6 +29,7 @@ from solvers.problem import (
     NodeProblem,
     Status,
 )
+from solvers.structure import Fixed
 
 _NEWTON_STEPS = 200
 _TRIALS = 8  # of the line search
@@ -188,12 +189,14 @@ def _projection(q: Lifted) -> Callable[..., tuple[FloatArray, FloatArray]]:
     return compiled.project
 
 
-def solve_matrix_free(problem: NodeProblem, tolerance: float) -> Estimate:
+def solve_matrix_free(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -> Estimate:
     """Solve the continuous stage of a node with many live cells.
 
     Args:
       problem: The node problem; partition queries only, detailed asked of every child.
       tolerance: Largest accepted certificate residual, for example 1e-7.
+      fixed: Further partition sums that are given, as in `least_squares.solve_quadratic`; one of
+        the sums that are given refines all others.
 
     Returns:
       The estimate; its status is LIMIT if the tolerance was not reached, as where no solution
@@ -202,7 +205,7 @@ def solve_matrix_free(problem: NodeProblem, tolerance: float) -> Estimate:
     Raises:
       SolverError: A query is not a partition, or some child has no detailed answers.
     """
-    q = lift(problem)
+    q = lift(problem, fixed)
     roles = assign_roles(q)
     climb = Climb(q)
     iterations, forcing = 0, _LOOSE

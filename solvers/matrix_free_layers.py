@@ -19,6 +19,7 @@ from solvers.problem import (
     IntArray,
     NodeProblem,
 )
+from solvers.structure import Fixed
 
 CELLS = -1  # `Layer.on` of a layer that sums cells
 FORBIDDEN = -1e200  # detailed answer of a cell that an invariant of zero forbids
@@ -110,11 +111,15 @@ def sum_by(values: FloatArray, index: IntArray, size: int) -> FloatArray:
     return np.stack([np.bincount(index, row, size) for row in values])
 
 
-def lift(problem: NodeProblem) -> Lifted:
+def lift(problem: NodeProblem, fixed: Fixed = ()) -> Lifted:
     """Write a node problem in layers.
 
-    Queries of the same partition become one; noisy queries that the finest invariant answers, and
-    invariants coarser than it, say nothing more and are left out.
+    Queries of the same partition become one; noisy queries that the finest given sums answer, and
+    given sums coarser than these, say nothing more and are left out.
+
+    Args:
+      problem: The node problem; of its exact sums and those of `fixed`, one refines all others.
+      fixed: Further partition sums that are given, as in `least_squares.solve_quadratic`.
 
     Raises:
       SolverError: A query is not a partition, or some child has no detailed answers.
@@ -122,7 +127,8 @@ def lift(problem: NodeProblem) -> Lifted:
     where = f"node {problem.geocode}"
     k, C = problem.n_cells, problem.n_children
     unit, base = np.zeros(C), np.zeros((C, k))
-    finest = max(problem.exact, key=lambda exact: exact.targets.shape[1], default=None)
+    given = [*((exact.groups, exact.targets.astype(float)) for exact in problem.exact), *fixed]
+    finest, sums = max(given, key=lambda one: one[1].shape[1], default=(None, None))
     parts: list[_Part] = []
     settled = []
     for term in problem.terms:
@@ -131,7 +137,7 @@ def lift(problem: NodeProblem) -> Lifted:
                 where, "a query is not a partition", remedy="use the structured solver"
             )
         is_detailed = term.answers.shape[1] == k
-        answered = finest is not None and determined(finest.groups, term.groups) is not None
+        answered = finest is not None and determined(finest, term.groups) is not None
         settled.append(answered and not is_detailed)
         if is_detailed:
             unit += term.weights
@@ -142,10 +148,10 @@ def lift(problem: NodeProblem) -> Lifted:
     if unit.min() <= 0:
         raise SolverError(where, "a child has no detailed answers", remedy="measure detailed")
     base /= unit[:, None]
-    for exact in problem.exact:
-        base[exact.targets[:, exact.groups] == 0] = FORBIDDEN
-    if finest is not None:
-        parts.append(_Part(finest.groups, finest.targets.astype(float), np.zeros(C)))
+    for groups, targets in given:
+        base[targets[:, groups] == 0] = FORBIDDEN
+    if finest is not None and sums is not None:
+        parts.append(_Part(finest, sums, np.zeros(C)))
     coefficients = [row.coefficients.astype(float) for row in problem.rows]
     rows = np.concatenate([np.zeros((0, k)), *coefficients])
     least = np.concatenate([np.zeros((C, 0)), *(row.least for row in problem.rows)], axis=1)

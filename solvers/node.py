@@ -31,11 +31,14 @@ from solvers.problem import (
     Status,
 )
 from solvers.rounding import Rounding, round_counts
+from solvers.structure import extent, is_refined
 from solvers.supports import solve_by_supports
 from solvers.verify import verify_counts
 
 _MANY_CELLS = 4_000  # from here on the matrix-free solver is the faster one
 _SOME_CELLS = 150  # from here on it is faster than interior points
+_MOST_NUMBERS = 10_000_000  # of matrices over cells; with more, they are slower than none
+_LARGE_BLOCK = 1_000  # cells whose coupling takes longer to factorise than no matrix at all
 
 
 @dataclass(frozen=True)
@@ -157,26 +160,45 @@ def _around(problem: NodeProblem, values: FloatArray) -> NodeProblem:
 
 
 def _spares(problem: NodeProblem, fixed: Fixed) -> bool:
-    """Whether matrices of the cells would be large, and the matrix-free solver can take it.
+    """Whether the matrix-free solver can take a node and is expected to be the better one.
 
-    That one asks for partition queries, of which one tells the cells of every child apart; rows
-    beside exact sums can make it diverge, and contradictions it finds late.
+    It asks for partition queries, of which one tells the cells of every child apart, and for given
+    sums of which one refines all others; rows beside such sums can make it diverge, and
+    contradictions it finds late.
     """
-    bound = bool(problem.rows) + bool(problem.exact)
-    if fixed or bound > 1 or problem.n_cells < (_MANY_CELLS if bound else _SOME_CELLS):
-        return False
     partitions = [term for term in problem.terms if isinstance(term, LeastSquaresTerm)]
     detailed = [t.weights > 0 for t in partitions if t.answers.shape[1] == problem.n_cells]
-    return len(partitions) == len(problem.terms) and bool(np.any(detailed, axis=0).all())
+    if len(partitions) < len(problem.terms) or not np.any(detailed, axis=0).all():
+        return False
+    given = [(exact.groups, exact.targets) for exact in problem.exact] + list(fixed)
+    if not (problem.rows or given):
+        return problem.n_cells >= _SOME_CELLS
+    finest, _ = max(given, key=lambda one: one[1].shape[1], default=(None, None))
+    if finest is not None:
+        nested = all(is_refined(groups, finest) for groups, _ in given)
+        if problem.rows or not nested:
+            return False
+    return _is_large(problem, fixed)
 
 
-def _solve_spared(problem: NodeProblem, tolerance: float) -> Estimate:
+def _is_large(problem: NodeProblem, fixed: Fixed) -> bool:
+    """Whether matrices over the cells would take longer, and more memory, than no matrices."""
+    if problem.n_cells >= _MANY_CELLS:
+        return True
+    C, k = problem.n_children, problem.n_cells
+    if k < _LARGE_BLOCK and C * k**2 <= _MOST_NUMBERS:
+        return False
+    size = extent(problem, fixed)
+    return size.numbers > _MOST_NUMBERS or size.largest_block >= _LARGE_BLOCK
+
+
+def _solve_spared(problem: NodeProblem, tolerance: float, fixed: Fixed) -> Estimate:
     """By supports if they are found, else matrix-free."""
-    if problem.n_cells < _MANY_CELLS:
+    if not _is_large(problem, fixed):
         found = solve_by_supports(problem, tolerance)
         if found is not None:
             return found
-    return solve_matrix_free(problem, tolerance)
+    return solve_matrix_free(problem, tolerance, fixed)
 
 
 def _with_fallback(settings: NodeSettings) -> Solve:
@@ -185,7 +207,7 @@ def _with_fallback(settings: NodeSettings) -> Solve:
     def solve(problem: NodeProblem, tolerance: float, fixed: Fixed) -> Estimate:
         spared = settings.least_squares is LeastSquaresSolver.STRUCTURED and _spares(problem, fixed)
         if spared:
-            first = _solve_spared(problem, tolerance)
+            first = _solve_spared(problem, tolerance, fixed)
         if not spared or (first.status is Status.LIMIT and problem.n_cells < _MANY_CELLS):
             first = least_squares(settings.least_squares)(problem, tolerance, fixed)
         if first.status is not Status.LIMIT:

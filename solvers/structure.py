@@ -155,9 +155,7 @@ def arrange(problem: NodeProblem, fixed: Fixed = (), sums: TermSums = IN_ARRAYS)
     k, C = problem.n_cells, problem.n_children
     equalities, given, terms = _not_given(problem, fixed)
     unit = _units(problem)
-    weights = np.array([t.weights for t in terms]).reshape(len(terms), C) / unit
-    if np.ptp(weights, axis=1).max(initial=0.0) <= 1e-12 * weights.max(initial=0.0):
-        weights = weights[:, :1]
+    weights = _relative_weights(problem, terms)
     inside, labels = _divide(terms, equalities, C, k)
     cells = _members(labels)
     partitions = [t for t in terms if isinstance(t, LeastSquaresTerm)]
@@ -212,11 +210,40 @@ def arrange(problem: NodeProblem, fixed: Fixed = (), sums: TermSums = IN_ARRAYS)
     )
 
 
-def largest_block(problem: NodeProblem) -> int:
-    """Cells of the largest block of the arranged problem, without arranging it."""
-    equalities, _, terms = _not_given(problem, ())
-    _, labels = _divide(terms, equalities, problem.n_children, problem.n_cells)
-    return int(np.bincount(labels).max(initial=0))
+@dataclass(frozen=True)
+class Extent:
+    """How large an arranged problem is.
+
+    Attributes:
+      largest_block: Cells of its largest block.
+      numbers: Of its matrices over cells: those of the blocks, one for each pattern, and those of
+        the positive cells of each child.
+    """
+
+    largest_block: int
+    numbers: float
+
+
+def extent(problem: NodeProblem, fixed: Fixed = ()) -> Extent:
+    """How large the arranged problem is, without arranging it."""
+    C = problem.n_children
+    equalities, _, terms = _not_given(problem, fixed)
+    _, labels = _divide(terms, equalities, C, problem.n_cells)
+    sizes = np.bincount(labels).astype(float)
+    patterns = _relative_weights(problem, terms).shape[1]
+    numbers = max(patterns, C * _SUPPORT**2) * float((sizes**2).sum())
+    return Extent(int(sizes.max(initial=0)), numbers)
+
+
+def _relative_weights(
+    problem: NodeProblem, terms: Sequence[LeastSquaresTerm | GeneralTerm]
+) -> FloatArray:
+    """float64[terms, P], weights in units of each child's: one pattern if all are alike."""
+    weights = np.array([t.weights for t in terms]).reshape(len(terms), problem.n_children)
+    weights = weights / _units(problem)
+    if np.ptp(weights, axis=1).max(initial=0.0) <= 1e-12 * weights.max(initial=0.0):
+        return weights[:, :1]
+    return weights
 
 
 def _not_given(

@@ -12,9 +12,7 @@ from solvers import active_set
 from solvers.least_squares import iterate, sums_for
 from solvers.optimality import certify, origin
 from solvers.problem import Estimate, NodeProblem, Status
-from solvers.structure import arrange, largest_block
-
-_LARGE_BLOCK = 1_000  # cells whose coupling takes longer to factorise than no matrix at all
+from solvers.structure import arrange
 
 
 def solve_by_supports(problem: NodeProblem, tolerance: float) -> Estimate | None:
@@ -25,14 +23,11 @@ def solve_by_supports(problem: NodeProblem, tolerance: float) -> Estimate | None
       tolerance: Largest accepted certificate residual, for example 1e-7.
 
     Returns:
-      The solution; None where the steps found none, or crossing queries join so many cells that
-      they would take long.
+      The solution; None where the steps found none.
 
     Raises:
       SolverError: The queries do not tell all live cells apart in some child.
     """
-    if largest_block(problem) >= _LARGE_BLOCK:
-        return None
     sums = sums_for(problem)
     q = arrange(problem, (), sums)
     guess = active_set.first_guess(q, sums)

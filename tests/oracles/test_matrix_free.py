@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from solvers import matrix_free_face
-from solvers.least_squares import solve_least_squares
+from solvers.least_squares import solve_least_squares, solve_quadratic
 from solvers.matrix_free import solve_matrix_free
+from solvers.passes import solve_in_passes
 from solvers.problem import (
     NO_LIMIT,
     ExactTerm,
@@ -154,3 +155,23 @@ def test_mid_nodes_agree_with_the_structured_solver(seed):
     structured = solve_least_squares(problem, 1e-9)
     assert structured.status is Status.SOLVED
     close(solved(problem), structured.values)
+
+
+@pytest.mark.parametrize("kinds", [(), ("exact",), ("unasked",), ("one weight",)], ids="-".join)
+def test_sums_that_earlier_passes_fixed_agree_with_the_structured_solver(kinds):
+    """Totals, then the marginal that invariants may hold, both real numbers where they are fixed."""
+    problem = crossing_node(6, 90, 4, kinds, persons=1.0)
+    problem = replace(problem, order=((0,), (2,), (1, *range(3, len(problem.terms)))))
+    seen = []
+
+    def solve(one, tolerance, fixed):
+        seen.append(len(fixed))
+        if len(fixed) < 2:
+            return solve_quadratic(one, tolerance, fixed)
+        return solve_matrix_free(one, tolerance, fixed)
+
+    found = solve_in_passes(problem, 1e-9, solve)
+    wanted = solve_in_passes(problem, 1e-9, solve_quadratic)
+    assert found.status is wanted.status is Status.SOLVED
+    assert seen[-1] == 2
+    close(found.values, wanted.values)

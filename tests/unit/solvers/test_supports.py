@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from solvers import active_set, least_squares, node, supports
+from solvers import active_set, least_squares, node
 from solvers.backends.registry import LeastSquaresSolver
 from solvers.least_squares import solve_quadratic
 from solvers.matrix_free import solve_matrix_free
 from solvers.node import NodeSettings, estimate_node, solve_nodes
-from solvers.problem import Status
-from solvers.structure import arrange
+from solvers.problem import ExactTerm, Status, group_sums
+from solvers.structure import arrange, extent
 from solvers.supports import solve_by_supports
 from tests.strategies import Shape, random_node
 
@@ -52,12 +52,42 @@ def test_supports_that_are_not_found_are_no_solution():
     assert solve_by_supports(CROSSING, 1e-7) is None
 
 
-def test_a_large_block_is_not_tried(monkeypatch):
-    largest = arrange(CROSSING).cells.shape[1]
-    monkeypatch.setattr(supports, "_LARGE_BLOCK", largest)
-    assert solve_by_supports(CROSSING, 1e-7) is None
-    monkeypatch.setattr(supports, "_LARGE_BLOCK", largest + 1)
-    assert solve_by_supports(CROSSING, 1e-7) is not None
+ALIKE = random_node(Shape(4, 160, persons=1.0, scales=True), 3)
+UNEQUAL = random_node(Shape(4, 160, persons=1.0, unequal=True), 3)
+BOUND = random_node(Shape(4, 160, persons=1.0, exact=(1, 5)), 3)
+TOTAL_FIRST = replace(CROSSING, order=((0,), (1, 2)))
+
+
+@pytest.mark.parametrize(
+    "problem", [CROSSING, ALIKE, UNEQUAL], ids=["crossing", "alike", "unequal"]
+)
+def test_the_extent_is_that_of_the_arranged_problem(problem):
+    q = arrange(problem)
+    sizes = (q.cells < problem.n_cells).sum(1)
+    found = extent(problem)
+    assert found.largest_block == sizes.max()
+    assert found.numbers == max(q.blocks.shape[1], 4 * 0.2**2) * (sizes**2).sum()
+
+
+@pytest.mark.parametrize("problem", [CROSSING, UNEQUAL, BOUND, TOTAL_FIRST])
+@pytest.mark.parametrize("limit", ["_MOST_NUMBERS", "_LARGE_BLOCK"])
+def test_matrices_that_would_be_large_are_not_made(problem, limit, monkeypatch):
+    wanted = estimate_node(problem, SETTINGS)
+    monkeypatch.setattr(node, limit, 0)
+    found = estimate_node(problem, SETTINGS)
+    assert found.status is Status.SOLVED
+    assert not np.array_equal(found.values, wanted.values)
+    np.testing.assert_allclose(found.values, wanted.values, atol=1e-5)
+
+
+def test_given_sums_that_cross_need_matrices(monkeypatch):
+    monkeypatch.setattr(node, "_LARGE_BLOCK", 0)
+    monkeypatch.setattr(node, "solve_matrix_free", None)  # calling it fails
+    crossing = (np.arange(160) % 2, np.arange(160) // 80)
+    values = solve_quadratic(CROSSING, 1e-7).values
+    exact = tuple(ExactTerm(g, group_sums(np.rint(values), g, 2)) for g in crossing)
+    problem = replace(CROSSING, parent=np.rint(values).sum(0) + 0.0, exact=exact)
+    assert estimate_node(problem, SETTINGS).status is Status.SOLVED
 
 
 @pytest.mark.usefixtures("no_path", "no_supports")
@@ -81,8 +111,8 @@ def test_small_and_bound_nodes_go_by_interior_points(shape, monkeypatch):
 
 @pytest.mark.usefixtures("no_supports")
 def test_interior_points_stand_behind_the_matrix_free_solver(monkeypatch):
-    def give_up(problem, tolerance):
-        return replace(solve_matrix_free(problem, tolerance), status=Status.LIMIT)
+    def give_up(problem, tolerance, fixed):
+        return replace(solve_matrix_free(problem, tolerance, fixed), status=Status.LIMIT)
 
     wanted = solve_matrix_free(CROSSING, SETTINGS.tolerance).values
     monkeypatch.setattr(node, "solve_matrix_free", give_up)
