@@ -26,7 +26,7 @@ from das.mechanisms.mechanism import Mechanism
 from das.queries.query import Query
 from invariants.invariant import invariants_at
 from invariants.rows import LinearRow
-from jobs.dataset import read_manifest, read_range
+from jobs.dataset import read_manifest, read_range, rows_about
 from jobs.layout import ReleaseLayout
 from jobs.plan import Batch, Plan, read_geography
 
@@ -217,10 +217,9 @@ def read_answers(
         return [np.zeros((0, query.size), np.int64) for query in queries]
     parts, _ = read_manifest(dataset)
     table = read_range(dataset, parts, str(codes[0]), str(codes[-1]))
-    names = table.column("query")
     answers = []
     for query in queries:
-        rows = table.filter(pc.equal(names, query.name))
+        rows = rows_about(table, query.name)
         found = rows.column("geocode").to_numpy(zero_copy_only=False)
         flat = pc.list_flatten(rows.column("answers")).to_numpy()
         if not np.array_equal(found, codes) or len(flat) != len(codes) * query.size:

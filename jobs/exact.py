@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from das.errors import ConfigError, OutputError
 from das.queries.query import Query
 from invariants.invariant import invariants_at
-from jobs.dataset import read_manifest, read_range
+from jobs.dataset import read_manifest, read_range, rows_about
 from jobs.layout import ReleaseLayout
 from jobs.plan import Plan
 
@@ -68,7 +68,7 @@ def read_exact(
     dataset = units.invariants(geolevel)
     parts, _ = read_manifest(dataset)
     table = read_range(dataset, parts, low, high)
-    rows = table.filter(pc.equal(table.column("query"), query.name))
+    rows = rows_about(table, query.name)
     geocodes = rows.column("geocode").to_numpy(zero_copy_only=False)
     answers = pc.list_flatten(rows.column("answers")).to_numpy()
     if not len(geocodes) or len(answers) != len(geocodes) * query.size:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from das.errors import OutputError
 from das.mechanisms.mechanism import Mechanism, read_mechanism
-from jobs.dataset import read_manifest, read_range
+from jobs.dataset import read_manifest, read_range, rows_about
 from jobs.layout import ReleaseLayout
 
 
@@ -59,8 +59,7 @@ def read_answers(release: Path, geolevel: str, query: str) -> NoisyAnswers:
     if query in facts.get("lazy_queries", ()):
         raise OutputError(str(dataset), "holds only some answers of a lazy query", got=query)
     columns = ("geocode", "query", "mechanism", "parameter", "answers")
-    table = read_range(dataset, parts, columns=columns)
-    table = table.filter(pc.equal(pc.cast(table.column("query"), "string"), query))
+    table = rows_about(read_range(dataset, parts, columns=columns), query)
     laws: dict[tuple[str, str], Mechanism] = {}
     for kind, parameter in zip(
         table.column("mechanism").to_pylist(), table.column("parameter").to_pylist(), strict=True

@@ -19,7 +19,15 @@ import pyarrow.compute as pc
 from das.errors import InputError, OutputError
 from invariants.facilities import Facilities, groups_of
 from invariants.leaves import Leaves, LeavesTable, add_up, limit_totals
-from jobs.dataset import PartFile, PartWriter, is_published, publish, read_manifest, read_range
+from jobs.dataset import (
+    PartFile,
+    PartWriter,
+    is_published,
+    publish,
+    read_manifest,
+    read_range,
+    rows_about,
+)
 from jobs.layout import ReleaseLayout
 from jobs.plan import Batch, Plan, families, geounit_batches, read_geography
 from jobs.session import run_tasks, slots
@@ -110,7 +118,7 @@ def read_given(
     if name not in facts["queries"]:
         raise OutputError(str(dataset), f"does not hold {name}")
     table = read_range(dataset, parts, batch.low, batch.high)
-    rows = table.filter(pc.equal(table.column("query"), name))
+    rows = rows_about(table, name)
     codes = rows.column("geocode").to_numpy(zero_copy_only=False)
     flat = pc.list_flatten(rows.column("answers")).to_numpy()
     return codes, flat.reshape(len(codes), n_answers)
@@ -221,7 +229,7 @@ def _with_totals(
     dataset = release.invariants(geolevel)
     parts, _ = read_manifest(dataset)
     table = read_range(dataset, parts, batch.low, batch.high)
-    rows = table.filter(pc.equal(table.column("query"), query.name))
+    rows = rows_about(table, query.name)
     flat = pc.list_flatten(rows.column("answers")).to_numpy()
     if len(rows) != len(codes) or len(flat) != len(codes) * query.size:
         raise OutputError(str(dataset), f"does not hold query {query.name} of every geounit")

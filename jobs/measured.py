@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from das.errors import OutputError
 from das.queries.query import Query
-from jobs.dataset import read_manifest, read_range
+from jobs.dataset import read_manifest, read_range, rows_about
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -75,10 +75,9 @@ def read_noisy(
         return [np.zeros((0, query.size)) for query in queries]
     parts, _ = read_manifest(dataset)
     table = read_range(dataset, parts, str(codes[0]), str(codes[-1]))
-    names = table.column("query")
     found: list[FloatArray | DrawnAnswers] = []
     for query in queries:
-        rows = table.filter(pc.equal(names, query.name))
+        rows = rows_about(table, query.name)
         if not np.array_equal(rows.column("geocode").to_numpy(zero_copy_only=False), codes):
             raise _lacks(dataset, query)
         flat = pc.list_flatten(rows.column("answers")).to_numpy()

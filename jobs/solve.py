@@ -580,8 +580,14 @@ class LevelSolver:
 
     def _groups(self, query: Query, cells: IntArray) -> tuple[IntArray, IntArray]:
         """Answers of a partition query in which some cells count, and which of them each does."""
-        present, groups = np.unique(self._rows_of(query, cells), return_inverse=True)
-        return present, groups
+        rows = self._rows_of(query, cells)
+        if self._plan.schema.size > _TABLED_CELLS:
+            return np.unique(rows, return_inverse=True)
+        number = np.zeros(query.size, np.int64)
+        number[rows] = 1
+        present = np.flatnonzero(number)
+        number[present] = np.arange(len(present))
+        return present, number[rows]
 
     def _rows_of(self, query: Query, cells: IntArray) -> IntArray:
         """Answer of a partition query in which each cell counts."""

@@ -136,12 +136,12 @@ class Schema:
         if self.size >= 2**63:
             raise SchemaError(f"schema {self.name}", "has too many cells", got=self.size)
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """(n_1, ..., n_d)."""
         return tuple(a.size for a in self.attributes)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of cells, n."""
         return math.prod(self.shape)
