@@ -1,10 +1,13 @@
 """Nodes with many live cells: seconds, peak memory and certificate of the matrix-free solver.
 
-    python -m tests.bench.large_node [--cells N] [--children N] [--peers] [--seconds S] [--roots]
+    python -m tests.bench.large_node [--cells N] [--children N] [--peers] [--seconds S]
+                                     [--roots | --counties]
 
 The parent is a state of the 2020 person schema (relationship or group quarters 42, sex 2, age 116,
 Hispanic 2, race 63: 1,227,744 cells), its children are counties, asked the ten production queries
 with the production precisions. Peers (Clarabel, OSQP) get the lifted problem and S seconds.
+--counties solves redistricting states of many counties, whose queries have weights of their own in
+every county and whose totals were fixed before, without matrices and with them.
 """
 
 from __future__ import annotations
@@ -14,14 +17,23 @@ import json
 import multiprocessing
 import resource
 import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
 
+from solvers.least_squares import solve_quadratic
 from solvers.matrix_free import solve_matrix_free
-from solvers.problem import LeastSquaresTerm, NodeProblem, RoundingQuery, group_sums
+from solvers.passes import Solve, solve_in_passes
+from solvers.problem import Estimate, LeastSquaresTerm, NodeProblem, RoundingQuery, group_sums
+from solvers.structure import Fixed
+from tests.bench.l2_nodes import node
 
 SHAPE = (42, 2, 116, 2, 63)  # relationship or group quarters, sex, age, Hispanic, race
+_MOST_NUMBERS = 200_000_000  # of matrices over cells, with which several gigabytes are needed
 AGE_40 = np.r_[
     0:5, 5, 10, 15:22, 22, 25, 30, 35, 40, 45, 50, 55, 60, 62, 65:76, 80, 85, 90, 95, 100
 ]
@@ -132,11 +144,45 @@ def root_node(name: str, persons: int = 10_000_000, seed: int = 3) -> NodeProble
     return NodeProblem(name, cells, None, tuple(terms), (), (single,))
 
 
-def run_node(problem: NodeProblem, tolerance: float = 1e-6) -> dict[str, object]:
+COUNTIES = ((60, 482), (150, 482), (150, 900), (254, 2016))  # counties of a state, live cells
+
+
+def state_of_counties(counties: int, cells: int, seed: int = 7) -> NodeProblem:
+    """A redistricting state whose counties have subtrees of different sizes; totals go first."""
+    problem = node("tract", counties, cells, 2000 * cells, 0.428, seed)
+    rng = np.random.default_rng(seed)
+    terms = tuple(
+        replace(term, weights=term.weights * rng.uniform(0.5, 5, counties))
+        for term in problem.terms
+    )
+    order = ((0,), tuple(range(1, len(terms))))
+    return replace(problem, geocode="state", terms=terms, order=order)
+
+
+def in_passes(problem: NodeProblem, tolerance: float, solve: Solve) -> Estimate:
+    """Totals by the structured solver, the last pass by this one."""
+
+    def one(part: NodeProblem, tolerance: float, fixed: Fixed) -> Estimate:
+        return (solve if fixed else solve_quadratic)(part, tolerance, fixed)
+
+    return solve_in_passes(problem, tolerance, one)
+
+
+def run_alone(problem: NodeProblem, solve: Solve) -> dict[str, object]:
+    """`run_node` in a process of its own, so that its memory is told apart."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as alone:
+        return alone.submit(run_node, problem, 1e-7, partial(in_passes, solve=solve)).result()
+
+
+def run_node(
+    problem: NodeProblem,
+    tolerance: float = 1e-6,
+    solve: Callable[[NodeProblem, float], Estimate] = solve_matrix_free,
+) -> dict[str, object]:
     """Solve a node; seconds, certificate, and growth of the peak of resident memory in MB."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     started, processor = time.perf_counter(), time.process_time()
-    estimate = solve_matrix_free(problem, tolerance)
+    estimate = solve(problem, tolerance)
     return {
         "node": problem.geocode,
         "children": problem.n_children,
@@ -219,9 +265,17 @@ def main() -> None:
     parser.add_argument("--cells", type=int, default=100_000)
     parser.add_argument("--children", type=int, default=20)
     parser.add_argument("--roots", action="store_true", help="roots instead of the large node")
+    parser.add_argument("--counties", action="store_true", help="states of counties instead")
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--seconds", type=float, default=600.0, help="for each peer")
     chosen = parser.parse_args()
+    if chosen.counties:
+        for counties, cells in COUNTIES:
+            problem = state_of_counties(counties, cells)
+            print(json.dumps({"solver": "matrix-free", **run_alone(problem, solve_matrix_free)}))
+            if counties * cells**2 <= _MOST_NUMBERS:
+                print(json.dumps({"solver": "structured", **run_alone(problem, solve_quadratic)}))
+        return
     nodes = (
         [root_node(name) for name in ROOTS]
         if chosen.roots
