@@ -84,6 +84,11 @@ class Slice:
     start: int
     stop: int
 
+    @property
+    def cost(self) -> int:
+        """Predicted cost, in geounits."""
+        return self.stop - self.start
+
 
 def evaluate(
     release: ReleaseLayout,
@@ -120,6 +125,7 @@ def evaluate(
         for geolevel in design.spine.levels
         for piece in _slices(release, confidential, design.schema, names, geolevel, slots(spark))
     ]
+    slices.sort(key=lambda piece: -piece.cost)
     found = run_tasks(spark, "evaluate", slices, compare)
     document = _document(design, names, _merged(slices, found), _noise(release))
     write_json(confidential.evaluation, document, mode=OWNER_ONLY)
