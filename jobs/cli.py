@@ -469,7 +469,9 @@ def _name_files(files: list[Path]) -> None:
 
 def main() -> int:
     """Run the command line; errors raised on purpose become one line and an exit code."""
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # else a lost Java prints its frames
+    # Else a lost Java prints its frames, by loggers of its own or by the root.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_of_py4j)
     try:
         app()
     except DasError as error:
@@ -482,6 +484,11 @@ def main() -> int:
             raise
         return _say(told)
     return 0
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """Whether a record of a log comes from elsewhere than the bridge to Java."""
+    return Path(record.pathname).parent.name != "py4j"
 
 
 def _say(error: DasError) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from py4j.java_gateway import GatewayClient, GatewayParameters
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 import jobs.dataset
@@ -325,6 +327,31 @@ def test_what_the_machine_did_is_an_error_of_one_line(monkeypatch, das, error, k
     assert said in printed
     assert "`das resume`" in printed
     assert printed.count("\n") == 1
+
+
+def test_a_connection_that_breaks_prints_no_frames(monkeypatch, das, caplog):
+    """The bridge to Java writes them to the root logger, if the connection is reset in mid answer."""
+
+    class Reset:
+        def send_command(self, command):
+            raise Py4JNetworkError("Error while sending or receiving", when="error.on.receive")
+
+        def close(self, reset):
+            pass
+
+    client = GatewayClient(gateway_parameters=GatewayParameters(port=1))
+    monkeypatch.setattr(client, "_get_connection", Reset)
+
+    def fails():
+        raise Py4JNetworkError(client.send_command("x"))
+
+    monkeypatch.setattr("jobs.cli.app", fails)
+    code, printed = das("resume")
+    assert code == RuntimeSetupError.exit_code
+    assert printed.count("\n") == 1
+    assert not caplog.records
+    logging.getLogger().error("others are heard")
+    assert caplog.messages == ["others are heard"]
 
 
 @pytest.mark.parametrize(
