@@ -31,7 +31,7 @@ from solvers.problem import (
     Status,
 )
 from solvers.rounding import Rounding, round_counts
-from solvers.structure import extent, is_refined
+from solvers.structure import extent, given_sums
 from solvers.supports import solve_by_supports
 from solvers.verify import verify_counts
 
@@ -170,14 +170,11 @@ def _spares(problem: NodeProblem, fixed: Fixed) -> bool:
     detailed = [t.weights > 0 for t in partitions if t.answers.shape[1] == problem.n_cells]
     if len(partitions) < len(problem.terms) or not np.any(detailed, axis=0).all():
         return False
-    given = [(exact.groups, exact.targets) for exact in problem.exact] + list(fixed)
+    given = given_sums(problem, fixed)
     if not (problem.rows or given):
         return problem.n_cells >= _SOME_CELLS
-    finest, _ = max(given, key=lambda one: one[1].shape[1], default=(None, None))
-    if finest is not None:
-        nested = all(is_refined(groups, finest) for groups, _ in given)
-        if problem.rows or not nested:
-            return False
+    if len(given) > 1 or (given and problem.rows):
+        return False
     return _is_large(problem, fixed)
 
 

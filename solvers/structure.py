@@ -155,7 +155,7 @@ def arrange(problem: NodeProblem, fixed: Fixed = (), sums: TermSums = IN_ARRAYS)
     k, C = problem.n_cells, problem.n_children
     equalities, given, terms = _not_given(problem, fixed)
     unit = _units(problem)
-    weights = _relative_weights(problem, terms)
+    weights = _relative_weights(terms, unit)
     inside, labels = _divide(terms, equalities, C, k)
     cells = _members(labels)
     partitions = [t for t in terms if isinstance(t, LeastSquaresTerm)]
@@ -230,17 +230,16 @@ def extent(problem: NodeProblem, fixed: Fixed = ()) -> Extent:
     equalities, _, terms = _not_given(problem, fixed)
     _, labels = _divide(terms, equalities, C, problem.n_cells)
     sizes = np.bincount(labels).astype(float)
-    patterns = _relative_weights(problem, terms).shape[1]
+    patterns = _relative_weights(terms, _units(problem)).shape[1]
     numbers = max(patterns, C * _SUPPORT**2) * float((sizes**2).sum())
     return Extent(int(sizes.max(initial=0)), numbers)
 
 
 def _relative_weights(
-    problem: NodeProblem, terms: Sequence[LeastSquaresTerm | GeneralTerm]
+    terms: Sequence[LeastSquaresTerm | GeneralTerm], unit: FloatArray
 ) -> FloatArray:
     """float64[terms, P], weights in units of each child's: one pattern if all are alike."""
-    weights = np.array([t.weights for t in terms]).reshape(len(terms), problem.n_children)
-    weights = weights / _units(problem)
+    weights = np.array([t.weights for t in terms]).reshape(len(terms), len(unit)) / unit
     if np.ptp(weights, axis=1).max(initial=0.0) <= 1e-12 * weights.max(initial=0.0):
         return weights[:, :1]
     return weights
@@ -250,12 +249,12 @@ def _not_given(
     problem: NodeProblem, fixed: Fixed
 ) -> tuple[tuple[Equality, ...], tuple[int, ...], list[LeastSquaresTerm | GeneralTerm]]:
     """Equalities, the one that fixes each term (-1 if none), and the terms that none fixes."""
-    equalities = _equalities(problem, fixed)
+    equalities = given_sums(problem, fixed)
     given = tuple(_given_by(term, equalities, problem.n_cells) for term in problem.terms)
     return equalities, given, [t for t, i in zip(problem.terms, given, strict=True) if i < 0]
 
 
-def _equalities(problem: NodeProblem, fixed: Fixed) -> tuple[Equality, ...]:
+def given_sums(problem: NodeProblem, fixed: Fixed) -> tuple[Equality, ...]:
     """Given partition sums, without those that finer ones imply."""
     every = [Equality(e.groups, e.targets.astype(float)) for e in problem.exact]
     every += [Equality(groups, targets) for groups, targets in fixed]
