@@ -184,6 +184,16 @@ def test_every_pair_of_neighbors_keeps_the_promise():
             assert max(exact) <= claimed
 
 
+def test_epsilon_is_rounded_up_and_by_no_more_than_what_is_set_aside():
+    """All losses lie on the grid, so nothing is lost there: only 1e-13 of probability is."""
+    shifts = [(GAUSSIAN, sigma_sq, 1) for _, _, sigma_sq in PLAN]
+    path = tuple((shifts_of(noise, sigma_sq),) for noise, sigma_sq, _ in shifts)
+    for delta in (Fraction(1, 100), Fraction(1, 10**5), Fraction(1, 10**8)):
+        claimed = epsilon_from_losses([path], delta, Neighbors.UNBOUNDED)
+        spared = float(delta) - exact_delta(joint(shifts), claimed)
+        assert 0.9e-13 <= spared <= 1.1e-13
+
+
 def test_bounded_takes_the_worst_pair_of_half_paths():
     cheap = ((shifts_of(GAUSSIAN, Fraction(9)),),)
     dear = ((shifts_of(GAUSSIAN, Fraction(2)),), (shifts_of(GAUSSIAN, Fraction(3)),))
