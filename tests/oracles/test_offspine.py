@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from geography.lattice import Lattice
+from geography.lattice import Lattice, Spine
 from geography.offspine import Entities, combine, offspine_distances
 from geography.optimize import group_items, most_children
 from tests.strategies import trees
@@ -18,11 +18,10 @@ def least_terms(lattice: Lattice, inside: np.ndarray) -> int:
     """Fewest geounits whose sum with signs is the indicator of the entity, by trying all."""
     leaves = lattice.codes[-1]
     columns = [
-        np.array([leaf.startswith(code.replace(b"0", b"", 1) if code == b"0" else code)
-                  for leaf in leaves], np.int64)
-        for codes in lattice.codes
+        np.char.startswith(leaves, code if digits else b"").astype(np.int64)
+        for digits, codes in zip(lattice.spine.digits, lattice.codes, strict=True)
         for code in codes
-    ]  # fmt: skip
+    ]
     columns = list({column.tobytes(): column for column in columns}.values())
     for terms in range(1, len(leaves) + 1):
         for chosen in itertools.combinations(columns, terms):
@@ -42,6 +41,15 @@ def test_no_sum_with_signs_is_shorter(drawn, data):
     entities = Entities(("place",), np.where(inside, 0, -1)[:, None])
     found = offspine_distances(lattice, entities)["place"].tolist()
     assert found == [least_terms(lattice, inside.astype(np.int64))]
+
+
+def test_a_leaf_may_have_the_geocode_of_the_root():
+    """A root without digits is called 0, as may be the first leaf; it holds all leaves all the same."""
+    lattice = Lattice.from_leaves(Spine(("all", "leaf"), (0, 1)), ["0", "1"])
+    for inside, terms in (([1, 0], 1), ([0, 1], 1), ([1, 1], 1)):
+        entities = Entities(("place",), np.where(inside, 0, -1)[:, None])
+        assert offspine_distances(lattice, entities)["place"].tolist() == [terms]
+        assert least_terms(lattice, np.array(inside)) == terms
 
 
 def total_distance(labels, inside: np.ndarray, outside: np.ndarray) -> int:
