@@ -19,8 +19,9 @@ test: $(VENV)/.test
 test-fast: $(VENV)/.test
 	$(BIN)/python -m pytest $(PARALLEL) -m "not long and not slow and not spark"
 
+# Beside the tests of minutes, the property tests, on other examples each time; the seed is printed.
 test-long: $(VENV)/.test
-	$(BIN)/python -m pytest $(PARALLEL) -m long
+	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest $(PARALLEL) -m "long or hypothesis"
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

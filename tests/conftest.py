@@ -1,22 +1,42 @@
-"""Hypothesis profiles. Choose one with HYPOTHESIS_PROFILE; the default is `dev`, or `ci` under CI."""
+"""Profiles of the property tests.
+
+`fixed`, the default everywhere, draws the same examples in every run: whoever runs the tests of a
+commit sees what everybody else sees. `explore` (the long tests) and `nightly` draw others each
+time, from a seed that is printed; `--hypothesis-seed=N` draws those of that seed again, under
+`explore` if no other profile was asked for. Choose one with HYPOTHESIS_PROFILE.
+"""
 
 from __future__ import annotations
 
 import os
+import secrets
 
+import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile(
-    "dev", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow]
+_EVERY = settings(
+    deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], database=None
 )
-settings.register_profile(
-    "ci",
-    parent=settings.get_profile("dev"),
-    max_examples=60,
-    derandomize=True,
-    print_blob=True,
-)
-settings.register_profile("nightly", parent=settings.get_profile("dev"), max_examples=2000)
-settings.load_profile(
-    os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev")
-)
+settings.register_profile("fixed", parent=_EVERY, max_examples=60, derandomize=True)
+settings.register_profile("explore", parent=_EVERY, max_examples=200)
+settings.register_profile("nightly", parent=_EVERY, max_examples=2000)
+_SEED = "hypothesis_seed"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Load the profile, and draw the seed that the processes of a run share."""
+    seed = getattr(config.option, _SEED, None)
+    profile = os.environ.get("HYPOTHESIS_PROFILE") or ("fixed" if seed is None else "explore")
+    settings.load_profile(profile)
+    if seed is None and not settings.get_profile(profile).derandomize:
+        setattr(config.option, _SEED, str(secrets.randbelow(2**32)))
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Say how to draw the same examples again."""
+    seed = getattr(config.option, _SEED, None)
+    if seed is not None:
+        terminalreporter.write_line(f"property tests drew from seed --hypothesis-seed={seed}")
