@@ -50,7 +50,7 @@ and again, and after 57,807 steps its epsilon was 2.5e-12 too small, more than w
 References:
   Meiser & Mohammadi, CCS 2018, and Koskela, Jälkö & Honkela, AISTATS 2020 (loss distributions);
   Doroshenko, Ghazi, Kamath, Kumar & Manurangsi, PoPETs 2022, arXiv:2207.04380 (dominating grid).
-  Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, 2002 (rounding of transforms).
+  Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., 2002 (rounding of transforms).
 """
 
 from __future__ import annotations
