@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import subprocess
 import sys
 import time
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -17,14 +17,14 @@ import psutil
 import pyspark
 
 from jobs.session import find_java_home
+from tests.checkout import ROOT, checkout, environment
 
-ROOT = Path(__file__).resolve().parents[2]
 SPARK = Path(pyspark.__file__).parent
 SPARK_CLASS = str(SPARK / "bin" / "spark-class")
 HOSTS = ("127.0.0.2", "127.0.0.3")
-PACKAGES = ("das", "geography", "invariants", "solvers", "jobs")
-
-
+# What the documented commands name, and a reader replaces.
+MASTER = "spark://host:7077"
+RUN_FILE = "conf/run/demo.yaml"
 # Appended to modules: small states are cut into as many tasks as large ones.
 MANY_TASKS = {
     "jobs/measure.py": "\n_TASK_NUMBERS = _TASK_GEOUNITS = 0\n",
@@ -34,17 +34,21 @@ MANY_TASKS = {
 }
 
 
+def documented_commands() -> list[str]:
+    """Command lines of the first shell block of the section "On a cluster" of the README."""
+    section = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## On a cluster\n", 1)[1]
+    block = section.split("```sh\n", 1)[1].split("```", 1)[0]
+    return block.replace("\\\n", " ").splitlines()
+
+
 def build_zip(folder: Path, appended: Mapping[str, str] | None = None) -> Path:
-    """What `make zip` makes: the five packages and nothing else; with text appended to files."""
-    target = folder / "das.zip"
-    with zipfile.ZipFile(target, "w") as archive:
-        for package in PACKAGES:
-            for path in sorted((ROOT / package).rglob("*")):
-                if path.is_file() and "__pycache__" not in path.parts:
-                    name = path.relative_to(ROOT)
-                    more = (appended or {}).get(name.as_posix(), "").encode()
-                    archive.writestr(name.as_posix(), path.read_bytes() + more)
-    return target
+    """`make zip` in a copy of the project, with text appended to files; returns the archive."""
+    (make,) = (line for line in documented_commands() if line.startswith("make "))
+    project = checkout(folder, appended)
+    subprocess.run(
+        shlex.split(make), cwd=project, env=environment(project), check=True, capture_output=True
+    )
+    return project / "dist" / "das.zip"
 
 
 @dataclass
@@ -57,14 +61,30 @@ class Cluster:
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     drivers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
+    def run_documented(self, project: Path, config: Path) -> subprocess.CompletedProcess[str]:
+        """The documented commands as they are, but for the master's address and the run file."""
+        script = "\n".join(documented_commands())
+        for written, here in ((MASTER, self.url), (RUN_FILE, str(config))):
+            assert script.count(written) == 1
+            script = script.replace(written, here)
+        return subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script],
+            env=self.environment,
+            cwd=project,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
     def submit(
         self, archive: Path, *words: object, conf: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """spark-submit the entry point of jobs/ from an empty folder."""
+        """The documented spark-submit with the words of another command, in the archive's project."""
         return subprocess.run(
             self._command(archive, words, conf),
             env=self.environment,
-            cwd=archive.parent,
+            cwd=archive.parents[1],
             capture_output=True,
             text=True,
             timeout=300,
@@ -79,7 +99,7 @@ class Cluster:
             driver = subprocess.Popen(
                 self._command(archive, words, conf),
                 env=self.environment,
-                cwd=archive.parent,
+                cwd=archive.parents[1],
                 stdout=output,
                 stderr=output,
             )
@@ -117,19 +137,13 @@ class Cluster:
     def _command(
         self, archive: Path, words: tuple[object, ...], conf: dict[str, str] | None
     ) -> list[str]:
-        command = [
-            str(SPARK / "bin" / "spark-submit"),
-            *("--master", self.url, "--py-files", str(archive)),
-            *("--conf", "spark.driver.host=127.0.0.1"),
-            *("--conf", "spark.driver.bindAddress=127.0.0.1"),
-            *("--conf", "spark.executor.memory=700m"),
-            *("--driver-memory", "700m"),
-        ]
-        for key, value in (conf or {}).items():
-            command += ["--conf", f"{key}={value}"]
-        entry = archive.parent / "entry.py"
-        entry.write_text((ROOT / "jobs" / "__main__.py").read_text())
-        return [*command, str(entry), *map(str, words)]
+        (line,) = (line for line in documented_commands() if line.startswith("spark-submit "))
+        command = [self.url if word == MASTER else word for word in shlex.split(line)]
+        assert self.url in command
+        assert archive == archive.parents[1] / command[command.index("--py-files") + 1]
+        entry = next(at for at, word in enumerate(command) if word.endswith(".py"))
+        extra = [word for pair in (conf or {}).items() for word in ("--conf", "=".join(pair))]
+        return [*command[:entry], *extra, command[entry], *map(str, words)]
 
 
 def free_port() -> int:
@@ -152,18 +166,22 @@ def wait_for(address: tuple[str, int], seconds: float = 180) -> None:
 def standalone_cluster(folder: Path) -> Iterator[Cluster]:
     """Start a master and two workers, each on its own loopback address; stop them afterwards."""
     port = free_port()
-    environment = {
+    variables = {
         **{k: v for k, v in os.environ.items() if not k.startswith(("SPARK", "PYSPARK"))},
+        "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),
         "JAVA_HOME": str(find_java_home()),
         "SPARK_HOME": str(SPARK),
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": "",
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_HOSTNAME": "127.0.0.1",
+        "SPARK_DRIVER_MEMORY": "700m",
+        "SPARK_EXECUTOR_MEMORY": "700m",
         # Short lives: the second compiler and the parallel collector would cost more than they give.
         "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     url = f"spark://127.0.0.1:{port}"
-    cluster = Cluster(url, environment, folder)
+    cluster = Cluster(url, variables, folder)
     with (folder / "cluster.log").open("ab") as log:
         master = subprocess.Popen(
             [
@@ -171,7 +189,7 @@ def standalone_cluster(folder: Path) -> Iterator[Cluster]:
                 "org.apache.spark.deploy.master.Master",
                 *("--host", "127.0.0.1", "--port", str(port), "--webui-port", str(free_port())),
             ],
-            env=environment,
+            env=variables,
             stdout=log,
             stderr=log,
         )

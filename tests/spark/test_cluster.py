@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs.config.load import load_run
 from jobs.dataset import MANIFEST, is_published
 from jobs.layout import release_layout
 from tests.e2e import in_process, toy
@@ -58,8 +59,8 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> Counts:
 
 
 def test_a_cluster_releases_what_one_process_releases(state: Toy, expected: Counts) -> None:
-    out = state.folder / "cluster"
-    done = state.cluster.submit(state.archive, "run", state.config, "--out", out)
+    out = load_run(state.config).config.output.directory
+    done = state.cluster.run_documented(state.archive.parents[1], state.config)
     assert done.returncode == 0, done.stderr[-3000:]
     below = state.folder / "records.csv" / "below"
     refused = state.cluster.submit(state.archive, "run", state.config, "--out", below)

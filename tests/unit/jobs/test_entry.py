@@ -1,0 +1,111 @@
+"""The entry point, started in every way a person may start it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.checkout import ROOT
+
+ENTRY = "jobs/__main__.py"
+_RAISES = "raise ImportError('a module of the project in place of the standard one')\n"
+_IMPORTS_ALL = """
+import importlib, sys
+
+def main():
+    for name in {names!r}:
+        importlib.import_module(name)
+    print(*sys.argv[1:], __file__)
+    return 3
+"""
+# Started by Python before any script, or not importable here; or they act when imported.
+_APART = {"antigravity", "idlelib", "lib2to3", "this", "turtle", "turtledemo"}
+
+
+def standard_modules() -> list[str]:
+    """Standard modules that this Python can import."""
+    code = (
+        "import importlib, sys\n"
+        f"for name in sorted(sys.stdlib_module_names - {_APART!r}):\n"
+        "    try:\n"
+        "        importlib.import_module(name)\n"
+        "    except Exception:\n"
+        "        continue\n"
+        "    sys.__stdout__.write(name + '\\n')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()
+
+
+def run(words: list[str], folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "COLUMNS"}}
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", *words],
+        cwd=folder,
+        env={**environment, **variables},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def shadowed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The entry point in a package with a module of the name of every standard one."""
+    names = standard_modules()
+    assert {"inspect", "json", "typing"} <= {*names}
+    project = tmp_path_factory.mktemp("shadowed")
+    package = project / "jobs"
+    package.mkdir()
+    for name in names:
+        (package / f"{name}.py").write_text(_RAISES)
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text((ROOT / ENTRY).read_text())
+    (package / "cli.py").write_text(_IMPORTS_ALL.format(names=names))
+    return project
+
+
+@pytest.mark.parametrize("words", [[ENTRY], ["-m", "jobs"], ["jobs"]], ids=" ".join)
+def test_no_module_of_the_package_takes_the_place_of_a_standard_one(shadowed, words):
+    done = run([*words, "run", "a b.yaml"], shadowed)
+    assert done.returncode == 3, done.stderr
+    assert done.stdout == f"run a b.yaml {shadowed / 'jobs' / 'cli.py'}\n"
+
+
+def test_the_entry_point_can_be_started_from_any_folder(shadowed, tmp_path):
+    done = run([str(shadowed / ENTRY), "run"], tmp_path)
+    assert done.stdout == f"run {shadowed / 'jobs' / 'cli.py'}\n", done.stderr
+    (tmp_path / "link").symlink_to(shadowed)
+    done = run([str(tmp_path / "link" / ENTRY), "run"], tmp_path)
+    assert done.returncode == 3, done.stderr
+
+
+def test_packages_of_py_files_go_before_those_beside_the_script(shadowed, tmp_path):
+    """As spark-submit gives them: workers have no others, and all must run the same code."""
+    other = tmp_path / "other" / "jobs"
+    other.mkdir(parents=True)
+    (other / "__init__.py").touch()
+    (other / "cli.py").write_text("def main():\n    print('other')\n    return 0\n")
+    done = run([ENTRY], shadowed, PYTHONPATH=str(other.parent))
+    assert (done.returncode, done.stdout) == (0, "other\n"), done.stderr
+
+
+def test_the_real_entry_point_says_the_same_however_it_is_started(tmp_path):
+    config = ROOT / "conf" / "run" / "toy.yaml"
+    said = {
+        (done.returncode, done.stdout, done.stderr)
+        for done in (
+            run([str(ROOT / ENTRY), "validate", str(config)], tmp_path),
+            run(["-m", "jobs", "validate", str(config)], ROOT),
+        )
+    }
+    (only,) = said
+    assert only[0] == 0
+    assert "rho" in only[1]
