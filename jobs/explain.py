@@ -23,6 +23,7 @@ from das.privacy.loss_distribution import epsilon_from_losses, unit_shift
 from geography.lattice import Lattice
 from jobs.config.load import Resolved
 from jobs.manifest import budget_rows, privacy_statement, privacy_statements
+from jobs.neighborhoods import FROM_DATA, geounits_from_data
 from jobs.optimize import Optimized
 from jobs.plan import Plan, ordinary_ledger, planned_ledger
 from jobs.predict import NORMAL_90, parse_tables, predict, prediction_rows
@@ -43,14 +44,16 @@ def budget_summary(resolved: Resolved, *, losses: bool = False) -> dict[str, Any
 
 
 def _summary(resolved: Resolved, ledger: Ledger, losses: bool) -> dict[str, Any]:
-    plan = resolved.plan
+    plan, source = resolved.plan, resolved.config.geography.source
     return {
         **({"epsilon_losses": _epsilon_by_losses(plan, ledger)} if losses else {}),
         "name": resolved.config.name,
         "configuration_digest": plan.digest,
         "schema": {"name": plan.schema.name, "cells": plan.schema.size},
-        "privacy": privacy_statement(plan),
-        "statements": privacy_statements(plan, ledger),
+        "geounits_source": source,
+        "leaf": plan.spine.levels[-1],
+        "privacy": privacy_statement(plan, source),
+        "statements": privacy_statements(plan, ledger, source),
         "invariants": [
             {"query": i.query.name, "geolevels": list(i.geolevels)} for i in plan.invariants
         ],
@@ -155,7 +158,11 @@ def print_summary(summary: dict[str, Any], *, as_json: bool) -> None:
             f"epsilon {_up(summary['epsilon_losses'])} by privacy loss distributions, in floating "
             "point and not certified"
         )
+    if privacy["neighborhood"]["in_words"]:
+        console.print(privacy["neighborhood"]["in_words"])
     _print_statements(console, summary)
+    if summary["geounits_source"] == FROM_DATA:
+        console.print(f"exact: {geounits_from_data(summary['leaf'])}")
     for invariant in summary["invariants"]:
         console.print(f"exact: {invariant['query']} at {', '.join(invariant['geolevels'])}")
     for limit in summary["limits"]:
@@ -198,15 +205,21 @@ def _print_statements(console: Console, summary: dict[str, Any]) -> None:
     """What a smaller change of a record costs: one attribute, or the place within a geounit."""
     is_pure = summary["privacy"]["definition"] == Definition.PURE
     columns = ["changing", "epsilon" if is_pure else "rho"]
-    table = Table(*columns, *([] if is_pure else ["epsilon", "epsilon, simple"]), box=SIMPLE)
+    columns += [] if is_pure else ["epsilon", "epsilon, simple"]
+    limited = any(row["in_words"] for row in summary["statements"])
+    table = Table(*columns, *(["what is exact leaves of it"] if limited else []), box=SIMPLE)
     for row in summary["statements"]:
         changed = {
             "record": "a whole record",
             "attribute": f"{row['name']} only",
             "within": f"the place within a {row['name']}",
         }[row["change"]]
-        both = [] if is_pure else [_up(row["epsilon"]), _up(row["epsilon_simple"])]
-        table.add_row(changed, f"{float(Fraction(row['total'])):.6f}", *both)
+        if row["total"] is None:
+            numbers = ["none"] * len(columns[1:])
+        else:
+            both = [] if is_pure else [_up(row["epsilon"]), _up(row["epsilon_simple"])]
+            numbers = [f"{float(Fraction(row['total'])):.6f}", *both]
+        table.add_row(changed, *numbers, *([row["in_words"]] if limited else []))
     console.print(table)
 
 

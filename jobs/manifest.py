@@ -17,6 +17,7 @@ from das.queries.sensitivity import Neighbors
 from jobs.dataset import MANIFEST, dataset_digest, read_manifest
 from jobs.files import write_json
 from jobs.layout import ReleaseLayout
+from jobs.neighborhoods import neighborhood, with_neighborhoods
 from jobs.plan import Plan
 
 _LIBRARIES = ("numpy", "scipy", "pyarrow", "pyspark", "ortools", "cryptography", "pydantic")
@@ -48,16 +49,17 @@ def budget_rows(plan: Plan, ledger: Ledger) -> list[dict[str, Any]]:
     return rows
 
 
-def privacy_statement(plan: Plan) -> dict[str, Any]:
-    """The budget, what it implies, and where noise comes from."""
+def privacy_statement(plan: Plan, geounits_source: str) -> dict[str, Any]:
+    """The budget, what it implies, what invariants leave of it, and where noise comes from."""
     return {
         **plan.budget.document(),
         "randomness": plan.randomness,
         "lazy_queries": sorted(plan.lazy),
+        "neighborhood": neighborhood(plan, geounits_source),
     }
 
 
-def privacy_statements(plan: Plan, ledger: Ledger) -> list[dict[str, Any]]:
+def privacy_statements(plan: Plan, ledger: Ledger, geounits_source: str) -> list[dict[str, Any]]:
     """Cost of changing a whole record, one attribute of it, or its place within a geounit.
 
     Costs of the ledger are those of the budget's neighbors. Changing a record is removing one and
@@ -75,7 +77,7 @@ def privacy_statements(plan: Plan, ledger: Ledger) -> list[dict[str, Any]]:
             stated = {"total": "0", "epsilon": 0.0, "epsilon_simple": 0.0}
         kept = {key: stated[key] for key in ("total", "epsilon", "epsilon_simple")}
         out.append({"change": str(row.change), "name": row.name, **kept})
-    return out
+    return with_neighborhoods(out, plan, geounits_source)
 
 
 @dataclass(frozen=True)
@@ -134,8 +136,8 @@ def write_manifest(
                 {"name": a.name, "levels": list(a.levels)} for a in plan.schema.attributes
             ],
         },
-        "privacy": privacy_statement(plan),
-        "statements": privacy_statements(plan, ledger),
+        "privacy": privacy_statement(plan, facts.geounits_source),
+        "statements": privacy_statements(plan, ledger, facts.geounits_source),
         "account": facts.account,
         "budget": budget_rows(plan, ledger),
         "invariants": [

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs.files import replace_file
+from jobs.neighborhoods import FROM_DATA, geounits_from_data
 from jobs.report import text
 from jobs.report.budget import (
     MOST_PANELS,
@@ -56,11 +57,11 @@ def write_plan_report(summary: Mapping[str, Any], out: Path) -> None:
         sections.insert(0, _predicted_section(summary["predicted"], levels))
     if "optimized" in summary:
         sections.insert(1, _optimized_section(summary["optimized"], levels))
-    privacy_blocks = [TableBlock(statements_table(manifest))]
-    sections.append(
-        Section("privacy", "Privacy", "What a change of one record costs.", privacy_blocks)
-    )
     privacy = summary["privacy"]
+    lead = f"What a change of one record costs. {privacy['neighborhood']['in_words']}".strip()
+    if summary["geounits_source"] == FROM_DATA:
+        lead += f" Exact: {geounits_from_data(summary['leaf'])}."
+    sections.append(Section("privacy", "Privacy", lead, [TableBlock(statements_table(manifest))]))
     tiles = [
         Tile("Geounits", text.integer(summary["geography"][levels[-1]]["geounits"]), levels[-1]),
         Tile("Tables", text.integer(len(_tables(summary["predicted"]))), "with predicted errors"),

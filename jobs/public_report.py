@@ -14,7 +14,7 @@ from jobs.report.budget import (
     noise_section,
     statements_table,
 )
-from jobs.report.headline import banners, facts, part, records, rows, tiles
+from jobs.report.headline import banners, facts, part, records, rows, tiles, words
 from jobs.report.operations import exact_section, files_table, run_section, solver_section
 from jobs.report.page import Block, Page, Prose, Section, TableBlock
 from jobs.report.products import products_sections
@@ -73,6 +73,13 @@ def privacy_section(manifest: Mapping[str, Any]) -> Section:
         "delta": text.small(privacy.get("delta")),
         "neighbors": privacy.get("neighbors"),
         "invariants": [str(row.get("query")) for row in rows(manifest, "invariants")],
+        "limits": [
+            f"{words(row.get('kind'))} {words(row.get('name'))}" for row in rows(manifest, "limits")
+        ],
+        "neighborhood": str(part(privacy, "neighborhood").get("in_words") or ""),
+        "is_void": part(privacy, "neighborhood").get("comparable") == "none",
+        "protected": _statements(manifest, {"all", "some"}),
+        "unprotected": _statements(manifest, {"none"}),
         "randomness": privacy.get("randomness"),
         "geounits_from_data": manifest.get("geounits_source") == "data",
     }
@@ -86,6 +93,22 @@ def privacy_section(manifest: Mapping[str, Any]) -> Section:
     if manifest.get("account"):
         blocks.append(TableBlock(account_table(part(manifest, "account"))))
     return Section("privacy", "Privacy", lead, blocks)
+
+
+def _statements(manifest: Mapping[str, Any], comparable: set[str]) -> list[str]:
+    """Attributes and places of which the invariants leave this much, as sentences."""
+    out = []
+    for row in rows(manifest, "statements"):
+        if row.get("change") == "record" or row.get("comparable") not in comparable:
+            continue
+        called = words(row.get("name"))
+        what = {
+            "attribute": f"What a record says of {called}",
+            "within": f"The place of a record within one {called}",
+        }.get(str(row.get("change")), called)
+        limits = str(row.get("in_words") or "").removeprefix("not protected: ")
+        out.append(f"{what}: {limits}." if limits else f"{what}.")
+    return out
 
 
 def files_section(manifest: Mapping[str, Any]) -> Section:

@@ -35,6 +35,7 @@ from jobs.layout import ConfidentialLayout, ReleaseLayout, confidential_layout, 
 from jobs.limits import publish_implied
 from jobs.manifest import RunFacts, write_manifest
 from jobs.measure import MeasureStage
+from jobs.neighborhoods import FROM_DATA, geounits_from_data
 from jobs.plan import Plan, planned_ledger, write_geography
 from jobs.progress import Line, Reporter, result_console
 from jobs.public_report import write_public_report
@@ -276,6 +277,8 @@ def plan_and_read(job: Job) -> None:
             shutil.rmtree(product.confidential.root / "histograms", ignore_errors=True)
             product.release.ledger.unlink(missing_ok=True)
     write_json(seen, input_files(config))
+    if config.geography.source == FROM_DATA:
+        job.reporter.say(f"exact: {geounits_from_data(levels[-1])}")
     with job.stage("plan", "geounits"):
         lattice = Lattice.from_leaves(spine, leaf_geocodes(job.resolved, job.spark))
         for product in job.products:
@@ -465,7 +468,7 @@ def seal(job: Job) -> None:
     facts = RunFacts(
         config.name,
         read_json(account, "run `das measure`") if account.exists() else None,
-        "public list" if config.geography.geounits else "data",
+        config.geography.source,
         environment_of(job.spark),
     )
     with job.stage("seal", "manifest and public report"):

@@ -246,6 +246,11 @@ class GeographyConfig(_Model):
         "geounits are inhabited.",
     )
 
+    @property
+    def source(self) -> str:
+        """Where the list of geounits comes from, as manifests call it."""
+        return "data" if self.geounits is None else "public list"
+
 
 class Randomness(_Model):
     """Where noise comes from."""

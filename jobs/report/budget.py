@@ -110,20 +110,27 @@ def statements_table(manifest: Manifest) -> Table:
     letter = unit(manifest)
     both = [] if letter == text.EPSILON else ["epsilon", "epsilon_simple"]
     body = []
+    limited = any(row.get("in_words") for row in rows(manifest, "statements"))
     for row in rows(manifest, "statements"):
-        total = text.ratio(row.get("total"))
+        is_void = row.get("comparable") == "none"
+        loss = Cell(EMPTY) if is_void else _exact(row.get("total"))
         changed = {
             "record": "anything in the record",
             "attribute": f"only {words(row.get('name'))}",
             "within": f"only the place, within one {words(row.get('name'))}",
         }.get(str(row.get("change")), text.NOT_RECORDED)
-        epsilons = [Cell(text.upward(row.get(key)), row.get(key)) for key in both]
-        body.append([name(changed), number(total, text.decimal), *epsilons])
+        epsilons = [
+            Cell(EMPTY) if is_void else Cell(text.upward(row.get(key)), row.get(key))
+            for key in both
+        ]
+        limits = [Cell(str(row.get("in_words") or ""))] if limited else []
+        body.append([name(changed), loss, *epsilons, *limits])
     columns = [
         Column("The two data sets differ in", numeric=False),
-        Column(letter),
+        Column(letter, hint="exact"),
         *([Column(text.EPSILON, hint="best formula")] if both else []),
         *([Column(text.EPSILON, hint="textbook formula")] if both else []),
+        *([Column("What is exact leaves", numeric=False)] if limited else []),
     ]
     return Table(
         "statements",
@@ -133,6 +140,12 @@ def statements_table(manifest: Manifest) -> Table:
         "A change that most measured queries do not see costs less than a change of the whole "
         "record. Both formulas hold at the same \N{GREEK SMALL LETTER DELTA}, rounded up.",
     )
+
+
+def _exact(total: object) -> Cell:
+    """A loss as the exact fraction that it is, sorted by its value."""
+    value = text.ratio(None if total is None else str(total))
+    return Cell(text.NOT_RECORDED if total is None else str(total), value, code=True)
 
 
 def _loss(row: Manifest) -> list[Cell]:

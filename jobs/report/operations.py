@@ -32,7 +32,8 @@ def exact_section(manifest: Manifest) -> Section:
                 name(", ".join(words(v) for v in row.get("geolevels") or [])),
             ]
             for row in rows(manifest, "invariants")
-        ],
+        ]
+        or [[name("none" if manifest.get("invariants") == [] else None), name("")]],
     )
     geography = _geography_table(manifest)
     from_data = manifest.get("geounits_source") == "data"

@@ -328,3 +328,38 @@ def test_a_report_on_units_speaks_of_units(tmp_path):
         assert "Numbers are in units unless" in shown
         assert re.search(r"Units\s+7,654,321", shown)
     assert "Numbers are in persons unless" in text_of(public(tmp_path))
+
+
+def test_statements_that_promise_nothing_show_no_loss(tmp_path: Path) -> None:
+    statements = [
+        {"change": "record", "name": "", "total": "3/8", "epsilon": 5.0, "epsilon_simple": 6.0,
+         "comparable": "some", "in_words": "only changes that keep total in every block"},
+        {"change": "attribute", "name": "sex", "total": "1/8", "epsilon": 3.0,
+         "epsilon_simple": 4.0, "comparable": "all", "in_words": ""},
+        {"change": "within", "name": "county", "total": None, "epsilon": None,
+         "epsilon_simple": None, "comparable": "none",
+         "in_words": "not protected: no such change keeps total in every block"},
+    ]  # fmt: skip
+    privacy = {
+        **manifest()["privacy"],
+        "neighborhood": {"comparable": "some", "in_words": "Only data sets that agree."},
+    }
+    out = tmp_path / "report.html"
+    write_public_report(manifest(statements=statements, privacy=privacy), out)
+    page = " ".join(out.read_text("utf-8").split())
+    assert "<code>3/8</code>" in page  # exact, where exactness is claimed
+    assert "Only data sets that agree." in page
+    protected, _, unprotected = page.partition("<h3>Not protected</h3>")
+    assert "<li>What a record says of sex.</li>" in protected
+    place = "The place of a record within one county"
+    assert place not in protected
+    assert f"<li>{place}: no such change keeps total in every block.</li>" in unprotected
+
+
+def test_a_run_without_invariants_says_none(tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    write_public_report(manifest(invariants=[]), out)
+    caption = re.search(r'id="invariants-caption".*?</tbody>', out.read_text("utf-8"), re.DOTALL)
+    assert caption is not None
+    assert ">none<" in caption[0]
+    assert "not recorded" not in caption[0]

@@ -1,0 +1,173 @@
+"""What the invariants of a plan leave of its privacy statements, as data and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from das.privacy.neighborhoods import Comparable, Held, Invariance, Neighborhood
+from das.privacy.semantics import Change
+from das.queries.sensitivity import Neighbors
+from jobs.plan import Plan
+
+FROM_DATA = "data"  # where the list of geounits comes from, in a manifest; else a public list
+
+
+def invariance(plan: Plan, geounits_source: str) -> Invariance:
+    """All that neighboring data sets must have in common under a plan.
+
+    Args:
+      plan: The plan.
+      geounits_source: "data" if the list of geounits is that of the data.
+    """
+    schema, limits, levels = plan.schema, plan.limits, plan.spine.levels
+    cells = np.arange(schema.size)
+    nobody = np.zeros(schema.size, np.bool_)
+    held = []
+    for invariant in plan.invariants:
+        query, last = invariant.query, invariant.geolevels[-1]
+        name = f"{query.name} in every {last}"
+        held.append(Held(name, levels.index(last), query.rows_of(cells), nobody))
+    for row in limits.rows:
+        name, deepest = f"row {row.name} in every {row.geolevels[-1]}", len(row.geolevels) - 1
+        fixed = row.is_exact or row.least == row.most
+        held.append(Held(name, deepest, row.coefficients, row.coefficients == 0, fixed))
+    if limits.facilities is not None:
+        held += _facilities(plan)
+    possible = None
+    if limits.zeros is not None:
+        possible = ~np.isin(cells, limits.zeros)
+    return Invariance(
+        levels,
+        tuple(a.name for a in schema.attributes),
+        schema.shape,
+        held,
+        possible,
+        places="the list of geounits" if geounits_source == FROM_DATA else "",
+    )
+
+
+def geounits_from_data(leaf: str) -> str:
+    """That the list of geounits is not public input, and what to do."""
+    return (
+        f"the list of geounits: which {leaf} exists comes from the data and is published; give "
+        "geography.geounits, a list made without the data"
+    )
+
+
+def _facilities(plan: Plan) -> list[Held]:
+    """Persons by type: within limits, or fixed where a facility holds one number of them."""
+    facilities = plan.limits.facilities
+    if facilities is None:
+        return []
+    query, last = facilities.query, facilities.geolevel
+    types, deepest = query.rows_of(np.arange(query.n_cells)), len(facilities.geolevels) - 1
+    limited = facilities.counted | (facilities.least > 0)
+    if not limited.any():
+        return []
+    name = f"facilities by {query.name} in every {last}"
+    labels = np.where(limited[types], types, -1)
+    held = [Held(name, deepest, labels, ~limited[types], is_exact=False)]
+    for kind in np.flatnonzero(facilities.counted & (facilities.least == facilities.most)):
+        is_kind = types == kind
+        called = f"{query.name} {query.labels()[kind]} in every {last}"
+        held.append(Held(called, deepest, is_kind.astype(np.int64), ~is_kind))
+    return held
+
+
+def neighborhood(plan: Plan, geounits_source: str) -> dict[str, Any]:
+    """What is left of the neighbors of the run itself."""
+    kept = invariance(plan, geounits_source)
+    neighbors = plan.budget.neighbors
+    found = kept.added() if neighbors is Neighbors.UNBOUNDED else kept.record()
+    return {**_document(found), "in_words": relation_words(neighbors, found)}
+
+
+def with_neighborhoods(
+    rows: Sequence[Mapping[str, Any]], plan: Plan, geounits_source: str
+) -> list[dict[str, Any]]:
+    """Statements with what the invariants leave of each; empty ones lose their cost.
+
+    Args:
+      rows: Statements with `change`, `name` and costs.
+      plan: The plan.
+      geounits_source: Where the list of geounits comes from.
+    """
+    found = {(str(one.change), one.name): one for one in invariance(plan, geounits_source).all()}
+    out = []
+    for row in rows:
+        one = found[row["change"], row["name"]]
+        costs = {
+            key: None if one.comparable is Comparable.NONE else row[key]
+            for key in row.keys() - {"change", "name"}
+        }
+        out.append({**row, **costs, **_document(one), "in_words": statement_words(one)})
+    return out
+
+
+def _document(found: Neighborhood) -> dict[str, Any]:
+    return {
+        "comparable": str(found.comparable),
+        "limited_by": list(found.limited_by),
+        "stays_in": found.stays_in,
+    }
+
+
+def relation_words(neighbors: Neighbors, found: Neighborhood) -> str:
+    """What the invariants leave of the epsilon of a run; empty if all of it.
+
+    Args:
+      neighbors: The relation of the run.
+      found: Its neighborhood.
+    """
+    by, comparable = listed(found.limited_by), found.comparable
+    if comparable is Comparable.NONE and neighbors is Neighbors.UNBOUNDED:
+        return (
+            f"No two neighboring data sets agree on what is exact ({by}): it changes with every "
+            "record that is added or removed. So the epsilon of the run promises nothing for "
+            "adding or removing a record; what is left is the cost of changing one, stated for the "
+            "whole record."
+        )
+    if comparable is Comparable.NONE:
+        return (
+            f"No two neighboring data sets agree on what is exact ({by}): the epsilon of the run "
+            "promises nothing about one record."
+        )
+    if comparable is Comparable.SOME:
+        return (
+            f"Only neighboring data sets that agree on these are compared: {by}. What they tell "
+            "about a record is not protected."
+        )
+    return ""
+
+
+def statement_words(found: Neighborhood) -> str:
+    """What the invariants leave of one statement; empty if all of it.
+
+    >>> kind, by = Change.WITHIN, ("total in every tract",)
+    >>> statement_words(Neighborhood(kind, "tract", Comparable.NONE, by))
+    'not protected: no such change keeps total in every tract'
+    >>> statement_words(Neighborhood(kind, "state", Comparable.SOME, by, stays_in="tract"))
+    'only moves within one tract: others change total in every tract'
+    """
+    by, place = listed(found.limited_by), found.stays_in
+    if found.comparable is Comparable.NONE:
+        return f"not protected: no such change keeps {by}"
+    if found.comparable is Comparable.ALL:
+        return ""
+    if found.change is Change.WITHIN and place:
+        return f"only moves within one {place}: others change {by}"
+    if place:
+        return f"only changes that keep {by}, so no move out of one {place}"
+    return f"only changes that keep {by}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in one phrase.
+
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    return " and ".join([", ".join(names[:-1]), *names[-1:]]) if names[1:] else "".join(names)
