@@ -208,7 +208,7 @@ class LevelEstimator:
         """
         rows = self._range(batch)
         subtree = self._messages(rows).take(~rows.is_only)
-        return subtree_targets(self.coordinates, self.target_queries(batch.level), subtree)
+        return subtree_targets(self.terms[batch.level], self.target_queries(batch.level), subtree)
 
     def cell_estimates(self, batch: Batch) -> tuple[FloatArray, FloatArray]:
         """Estimates of all cells of the geounits of a range that are not only children.

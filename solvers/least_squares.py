@@ -54,7 +54,7 @@ def solve_quadratic(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -
       take for a solution, and INFEASIBLE, with evidence, if no point keeps every promise.
 
     Raises:
-      SolverError: The queries do not tell all live cells apart in some child.
+      SolverError: The queries and equalities do not have full column rank in some child.
     """
     sums = sums_for(problem)
     q = arrange(problem, fixed, sums)

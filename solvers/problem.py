@@ -122,7 +122,7 @@ class NodeProblem:
       geocode: The parent's label; not interpreted.
       n_cells: k, live cells.
       parent: int64[k], the parent's counts, all positive; None at the root.
-      terms: The noisy answers; together they tell all live cells apart, in every child.
+      terms: The noisy answers; with the exact ones they have full column rank in every child.
       exact: Equality invariants of partition queries, nested, coarse before fine.
       passes: Rounding passes, each a tuple of nested partitions, coarse before fine; the last
         partition of the last pass is single cells.

@@ -36,6 +36,10 @@ _SUPPORT = 0.2  # usual share of the cells of a child that are positive
 _DENSE = 0.2  # cost of an operation in large matrix products, over one in small loops
 _ONE_BLOCK = 48  # so few cells are not worth dividing
 _PENALTY = 1e4  # of an equality in the factorised matrix, over the largest curvature
+# Curvature over the largest diagonal entry that is taken for none. Strategies are accepted with
+# 1e-9 and more; rounding leaves about 1e-13 at a thousand cells.
+_FLAT = 1e-12
+_NULL = 1e-7  # singular values of normalized groups of several partitions that are zero
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,15 +60,15 @@ class Quadratic:
     """The node problem in arrays; patterns are children of proportional weights, P is 1 or C.
 
     Attributes:
-      unit: float64[C], d_c: the weight of queries of single cells, or the smallest eigenvalue of
-        G_c where there is none.
+      unit: float64[C], d_c: the weight of queries of single cells, or the smallest curvature of
+        G_c that the equalities leave open where there is none.
       scale: float64[C], d_c divided by its largest.
       linear: float64[C, k], b_c / d_c.
       parent: float64[k] or None.
       cells: int64[B, s], the cells of each block; k where a block has fewer than s.
       blocks: float64[B, P, s, s], H_cb.
       outside: float64[P, r, k], F_c.
-      diagonal: float64[P, k] of H_c.
+      diagonal: float64[P, k] of H_c, 1 where it has none.
       free: bool[C, k], cells not forced to zero.
       equalities: Partition sums that are given.
       is_inside: Whether each equality joins only cells of the same block.
@@ -150,11 +154,11 @@ def arrange(problem: NodeProblem, fixed: Fixed = (), sums: TermSums = IN_ARRAYS)
       sums: What to compute with.
 
     Raises:
-      SolverError: The queries do not tell all live cells apart in some child.
+      SolverError: The queries and equalities do not have full column rank in some child.
     """
     k, C = problem.n_cells, problem.n_children
     equalities, given, terms = _not_given(problem, fixed)
-    unit = _units(problem)
+    unit = _units(problem, equalities)
     weights = _relative_weights(terms, unit)
     inside, labels = _divide(terms, equalities, C, k)
     cells = _members(labels)
@@ -172,6 +176,7 @@ def arrange(problem: NodeProblem, fixed: Fixed = (), sums: TermSums = IN_ARRAYS)
             linear += (term.weights / unit)[:, None] * term.pulled
             diagonal += weight[:, None] * np.diag(term.gram)
             blocks += weight[None, :, None, None] * term.gram
+    diagonal = np.where(diagonal > 0, diagonal, 1.0)  # of a cell that equalities alone decide
     rows = [
         (np.arange(t.answers.shape[1])[:, None] == t.groups).astype(float)
         for t, within_ in zip(partitions, joined, strict=True)
@@ -189,7 +194,7 @@ def arrange(problem: NodeProblem, fixed: Fixed = (), sums: TermSums = IN_ARRAYS)
     for row, high in zip(coefficients, most.T, strict=True):
         if (row >= 0).all():
             free &= ~((high <= 0)[:, None] & (row > 0))
-    curvature = 1.0 + float(weights.sum(0).max(initial=0.0))
+    curvature = 1.0 + float(diagonal.max(initial=0.0))
     return Quadratic(
         unit,
         unit / unit.max(),
@@ -230,7 +235,7 @@ def extent(problem: NodeProblem, fixed: Fixed = ()) -> Extent:
     equalities, _, terms = _not_given(problem, fixed)
     _, labels = _divide(terms, equalities, C, problem.n_cells)
     sizes = np.bincount(labels).astype(float)
-    patterns = _relative_weights(terms, _units(problem)).shape[1]
+    patterns = _relative_weights(terms, _units(problem, equalities)).shape[1]
     numbers = max(patterns, C * _SUPPORT**2) * float((sizes**2).sum())
     return Extent(int(sizes.max(initial=0)), numbers)
 
@@ -274,43 +279,77 @@ def _given_by(term: LeastSquaresTerm | GeneralTerm, equalities: Sequence[Equalit
     return -1
 
 
-def _units(problem: NodeProblem) -> FloatArray:
-    """A lower bound of the smallest eigenvalue of each G_c."""
+def _units(problem: NodeProblem, equalities: Sequence[Equality]) -> FloatArray:
+    """A lower bound of the smallest curvature of each G_c that the equalities leave open."""
     k = problem.n_cells
     unit = np.zeros(problem.n_children)
     for term in problem.terms:
         if isinstance(term, LeastSquaresTerm) and term.answers.shape[1] == k:
             unit += term.weights
+    missing = np.flatnonzero(unit == 0)
+    if not missing.size:
+        return unit
+    fixed = _fixed_directions(equalities, k)
     seen: dict[bytes, float] = {}
-    for c in np.flatnonzero(unit == 0):
+    for c in missing:
         weights = np.array([t.weights[c] for t in problem.terms])
         largest = float(weights.max())
+        if fixed.shape[1] == k:  # every cell is given: nothing is left to curve
+            unit[c] = largest if largest > 0 else 1.0
+            continue
         if largest <= 0:
-            raise _not_told_apart(problem, int(c))
+            raise _not_full_rank(problem, int(c))
         key = (weights / largest).tobytes()
         if key not in seen:
-            seen[key] = _smallest_eigenvalue(problem, int(c), weights / largest)
+            seen[key] = _smallest_curvature(problem, int(c), weights / largest, fixed)
         unit[c] = seen[key] * largest
     return unit
 
 
-def _smallest_eigenvalue(problem: NodeProblem, child: int, weights: FloatArray) -> float:
+def _fixed_directions(equalities: Sequence[Equality], k: int) -> FloatArray:
+    """float64[k, r]: an orthonormal basis of the sums that equalities give.
+
+    Groups of one partition are orthogonal as they are. Of several, the squares of the singular
+    values are eigenvalues of an integer matrix of a few rows: far above rounding, or 0.
+    """
+    parts = []
+    for equality in equalities:
+        indicators = (equality.groups[:, None] == np.unique(equality.groups)).astype(float)
+        parts.append(indicators / np.sqrt(indicators.sum(0)))
+    if len(parts) < 2:
+        return parts[0] if parts else np.zeros((k, 0))
+    vectors, values, _ = np.linalg.svd(np.concatenate(parts, axis=1), full_matrices=False)
+    return np.asarray(vectors[:, values > _NULL])
+
+
+def _smallest_curvature(
+    problem: NodeProblem, child: int, weights: FloatArray, fixed: FloatArray
+) -> float:
+    """The smallest eigenvalue of G_c on what is orthogonal to `fixed` float64[k, r], r < k.
+
+    Projected on that, G_c has r eigenvalues 0, which come first because none is negative.
+    """
     G = np.zeros((problem.n_cells, problem.n_cells))
     for term, weight in zip(problem.terms, weights, strict=True):
         if isinstance(term, GeneralTerm):
             G += weight * term.gram
         else:
             G += weight * (term.groups[:, None] == term.groups)
-    values = np.linalg.eigvalsh(G)
-    if values[0] <= len(G) * np.finfo(float).eps * values[-1]:
-        raise _not_told_apart(problem, child)
-    return float(values[0])
+    scale = float(G.diagonal().max())
+    if fixed.shape[1]:
+        half = G - (G @ fixed) @ fixed.T
+        G = half - fixed @ (fixed.T @ half)
+        G = (G + G.T) / 2
+    least = float(np.linalg.eigvalsh(G)[fixed.shape[1]])
+    if least <= _FLAT * scale:
+        raise _not_full_rank(problem, child)
+    return least
 
 
-def _not_told_apart(problem: NodeProblem, child: int) -> SolverError:
+def _not_full_rank(problem: NodeProblem, child: int) -> SolverError:
     return SolverError(
         f"node {problem.geocode} ({problem.n_cells} live cells), child {child}",
-        "the measured queries do not tell all live cells apart",
+        "the measured and exact queries together do not have full column rank on the live cells",
         remedy="measure detailed, or a workload that contains it",
     )
 

@@ -239,6 +239,20 @@ def is_refinement(fine: Query, coarse: Query) -> bool:
     return True
 
 
+def is_answered_by(partition: Query, query: Query) -> bool:
+    """Return whether the answers of a partition fix those of any other query.
+
+    They do if, attribute by attribute, levels of one group have equal columns: integers decide.
+    No factor is zero, so the product of the columns is equal only where each of them is.
+    """
+    for known, asked in zip(partition.factors, query.factors, strict=True):
+        codes, columns = known.codes, asked.distinct[1]
+        first = np.unique(codes, return_index=True)[1]
+        if (columns != columns[first[codes]]).any():
+            return False
+    return True
+
+
 def kronecker(schema: Schema, name: str, terms: Sequence[tuple[str, Factor]]) -> Query:
     """Build the query that applies a factor to some attributes and sums out the others.
 

@@ -56,6 +56,44 @@ def test_a_planned_run_keeps_every_promise(tmp_path: Path) -> None:
     assert "residual of sex" in (out / "release" / "report.html").read_text()
 
 
+def alike(folder: Path, method: str, base: str, **changes) -> Path:
+    """The same planner at every geolevel."""
+    workload = {"method": method, "tables": TABLES, "bases": {"age": [base]}}
+    levels = {level: {"share": "1/4", "workload": workload} for level in toy.LEVELS}
+    path = folder / "allocation.yaml"
+    path.write_text(yaml.safe_dump({"name": "planned", "levels": levels}))
+    return toy.configuration(folder, privacy__allocation=str(path), **changes)
+
+
+EXACT = {
+    "total at the root": [{"query": "total", "geolevel": "state"}],
+    "total of blocks": [{"query": "total", "geolevel": "block"}],
+    "all cells of the county": [{"query": "detailed", "geolevel": "county"}],
+    "sex of tracts": [{"query": "sex", "geolevel": "tract"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "base", "exact"),
+    [
+        ("residual_planner", "identity", "total at the root"),
+        ("orp", "prefix", "total of blocks"),
+        ("residual_planner_plus", "ranges", "all cells of the county"),
+        ("auto", "identity", "sex of tracts"),
+    ],
+)
+def test_a_planner_at_every_geolevel_solves_beside_exact_answers(
+    tmp_path: Path, method: str, base: str, exact: str
+) -> None:
+    """Residual rows say nothing about sums that are exact: these are equalities, and enough."""
+    toy.write_records(tmp_path)
+    out = execute(alike(tmp_path, method, base, invariants=EXACT[exact]))
+    assert tree_is_consistent(out, toy.LEVELS)
+    for invariant in EXACT[exact]:
+        if invariant["query"] == "total":
+            assert totals_are_exact(out, invariant["geolevel"])
+
+
 def test_a_large_budget_gives_the_input_back(tmp_path: Path) -> None:
     toy.write_records(tmp_path)
     out = execute(configuration(tmp_path, privacy__rho="1000000000000"))

@@ -21,7 +21,7 @@ from das.estimation.tree_pass import (
     estimate_tree,
     gather_evidence,
 )
-from das.queries.query import Query, marginal, parse_query
+from das.queries.query import Query, is_answered_by, marginal, parse_query
 from das.schema.schema import Attribute, Recode, Schema
 from geography.lattice import Lattice, Spine
 from tests.oracles.estimation_trees import TreeCase, area_by_shares
@@ -243,7 +243,7 @@ def test_targets_hold_the_subtree(equal):
     detailed = asked[-1]
     for level in (1, 2):
         subtree = found.messages[level]
-        targets = subtree_targets(case.coordinates, asked, subtree)
+        targets = subtree_targets(case.terms[level], asked, subtree)
         z = case.coordinates.answer(detailed, subtree.values)
         for g in range(len(z)):
             gram = information(case.terms[level], targets.weights[g])
@@ -262,6 +262,34 @@ def test_targets_hold_the_subtree(equal):
             else:
                 assert 1e-6 < targets.misfit[g] < 0.02
     assert (targets.weights >= 0).all()
+
+
+@pytest.mark.parametrize("known", [("total",), ("sex",), ("detailed",)])
+def test_what_invariants_fix_gets_no_weight(known):
+    """Residual rows and the total, beside sums that are exact at the first two geolevels."""
+    texts = ("total", "residual(sex)", "residual(age)", "residual(sex) * residual(age)")
+    asked = [parse_query(SCHEMA, text) for text in texts]
+    exact = [parse_query(SCHEMA, text) for text in known]
+    leaves = ["100", "101", "102", "110", "111", "200", "201", "210"]
+    lattice = Lattice.from_leaves(Spine(("r", "a", "b", "c"), (0, 1, 2, 3)), leaves)
+    case = TreeCase.random(lattice, SCHEMA, [asked] * 4, [exact, exact, (), ()], seed=9)
+    found = estimate_tree(case.terms, case.answers)
+    for level in (0, 1):
+        targets = subtree_targets(case.terms[level], asked, found.messages[level])
+        for query, weights in zip(asked, targets.weights.T, strict=True):
+            fixed = any(is_answered_by(one, query) for one in exact)
+            assert (weights == 0).all() if fixed else (weights > 0).all()
+        assert targets.misfit.max() < (1e-6 if level == 0 else 0.3)
+        rows = np.concatenate([dense_matrix(query) for query in exact])
+        fixed_space = np.linalg.svd(rows)[2]
+        open_ = fixed_space[np.linalg.matrix_rank(rows) :]
+        if len(open_):
+            gram = information(case.terms[level], targets.weights[0])
+            covariance = subtree_covariance(
+                case.coordinates, parse_query(SCHEMA, "detailed"), found.messages[level], 0
+            )
+            relative = open_ @ gram @ open_.T @ (open_ @ covariance @ open_.T)
+            assert np.linalg.eigvals(relative).real.min() > 0.1
 
 
 def subtree_covariance(

@@ -77,7 +77,7 @@ def test_tiny_nodes_have_the_best_of_all_supports(shape, seed):
 
 
 def with_general_queries(problem: NodeProblem, seed: int) -> NodeProblem:
-    """The same node measured by signed integer queries instead, which tell all cells apart."""
+    """The same node measured by signed integer queries instead, of full column rank."""
     rng = np.random.default_rng(seed)
     k, C = problem.n_cells, problem.n_children
     terms = []
@@ -104,10 +104,26 @@ def test_a_partition_may_be_written_as_a_general_query():
     assert np.allclose(solved(both), solved(problem), atol=1e-6)
 
 
-def test_cells_that_no_query_tells_apart_are_refused():
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("is_root", [False, True])
+@pytest.mark.parametrize("exact", [(1,), (2,)])
+def test_equalities_are_enough_for_what_no_query_sees(exact, is_root, seed):
+    """Differences within the groups of exact sums, and nothing else, were measured."""
+    problem = random_node(Shape(2, 4, exact=exact, is_root=is_root), seed)
+    same = problem.exact[-1].groups[:, None] == problem.exact[-1].groups
+    within = np.eye(4) - same / same.sum(0)
+    noisy = problem.terms[-1]
+    kept = GeneralTerm(within, noisy.answers[:, noisy.groups] @ within, noisy.weights)
+    blind = replace(problem, terms=(kept,))
+    agree(blind, solved(blind), best_of_all_supports(blind))
+    with pytest.raises(SolverError, match="do not have full column rank"):
+        solve_least_squares(replace(blind, exact=()), TOLERANCE)
+
+
+def test_queries_without_full_column_rank_are_refused():
     problem = random_node(TINY["plain"], 1)
     blind = GeneralTerm(np.ones((4, 4)), np.ones((2, 4)), np.ones(2))
-    with pytest.raises(SolverError, match="do not tell all live cells apart"):
+    with pytest.raises(SolverError, match="do not have full column rank on the live cells"):
         solve_least_squares(replace(problem, terms=(blind,)), TOLERANCE)
 
 

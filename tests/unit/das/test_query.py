@@ -21,7 +21,7 @@ from das.queries.factor import (
     residual,
     total,
 )
-from das.queries.query import Query, is_refinement, kronecker, marginal, parse_query
+from das.queries.query import Query, is_answered_by, is_refinement, kronecker, marginal, parse_query
 from das.schema.schema import Attribute, Recode, Schema
 
 SEX = Attribute("sex", ("f", "m"))
@@ -208,6 +208,22 @@ def test_refinement_needs_partitions():
     general = _partition([1, 1, 0, 0, 0])
     assert not is_refinement(IDENTITY, general)
     assert not is_refinement(general, IDENTITY)
+
+
+@pytest.mark.parametrize(
+    ("known", "asked", "expected"),
+    [
+        ([0, 0, 1, 1, 2], [[1, 1, -2, -2, 5]], True),
+        ([0, 0, 1, 1, 2], [[1, 1, -2, -1, 5]], False),
+        ([0, 0, 0, 0, 0], [[3, 3, 3, 3, 3], [1, 1, 1, 1, 1]], True),
+        ([0, 0, 0, 0, 0], [[4, -1, -1, -1, -1]], False),
+    ],
+)
+def test_what_the_sums_of_groups_answer(known, asked, expected):
+    groups = tuple(str(group) for group in range(max(known) + 1))
+    partition_ = Query("known", (partition(groups, tuple(known)),))
+    general = Query("asked", (Factor(np.array(asked), tuple("ab"[: len(asked)])),))
+    assert is_answered_by(partition_, general) is expected
 
 
 def test_a_general_query_of_empty_geounits_is_zero():
