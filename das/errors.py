@@ -20,12 +20,16 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+# Longest texts of a message, in characters: what was got may be a whole file.
+_LONGEST_WHERE, _LONGEST_WHAT, _LONGEST_VALUE = 600, 4000, 1000
+
 
 class DasError(Exception):
     """Base of all errors raised on purpose.
 
     The message reads «where: what; got ...; expected ...; do ...». It never quotes a
-    code, geocode or count of the data: texts of errors end up in logs.
+    code, geocode or count of the data: texts of errors end up in logs. Long texts are cut in their
+    middle, and characters that a terminal would obey are written as escapes.
 
     >>> print(ConfigError("run.yaml: privacy.rho", "must be positive", got="0", want="a fraction"))
     run.yaml: privacy.rho: must be positive; got 0; expected a fraction
@@ -43,11 +47,11 @@ class DasError(Exception):
         remedy: str | None = None,
     ) -> None:
         super().__init__(where, what)
-        self.where = where
-        self.what = what
-        self.got = None if got is None else str(got)
-        self.want = None if want is None else str(want)
-        self.remedy = remedy
+        self.where = _shown(where, _LONGEST_WHERE)
+        self.what = _shown(what, _LONGEST_WHAT)
+        self.got = None if got is None else _shown(got, _LONGEST_VALUE)
+        self.want = None if want is None else _shown(want, _LONGEST_VALUE)
+        self.remedy = None if remedy is None else _shown(remedy, _LONGEST_VALUE)
 
     def __str__(self) -> str:
         text = f"{self.where}: {self.what}"
@@ -61,6 +65,32 @@ class DasError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.where, self.what, self.got, self.want, self.remedy))
+
+
+def _shown(value: object, longest: int) -> str:
+    r"""A value as one line of printable text of bounded length; shown twice it is the same.
+
+    >>> _shown("a" * 99, 20), _shown("a\x1b[2J", 20)
+    ('aaaaaaaa ... aaaaaaa', 'a\\x1b[2J')
+    """
+    try:
+        text = str(value)
+    except ValueError:  # an integer of more digits than Python converts
+        text = f"{type(value).__name__} of very many digits"
+    text = _cut(text, longest)
+    if not text.isprintable():
+        escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+        text = _cut("".join(escaped), longest)
+    return text
+
+
+def _cut(text: str, longest: int) -> str:
+    """The beginning and the end of a text that is too long."""
+    if len(text) <= longest:
+        return text
+    between = " ... "
+    start = (longest - len(between) + 1) // 2
+    return text[:start] + between + text[len(text) - (longest - len(between) - start) :]
 
 
 def _rebuild(

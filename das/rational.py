@@ -7,7 +7,8 @@ from fractions import Fraction
 
 from das.errors import BudgetError
 
-_FRACTION = re.compile(r"[+-]?\d+(/\d+)?|[+-]?\d*\.\d+")
+_FRACTION = re.compile(r"[+-]?[0-9]+(/[0-9]+)?|[+-]?[0-9]*\.[0-9]+")
+_MOST_DIGITS = 100  # of a numerator or denominator; sums of shares have products of denominators
 
 
 def parse_fraction(value: object, where: str) -> Fraction:
@@ -21,7 +22,8 @@ def parse_fraction(value: object, where: str) -> Fraction:
       The exact value.
 
     Raises:
-      BudgetError: `value` is a float (0.1 is not 1/10), a bool, or text that is not a fraction.
+      BudgetError: `value` is a float (0.1 is not 1/10), a bool, text that is not a fraction, or one
+        of more than 100 digits.
 
     >>> parse_fraction("0.25", "share")
     Fraction(1, 4)
@@ -31,6 +33,10 @@ def parse_fraction(value: object, where: str) -> Fraction:
     if isinstance(value, int) and not isinstance(value, bool):
         return Fraction(value)
     if isinstance(value, str) and _FRACTION.fullmatch(value.strip()):
+        if any(len(part) > _MOST_DIGITS for part in value.strip().split("/")):
+            raise BudgetError(
+                where, "has too many digits", got=value, want=f"at most {_MOST_DIGITS} of them"
+            )
         try:
             return Fraction(value.strip())
         except ZeroDivisionError:

@@ -30,8 +30,25 @@ app = typer.Typer(
     help="Protect census microdata: measure with exact noise, solve top-down, write microdata.",
 )
 
-ConfigArgument = Annotated[Path, typer.Argument(help="Run file (YAML).")]
-OutOption = Annotated[Path | None, typer.Option("--out", help="Replaces output.directory.")]
+
+def _local(value: str | Path) -> Path:
+    """Read a path; the parser of every path on the command line.
+
+    Raises:
+      ConfigError: It is none of this machine, such as a URL.
+    """
+    from jobs.config.local_path import local_path
+
+    try:
+        return local_path(value)
+    except ValueError as error:
+        raise ConfigError(f"path {value}", str(error)) from None
+
+
+ConfigArgument = Annotated[Path, typer.Argument(help="Run file (YAML).", parser=_local)]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", help="Replaces output.directory.", parser=_local)
+]
 MasterOption = Annotated[str | None, typer.Option("--master", help="Replaces runtime.master.")]
 LossesOption = Annotated[
     bool,
@@ -40,10 +57,12 @@ LossesOption = Annotated[
     ),
 ]
 ClusterOption = Annotated[
-    Path | None, typer.Option("--cluster", help="YAML whose `runtime` replaces that of the run.")
+    Path | None,
+    typer.Option("--cluster", help="YAML whose `runtime` replaces that of the run.", parser=_local),
 ]
 LogOption = Annotated[
-    Path | None, typer.Option("--log-json", help="Append events to this file, one JSON a line.")
+    Path | None,
+    typer.Option("--log-json", help="Append events to this file, one JSON a line.", parser=_local),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress lines.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
@@ -81,21 +100,31 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
         ),
     ] = None,
     optimize: Annotated[
-        Path | None, typer.Option(help="Write the best allocation for the tables to this new file.")
+        Path | None,
+        typer.Option(
+            help="Write the best allocation for the tables to this new file.", parser=_local
+        ),
     ] = None,
     weights: Annotated[
         Path | None,
-        typer.Option(help="YAML: table to a weight or {geolevel: weight}. Default: all equal."),
+        typer.Option(
+            help="YAML: table to a weight or {geolevel: weight}. Default: all equal.",
+            parser=_local,
+        ),
     ] = None,
     targets: Annotated[
         Path | None,
-        typer.Option(help="YAML: table to the largest root mean squared error or {geolevel: it}."),
+        typer.Option(
+            help="YAML: table to the largest root mean squared error or {geolevel: it}.",
+            parser=_local,
+        ),
     ] = None,
     information: Annotated[
         Information, typer.Option(help="Optimize estimates from these measurements.")
     ] = Information.OWN,
     report: Annotated[
-        Path | None, typer.Option(help="Write tables and plots to this HTML file.")
+        Path | None,
+        typer.Option(help="Write tables and plots to this HTML file.", parser=_local),
     ] = None,
 ) -> None:
     """Read the list of geounits; print what will be measured where, and how far off tables will be.
@@ -237,9 +266,10 @@ def evaluate(
 
 @app.command()
 def resume(  # noqa: PLR0913 - one parameter per command-line option
-    out: Annotated[Path, typer.Argument(help="Folder of a run, complete or not.")],
+    out: Annotated[Path, typer.Argument(help="Folder of a run, complete or not.", parser=_local)],
     config: Annotated[
-        Path | None, typer.Option("--config", help="Where the run file is now, if it moved.")
+        Path | None,
+        typer.Option("--config", help="Where the run file is now, if it moved.", parser=_local),
     ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Only say what is done and what is damaged.")
@@ -301,7 +331,9 @@ def prepare() -> None:
 
 
 @app.command()
-def report(out: Annotated[Path, typer.Argument(help="Folder of a finished run.")]) -> None:
+def report(
+    out: Annotated[Path, typer.Argument(help="Folder of a finished run.", parser=_local)],
+) -> None:
     """Write the reports of a finished run again, from its manifest and evaluation."""
     from jobs.run import write_internal_reports, write_public_reports
 
@@ -337,7 +369,7 @@ def account(config: ConfigArgument, as_json: JsonOption = False) -> None:
 
 @app.command()
 def inspect(
-    out: Annotated[Path, typer.Argument(help="Folder of a run, complete or not.")],
+    out: Annotated[Path, typer.Argument(help="Folder of a run, complete or not.", parser=_local)],
     geocode: Annotated[str | None, typer.Option(help="Show this geounit's release.")] = None,
     query: Annotated[str | None, typer.Option(help="Only this query.")] = None,
     as_json: JsonOption = False,
@@ -355,7 +387,9 @@ def estimate(  # noqa: PLR0913 - one parameter per command-line option
     query: Annotated[str, typer.Option(help='Query, such as "votingage * hispanic".')] = "total",
     area: Annotated[
         Path | None,
-        typer.Option(help="File with one leaf geocode per line, or area,geocode per line."),
+        typer.Option(
+            help="File with one leaf geocode per line, or area,geocode per line.", parser=_local
+        ),
     ] = None,
     geounit: Annotated[list[str] | None, typer.Option(help="Geocode of any geolevel.")] = None,
     confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.9,
@@ -365,7 +399,7 @@ def estimate(  # noqa: PLR0913 - one parameter per command-line option
     positive: Annotated[
         bool, typer.Option("--positive", help="For truths that cannot be negative.")
     ] = False,
-    parquet: Annotated[Path | None, typer.Option(help="Write this file.")] = None,
+    parquet: Annotated[Path | None, typer.Option(help="Write this file.", parser=_local)] = None,
     out: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -390,9 +424,11 @@ def estimate(  # noqa: PLR0913 - one parameter per command-line option
 @app.command()
 def spine(  # noqa: PLR0913 - one parameter per command-line option
     config: ConfigArgument,
-    entities: Annotated[Path, typer.Option(help="Table of the entities of every leaf; public.")],
+    entities: Annotated[
+        Path, typer.Option(help="Table of the entities of every leaf; public.", parser=_local)
+    ],
     kinds: Annotated[str, typer.Option(help="Columns of it, separated by commas.")],
-    codes: Annotated[Path, typer.Option("--codes", help="Parquet file to write.")],
+    codes: Annotated[Path, typer.Option("--codes", help="Parquet file to write.", parser=_local)],
     geocode: Annotated[str, typer.Option(help="Column with the leaf geocode.")] = "geocode",
     regroup: Annotated[
         str | None, typer.Option(help="Geolevel whose geounits are formed anew.")
@@ -429,7 +465,7 @@ def spine(  # noqa: PLR0913 - one parameter per command-line option
 
 @app.command()
 def generate(  # noqa: PLR0913 - one parameter per command-line option
-    out: Annotated[Path, typer.Argument(help="Empty or new folder.")],
+    out: Annotated[Path, typer.Argument(help="Empty or new folder.", parser=_local)],
     blocks: Annotated[int, typer.Option(help="About how many blocks.")] = 3000,
     states: Annotated[int, typer.Option(help="Number of states.")] = 1,
     seed: Annotated[int, typer.Option(help="The same seed gives the same nation.")] = 2020,

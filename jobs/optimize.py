@@ -31,7 +31,7 @@ from das.planning.subtree_classes import SubtreeClasses
 from das.privacy.budget import Definition
 from das.queries.query import Query, parse_query
 from das.strategy.strategy import Strategy
-from jobs.config.load import read_map
+from jobs.config.yaml_file import read_map
 from jobs.plan import Plan
 from jobs.predict import Prediction, parse_tables, predict, spine_model
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from das.errors import ConfigError
-from jobs.config.load import Resolved, read_map
+from jobs.config.load import Resolved
 from jobs.config.models import RuntimeConfig
+from jobs.config.yaml_file import read_map
 
 
 class ClusterFile(BaseModel):

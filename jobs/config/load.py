@@ -13,7 +13,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from das.errors import ConfigError, DasError, RuntimeSetupError, SchemaError
@@ -26,6 +25,7 @@ from geography.lattice import Spine
 from invariants.invariant import Invariant
 from jobs.account import Claim
 from jobs.config.invariants import exact_queries, limits_of
+from jobs.config.local_path import local_path
 from jobs.config.models import (
     AllocationFile,
     LevelAllocation,
@@ -37,6 +37,7 @@ from jobs.config.models import (
     UnitsConfig,
 )
 from jobs.config.planned import ZCDP_BOUNDED, BudgetKind, plan_shares
+from jobs.config.yaml_file import read_map
 from jobs.exact import exact_query
 from jobs.plan import Plan, Solving
 
@@ -75,10 +76,11 @@ def load_run(path: Path, *, output: Path | None = None, master: str | None = Non
       ConfigError, SchemaError, GeographyError, BudgetError: Something in it cannot be used; the
         message names the file and the key.
     """
+    folder = _resolved(path).parent
     written = _read(path, RunConfig)
-    config = _absolute(written, path.resolve().parent)
+    config = _absolute(written, folder)
     if output is not None:
-        config = _with(config, "output", directory=output.resolve())
+        config = _with(config, "output", directory=_resolved(output))
     if master is not None:
         config = _with(config, "runtime", master=master)
     digest = _digest(written, config)
@@ -399,29 +401,6 @@ def _named(where: str, build: Callable[[], T]) -> T:
         ) from None
 
 
-def read_map(path: Path) -> dict[Any, Any]:
-    """Read a YAML file that holds a map, no key of it twice.
-
-    Raises:
-      ConfigError: It cannot be read, or holds something else.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(str(path), "cannot be read", got=error.strerror) from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(str(path), "is not UTF-8 text", got=error.reason) from None
-    try:
-        document = yaml.load(text, Loader=_UniqueKeyLoader)
-    except yaml.YAMLError as error:
-        raise ConfigError(
-            str(path), "is not valid YAML", got=" ".join(str(error).split())
-        ) from None
-    if not isinstance(document, dict):
-        raise ConfigError(str(path), "must be a map of keys", got=type(document).__name__)
-    return document
-
-
 def _read(path: Path, model: type[ModelT]) -> ModelT:
     document = read_map(path)
     try:
@@ -430,23 +409,7 @@ def _read(path: Path, model: type[ModelT]) -> ModelT:
         raise _config_error(path, error) from None
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
-
-
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """YAML allows a key twice and keeps the last; a configuration must not."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        twice = [key for index, key in enumerate(keys) if key in keys[:index]]
-        if twice:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"key {twice[0]!r} appears twice", node.start_mark
-            )
-        return super().construct_mapping(node, deep)
-
-
+_MOST_PROBLEMS = 20  # named at once
 _TAGS = ("records", "block_table", "pl94", "histograms", "RecordColumn")
 
 
@@ -458,12 +421,12 @@ def _keys(location: Sequence[int | str]) -> list[str]:
 
 
 def _config_error(path: Path, error: ValidationError) -> ConfigError:
-    """One error naming every wrong key, what it got and what it wants."""
+    """One error naming the first wrong keys, what it got and what it wants."""
     problems = []
-    for item in error.errors():
+    for item in error.errors()[:_MOST_PROBLEMS]:
         key = ".".join(_keys(item["loc"]))
         got = item["input"]
-        shown = type(got).__name__ if isinstance(got, dict | list) else repr(got)
+        shown = type(got).__name__ if isinstance(got, dict | list) else f"{got!r:.200}"
         kind = item["type"]
         if kind == "missing":
             problems.append(f"{key}: is required")
@@ -473,7 +436,10 @@ def _config_error(path: Path, error: ValidationError) -> ConfigError:
             problems.append(f"{key or 'file'}: {item['msg'].removeprefix('Value error, ')}")
         else:
             problems.append(f"{key}: {item['msg']}; got {shown}")
-    return ConfigError(str(path), " | ".join(problems))
+    more = error.error_count() - len(problems)
+    return ConfigError(
+        str(path), " | ".join([*problems, *([f"and {more} more"] if more > 0 else [])])
+    )
 
 
 def _absolute(config: RunConfig, folder: Path) -> RunConfig:
@@ -482,7 +448,7 @@ def _absolute(config: RunConfig, folder: Path) -> RunConfig:
         for name in type(model).model_fields:
             value = getattr(model, name)
             if isinstance(value, Path):
-                changes[name] = (folder / value).resolve()
+                changes[name] = _resolved(folder / value)
             elif isinstance(value, BaseModel):
                 changes[name] = walk(value)
             elif isinstance(value, list):
@@ -493,6 +459,15 @@ def _absolute(config: RunConfig, folder: Path) -> RunConfig:
     if not isinstance(resolved, RunConfig):
         raise ConfigError("run file", "is not a run configuration")
     return resolved
+
+
+def _resolved(path: Path) -> Path:
+    try:
+        return local_path(path).resolve()
+    except ValueError as error:
+        raise ConfigError(f"path {path}", str(error)) from None
+    except (OSError, RuntimeError):  # RuntimeError: links in a circle
+        raise ConfigError(str(path), "cannot be followed; a link leads in a circle") from None
 
 
 def _with(config: RunConfig, section: str, **changes: object) -> RunConfig:

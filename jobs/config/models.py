@@ -25,6 +25,7 @@ from das.planning.auto import LossKind, Method
 from das.privacy.budget import Definition
 from das.queries.sensitivity import Neighbors
 from das.rational import parse_fraction
+from jobs.config.local_path import local_path
 
 
 def _exact(value: object) -> Fraction:
@@ -35,14 +36,41 @@ def _exact(value: object) -> Fraction:
 
 
 def _text(value: object) -> object:
-    """YAML reads an unquoted 01 or yes as a number or a bool; codes are always text."""
+    """YAML reads an unquoted 12 or yes as a number or a bool; codes are always text."""
     if isinstance(value, bool | float):
         raise ValueError(f"must be text; put quotes around it; got {value!r}")
+    if isinstance(value, str):
+        if len(value) > _LONGEST_TEXT:
+            raise ValueError(f"must have at most {_LONGEST_TEXT} characters; got {len(value)}")
+        if any(ord(c) < 32 or 127 <= ord(c) < 160 or "\ud800" <= c <= "\udfff" for c in value):
+            raise ValueError(f"holds a control character or half of a character; got {value!a}")
     return str(value) if isinstance(value, int) else value
 
 
+def _whole(value: object) -> object:
+    """YAML reads yes as a bool, which Python counts as 1."""
+    if isinstance(value, bool | float):
+        raise ValueError(f"must be a whole number; got {value!r}")
+    return value
+
+
+def _delimiter(value: object) -> str:
+    if not isinstance(value, str) or len(value) != 1 or not (value == "\t" or " " <= value <= "~"):
+        raise ValueError(f'must be one character, such as ";" or "\\t"; got {value!a:.99}')
+    if value.isalnum() or value == '"':
+        raise ValueError(f"must not be a letter, a digit or a quotation mark; got {value!r}")
+    return value
+
+
+_LONGEST_TEXT = 20_000  # the source of an allocation names all tables it was made for
+_LONGEST_NAME = 100  # geolevels are names of folders
+_LARGEST_LIMIT = 10**15  # persons; sums of such are exact in 64 bits
+
 Exact = Annotated[Fraction, BeforeValidator(_exact)]
 Text = Annotated[str, BeforeValidator(_text)]
+Whole = Annotated[int, BeforeValidator(_whole)]
+Delimiter = Annotated[str, BeforeValidator(_delimiter)]
+LocalPath = Annotated[Path, BeforeValidator(local_path)]
 
 
 class _Model(BaseModel):
@@ -152,19 +180,19 @@ class RecordsData(_Model):
     """Person records: one row per person, with a geocode and one column per attribute."""
 
     format: Literal["records"]
-    path: Path = Field(description="CSV or Parquet file, or a folder of such files.")
+    path: LocalPath = Field(description="CSV or Parquet file, or a folder of such files.")
     geocode: Text = Field(default="geocode", description="Column with the leaf geocode.")
     columns: dict[Text, RecordColumn | Text] = Field(
         description="Attribute to its column, or to {column, codes}."
     )
-    delimiter: Text = Field(default=",", description="Field separator of CSV files.")
+    delimiter: Delimiter = Field(default=",", description="Field separator of CSV files.")
 
 
 class BlockTableData(_Model):
     """Block table: one row per leaf geounit, one column per cell."""
 
     format: Literal["block_table"]
-    path: Path = Field(description="CSV or Parquet file, or a folder of such files.")
+    path: LocalPath = Field(description="CSV or Parquet file, or a folder of such files.")
     geocode: Text = Field(default="geocode", description="Column with the leaf geocode.")
     pattern: Text | None = Field(
         default=None,
@@ -181,7 +209,7 @@ class BlockTableData(_Model):
         description="Column that must equal the sum of a group of cells: column to "
         "{attribute or recode: level}; an empty map means all cells.",
     )
-    delimiter: Text = Field(default=",", description="Field separator of CSV files.")
+    delimiter: Delimiter = Field(default=",", description="Field separator of CSV files.")
 
     @model_validator(mode="after")
     def _one_of(self) -> BlockTableData:
@@ -194,7 +222,9 @@ class Pl94Data(_Model):
     """Official 2020 PL 94-171 summary files: geographic header and segments 1 to 3."""
 
     format: Literal["pl94"]
-    path: Path = Field(description="The zip as published, or a folder with its four .pl files.")
+    path: LocalPath = Field(
+        description="The zip as published, or a folder with its four .pl files."
+    )
     product: Literal["persons", "group_quarters", "housing_units"] = Field(
         default="persons",
         description="persons: voting age x Hispanic x race (252 cells) from P1 to P4; "
@@ -207,7 +237,7 @@ class HistogramsData(_Model):
     """Sparse histograms: one row per leaf geounit with its nonzero cells."""
 
     format: Literal["histograms"]
-    path: Path = Field(
+    path: LocalPath = Field(
         description="Parquet file or folder with columns geocode: string, cells: list<int64>, "
         "counts: list<int64>."
     )
@@ -223,15 +253,18 @@ class GeolevelConfig(_Model):
 
     name: Text = Field(
         pattern=r"^[A-Za-z][A-Za-z0-9_-]*$",
+        max_length=_LONGEST_NAME,
         description="Name of the geolevel: letters, digits, _ and -.",
     )
-    digits: int = Field(ge=0, description="Length of the geocode prefix; 0 for the whole.")
+    digits: Whole = Field(
+        ge=0, le=100, description="Length of the geocode prefix; 0 for the whole."
+    )
 
 
 class GeounitsFile(_Model):
     """Public list of all leaf geounits."""
 
-    path: Path = Field(description="CSV or Parquet file with one row per leaf geounit.")
+    path: LocalPath = Field(description="CSV or Parquet file with one row per leaf geounit.")
     geocode: Text = Field(default="geocode", description="Column with the leaf geocode.")
 
 
@@ -260,7 +293,7 @@ class Randomness(_Model):
         description="operating_system: AES-256-CTR streams under a key from the operating system. "
         "seeded_not_for_release: reproducible noise for tests; marks every output.",
     )
-    seed: int | None = Field(default=None, description="Only with seeded_not_for_release.")
+    seed: Whole | None = Field(default=None, description="Only with seeded_not_for_release.")
 
     @model_validator(mode="after")
     def _seed(self) -> Randomness:
@@ -293,7 +326,7 @@ class PrivacyConfig(_Model):
         default=Neighbors.BOUNDED,
         description="bounded: change one record; unbounded: add or remove one.",
     )
-    allocation: Path = Field(description="Allocation file.")
+    allocation: LocalPath = Field(description="Allocation file.")
     lazy_queries: list[Text] = Field(
         default=[],
         description="Queries of very many answers whose noise is drawn, below the root, only for "
@@ -312,7 +345,7 @@ class PrivacyConfig(_Model):
         description="Name of the budget granted to the product. One run may spend it; another "
         "run on the same people needs another grant, and the costs add up.",
     )
-    account: Path | None = Field(
+    account: LocalPath | None = Field(
         default=None,
         description="File that records all grants spent on the same people, shared by all who "
         "measure them. Default: `data.path` with .das-account.jsonl appended.",
@@ -336,12 +369,12 @@ class PrivacyConfig(_Model):
 class PublicTable(_Model):
     """A public table with one row per geounit and one column of counts per name."""
 
-    path: Path = Field(description="CSV or Parquet file, or a folder of such files.")
+    path: LocalPath = Field(description="CSV or Parquet file, or a folder of such files.")
     geocode: Text = Field(default="geocode", description="Column with the geocode.")
     columns: dict[Text, Text] = Field(
         description="What is counted, such as a type or an answer of a query, to its column."
     )
-    delimiter: Text = Field(default=",", description="Field separator of CSV files.")
+    delimiter: Delimiter = Field(default=",", description="Field separator of CSV files.")
 
 
 class InvariantConfig(_Model):
@@ -374,10 +407,10 @@ class FacilitiesConfig(_Model):
         description="Exact query of the units of the run whose levels are types of the persons. "
         "Give this or `table`.",
     )
-    at_least: dict[Text, int] = Field(
+    at_least: dict[Text, Whole] = Field(
         default={}, description="Type to the fewest persons of one facility; 1 if left out."
     )
-    at_most: dict[Text, int] = Field(
+    at_most: dict[Text, Whole] = Field(
         default={}, description="Type to the most persons of one facility; 99999 if left out."
     )
 
@@ -405,7 +438,12 @@ class RowPart(_Model):
     cells: dict[Text, list[Text]] = Field(
         description="Attribute or recode to levels; empty for all cells."
     )
-    coefficient: int = Field(default=1, description="How often each of their persons counts.")
+    coefficient: Whole = Field(
+        default=1,
+        ge=-(10**6),
+        le=10**6,
+        description="How often each of their persons counts.",
+    )
 
 
 class RowConfig(_Model):
@@ -416,9 +454,16 @@ class RowConfig(_Model):
     geolevel: Text = Field(
         description="Geolevel at which it holds; coarser ones add up what their geounits may hold."
     )
-    at_least: int | None = Field(default=None, description="Fewest. Default: no limit.")
-    at_most: int | None = Field(
+    at_least: Whole | None = Field(
         default=None,
+        ge=-_LARGEST_LIMIT,
+        le=_LARGEST_LIMIT,
+        description="Fewest. Default: no limit.",
+    )
+    at_most: Whole | None = Field(
+        default=None,
+        ge=-_LARGEST_LIMIT,
+        le=_LARGEST_LIMIT,
         description="Most. Without any limit, the sum of the confidential data is published.",
     )
 
@@ -498,7 +543,7 @@ class SolveConfig(_Model):
 class OutputConfig(_Model):
     """What is written where."""
 
-    directory: Path = Field(description="Folder of the run; created if absent.")
+    directory: LocalPath = Field(description="Folder of the run; created if absent.")
     microdata: list[Literal["parquet", "csv"]] = Field(
         default=["parquet", "csv"], description="Formats of the microdata."
     )
@@ -522,9 +567,10 @@ class RuntimeConfig(_Model):
         description='Spark master, such as "local[4,4]" or "spark://host:7077". Default: what '
         "spark-submit was given, else all local cores.",
     )
-    batches_per_slot: int = Field(
+    batches_per_slot: Whole = Field(
         default=4,
         ge=1,
+        le=10_000,
         description="Tasks per parallel slot in each step; fewer where there is little work, more "
         "where much.",
     )
@@ -542,7 +588,7 @@ class UnitsPrivacyConfig(_Model):
         default=None,
         description="Under pure, the budget, exact. Under zcdp, as for the persons.",
     )
-    allocation: Path = Field(description="Allocation file.")
+    allocation: LocalPath = Field(description="Allocation file.")
     lazy_queries: list[Text] = Field(default=[], description="As for the persons.")
     product: Text = Field(default="units", description="Name of the product in the account.")
 
@@ -567,7 +613,7 @@ class UnitsOutputConfig(_Model):
 class UnitsConfig(_Model):
     """The second product of a run: housing units and group-quarters facilities, one record each."""
 
-    schema_: Path = Field(alias="schema", description="Schema file of the units.")
+    schema_: LocalPath = Field(alias="schema", description="Schema file of the units.")
     data: DataConfig = Field(description="Confidential input, of the same leaf geounits.")
     privacy: UnitsPrivacyConfig = Field(description="Budget and its split.")
     invariants: list[AnyInvariant] = Field(
@@ -581,7 +627,7 @@ class RunConfig(_Model):
     """conf/run/*.yaml: one run."""
 
     name: Text = Field(description="Name of the run, shown in reports.")
-    schema_: Path = Field(alias="schema", description="Schema file.")
+    schema_: LocalPath = Field(alias="schema", description="Schema file.")
     data: DataConfig = Field(description="Confidential input.")
     geography: GeographyConfig = Field(description="Spine and leaf geounits.")
     privacy: PrivacyConfig = Field(description="Budget and its split.")

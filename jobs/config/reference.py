@@ -36,11 +36,18 @@ file**, and one more of each if it has `units`; all are read and checked before 
 (`das validate RUN.yaml`).
 
 - Unknown keys and keys given twice are errors. Every error names the file and the key.
-- A **fraction** is exact: text such as `"51/36352"`, `"0.25"` (which is 1/4) or a whole number.
-  A floating-point number such as `0.1` without quotes is refused, because it is not 1/10.
+- A **fraction** is exact: text such as `"51/36352"`, `"0.25"` (which is 1/4) or a whole number, of
+  at most 100 digits. A floating-point number such as `0.1` without quotes is refused, because it is
+  not 1/10.
 - **Text** that looks like a number may be written without quotes only if it is a whole number
   without leading zeros; put quotes around codes such as `"01"`, and around `"yes"` and `"no"`.
-- A relative **path** is relative to the folder of the run file.
+- What YAML 1.1 reads otherwise than people do is refused, and the message quotes it: `010` (which
+  is 8), `1:30` (90), `0b11` (3), `1_000`, dates without quotes. So are tags such as `!!int`, merged
+  maps (`<<`), lists or maps as keys, nesting of more than 50 maps and lists, files above 16 MiB.
+- A relative **path** is relative to the folder of the run file. A path names a file or folder of
+  this machine. URLs such as `s3a://bucket/x` are refused, here and on the command line: object
+  stores are not supported yet, so mount one; write `file:///data` as `/data`. A path may not begin
+  with `~`, which would be another account or folder for every user.
 - A **query** is `total`, `detailed` (all cells), or names of attributes or recodes joined by `*`,
   such as `hispanic * cenrace`. At most one name per attribute. Tables may also use functions of
   them, such as `prefix(age)`: see [queries](data-model.md#queries).

@@ -534,14 +534,14 @@ MISTAKES: list[tuple[str, Edit, type[DasError], str, list[str]]] = [
         text("run", lambda t: t + "\nname: again\n"),
         ConfigError,
         "run",
-        ["is not valid YAML", "key 'name' appears twice"],
+        ["key 'name' appears twice"],
     ),
     (
         "geolevel twice in an allocation",
         text("allocation", lambda t: t + "  block: {share: '1', queries: {detailed: '1'}}\n"),
         ConfigError,
         "allocation",
-        ["is not valid YAML", "key 'block' appears twice"],
+        ["key 'block' appears twice"],
     ),
     (
         "bad YAML",
