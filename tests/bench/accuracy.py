@@ -1,7 +1,8 @@
 """Error of the integer release on real blocks: targets of the own geolevel against all information.
 
-    python -m tests.bench.accuracy [--quick] [--seeds N] [--states ri,de] [--keep FOLDER]
+    python -m tests.bench.accuracy [--quick] [--seeds N] [--states ri,de] [--keep FOLDER] [--data FOLDER]
 
+Blocks are those of `tests/data`, a sixth of each state, or of the whole state in the folder of --data.
 Every seed draws its noise once, and every way of solving post-processes the same measurements. Mean
 squared errors are over geounits and answers, then means over seeds; a ratio is of these means. The
 bias is the mean error of cells by their true count. With --keep, errors of a run that was done before are
@@ -32,6 +33,7 @@ from jobs.truth import read_truth
 from solvers.problem import group_sums
 
 ROOT = Path(__file__).resolve().parents[2]
+DATA = ROOT / "tests" / "data"
 QUERIES = {"total": "total", "ethnicity_race": "ethnicity_race", "cells": "detailed"}
 WAYS = {
     "own": {"targets": "own"},
@@ -43,12 +45,18 @@ SIZES = ((0, 0), (1, 2), (3, 9), (10, 49), (50, 10**9))
 Errors = dict[str, dict[str, list[float]]]  # geolevel -> marginal or "bias" -> numbers
 
 
-def resolve(state: str, way: str, seed: int, out: Path) -> Resolved:
+def blocks_of(state: str, data: Path) -> Path:
+    """The file with the blocks of a state."""
+    return data / f"{state}_2010_block.parquet"
+
+
+def resolve(blocks: Path, way: str, seed: int, out: Path) -> Resolved:
     """The run of one state, way of solving and seed, with all its files under a folder."""
+    state = blocks.name[:2]
     source = ROOT / "conf" / "run" / f"{state}-2010.yaml"
     document = yaml.safe_load(source.read_text())
     document["schema"] = str((source.parent / document["schema"]).resolve())
-    document["data"]["path"] = str((source.parent / document["data"]["path"]).resolve())
+    document["data"]["path"] = str(blocks.resolve())
     privacy = document["privacy"]
     privacy["allocation"] = str((source.parent / privacy["allocation"]).resolve())
     privacy.pop("account", None)
@@ -60,18 +68,18 @@ def resolve(state: str, way: str, seed: int, out: Path) -> Resolved:
     return load_run(path)
 
 
-def errors_of_seed(state: str, seed: int, ways: Sequence[str]) -> dict[str, Errors]:
+def errors_of_seed(blocks: Path, seed: int, ways: Sequence[str]) -> dict[str, Errors]:
     """Measure a state once, in one run, and solve it in every way."""
     found = {}
     with tempfile.TemporaryDirectory() as name:
         out = Path(name) / "out"
-        first = resolve(state, ways[0], seed, out)
+        first = resolve(blocks, ways[0], seed, out)
         with open_job(first, Reporter(quiet=True)) as job:
             plan_and_read(job)
             measure_all(job)
             estimate_all(job)
             for way in ways:
-                other = replace(job, resolved=resolve(state, way, seed, out))
+                other = replace(job, resolved=resolve(blocks, way, seed, out))
                 solve_all(other)
                 found[way] = errors(other.resolved)
                 shutil.rmtree(release_layout(out).root / "counts")
@@ -104,15 +112,15 @@ def mean_of(off: np.ndarray, truth: np.ndarray, low: int, high: int) -> float:
     return float(off[inside].mean()) if inside.any() else float("nan")
 
 
-def runs_of(state: str, seeds: int, keep: Path | None) -> dict[str, list[Errors]]:
+def runs_of(blocks: Path, seeds: int, keep: Path | None) -> dict[str, list[Errors]]:
     """Errors of all seeds by way; those kept before are not computed again."""
     every: dict[str, list[Errors]] = {way: [] for way in WAYS}
     for seed in range(1, seeds + 1):
-        files = {way: keep / f"{state}-{way}-{seed}.json" for way in WAYS} if keep else {}
+        files = {way: keep / f"{blocks.name[:2]}-{way}-{seed}.json" for way in WAYS} if keep else {}
         found = {w: json.loads(path.read_text()) for w, path in files.items() if path.exists()}
         missing = [way for way in WAYS if way not in found]
         if missing:
-            found |= errors_of_seed(state, seed, missing)
+            found |= errors_of_seed(blocks, seed, missing)
         for way in WAYS:
             every[way].append(found[way])
             if way in files:
@@ -180,14 +188,19 @@ def main() -> None:
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--states")
     parser.add_argument("--keep", type=Path)
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of the files of blocks")
     arguments = parser.parse_args()
     seeds = arguments.seeds or (2 if arguments.quick else 10)
     states = (arguments.states or ("ri" if arguments.quick else "ri,de")).split(",")
+    files = {state: blocks_of(state, arguments.data) for state in states}
+    missing = [str(file) for file in files.values() if not file.exists()]
+    if missing:
+        parser.error(f"does not exist: {', '.join(missing)}; tests/data/README.md says where from")
     if arguments.keep:
         arguments.keep.mkdir(parents=True, exist_ok=True)
     tables, biases = {}, {}
     for state in states:
-        every = runs_of(state, seeds, arguments.keep)
+        every = runs_of(files[state], seeds, arguments.keep)
         tables[state] = table_of(state, every)
         biases[state] = bias_of(state, every)
     first = tables[states[0]]

@@ -1,4 +1,4 @@
-"""Input of conf/run/de-2020-gq.yaml: `python -m tests.bench.delaware_group_quarters`.
+"""Input of conf/run/de-2020-gq.yaml: `python -m tests.bench.delaware_group_quarters [--data FILE]`.
 
 Real blocks of Delaware: persons in households and in three types of group quarters, housing units
 and facilities. The source counts facilities of all types together; they are of the type whose
@@ -7,6 +7,7 @@ residents live in the block. One block has residents of two types: the smaller o
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 
@@ -14,12 +15,12 @@ import numpy as np
 import pandas as pd
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE = ROOT.parent / "shared" / "data" / "blocks" / "de_2020_block_pop_gq_hu.parquet"
+SOURCE = ROOT / "tests" / "data" / "de_2020_block_pop_gq_hu.parquet"
 TARGET = ROOT / "build" / "de-2020-gq-input.parquet"
 TYPES = ["correctional", "juvenile", "other"]
 
 
-def blocks(source: Path = SOURCE) -> pd.DataFrame:
+def blocks(source: Path) -> pd.DataFrame:
     """One row per block."""
     read = pd.read_parquet(source)
     other = read.gq_pop - read.gq_correctional - read.gq_juvenile
@@ -36,7 +37,12 @@ def blocks(source: Path = SOURCE) -> pd.DataFrame:
 
 def main() -> None:
     """Write the input and say what is in it."""
-    made = blocks()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=SOURCE, help="blocks of tests/data/README.md")
+    source = parser.parse_args().data
+    if not source.exists():
+        parser.error(f"does not exist: {source}; tests/data/README.md says where it is from")
+    made = blocks(source)
     TARGET.parent.mkdir(exist_ok=True)
     made.to_parquet(TARGET, index=False)
     sums = {name: int(made[name].sum()) for name in made.columns[1:]}

@@ -384,7 +384,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument(
         "--limit", type=float, help="seconds a peer gets per node; 300, or 60 with --quick"

@@ -261,7 +261,7 @@ def _peer(problem: NodeProblem, name: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cells", type=int, default=100_000)
     parser.add_argument("--children", type=int, default=20)
     parser.add_argument("--roots", action="store_true", help="roots instead of the large node")

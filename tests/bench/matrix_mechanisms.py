@@ -476,7 +476,7 @@ def random_workload(rng: np.random.Generator, count: int = 5, size: int | None =
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
     report = Report()

@@ -51,7 +51,7 @@ def query(levels: np.ndarray, axes: tuple[int, ...]) -> RoundingQuery:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     sizes = QUICK if parser.parse_args().quick else FULL
     round_counts(*node(3, 10))  # so that no case pays for loading libraries

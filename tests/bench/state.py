@@ -67,7 +67,7 @@ def das(*words: object) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--input", type=Path)
     parser.add_argument("--blocks", type=int)
     parser.add_argument("--quick", action="store_true")

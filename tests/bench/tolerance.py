@@ -54,7 +54,7 @@ def nodes_of(config: Path, out: Path | None) -> Iterator[NodeProblem]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=40)
     parser.add_argument("--run", type=Path)
     parser.add_argument("--out", type=Path)

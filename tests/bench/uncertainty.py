@@ -11,7 +11,13 @@ has one law for all data. The column `kept` has the distance in standard errors 
 The last row of each method, if any, is the largest error of a cell, the maximum of noisy means,
 hence only comparable at 1000 runs.
 
-All 31 histograms are then used to compare methods on sum and cells, with the same draws for all
+15 of the histograms are counts of real records. They and the printed tables are not part of the project:
+put them into a folder (`pums/*.csv`, 9 rows of 24 counts each below a heading and behind a label, from
+github.com/uscensusbureau/CostOfMicrodataNeurIPS2021, folder Nonneg/data, and `paper_tables_1_2.json`, the
+tables as data set -> method -> Sum, Max, Total) and name it by --data. Without it only the 16 synthetic
+histograms are measured, which are made here from their definition.
+
+All histograms are then used to compare methods on sum and cells, with the same draws for all
 methods; on the 16 also with Gaussian noise. Published methods have 1000 runs, but 100 for the
 published slack of max fit; posterior and the other histograms have 300. --quick: 100 runs of max
 fit, 50 of posterior and of the other histograms, no Gaussian noise.
@@ -34,7 +40,6 @@ import numpy as np
 from solvers.postprocessing.methods import Method, fit_largest, post_process
 from solvers.postprocessing.table import NoiseLaw, NoisyQuery, NoisyTable
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "cost_of_microdata"
 NAMES = {"seq": "sequential", "reweight": "reweighted"}
 RUNS = 1000
 AS_PUBLISHED = "maxfit + 0.01"  # the published program leaves that much room
@@ -66,14 +71,28 @@ class Errors:
         return {name: (float(s.mean()), float(s.std(ddof=1))) for name, s in samples.items()}
 
 
-def read_histograms(folder: Path) -> dict[str, np.ndarray]:
-    """All 31 by name."""
+def synthetic_histograms() -> dict[str, np.ndarray]:
+    """The 16 by name: 8 patterns of 100 cells with one large cell, in a row and by columns of ten."""
+    number, first_half = np.arange(1.0, 101.0), np.arange(100) < 50
+    patterns = {f"Level{level:02d}": np.full(100, float(level)) for level in (0, 1, 16, 32)}
+    patterns["SplitStairs"] = np.where(number < 50, number, 0.0)
+    patterns["Stair"] = number
+    patterns |= {f"Step{v}": np.where(first_half, 0.0, float(v)) for v in (16, 50)}
     found = {}
-    for path in sorted((folder / "pums").glob("*.csv")):
-        found[path.stem] = np.loadtxt(path, delimiter=",", skiprows=1)[:, 1:]
-    for path in sorted((folder / "synthetic").glob("*.csv")):
-        found[path.stem] = np.loadtxt(path, delimiter=",")
+    for name, cells in patterns.items():
+        row = cells.copy()
+        row[0] = 10_000
+        found[f"{name}_1d"] = row
+        found[f"{name}_2d"] = row.reshape(10, 10, order="F")
     return found
+
+
+def real_histograms(folder: Path) -> dict[str, np.ndarray]:
+    """The 15 by name, from the folder of --data."""
+    return {
+        path.stem: np.loadtxt(path, delimiter=",", skiprows=1)[:, 1:]
+        for path in sorted((folder / "pums").glob("*.csv"))
+    }
 
 
 def draw(histogram: np.ndarray, runs: int, seed: int, law: NoiseLaw) -> NoisyTable:
@@ -218,12 +237,24 @@ def rank_methods(measured: dict[str, dict[str, Errors]], title: str) -> dict[str
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument(
+        "--data", type=Path, help="folder of the real histograms and printed tables"
+    )
     given = parser.parse_args()
-    histograms = read_histograms(given.data)
-    published = json.loads((given.data / "paper_tables_1_2.json").read_text(encoding="utf-8"))
+    histograms, published = synthetic_histograms(), {}
+    if given.data:
+        printed = given.data / "paper_tables_1_2.json"
+        real = real_histograms(given.data)
+        if len(real) != 15 or not printed.exists():
+            parser.error(f"--data {given.data}: wants 15 files pums/*.csv and {printed.name}")
+        histograms = {**real, **histograms}
+        published = json.loads(printed.read_text(encoding="utf-8"))
+    else:
+        print("synthetic histograms alone; --help says how to add the real ones by --data")
     fast = {name: RUNS for name in ("ols", "nnls", "sequential", "reweighted")}
     slow, rest = (100, 50) if given.quick else (RUNS, 300)
     measured = {}
@@ -233,7 +264,11 @@ def main() -> None:
         else:
             runs = dict.fromkeys((*fast, "maxfit", "posterior"), rest)
         measured[data] = measure(histogram, seed, runs)
-    distances = compare_with_print(published, {data: measured[data] for data in published})
+    distances = (
+        compare_with_print(published, {data: measured[data] for data in published})
+        if published
+        else {}
+    )
     print(f"\n  {'':<26}{'cells':>6}{'off':>5}{'mean z':>8}{'rms z':>7}")
     for key, values in distances.items():
         z = np.array(values)
@@ -242,7 +277,7 @@ def main() -> None:
             f"{np.sqrt((z**2).mean()):>7.2f}"
         )
     wins = rank_methods(measured, "epsilon 1/2, Laplace noise")
-    if not given.quick:
+    if published and not given.quick:
         gaussian = {
             data: measure(
                 histograms[data],

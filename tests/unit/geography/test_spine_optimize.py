@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from fractions import Fraction
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from geography.optimize import (
 SPINE = Spine(("state", "tract", "group", "block"), (1, 2, 3, 4))
 CODES = np.array([b"7111", b"7112", b"7121", b"7122", b"7211", b"7212"])
 PLACE = Entities(("place",), np.array([[0], [NO_ENTITY], [0], [NO_ENTITY], [0], [0]]))
-REAL = Path(__file__).resolve().parents[4] / "shared" / "data" / "pl94_e2e_2018"
+REAL = Path(__file__).resolve().parents[2] / "data" / "ri_2018_e2e.pl.zip"
 
 
 def sorted_distances(made, entities, kind="place"):
@@ -92,10 +93,9 @@ def test_one_leaf_is_one_group():
 
 def real_county() -> tuple[np.ndarray, Entities]:
     """569 blocks of Providence County: voting, legislative and congressional districts."""
-    path = REAL / "rigeo2018_2020Style.pl"
-    if not path.exists():
-        pytest.skip("the 2018 End-to-End Test files are not beside the project")
-    rows = [line.split("|") for line in path.read_text("latin-1").splitlines()]
+    with zipfile.ZipFile(REAL) as files:
+        text = files.read("rigeo2018_2020Style.pl").decode("latin-1")
+    rows = [line.split("|") for line in text.splitlines()]
     blocks = [row for row in rows if row[2] == "750"]
     codes = np.array([row[9] for row in blocks], np.bytes_)
     columns = {"vtd": 77, "house": 72, "senate": 67, "congress": 62}

@@ -11,7 +11,7 @@ from jobs.read import block_table, histograms, pl94, records
 from jobs.read.files import plan_chunks
 
 ROOT = Path(__file__).resolve().parents[3]
-SHARED = ROOT.parent / "shared" / "data"
+DATA = ROOT / "tests" / "data"
 
 SEX = Attribute("sex", ("female", "male"))
 AGE = Attribute("age", ("under_18", "18_to_64", "65_and_over"))

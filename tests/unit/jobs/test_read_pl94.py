@@ -16,12 +16,14 @@ from das.errors import ConfigError, InputError
 from jobs.config.load import load_schema
 from jobs.config.models import Pl94Data
 from jobs.read import pl94
-from tests.unit.jobs.reading import ROOT, SHARED, read
+from tests.unit.jobs.reading import DATA, ROOT, read
 
 PERSONS = load_schema(ROOT / "conf" / "schema" / "pl94_tables.yaml")
 QUARTERS = load_schema(ROOT / "conf" / "schema" / "group_quarters.yaml")
 UNITS = load_schema(ROOT / "conf" / "schema" / "housing_units.yaml")
-E2E = SHARED / "pl94_e2e_2018"
+E2E = DATA / "ri_2018_e2e.pl.zip"
+QUARTER_NAMES = ("correctional", "juvenile", "nursing", "other_inst", "college", "military",
+         "other_noninst")  # fmt: skip
 BLOCKS = ("720010101001000", "720010101001001")
 
 
@@ -233,16 +235,18 @@ def test_empty_files(tmp_path: Path) -> None:
 
 
 def test_real_files_against_an_independent_derivation() -> None:
-    if not E2E.exists():
-        pytest.skip(f"needs real PL 94-171 files at {E2E}")
-    table = pq.read_table(E2E / "e2e_block_252cells.parquet").to_pandas().set_index("geoid")
+    cells = pq.read_table(DATA / "ri_2018_e2e_cells.parquet").to_pandas()
+    table = cells.pivot(index="geoid", columns="column", values="n").fillna(0).astype(int)
     names = [f"v{v}h{h}r{r:02d}" for v in range(2) for h in range(2) for r in range(63)]
+    table = table.reindex(
+        columns=[*names, "hh_pop", *(f"gq_{t}" for t in QUARTER_NAMES), "hu"], fill_value=0
+    )
     stacked = table[names].set_axis(range(252), axis=1).stack()
     oracle = Counter({key: int(n) for key, n in stacked[stacked > 0].items()})
     assert read(config(E2E), PERSONS, 15) == oracle
-    types = ["correctional", "juvenile", "nursing", "other_inst", "college", "military",
-             "other_noninst"]  # fmt: skip
-    stacked = table[["hh_pop", *(f"gq_{t}" for t in types)]].set_axis(range(8), axis=1).stack()
+    stacked = (
+        table[["hh_pop", *(f"gq_{t}" for t in QUARTER_NAMES)]].set_axis(range(8), axis=1).stack()
+    )
     oracle = Counter({key: int(n) for key, n in stacked[stacked > 0].items()})
     assert read(config(E2E, "group_quarters"), QUARTERS, 15) == oracle
     assert read(config(E2E, "housing_units"), UNITS, 15).total() == table["hu"].sum()

@@ -1,0 +1,150 @@
+"""A plain clone has all it needs: run files name data that is there or is made, benchmarks answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from tests.checkout import ROOT, project_files
+
+RUNS = sorted((ROOT / "conf" / "run").glob("*.yaml"))
+BENCHES = sorted(
+    path
+    for path in (ROOT / "tests" / "bench").glob("*.py")
+    if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
+)
+UPWARD = re.compile(r"(?<![\w.])((?:\.\./)+)|(?<!\w)parents\[(\d+)\]|\bROOT\.(parent)\b")
+_HELP = """
+import contextlib, io, json, runpy, sys, time
+
+found = {}
+for name in sys.argv[1:]:
+    text, code = io.StringIO(), None
+    kept, sys.argv = sys.argv, [name, "--help"]
+    try:
+        with contextlib.redirect_stdout(text):
+            runpy.run_module(f"tests.bench.{name}", run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        code = end.code
+    sys.argv = kept
+    found[name] = (code, text.getvalue())
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[str, tuple[int | None, str]]:
+    names = [path.stem for path in BENCHES]
+    done = subprocess.run(
+        [sys.executable, "-c", _HELP, *names],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("bench", [path.stem for path in BENCHES])
+def test_a_benchmark_says_what_it_does(bench, answers):
+    code, text = answers[bench]
+    assert code == 0, text
+    assert text.startswith("usage:")
+    said = " ".join(text.split())
+    purpose = " ".join(
+        (ROOT / "tests" / "bench" / f"{bench}.py").read_text().split('"""', 2)[1].split()
+    )
+    assert purpose[:40] in said
+
+
+def outside(name: Path, text: str) -> Iterator[str]:
+    """What in a file of the project leads above the project's root."""
+    above = len(name.parts) - 1
+    for hit in UPWARD.finditer(text):
+        up, parents, root = hit.groups()
+        if (up and len(up) // 3 > above) or (parents and int(parents) > above) or root:
+            yield hit.group()
+
+
+def test_nothing_points_outside_the_project():
+    found = []
+    for name in project_files():
+        if name.suffix in {".parquet", ".png", ".zip"} or name == Path(__file__).relative_to(ROOT):
+            continue
+        text = (ROOT / name).read_text(encoding="utf-8")
+        if name.suffix == ".md":  # blocks quote files of other folders
+            text = re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
+        found += [f"{name}: {hit}" for hit in outside(name, text)]
+    assert not found
+
+
+@pytest.mark.parametrize(
+    "text", ["path: ../../../shared/x", "Path(__file__).resolve().parents[3]", "ROOT.parent / 'x'"]
+)
+def test_a_way_outside_would_be_found(text):
+    assert list(outside(Path("conf/run/x.yaml"), text))
+
+
+def test_a_way_inside_is_none():
+    text = "path: ../../build ... Path(__file__).resolve().parents[2]"
+    assert not list(outside(Path("conf/run/x.yaml"), text))
+
+
+def paths_of(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Dotted keys and texts of all paths of inputs in a run file."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from paths_of(inner, f"{key}.{name}" if key else name)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from paths_of(inner, key)
+    elif key.rpartition(".")[2] in {"path", "schema", "allocation"}:
+        yield key, str(value)
+
+
+@pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
+def test_a_run_file_names_data_that_is_there_or_says_how_to_make_it(path):
+    text = path.read_text(encoding="utf-8")
+    heading = " ".join(re.match(r"(?:#.*\n)+", text).group().replace("#", " ").split())
+    tracked = {*project_files()}
+    for key, written in paths_of(yaml.safe_load(text)):
+        file = (path.parent / written).resolve().relative_to(ROOT)
+        if file in tracked or (path.stem == "us-plan" and key == "data.path"):  # never read
+            continue
+        made = file.parts[:2]
+        assert made[0] == "build", f"{key}: {written}"
+        commands = [
+            f"build/{made[1]}",
+            "make demo",
+            "python -m tests.bench.delaware_group_quarters",
+        ]
+        assert any(command in heading for command in commands), f"{key}: who makes {written}?"
+
+
+def test_the_real_data_are_small_and_as_described():
+    folder = ROOT / "tests" / "data"
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    files = {path.name: path for path in folder.iterdir() if path.suffix != ".md"}
+    rows = dict(re.findall(r"^\| `([\w.]+)` \|.*\| ([\d,]+) \w+ \|", text, re.MULTILINE))
+    assert {*rows} == {*files}
+    assert sum(path.stat().st_size for path in files.values()) < 1_000_000
+    for name, path in files.items():
+        if path.suffix == ".parquet":
+            assert f"{pq.read_metadata(path).num_rows:,}" == rows[name], name
+    for state in ("ri", "hi", "de"):
+        table = pq.read_table(files[f"{state}_2010_block.parquet"], columns=["geoid", "pop"])
+        tracts = {code[:11] for code in table.column("geoid").to_pylist()}
+        line = next(line for line in text.splitlines() if f"`{state}_2010_block.parquet`" in line)
+        assert f"{sum(table.column('pop').to_pylist()):,} persons" in line
+        assert f"{len(tracts)} tracts" in line
