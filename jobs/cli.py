@@ -73,11 +73,14 @@ def validate(
     config: ConfigArgument, losses: LossesOption = False, as_json: JsonOption = False
 ) -> None:
     """Check a run file and print the resolved budget; no data is touched."""
-    from jobs.config.load import load_run
+    from jobs.account import check_account
+    from jobs.config.load import account_of, load_run
     from jobs.explain import budget_summary
     from jobs.products import print_products
 
     resolved = load_run(config)
+    if not resolved.plan.not_for_release:
+        check_account(account_of(resolved.config))
     summary = budget_summary(resolved, losses=losses)
     units = None
     if resolved.units is not None:
@@ -274,6 +277,10 @@ def resume(  # noqa: PLR0913 - one parameter per command-line option
     check: Annotated[
         bool, typer.Option("--check", help="Only say what is done and what is damaged.")
     ] = False,
+    moved: Annotated[
+        bool,
+        typer.Option("--moved", help="This folder goes on; every other copy of it is given up."),
+    ] = False,
     master: MasterOption = None,
     quiet: QuietOption = False,
     cluster: ClusterOption = None,
@@ -311,7 +318,7 @@ def resume(  # noqa: PLR0913 - one parameter per command-line option
         datasets, files = count_files(out)
         typer.echo(f"complete: {files} files of {datasets} datasets are as they were published")
     elif not check:
-        _name_files(run_all(resolved, Reporter(quiet=quiet, log=log)))
+        _name_files(run_all(resolved, Reporter(quiet=quiet, log=log), moved=moved))
 
 
 @app.command()
@@ -358,13 +365,17 @@ def verify(config: ConfigArgument, out: OutOption = None, quiet: QuietOption = F
 
 @app.command()
 def account(config: ConfigArgument, as_json: JsonOption = False) -> None:
-    """List every budget granted for the people of a run file's data, and what they add up to."""
-    from jobs.account import account_document, read_account
+    """List every budget granted for the people of a run file's data, and what they add up to.
+
+    Also the checks of the data that failed, whose errors told something that no budget paid for.
+    """
+    from jobs.account import account_document, read_account, read_failed_checks
     from jobs.config.load import account_of, load_run
     from jobs.explain import print_account
 
     path = account_of(load_run(config).config)
-    print_account(path, account_document(read_account(path)), as_json=as_json)
+    document = account_document(read_account(path))
+    print_account(path, document, read_failed_checks(path), as_json=as_json)
 
 
 @app.command()

@@ -26,6 +26,7 @@ from das.errors import OutputError
 from jobs.files import sync_folder, writing
 
 MANIFEST = "_manifest.json"
+PROPOSED = "_proposed.json"
 ROW_GROUP_BYTES = 4 << 20
 
 _AGAIN = "`das resume` with the run folder says what can be made again, and makes it"
@@ -142,6 +143,63 @@ def publish(dataset: Path, parts: Iterable[PartFile], facts: Mapping[str, Any]) 
     sweep(dataset)
 
 
+def propose(dataset: Path, parts: Iterable[PartFile], facts: Mapping[str, Any]) -> str:
+    """Write the manifest under a name that no reader opens; `accept` makes the dataset readable.
+
+    For what must be recorded elsewhere before anybody can read it. Survives a crash.
+
+    Returns:
+      The digest that the published dataset will have.
+
+    Raises:
+      OutputError: The folder cannot be written.
+    """
+    with _draft(dataset, parts, facts) as draft:
+        draft.replace(dataset / PROPOSED)
+        sync_folder(dataset)
+    return _digest(dataset / PROPOSED)
+
+
+def is_proposed(dataset: Path) -> bool:
+    """Whether the dataset waits to be accepted or withdrawn."""
+    return (dataset / PROPOSED).exists() and not is_published(dataset)
+
+
+def read_proposal(dataset: Path) -> tuple[str, dict[str, Any]]:
+    """Digest and facts of a proposed dataset.
+
+    Raises:
+      OutputError: It is not proposed, or the manifest is damaged.
+    """
+    return _digest(dataset / PROPOSED), _parsed(dataset, PROPOSED)[1]
+
+
+def accept(dataset: Path) -> None:
+    """Make a proposed dataset readable, once.
+
+    Raises:
+      OutputError: One of its files is missing or damaged, or the dataset was already published.
+    """
+    for error in find_damage(dataset, PROPOSED):
+        raise error
+    with writing(dataset / MANIFEST):
+        try:
+            os.link(dataset / PROPOSED, dataset / MANIFEST)
+        except FileExistsError:
+            raise OutputError(str(dataset), "was already published by another run") from None
+        sync_folder(dataset)
+    sweep(dataset)
+
+
+def withdraw(dataset: Path) -> None:
+    """Remove what was proposed, and all that was written for it; what is published stays."""
+    (dataset / PROPOSED).unlink(missing_ok=True)
+    if not is_published(dataset) and dataset.exists():
+        for path in dataset.iterdir():
+            if path.is_file():
+                path.unlink()
+
+
 def replace_published(dataset: Path, parts: Iterable[PartFile], facts: Mapping[str, Any]) -> None:
     """Publish other parts and facts in place of those of a published dataset, atomically.
 
@@ -187,7 +245,11 @@ def sweep(root: Path) -> None:
 
 def dataset_digest(dataset: Path) -> str:
     """SHA-256 of the manifest of a published dataset; it covers the digests of all its files."""
-    return hashlib.sha256((dataset / MANIFEST).read_bytes()).hexdigest()
+    return _digest(dataset / MANIFEST)
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def read_manifest(dataset: Path) -> tuple[list[PartFile], dict[str, Any]]:
@@ -196,15 +258,19 @@ def read_manifest(dataset: Path) -> tuple[list[PartFile], dict[str, Any]]:
     Raises:
       OutputError: It is not published, or the manifest is damaged.
     """
+    return _parsed(dataset, MANIFEST)
+
+
+def _parsed(dataset: Path, name: str) -> tuple[list[PartFile], dict[str, Any]]:
     try:
-        document = json.loads((dataset / MANIFEST).read_text(encoding="utf-8"))
+        document = json.loads((dataset / name).read_text(encoding="utf-8"))
         return [PartFile(**part) for part in document["files"]], document["facts"]
     except FileNotFoundError:
         raise OutputError(
             str(dataset), "is not complete", remedy="run the stage that writes it"
         ) from None
     except (ValueError, KeyError, TypeError) as error:
-        raise OutputError(str(dataset / MANIFEST), "is damaged", got=error, remedy=_AGAIN) from None
+        raise OutputError(str(dataset / name), "is damaged", got=error, remedy=_AGAIN) from None
 
 
 def read_range(
@@ -271,10 +337,13 @@ def _unreadable(dataset: Path, part: PartFile, error: Exception) -> OutputError:
     )
 
 
-def find_damage(dataset: Path) -> list[OutputError]:
-    """What is wrong with the named files of a published dataset, by their recorded digests."""
+def find_damage(dataset: Path, name: str = MANIFEST) -> list[OutputError]:
+    """What is wrong with the named files of a published dataset, by their recorded digests.
+
+    With the name PROPOSED, of a proposed one.
+    """
     try:
-        parts, _ = read_manifest(dataset)
+        parts, _ = _parsed(dataset, name)
     except OutputError as error:
         return [error]
     found = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 import typer
 from rich.box import SIMPLE
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from das.errors import SchemaError
@@ -21,6 +23,7 @@ from das.privacy.budget import Definition
 from das.privacy.ledger import Ledger, tilings
 from das.privacy.loss_distribution import epsilon_from_losses, unit_shift
 from geography.lattice import Lattice
+from jobs.account import FailedCheck
 from jobs.config.load import Resolved
 from jobs.manifest import budget_rows, privacy_statement, privacy_statements
 from jobs.neighborhoods import FROM_DATA, geounits_from_data
@@ -176,10 +179,13 @@ def print_summary(summary: dict[str, Any], *, as_json: bool) -> None:
     console.print(f"configuration {summary['configuration_digest'][:16]}")
 
 
-def print_account(path: Path, account: dict[str, Any], *, as_json: bool) -> None:
-    """Print the grants of an account and what they compose to."""
+def print_account(
+    path: Path, account: dict[str, Any], failed: Sequence[FailedCheck], *, as_json: bool
+) -> None:
+    """Print the grants of an account, what they compose to, and the checks that failed."""
     if as_json:
-        typer.echo(json.dumps(account, indent=1))
+        document = {**account, "failed_checks": [asdict(one) for one in failed]}
+        typer.echo(json.dumps(document, indent=1))
         return
     console = result_console()
     console.print(f"{path}: {len(account['grants'])} grants")
@@ -189,6 +195,15 @@ def print_account(path: Path, account: dict[str, Any], *, as_json: bool) -> None
     for total in account["composed"]:
         table.add_row("[bold]all together", "", f"[bold]{_guarantee(total)}")
     console.print(table)
+    if failed:
+        console.print(
+            f"{len(failed)} checks of the data failed; each told exactly, and unpaid for, that the "
+            "data of a geounit break an invariant:"
+        )
+        shown = Table("product", "geounit", "when", "folder", box=SIMPLE)
+        for one in failed:
+            shown.add_row(*map(escape, (one.product, one.geounit, one.at, one.folder)))
+        console.print(shown)
 
 
 def _guarantee(privacy: dict[str, Any]) -> str:

@@ -43,6 +43,8 @@ def writing(path: Path, part: Path | None = None) -> Iterator[None]:
 def replace_file(path: Path, text: str, *, mode: int = 0o666) -> None:
     """Write a file, and its folder if absent, so that it is either the old one or the new one.
 
+    It survives a crash of the machine.
+
     Args:
       path: The file.
       text: Its text.
@@ -53,11 +55,45 @@ def replace_file(path: Path, text: str, *, mode: int = 0o666) -> None:
     """
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     with writing(path, draft):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        _write_draft(draft, text, mode)
         draft.replace(path)
+        sync_folder(path.parent)
+
+
+def create_file(path: Path, text: str, *, mode: int = 0o666) -> bool:
+    """Write a file unless there is one; of all who do so at once, one succeeds.
+
+    Args:
+      path: The file.
+      text: Its text.
+      mode: Permissions, of which the process's mask takes some away.
+
+    Returns:
+      Whether it was this text that was written.
+
+    Raises:
+      OutputError: It cannot be written.
+    """
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    with writing(path, draft):
+        try:
+            _write_draft(draft, text, mode)
+            os.link(draft, path)
+            sync_folder(path.parent)
+        except FileExistsError:
+            return False
+        finally:
+            draft.unlink(missing_ok=True)
+    return True
+
+
+def _write_draft(draft: Path, text: str, mode: int) -> None:
+    draft.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def write_json(path: Path, document: Mapping[str, Any], *, mode: int = 0o666) -> None:
@@ -66,7 +102,12 @@ def write_json(path: Path, document: Mapping[str, Any], *, mode: int = 0o666) ->
     Raises:
       OutputError: It cannot be written.
     """
-    replace_file(path, json.dumps(document, indent=1) + "\n", mode=mode)
+    replace_file(path, json_text(document), mode=mode)
+
+
+def json_text(document: Mapping[str, Any]) -> str:
+    """A document as the JSON files of a run have it."""
+    return json.dumps(document, indent=1) + "\n"
 
 
 def read_json(path: Path, remedy: str) -> dict[str, Any]:

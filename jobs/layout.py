@@ -3,6 +3,7 @@
 OUT/run.json                             identity; digest of the configuration, run file and files
 OUT/driver.lock                          held by the one driver at work
 OUT/summary.json                         what the run cost
+OUT/draws.jsonl                          attempts to draw a geolevel, as the account has them
 OUT/release/geography/level=<L>/         public geounits of each geolevel
 OUT/release/measurements/level=<L>/      noisy measurements
 OUT/release/invariants/level=<L>/        exact answers of the invariants

@@ -20,7 +20,7 @@ from das.mechanisms.mechanism import Mechanism
 from das.queries.query import Query
 from invariants.rows import LinearRow
 from jobs.counts import read_counts
-from jobs.dataset import PartFile, PartWriter, is_published, publish, read_manifest
+from jobs.dataset import PartFile, PartWriter, is_published, propose, publish, read_manifest
 from jobs.layout import ConfidentialLayout, ReleaseLayout
 from jobs.plan import Batch, Plan, families, geounit_batches, read_geography
 from jobs.session import run_tasks, slots
@@ -85,7 +85,7 @@ class MeasureStage:
     spark: SparkSession
     batches_per_slot: int = 4
 
-    def measure(self, level: int, key: NoiseKey | None = None) -> None:
+    def measure(self, level: int, key: NoiseKey | None = None, attempt: str | None = None) -> None:
         """Measure one geolevel and publish the noisy answers; published ones are kept.
 
         Lazy queries are drawn for answers about cells in which the published counts of the parent
@@ -99,6 +99,8 @@ class MeasureStage:
         Args:
           level: Position of the geolevel.
           key: Only for seeded tests; default: a fresh key from the operating system.
+          attempt: How the account knows this draw. Then the answers are only proposed: the caller
+            accepts them when the account has recorded them.
 
         Raises:
           OutputError: A query is lazy and the geolevel above is not solved.
@@ -125,7 +127,10 @@ class MeasureStage:
             "queries": [_described(query) for query in queries],
             "lazy_queries": sorted(lazy),
         }
-        publish(dataset, parts, facts)
+        if attempt is None:
+            publish(dataset, parts, facts)
+        else:
+            propose(dataset, parts, {**facts, "attempt": attempt})
 
     def publish_invariants(self, level: int) -> None:
         """Write the exact answers of the invariants of one geolevel, if it has any.

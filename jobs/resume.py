@@ -20,13 +20,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import typer
+
 from das.errors import ConfigError, LedgerError, OutputError
 from jobs.account import read_account
 from jobs.config.load import Resolved, account_of, load_run
 from jobs.config.models import RunConfig, UnitsConfig
-from jobs.dataset import MANIFEST, dataset_digest, find_damage, is_published, read_manifest
+from jobs.dataset import (
+    MANIFEST,
+    PROPOSED,
+    dataset_digest,
+    find_damage,
+    is_proposed,
+    is_published,
+    read_manifest,
+)
 from jobs.estimate_files import EstimateLayout
-from jobs.files import read_json
+from jobs.files import read_json, write_json
 from jobs.layout import ConfidentialLayout, ReleaseLayout, release_layout
 from jobs.reaggregate import HOLDS, moved_parents
 from jobs.run_ledger import read_ledger
@@ -141,11 +151,40 @@ def _changed_files(document: dict[str, object], resolved: Resolved) -> str:
     return f"changes in {', '.join(changed)}" if changed else ""
 
 
+def note_account(out: Path, account: Path) -> None:
+    """Remember in which account the grants of a run folder are claimed, before they are."""
+    document = read_json(out / "run.json", "remove the folder")
+    if document.get("account") != str(account):
+        write_json(out / "run.json", {**document, "account": str(account)})
+
+
+def has_spent(out: Path, account: Path) -> str | None:
+    """What binds a run folder to its configuration; None if another may take it over.
+
+    Args:
+      out: The run folder.
+      account: The account of the other configuration.
+    """
+    document = read_json(out / "run.json", "remove the folder")
+    if "account" in document or any(one.run == document["run"] for one in read_account(account)):
+        return "which claimed its grant"
+    root = release_layout(out).root
+    measured = [
+        *root.rglob(f"measurements/*/{MANIFEST}"),
+        *root.rglob(f"measurements/*/{PROPOSED}"),
+    ]
+    ledgers = [path for path in root.rglob("ledger.jsonl") if path.stat().st_size]
+    if measured or any(read_ledger(path).measured for path in ledgers):
+        return "which measured the data"
+    return None
+
+
 @contextmanager
 def only_driver(out: Path) -> Iterator[None]:
     """Hold a run folder: two drivers at once would remove each other's unpublished files.
 
-    The hold ends with the process, however it ends.
+    The hold ends with the process, however it ends. Who stops it from the keyboard is told how to
+    go on.
 
     Raises:
       OutputError: Another process works on the folder.
@@ -169,6 +208,9 @@ def only_driver(out: Path) -> Iterator[None]:
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         yield
+    except KeyboardInterrupt:
+        typer.echo(f"das: stopped; nothing is lost, go on with `das resume {out}`", err=True)
+        raise
     finally:
         os.close(handle)
 
@@ -215,7 +257,7 @@ def refuse_damage(products: Sequence[Product]) -> None:
       LedgerError: Noisy answers are lost, or the ledger.
     """
     for damage in damage_of(products):
-        raise damage.error if damage.redo else _lost(damage)
+        raise damage.error if damage.redo else lost_answers(damage.error)
 
 
 def repair(products: Sequence[Product]) -> list[Damage]:
@@ -232,20 +274,20 @@ def repair(products: Sequence[Product]) -> list[Damage]:
     found = damage_of(products)
     for damage in found:
         if not damage.redo:
-            raise _lost(damage)
+            raise lost_answers(damage.error)
     for path in dict.fromkeys(path for damage in found for path in damage.redo):
         (path / MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(path, ignore_errors=True)
     for product in products:
         for root in (product.release.root, product.confidential.root):
             for left in root.rglob("part-*"):
-                if not is_published(left.parent):
+                if not (is_published(left.parent) or is_proposed(left.parent)):
                     left.unlink(missing_ok=True)
     return found
 
 
-def _lost(damage: Damage) -> LedgerError:
-    error = damage.error
+def lost_answers(error: OutputError) -> LedgerError:
+    """What damaged noisy answers are: lost, since nothing may be drawn again."""
     return LedgerError(
         error.where,
         f"{error.what}, and noisy answers are drawn once: the budget was spent on them, and "

@@ -18,17 +18,36 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from das.errors import DasError, InputError, LedgerError, OutputError
+from das.errors import DasError, InfeasibleError, InputError, LedgerError, OutputError
 from das.mechanisms.entropy import NoiseKey
 from das.queries.query import parse_query
 from geography.lattice import Codes, Lattice
-from jobs.account import account_document, check_claim, make_claim
+from jobs.account import (
+    account_document,
+    check_account,
+    check_claim,
+    make_claim,
+    note_failed_check,
+)
 from jobs.config.load import Resolved, account_of, claim_of, h1_query
 from jobs.config.models import RunConfig
-from jobs.dataset import check_sizes, dataset_digest, is_published, read_manifest, sweep
+from jobs.dataset import (
+    PROPOSED,
+    accept,
+    check_sizes,
+    dataset_digest,
+    find_damage,
+    is_proposed,
+    is_published,
+    read_manifest,
+    read_proposal,
+    sweep,
+    withdraw,
+)
+from jobs.draws import Draws
 from jobs.estimate import CONFIDENCE, EstimateStage, LevelEstimator
 from jobs.evaluate import evaluate
-from jobs.files import read_json, write_json
+from jobs.files import create_file, json_text, read_json, write_json
 from jobs.internal_report import write_internal_report
 from jobs.invariants import check_input, publish_given_counts
 from jobs.layout import ConfidentialLayout, ReleaseLayout, confidential_layout, release_layout
@@ -41,11 +60,18 @@ from jobs.progress import Line, Reporter, result_console
 from jobs.public_report import write_public_report
 from jobs.read.read import list_geounits, read_entries, read_geocodes
 from jobs.resources import PeakMemory
-from jobs.resume import only_driver, refuse_damage, stated_configuration
+from jobs.resume import (
+    has_spent,
+    lost_answers,
+    note_account,
+    only_driver,
+    refuse_damage,
+    stated_configuration,
+)
 from jobs.run_ledger import read_ledger, record_measured, seal_ledger, start_ledger
 from jobs.session import java_in_use, slots, spark_session
 from jobs.solve import solve_level
-from jobs.summary import Recorder, read_summary, summary_table
+from jobs.summary import SUMMARY, Recorder, read_summary, summary_table
 from jobs.truth import write_truth
 from jobs.write import write_h1, write_microdata, write_tables
 
@@ -96,13 +122,25 @@ def products_of(resolved: Resolved) -> tuple[Product, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """An opened run: its configuration and identity, a Spark session, and who watches it."""
+    """An opened run: its configuration and identity, a Spark session, and who watches it.
+
+    `moved` says that its folder is the one that goes on, wherever else it lies.
+    """
 
     resolved: Resolved
     identity: str
     spark: SparkSession
     reporter: Reporter
     recorder: Recorder
+    moved: bool = False
+
+    def draws(self, product: Product) -> Draws | None:
+        """What the account knows of a product; none if noise is seeded, which spends nothing."""
+        if product.plan.not_for_release:
+            return None
+        return Draws(
+            account_of(self.resolved.config), claim_of(product.resolved, self.identity), self.out
+        )
 
     @property
     def out(self) -> Path:
@@ -124,7 +162,9 @@ class Job:
 def claim(resolved: Resolved) -> str:
     """Make the run folder ours: create it, or check that it belongs to the same configuration.
 
-    It remembers where the run file is, for `das resume`.
+    It remembers where the run file is, for `das resume`. A folder of another configuration under
+    which nothing was measured and no grant was claimed is emptied and taken over; the caller is the
+    only driver.
 
     Returns:
       The identity of the run folder.
@@ -134,27 +174,45 @@ def claim(resolved: Resolved) -> str:
     """
     out, digest = resolved.config.output.directory, resolved.plan.digest
     path, stated = out / "run.json", stated_configuration(resolved)
-    if path.exists():
-        document = read_json(path, "remove the folder")
-        owner = document.get("configuration_digest")
-        if owner != digest:
+    make_folder(out)
+    fresh = {"configuration_digest": digest, "run": uuid.uuid4().hex, **stated}
+    if not path.exists() and create_file(path, json_text(fresh)):
+        return str(fresh["run"])
+    document = read_json(path, "remove the folder")
+    owner = document.get("configuration_digest")
+    if owner != digest:
+        spent = has_spent(out, account_of(resolved.config))
+        if spent is not None:
             raise OutputError(
                 str(out),
                 "belongs to a different configuration",
-                got=str(owner)[:12],
+                got=f"{str(owner)[:12]}, {spent}",
                 want=digest[:12],
-                remedy="choose another output.directory or remove the folder",
+                remedy="choose another output.directory",
             )
-        if {**document, **stated} != document:
-            write_json(path, {**document, **stated})
-        return str(document["run"])
+        for name in ("release", "confidential"):
+            shutil.rmtree(out / name, ignore_errors=True)
+        (out / SUMMARY).unlink(missing_ok=True)
+    wanted = {**document, "configuration_digest": digest, **stated}
+    if wanted != document:
+        write_json(path, wanted)
+    return str(document["run"])
+
+
+def make_folder(out: Path) -> None:
+    """Create the folder of a run, or check that it may be one.
+
+    Raises:
+      OutputError: It cannot be written, or holds other files.
+    """
+    # A draft of run.json and a lock are what a start leaves that dies at once.
+    ours = ("run.json", ".run.json.", "driver.lock")
     try:
         out.mkdir(parents=True, exist_ok=True)
-        # A draft of run.json is what a start leaves that dies at once.
-        foreign = next((p for p in out.iterdir() if not p.name.startswith(".run.json.")), None)
+        foreign = next((path for path in out.iterdir() if not path.name.startswith(ours)), None)
     except OSError as error:
         raise OutputError(str(out), "cannot be created", got=error.strerror) from None
-    if foreign is not None:
+    if foreign is not None and not (out / "run.json").exists():
         raise OutputError(
             str(out),
             "is not empty and is not the folder of a run",
@@ -163,24 +221,48 @@ def claim(resolved: Resolved) -> str:
         )
     if not os.access(out, os.W_OK):
         raise OutputError(str(out), "cannot be written")
-    run = uuid.uuid4().hex
-    write_json(path, {"configuration_digest": digest, "run": run, **stated})
-    return run
+
+
+def refuse_spent_grants(resolved: Resolved, identity: str) -> None:
+    """Refuse a run that could not claim its grants.
+
+    Args:
+      resolved: The run.
+      identity: That of its folder; empty if there is none yet.
+
+    Raises:
+      LedgerError: A grant was spent by another run.
+      OutputError: The account cannot be written.
+    """
+    if resolved.plan.not_for_release:
+        return
+    account = account_of(resolved.config)
+    if not identity:
+        check_account(account)
+    for product in products_of(resolved):
+        check_claim(account, claim_of(product.resolved, identity))
 
 
 @contextmanager
-def open_job(resolved: Resolved, reporter: Reporter) -> Iterator[Job]:
-    """Claim the run folder, start Spark, and sum up what the run cost."""
+def open_job(resolved: Resolved, reporter: Reporter, *, moved: bool = False) -> Iterator[Job]:
+    """Claim the run folder, start Spark, and sum up what the run cost.
+
+    Args:
+      resolved: The run.
+      reporter: Who watches it.
+      moved: Whether its folder is known to be the one that goes on, wherever else it lies.
+    """
     out = resolved.config.output.directory
     refuse_released_log(reporter, out)
-    identity = claim(resolved)
-    if not resolved.plan.not_for_release:
-        for product in products_of(resolved):
-            check_claim(account_of(resolved.config), claim_of(product.resolved, identity))
-    confidential_layout(out).root.mkdir(mode=0o700, exist_ok=True)
+    if not (out / "run.json").exists():  # then nothing is left of a run that is refused
+        refuse_spent_grants(resolved, "")
+    make_folder(out)
     runtime = resolved.config.runtime
     with _told(reporter), ExitStack() as stack:
         stack.enter_context(only_driver(out))
+        identity = claim(resolved)
+        refuse_spent_grants(resolved, identity)
+        confidential_layout(out).root.mkdir(mode=0o700, exist_ok=True)
         refuse_damage(products_of(resolved))
         memory = stack.enter_context(PeakMemory())
         recorder = Recorder(out, reporter, memory)
@@ -196,11 +278,27 @@ def open_job(resolved: Resolved, reporter: Reporter) -> Iterator[Job]:
         reporter.event(
             "run_started", name=resolved.config.name, output=str(out), slots=slots(spark)
         )
-        yield Job(resolved, identity, spark, reporter, recorder)
+        job = Job(resolved, identity, spark, reporter, recorder, moved)
+        refuse_other_draws(job)
+        yield job
         summary = read_summary(out)
         reporter.event("run_finished", **summary["total"])
         if not reporter.console.quiet:
             result_console().print(summary_table(summary))
+
+
+def refuse_other_draws(job: Job) -> None:
+    """Refuse a folder whose measurements are not those that the account knows.
+
+    Raises:
+      LedgerError: Others were measured under the grant, in a copy of the folder.
+    """
+    for product in job.products:
+        draws = job.draws(product)
+        for geolevel in product.plan.spine.levels:
+            dataset = product.release.measurements(geolevel)
+            if draws is not None and is_published(dataset):
+                draws.confirm(geolevel, dataset_digest(dataset), "", write=False)
 
 
 def refuse_released_log(reporter: Reporter, out: Path) -> None:
@@ -238,7 +336,12 @@ def input_files(config: RunConfig) -> dict[str, list[int]]:
     tables = [getattr(entry, "table", None) for entry in stated]
     roots += [table.path for table in tables if table is not None]
     files = [p for root in roots for p in (sorted(root.rglob("*")) if root.is_dir() else [root])]
-    return {str(p): [p.stat().st_size, p.stat().st_mtime_ns] for p in files if p.is_file()}
+    account = account_of(config)  # may lie among them
+    return {
+        str(p): [p.stat().st_size, p.stat().st_mtime_ns]
+        for p in files
+        if p.is_file() and p != account
+    }
 
 
 def check_same_input(config: RunConfig, path: Path) -> None:
@@ -328,12 +431,27 @@ def settle_invariants(job: Job) -> None:
         plan, release, stated = product.plan, product.release, product.config.invariants
         with job.stage("measure", product.label("invariants")):
             publish_given_counts(plan, stated, release, units)
-            check_input(plan, stated, release, product.confidential, job.spark)
+            with noted_failures(job, product):
+                check_input(plan, stated, release, product.confidential, job.spark)
             stage = MeasureStage(plan, release, product.confidential, job.spark, batches)
             for level in range(len(plan.spine.levels)):
                 stage.publish_invariants(level)
             publish_implied(plan, release, job.spark, batches)
         units = plan
+
+
+@contextmanager
+def noted_failures(job: Job, product: Product) -> Iterator[None]:
+    """Record in the account that the input failed a check, before the error tells where.
+
+    Such an error is an exact answer about the data that no budget pays for, seeded or not.
+    """
+    try:
+        yield
+    except (InfeasibleError, InputError) as error:
+        account = account_of(job.resolved.config)
+        note_failed_check(account, claim_of(product.resolved, job.identity), error.where)
+        raise
 
 
 def measure_all(job: Job) -> None:
@@ -342,14 +460,15 @@ def measure_all(job: Job) -> None:
     All grants are claimed before the first draw, and stay spent whatever happens after.
 
     Raises:
-      LedgerError: A grant was spent by another run, or measurements that were published before
-        are gone.
+      LedgerError: A grant was spent by another run, measurements that were published before are
+        gone, or a copy of this folder drew them.
     """
     settle_invariants(job)
     if not job.resolved.plan.not_for_release:
         account = account_of(job.resolved.config)
-        spent = [make_claim(account, claim_of(p.resolved, job.identity)) for p in job.products]
-        write_json(release_layout(job.out).account, account_document(spent[-1]))
+        note_account(job.out, account)
+        spent = make_claim(account, *(claim_of(p.resolved, job.identity) for p in job.products))
+        write_json(release_layout(job.out).account, account_document(spent))
     for product in job.products:
         if product.plan.lazy:  # the others follow one by one, each after the one above is solved
             _measure(job, product, 0)
@@ -360,15 +479,9 @@ def measure_all(job: Job) -> None:
 
 
 def _measure(job: Job, product: Product, level: int) -> None:
-    """Measure one geolevel, once."""
-    plan, release, config = product.plan, product.release, product.config
-    seed = config.privacy.randomness.seed
-    key = NoiseKey.for_testing(seed) if plan.not_for_release and seed is not None else None
-    stage = MeasureStage(
-        plan, release, product.confidential, job.spark, config.runtime.batches_per_slot
-    )
-    geolevel = plan.spine.levels[level]
-    dataset = release.measurements(geolevel)
+    """Measure one geolevel, once, and record it in the account before anybody can read it."""
+    release, geolevel = product.release, product.plan.spine.levels[level]
+    dataset, draws = release.measurements(geolevel), job.draws(product)
     if not is_published(dataset):
         if geolevel in read_ledger(release.ledger).measured:
             raise LedgerError(
@@ -376,9 +489,61 @@ def _measure(job: Job, product: Product, level: int) -> None:
                 "was measured and its measurements are gone; drawing again would spend twice",
                 remedy="restore them from a backup, or grant a new budget in a new run folder",
             )
-        with job.stage("measure", product.label(geolevel), geolevel):
-            stage.measure(level, key)
+        if draws is None:
+            _draw(job, product, level, None)
+        else:
+            _draw_once(job, product, level, draws)
+    elif draws is not None:
+        attempt = str(read_manifest(dataset)[1].get("attempt", ""))
+        draws.confirm(geolevel, dataset_digest(dataset), attempt, write=True)
     record_measured(release.ledger, geolevel, dataset_digest(dataset))
+
+
+def _draw_once(job: Job, product: Product, level: int, draws: Draws) -> None:
+    """Draw a geolevel under a number of its own, or go on with a draw that was not accepted yet."""
+    geolevel = product.plan.spine.levels[level]
+    dataset = product.release.measurements(geolevel)
+    if not _waits(dataset, geolevel, draws):
+        withdraw(dataset)
+        _draw(job, product, level, draws.begin(geolevel, moved=job.moved))
+    digest, facts = read_proposal(dataset)
+    other = draws.record(geolevel, facts["attempt"], digest)
+    if other is not None:
+        withdraw(dataset)
+        raise LedgerError(
+            f"{job.out}, {product.records}, geolevel {geolevel}",
+            "was drawn by a copy of this folder at the same time; what was drawn here was removed, "
+            "and nobody could read it",
+            got=f"{other.folder}, {other.at}",
+            remedy="go on there",
+        )
+    accept(dataset)
+
+
+def _waits(dataset: Path, geolevel: str, draws: Draws) -> bool:
+    """Whether a draw that was stopped before it could be read is the one that counts."""
+    if not is_proposed(dataset):
+        return False
+    measured, damage = draws.measured(geolevel), find_damage(dataset, PROPOSED)
+    if damage:
+        if measured is not None:
+            raise lost_answers(damage[0])
+        return False
+    digest, facts = read_proposal(dataset)
+    if measured is not None:
+        return measured.sha256 == digest
+    return bool(facts["attempt"] == draws.attempt(geolevel))
+
+
+def _draw(job: Job, product: Product, level: int, attempt: str | None) -> None:
+    plan, config = product.plan, product.config
+    seed, geolevel = config.privacy.randomness.seed, plan.spine.levels[level]
+    key = NoiseKey.for_testing(seed) if plan.not_for_release and seed is not None else None
+    stage = MeasureStage(
+        plan, product.release, product.confidential, job.spark, config.runtime.batches_per_slot
+    )
+    with job.stage("measure", product.label(geolevel), geolevel):
+        stage.measure(level, key, attempt)
 
 
 def estimate_all(job: Job) -> None:
@@ -541,13 +706,18 @@ def environment_of(spark: SparkSession) -> dict[str, Any]:
     }
 
 
-def run(resolved: Resolved, reporter: Reporter) -> list[Path]:
+def run(resolved: Resolved, reporter: Reporter, *, moved: bool = False) -> list[Path]:
     """Run all stages that are not complete.
+
+    Args:
+      resolved: The run.
+      reporter: Who watches it.
+      moved: As for `open_job`.
 
     Returns:
       The files of interest, the internal report first.
     """
-    with open_job(resolved, reporter) as job:
+    with open_job(resolved, reporter, moved=moved) as job:
         plan_and_read(job)
         measure_all(job)
         estimate_all(job)

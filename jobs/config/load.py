@@ -23,7 +23,7 @@ from das.schema.schema import Attribute, Recode, Schema
 from das.strategy.strategy import LevelStrategy, QueryShare, Strategy, strategy_for
 from geography.lattice import Spine
 from invariants.invariant import Invariant
-from jobs.account import Claim
+from jobs.account import Claim, default_account
 from jobs.config.invariants import exact_queries, limits_of
 from jobs.config.local_path import local_path
 from jobs.config.models import (
@@ -213,9 +213,12 @@ def _budget(privacy: PrivacyConfig) -> Budget:
 
 
 def account_of(config: RunConfig) -> Path:
-    """The file in which this run's grant is claimed."""
-    data = config.data.path
-    return config.privacy.account or data.with_name(f"{data.name}.das-account.jsonl")
+    """The file in which this run's grant is claimed.
+
+    Raises:
+      ConfigError: None is named, and several may be meant.
+    """
+    return config.privacy.account or default_account(config.data.path)
 
 
 def product_of(resolved: Resolved) -> str:

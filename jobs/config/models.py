@@ -348,7 +348,8 @@ class PrivacyConfig(_Model):
     account: LocalPath | None = Field(
         default=None,
         description="File that records all grants spent on the same people, shared by all who "
-        "measure them. Default: `data.path` with .das-account.jsonl appended.",
+        "measure them. Default: `data.path` with .das-account.jsonl appended, or the one of a "
+        "folder above it that has one.",
     )
 
     @model_validator(mode="after")

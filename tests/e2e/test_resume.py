@@ -222,7 +222,7 @@ def test_a_driver_that_dies_again_and_again_ends_like_one_that_lives(
         with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
             patch.setattr(jobs.dataset.os, "link", dies)
             out = in_process.execute(config)
-    assert start == 13
+    assert start == 14
     assert contents(out) == contents(finished)
 
 

@@ -7,11 +7,22 @@ from fractions import Fraction
 
 import pytest
 
-from das.errors import LedgerError
+from das.errors import ConfigError, LedgerError, OutputError
 from das.privacy.budget import Budget, Definition
 from das.queries.sensitivity import Neighbors
-from jobs.account import Claim, account_document, check_claim, composed, make_claim, read_account
-from jobs.journal import append_to_journal
+from jobs.account import (
+    Claim,
+    account_document,
+    check_account,
+    check_claim,
+    composed,
+    default_account,
+    make_claim,
+    note_failed_check,
+    read_account,
+    read_failed_checks,
+)
+from jobs.journal import append_to_journal, read_journal
 
 DELTA = Fraction(1, 10**10)
 PERSONS = Claim(
@@ -93,3 +104,95 @@ def test_a_foreign_journal_is_refused(tmp_path):
     append_to_journal(tmp_path / "other", lambda _: [{"event": "sealed"}])
     with pytest.raises(LedgerError, match="not of an account"):
         read_account(tmp_path / "other")
+
+
+def test_two_grants_are_claimed_together_or_not_at_all(path):
+    other = replace(UNITS, run="run c")
+    with pytest.raises(LedgerError, match="'2030' of 'persons' was spent by another run"):
+        make_claim(path, other, replace(PERSONS, run="run c"))
+    assert len(read_account(path)) == 1
+    assert len(make_claim(path, other, replace(PERSONS, grant="2031", run="run c"))) == 3
+
+
+def test_failed_checks_are_kept_beside_the_claims(path):
+    note_failed_check(path, UNITS, "block 99001")
+    (failed,) = read_failed_checks(path)
+    assert (failed.product, failed.folder, failed.geounit) == ("units", "/a", "block 99001")
+    assert [one.product for one in read_account(path)] == ["persons"]
+    assert "99001" not in str(account_document(read_account(path)))
+
+
+def test_an_account_of_an_earlier_version_is_read(tmp_path):
+    """Claims alone, as they have always been written."""
+    line = {
+        "product": "persons",
+        "grant": "1",
+        "definition": "zcdp",
+        "neighbors": "bounded",
+        "total": "1/2",
+        "delta": "1/10000000000",
+        "run": "r",
+        "folder": "/a",
+        "claimed": "2026-01-01T00:00:00+00:00",
+    }
+    append_to_journal(tmp_path / "account", lambda _: [line])
+    (spent,) = read_account(tmp_path / "account")
+    assert (spent.budget.total, spent.run) == (Fraction(1, 2), "r")
+    make_claim(tmp_path / "account", replace(PERSONS, grant="2"))
+    assert read_journal(tmp_path / "account")[0] == line
+    assert read_journal(tmp_path / "account")[1].keys() == line.keys()
+
+
+class TestDefault:
+    """One account per data, however its path is spelled."""
+
+    def test_lies_beside_the_data(self, tmp_path):
+        assert default_account(tmp_path / "d") == tmp_path / "d.das-account.jsonl"
+
+    def test_of_a_file_is_that_of_its_folder_if_it_has_one(self, tmp_path):
+        data = tmp_path / "records"
+        (data / "deep").mkdir(parents=True)
+        (data / "deep" / "part-0.parquet").touch()
+        account = default_account(data)
+        make_claim(account, PERSONS)
+        for file in (data, data / "deep", data / "deep" / "part-0.parquet", data / "part-1.csv"):
+            assert default_account(file) == account
+
+    def test_of_a_folder_with_accounts_of_its_files_must_be_named(self, tmp_path):
+        data = tmp_path / "records"
+        data.mkdir()
+        account = default_account(data / "part-0.parquet")
+        make_claim(account, PERSONS)
+        with pytest.raises(ConfigError, match=r"account: is needed: .*part-0.parquet.das-account"):
+            default_account(data)
+        assert default_account(data / "part-0.parquet") == account
+
+    def test_of_two_that_were_made_apart_must_be_named(self, tmp_path):
+        data = tmp_path / "records"
+        data.mkdir()
+        for account in (f"{data}.das-account.jsonl", f"{data}/a.csv.das-account.jsonl"):
+            make_claim(tmp_path / account, PERSONS)
+        for spelled in (data, data / "a.csv"):
+            with pytest.raises(ConfigError, match="more than one account"):
+                default_account(spelled)
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_an_account_that_cannot_be_written_is_refused_untouched(tmp_path, monkeypatch, exists):
+    account = tmp_path / "account"
+    if exists:
+        account.touch()
+    check_account(account)
+    monkeypatch.setattr("jobs.account.os.access", lambda *_: False)
+    with pytest.raises(OutputError, match=r"cannot be written; got .*read-only disk; make it"):
+        check_account(account)
+    assert account.exists() == exists
+
+
+def test_an_account_on_a_machine_without_the_data_is_not_judged(tmp_path):
+    check_account(tmp_path / "not here" / "account")
+
+
+def test_an_account_that_is_a_folder_is_refused(tmp_path):
+    with pytest.raises(OutputError, match="cannot be written; got Is a directory"):
+        check_account(tmp_path)

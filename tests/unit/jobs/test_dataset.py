@@ -15,17 +15,24 @@ import jobs.dataset
 from das.errors import OutputError
 from jobs.dataset import (
     MANIFEST,
+    PROPOSED,
     PartFile,
     PartWriter,
+    accept,
     check_sizes,
+    dataset_digest,
     find_damage,
+    is_proposed,
     is_published,
+    propose,
     publish,
     read_manifest,
+    read_proposal,
     read_range,
     rows_about,
     sweep,
     verify_files,
+    withdraw,
 )
 
 SCHEMA = pa.schema([("geocode", pa.string()), ("value", pa.int64())])
@@ -376,3 +383,47 @@ def test_rows_about_a_query_are_those_of_its_name(names):
     table = pa.concat_tables(chunks or [pa.table(empty)])
     wanted = [index for index, name in enumerate(names) if name == "a"]
     assert rows_about(table, "a").column("row").to_pylist() == wanted
+
+
+def test_what_is_proposed_cannot_be_read_before_it_is_accepted(dataset):
+    digest = propose(dataset, [part(dataset, "a")], {"attempt": "x"})
+    assert is_proposed(dataset)
+    assert read_proposal(dataset) == (digest, {"attempt": "x"})
+    with pytest.raises(OutputError, match="is not complete"):
+        read_manifest(dataset)
+    left = part(dataset, "b")
+    accept(dataset)
+    assert not is_proposed(dataset)
+    assert dataset_digest(dataset) == digest
+    assert not (dataset / left.file).exists()
+    assert not (dataset / PROPOSED).exists()
+    verify_files(dataset)
+
+
+def test_what_is_withdrawn_is_gone(dataset):
+    propose(dataset, [part(dataset, "a")], {})
+    withdraw(dataset)
+    assert names(dataset) == set()
+    withdraw(dataset)
+    publish(dataset, [part(dataset, "a")], {})
+    withdraw(dataset)
+    verify_files(dataset)
+
+
+def test_damaged_files_are_not_accepted(dataset):
+    one = part(dataset, "a")
+    propose(dataset, [one], {})
+    (dataset / one.file).unlink()
+    with pytest.raises(OutputError, match=f"{one.file}: is missing"):
+        accept(dataset)
+    assert not is_published(dataset)
+
+
+def test_a_proposal_does_not_replace_what_is_published(dataset):
+    publish(dataset, [part(dataset, "a")], {})
+    before = dataset_digest(dataset)
+    propose(dataset, [part(dataset, "b")], {})
+    assert not is_proposed(dataset)
+    with pytest.raises(OutputError, match="already published"):
+        accept(dataset)
+    assert dataset_digest(dataset) == before
