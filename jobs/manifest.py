@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import csv
+import hashlib
 import importlib.metadata
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from das.privacy.budget import Budget
 from das.privacy.ledger import Ledger
 from das.privacy.semantics import statements
 from das.queries.sensitivity import Neighbors
-from jobs.dataset import MANIFEST, dataset_digest, read_manifest
+from jobs.dataset import MANIFEST, PartFile, dataset_digest, read_manifest
 from jobs.files import write_json
 from jobs.layout import ReleaseLayout
 from jobs.neighborhoods import neighborhood, with_neighborhoods
@@ -156,6 +161,7 @@ def write_manifest(
             for solved in [read_manifest(release.counts(level))[1]]
         ],
         "outputs": [_output(release, path) for path in _all_datasets(release)],
+        "files": _files(release),
         "totals": {
             facts.records: sum(p.rows for p in read_manifest(microdata)[0]) if microdata else None,
             "leaf_geounits": next(g["geounits"] for g in geography if g["geolevel"] == leaf),
@@ -212,12 +218,79 @@ def _all_datasets(release: ReleaseLayout) -> list[Path]:
     return _datasets(release.root)
 
 
+def _files(release: ReleaseLayout) -> list[dict[str, Any]]:
+    """Ledger and account, with their digests; the manifest and the report cannot hold their own."""
+    found = (path for path in (release.ledger, release.account) if path.exists())
+    return [
+        {
+            "path": str(path.relative_to(release.root)),
+            "bytes": path.stat().st_size,
+            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        }
+        for path in found
+        if path.is_relative_to(release.root)
+    ]
+
+
 def _output(release: ReleaseLayout, dataset: Path) -> dict[str, Any]:
-    parts, _ = read_manifest(dataset)
+    parts, facts = read_manifest(dataset)
+    queries = facts.get("queries", [])
     return {
         "path": str(dataset.relative_to(release.root)),
         "files": len(parts),
         "rows": sum(part.rows for part in parts),
         "bytes": sum(part.bytes for part in parts),
         "sha256": dataset_digest(dataset),
+        "columns": dataset_columns(dataset, parts, facts),
+        "labelled": [q["query"] for q in queries if isinstance(q, dict) and "labels" in q],
     }
+
+
+def dataset_columns(
+    dataset: Path, parts: Sequence[PartFile], facts: Mapping[str, Any]
+) -> list[dict[str, str]]:
+    """Name and type of every column of a dataset, from its first file.
+
+    Answers to a query have one column each in a CSV table; they count as one, named "query: ...".
+
+    Args:
+      dataset: The dataset.
+      parts: Its files.
+      facts: Its facts.
+    """
+    if not parts:
+        return []
+    path = dataset / parts[0].file
+    if path.suffix == ".parquet":
+        schema = pq.read_schema(path)
+        return [{"name": field.name, "type": _type_words(field.type)} for field in schema]
+    with path.open(newline="", encoding="utf-8") as handle:
+        header = next(csv.reader(handle), [])
+    queries = [str(query) for query in facts.get("queries", [])]
+    names = dict.fromkeys(
+        next((f"{q}: …" for q in queries if column.startswith(f"{q}: ")), column)
+        for column in header
+    )
+    is_table = bool(queries)
+    return [
+        {"name": name, "type": _WHOLE if is_table and name != "geocode" else _TEXT}
+        for name in names
+    ]
+
+
+_TEXT, _WHOLE = "text", "whole number"
+
+
+def _type_words(kind: pa.DataType) -> str:
+    """An Arrow type as a reader of any language calls it."""
+    if pa.types.is_dictionary(kind):
+        return _type_words(kind.value_type)
+    if pa.types.is_list(kind):
+        return f"list of {_type_words(kind.value_type)}s"
+    if pa.types.is_string(kind):
+        return _TEXT
+    if pa.types.is_integer(kind):
+        return _WHOLE
+    if pa.types.is_floating(kind):
+        return "number"
+    return "true or false" if pa.types.is_boolean(kind) else "bytes"

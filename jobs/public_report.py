@@ -14,6 +14,7 @@ from jobs.report.budget import (
     noise_section,
     statements_table,
 )
+from jobs.report.datasets import described, example, other_files
 from jobs.report.headline import banners, facts, part, records, rows, tiles, words
 from jobs.report.operations import exact_section, files_table, run_section, solver_section
 from jobs.report.page import Block, Page, Prose, Section, TableBlock
@@ -114,5 +115,10 @@ def _statements(manifest: Mapping[str, Any], comparable: set[str]) -> list[str]:
 def files_section(manifest: Mapping[str, Any]) -> Section:
     """Every file and how to read it."""
     lead = "All tables are Parquet or CSV; every dataset names its files and their digests."
-    blocks: list[Block] = [Prose("files.html.j2"), TableBlock(files_table(manifest))]
+    values = {
+        "datasets": described(manifest),
+        "files": other_files(manifest),
+        "example": example(manifest),
+    }
+    blocks: list[Block] = [Prose("files.html.j2", values), TableBlock(files_table(manifest))]
     return Section("files", "Files and how to read them", lead, blocks)
