@@ -222,7 +222,7 @@ def _print_statements(console: Console, summary: dict[str, Any]) -> None:
     columns = ["changing", "epsilon" if is_pure else "rho"]
     columns += [] if is_pure else ["epsilon", "epsilon, simple"]
     limited = any(row["in_words"] for row in summary["statements"])
-    table = Table(*columns, *(["what is exact leaves of it"] if limited else []), box=SIMPLE)
+    table = Table(*columns, *(["limited by what is exact"] if limited else []), box=SIMPLE)
     for row in summary["statements"]:
         changed = {
             "record": "a whole record",

@@ -130,7 +130,7 @@ def statements_table(manifest: Manifest) -> Table:
         Column(letter, hint="exact"),
         *([Column(text.EPSILON, hint="best formula")] if both else []),
         *([Column(text.EPSILON, hint="textbook formula")] if both else []),
-        *([Column("What is exact leaves", numeric=False)] if limited else []),
+        *([Column("Limited by what is exact", numeric=False)] if limited else []),
     ]
     return Table(
         "statements",

@@ -39,7 +39,7 @@ _ROWS = {
     "noisy answers of the tree, their standard errors and intervals. They add up; they may be "
     "negative and are no whole numbers.",
     "estimates/whole": "One geounit: the estimates from all noisy answers of the tree that "
-    "`das estimate` combines for areas. For programs.",
+    "das estimate combines for areas. For programs.",
     "estimates/subtree": "One geounit: the estimates from the noisy answers in and below it. For "
     "programs.",
     "counts": "One geounit that has {records}, with its protected counts. Nonnegative whole "
@@ -88,6 +88,11 @@ _COLUMNS = {
     "H0010002": "Occupied housing units.",
     "H0010003": "Vacant housing units.",
 }
+
+_UNLABELLED = (
+    "One whole number per answer, in the order of the levels in manifest.json; of several "
+    "attributes, the last runs fastest."
+)
 
 _FILES = {
     "manifest.json": "Every number on this page, and the digest of every dataset.",
@@ -147,6 +152,8 @@ def _described(manifest: Manifest, kind: str, held: Sequence[Manifest]) -> Descr
             return f"The level of {column}, by its label."
         if bare == "tables" and column != "geocode":
             return f"The protected counts of {column.partition(':')[0]}, by label."
+        if bare in ("invariants", "given") and column == "answers":
+            return _UNLABELLED
         return _COLUMNS.get(column, "").replace("{records}", counted)
 
     types: dict[str, str] = {}

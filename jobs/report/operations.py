@@ -64,7 +64,9 @@ def _limits_table(manifest: Manifest) -> Table:
             ]
             for row in rows(manifest, "limits")
         ],
-        "Facility counts are public; counts of persons must be possible with them.",
+        "Facility counts are public; counts of persons must be possible with them."
+        if any(row.get("kind") == "facilities" for row in rows(manifest, "limits"))
+        else "",
     )
 
 

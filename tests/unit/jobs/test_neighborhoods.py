@@ -43,7 +43,7 @@ def test_without_invariants_nothing_is_said(tmp_path: Path) -> None:
     found, rows = stated(tmp_path, privacy__neighbors="unbounded", invariants=[])
     assert found == {"comparable": "all", "limited_by": [], "stays_in": "", "in_words": ""}
     assert {row["comparable"] for row in rows.values()} == {"all"}
-    assert "leaves" not in said(tmp_path, invariants=[])
+    assert "limited by" not in said(tmp_path, invariants=[])
 
 
 def test_exact_block_totals_take_the_place_out_of_the_promise(tmp_path: Path) -> None:
