@@ -550,8 +550,8 @@ def estimate_all(job: Job) -> None:
     """Estimate tables with intervals in every geounit of every product, once.
 
     Raises:
-      SchemaError, SolverError: The measured queries are too many kinds for it, or do not tell the
-        cells of the leaves apart.
+      SchemaError, SolverError: The measured queries are too many kinds for it, or those of the
+        leaves do not have full column rank.
     """
     for product in job.products:
         plan, tables = product.plan, tabulated(product.resolved)

@@ -26,7 +26,7 @@ def solve_by_supports(problem: NodeProblem, tolerance: float) -> Estimate | None
       The solution; None where the steps found none.
 
     Raises:
-      SolverError: The queries do not tell all live cells apart in some child.
+      SolverError: The queries and equalities do not have full column rank in some child.
     """
     sums = sums_for(problem)
     q = arrange(problem, (), sums)

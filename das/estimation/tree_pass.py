@@ -277,7 +277,7 @@ def _inverse(precision: FloatArray, unknown: FloatArray) -> FloatArray:
     except (np.linalg.LinAlgError, FloatingPointError):
         raise SolverError(
             "estimate",
-            "the answers of a geounit and of all below it do not tell its cells apart",
+            "the answers of a geounit and of all below it do not have full column rank",
             remedy="measure the detailed query at the last geolevel",
         ) from None
 

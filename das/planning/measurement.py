@@ -166,7 +166,7 @@ def measure_exactly(
         if resolution_bits is None
         else (resolution_bits, resolution_bits)
     )
-    widest = math.inf
+    widest = largest = math.inf
     for bits in range(finest, coarsest - 1, -1):
         bases = _make_integer(plan, bits)
         draft = ResidualPlan(plan.workload, bases, plan.residuals, plan.noise)
@@ -174,9 +174,8 @@ def measure_exactly(
         # An upper estimate of sigma_sq; the exact one follows from integers.
         noise = 2 * costs * _SHARE_UNITS / (float(rho) * np.array(shares, np.float64))
         widest = float(noise.max())
-        largest = max(np.abs(basis.subtraction).max() for basis in bases) ** (
-            len(plan.residuals.by_order) - 1
-        )
+        entries = np.array([np.abs(basis.subtraction).max() for basis in bases])
+        largest = float(plan.residuals.product(entries).max())
         if widest <= _MOST_SIGMA_SQ and (
             resolution_bits is not None or largest <= _MOST_COEFFICIENT
         ):
@@ -184,9 +183,9 @@ def measure_exactly(
     raise BudgetError(
         "discrete noise",
         "does not fit its integers at any resolution",
-        got=f"sigma_sq up to {widest:.3g}",
-        want="at most 2^80",
-        remedy="lower the resolution, raise rho, or ask for marginals on fewer attributes",
+        got=f"sigma_sq up to {widest:.3g}, coefficients up to {largest:.3g}",
+        want=f"sigma_sq of at most 2^80, coefficients of at most {_MOST_COEFFICIENT:.3g}",
+        remedy="plan with hdmm, raise rho, or ask for tables of fewer attributes",
     )
 
 

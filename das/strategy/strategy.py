@@ -6,16 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-import numpy as np
-
 from das.errors import BudgetError
 from das.mechanisms.mechanism import DiscreteGaussian, DiscreteLaplace, Mechanism
 from das.privacy.budget import Budget, Definition
+from das.queries.column_rank import has_full_column_rank
 from das.queries.query import Query
-from das.queries.sensitivity import Neighbors, l1_sensitivity, l2_sensitivity_sq
-
-_MOST_FORMED_CELLS = 4096  # of a Gram matrix, 128 MiB
-_LEAST_EIGENVALUE = 1e-9  # of the Gram matrix, relative to the precision of one cell at all of rho
+from das.queries.sensitivity import l1_sensitivity, l2_sensitivity_sq
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +33,7 @@ class LevelStrategy:
 
     Raises:
       BudgetError: A share is not positive, the query shares do not sum to 1, or the queries do not
-        tell all cells apart; without that the node problem has no unique solution.
+        have full column rank; without that the node problem has no unique solution.
     """
 
     geolevel: str
@@ -59,12 +55,13 @@ class LevelStrategy:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise BudgetError(where, "lists a query twice", got=twice)
-        if "detailed" not in names and not _tell_cells_apart(self.queries):
+        if not has_full_column_rank([entry.query for entry in self.queries]):
             raise BudgetError(
                 where,
-                "does not measure the detailed query, so its cells could not be told apart",
+                "its queries do not have full column rank: some counts of cells would stay open",
                 got=names,
-                remedy="give detailed a share, however small",
+                remedy="give detailed a share, or a weight among the tables of a workload, "
+                "however small",
             )
         total = sum((entry.share for entry in self.queries), Fraction(0))
         if total != 1:
@@ -74,28 +71,6 @@ class LevelStrategy:
                 got=f"{total} (about {float(total):.6f})",
                 want="exactly 1",
             )
-
-
-def _tell_cells_apart(queries: Sequence[QueryShare]) -> bool:
-    """Whether the Gram matrix of the measured queries is safely positive definite.
-
-    Partitions never are without the detailed query, unless crossing ones happen to be; general
-    queries are tried for schemas small enough to form the matrix.
-    """
-    n_cells = queries[0].query.n_cells
-    if n_cells > _MOST_FORMED_CELLS:
-        return False
-    cells = np.arange(n_cells)
-    gram = np.zeros((n_cells, n_cells))
-    for entry in queries:
-        sensitivity_sq = l2_sensitivity_sq(entry.query, Neighbors.UNBOUNDED)
-        gram += float(entry.share / sensitivity_sq) * entry.query.gram(cells)
-    gram[cells, cells] -= _LEAST_EIGENVALUE
-    try:
-        np.linalg.cholesky(gram)
-    except np.linalg.LinAlgError:
-        return False
-    return True
 
 
 @dataclass(frozen=True, eq=False)

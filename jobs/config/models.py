@@ -123,7 +123,7 @@ class WorkloadConfig(_Model):
     )
     tables: dict[Text, Exact] = Field(
         description='Tables ("total", "detailed" or attributes joined by "*") to the weight of the '
-        "mean variance of their answers. Together they must tell all cells apart, as detailed does."
+        "mean variance of their answers. Together they must have full column rank, as detailed has."
     )
     bases: dict[Text, list[Text]] = Field(
         default={},

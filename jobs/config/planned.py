@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -12,8 +12,10 @@ import numpy as np
 
 from das.errors import BudgetError, SchemaError
 from das.planning.auto import ExactQuery, plan_workload
+from das.planning.curvature import least_eigenvalue
 from das.planning.workload import AttributeWorkload, BaseKind, Workload
 from das.privacy.budget import Definition
+from das.queries.column_rank import has_full_column_rank
 from das.queries.factor import Factor, identity, partition, prefix, ranges, total
 from das.queries.query import Query, parse_query
 from das.queries.sensitivity import Neighbors
@@ -28,6 +30,7 @@ _FACTORS: dict[str, Callable[[tuple[str, ...]], Factor]] = {
     "ranges": ranges,
 }
 _DIGEST_DIGITS = 8
+_LEAST_EIGENVALUE = 1e-9  # of what all queries say, over the precision of one cell at all of rho
 
 
 @dataclass(frozen=True)
@@ -73,10 +76,28 @@ def plan_shares(schema: Schema, wanted: WorkloadConfig, kind: BudgetKind) -> tup
             remedy="list `queries` with shares",
         )
     text = wanted.model_dump_json()
-    return tuple(
+    shares = tuple(
         QueryShare(_over_schema(schema, planned.query), planned.rho)
         for planned in _plan(schema, text, kind.neighbors)
     )
+    _refuse_flat(shares)
+    return shares
+
+
+def _refuse_flat(shares: Sequence[QueryShare]) -> None:
+    """Refuse queries that leave some counts to rounding, though they may have full column rank."""
+    queries = [entry.query for entry in shares]
+    if not has_full_column_rank(queries):
+        return  # the strategy says so, and which
+    found = least_eigenvalue(queries, [float(entry.share) for entry in shares])
+    if found < _LEAST_EIGENVALUE:
+        raise BudgetError(
+            "workload",
+            "leaves some counts of cells to rounding",
+            got=f"relative precision {found:.1e}",
+            want=f"at least {_LEAST_EIGENVALUE:.0e}",
+            remedy="give detailed a larger weight",
+        )
 
 
 @lru_cache(maxsize=64)

@@ -54,8 +54,9 @@ file**, and one more of each if it has `units`; all are read and checked before 
 - A run folder belongs to one configuration digest. The keys under `runtime` and `output`, `name`
   and `privacy.account` do not enter it; all others do. Of the schema and the allocation their
   contents count, not their paths; paths to data count as written, so that a project can move.
-- Every geolevel of an allocation must tell all cells apart: give `detailed` a share, or a weight in
-  its `workload`. Leaving it out is a budget error.
+- The queries of every geolevel of an allocation must have full column rank, so that no count of a
+  cell stays open: give `detailed` a share, or a weight in its `workload`. It is decided exactly,
+  for any number of cells; leaving it out is a budget error.
 
 This page is generated from the models in `jobs/config/models.py` by `make docs`.
 """

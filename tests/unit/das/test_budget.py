@@ -119,8 +119,9 @@ def test_epsilons_of_a_budget_are_those_of_the_accountant():
         ),
         (
             lambda: level(queries=((TOTAL, Fraction(1, 2)), (SEX, Fraction(1, 2)))),
-            "allocation, geolevel block: does not measure the detailed query, so its cells could "
-            "not be told apart; got ['total', 'sex']; give detailed a share, however small",
+            "allocation, geolevel block: its queries do not have full column rank: some counts of "
+            "cells would stay open; got ['total', 'sex']; give detailed a share, or a weight among "
+            "the tables of a workload, however small",
         ),
         (
             lambda: Strategy((level("state", Fraction(1, 2)), level("block", Fraction(1, 3)))),

@@ -80,5 +80,5 @@ def test_leaves_that_do_not_tell_cells_apart_are_refused():
         precisions=np.array([[1.0, 0.0]]),
         kind=np.zeros(1, np.int64),
     )
-    with pytest.raises(SolverError, match="tell its cells apart"):
+    with pytest.raises(SolverError, match="do not have full column rank"):
         combine(terms, evidence, None)

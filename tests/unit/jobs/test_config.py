@@ -637,7 +637,7 @@ MISTAKES: list[tuple[str, Edit, type[DasError], str, list[str]]] = [
         put("allocation", "levels", "block", "queries", value={"total": "1"}),
         BudgetError,
         "allocation",
-        ["geolevel block: does not measure the detailed query"],
+        ["geolevel block: its queries do not have full column rank"],
     ),
     (
         "prefixes that do not grow",

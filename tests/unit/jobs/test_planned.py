@@ -1,4 +1,4 @@
-"""Planned strategies cost exactly what a geolevel has, and tell all cells apart."""
+"""Planned strategies cost exactly what a geolevel has, and have full column rank."""
 
 from __future__ import annotations
 
@@ -119,7 +119,9 @@ def allocation(folder: Path, level: dict) -> Path:
 
 def test_a_workload_that_leaves_cells_together_is_refused(tmp_path):
     path = allocation(tmp_path, {"workload": {"tables": {"sex": 1, "age": 1}}})
-    with pytest.raises(BudgetError, match="geolevel state: does not measure the detailed query"):
+    with pytest.raises(
+        BudgetError, match="geolevel state: its queries do not have full column rank"
+    ):
         load_allocation(path, SCHEMA, Spine(("state",), (2,)))
 
 
