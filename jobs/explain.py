@@ -17,10 +17,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from das.errors import SchemaError
+from das.errors import BudgetError, SchemaError
 from das.planning.subtree_classes import SubtreeClasses
 from das.privacy.budget import Definition
-from das.privacy.ledger import Ledger, tilings
+from das.privacy.ledger import Ledger, number_of_tilings, tilings
 from das.privacy.loss_distribution import epsilon_from_losses, unit_shift
 from geography.lattice import Lattice
 from jobs.account import FailedCheck
@@ -31,6 +31,8 @@ from jobs.optimize import Optimized
 from jobs.plan import Plan, ordinary_ledger, planned_ledger
 from jobs.predict import NORMAL_90, parse_tables, predict, prediction_rows
 from jobs.progress import result_console
+
+_MOST_PATHS = 64  # whose pairs, 2,080 of them, are compared; seven geolevels have no more
 
 
 def budget_summary(resolved: Resolved, *, losses: bool = False) -> dict[str, Any]:
@@ -71,6 +73,15 @@ def _epsilon_by_losses(plan: Plan, ledger: Ledger) -> float:
         chain: tuple(unit_shift(noisy.query, noisy.mechanism) for noisy in plan.noise(*chain))
         for chain in {(position[e.geolevel], position[e.chain_end]) for e in ledger.entries}
     }
+    n_paths = number_of_tilings(len(ledger.spine), chains)
+    if n_paths > _MOST_PATHS:
+        raise BudgetError(
+            "--losses",
+            "would compare too many kinds of paths of only children",
+            got=n_paths,
+            want=f"at most {_MOST_PATHS}",
+            remedy="leave --losses out; the epsilon that follows from rho holds for all of them",
+        )
     half_paths = [
         tuple(chains[chain] for chain in path) for path in tilings(len(ledger.spine), chains)
     ]

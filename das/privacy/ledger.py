@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -71,7 +71,8 @@ class Ledger:
     def largest_cost(self) -> Fraction:
         """Largest cost of a path so far; geolevels that are not recorded yet cost nothing."""
         unrecorded = {(level, level): Fraction(0) for level in range(len(self.spine))}
-        return max(self._costs_of_paths(unrecorded | self._chain_costs()))
+        spent = costs_of_paths(len(self.spine), unrecorded | self._chain_costs())
+        return spent[1] if spent else Fraction(0)
 
     def path_costs(self) -> tuple[Fraction, Fraction]:
         """Smallest and largest cost over all tilings of the spine by recorded chains.
@@ -79,10 +80,10 @@ class Ledger:
         Raises:
           LedgerError: No tiling exists, so some geolevel was never measured.
         """
-        costs = list(self._costs_of_paths(self._chain_costs()))
-        if not costs:
+        costs = costs_of_paths(len(self.spine), self._chain_costs())
+        if costs is None:
             raise LedgerError("ledger", "does not cover every geolevel", got=self.spine)
-        return min(costs), max(costs)
+        return costs
 
     def seal(self) -> None:
         """Check that every root-to-leaf path spends exactly what was granted.
@@ -104,13 +105,55 @@ class Ledger:
             cost[chain] = cost.get(chain, Fraction(0)) + entry.cost
         return cost
 
-    def _costs_of_paths(self, chain_costs: dict[Chain, Fraction]) -> Iterator[Fraction]:
-        for path in tilings(len(self.spine), chain_costs):
-            yield sum((chain_costs[chain] for chain in path), Fraction(0))
+
+def costs_of_paths(
+    n_levels: int, costs: Mapping[Chain, Fraction]
+) -> tuple[Fraction, Fraction] | None:
+    """Smallest and largest cost over all ways to cut a path of geolevels into chains.
+
+    There may be 2^(n_levels - 1) ways; this takes one step per chain, from the last geolevel up.
+
+    Args:
+      n_levels: The path has the geolevels 0..n_levels - 1.
+      costs: Exact cost of every chain that occurs.
+
+    Returns:
+      Both costs, exact; None if the chains tile no path.
+
+    >>> costs_of_paths(2, {(0, 0): Fraction(1), (1, 1): Fraction(3), (0, 1): Fraction(2)})
+    (Fraction(2, 1), Fraction(4, 1))
+    """
+    rest = {n_levels: (Fraction(0), Fraction(0))}  # of a path from a geolevel down
+    for first in range(n_levels - 1, -1, -1):
+        below = [
+            (cost, rest[last + 1])
+            for (top, last), cost in costs.items()
+            if top == first and last + 1 in rest
+        ]
+        if below:
+            rest[first] = (
+                min(cost + low for cost, (low, _) in below),
+                max(cost + high for cost, (_, high) in below),
+            )
+    return rest.get(0)
+
+
+def number_of_tilings(n_levels: int, chains: Collection[Chain]) -> int:
+    """How many ways `tilings` yields.
+
+    >>> number_of_tilings(30, [(a, b) for a in range(30) for b in range(a, 30)]) == 2**29
+    True
+    """
+    ways = {n_levels: 1}
+    for first in range(n_levels - 1, -1, -1):
+        ways[first] = sum(ways[last + 1] for top, last in chains if top == first)
+    return ways[0]
 
 
 def tilings(n_levels: int, chains: Collection[Chain]) -> Iterator[tuple[Chain, ...]]:
     """Yield every way to cut a path of geolevels 0..n_levels - 1 into the given chains.
+
+    There may be 2^(n_levels - 1): ask `number_of_tilings` first.
 
     >>> list(tilings(2, [(0, 0), (1, 1), (0, 1)]))
     [((0, 0), (1, 1)), ((0, 1),)]

@@ -35,7 +35,7 @@ from enum import StrEnum
 from fractions import Fraction
 
 from das.errors import LedgerError
-from das.privacy.ledger import LedgerEntry, tilings
+from das.privacy.ledger import LedgerEntry, costs_of_paths
 from das.queries.factor import FactorKind
 from das.queries.query import Query
 
@@ -96,15 +96,15 @@ def statements(
     """
     position = {name: index for index, name in enumerate(spine)}
     chains = {(position[one.geolevel], position[one.chain_end]) for one in measured}
-    paths = list(tilings(len(spine), chains))
-    if not paths:
-        raise LedgerError("measured queries", "cover no root-to-leaf path", got=list(spine))
 
     def largest(counts: Collection[LedgerEntry]) -> Fraction:
         cost = dict.fromkeys(chains, Fraction(0))
         for one in counts:
             cost[position[one.geolevel], position[one.chain_end]] += one.cost
-        return max(sum((cost[chain] for chain in path), Fraction(0)) for path in paths)
+        costs = costs_of_paths(len(spine), cost)
+        if costs is None:
+            raise LedgerError("measured queries", "cover no root-to-leaf path", got=list(spine))
+        return costs[1]
 
     rows = [Statement(Change.RECORD, "", largest(measured))]
     for name in attributes:

@@ -5,10 +5,19 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from das.errors import LedgerError
 from das.mechanisms.mechanism import DiscreteGaussian
-from das.privacy.ledger import Ledger, LedgerEntry
+from das.privacy.ledger import (
+    Ledger,
+    LedgerEntry,
+    costs_of_paths,
+    number_of_tilings,
+    tilings,
+)
+from das.privacy.semantics import statements
 
 SPINE = ("state", "county", "block")
 ONE = Fraction(1)
@@ -82,3 +91,46 @@ def test_a_path_that_spends_too_little_is_noticed_beside_good_ones():
 def test_a_difference_too_small_for_floats_is_noticed():
     with pytest.raises(LedgerError):
         sealed((*ORDINARY, entry("block", "block", Fraction(1, 10**40), "s")))
+
+
+@given(
+    st.integers(1, 6).flatmap(
+        lambda n: st.tuples(
+            st.just(n),
+            st.dictionaries(
+                st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)).map(
+                    lambda ends: (min(ends), max(ends))
+                ),
+                st.fractions(0, 5, max_denominator=7),
+            ),
+        )
+    )
+)
+def test_costs_of_paths_are_those_of_all_tilings(drawn):
+    n_levels, costs = drawn
+    found = list(tilings(n_levels, costs))
+    sums = [sum((costs[chain] for chain in path), Fraction(0)) for path in found]
+    assert costs_of_paths(n_levels, costs) == ((min(sums), max(sums)) if sums else None)
+    assert number_of_tilings(n_levels, costs) == len(found)
+
+
+def test_forty_geolevels_with_all_chains_are_sealed_and_stated():
+    """2^39 tilings: whoever lists them does not come back."""
+    spine = tuple(f"l{index}" for index in range(40))
+    entries = [
+        LedgerEntry(
+            spine[first],
+            spine[last],
+            "q",
+            ("sex",),
+            DiscreteGaussian(Fraction(1)),
+            Fraction(last - first + 1, 40),
+            1,
+        )
+        for first in range(40)
+        for last in range(first, 40)
+    ]
+    ledger = Ledger(spine, Fraction(1)).append(entries)
+    ledger.seal()
+    record, sex, *_ = statements(spine, ["sex"], entries)
+    assert record.cost == sex.cost == 1
