@@ -11,6 +11,9 @@ from das.errors import SchemaError
 
 IntArray = npt.NDArray[np.int64]
 
+# No sum of counts may reach it, half of what int64 holds: then all sums and comparisons are exact.
+TOTAL_LIMIT = 2**62
+
 
 def frozen_array(values: npt.ArrayLike) -> IntArray:
     """Return an int64, contiguous, read-only copy-on-need of integer `values`.

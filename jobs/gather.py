@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from das.confidential import redact_errors
 from das.errors import InputError
-from das.histograms import Histograms
+from das.histograms import TOTAL_LIMIT, Histograms
 from jobs.counts import SPARSE_SCHEMA, sparse_table
 from jobs.dataset import PartFile, PartWriter, is_published, publish, read_manifest, read_range
 from jobs.session import run_tasks, slots
@@ -89,7 +89,16 @@ def gather_leaves(
             source.pieces,
             sort_piece,
         )
-        publish(runs, [part for parts in written for part in parts], {"n_cells": n_cells})
+        found = [part for parts in written for part in parts]
+        if sum(int(part.facts["persons"]) for part in found) >= TOTAL_LIMIT:
+            remove_runs(dataset)
+            raise InputError(
+                "data.path",
+                "the counts of all files add up to too many",
+                want=f"fewer than {TOTAL_LIMIT} in all",
+                remedy="correct the counts; none can be that large",
+            )
+        publish(runs, found, {"n_cells": n_cells})
     parts, _ = read_manifest(runs)
 
     @redact_errors
@@ -148,7 +157,7 @@ def _write_run(batches: Sequence[pa.RecordBatch], n_cells: int, runs: Path) -> P
     for start in range(0, len(codes), _ROWS):
         stop = min(start + _ROWS, len(codes))
         writer.write(sparse_table(codes[start:stop], histograms.slice(start, stop)))
-    return writer.close()
+    return writer.close(persons=int(histograms.counts.sum()))
 
 
 def _added_up(entries: pa.Table, n_cells: int) -> tuple[npt.NDArray[np.object_], Histograms]:

@@ -38,6 +38,9 @@ BoolArray = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.object_]
 
 _GEOUNITS = 20_000  # in a task
+_PUBLIC_LIMIT = (
+    10**12
+)  # of a public table: its sum times the most persons of a facility fits in int64
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,13 +128,14 @@ def read_public(table: PublicTable, labels: Sequence[str], name: str, digits: in
       InputError: It cannot be read, or has a geounit twice.
     """
     source = Table(table.path, (table.geocode, *table.columns.values()), table.delimiter)
-    codes, counts = [], []
+    codes, counts, total = [], [], 0.0
     for batch in read_table(source):
         array = values.geocodes(batch, table.geocode, digits)
         codes.append(array.to_numpy(zero_copy_only=False).astype(object))
         rows = np.zeros((len(array), len(labels)), np.int64)
         for label, column in table.columns.items():
             rows[:, labels.index(label)] = values.counts(batch, column)
+        total = values.add_rows(total, rows.sum(1, dtype=np.float64), batch.where, _PUBLIC_LIMIT)
         counts.append(rows)
     every = np.concatenate(codes)
     order = np.argsort(every.astype(np.str_), kind="stable")

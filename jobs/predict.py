@@ -20,6 +20,7 @@ from das.queries.query import Query, parse_query
 from das.strategy.strategy import Strategy, noisy_queries
 from geography.lattice import Lattice
 from invariants.invariant import invariants_at
+from jobs.estimate_files import precision
 from jobs.plan import Plan
 
 FloatArray = npt.NDArray[np.float64]
@@ -85,7 +86,7 @@ def predict(
     precisions = np.zeros((len(tree.chains), len(asked)))
     for row, chain in enumerate(tree.chains):
         for noisy in noisy_queries(strategy, plan.budget, chain.first, chain.last):
-            precisions[row, column[noisy.query.name]] = 1.0 / noisy.mechanism.variance()
+            precisions[row, column[noisy.query.name]] = precision(noisy.mechanism)
     errors = {kind: predict_errors(model, precisions, kind) for kind in Information}
     return Prediction(model, errors)
 

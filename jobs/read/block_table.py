@@ -79,9 +79,11 @@ def read_entries(
     layout = layout_of(data, schema)
     table = table_of(data, schema)
     cell_of_column = np.array(list(layout.columns.values()), np.int64)
+    total = 0.0
     for batch in read_chunk(chunk, table):
         geocodes = values.geocodes(batch, data.geocode, digits)
         counts = np.stack([values.counts(batch, name) for name in layout.columns], axis=1)
+        total = values.add_rows(total, counts.sum(1, dtype=np.float64), batch.where)
         for name, mask in layout.checks.items():
             if (values.counts(batch, name) != counts[:, mask[cell_of_column]].sum(1)).any():
                 _refuse_sums(batch, name, [c for c, cell in layout.columns.items() if mask[cell]])

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -24,6 +24,7 @@ CHUNK_BYTES = 64 << 20
 CHUNK_ROWS = 1 << 20
 BATCH_ROWS = 1 << 15
 _BLOCK_BYTES = 1 << 20
+_LONGEST_LINE = 8 << 20  # bytes; a header of a million columns fits
 _KINDS: dict[str, Literal["csv", "parquet"]] = {
     ".csv": "csv",
     ".tsv": "csv",
@@ -231,7 +232,7 @@ def _parquet_rows(chunk: Chunk, table: Table) -> Iterator[pa.Table]:
 def _csv_chunks(file: Path, table: Table) -> list[Chunk]:
     try:
         with file.open("rb") as handle:
-            first = handle.readline()
+            first = read_line(handle, f"{file}, row 1")
             begin = handle.tell()
             header = tuple(_fields(first.decode("utf-8-sig"), table.delimiter))
             size = handle.seek(0, io.SEEK_END)
@@ -241,7 +242,7 @@ def _csv_chunks(file: Path, table: Table) -> list[Chunk]:
             edges = [begin]
             for edge in range(begin + CHUNK_BYTES, size, CHUNK_BYTES):
                 handle.seek(edge - 1)
-                handle.readline()
+                read_line(handle, str(file))
                 edges.append(handle.tell())
     except OSError as error:
         raise InputError(str(file), "cannot be read", got=error.strerror) from None
@@ -259,7 +260,7 @@ def _has_line(file: Path, start: int, stop: int) -> bool:
     with file.open("rb") as handle:
         handle.seek(start)
         while handle.tell() < stop:
-            if handle.readline().strip(b"\r\n"):
+            if handle.readline(_BLOCK_BYTES).strip(b"\r\n"):
                 return True
     return False
 
@@ -312,7 +313,21 @@ def _lines(file: Path, start: int) -> Iterator[tuple[int, bytes]]:
             data = handle.read(min(left, _BLOCK_BYTES))
             number += data.count(b"\n")
             left -= len(data)
-        yield from enumerate(handle, number)
+        while line := read_line(handle, f"{file}, row {number}"):
+            yield number, line
+            number += 1
+
+
+def read_line(handle: IO[bytes], where: str) -> bytes:
+    """Read a line with its end; b"" after the last.
+
+    Raises:
+      InputError: It is longer than 8 MiB, which no line of a table is; memory stays bounded.
+    """
+    line = handle.readline(_LONGEST_LINE + 1)
+    if len(line) > _LONGEST_LINE:
+        raise InputError(where, "has a line that does not end", want="at most 8 MiB a line")
+    return line
 
 
 def _fields(line: str, delimiter: str) -> list[str]:

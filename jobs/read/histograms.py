@@ -42,6 +42,7 @@ def read_entries(
     Raises:
       InputError: A geocode, cell or count does not fit.
     """
+    total = 0.0
     for batch in read_chunk(chunk, table_of(data)):
         geocodes = values.geocodes(batch, "geocode", digits)
         faults = partial(_faults, size=schema.size)
@@ -49,6 +50,8 @@ def read_entries(
             values.refuse(batch, "columns cells and counts", faults)
         (cells, lengths), (counts, _) = _lists(batch, "cells"), _lists(batch, "counts")
         rows = np.repeat(np.arange(len(lengths)), lengths)
+        of_rows = np.bincount(rows, counts, len(lengths)).astype(np.float64)
+        total = values.add_rows(total, of_rows, batch.where)
         keep = counts > 0
         yield values.entries(
             geocodes, rows[keep], cells[keep].astype(np.int64), counts[keep].astype(np.int64)

@@ -10,8 +10,12 @@ References:
 
 from __future__ import annotations
 
+import io
+import lzma
 import re
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -29,6 +33,7 @@ from das.errors import ConfigError, InputError
 from das.schema.schema import Schema
 from jobs.config.models import Pl94Data
 from jobs.read import pl94_tables, values
+from jobs.read.files import read_line
 
 IntArray = npt.NDArray[np.int64]
 
@@ -108,6 +113,7 @@ def read_entries(state: StateFiles, data: Pl94Data, *, digits: int) -> Iterator[
       InputError: A line or a table does not fit; names file and line.
     """
     segments = pl94_tables.SEGMENTS[data.product]
+    total = 0.0
     for first, geo, parts in _side_by_side(state, segments):
         rows = np.flatnonzero(np.asarray(pc.equal(geo["SUMLEV"], BLOCK)))
         geocodes = _geocodes(state, geo["GEOCODE"].take(pa.array(rows)), rows + first, digits)
@@ -118,6 +124,11 @@ def read_entries(state: StateFiles, data: Pl94Data, *, digits: int) -> Iterator[
         }
         wrong = partial(_wrong, state, rows + first)
         counts = pl94_tables.cells_of(data.product, tables, wrong)
+        total = values.add_rows(
+            total,
+            counts.sum(1, dtype=np.float64),
+            lambda index, lines=rows + first: f"{state.where(0)}, row {lines[index]}",  # type: ignore[misc]
+        )
         at, cells = np.nonzero(counts)
         yield values.entries(geocodes, at, cells, counts[at, cells])
 
@@ -151,7 +162,7 @@ def _zip_names(path: Path) -> list[str]:
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.namelist()
-    except (OSError, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         raise InputError(
             str(path), "is not a readable zip file", got=type(error).__name__
         ) from None
@@ -183,18 +194,61 @@ def _states_of(holder: Path, names: Sequence[str]) -> list[StateFiles]:
 
 @contextmanager
 def _opened(state: StateFiles, file: int) -> Iterator[IO[bytes]]:
-    try:
-        if state.holder.is_dir():
-            with (state.holder / state.names[file]).open("rb") as handle:
-                yield handle
-        else:
-            with (
-                zipfile.ZipFile(state.holder) as archive,
-                archive.open(state.names[file]) as handle,
-            ):
-                yield handle
-    except (OSError, zipfile.BadZipFile, EOFError) as error:
-        raise InputError(state.where(file), "cannot be read", got=type(error).__name__) from None
+    with ExitStack() as stack:
+        try:
+            handle: IO[bytes]
+            if state.holder.is_dir():
+                handle = stack.enter_context((state.holder / state.names[file]).open("rb"))
+            else:
+                archive = stack.enter_context(zipfile.ZipFile(state.holder))
+                handle = stack.enter_context(archive.open(state.names[file]))
+        except _UNREADABLE as error:
+            raise _unreadable(state, file, error) from None
+        yield io.BufferedReader(_Checked(handle, state, file))
+
+
+# What the library raises for a zip that is damaged, encrypted or packed by another method.
+_UNREADABLE = (
+    OSError,
+    EOFError,
+    KeyError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+    lzma.LZMAError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+def _unreadable(state: StateFiles, file: int, error: BaseException) -> InputError:
+    if isinstance(error, NotImplementedError):
+        got, remedy = "a method of compression that is not known", "unpack it and pack it anew"
+    elif isinstance(error, RuntimeError):
+        got, remedy = "an encrypted file", "unpack it and name the folder"
+    else:
+        got, remedy = type(error).__name__, None
+    return InputError(state.where(file), "cannot be read", got=got, remedy=remedy)
+
+
+class _Checked(io.RawIOBase):
+    """A file of a zip or folder; what goes wrong while it is read is said of that file."""
+
+    def __init__(self, handle: IO[bytes], state: StateFiles, file: int) -> None:
+        super().__init__()
+        self._handle, self._state, self._file = handle, state, file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        try:
+            data = self._handle.read(len(buffer))
+        except _UNREADABLE as error:
+            raise _unreadable(self._state, self._file, error) from None
+        buffer[: len(data)] = data
+        return len(data)
 
 
 def _fields(file: int) -> tuple[str, ...]:
@@ -296,10 +350,10 @@ def _explain(state: StateFiles, file: int) -> None:
     fields = _fields(file)
     size = 0
     with _opened(state, file) as handle:
-        for number, line in enumerate(handle, 1):
+        while line := read_line(handle, f"{state.where(file)}, row {size + 1}"):
             size += 1
             parts = line.decode("latin-1").rstrip("\r\n").split("|")
-            where = f"{state.where(file)}, row {number}"
+            where = f"{state.where(file)}, row {size}"
             if len(parts) != len(fields):
                 raise InputError(
                     where, "has the wrong number of fields", got=len(parts), want=len(fields)

@@ -55,6 +55,7 @@ SUBTOTALS: Mapping[str, list[tuple[int, list[int]]]] = {
     "H1": [(0, [1, 2])],
 }
 _SAME = {"P3": "P1", "P4": "P2"}
+_LARGEST_COUNT = 10**15  # of a block; then sums of a table are exact in int64
 _TYPES = [2, 3, 4, 5, 7, 8, 9]  # columns of P5 in the order of the levels of hhgq
 
 
@@ -115,6 +116,9 @@ def _check_table(name: str, counts: IntArray, wrong: Callable[[int, str], None])
     rows, columns = np.nonzero(counts < 0)
     if len(rows):
         wrong(int(rows[0]), f"{variable(name, int(columns[0]))}: count is negative")
+    rows, columns = np.nonzero(counts > _LARGEST_COUNT)
+    if len(rows):
+        wrong(int(rows[0]), f"{variable(name, int(columns[0]))}: count is too large")
     for total, parts in SUBTOTALS[_SAME.get(name, name)]:
         differs = np.flatnonzero(counts[:, parts].sum(1) != counts[:, total])
         if len(differs):

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from das.errors import InputError
+from das.histograms import TOTAL_LIMIT
 from jobs.read.files import Batch, Table, read_table
 
 IntArray = npt.NDArray[np.int64]
@@ -191,6 +192,41 @@ def _count_faults(array: pa.Array) -> list[Fault]:
         ("count is not an integer", other),
         ("count is too large", large),
     ]
+
+
+def add_rows(
+    before: float,
+    rows: npt.NDArray[np.floating],
+    where: Callable[[int], str],
+    limit: int = TOTAL_LIMIT,
+) -> float:
+    """Add the counts of some rows to those before them, or refuse the row that is too much.
+
+    Floats are enough: they round sums near 2^62 by less than 2^30 in a file of a billion rows, and
+    int64 holds twice that.
+
+    Args:
+      before: Sum of the rows before.
+      rows: float64[m] sum of every row.
+      where: File and row of a row, for the message.
+      limit: What the sum may not reach.
+
+    Returns:
+      The sum of all rows.
+
+    Raises:
+      InputError: The sum reaches the limit.
+    """
+    running = before + np.cumsum(rows, dtype=np.float64)
+    above = np.flatnonzero(running >= limit)
+    if len(above):
+        raise InputError(
+            where(int(above[0])),
+            "the counts of the file up to this row add up to too many",
+            want=f"fewer than {limit} in all",
+            remedy="correct the counts; none can be that large",
+        )
+    return float(running[-1]) if len(running) else before
 
 
 def codes(batch: Batch, column: str, legal: Mapping[str, int]) -> IntArray:

@@ -95,6 +95,16 @@ def test_unknown_geocode_publishes_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
+def test_pieces_whose_sum_int64_cannot_hold_publish_nothing(tmp_path: Path) -> None:
+    pieces = [[(CODES[i].decode(), 0, 2**61)] for i in range(2)]
+    with pytest.raises(InputError, match="counts of all files add up to too many"):
+        gather_leaves(
+            source(pieces), CODES, n_cells=6, dataset=tmp_path / "leaf", spark=ThisProcess()
+        )
+    assert not (tmp_path / "runs").exists()
+    assert not is_published(tmp_path / "leaf")
+
+
 def test_ranges_cover_each_code_once() -> None:
     ranges = jobs.gather._ranges(CODES, 5)
     assert len(ranges) == 5

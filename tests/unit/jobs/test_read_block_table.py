@@ -165,3 +165,16 @@ def test_real_tracts_by_pattern() -> None:
     schema = load_schema(ROOT / "conf" / "schema" / "pl94_tables.yaml")
     data = config(path, geocode="geoid", pattern="v{votingage}h{hispanic}r{cenrace:02d}")
     assert read(data, schema, 11).total() == 428_987
+
+
+def test_a_row_that_is_its_check_but_for_a_power_of_two_is_refused(tmp_path: Path) -> None:
+    """Twenty counts that add up to 2^64, where the total says 0."""
+    part = 2**64 // 20
+    counts = [part] * 19 + [2**64 - 19 * part]
+    cells = [levels for name, levels in COLUMNS.items() if name != "f2"]
+    columns = {f"c{i}": cells[i % 6] for i in range(20)}
+    table = {"geocode": ["0101", "0102"], "all": [0, 0]}
+    table |= {f"c{i}": [0, count] for i, count in enumerate(counts)}
+    data = config(write(tmp_path, table), pattern=None, columns=columns, checks={"all": {}})
+    with pytest.raises(InputError, match=r"blocks\.parquet, row 2: the counts of the file up to"):
+        read(data)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 import zipfile
 from collections import Counter
 from itertools import combinations
@@ -227,6 +229,73 @@ def test_zip_without_a_member_or_damaged(tmp_path: Path) -> None:
     path.write_bytes(whole[:middle] + bytes(200) + whole[middle + 200 :])
     assert str(path) in message(path)
     assert f"{tmp_path / 'nowhere'}: does not exist" in message(tmp_path / "nowhere")
+
+
+def flagged(path: Path, offset: int, value: int) -> Path:
+    """Set two bytes of the local and the central header of every member of a zip."""
+    data = bytearray(path.read_bytes())
+    for mark, skip in ((b"PK\x03\x04", 0), (b"PK\x01\x02", 2)):
+        at = -1
+        while (at := data.find(mark, at + 1)) >= 0:
+            data[at + skip + offset : at + skip + offset + 2] = value.to_bytes(2, "little")
+    path.write_bytes(bytes(data))
+    return path
+
+
+def test_zips_that_are_encrypted_or_packed_otherwise(tmp_path: Path) -> None:
+    path = flagged(write_zip(tmp_path / "pr2020.pl.zip", lines()), 6, 1)
+    assert "prgeo2020.pl: cannot be read; got an encrypted file; unpack it" in message(path)
+    path = flagged(write_zip(tmp_path / "pr2020.pl.zip", lines()), 8, 97)
+    assert "prgeo2020.pl: cannot be read; got a method of compression" in message(path)
+
+
+@pytest.mark.parametrize("method", [8, 12, 14], ids=["deflate", "bzip2", "lzma"])
+def test_members_that_are_no_stream_of_their_method(tmp_path: Path, method: int) -> None:
+    path = tmp_path / "pr2020.pl.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name in NAMES:
+            archive.writestr(name, b"\x09\x01\x05\x00" + b"\xff" * 500)
+    assert f"{path}/prgeo2020.pl: cannot be read; got" in message(flagged(path, 8, method))
+
+
+@pytest.mark.parametrize("file", [0, 1])
+def test_a_line_that_does_not_end_takes_no_memory(tmp_path: Path, file: int) -> None:
+    """250 kB of zip that unfold to 256 MB without an end of line."""
+    path = write_zip(tmp_path / "pr2020.pl.zip", lines(), tuple(set(NAMES) - {NAMES[file]}))
+    with (
+        zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive,
+        archive.open(NAMES[file], "w", force_zip64=True) as handle,
+    ):
+        for _ in range(256):
+            handle.write(bytes(1 << 20))
+    program = (
+        "import resource, sys\n"
+        "from pathlib import Path\n"
+        "from das.errors import InputError\n"
+        "from tests.unit.jobs.test_read_pl94 import PERSONS, config, read\n"
+        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10\n"
+        "before = peak()\n"
+        "try: read(config(Path(sys.argv[1])), PERSONS, 15)\n"
+        "except InputError as error: print(error)\n"
+        "print(peak() - before)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, path],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    error, mib = done.stdout.splitlines()
+    assert f"{NAMES[file]}, row 1: has a line that does not end" in error
+    assert int(mib) < 100  # 24 MiB here; the whole line, twice over, took 512
+
+
+def test_counts_that_int64_cannot_add(tmp_path: Path) -> None:
+    large = str(2 * 10**17)
+    text = message(write_zip(tmp_path / "pr2020.pl.zip", change(1, 2, 5, large)))
+    assert "pr000012020.pl, row 2, P0010001: count is too large" in text
 
 
 def test_empty_files(tmp_path: Path) -> None:
