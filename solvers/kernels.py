@@ -20,7 +20,7 @@ _compiled = numba.njit(cache=True, error_model="numpy", fastmath={"reassoc", "co
 
 _BY_HAND = 48  # largest matrix that loops factorise faster than a call of LAPACK
 _PANEL = 96  # columns that fit the cache
-_ROUGH, _FINE = 1e-8, 1e-13  # what the conditions of a guess may be off by
+_ROUGH, _FINE = 1e-8, 1e-15  # what the conditions of a guess may be off by; the last digits
 
 
 @_compiled
@@ -730,8 +730,10 @@ def _next(support, sides, x, g, nu, data):
 def active_set(support, sides, x, lam, mu, nu, data, tolerance, most_steps, stale_steps):
     """See `active_set.iterate`; with no step taken yet the first guess is without signs.
 
-    While supports change, a guess is solved only as well as the next needs. Overwrites x, lam, mu
-    and nu with the point of the smallest residual; returns that and steps.
+    While supports change, a guess is solved only as well as the next needs; the last one to the
+    last digits, so that other processors find the same values but for those, which keeps rounding
+    from telling them apart. Overwrites x, lam, mu and nu with the point of the smallest residual;
+    returns that and steps.
     """
     (scale, linear, parent, has_parent, starts, blocks, F, diagonal, free,
      eq_groups, eq_targets, eq_sizes, eq_inside, R, least, most, penalty) = data  # fmt: skip
@@ -747,7 +749,7 @@ def active_set(support, sides, x, lam, mu, nu, data, tolerance, most_steps, stal
             residual = _residual(x, g, nu, data)
             next_support, next_sides = support.copy(), sides.copy()
             changed = _next(next_support, next_sides, x, g, nu, data)
-            if changed or residual <= tolerance or not np.isfinite(residual):
+            if (changed and residual > tolerance) or not np.isfinite(residual):
                 break
         if not np.isfinite(residual):
             break
