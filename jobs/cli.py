@@ -156,7 +156,12 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
         if public is not None:
             codes = list_geounits(public, spine)
         else:
-            with spark_session(settings.name, master=settings.runtime.master) as spark:
+            with spark_session(
+                settings.name,
+                master=settings.runtime.master,
+                properties=settings.runtime.spark,
+                allow_open=settings.runtime.allow_open_cluster,
+            ) as spark:
                 codes = leaf_geocodes(resolved, spark)
         lattice = Lattice.from_leaves(spine, codes)
     with reporter.line("plan", "errors"):

@@ -18,6 +18,7 @@ OUT/release/manifest.json, report.html
 OUT/release/NOT_FOR_RELEASE.txt          only if the noise was seeded
 OUT/confidential/histograms/level=<L>/   the truth
 OUT/confidential/histograms/runs/        sorted pieces of the input, while it is read
+OUT/confidential/keys/                   half of the noise key at work, while tasks draw
 OUT/confidential/input.json              size and time of change of the input files
 OUT/confidential/evaluation.json, report.html
 
@@ -120,6 +121,11 @@ class ConfidentialLayout:
     def histograms(self, geolevel: str) -> Path:
         """Dataset of the true histograms of a geolevel."""
         return self.root / "histograms" / f"level={geolevel}"
+
+    @property
+    def keys(self) -> Path:
+        """Where one share of the noise key lies while a geolevel is measured."""
+        return self.root / "keys"
 
     @property
     def evaluation(self) -> Path:

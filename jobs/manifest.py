@@ -151,6 +151,11 @@ def write_manifest(
         "limits": plan.limits.document(plan.schema),
         "geography": geography,
         "geounits_source": facts.geounits_source,
+        "open_sessions": [
+            level
+            for level in plan.spine.levels
+            if read_manifest(release.measurements(level))[1].get("open_session")
+        ],
         "solve": [
             {
                 "geolevel": level,

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from das.confidential import Confidential, redact_errors
+from das.errors import ConfigError
 from das.histograms import Histograms
 from das.measure import Part, measure, measure_at
 from das.measurement import Measurements
@@ -22,6 +23,7 @@ from invariants.rows import LinearRow
 from jobs.counts import read_counts
 from jobs.dataset import PartFile, PartWriter, is_published, propose, publish, read_manifest
 from jobs.layout import ConfidentialLayout, ReleaseLayout
+from jobs.noise_key import LentKey, lent
 from jobs.plan import Batch, Plan, families, geounit_batches, read_geography
 from jobs.session import run_tasks, slots
 from jobs.truth import read_truth
@@ -64,7 +66,7 @@ class MeasureTask:
     release: ReleaseLayout
     confidential: ConfidentialLayout
     geolevel: str
-    key: NoiseKey
+    key: LentKey
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +79,7 @@ class MeasureStage:
       confidential: Where the truth lies.
       spark: The session.
       batches_per_slot: Tasks per parallel slot.
+      is_open: Whether the session lacks protection; stated with the measurements.
     """
 
     plan: Plan
@@ -84,6 +87,7 @@ class MeasureStage:
     confidential: ConfidentialLayout
     spark: SparkSession
     batches_per_slot: int = 4
+    is_open: bool = False
 
     def measure(self, level: int, key: NoiseKey | None = None, attempt: str | None = None) -> None:
         """Measure one geolevel and publish the noisy answers; published ones are kept.
@@ -92,9 +96,9 @@ class MeasureStage:
         are positive, so the geolevel above must be solved; what is drawn is published with all
         other answers of the geolevel, once.
 
-        The key is drawn here, for this geolevel and this start of the driver, and forgotten with
-        it. A task that is run again draws the same noise; a published geolevel is never measured
-        again.
+        The key is drawn here, for this geolevel and this start of the driver, lent to the tasks,
+        and cannot be put together again when they are done. A task that is run again draws the
+        same noise; a published geolevel is never measured again.
 
         Args:
           level: Position of the geolevel.
@@ -104,8 +108,16 @@ class MeasureStage:
 
         Raises:
           OutputError: A query is lazy and the geolevel above is not solved.
+          ConfigError: The key can be guessed, and the plan is not marked as not for release.
         """
         plan = self.plan
+        if key is not None and key.is_for_testing and not plan.not_for_release:
+            raise ConfigError(
+                "noise key",
+                "can be made again by anyone, so it must not protect what is to be released",
+                remedy="give no key; or a run file with `privacy.randomness: {source: "
+                "seeded_not_for_release, seed: ...}`",
+            )
         geolevel = plan.spine.levels[level]
         dataset = self.release.measurements(geolevel)
         if is_published(dataset):
@@ -113,19 +125,21 @@ class MeasureStage:
         lazy = {query.name for query in plan.lazy_at(level)}
         if lazy:
             read_manifest(self.release.counts(plan.spine.levels[level - 1]))
-        task = MeasureTask(plan, self.release, self.confidential, geolevel, key or NoiseKey.draw())
         queries = [entry.query for entry in plan.strategy.levels[level].queries]
         eager = sum(query.size for query in queries if query.name not in lazy)
         largest = max(1, _BATCH_NUMBERS // max(1, eager))
         every = sum(query.size for query in queries)
         batches = self._batches(level, largest, _TASK_NUMBERS // max(1, every))
-        parts = run_tasks(self.spark, f"measure {geolevel}", batches, _measurer(task))
+        with lent(key or NoiseKey.draw(), self.confidential.keys) as held:
+            task = MeasureTask(plan, self.release, self.confidential, geolevel, held)
+            parts = run_tasks(self.spark, f"measure {geolevel}", batches, _measurer(task))
         facts = {
             "geolevel": geolevel,
             "configuration_digest": plan.digest,
             "not_for_release": plan.not_for_release,
             "queries": [_described(query) for query in queries],
             "lazy_queries": sorted(lazy),
+            "open_session": self.is_open,
         }
         if attempt is None:
             publish(dataset, parts, facts)
@@ -193,7 +207,7 @@ def _measurer(task: MeasureTask) -> Callable[[Batch], PartFile]:
 @redact_errors
 def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
     """Measure the geounits of one range that are not only children."""
-    plan, level = task.plan, batch.level
+    plan, level, key = task.plan, batch.level, task.key.key()
     table = read_geography(task.release, task.geolevel, batch)
     measured = table.filter(pc.invert(table.column("only_child")))
     codes = measured.column("geocode").to_numpy(zero_copy_only=False)
@@ -217,9 +231,9 @@ def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
             laws = [noise[end][index].mechanism for end in ends[start:stop]]
             if query in lazy:
                 drawn = above.part(start, stop)
-                tables.append(_lazy_table(truth, query, drawn, some, laws, task.key))
+                tables.append(_lazy_table(truth, query, drawn, some, laws, key))
             else:
-                one = measure(truth, query, geocodes=some, mechanisms=laws, key=task.key)
+                one = measure(truth, query, geocodes=some, mechanisms=laws, key=key)
                 tables.append(_measurement_table(some, one, schema))
         writer.write_apart(tables)
         start = stop

@@ -83,6 +83,7 @@ def privacy_section(manifest: Mapping[str, Any]) -> Section:
         "unprotected": _statements(manifest, {"none"}),
         "randomness": privacy.get("randomness"),
         "geounits_from_data": manifest.get("geounits_source") == "data",
+        "open_sessions": [str(name) for name in manifest.get("open_sessions") or []],
     }
     lead = (
         "The guarantee limits what anyone can learn about one record from this release, whatever "

@@ -55,8 +55,10 @@ from jobs.limits import publish_implied
 from jobs.manifest import RunFacts, write_manifest
 from jobs.measure import MeasureStage
 from jobs.neighborhoods import FROM_DATA, geounits_from_data
+from jobs.noise_key import sweep_shares
 from jobs.plan import Plan, planned_ledger, write_geography
 from jobs.progress import Line, Reporter, result_console
+from jobs.protection import missing_protection
 from jobs.public_report import write_public_report
 from jobs.read.read import list_geounits, read_entries, read_geocodes
 from jobs.resources import PeakMemory
@@ -69,7 +71,7 @@ from jobs.resume import (
     stated_configuration,
 )
 from jobs.run_ledger import read_ledger, record_measured, seal_ledger, start_ledger
-from jobs.session import java_in_use, slots, spark_session
+from jobs.session import java_in_use, session_properties, slots, spark_session
 from jobs.solve import solve_level
 from jobs.summary import SUMMARY, Recorder, read_summary, summary_table
 from jobs.truth import write_truth
@@ -146,6 +148,12 @@ class Job:
     def out(self) -> Path:
         """Folder of the run."""
         return self.resolved.config.output.directory
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the session lacks protection, which it may only if the run file allows it."""
+        allowed = self.resolved.config.runtime.allow_open_cluster
+        return allowed and bool(missing_protection(session_properties(self.spark)))
 
     @property
     def products(self) -> tuple[Product, ...]:
@@ -263,6 +271,8 @@ def open_job(resolved: Resolved, reporter: Reporter, *, moved: bool = False) -> 
         identity = claim(resolved)
         refuse_spent_grants(resolved, identity)
         confidential_layout(out).root.mkdir(mode=0o700, exist_ok=True)
+        for product in products_of(resolved):
+            sweep_shares(product.confidential.keys)
         refuse_damage(products_of(resolved))
         memory = stack.enter_context(PeakMemory())
         recorder = Recorder(out, reporter, memory)
@@ -273,6 +283,7 @@ def open_job(resolved: Resolved, reporter: Reporter, *, moved: bool = False) -> 
                     master=runtime.master,
                     driver_memory=runtime.driver_memory,
                     properties=runtime.spark,
+                    allow_open=runtime.allow_open_cluster,
                 )
             )
         reporter.event(
@@ -538,9 +549,16 @@ def _waits(dataset: Path, geolevel: str, draws: Draws) -> bool:
 def _draw(job: Job, product: Product, level: int, attempt: str | None) -> None:
     plan, config = product.plan, product.config
     seed, geolevel = config.privacy.randomness.seed, plan.spine.levels[level]
-    key = NoiseKey.for_testing(seed) if plan.not_for_release and seed is not None else None
+    key = None
+    if plan.not_for_release and seed is not None:
+        key = NoiseKey.for_testing(seed, geolevel)
     stage = MeasureStage(
-        plan, product.release, product.confidential, job.spark, config.runtime.batches_per_slot
+        plan,
+        product.release,
+        product.confidential,
+        job.spark,
+        config.runtime.batches_per_slot,
+        is_open=job.is_open,
     )
     with job.stage("measure", product.label(geolevel), geolevel):
         stage.measure(level, key, attempt)

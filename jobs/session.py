@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from das.errors import DasError, RuntimeSetupError
+from jobs.protection import is_local, lacks_secret, protection_of, refuse_open
 from jobs.tasks import Step, TaskGauge, TaskReport, current_watch
 
 if TYPE_CHECKING:
@@ -193,31 +194,37 @@ def spark_session(
     master: str | None = None,
     driver_memory: str = "2g",
     properties: Mapping[str, str] | None = None,
+    allow_open: bool = False,
 ) -> Iterator[SparkSession]:
     """Open a Spark session and close it afterwards.
 
     Under spark-submit the master and memory come from its command line; otherwise an embedded
-    session is started on `master`, by default on all local cores.
+    session is started on `master`, by default on all local cores. It authenticates whoever
+    connects to it, and encrypts what crosses the network or is spilled to disk; for local threads
+    Spark makes the secret, in memory.
 
     Args:
       name: Application name.
       master: Spark master; None leaves it to spark-submit or uses all local cores.
       driver_memory: Heap of an embedded driver.
       properties: Further Spark properties; they win.
+      allow_open: Whether the session may lack protection. A cluster is then used as it is set up.
 
     Raises:
-      RuntimeSetupError: Java is missing or Spark does not start.
+      RuntimeSetupError: Java is missing, Spark does not start, or the session lacks protection.
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not submitted:
         os.environ["JAVA_HOME"] = str(find_java_home())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if not submitted and (master or "local").startswith("local"):
+    if not submitted and is_local(master or "local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
     if active is not None:  # somebody else's, such as a notebook's: use it and leave it open
+        if not allow_open:
+            refuse_open(session_properties(active))
         yield active
         return
     builder = SparkSession.builder.appName(name)
@@ -226,9 +233,6 @@ def spark_session(
         "spark.ui.showConsoleProgress": "false",
         "spark.speculation": "false",
         "spark.python.worker.reuse": "true",
-        # Spark spills what it ships to workers to temporary files, the noise key among it.
-        # Encrypted, they hold nothing readable; the key of that cipher stays in memory.
-        "spark.io.encryption.enabled": "true",
         "spark.task.maxFailures": "4",
         # Batches are made for the slots there are: see that (nearly) all have come.
         "spark.scheduler.minRegisteredResourcesRatio": "0.9",
@@ -239,27 +243,36 @@ def spark_session(
         settings["spark.driver.extraJavaOptions"] = _driver_java_options(class_archive())
         os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         settings["spark.sql.warehouse.dir"] = tempfile.gettempdir()
-        if settings["spark.master"].startswith("local"):
+        if is_local(settings["spark.master"]):
             settings["spark.python.daemon.module"] = "jobs.warm_daemon"
             _add_to_python_path(Path(__file__).resolve().parents[1])
     elif master is not None:
         settings["spark.master"] = master
-    settings.update(properties or {})
+    own = properties or {}
+    settings |= protection_of(settings.get("spark.master", ""), own, allow_open=allow_open)
+    settings |= own
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
         spark = builder.getOrCreate()
     except Exception as error:
-        raise RuntimeSetupError(
+        raise lacks_secret(error) or RuntimeSetupError(
             "Spark", "did not start", got=f"{type(error).__name__}: {str(error)[:500]}"
         ) from error
     _keep_quiet(spark.sparkContext)
     try:
-        if not str(spark.sparkContext.master).startswith("local"):
+        if not allow_open:
+            refuse_open(session_properties(spark))
+        if not is_local(str(spark.sparkContext.master)):
             spark.sparkContext.parallelize([None], 1).count()  # starts when executors have come
         yield spark
     finally:
         spark.stop()
+
+
+def session_properties(spark: SparkSession) -> dict[str, str]:
+    """The properties that a running session was started with."""
+    return dict(spark.sparkContext.getConf().getAll())
 
 
 def _keep_quiet(context: SparkContext) -> None:

@@ -127,10 +127,39 @@ class NoiseKey:
         return cls(_system_bytes(KEY_BYTES))
 
     @classmethod
-    def for_testing(cls, seed: int) -> NoiseKey:
-        """Make a key anyone can make again; it is marked, so a release can refuse it."""
-        digest = hashlib.blake2b(str(seed).encode(), digest_size=KEY_BYTES, person=TESTING_KEY)
+    def for_testing(cls, seed: int, geolevel: str = "") -> NoiseKey:
+        """Make a key anyone can make again; it is marked, so a release refuses it.
+
+        Args:
+          seed: Any integer.
+          geolevel: The geolevel it is for: each has a key of its own, as keys that are drawn.
+        """
+        name = f"{seed} {geolevel}" if geolevel else str(seed)
+        digest = hashlib.blake2b(name.encode(), digest_size=KEY_BYTES, person=TESTING_KEY)
         return cls(digest.digest(), is_for_testing=True)
+
+    def split(self) -> tuple[bytes, bytes]:
+        """Cut the key into two shares of 32 bytes, whose exclusive or it is.
+
+        Law: each share alone is uniform and independent of the key, if the operating system's
+        bytes are uniform.
+
+        Raises:
+          RuntimeSetupError: The operating system has no entropy source.
+        """
+        share = _system_bytes(KEY_BYTES)
+        return share, _exclusive_or(share, self.secret)
+
+    @classmethod
+    def joined(cls, share: bytes, other: bytes, *, is_for_testing: bool = False) -> NoiseKey:
+        """Put a key together from its two shares.
+
+        Raises:
+          RuntimeSetupError: A share has not 32 bytes.
+        """
+        for one in (share, other):
+            cls(one)  # of the right length
+        return cls(_exclusive_or(share, other), is_for_testing)
 
 
 def stream_label(geocode: str, query: str) -> bytes:
@@ -199,6 +228,10 @@ class _KeyedBits:
 def _key_stream(key: NoiseKey, person: bytes, label: bytes) -> CipherContext:
     secret = hashlib.blake2b(label, digest_size=KEY_BYTES, key=key.secret, person=person).digest()
     return Cipher(algorithms.AES(secret), COUNTER).encryptor()
+
+
+def _exclusive_or(a: bytes, b: bytes) -> bytes:
+    return bytes(x ^ y for x, y in zip(a, b, strict=True))
 
 
 def _system_bytes(n: int) -> bytes:

@@ -31,7 +31,9 @@ def read_cluster(path: Path) -> RuntimeConfig:
     except ValidationError as error:
         wrong = error.errors()[0]
         key = ".".join(str(part) for part in wrong["loc"])
-        raise ConfigError(f"{path}: {key}", wrong["msg"], want="a key of `runtime`") from None
+        said = wrong["msg"].removeprefix("Value error, ")
+        want = "a key of `runtime`" if wrong["type"] == "extra_forbidden" else None
+        raise ConfigError(f"{path}: {key}", said, want=want) from None
 
 
 def on_cluster(resolved: Resolved, path: Path | None, master: str | None = None) -> Resolved:

@@ -26,6 +26,7 @@ from das.privacy.budget import Definition
 from das.queries.sensitivity import Neighbors
 from das.rational import parse_fraction
 from jobs.config.local_path import local_path
+from jobs.protection import PROTECTION, missing_protection, secret_properties
 
 
 def _exact(value: object) -> Fraction:
@@ -561,7 +562,7 @@ class OutputConfig(_Model):
 
 
 class RuntimeConfig(_Model):
-    """Speed only: nothing here changes the law of any output."""
+    """Where a run works, and how fast: nothing here changes the law of any output."""
 
     master: Text | None = Field(
         default=None,
@@ -576,7 +577,35 @@ class RuntimeConfig(_Model):
         "where much.",
     )
     driver_memory: Text = Field(default="2g", description="Heap of the Spark driver.")
-    spark: dict[Text, Text] = Field(default={}, description="Further Spark properties.")
+    spark: dict[Text, Text] = Field(
+        default={},
+        description="Further Spark properties; no secrets, and none that open a session.",
+    )
+    allow_open_cluster: bool = Field(
+        default=False,
+        description="Whether to work in a Spark session without authentication or encryption. "
+        "Whoever reaches its ports or network can then read the confidential data, or act as the "
+        "user of the run. Manifest and public report say so.",
+    )
+
+    @model_validator(mode="after")
+    def _closed(self) -> RuntimeConfig:
+        if named := secret_properties(self.spark):
+            raise ValueError(
+                f"spark.{named[0]}: a run file is no place for a secret, and Spark would show it "
+                "in the list of processes; put it into a properties file that only its owner can "
+                "read, and give that to spark-submit by --properties-file"
+            )
+        if self.allow_open_cluster:
+            return self
+        off = missing_protection({**PROTECTION, **self.spark})
+        if off:
+            raise ValueError(
+                f"spark.{off[0]}: turned off, which opens the session to others on its machines "
+                "or network; leave it out, or accept the risk by `allow_open_cluster: true`, which "
+                "the release then states"
+            )
+        return self
 
 
 class UnitsPrivacyConfig(_Model):
@@ -638,7 +667,9 @@ class RunConfig(_Model):
         default=None, description="Units, protected beside the persons in the same run."
     )
     output: OutputConfig = Field(description="Outputs.")
-    runtime: RuntimeConfig = Field(default=RuntimeConfig(), description="Speed only.")
+    runtime: RuntimeConfig = Field(
+        default=RuntimeConfig(), description="Where it works; speed only."
+    )
 
 
 def model_fields(model: type[BaseModel]) -> dict[str, Any]:

@@ -156,6 +156,7 @@ runtime:
   batches_per_slot: 4
   driver_memory: 2g
   spark: {spark.local.dir: /scratch}   # temporary files, encrypted
+  allow_open_cluster: false            # true only where no secret can be set up
 """
 
 _FILES = (

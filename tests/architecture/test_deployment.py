@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shlex
+import stat
 import subprocess
 import sys
 import tomllib
@@ -20,6 +21,7 @@ import pyspark
 import pytest
 import yaml
 
+from jobs.protection import ENCRYPT_FILES, NAME_OF_SECRET, missing_protection
 from jobs.session import _SUPPORTED_JAVA
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -210,7 +212,7 @@ def words_of(service: dict) -> list[str]:
 
 
 def test_services_share_image_and_volume(compose):
-    assert set(compose["services"]) == {"master", "worker-1", "worker-2", "submit"}
+    assert set(compose["services"]) == {"secret", "master", "worker-1", "worker-2", "submit"}
     for service in compose["services"].values():
         assert service["image"] == "das:local"
         build = service["build"]
@@ -229,6 +231,8 @@ def test_services_run_programs_and_classes_that_spark_has(compose):
         classes = set(jar.namelist())
     for service in compose["services"].values():
         words = words_of(service)
+        if words[0] == "bash":  # the entry point runs it as it is
+            continue
         assert (SPARK / "bin" / words[0]).exists()
         for name in (word for word in words if word.startswith("org.apache.spark.")):
             assert f"{name.replace('.', '/')}.class" in classes
@@ -244,6 +248,29 @@ def test_workers_and_submit_find_the_master(compose):
     submit = words_of(services["submit"])
     assert submit[submit.index("--master") + 1] == url
     assert f"spark.driver.host={services['submit']['hostname']}" in submit
+
+
+def test_all_of_the_cluster_share_a_secret_that_is_made_once(compose, tmp_path):
+    services = dict(compose["services"])
+    made = words_of(services.pop("secret"))[-1]
+    mount = services["master"]["volumes"][0].split(":")[1]
+    files = {
+        words[words.index("--properties-file") + 1] for words in map(words_of, services.values())
+    }
+    (file,) = files
+    assert file.startswith(f"{mount}/")
+    command = made.replace(mount, str(tmp_path))
+    written = tmp_path / Path(file).relative_to(mount)
+    contents = []
+    for _ in range(2):
+        subprocess.run(["bash", "-euo", "pipefail", "-c", command], check=True)
+        contents.append(written.read_text())
+    assert contents[0] == contents[1]
+    assert stat.S_IMODE(written.stat().st_mode) == 0o600
+    properties = dict(line.split() for line in contents[0].splitlines())
+    assert len(bytes.fromhex(properties.pop(NAME_OF_SECRET))) == 32
+    assert missing_protection(properties) == (ENCRYPT_FILES,)  # set by the program
+    assert "service_completed_successfully" in str(services["master"]["depends_on"]["secret"])
 
 
 def test_submit_runs_the_entry_point_of_the_project(compose):

@@ -55,6 +55,7 @@ ENTROPY_UNIT = "tests/unit/mechanisms/test_entropy.py::"
 NOISE_UNIT = "tests/unit/mechanisms/test_noise.py::"
 MECHANISM_UNIT = "tests/unit/mechanisms/test_mechanism.py::"
 MEASURE_UNIT = "tests/unit/das/test_measure.py::"
+NOISE_KEY_UNIT = "tests/unit/jobs/test_noise_key.py::"
 BUDGET_UNIT = "tests/unit/das/test_budget.py::"
 LEDGER_UNIT = "tests/unit/das/test_ledger.py::"
 DIVERGENCE = "tests/privacy/test_divergence.py::"
@@ -375,9 +376,40 @@ FAULTS = (
     Fault(
         "all geolevels share a key",
         STAGE,
-        "geolevel, key or NoiseKey.draw())",
-        'geolevel, key or globals().setdefault("_KEY", NoiseKey.draw()))',
+        "lent(key or NoiseKey.draw(), ",
+        'lent(key or globals().setdefault("_KEY", NoiseKey.draw()), ',
         (STAGE_TEST + "test_every_geolevel_has_a_key_of_its_own",),
+    ),
+    Fault(
+        "one share of a key is the key",
+        ENTROPY,
+        "share = _system_bytes(KEY_BYTES)",
+        "share = bytes(KEY_BYTES)",
+        (NOISE_KEY_UNIT + "test_neither_share_is_the_key_nor_the_same_twice",),
+    ),
+    Fault(
+        "the share of a key stays when its tasks are done",
+        "jobs/noise_key.py",
+        "        with writing(file):\n            file.unlink(missing_ok=True)",
+        "        pass",
+        (
+            NOISE_KEY_UNIT + "test_after_the_tasks_nobody_puts_the_key_together",
+            STAGE_TEST + "test_after_a_geolevel_its_key_cannot_be_put_together",
+        ),
+    ),
+    Fault(
+        "a key that can be guessed protects a release",
+        STAGE,
+        "key.is_for_testing and not plan.not_for_release",
+        "False",
+        (STAGE_TEST + "test_a_key_that_can_be_guessed_is_refused_where_a_release_is_planned",),
+    ),
+    Fault(
+        "sessions ask nobody for a secret",
+        "jobs/protection.py",
+        "if allow_open and (is_off or not is_local(master)):",
+        "if is_off or not is_local(master):",
+        ("tests/unit/jobs/test_protection.py::test_every_session_is_started_protected",),
     ),
     Fault(
         "a published geolevel is measured again",

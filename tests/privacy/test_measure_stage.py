@@ -5,13 +5,16 @@ Tasks run in this process, one after the other; nothing else of the stage is rep
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
+from das.errors import ConfigError, OutputError
 from das.histograms import Histograms
 from das.mechanisms.entropy import NoiseKey
 from geography.lattice import Lattice
@@ -38,7 +41,7 @@ def keys(monkeypatch) -> list[NoiseKey]:
 
     def remember(*arguments) -> MeasureTask:
         task = MeasureTask(*arguments)
-        given.append(task.key)
+        given.append(task.key.key())
         return task
 
     monkeypatch.setattr(measuring, "run_tasks", here)
@@ -143,3 +146,31 @@ def test_the_published_law_is_the_one_that_was_paid_for(stage):
             laws = {one.query.name: one.mechanism for one in plan.noise(level, last)}
             law = laws[row["query"]]
             assert (row["mechanism"], row["parameter"]) == (law.kind, str(law.parameter))
+
+
+def test_a_key_that_can_be_guessed_is_refused_where_a_release_is_planned(stage, tmp_path):
+    """Only a plan that is marked as not for release may have one."""
+    document = yaml.safe_load((tmp_path / "run.yaml").read_text())
+    del document["privacy"]["randomness"]
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(document))
+    real = replace(stage, plan=load_run(tmp_path / "run.yaml").plan)
+    assert not real.plan.not_for_release
+    with pytest.raises(ConfigError, match="can be made again by anyone"):
+        real.measure(0, NoiseKey.for_testing(5))
+    assert not stage.release.measurements("state").exists()
+    stage.measure(0, NoiseKey.for_testing(5))
+
+
+def test_after_a_geolevel_its_key_cannot_be_put_together(stage, monkeypatch):
+    tasks = []
+    remembered = measuring.MeasureTask
+
+    def remember(*arguments) -> MeasureTask:
+        tasks.append(remembered(*arguments))
+        return tasks[-1]
+
+    monkeypatch.setattr(measuring, "MeasureTask", remember)
+    stage.measure(0)
+    with pytest.raises(OutputError, match="is gone"):
+        tasks[0].key.key()
+    assert not any(stage.confidential.keys.iterdir())

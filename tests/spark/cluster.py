@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -24,6 +25,7 @@ SPARK_CLASS = str(SPARK / "bin" / "spark-class")
 HOSTS = ("127.0.0.2", "127.0.0.3")
 # What the documented commands name, and a reader replaces.
 MASTER = "spark://host:7077"
+SECRET_FILE = "secret.conf"
 RUN_FILE = "conf/run/demo.yaml"
 # Appended to modules: small states are cut into as many tasks as large ones.
 MANY_TASKS = {
@@ -53,18 +55,29 @@ def build_zip(folder: Path, appended: Mapping[str, str] | None = None) -> Path:
 
 @dataclass
 class Cluster:
-    """Processes of a running cluster."""
+    """Processes of a running cluster.
+
+    Attributes:
+      url: The master.
+      environment: Of all processes.
+      folder: Where logs and work folders lie.
+      secret: Properties file with the secret of the cluster; none if it is open to all.
+      workers: The workers.
+      drivers: What was submitted.
+    """
 
     url: str
     environment: dict[str, str]
     folder: Path
+    secret: Path | None
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     drivers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def run_documented(self, project: Path, config: Path) -> subprocess.CompletedProcess[str]:
-        """The documented commands as they are, but for the master's address and the run file."""
+        """The documented commands, but for the master's address, its secret and the run file."""
         script = "\n".join(documented_commands())
-        for written, here in ((MASTER, self.url), (RUN_FILE, str(config))):
+        ours = ((MASTER, self.url), (SECRET_FILE, str(self.secret)), (RUN_FILE, str(config)))
+        for written, here in ours:
             assert script.count(written) == 1
             script = script.replace(written, here)
         return subprocess.run(
@@ -126,7 +139,9 @@ class Cluster:
                 [
                     *(SPARK_CLASS, "org.apache.spark.deploy.worker.Worker"),
                     *("--host", host, "--cores", "1", "--memory", "900m"),
-                    *("--webui-port", "0", "--work-dir", str(self.folder / host), self.url),
+                    *("--webui-port", "0", "--work-dir", str(self.folder / host)),
+                    *_properties_file(self.secret),
+                    self.url,
                 ],
                 env={**self.environment, "SPARK_LOCAL_IP": host},
                 stdout=log,
@@ -138,12 +153,31 @@ class Cluster:
         self, archive: Path, words: tuple[object, ...], conf: dict[str, str] | None
     ) -> list[str]:
         (line,) = (line for line in documented_commands() if line.startswith("spark-submit "))
-        command = [self.url if word == MASTER else word for word in shlex.split(line)]
-        assert self.url in command
+        ours = {MASTER: self.url, SECRET_FILE: str(self.secret)}
+        command = [ours.get(word, word) for word in shlex.split(line)]
+        assert {*ours.values()} < {*command}
+        if self.secret is None:
+            command.remove("None")
+            command.remove("--properties-file")
         assert archive == archive.parents[1] / command[command.index("--py-files") + 1]
         entry = next(at for at, word in enumerate(command) if word.endswith(".py"))
         extra = [word for pair in (conf or {}).items() for word in ("--conf", "=".join(pair))]
         return [*command[:entry], *extra, command[entry], *map(str, words)]
+
+
+def make_secret(folder: Path) -> Path:
+    """The properties file that the documented command makes, in a folder."""
+    page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    section = page.split("\n## A secret for the cluster\n", 1)[1]
+    command = section.split("```sh\n", 1)[1].split("```", 1)[0]
+    subprocess.run(["bash", "-euo", "pipefail", "-c", command], cwd=folder, check=True)
+    path = folder / SECRET_FILE
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    return path
+
+
+def _properties_file(secret: Path | None) -> list[str]:
+    return [] if secret is None else ["--properties-file", str(secret)]
 
 
 def free_port() -> int:
@@ -163,8 +197,11 @@ def wait_for(address: tuple[str, int], seconds: float = 180) -> None:
 
 
 @contextmanager
-def standalone_cluster(folder: Path) -> Iterator[Cluster]:
-    """Start a master and two workers, each on its own loopback address; stop them afterwards."""
+def standalone_cluster(folder: Path, *, is_open: bool = False) -> Iterator[Cluster]:
+    """Start a master and two workers, each on its own loopback address; stop them afterwards.
+
+    All that connect know a secret, and what crosses the network is encrypted, unless it `is_open`.
+    """
     port = free_port()
     variables = {
         **{k: v for k, v in os.environ.items() if not k.startswith(("SPARK", "PYSPARK"))},
@@ -181,13 +218,15 @@ def standalone_cluster(folder: Path) -> Iterator[Cluster]:
         "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     url = f"spark://127.0.0.1:{port}"
-    cluster = Cluster(url, variables, folder)
+    secret = None if is_open else make_secret(folder)
+    cluster = Cluster(url, variables, folder, secret)
     with (folder / "cluster.log").open("ab") as log:
         master = subprocess.Popen(
             [
                 *(SPARK_CLASS, "-Dspark.master.rest.enabled=false"),
                 "org.apache.spark.deploy.master.Master",
                 *("--host", "127.0.0.1", "--port", str(port), "--webui-port", str(free_port())),
+                *_properties_file(secret),
             ],
             env=variables,
             stdout=log,

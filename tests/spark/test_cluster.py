@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from jobs.config.load import load_run
@@ -81,6 +82,7 @@ def test_a_driver_killed_while_solving_is_resumed(state: Toy, expected: Counts) 
     driver = Submitted(state.cluster.start(state.archive, *words, log=log), log)
     release = release_layout(out)
     driver.wait_until(lambda: is_published(release.counts("county")), "counties are solved")
+    assert_nobody_sees(state.cluster.secret)
     driver.kill()
     assert not is_published(release.microdata / "csv")
     before = {path: path.read_bytes() for path in out.rglob(MANIFEST)}
@@ -89,3 +91,37 @@ def test_a_driver_killed_while_solving_is_resumed(state: Toy, expected: Counts) 
     assert "measure      4 of 4 done" in done.stdout
     assert {path: path.read_bytes() for path in before} == before
     assert counts(out) == expected
+
+
+def assert_nobody_sees(secret: Path) -> None:
+    """The secret is on no command line of this machine, though two workers and a driver use it."""
+    lines = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    assert sum(str(secret) in line for line in lines) >= 3
+    (value,) = (line.split()[1] for line in secret.read_text().splitlines() if ".secret " in line)
+    assert not any(value in word for line in lines for word in line)
+
+
+def test_who_does_not_know_the_secret_is_told_so_before_anything_is_read(state: Toy) -> None:
+    out = state.folder / "stranger"
+    stranger = replace(state.cluster, secret=None)
+    done = stranger.submit(state.archive, "run", state.config, "--out", out)
+    assert done.returncode == 7
+    assert "spark.authenticate.secret: is not given" in done.stdout
+    assert not any(path.is_file() for path in out.rglob("*.parquet"))
+
+
+@pytest.mark.long
+def test_a_cluster_without_a_secret_works_only_if_the_run_file_accepts_it(
+    tmp_path: Path, state: Toy
+) -> None:
+    accepted = tmp_path / "open.yaml"
+    accepted.write_text("runtime: {allow_open_cluster: true}\n")
+    words = ("run", state.config, "--out", tmp_path / "out")
+    with standalone_cluster(tmp_path, is_open=True) as cluster:
+        refused = cluster.submit(state.archive, *words)
+        done = cluster.submit(state.archive, *words, "--cluster", accepted)
+    assert refused.returncode == 7
+    assert "allow_open_cluster" in refused.stdout
+    assert done.returncode == 0, done.stdout[-3000:]
+    manifest = json.loads((tmp_path / "out" / "release" / "manifest.json").read_text())
+    assert manifest["open_sessions"] == toy.LEVELS

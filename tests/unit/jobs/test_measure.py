@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from jobs.counts import SPARSE_SCHEMA
 from jobs.dataset import PartFile, PartWriter, publish
 from jobs.layout import confidential_layout, release_layout
 from jobs.measure import MeasureTask, measure_batch
+from jobs.noise_key import lent
 from jobs.plan import Batch, write_geography
 from tests.e2e import toy
 
@@ -24,7 +26,7 @@ BATCH = Batch(3, CODES[0], CODES[-1], len(CODES))
 
 
 @pytest.fixture
-def task(tmp_path: Path) -> MeasureTask:
+def task(tmp_path: Path) -> Iterator[MeasureTask]:
     plan = load_run(toy.configuration(tmp_path)).plan
     release, truth = release_layout(tmp_path), confidential_layout(tmp_path)
     write_geography(Lattice.from_leaves(plan.spine, toy.blocks()), release)
@@ -32,7 +34,8 @@ def task(tmp_path: Path) -> MeasureTask:
     rows = {"geocode": CODES[:1], "cells": [[0, 4]], "counts": [[7, 2]]}
     writer.write(pa.table(rows, schema=SPARSE_SCHEMA))
     publish(truth.histograms("block"), [writer.close()], {})
-    return MeasureTask(plan, release, truth, "block", NoiseKey.draw())
+    with lent(NoiseKey.draw(), truth.keys) as key:
+        yield MeasureTask(plan, release, truth, "block", key)
 
 
 def answers(task: MeasureTask, part: PartFile) -> dict[tuple[str, str], list[int]]:
@@ -57,7 +60,8 @@ def test_noise_does_not_depend_on_the_range_of_the_task(task: MeasureTask) -> No
 
 def test_a_new_key_draws_other_noise(task: MeasureTask) -> None:
     first = answers(task, measure_batch(BATCH, task))
-    second = answers(task, measure_batch(BATCH, replace(task, key=NoiseKey.draw())))
+    with lent(NoiseKey.draw(), task.confidential.keys) as other:
+        second = answers(task, measure_batch(BATCH, replace(task, key=other)))
     assert first.keys() == second.keys()
     same = [first[name][i] == second[name][i] for name in first for i in range(len(first[name]))]
     assert sum(same) < 0.8 * len(same)

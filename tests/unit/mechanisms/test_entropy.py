@@ -110,6 +110,8 @@ def test_drawn_keys_differ_and_are_not_marked():
     assert not first.is_for_testing
     assert KEY.is_for_testing
     assert NoiseKey.for_testing(1) != NoiseKey.for_testing(2)
+    assert NoiseKey.for_testing(1, "state") != NoiseKey.for_testing(1, "block")
+    assert NoiseKey.for_testing(1, "state") == NoiseKey.for_testing(1, "state")
 
 
 def test_a_key_never_prints():

@@ -1,0 +1,99 @@
+"""What keeps strangers out of a Spark session, and how a session is seen to lack it.
+
+A session listens on ports: its driver, its block manager, and on a cluster all its executors. Who
+connects there without a password could fetch what tasks carry, or run code as the session's user.
+So every session asks for a secret, and encrypts what crosses the network or is spilled to disk.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from das.errors import RuntimeSetupError
+
+AUTHENTICATE = "spark.authenticate"
+NAME_OF_SECRET = "spark.authenticate.secret"
+ENCRYPT_NETWORK = "spark.network.crypto.enabled"
+ENCRYPT_NETWORK_BY_SSL = "spark.ssl.rpc.enabled"
+ENCRYPT_FILES = "spark.io.encryption.enabled"
+PROTECTION: Mapping[str, str] = {
+    AUTHENTICATE: "true",
+    ENCRYPT_NETWORK: "true",
+    ENCRYPT_FILES: "true",
+}
+
+# Of properties whose value is a secret; others name files or sizes of secrets.
+_SECRET = re.compile(r"(secret|password|token|(access|secret)\.?key)$", re.IGNORECASE)
+
+
+def is_local(master: str) -> bool:
+    """Whether a master is threads of the driver's own Java process."""
+    return master == "local" or master.startswith("local[")
+
+
+def missing_protection(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """Names of the properties that would protect a session and are not on.
+
+    Args:
+      properties: All properties of the session; one that is absent is off, as Spark has it.
+    """
+    on = {name for name, value in properties.items() if value.strip().lower() == "true"}
+    if ENCRYPT_NETWORK_BY_SSL in on:
+        on.add(ENCRYPT_NETWORK)
+    return tuple(name for name in PROTECTION if name not in on)
+
+
+def protection_of(
+    master: str, properties: Mapping[str, str], *, allow_open: bool
+) -> dict[str, str]:
+    """Properties that protect a session, to start it with.
+
+    Args:
+      master: Of the session; empty if spark-submit was given it.
+      properties: Those that will be set besides.
+      allow_open: Whether the session may lack protection. A cluster is then left as it is set up;
+        local threads are protected unless a property says otherwise.
+    """
+    is_off = bool(missing_protection({**PROTECTION, **properties}))
+    if allow_open and (is_off or not is_local(master)):
+        return {ENCRYPT_FILES: PROTECTION[ENCRYPT_FILES]}
+    return dict(PROTECTION)
+
+
+def secret_properties(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """Names of the properties whose value is a secret, such as `spark.authenticate.secret`."""
+    return tuple(name for name in properties if _SECRET.search(name))
+
+
+def refuse_open(properties: Mapping[str, str]) -> None:
+    """Refuse to work in a session that strangers can enter or overhear.
+
+    Raises:
+      RuntimeSetupError: A protection is not on; the message says which, and what to do.
+    """
+    missing = missing_protection(properties)
+    if missing:
+        raise RuntimeSetupError(
+            "Spark session",
+            "is open to others on its machines or network, who could read what it works on",
+            got=", ".join(f"{name} is not on" for name in missing),
+            remedy="set them to true where the session is opened, and a secret of the cluster "
+            "(docs/cluster.md); or accept the risk by `runtime.allow_open_cluster: true`, which "
+            "the release then states",
+        )
+
+
+def lacks_secret(error: Exception) -> RuntimeSetupError | None:
+    """What to tell if Spark did not start because the cluster's secret was not given; else None."""
+    if NAME_OF_SECRET not in str(error):
+        return None
+    return RuntimeSetupError(
+        NAME_OF_SECRET,
+        "is not given, and without a secret anyone on the network could enter the session",
+        want="one secret for master, workers and spark-submit",
+        remedy="make one by `python -c 'import secrets; print(secrets.token_hex(32))'`, write it "
+        "to a properties file that only its owner can read, and give that file to all three by "
+        "--properties-file (docs/cluster.md); or accept the risk by "
+        "`runtime.allow_open_cluster: true`, which the release then states",
+    )
