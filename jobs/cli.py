@@ -72,16 +72,18 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of 
 def validate(
     config: ConfigArgument, losses: LossesOption = False, as_json: JsonOption = False
 ) -> None:
-    """Check a run file and print the resolved budget; no data is touched."""
+    """Check a run file and the list of geounits, and print the budget; no data is touched."""
     from jobs.account import check_account
     from jobs.config.load import account_of, load_run
     from jobs.explain import budget_summary
+    from jobs.inputs import absent_files, check_geounits
     from jobs.products import print_products
 
     resolved = load_run(config)
     if not resolved.plan.not_for_release:
         check_account(account_of(resolved.config))
-    summary = budget_summary(resolved, losses=losses)
+    check_geounits(resolved)
+    summary = budget_summary(resolved, losses=losses) | {"absent": absent_files(resolved)}
     units = None
     if resolved.units is not None:
         units = budget_summary(resolved.units, losses=losses)
@@ -137,6 +139,7 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
     from geography.lattice import Lattice
     from jobs.config.load import load_run
     from jobs.explain import optimized_summary, plan_summary
+    from jobs.inputs import check_inputs
     from jobs.optimize import optimize_allocation, read_goal, write_allocation
     from jobs.plan_report import write_plan_report
     from jobs.predict import subtree_classes
@@ -152,6 +155,8 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
     goal = read_goal(resolved.plan, weights, targets, optimize)
     public = settings.geography.geounits
     reporter = Reporter(quiet=quiet)
+    if public is None:
+        check_inputs(resolved)
     with reporter.line("plan", "geounits"):
         if public is not None:
             codes = list_geounits(public, spine)
@@ -211,14 +216,14 @@ def measure(
     log: LogOption = None,
 ) -> None:
     """Read the data and draw the noisy measurements, once."""
+    from jobs.inputs import refuse_unreadable
     from jobs.layout import release_layout
     from jobs.progress import Reporter
     from jobs.run import measure_all, open_job, plan_and_read
 
-    with open_job(
-        _load(config, out, master, cluster),
-        Reporter(quiet=quiet, log=log),
-    ) as job:
+    resolved = _load(config, out, master, cluster)
+    refuse_unreadable(resolved)
+    with open_job(resolved, Reporter(quiet=quiet, log=log)) as job:
         plan_and_read(job)
         measure_all(job)
         _name_files([release_layout(job.out).root / "measurements"])

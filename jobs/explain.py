@@ -187,6 +187,8 @@ def print_summary(summary: dict[str, Any], *, as_json: bool) -> None:
     _print_predicted(console, summary)
     if "optimized" in summary:
         _print_optimized(console, summary["optimized"])
+    for line in summary.get("absent", []):
+        console.print(f"does not exist yet: {line}")
     console.print(f"configuration {summary['configuration_digest'][:16]}")
 
 

@@ -127,7 +127,8 @@ def read_public(table: PublicTable, labels: Sequence[str], name: str, digits: in
     Raises:
       InputError: It cannot be read, or has a geounit twice.
     """
-    source = Table(table.path, (table.geocode, *table.columns.values()), table.delimiter)
+    columns = (table.geocode, *table.columns.values())
+    source = Table(table.path, columns, table.delimiter, "the delimiter of this table")
     codes, counts, total = [], [], 0.0
     for batch in read_table(source):
         array = values.geocodes(batch, table.geocode, digits)

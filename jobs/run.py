@@ -48,6 +48,7 @@ from jobs.draws import Draws
 from jobs.estimate import CONFIDENCE, EstimateStage, LevelEstimator
 from jobs.evaluate import evaluate
 from jobs.files import create_file, json_text, read_json, write_json
+from jobs.inputs import refuse_unreadable
 from jobs.internal_report import write_internal_report
 from jobs.invariants import check_input, publish_given_counts
 from jobs.layout import ConfidentialLayout, ReleaseLayout, confidential_layout, release_layout
@@ -735,6 +736,7 @@ def run(resolved: Resolved, reporter: Reporter, *, moved: bool = False) -> list[
     Returns:
       The files of interest, the internal report first.
     """
+    refuse_unreadable(resolved)
     with open_job(resolved, reporter, moved=moved) as job:
         plan_and_read(job)
         measure_all(job)

@@ -341,11 +341,18 @@ def parse_query(schema: Schema, text: str) -> Query:
 
 def _term(schema: Schema, text: str) -> tuple[str, str]:
     """Split "function(axis)"; the function of a bare name is empty."""
-    names = {a.name for a in schema.attributes} | {r.name for r in schema.recodes}
-    call = re.fullmatch(r"(.*?)\((.*)\)", text)
-    if text in names or not call:
+    names = [*(a.name for a in schema.attributes), *(r.name for r in schema.recodes)]
+    call = None if text in names else re.fullmatch(r"(.*?)\((.*)\)", text)
+    function, axis = (call[1].strip(), call[2].strip()) if call else ("", text)
+    if axis not in names:
+        raise SchemaError(
+            f"schema {schema.name}",
+            "has no such attribute or recode",
+            got=axis,
+            want=f"total, detailed, or some of {names} joined by *",
+        )
+    if not call:
         return "", text
-    function, axis = call[1].strip(), call[2].strip()
     if function not in FUNCTIONS:
         raise SchemaError(
             f"query {text}",

@@ -131,7 +131,13 @@ def strategy_for(levels: Sequence[LevelStrategy], spine: Sequence[str]) -> Strat
     by_name = {level.geolevel: level for level in levels}
     missing = [name for name in spine if name not in by_name]
     if missing:
-        raise BudgetError("allocation", "has no entry for a geolevel", got=missing)
+        raise BudgetError(
+            "allocation",
+            f"has no entry for {', '.join(missing)}",
+            got=list(by_name),
+            want=list(spine),
+            remedy="give every geolevel of the run a share and queries under `levels`",
+        )
     extra = [name for name in by_name if name not in spine]
     if extra:
         raise BudgetError(

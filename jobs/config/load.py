@@ -11,7 +11,7 @@ from functools import partial
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -24,6 +24,7 @@ from das.strategy.strategy import LevelStrategy, QueryShare, Strategy, strategy_
 from geography.lattice import Spine
 from invariants.invariant import Invariant
 from jobs.account import Claim, default_account
+from jobs.config.data import check_data, check_file_type, check_suffix
 from jobs.config.invariants import exact_queries, limits_of
 from jobs.config.local_path import local_path
 from jobs.config.models import (
@@ -144,36 +145,101 @@ def _resolve(
     )
     privacy = config.privacy
     kind = BudgetKind(privacy.definition, privacy.neighbors)
-    strategy = load_allocation(privacy.allocation, schema, spine, kind)
-    budget = _named(f"{path}: {section}privacy", lambda: _budget(privacy))
     stated, levels = config.invariants, spine.levels
     asked = partial(exact_query, None if units is None else units.plan)
-    where = f"{path}: {section}invariants"
-    invariants = _named(where, lambda: exact_queries(stated, schema, levels))
-    limits = _named(where, lambda: limits_of(stated, schema, levels, invariants, asked))
-    passes = _named(
-        f"{path}: {section}solve",
-        lambda: rounding_passes(schema, config.solve.rounding, invariants),
+    own = f"{path}: {section}"
+    attempt = _Attempts()
+    attempt(own.rstrip(": ."), lambda: check_data(config.data, schema))
+    attempt(f"{own}data.path", lambda: check_file_type(config.data))
+    public = config.geography.geounits
+    if public is not None and not section:
+        attempt(f"{own}geography.geounits", partial(check_suffix, public.path))
+    for index, entry in enumerate(stated):
+        table = getattr(entry, "table", None)
+        if table is not None:
+            attempt(f"{own}invariants.{index}.table", partial(check_suffix, table.path))
+    strategy = attempt("", lambda: load_allocation(privacy.allocation, schema, spine, kind))
+    budget = attempt(f"{own}privacy", lambda: _budget(privacy))
+    invariants = attempt(f"{own}invariants", lambda: exact_queries(stated, schema, levels))
+    limits = attempt(
+        f"{own}invariants", lambda: limits_of(stated, schema, levels, invariants(), asked)
     )
-    if config.output.h1 is not None:
-        _named(f"{path}: {section}output.h1", partial(h1_query, schema, config.output.h1))
+    passes = attempt(
+        f"{own}solve", lambda: rounding_passes(schema, config.solve.rounding, invariants())
+    )
+    solved = attempt(f"{own}solve", lambda: solving(config.solve, schema, strategy()))
+    lazy = attempt(
+        f"{own}privacy.lazy_queries",
+        lambda: lazy_queries(privacy.lazy_queries, config.solve, schema, strategy()),
+    )
+    h1 = config.output.h1
+    if h1 is not None:
+        attempt(f"{own}output.h1", lambda: h1_query(schema, h1))
+    for table in config.output.tables or []:
+        attempt(f"{own}output.tables", partial(parse_query, schema, table))
+    attempt.refuse()
+    is_seeded = privacy.randomness.source != "operating_system"
     plan = Plan(
         schema,
         spine,
-        strategy,
-        budget,
-        invariants,
-        passes,
-        _named(f"{path}: {section}solve", lambda: solving(config.solve, schema, strategy)),
-        privacy.randomness.source != "operating_system",
+        strategy(),
+        budget(),
+        invariants(),
+        passes(),
+        solved(),
+        is_seeded,
         digest,
-        limits,
-        _named(
-            f"{path}: {section}privacy.lazy_queries",
-            lambda: lazy_queries(privacy.lazy_queries, config.solve, schema, strategy),
-        ),
+        limits(),
+        lazy(),
     )
     return Resolved(config, path, plan)
+
+
+class _Attempts:
+    """Builds the parts of a run one after the other, so that all mistakes are told at once."""
+
+    def __init__(self) -> None:
+        self._errors: list[DasError] = []
+
+    def __call__(self, where: str, build: Callable[[], T]) -> Callable[[], T]:
+        """Build a part; of one that needs a part with a mistake, nothing is said.
+
+        Args:
+          where: Where in the configuration it stands; empty if its errors say so.
+          build: Makes it.
+
+        Returns:
+          A function that gives it.
+        """
+        try:
+            value = _named(where, build) if where else build()
+        except _NotBuiltError:
+            return _not_built
+        except DasError as error:
+            self._errors.append(error)
+            return _not_built
+        return lambda: value
+
+    def refuse(self) -> None:
+        """Raise all mistakes as one error, of the kind of the first.
+
+        Raises:
+          DasError: There are some.
+        """
+        if len(self._errors) == 1:
+            raise self._errors[0]
+        if self._errors:
+            first, *others = self._errors
+            own = str(first).removeprefix(f"{first.where}: ")
+            raise type(first)(first.where, " | ".join([own, *map(str, others)]))
+
+
+class _NotBuiltError(Exception):
+    """A part that another needs has a mistake, which is told."""
+
+
+def _not_built() -> NoReturn:
+    raise _NotBuiltError
 
 
 def lazy_queries(

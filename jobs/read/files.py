@@ -19,19 +19,13 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from das.errors import InputError
+from jobs.config.data import FILE_KINDS
 
 CHUNK_BYTES = 64 << 20
 CHUNK_ROWS = 1 << 20
 BATCH_ROWS = 1 << 15
 _BLOCK_BYTES = 1 << 20
 _LONGEST_LINE = 8 << 20  # bytes; a header of a million columns fits
-_KINDS: dict[str, Literal["csv", "parquet"]] = {
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".txt": "csv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-}
 
 
 @dataclass(frozen=True)
@@ -42,11 +36,13 @@ class Table:
       path: A CSV or Parquet file, or a folder of such files.
       columns: Columns wanted.
       delimiter: Field separator of CSV files.
+      setting: Key of the run file that sets it; empty if none does.
     """
 
     path: Path
     columns: tuple[str, ...]
     delimiter: str = ","
+    setting: str = ""
 
 
 @dataclass(frozen=True)
@@ -110,9 +106,9 @@ def find_files(path: Path) -> list[Path]:
       InputError: There is no such file, no data file in the folder, or both formats in it.
     """
     if path.is_file():
-        if path.suffix.lower() not in _KINDS:
+        if path.suffix.lower() not in FILE_KINDS:
             raise InputError(
-                str(path), "has an unknown file type", want=f"a name ending in {list(_KINDS)}"
+                str(path), "has an unknown file type", want=f"a name ending in {list(FILE_KINDS)}"
             )
         return [path]
     if not path.is_dir():
@@ -120,13 +116,13 @@ def find_files(path: Path) -> list[Path]:
     files = [
         file
         for file in sorted(path.rglob("*"))
-        if file.suffix.lower() in _KINDS
+        if file.suffix.lower() in FILE_KINDS
         and file.is_file()
         and not any(part[0] in "._" for part in file.relative_to(path).parts)
     ]
     if not files:
         raise InputError(str(path), "is a folder without data files", want="CSV or Parquet files")
-    kinds = {_KINDS[file.suffix.lower()] for file in files}
+    kinds = {FILE_KINDS[file.suffix.lower()] for file in files}
     if len(kinds) > 1:
         raise InputError(str(path), "holds files of two formats", got=sorted(kinds), want="one")
     return files
@@ -141,7 +137,7 @@ def plan_chunks(table: Table) -> list[Chunk]:
     files = find_files(table.path)
     chunks: list[Chunk] = []
     for file in files:
-        plan = _parquet_chunks if _KINDS[file.suffix.lower()] == "parquet" else _csv_chunks
+        plan = _parquet_chunks if FILE_KINDS[file.suffix.lower()] == "parquet" else _csv_chunks
         chunks += plan(file, table)
     if not chunks:
         raise InputError(str(table.path), "is empty", want="at least one data row")
@@ -176,12 +172,23 @@ def read_table(table: Table) -> Iterator[Batch]:
 
 
 def _check_columns(file: Path, present: Sequence[str], table: Table) -> None:
-    missing = [column for column in table.columns if column not in present]
-    if len(missing) == len(table.columns):  # perhaps a file without a header: do not quote its data
+    missing = [column for column in dict.fromkeys(table.columns) if column not in present]
+    if missing and len(present) == 1:
+        other = _other_delimiter(present[0], table)
+        if other is not None:
+            raise InputError(
+                str(file),
+                f"has one column if {table.delimiter!r} separates them",
+                want=missing,
+                remedy=f"its columns are separated by {other!r}: "
+                + (f"set {table.setting}" if table.setting else "write it with commas"),
+            )
+    if missing and set(missing) == set(table.columns):
+        # Perhaps a file without a header: do not quote its data.
         raise InputError(
             str(file),
             "lacks columns",
-            got=f"{len(present)} others",
+            got=f"{len(present)} other{'s' * (len(present) != 1)}",
             want=missing,
             remedy="the first line of a CSV file must hold the names of its columns",
         )
@@ -192,6 +199,14 @@ def _check_columns(file: Path, present: Sequence[str], table: Table) -> None:
     twice = [column for column in table.columns if list(present).count(column) > 1]
     if twice:
         raise InputError(str(file), "has a column twice", got=twice)
+
+
+def _other_delimiter(line: str, table: Table) -> str | None:
+    """The separator that makes wanted columns of a header line which is one column, if any."""
+    for delimiter in (",", ";", "\t", "|"):
+        if set(_fields(line, delimiter)) & set(table.columns):
+            return delimiter
+    return None
 
 
 def _parquet_chunks(file: Path, table: Table) -> list[Chunk]:

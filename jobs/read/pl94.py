@@ -29,8 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from das.errors import ConfigError, InputError
-from das.schema.schema import Schema
+from das.errors import InputError
 from jobs.config.models import Pl94Data
 from jobs.read import pl94_tables, values
 from jobs.read.files import read_line
@@ -82,20 +81,6 @@ def find_files(path: Path) -> list[StateFiles]:
     if plain or not zips:
         found += _states_of(path, plain)
     return found
-
-
-def check_schema(data: Pl94Data, schema: Schema) -> None:
-    """Check that a product's cells are those of the schema.
-
-    Raises:
-      ConfigError: They are not.
-    """
-    want = pl94_tables.AXES[data.product]
-    got = {attribute.name: attribute.size for attribute in schema.attributes}
-    if list(got.items()) != list(want.items()):
-        raise ConfigError(
-            f"data.product {data.product}", "does not fit the schema", got=got, want=want
-        )
 
 
 def read_entries(state: StateFiles, data: Pl94Data, *, digits: int) -> Iterator[pa.RecordBatch]:

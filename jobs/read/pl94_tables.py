@@ -29,11 +29,6 @@ SEGMENTS: Mapping[str, tuple[int, ...]] = {
     "group_quarters": (1, 3),
     "housing_units": (2,),
 }
-AXES: Mapping[str, Mapping[str, int]] = {
-    "persons": {"votingage": 2, "hispanic": 2, "cenrace": 63},
-    "group_quarters": {"hhgq": 8},
-    "housing_units": {"occupancy": 2},
-}
 
 
 def _race_columns() -> tuple[IntArray, list[tuple[int, list[int]]]]:
@@ -68,7 +63,7 @@ def cells_of(product: str, tables: Mapping[str, IntArray], wrong: Wrong) -> IntA
     """Derive the cells of a product, checking every subtotal on the way.
 
     Args:
-      product: A key of `AXES`.
+      product: A key of `jobs.config.data.PL94_AXES`.
       tables: int64[G, columns] of every table of the product's segments.
       wrong: Raises the error for a block.
 

@@ -15,6 +15,7 @@ from das.confidential import redact_errors
 from das.errors import InputError
 from das.schema.schema import Schema
 from geography.lattice import Spine
+from jobs.config.data import check_data
 from jobs.config.models import (
     BlockTableData,
     DataConfig,
@@ -56,7 +57,7 @@ def read_entries(data: DataConfig, schema: Schema, *, spine: Spine) -> EntrySour
     digits = spine.digits[-1]
     place = partial(_place, data)
     if isinstance(data, Pl94Data):
-        pl94.check_schema(data, schema)
+        check_data(data, schema)
         states = partial(pl94.read_entries, data=data, digits=digits)
         return EntrySource(pl94.find_files(data.path), states, place)
     stream: Callable[[Chunk], Iterator[pa.RecordBatch]]
@@ -131,7 +132,7 @@ def _data_geocodes(data: DataConfig, digits: int, spark: SparkSession) -> Codes:
 def _geocode_table(data: RecordsData | BlockTableData | HistogramsData) -> tuple[Table, str]:
     if isinstance(data, HistogramsData):
         return Table(data.path, ("geocode",)), "geocode"
-    return Table(data.path, (data.geocode,), data.delimiter), data.geocode
+    return Table(data.path, (data.geocode,), data.delimiter, "data.delimiter"), data.geocode
 
 
 def _record_geocodes(data: RecordsData, digits: int, spark: SparkSession) -> Codes:

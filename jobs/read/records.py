@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from das.errors import ConfigError
 from das.schema.schema import Schema
+from jobs.config.data import legal_codes
 from jobs.config.models import RecordsData
 from jobs.read import values
 from jobs.read.files import Chunk, Table, read_chunk
@@ -23,39 +23,7 @@ def table_of(data: RecordsData, schema: Schema) -> Table:
     """
     legal_codes(data, schema)
     names = [_column(data, attribute.name) for attribute in schema.attributes]
-    return Table(data.path, (data.geocode, *names), data.delimiter)
-
-
-def legal_codes(data: RecordsData, schema: Schema) -> dict[str, dict[str, int]]:
-    """Map, per attribute, each legal value of the file to its level position.
-
-    Raises:
-      ConfigError: As in `table_of`.
-    """
-    wanted = [attribute.name for attribute in schema.attributes]
-    if sorted(data.columns) != sorted(wanted):
-        raise ConfigError(
-            "data.columns",
-            "must name every attribute of the schema",
-            got=list(data.columns),
-            want=wanted,
-        )
-    out: dict[str, dict[str, int]] = {}
-    for attribute in schema.attributes:
-        entry = data.columns[attribute.name]
-        if isinstance(entry, str) or entry.codes is None:
-            out[attribute.name] = dict(attribute.level_index)
-            continue
-        for value, level in entry.codes.items():
-            if level not in attribute.level_index:
-                raise ConfigError(
-                    f"data.columns.{attribute.name}.codes.{value}",
-                    "names an unknown level",
-                    got=level,
-                    want=f"one of {list(attribute.levels)}",
-                )
-        out[attribute.name] = {v: attribute.level_index[x] for v, x in entry.codes.items()}
-    return out
+    return Table(data.path, (data.geocode, *names), data.delimiter, "data.delimiter")
 
 
 def read_entries(
@@ -80,7 +48,10 @@ def read_entries(
     for batch in read_chunk(chunk, table):
         geocodes = values.geocodes(batch, data.geocode, digits)
         cells = schema.cells_of(
-            {name: values.codes(batch, _column(data, name), codes) for name, codes in legal.items()}
+            {
+                name: values.codes(batch, _column(data, name), codes, _remedy(name))
+                for name, codes in legal.items()
+            }
         )
         persons = pa.table({"geocode": geocodes, "cell": pa.array(cells, pa.int64())})
         sums = persons.group_by(["geocode", "cell"], use_threads=False).aggregate(
@@ -92,6 +63,10 @@ def read_entries(
                 [sums["geocode"], sums["cell"], pa.array(counts)], schema=values.ENTRIES
             ).to_batches()
         )
+
+
+def _remedy(attribute: str) -> str:
+    return f"say under data.columns.{attribute}.codes what each code of the file means"
 
 
 def _column(data: RecordsData, attribute: str) -> str:

@@ -116,7 +116,15 @@ def geocodes(batch: Batch, column: str, digits: int) -> pa.Array:
                 ("geocode does not fit the leaf geolevel", wrong),
             ]
 
-        refuse(batch, f"column {column}", faults, want=f"{digits} letters or digits")
+        shorter = _mask(pc.less(pc.fill_null(pc.binary_length(array), digits), digits)).any()
+        remedy = "programs that read geocodes as numbers drop leading zeros: write them as text"
+        refuse(
+            batch,
+            f"column {column}",
+            faults,
+            want=f"{digits} letters or digits",
+            remedy=remedy if shorter else None,
+        )
     return array
 
 
@@ -229,13 +237,16 @@ def add_rows(
     return float(running[-1]) if len(running) else before
 
 
-def codes(batch: Batch, column: str, legal: Mapping[str, int]) -> IntArray:
+def codes(
+    batch: Batch, column: str, legal: Mapping[str, int], remedy: str | None = None
+) -> IntArray:
     """Read a column of codes.
 
     Args:
       batch: Rows of a file.
       column: Name of the column.
       legal: Level position of every legal code.
+      remedy: What to do about codes that are not legal.
 
     Returns:
       int64[m] level positions.
@@ -253,7 +264,7 @@ def codes(batch: Batch, column: str, legal: Mapping[str, int]) -> IntArray:
                 ("unknown code", positions == _UNKNOWN),
             ]
 
-        refuse(batch, f"column {column}", faults, want=f"one of {list(legal)}")
+        refuse(batch, f"column {column}", faults, want=f"one of {list(legal)}", remedy=remedy)
     return found
 
 

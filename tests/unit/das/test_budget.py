@@ -135,7 +135,8 @@ def test_epsilons_of_a_budget_are_those_of_the_accountant():
         ),
         (
             lambda: strategy_for([level("state")], ("state", "block")),
-            "allocation: has no entry for a geolevel; got ['block']",
+            "allocation: has no entry for block; got ['state']; expected ['state', 'block']; give "
+            "every geolevel of the run a share and queries under `levels`",
         ),
         (
             lambda: strategy_for([level("state"), level("tract")], ("state",)),

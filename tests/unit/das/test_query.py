@@ -28,7 +28,7 @@ SEX = Attribute("sex", ("f", "m"))
 AGE = Attribute("age", ("0-17", "18-64", "65+"))
 VOTING = Recode.from_groups("voting", AGE, {"minor": ("0-17",), "adult": ("18-64", "65+")})
 SCHEMA = Schema("s", (SEX, AGE), (VOTING,))
-ATTRIBUTES_WANTED = "expected one of ['sex', 'age']"
+ATTRIBUTES_WANTED = "expected total, detailed, or some of ['sex', 'age', 'voting'] joined by *"
 FUNCTIONS_WANTED = "expected one of ['prefix', 'ranges', 'residual', 'contrasts']"
 
 
@@ -73,7 +73,7 @@ def test_parse_gives_the_canonical_name_and_labels(text, name, labels):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("race", "schema s: has no such attribute; got race; expected one of ['sex', 'age']"),
+        ("race", "schema s: has no such attribute or recode; got race; " + ATTRIBUTES_WANTED),
         ("age * voting", "query age * voting: uses an attribute twice; got age"),
         ("sex * sex", "query sex * sex: uses an attribute twice; got sex"),
         (
@@ -85,19 +85,22 @@ def test_parse_gives_the_canonical_name_and_labels(text, name, labels):
             "query suffix(age): applies an unknown function; got suffix; " + FUNCTIONS_WANTED,
         ),
         ("(age)", "query (age): applies an unknown function; got ; " + FUNCTIONS_WANTED),
-        ("prefix(race)", "schema s: has no such attribute; got race; " + ATTRIBUTES_WANTED),
-        ("prefix()", "schema s: has no such attribute; got ; " + ATTRIBUTES_WANTED),
-        ("prefix", "schema s: has no such attribute; got prefix; " + ATTRIBUTES_WANTED),
+        (
+            "prefix(race)",
+            "schema s: has no such attribute or recode; got race; " + ATTRIBUTES_WANTED,
+        ),
+        ("prefix()", "schema s: has no such attribute or recode; got ; " + ATTRIBUTES_WANTED),
+        ("prefix", "schema s: has no such attribute or recode; got prefix; " + ATTRIBUTES_WANTED),
         (
             "prefix(sex * age)",
-            "schema s: has no such attribute; got prefix(sex; " + ATTRIBUTES_WANTED,
+            "schema s: has no such attribute or recode; got prefix(sex; " + ATTRIBUTES_WANTED,
         ),
         (
             "prefix(ranges(age))",
-            "schema s: has no such attribute; got ranges(age); " + ATTRIBUTES_WANTED,
+            "schema s: has no such attribute or recode; got ranges(age); " + ATTRIBUTES_WANTED,
         ),
-        ("", "schema s: has no such attribute; got ; expected one of ['sex', 'age']"),
-        ("sex *", "schema s: has no such attribute; got ; expected one of ['sex', 'age']"),
+        ("", "schema s: has no such attribute or recode; got ; " + ATTRIBUTES_WANTED),
+        ("sex *", "schema s: has no such attribute or recode; got ; " + ATTRIBUTES_WANTED),
     ],
 )
 def test_parse_refuses(text, message):

@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from das.schema.schema import Attribute, Recode, Schema
+from jobs.config.data import check_data
 from jobs.config.models import BlockTableData, DataConfig, HistogramsData, Pl94Data, RecordsData
 from jobs.read import block_table, histograms, pl94, records
 from jobs.read.files import plan_chunks
@@ -29,7 +30,7 @@ TOY = Schema(
 def read(data: DataConfig, schema: Schema = TOY, digits: int = 4) -> Counter[tuple[str, int]]:
     """Sum all entries of the input."""
     if isinstance(data, Pl94Data):
-        pl94.check_schema(data, schema)
+        check_data(data, schema)
         batches = [
             batch
             for state in pl94.find_files(data.path)

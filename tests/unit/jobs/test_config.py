@@ -19,6 +19,7 @@ from das.errors import (
     ConfigError,
     DasError,
     GeographyError,
+    InputError,
     RuntimeSetupError,
     SchemaError,
 )
@@ -306,6 +307,14 @@ def put(document: str, *keys: str | int, value: Any) -> Edit:
     return edit
 
 
+def together(*edits: Edit) -> Edit:
+    def edit(project: Project) -> None:
+        for one in edits:
+            one(project)
+
+    return edit
+
+
 def drop(document: str, *keys: str | int) -> Edit:
     def edit(project: Project) -> None:
         inside = getattr(project, document)
@@ -586,14 +595,66 @@ MISTAKES: list[tuple[str, Edit, type[DasError], str, list[str]]] = [
         put("allocation", "levels", "block", "queries", value={"race": "1/5", "detailed": "4/5"}),
         SchemaError,
         "allocation",
-        ["has no such attribute; got race"],
+        ["has no such attribute or recode; got race"],
+    ),
+    (
+        "an attribute without a column, and one too many",
+        put("run", "data", "columns", value={"sex": "sex", "ages": "age"}),
+        ConfigError,
+        "run",
+        ["data.columns: lacks the attribute age", "data.columns.ages: is no attribute"],
+    ),
+    (
+        "codes of unknown levels",
+        put("run", "data", "columns", "sex", "codes", value={"1": "men", "2": "women"}),
+        ConfigError,
+        "run",
+        ["data.columns.sex.codes.1: ", "got men", "data.columns.sex.codes.2: ", "got women"],
+    ),
+    (
+        "a spreadsheet",
+        put("run", "data", "path", value="persons.xlsx"),
+        InputError,
+        "run",
+        ["data.path", "persons.xlsx: has an unknown file type"],
+    ),
+    (
+        "a spreadsheet of geounits",
+        put("run", "geography", "geounits", "path", value="blocks.xlsx"),
+        InputError,
+        "run",
+        ["geography.geounits", "blocks.xlsx: has an unknown file type"],
+    ),
+    (
+        "a table of an unknown query",
+        put("run", "output", "tables", value=["total", "totals"]),
+        SchemaError,
+        "run",
+        ["output.tables", "got totals; expected total, detailed, or some of ['sex', 'age', "],
+    ),
+    (
+        "mistakes in several sections",
+        together(
+            put("run", "data", "columns", value={"sex": "sex"}),
+            put("run", "output", "tables", value=["sex, age"]),
+            put("run", "invariants", value=[{"query": "race", "geolevel": "state"}]),
+            put("allocation", "levels", "block", "share", value="1/2"),
+        ),
+        ConfigError,
+        "run",
+        [
+            "lacks the attribute age",
+            "got sex, age",
+            "invariants: schema toy: has no such attribute or recode; got race",
+            "the shares of the geolevels do not sum to 1",
+        ],
     ),
     (
         "unknown geolevel",
         lambda p: p.allocation["levels"].update(tract=p.allocation["levels"].pop("block")),
         BudgetError,
         "allocation",
-        ["has no entry for a geolevel; got ['block']"],
+        ["has no entry for block; got ['state', 'tract']"],
     ),
     (
         "a geolevel too many",
@@ -729,7 +790,7 @@ MISTAKES: list[tuple[str, Edit, type[DasError], str, list[str]]] = [
         put("run", "solve", "order", value={"state": [["race"]]}),
         SchemaError,
         "run",
-        ["solve", "has no such attribute; got race"],
+        ["solve", "has no such attribute or recode; got race"],
     ),
     (
         "learned prior of an unknown geolevel",
@@ -854,7 +915,10 @@ DIFFERENT: dict[str, Edit] = {
     "digits": put("run", "geography", "levels", 1, "digits", value=6),
     "order of levels": put("schema", "attributes", 0, "levels", value=["male", "female"]),
     "order of attributes": put("schema", "attributes", value=SCHEMA["attributes"][::-1]),
-    "label of a level": put("schema", "attributes", 0, "levels", value=["f", "male"]),
+    "label of a level": together(
+        put("schema", "attributes", 0, "levels", value=["f", "male"]),
+        put("run", "data", "columns", "sex", "codes", value={"1": "male", "2": "f"}),
+    ),
     "label of a group": put(
         "schema", "recodes", 0, "groups", value={"young": ["child"], "grown": ["adult", "old"]}
     ),

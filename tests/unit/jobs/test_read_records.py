@@ -267,7 +267,7 @@ def test_paths_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_configuration_must_fit_the_schema(tmp_path: Path) -> None:
     path = write(tmp_path, "csv", table())
-    with pytest.raises(ConfigError, match=r"data\.columns: must name every attribute"):
+    with pytest.raises(ConfigError, match=r"data\.columns: lacks the attribute age"):
         read(config(path, columns={"sex": "sex"}))
     sex = RecordColumn(column="sex", codes={"1": "boy"})
     with pytest.raises(ConfigError, match=r"data\.columns\.sex\.codes\.1: .*got boy"):
