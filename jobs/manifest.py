@@ -7,7 +7,7 @@ import hashlib
 import importlib.metadata
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,11 @@ NOT_FOR_RELEASE = "NOT_FOR_RELEASE.txt"
 
 
 def budget_rows(plan: Plan, ledger: Ledger) -> list[dict[str, Any]]:
-    """One row per geolevel, chain and query: exact fractions as text, and floats."""
+    """One row per geolevel, chain and query: exact fractions as text, and floats.
+
+    `charged` says what the cost of a row is: "alone", of this query, or "together", a part of what
+    the queries of a planned strategy cost together.
+    """
     names = plan.spine.levels
     geounits = {(e.geolevel, e.chain_end, e.query): e.geounits for e in ledger.entries}
     rows = []
@@ -44,6 +48,7 @@ def budget_rows(plan: Plan, ledger: Ledger) -> list[dict[str, Any]]:
                     "share": str(noisy.share),
                     "level_share": str(noisy.level_share),
                     "cost": str(noisy.cost),
+                    "charged": "alone" if noisy.sensitivity_sq is None else "together",
                     "mechanism": noisy.mechanism.kind,
                     "parameter": str(noisy.mechanism.parameter),
                     "variance": noisy.mechanism.variance(),
@@ -67,12 +72,11 @@ def privacy_statement(plan: Plan, geounits_source: str) -> dict[str, Any]:
 def privacy_statements(plan: Plan, ledger: Ledger, geounits_source: str) -> list[dict[str, Any]]:
     """Cost of changing a whole record, one attribute of it, or its place within a geounit.
 
-    Costs of the ledger are those of the budget's neighbors. Changing a record is removing one and
-    adding one, which costs twice as much where neighbors are unbounded.
+    Costs of the ledger are those of the budget's neighbors; these are costs of changed records.
     """
     budget = plan.budget
-    factor = 2 if budget.neighbors is Neighbors.UNBOUNDED else 1
-    changed = [replace(entry, cost=factor * entry.cost) for entry in ledger.entries]
+    chains = dict.fromkeys((entry.geolevel, entry.chain_end) for entry in ledger.entries)
+    changed = [plan.change_costs(first, last) for first, last in chains]
     names = [attribute.name for attribute in plan.schema.attributes]
     out = []
     for row in statements(ledger.spine, names, changed):

@@ -266,7 +266,7 @@ def _search(
             *(entry.query for level in plan.strategy.levels for entry in level.queries),
             *tables,
         )
-        if query.is_partition
+        if query.is_partition and query.is_listed
     }
     model = spine_model(plan, tree, list(candidates.values()), tables)
     own = AllocationProblem(model, plan.budget.neighbors, Information.OWN)

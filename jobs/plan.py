@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 
 from das.privacy.budget import Budget
 from das.privacy.ledger import Ledger, LedgerEntry
-from das.privacy.semantics import touched_attributes
+from das.privacy.semantics import ChangeCosts, touched_attributes
 from das.queries.query import Query
 from das.schema.schema import Schema
+from das.strategy.change_costs import Chain, change_costs
 from das.strategy.strategy import NoisyQuery, Strategy, noisy_queries
 from geography.lattice import Lattice, Spine
 from invariants.invariant import Invariant, invariants_at
@@ -111,6 +112,13 @@ class Plan:
         """Queries and exact noise of geounits whose chain spans geolevels first..last."""
         return noisy_queries(self.strategy, self.budget, first, last)
 
+    def change_costs(self, first: str, last: str) -> ChangeCosts:
+        """What changing one record costs by the measurements of a chain, named by its geolevels."""
+        levels = self.spine.levels
+        chain = Chain(levels.index(first), levels.index(last), (first, last))
+        names = [attribute.name for attribute in self.schema.attributes]
+        return change_costs(self.strategy, self.budget, names, chain)
+
 
 def write_geography(lattice: Lattice, layout: ReleaseLayout) -> None:
     """Write the public geounits of every geolevel; complete ones are kept."""
@@ -145,6 +153,7 @@ def planned_ledger(plan: Plan, lattice: Lattice) -> Ledger:
 
     Raises:
       LedgerError: A path of the tree would not spend exactly the budget.
+      BudgetError: A planned strategy costs more than its share.
     """
     geounits: dict[tuple[int, int], int] = {}
     for level in range(len(plan.spine.levels)):
@@ -159,6 +168,7 @@ def ordinary_ledger(plan: Plan) -> Ledger:
 
     Raises:
       LedgerError: The path would not spend exactly the budget.
+      BudgetError: A planned strategy costs more than its share.
     """
     return _ledger(plan, {(level, level): 1 for level in range(len(plan.spine.levels))})
 
@@ -167,6 +177,8 @@ def _ledger(plan: Plan, geounits: Mapping[tuple[int, int], int]) -> Ledger:
     """Entries of every chain that occurs, given the number of its geounits."""
     names = plan.spine.levels
     attributes = [attribute.name for attribute in plan.schema.attributes]
+    for level in plan.strategy.levels:
+        level.check_joint_cost(plan.budget.neighbors)
     entries = [
         LedgerEntry(
             names[first],

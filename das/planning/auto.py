@@ -1,7 +1,9 @@
 """plan_workload: one door to all planners of a single level, and the best of them.
 
-A plan is made at privacy cost 1 (zCDP rho 1/2, Gaussian DP mu 1); at cost c all variances and the
-bounds on them are divided by c.
+A plan is made at privacy cost 1 (zCDP rho 1/2, Gaussian DP mu 1) for the neighbors of the budget;
+at cost c all variances and the bounds on them are divided by c. A strategy itself is scaled so that
+one added record costs at most 1; where neighbors change a record, its noise is larger by what the
+worst change costs then.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from das.planning.bases import (
     split_off_total,
     uniform_basis,
 )
+from das.planning.bounded_noise import change_cost, minimize_noise_for_changes
 from das.planning.bounds import (
     MOST_CELLS,
     minimize_largest_over_all_strategies,
@@ -60,8 +63,9 @@ from das.planning.total_variance import (
     plan_oblique,
 )
 from das.planning.workload import AttributeWorkload, BaseKind, Workload
+from das.queries.joint_sensitivity import GramSum
 from das.queries.query import Query
-from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
+from das.queries.sensitivity import Neighbors
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -116,17 +120,22 @@ class ExactQuery:
     Attributes:
       query: Over the attributes of the workload.
       mechanism: The noise.
-      rho: Its zCDP cost, exact.
+      rho: Its part of the zCDP cost of all queries together, exact.
     """
 
     query: Query
     mechanism: DiscreteGaussian
     rho: Fraction
 
+    @property
+    def sensitivity_sq(self) -> Fraction:
+        """The squared sensitivity to which the noise is scaled, 2 rho sigma_sq."""
+        return 2 * self.rho * self.mechanism.sigma_sq
+
 
 @dataclass(frozen=True, eq=False)
 class ExactPlan:
-    """A plan as integer queries that cost exactly rho together.
+    """A plan as integer queries that cost rho together.
 
     Attributes:
       workload: What is answered.
@@ -147,11 +156,9 @@ class ExactPlan:
             for position, (query, sigma_sq) in enumerate(found.noisy_queries()):
                 yield ExactQuery(query, DiscreteGaussian(sigma_sq), found.rho_of(position))
             return
-        for query, sigma_sq in zip(found.queries, found.noise, strict=True):
+        for query, share, sigma_sq in zip(found.queries, found.shares, found.noise, strict=True):
             # The strategy is rounded at privacy cost 1, which is rho 1/2.
-            mechanism = DiscreteGaussian(sigma_sq / (2 * self.rho))
-            cost = mechanism.rho(Fraction(l2_sensitivity_sq(query, self.neighbors)))
-            yield ExactQuery(query, mechanism, cost)
+            yield ExactQuery(query, DiscreteGaussian(sigma_sq / (2 * self.rho)), share * self.rho)
 
     def answer(
         self,
@@ -206,10 +213,11 @@ class WorkloadPlan:
       workload: What is answered.
       method: The family of the strategy, never AUTO.
       kind: The loss that was minimized.
-      strategy: What is measured.
+      neighbors: The relation whose worst pair costs 1.
+      strategy: What is measured, scaled so that one added record costs at most 1.
       loss: Weighted sum of variances, or largest variance.
       average_variances: float64[marginals], mean variance of the answers of each.
-      privacy_cost: Cost of the measured rows, added up from the rows themselves; at most 1.
+      privacy_cost: Cost of one added record, summed over the rows of the strategy; at most 1.
       bounds: Lower bounds that could be computed, in the unit of `loss`.
       skipped: Methods that were not tried, and why.
     """
@@ -217,6 +225,7 @@ class WorkloadPlan:
     workload: Workload
     method: Method
     kind: LossKind
+    neighbors: Neighbors
     strategy: ResidualPlan | HdmmStrategy
     loss: float
     average_variances: FloatArray
@@ -240,14 +249,12 @@ class WorkloadPlan:
         """sqrt(loss / best_bound) - 1: the fraction by which errors may exceed the optimum."""
         return math.sqrt(self.loss / self.best_bound) - 1
 
-    def measure_exactly(
-        self, rho: Fraction, neighbors: Neighbors = Neighbors.UNBOUNDED
-    ) -> ExactPlan:
-        """Turn the plan into integer queries with discrete Gaussian noise that cost exactly rho.
+    def measure_exactly(self, rho: Fraction, neighbors: Neighbors | None = None) -> ExactPlan:
+        """Turn the plan into integer queries with discrete Gaussian noise that cost rho together.
 
         Args:
           rho: The zCDP budget, exact and positive.
-          neighbors: The relation it holds for.
+          neighbors: The relation it holds for, if not the one of the plan.
 
         Returns:
           The queries, for any family of strategies.
@@ -258,6 +265,7 @@ class WorkloadPlan:
         """
         if rho <= 0:
             raise BudgetError("rho", "must be positive", got=rho)
+        neighbors = neighbors or self.neighbors
         answers = _count_answers(self.strategy)
         if answers > MOST_ANSWERS:
             raise SchemaError(
@@ -280,19 +288,22 @@ def plan_workload(
     method: Method = Method.AUTO,
     kind: LossKind = LossKind.SUM_OF_VARIANCES,
     *,
+    neighbors: Neighbors = Neighbors.UNBOUNDED,
     dense_cells: int = DENSE_CELLS,
 ) -> WorkloadPlan:
     """Plan what to measure for a workload.
 
-    `auto` returns the best of ResidualPlanner+, the oblique planner and HDMM. The oblique planner
-    also starts from the bases of the best Kronecker product, so it is at least as good as that one
-    even where HDMM cannot be measured. For plain counts ResidualPlanner is optimal for both losses,
-    and nothing else is tried.
+    `auto` returns the best of ResidualPlanner for plain counts, else ResidualPlanner+ and the
+    oblique planner, and of HDMM, at the neighbors given. The oblique planner also starts from the
+    bases of the best Kronecker product, so it is at least as good as that one even where HDMM
+    cannot be measured.
 
     Args:
       workload: Marginals with weights.
       method: The family of planners.
       kind: What to minimize.
+      neighbors: The relation at which errors are compared at equal cost. Where a record is changed,
+        the noise of residual sets is chosen for that too, for the sum of variances.
       dense_cells: Most cells for which the optimum over all strategies is computed as a bound; it
         takes a minute at 1000 cells.
 
@@ -308,24 +319,49 @@ def plan_workload(
     >>> plan.method.value, 0 <= plan.distance < 0.001, sorted(plan.bounds)[0].value
     ('orp', True, 'all_strategies')
     """
-    plain = all(each.kind is BaseKind.IDENTITY for each in workload.attributes)
+    goal = _Goal(workload, kind, neighbors)
     skipped: dict[Method, str] = {}
     if method is Method.AUTO:
-        found, skipped = _try_all(workload, kind, plain)
+        found, skipped = _try_all(goal)
         best = _least(found)
     else:
-        best = _PLANNERS[method](workload, kind)
+        best = _PLANNERS[method](goal)
+    # Every mechanism pays at least twice as much for a move as for an added record.
+    least_cost = 1.0 if neighbors is Neighbors.UNBOUNDED else 2.0
+    bounds = _list_bounds(workload, kind, goal.is_plain, dense_cells)
     return WorkloadPlan(
         workload,
         best.method,
         kind,
+        neighbors,
         best.strategy,
         best.loss,
-        list_average_variances(best.strategy),
+        list_average_variances(best.strategy) * best.cost,
         _measure_cost(best.strategy),
-        MappingProxyType(_list_bounds(workload, kind, plain, dense_cells)),
+        MappingProxyType({name: bound * least_cost for name, bound in bounds.items()}),
         MappingProxyType(skipped),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Goal:
+    """What is planned for: the loss of a workload at cost 1 among neighbors."""
+
+    workload: Workload
+    kind: LossKind
+    neighbors: Neighbors
+
+    @property
+    def is_plain(self) -> bool:
+        return all(each.kind is BaseKind.IDENTITY for each in self.workload.attributes)
+
+    def cost_of(self, strategy: ResidualPlan | HdmmStrategy) -> float:
+        """What the worst neighbors cost, if one added record costs 1."""
+        if self.neighbors is Neighbors.UNBOUNDED:
+            return 1.0
+        if isinstance(strategy, ResidualPlan):
+            return change_cost(strategy)
+        return _change_cost_of_products(strategy)
 
 
 @dataclass(frozen=True, eq=False)
@@ -333,28 +369,29 @@ class _Candidate:
     method: Method
     strategy: ResidualPlan | HdmmStrategy
     loss: float
+    cost: float
 
 
-def _try_all(
-    workload: Workload, kind: LossKind, plain: bool
-) -> tuple[list[_Candidate], dict[Method, str]]:
+def _try_all(goal: _Goal) -> tuple[list[_Candidate], dict[Method, str]]:
     """The candidates of `auto`, the preferred ones first, and what was left out."""
-    if plain:
-        reason = "ResidualPlanner is optimal for plain counts"
-        others = (Method.RESIDUAL_PLANNER_PLUS, Method.ORP, Method.HDMM)
-        return [_plan_plain(workload, kind)], dict.fromkeys(others, reason)
-    skipped = {Method.RESIDUAL_PLANNER: "a base matrix is not the identity"}
-    found = [_plan_oblique(workload, kind), _plan_plus(workload, kind)]
+    workload = goal.workload
+    skipped: dict[Method, str] = {}
+    if goal.is_plain:
+        found = [_plan_plain(goal)]
+        reason = "the same as residual_planner for plain counts"
+        skipped |= dict.fromkeys((Method.RESIDUAL_PLANNER_PLUS, Method.ORP), reason)
+    else:
+        found = [_plan_oblique(goal), _plan_plus(goal)]
+        skipped[Method.RESIDUAL_PLANNER] = "a base matrix is not the identity"
     if workload.marginals.size * len(workload.attributes) > _MOST_HDMM_WORK:
         skipped[Method.HDMM] = f"{workload.marginals.size} marginals would take it too long"
         return found, skipped
     strategies = _list_hdmm(workload)
     for strategy in strategies:
-        if isinstance(strategy, KroneckerStrategy):
-            bases = _split_off_totals(strategy)
-            found.append(_with_noise(Method.ORP, workload, bases, kind))
+        if isinstance(strategy, KroneckerStrategy) and not goal.is_plain:
+            found.append(_with_noise(Method.ORP, goal, _split_off_totals(strategy)))
     usable = [each for each in strategies if _count_answers(each) <= MOST_ANSWERS]
-    found += [_evaluate(Method.HDMM, strategy, kind) for strategy in usable]
+    found += [_evaluate(Method.HDMM, strategy, goal) for strategy in usable]
     if len(usable) < len(strategies):
         skipped[Method.HDMM] = (
             f"{len(strategies) - len(usable)} of its {len(strategies)} strategies measure more "
@@ -363,37 +400,37 @@ def _try_all(
     return found, skipped
 
 
-def _plan_plain(workload: Workload, kind: LossKind) -> _Candidate:
-    bases = _per_matrix(workload, uniform_basis)
-    return _with_noise(Method.RESIDUAL_PLANNER, workload, bases, kind)
+def _plan_plain(goal: _Goal) -> _Candidate:
+    bases = _per_matrix(goal.workload, uniform_basis)
+    return _with_noise(Method.RESIDUAL_PLANNER, goal, bases)
 
 
-def _plan_plus(workload: Workload, kind: LossKind) -> _Candidate:
+def _plan_plus(goal: _Goal) -> _Candidate:
     builders = [projected_basis]
-    if kind is LossKind.LARGEST_VARIANCE:
+    if goal.kind is LossKind.LARGEST_VARIANCE:
         builders.append(projected_largest_basis)
     return _least(
         [
-            _with_noise(Method.RESIDUAL_PLANNER_PLUS, workload, _per_matrix(workload, build), kind)
+            _with_noise(Method.RESIDUAL_PLANNER_PLUS, goal, _per_matrix(goal.workload, build))
             for build in builders
         ]
     )
 
 
-def _plan_oblique(workload: Workload, kind: LossKind) -> _Candidate:
-    plan = plan_oblique(workload)
-    found = [_with_noise(Method.ORP, workload, plan.bases, kind)]
-    if kind is LossKind.LARGEST_VARIANCE:
-        certified = plan_oblique_largest(workload, gap=_LARGEST_GAP)
-        found.insert(0, _Candidate(Method.ORP, certified.plan, certified.loss))
+def _plan_oblique(goal: _Goal) -> _Candidate:
+    plan = plan_oblique(goal.workload)
+    found = [_with_noise(Method.ORP, goal, plan.bases)]
+    if goal.kind is LossKind.LARGEST_VARIANCE:
+        certified = plan_oblique_largest(goal.workload, gap=_LARGEST_GAP)
+        found.insert(0, _candidate(Method.ORP, certified.plan, certified.loss, goal))
     return _least(found)
 
 
-def _plan_hdmm(workload: Workload, kind: LossKind) -> _Candidate:
-    return _least([_evaluate(Method.HDMM, each, kind) for each in _list_hdmm(workload)])
+def _plan_hdmm(goal: _Goal) -> _Candidate:
+    return _least([_evaluate(Method.HDMM, each, goal) for each in _list_hdmm(goal.workload)])
 
 
-_PLANNERS: Mapping[Method, Callable[[Workload, LossKind], _Candidate]] = {
+_PLANNERS: Mapping[Method, Callable[[_Goal], _Candidate]] = {
     Method.RESIDUAL_PLANNER: _plan_plain,
     Method.RESIDUAL_PLANNER_PLUS: _plan_plus,
     Method.ORP: _plan_oblique,
@@ -410,24 +447,54 @@ def _least(found: Sequence[_Candidate]) -> _Candidate:
     return best
 
 
-def _with_noise(
-    method: Method, workload: Workload, bases: tuple[AttributeBasis, ...], kind: LossKind
-) -> _Candidate:
+def _with_noise(method: Method, goal: _Goal, bases: tuple[AttributeBasis, ...]) -> _Candidate:
     """The best noise for the loss and given bases."""
-    if kind is LossKind.LARGEST_VARIANCE:
-        certified = minimize_largest_variance(workload, bases, gap=_LARGEST_GAP)
-        return _Candidate(method, certified.plan, certified.loss)
-    return _evaluate(method, minimize_noise(workload, bases), kind)
+    if goal.kind is LossKind.LARGEST_VARIANCE:
+        certified = minimize_largest_variance(goal.workload, bases, gap=_LARGEST_GAP)
+        return _candidate(method, certified.plan, certified.loss, goal)
+    is_change = goal.neighbors is Neighbors.BOUNDED
+    minimize = minimize_noise_for_changes if is_change else minimize_noise
+    return _evaluate(method, minimize(goal.workload, bases), goal)
 
 
-def _evaluate(method: Method, strategy: ResidualPlan | HdmmStrategy, kind: LossKind) -> _Candidate:
-    if kind is LossKind.LARGEST_VARIANCE:
+def _evaluate(method: Method, strategy: ResidualPlan | HdmmStrategy, goal: _Goal) -> _Candidate:
+    if goal.kind is LossKind.LARGEST_VARIANCE:
         loss = float(list_largest_variances(strategy).max())
     elif isinstance(strategy, ResidualPlan):
         loss = float(strategy.workload.weights @ strategy.total_variances())
     else:
         loss = strategy.error
-    return _Candidate(method, strategy, loss)
+    return _candidate(method, strategy, loss, goal)
+
+
+def _candidate(
+    method: Method, strategy: ResidualPlan | HdmmStrategy, loss: float, goal: _Goal
+) -> _Candidate:
+    """A candidate, given its loss where one added record costs 1."""
+    cost = goal.cost_of(strategy)
+    return _Candidate(method, strategy, loss * cost, cost)
+
+
+def _change_cost_of_products(strategy: HdmmStrategy) -> float:
+    """What a changed record costs, if one added record costs 1; at most 4."""
+    if isinstance(strategy, MarginalsStrategy):
+        return 2.0
+    products = strategy.products
+    grams = tuple(
+        np.stack([factor.T @ factor for factor in factors])
+        for factors in zip(*(product.factors for product in products), strict=True)
+    )
+    kinds = np.repeat(np.arange(len(products))[:, None], len(grams), axis=1)
+    weights = [Fraction(share) for share in strategy.shares.tolist()]
+    pair = GramSum(tuple(weights), kinds, grams).largest_pair(exact=False)
+    if pair is not None:
+        return max(2.0, float(pair.value))
+    separate = 0.0  # too many pairs for all products together
+    for place, weight in enumerate(weights):
+        alone = GramSum((weight,), kinds[:1], tuple(gram[[place]] for gram in grams))
+        worst = alone.largest_pair(exact=False)
+        separate += 4.0 * float(weight) if worst is None else float(worst.value)
+    return max(2.0, separate)
 
 
 def _per_matrix(

@@ -12,9 +12,11 @@ import numpy.typing as npt
 
 from das.errors import SchemaError
 from das.planning.attribute_strategy import AttributeStrategy
+from das.planning.exact_shares import as_fractions, round_up, split_exactly
 from das.planning.hdmm import HdmmStrategy, KroneckerStrategy, UnionStrategy
 from das.planning.workload import AttributeWorkload, BaseKind
 from das.queries.factor import Factor
+from das.queries.joint_sensitivity import joint_sensitivity
 from das.queries.query import Query
 from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
 
@@ -24,7 +26,6 @@ IntArray = npt.NDArray[np.int64]
 DEFAULT_SCALE = 1024
 """Integer at which an entry of 1 is measured."""
 
-_SHARE_BITS = 40
 _IN_ROW_SPACE = 1e-8
 
 
@@ -34,7 +35,8 @@ class IntegerStrategy:
 
     Attributes:
       queries: One per product of the strategy, factors in the order of the workload.
-      noise: sigma_sq per query, exact.
+      shares: Part of the joint cost per query, exact; they sum to 1.
+      noise: sigma_sq per query, exact, for which all queries together cost 1.
       neighbors: The relation under which the privacy cost is counted.
       strategy: The strategy these queries are, scaled to unit columns; its `error` is the weighted
         total variance at privacy cost 1 among unbounded neighbors. Discrete Gaussian noise has no
@@ -43,6 +45,7 @@ class IntegerStrategy:
     """
 
     queries: tuple[Query, ...]
+    shares: tuple[Fraction, ...]
     noise: tuple[Fraction, ...]
     neighbors: Neighbors
     strategy: HdmmStrategy
@@ -50,14 +53,9 @@ class IntegerStrategy:
 
     @property
     def privacy_cost(self) -> Fraction:
-        """Sum of squared sensitivity / sigma_sq, exact; zCDP rho is half of it."""
-        return sum(
-            (
-                l2_sensitivity_sq(query, self.neighbors) / sigma_sq
-                for query, sigma_sq in zip(self.queries, self.noise, strict=True)
-            ),
-            Fraction(0),
-        )
+        """Worst pair of neighbors for all queries together, exact; zCDP rho is half of it."""
+        weights = [1 / sigma_sq for sigma_sq in self.noise]
+        return joint_sensitivity(self.queries, weights).of(self.neighbors)
 
     def answer(self, noisy: Sequence[FloatArray | IntArray], names: Sequence[str]) -> FloatArray:
         """Return the least-squares answers of one marginal, float64[m_A] in C order.
@@ -93,7 +91,7 @@ def round_to_integers(
       neighbors: The relation of the budget.
 
     Returns:
-      Queries and noise of privacy cost 1, exactly.
+      Queries and noise of privacy cost 1, to 2^-48, and never above.
 
     Raises:
       SchemaError: The rounded rows of an attribute do not determine its workload: the scale is too
@@ -135,11 +133,16 @@ def round_to_integers(
     elif isinstance(strategy, KroneckerStrategy):
         rounded = rounded_parts[0]
     queries = tuple(Query(f"strategy {j}", found) for j, found in enumerate(factors))
-    noise = tuple(
-        l2_sensitivity_sq(query, neighbors) / share
-        for query, share in zip(queries, _exact_shares(rounded.shares), strict=True)
-    )
-    return IntegerStrategy(queries, noise, neighbors, rounded, rounded.error / strategy.error - 1)
+    shares = as_fractions(split_exactly(rounded.shares))
+    # Noise for one added record, then for the worst neighbors of all queries together.
+    alone = [
+        l2_sensitivity_sq(query, Neighbors.UNBOUNDED) / share
+        for query, share in zip(queries, shares, strict=True)
+    ]
+    joint = round_up(joint_sensitivity(queries, [1 / sigma_sq for sigma_sq in alone]).of(neighbors))
+    noise = tuple(joint * sigma_sq for sigma_sq in alone)
+    loss = rounded.error / strategy.error - 1
+    return IntegerStrategy(queries, shares, noise, neighbors, rounded, loss)
 
 
 def _round(
@@ -177,11 +180,3 @@ def _round(
 
 def _label(attribute: AttributeWorkload, matrix: IntArray) -> Factor:
     return Factor(matrix, tuple(f"{attribute.name} {row}" for row in range(len(matrix))))
-
-
-def _exact_shares(shares: FloatArray) -> list[Fraction]:
-    """Shares in multiples of 2^-40 that sum to 1; the largest takes what rounding leaves."""
-    unit = 1 << _SHARE_BITS
-    counts = [max(1, int(share * unit)) for share in shares.tolist()]
-    counts[int(shares.argmax())] += unit - sum(counts)
-    return [Fraction(count, unit) for count in counts]

@@ -13,27 +13,31 @@ import numpy.typing as npt
 
 from das.errors import BudgetError
 from das.planning.bases import AttributeBasis
+from das.planning.exact_shares import SHARE_UNITS, as_fractions, round_up, split_exactly
 from das.planning.integer_bases import center_counts, integer_rows, round_rows
 from das.planning.residual_plan import ResidualPlan
 from das.planning.workload import BaseKind
 from das.queries.factor import Factor
 from das.queries.query import Query
-from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
+from das.queries.sensitivity import Neighbors
 
 FloatArray = npt.NDArray[np.float64]
 
-# Costs are split in whole units, so that they add up exactly.
-_SHARE_UNITS = 1 << 48
 _FINEST_BITS = 14
 _COARSEST_BITS = 4
 _MOST_SIGMA_SQ = 2.0**80
 # Answers to counts of up to 2^29 records stay within 63 bits.
 _MOST_COEFFICIENT = 2.0**34
+# Sums of squares of rows that floats hold exactly, with room for |a|^2 + |b|^2 + 2 |<a, b>|.
+_MOST_SQUARE = 2.0**51
 
 
 @dataclass(frozen=True, eq=False)
 class ExactMeasurement:
     """Integer queries for every residual set of a plan, with exact noise.
+
+    The cost is that of all queries together: the worst pair of neighbors for their sum, which is
+    not the worst one for any of them. The shares say how the noise divides it among them.
 
     Attributes:
       plan: The plan with integer residual rows (as floats); reconstruct with it, and ask it for
@@ -41,26 +45,23 @@ class ExactMeasurement:
       rho: The zCDP cost of everything, exact.
       neighbors: The relation it holds for.
       shares: Per residual set its part of rho in units of 2^-48; they sum to exactly 2^48.
+      joint: What the worst neighbors cost together, if one record added costs 1 and every set its
+        share of it; exact or an upper bound, a multiple of 2^-48.
     """
 
     plan: ResidualPlan
     rho: Fraction
     neighbors: Neighbors
     shares: tuple[int, ...]
+    joint: Fraction
 
     def rho_of(self, position: int) -> Fraction:
-        """Return the exact cost of one residual set, by flat number."""
-        return self.rho * self.shares[position] / _SHARE_UNITS
+        """Return the part of the joint cost of one residual set, by flat number."""
+        return self.rho * self.shares[position] / SHARE_UNITS
 
-    def sensitivity_sq_of(self, position: int) -> int:
-        """Return the squared L2 sensitivity of one residual set, as `l2_sensitivity_sq` has it."""
-        norms = [self._sensitivities[i] for i in self._members[position]]
-        product = math.prod(unbounded for unbounded, _ in norms)
-        if self.neighbors is Neighbors.UNBOUNDED:
-            return product
-        return max(
-            (product // unbounded * bounded for unbounded, bounded in norms), default=2 * product
-        )
+    def sensitivity_sq_of(self, position: int) -> Fraction:
+        """Return the squared sensitivity to which the noise of one residual set is scaled."""
+        return self.joint * _longest_column(self.plan, self._members[position])
 
     def sigma_sq_of(self, position: int) -> Fraction:
         """Return the exact discrete Gaussian parameter Delta^2 / (2 rho_S) of one residual set.
@@ -86,9 +87,7 @@ class ExactMeasurement:
 
     @cached_property
     def _members(self) -> tuple[tuple[int, ...], ...]:
-        return tuple(
-            tuple(row) for members in self.plan.residuals.by_order for row in members.tolist()
-        )
+        return _list_sets(self.plan)
 
     @cached_property
     def _totals(self) -> tuple[Factor, ...]:
@@ -107,19 +106,6 @@ class ExactMeasurement:
                 built[id(basis)] = Factor(rows, labels)
         return tuple(built[id(basis)] for basis in self.plan.bases)
 
-    @cached_property
-    def _sensitivities(self) -> tuple[tuple[int, int], ...]:
-        """Per attribute the squared sensitivities of its residual rows, unbounded and bounded."""
-        built: dict[int, tuple[int, int]] = {}
-        for factor in self._residuals:
-            if id(factor) not in built:
-                query = Query("rows", (factor,))
-                built[id(factor)] = (
-                    l2_sensitivity_sq(query, Neighbors.UNBOUNDED),
-                    l2_sensitivity_sq(query, Neighbors.BOUNDED),
-                )
-        return tuple(built[id(factor)] for factor in self._residuals)
-
 
 def measure_exactly(
     plan: ResidualPlan,
@@ -131,7 +117,7 @@ def measure_exactly(
     """Turn a plan into integer queries with discrete Gaussian noise that cost exactly rho.
 
     Every residual set keeps its share of the plan's privacy cost. Rounding the residual rows costs
-    accuracy, never privacy: noise is scaled to the sensitivity of the rounded rows.
+    accuracy, never privacy: noise is scaled to what the rounded rows cost together.
 
     Args:
       plan: A plan with float bases, at any privacy cost.
@@ -160,7 +146,7 @@ def measure_exactly(
     """
     if rho <= 0:
         raise BudgetError("rho", "must be positive", got=rho)
-    shares = _split_exactly(plan.set_costs / plan.noise)
+    shares = split_exactly(plan.set_costs / plan.noise)
     finest, coarsest = (
         (_FINEST_BITS, _COARSEST_BITS)
         if resolution_bits is None
@@ -170,15 +156,13 @@ def measure_exactly(
     for bits in range(finest, coarsest - 1, -1):
         bases = _make_integer(plan, bits)
         draft = ResidualPlan(plan.workload, bases, plan.residuals, plan.noise)
-        costs = draft.set_costs
         # An upper estimate of sigma_sq; the exact one follows from integers.
-        noise = 2 * costs * _SHARE_UNITS / (float(rho) * np.array(shares, np.float64))
+        noise = 2 * draft.set_costs * SHARE_UNITS / (float(rho) * np.array(shares, np.float64))
         widest = float(noise.max())
-        entries = np.array([np.abs(basis.subtraction).max() for basis in bases])
-        largest = float(plan.residuals.product(entries).max())
-        if widest <= _MOST_SIGMA_SQ and (
-            resolution_bits is not None or largest <= _MOST_COEFFICIENT
-        ):
+        entries = [float(np.abs(basis.subtraction).max()) for basis in bases]
+        largest = float(plan.residuals.product(np.array(entries)).max())
+        fits = widest <= _MOST_SIGMA_SQ and max(b.cell_cost for b in bases) <= _MOST_SQUARE
+        if fits and (resolution_bits is not None or largest <= _MOST_COEFFICIENT):
             return _with_noise(draft, rho, neighbors, shares)
     raise BudgetError(
         "discrete noise",
@@ -192,10 +176,35 @@ def measure_exactly(
 def _with_noise(
     draft: ResidualPlan, rho: Fraction, neighbors: Neighbors, shares: tuple[int, ...]
 ) -> ExactMeasurement:
-    unscaled = ExactMeasurement(draft, rho, neighbors, shares)
+    joint = Fraction(1)
+    if neighbors is Neighbors.BOUNDED:
+        joint = round_up(max(Fraction(2), _worst_pair(draft, shares)))
+    unscaled = ExactMeasurement(draft, rho, neighbors, shares, joint)
     noise = [float(unscaled.sigma_sq_of(position)) for position in range(draft.residuals.size)]
     plan = ResidualPlan(draft.workload, draft.bases, draft.residuals, np.array(noise))
-    return ExactMeasurement(plan, rho, neighbors, shares)
+    return ExactMeasurement(plan, rho, neighbors, shares, joint)
+
+
+def _list_sets(plan: ResidualPlan) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(row) for members in plan.residuals.by_order for row in members.tolist())
+
+
+def _longest_column(plan: ResidualPlan, members: tuple[int, ...]) -> int:
+    """The largest squared column of a residual set; residual rows are integers below 2^53."""
+    return math.prod(int(plan.bases[i].cell_cost) for i in members)
+
+
+def _worst_pair(plan: ResidualPlan, shares: tuple[int, ...]) -> Fraction:
+    """What a change within a geounit costs together, if the worst added record costs 1.
+
+    One record is added at cost 1 exactly: a level with the longest residual column of its attribute
+    is the worst one in every set.
+    """
+    longest = [_longest_column(plan, members) for members in _list_sets(plan)]
+    weights = [share / length for share, length in zip(as_fractions(shares), longest, strict=True)]
+    found = plan.gram_sum(weights).largest_pair()
+    # By the Cauchy-Schwarz inequality, where there are too many pairs to be searched.
+    return found.value if found else Fraction(4)
 
 
 def _make_integer(plan: ResidualPlan, bits: int) -> tuple[AttributeBasis, ...]:
@@ -208,10 +217,3 @@ def _make_integer(plan: ResidualPlan, bits: int) -> tuple[AttributeBasis, ...]:
             built[key] = center_counts(attribute) if plain else round_rows(attribute, basis, bits)
         out.append(built[key])
     return tuple(out)
-
-
-def _split_exactly(costs: FloatArray) -> tuple[int, ...]:
-    """Round positive parts to whole units that sum to exactly 2^48, each at least one unit."""
-    units = np.maximum(np.rint(costs / costs.sum() * _SHARE_UNITS).astype(np.int64), 1)
-    units[units.argmax()] += _SHARE_UNITS - int(units.sum())
-    return tuple(units.tolist())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
@@ -13,7 +14,9 @@ from das.errors import SchemaError
 from das.planning.attribute_sets import AttributeSets
 from das.planning.bases import AttributeBasis
 from das.planning.incidence import Incidence, locate_subsets
+from das.planning.kronecker import list_members
 from das.planning.workload import Workload
+from das.queries.joint_sensitivity import GramSum
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -52,6 +55,17 @@ class ResidualPlan:
     def privacy_cost(self) -> float:
         """Sum over S of prod beta_i / noise_S; zCDP rho is half of it, Gaussian DP mu its root."""
         return float((self.set_costs / self.noise).sum())
+
+    def gram_sum(self, weights: Sequence[Fraction]) -> GramSum:
+        """Return the Gram matrix of the residual rows, with a weight per residual set."""
+        grams = {
+            id(basis): np.stack(
+                [np.ones((len(basis.pivot),) * 2), basis.subtraction.T @ basis.subtraction]
+            )
+            for basis in self.bases
+        }
+        kinds = list_members(self.residuals).astype(np.int64)
+        return GramSum(tuple(weights), kinds, tuple(grams[id(basis)] for basis in self.bases))
 
     @cached_property
     def incidence(self) -> Incidence:

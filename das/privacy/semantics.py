@@ -1,14 +1,13 @@
 r"""What a release says about one attribute, or about the place within a geounit.
 
-Neighbors are bounded: one record is changed. Every measured query has a cost for any such change,
-and all costs on the record's path add up to the budget. A change that leaves most queries alone
-costs less:
+One record is changed. What a geounit measures has a cost for every such change (`ChangeCosts`), and
+all costs on the record's path add up. A change that leaves most queries alone costs less:
 
 - **Attribute a.** The record keeps its geounits and all attributes but a. A query that sums a out
   counts the record in the same answer before and after, so its answers do not change and its
-  measurements have the same law; the others cost at most their cost. By composition the change
-  costs at most the sum over queries that touch a: every factor but the sum over a touches it, so
-  recodes of a and the detailed query do.
+  measurements have the same law. The others cost what they cost for cells that differ in a alone:
+  queries charged one by one at most their cost for any change, queries charged together the worst
+  pair of such cells. Recodes of a and the detailed query are among those that touch it.
 - **Within geolevel L.** The record keeps all attributes and moves between leaves of one geounit of
   L. The geounits of L and of all coarser geolevels that hold it stay the same, and so do their
   answers. The change costs at most the sum over geolevels strictly below L.
@@ -19,23 +18,22 @@ chains, and the rules are about `first`. A chain touches the attributes that the
 touch, and costs something within L only if `first` is strictly below L: if `first` is at or above
 L, the measured geounit holds the record before and after, even where the chain reaches below L.
 Paths differ in their tilings, and the change of an attribute stays on one path, so the largest sum
-over all tilings is a bound. A move leaves one path and enters another. Each query on each of the
-two changes one count by one, which costs half of what changing a record costs in rho (the square of
-the distance halves) and in pure epsilon (the distance halves); half of one tiling and half of
-another is at most the larger of the two.
+over all tilings is a bound. A move leaves one path and enters another. In each of the two it costs
+what one added or removed record costs, which is at most half of what `place` and `record` say; half
+of one tiling and half of another is at most the larger of the two.
 
 The same proof serves rho and pure epsilon; costs are plain fractions of either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 
 from das.errors import LedgerError
-from das.privacy.ledger import LedgerEntry, costs_of_paths
+from das.privacy.ledger import costs_of_paths
 from das.queries.factor import FactorKind
 from das.queries.query import Query
 
@@ -63,16 +61,35 @@ class Statement:
     cost: Fraction
 
 
+@dataclass(frozen=True)
+class ChangeCosts:
+    """What changes of one record cost by the measurements of a chain of only children.
+
+    Attributes:
+      geolevel: Geolevel at which it is measured.
+      chain_end: Deepest geolevel of the chain; equals `geolevel` for ordinary geounits.
+      record: Of any change, also between geounits; at least twice what one added record costs.
+      attributes: By name, of a change of that attribute alone, within the geounit.
+      place: Of a move to another geounit with all attributes kept; at least twice what one added
+        record costs.
+    """
+
+    geolevel: str
+    chain_end: str
+    record: Fraction
+    attributes: Mapping[str, Fraction]
+    place: Fraction
+
+
 def statements(
-    spine: Sequence[str], attributes: Sequence[str], measured: Collection[LedgerEntry]
+    spine: Sequence[str], attributes: Sequence[str], measured: Collection[ChangeCosts]
 ) -> tuple[Statement, ...]:
     """Return the cost of a whole record, of each attribute, and within each geolevel but the last.
 
     Args:
       spine: Names of geolevels, root first.
-      attributes: Names of the attributes to report.
-      measured: Every query of every chain that occurs, with the cost of a changed record (bounded
-        neighbors).
+      attributes: Names of the attributes to report; what is not named in the costs costs nothing.
+      measured: The costs of every chain that occurs, as one entry or as several that add up.
 
     Returns:
       Rows in the order record, attributes, geolevels from the finest to the coarsest.
@@ -80,14 +97,10 @@ def statements(
     Raises:
       LedgerError: The chains tile no path.
 
-    >>> from das.mechanisms.mechanism import DiscreteGaussian
-    >>> def entry(geolevel, attributes, rho):
-    ...     noise = DiscreteGaussian.costing(rho, l2_sensitivity_sq=2)
-    ...     return LedgerEntry(geolevel, geolevel, "q", attributes, noise, rho, geounits=1)
+    >>> half = Fraction(1, 2)
     >>> for row in statements(["state", "block"], ["sex"], [
-    ...     entry("state", ("sex",), Fraction(1, 8)),
-    ...     entry("state", (), Fraction(3, 8)),
-    ...     entry("block", ("sex",), Fraction(1, 2)),
+    ...     ChangeCosts("state", "state", half, {"sex": Fraction(1, 8)}, half),
+    ...     ChangeCosts("block", "block", half, {"sex": half}, half),
     ... ]):
     ...     print(row.change, row.name, row.cost)
     record  1
@@ -97,22 +110,27 @@ def statements(
     position = {name: index for index, name in enumerate(spine)}
     chains = {(position[one.geolevel], position[one.chain_end]) for one in measured}
 
-    def largest(counts: Collection[LedgerEntry]) -> Fraction:
+    def largest(count: Callable[[ChangeCosts], Fraction]) -> Fraction:
         cost = dict.fromkeys(chains, Fraction(0))
-        for one in counts:
-            cost[position[one.geolevel], position[one.chain_end]] += one.cost
+        for one in measured:
+            cost[position[one.geolevel], position[one.chain_end]] += count(one)
         costs = costs_of_paths(len(spine), cost)
         if costs is None:
             raise LedgerError("measured queries", "cover no root-to-leaf path", got=list(spine))
         return costs[1]
 
-    rows = [Statement(Change.RECORD, "", largest(measured))]
-    for name in attributes:
-        touching = [one for one in measured if name in one.attributes]
-        rows.append(Statement(Change.ATTRIBUTE, name, largest(touching)))
-    for level in range(len(spine) - 2, -1, -1):
-        below = [one for one in measured if position[one.geolevel] > level]
-        rows.append(Statement(Change.WITHIN, spine[level], largest(below)))
+    def of_attribute(name: str) -> Fraction:
+        return largest(lambda one: one.attributes.get(name, Fraction(0)))
+
+    def below(level: int) -> Fraction:
+        return largest(lambda one: one.place if position[one.geolevel] > level else Fraction(0))
+
+    rows = [Statement(Change.RECORD, "", largest(lambda one: one.record))]
+    rows += [Statement(Change.ATTRIBUTE, name, of_attribute(name)) for name in attributes]
+    rows += [
+        Statement(Change.WITHIN, spine[level], below(level))
+        for level in range(len(spine) - 2, -1, -1)
+    ]
     return tuple(rows)
 
 

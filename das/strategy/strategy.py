@@ -5,21 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 from das.errors import BudgetError
 from das.mechanisms.mechanism import DiscreteGaussian, DiscreteLaplace, Mechanism
 from das.privacy.budget import Budget, Definition
 from das.queries.column_rank import has_full_column_rank
+from das.queries.joint_sensitivity import JointSensitivity, joint_sensitivity
 from das.queries.query import Query
-from das.queries.sensitivity import l1_sensitivity, l2_sensitivity_sq
+from das.queries.sensitivity import Neighbors, l1_sensitivity, l2_sensitivity_sq
 
 
 @dataclass(frozen=True, eq=False)
 class QueryShare:
-    """A query and its exact share of the geolevel's part of the budget, share > 0."""
+    """A query and its exact share of the geolevel's part of the budget.
+
+    Attributes:
+      query: The query.
+      share: Positive.
+      sensitivity_sq: For a query of a planned strategy, the squared sensitivity to which its noise
+        is scaled. Its queries are charged together, for the neighbors that are the worst for all of
+        them, and the share is a part of that. None for a query that is charged for itself.
+    """
 
     query: Query
     share: Fraction
+    sensitivity_sq: Fraction | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +43,9 @@ class LevelStrategy:
       queries: Queries with shares that sum to exactly 1.
 
     Raises:
-      BudgetError: A share is not positive, the query shares do not sum to 1, or the queries do not
-        have full column rank; without that the node problem has no unique solution.
+      BudgetError: A share is not positive, the query shares do not sum to 1, some queries are
+        charged together and others for themselves, or the queries do not have full column rank;
+        without that the node problem has no unique solution.
     """
 
     geolevel: str
@@ -70,6 +82,35 @@ class LevelStrategy:
                 "the shares of its queries do not sum to 1",
                 got=f"{total} (about {float(total):.6f})",
                 want="exactly 1",
+            )
+        if len({entry.sensitivity_sq is None for entry in self.queries}) > 1:
+            raise BudgetError(where, "charges some queries together and others for themselves")
+
+    @cached_property
+    def joint(self) -> JointSensitivity | None:
+        """What neighbors cost by the queries of a planned strategy, together, at cost 1; exact.
+
+        None if every query is charged for itself.
+        """
+        weights = [
+            entry.share / entry.sensitivity_sq  # 1 / (2 sigma^2) at cost 1
+            for entry in self.queries
+            if entry.sensitivity_sq is not None
+        ]
+        return joint_sensitivity([e.query for e in self.queries], weights) if weights else None
+
+    def check_joint_cost(self, neighbors: Neighbors) -> None:
+        """Check that queries that are charged together cost no more than their shares.
+
+        Raises:
+          BudgetError: A pair of neighbors costs more.
+        """
+        if self.joint is not None and self.joint.of(neighbors) > 1:
+            raise BudgetError(
+                f"planned strategy of geolevel {self.geolevel}",
+                "costs more than its share",
+                got=f"{float(self.joint.of(neighbors)):.12f} of it, {neighbors} neighbors",
+                want="at most 1",
             )
 
 
@@ -154,8 +195,10 @@ class NoisyQuery:
       query: The query.
       share: Its exact share of the geolevel.
       level_share: The exact share of the budget of the chain of geolevels measured together.
-      cost: Its exact cost, in what the budget counts.
+      cost: Its exact cost, in what the budget counts; in a planned strategy, a part of what its
+        queries cost together.
       mechanism: The noise.
+      sensitivity_sq: As `QueryShare` has it.
     """
 
     query: Query
@@ -163,6 +206,7 @@ class NoisyQuery:
     level_share: Fraction
     cost: Fraction
     mechanism: Mechanism
+    sensitivity_sq: Fraction | None = None
 
 
 def noisy_queries(
@@ -177,6 +221,12 @@ def noisy_queries(
     out = []
     for entry in level.queries:
         cost = query_cost(budget, share, entry.share)
-        mechanism = query_mechanism(budget, entry.query, cost)
-        out.append(NoisyQuery(entry.query, entry.share, share, cost, mechanism))
+        mechanism = (
+            query_mechanism(budget, entry.query, cost)
+            if entry.sensitivity_sq is None
+            else DiscreteGaussian(entry.sensitivity_sq / (2 * cost))
+        )
+        out.append(
+            NoisyQuery(entry.query, entry.share, share, cost, mechanism, entry.sensitivity_sq)
+        )
     return tuple(out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -11,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from das.errors import BudgetError, SchemaError
-from das.planning.auto import ExactQuery, plan_workload
+from das.planning.auto import ExactQuery, LossKind, Method, plan_workload
 from das.planning.curvature import least_eigenvalue
 from das.planning.workload import AttributeWorkload, BaseKind, Workload
 from das.privacy.budget import Definition
@@ -77,7 +78,7 @@ def plan_shares(schema: Schema, wanted: WorkloadConfig, kind: BudgetKind) -> tup
         )
     text = wanted.model_dump_json()
     shares = tuple(
-        QueryShare(_over_schema(schema, planned.query), planned.rho)
+        QueryShare(_over_schema(schema, planned.query), planned.rho, planned.sensitivity_sq)
         for planned in _plan(schema, text, kind.neighbors)
     )
     _refuse_flat(shares)
@@ -100,12 +101,51 @@ def _refuse_flat(shares: Sequence[QueryShare]) -> None:
         )
 
 
+def predict_errors(
+    schema: Schema, wanted: WorkloadConfig, kind: BudgetKind, rho: Fraction
+) -> dict[Method, float]:
+    """Return the error that every method has at the same cost, before anything is measured.
+
+    Args:
+      schema: The schema.
+      wanted: Tables with weights, bases and the loss; its method is not used.
+      kind: Definition and neighbors of the budget.
+      rho: What one geolevel may cost.
+
+    Returns:
+      Per method that can plan the workload sqrt(loss): of the weighted mean over the tables of the
+      mean variance of their answers, or of the largest variance. Of the strategy in floats; integer
+      queries lose about 10^-4 of it.
+
+    Raises:
+      SchemaError: A table or base is unknown.
+      SolverError: A solver stopped without a proof.
+    """
+    workload = _workload(schema, wanted)
+    weights = sum(float(weight) for weight in wanted.tables.values())
+    total = weights if wanted.loss is LossKind.SUM_OF_VARIANCES else 1.0
+    plain = all(each.kind is BaseKind.IDENTITY for each in workload.attributes)
+    errors = {}
+    for method in Method:
+        if method is Method.RESIDUAL_PLANNER and not plain:
+            continue
+        plan = plan_workload(workload, method, wanted.loss, neighbors=kind.neighbors, dense_cells=0)
+        errors[method] = math.sqrt(plan.loss / (2 * float(rho) * total))
+    return errors
+
+
 @lru_cache(maxsize=64)
 def _plan(schema: Schema, text: str, neighbors: Neighbors) -> tuple[ExactQuery, ...]:
     """Plan once what several geolevels share."""
     wanted = WorkloadConfig.model_validate_json(text)
-    plan = plan_workload(_workload(schema, wanted), wanted.method, wanted.loss, dense_cells=0)
-    return tuple(plan.measure_exactly(Fraction(1), neighbors).queries())
+    plan = plan_workload(
+        _workload(schema, wanted),
+        wanted.method,
+        wanted.loss,
+        neighbors=neighbors,
+        dense_cells=0,
+    )
+    return tuple(plan.measure_exactly(Fraction(1)).queries())
 
 
 def _workload(schema: Schema, wanted: WorkloadConfig) -> Workload:
@@ -117,6 +157,12 @@ def _workload(schema: Schema, wanted: WorkloadConfig) -> Workload:
         for attribute in schema.attributes
         if attribute.size > 1
     ]
+    if not attributes:
+        raise SchemaError(
+            "workload",
+            "has nothing to plan: every attribute of the schema has one level",
+            remedy="list `queries` with shares instead of a workload",
+        )
     rows = {attribute.name: attribute.n_rows for attribute in attributes}
     marginals, weights = [], []
     for table, weight in wanted.tables.items():

@@ -14,7 +14,8 @@ from das.planning.measurement import measure_exactly
 from das.planning.reconstruction import ResidualAnswers, reconstruct
 from das.planning.total_variance import plan_oblique, plan_orthogonal, plan_projected
 from das.planning.workload import AttributeWorkload, Workload
-from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
+from das.queries.sensitivity import Neighbors
+from tests.oracles.pairs_of_records import pair_costs
 from tests.unit.planning.dense import (
     covariance,
     listed,
@@ -100,8 +101,6 @@ def test_the_largest_variance_lies_between_bound_and_total(workload):
 @given(workloads(), st.fractions(Fraction(1, 1000), 10), st.sampled_from(list(Neighbors)))
 def test_integer_measurements_cost_exactly_rho(workload, rho, neighbors):
     exact = measure_exactly(plan_oblique(workload), rho, neighbors)
-    spent = sum(
-        l2_sensitivity_sq(query, neighbors) / (2 * sigma_sq)
-        for query, sigma_sq in exact.noisy_queries()
-    )
-    assert spent == rho
+    spent = pair_costs(*zip(*exact.noisy_queries(), strict=True)).of(neighbors)
+    assert rho * (1 - Fraction(1, 2**10)) <= spent <= rho
+    assert sum(exact.rho_of(i) for i in range(exact.plan.residuals.size)) == rho

@@ -10,9 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from das.mechanisms.mechanism import DiscreteGaussian
-from das.privacy.ledger import LedgerEntry
-from das.privacy.semantics import touched_attributes
+from das.privacy.semantics import ChangeCosts, touched_attributes
 from das.queries.query import Query, parse_query
 from das.schema.schema import Attribute, Recode, Schema
 
@@ -29,10 +27,10 @@ RELEASES = {
 }
 
 
-def measured_query(geolevel, chain_end, attributes, cost) -> LedgerEntry:
-    """An entry of which only place, attributes and cost matter."""
-    noise = DiscreteGaussian(Fraction(1))
-    return LedgerEntry(geolevel, chain_end, "q", tuple(attributes), noise, Fraction(cost), 1)
+def measured_query(geolevel, chain_end, attributes, cost) -> ChangeCosts:
+    """A query that is charged for itself, among neighbors that change a record."""
+    cost = Fraction(cost)
+    return ChangeCosts(geolevel, chain_end, cost, dict.fromkeys(attributes, cost), cost)
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class Release:
     queries: dict[tuple[str, str], Query]
     rho: dict[tuple[str, str], Fraction]
 
-    def measured(self) -> list[LedgerEntry]:
+    def measured(self) -> list[ChangeCosts]:
         names = [attribute.name for attribute in self.schema.attributes]
         return [
             measured_query(key[0], key[0], touched_attributes(query, names), self.rho[key])

@@ -170,7 +170,7 @@ def test_a_chain_counts_within_only_if_it_begins_below():
         Statement(Change.WITHIN, "block_group", Fraction(1, 2)),
         Statement(Change.WITHIN, "tract", Fraction(3, 4)),
     )
-    only_chains = [one for one in measured if one.chain_end != "block_group" or one.cost > 0.3]
+    only_chains = [one for one in measured if one.chain_end != "block_group" or one.record > 0.3]
     only_chains.remove(measured[0])
     assert statements(("tract", "block_group", "block"), [], only_chains)[2].cost == Fraction(1, 2)
 

@@ -12,13 +12,15 @@ import yaml
 from das.errors import BudgetError, ConfigError, SchemaError
 from das.planning.auto import Method
 from das.privacy.budget import Budget, Definition
+from das.queries.query import parse_query
 from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
 from das.schema.schema import Attribute, Recode, Schema
 from das.strategy.strategy import LevelStrategy, noisy_queries, strategy_for
 from geography.lattice import Spine
 from jobs.config.load import load_allocation
 from jobs.config.models import WorkloadConfig
-from jobs.config.planned import ZCDP_BOUNDED, BudgetKind, plan_shares
+from jobs.config.planned import ZCDP_BOUNDED, BudgetKind, plan_shares, predict_errors
+from tests.oracles.pairs_of_records import pair_costs
 
 AGE = Attribute("age", ("0", "1", "2", "3", "4"))
 SCHEMA = Schema(
@@ -48,12 +50,41 @@ def test_shares_sum_to_one_and_the_noise_costs_exactly_the_budget(method, bases,
     assert sum(entry.share for entry in shares) == 1
     level = LevelStrategy("state", Fraction(1), shares)
     budget = Budget(Fraction(3, 7), Fraction(1, 10**10), neighbors)
-    spent = Fraction(0)
-    for noisy in noisy_queries(strategy_for([level], ["state"]), budget, 0, 0):
-        assert noisy.query.n_cells == SCHEMA.size
-        sensitivity_sq = l2_sensitivity_sq(noisy.query, neighbors)
-        spent += noisy.mechanism.rho(Fraction(sensitivity_sq))
-    assert spent == budget.total
+    measured = noisy_queries(strategy_for([level], ["state"]), budget, 0, 0)
+    assert all(noisy.query.n_cells == SCHEMA.size for noisy in measured)
+    assert sum(noisy.cost for noisy in measured) == budget.total
+    laws = [noisy.mechanism.sigma_sq for noisy in measured]
+    spent = pair_costs([noisy.query for noisy in measured], laws).of(neighbors)
+    assert budget.total * (1 - Fraction(1, 2**12)) <= spent <= budget.total
+
+
+@pytest.mark.parametrize("neighbors", Neighbors)
+def test_predicted_errors_are_those_of_the_measured_noise(neighbors):
+    """Least squares from the integer rows; the average over tables as the weights say."""
+    kind, rho = BudgetKind(Definition.ZCDP, neighbors), Fraction(3)
+    predicted = predict_errors(SCHEMA, wanted(), kind, rho)
+    assert set(predicted) == set(Method)
+    assert predicted[Method.AUTO] == pytest.approx(min(predicted.values()), rel=1e-6)
+    cells = np.arange(SCHEMA.size)
+    for method in Method:
+        entries = plan_shares(SCHEMA, wanted(method=method), kind)
+        precision = sum(
+            float(2 * rho * entry.share / entry.sensitivity_sq) * entry.query.gram(cells)
+            for entry in entries
+        )
+        covariance = np.linalg.inv(precision)
+        error = 0.0
+        for table, weight in TABLES.items():
+            rows = parse_query(SCHEMA, table).columns(cells)
+            error += float(Fraction(weight)) * (rows @ covariance @ rows.T).diagonal().mean()
+        error /= sum(float(Fraction(weight)) for weight in TABLES.values())
+        assert predicted[method] == pytest.approx(error**0.5, rel=1e-3)
+
+
+def test_a_schema_of_one_cell_has_nothing_to_plan():
+    one = Schema("one", (Attribute("kind", ("person",)), Attribute("place", ("here",))))
+    with pytest.raises(SchemaError, match="nothing to plan: every attribute"):
+        plan_shares(one, wanted(tables={"total": "1"}), ZCDP_BOUNDED)
 
 
 def test_the_gram_matrix_of_a_planned_level_can_be_inverted():
