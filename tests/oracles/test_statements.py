@@ -120,7 +120,7 @@ def test_no_pair_of_neighbors_costs_more_than_is_said(drawn):
     ledger = planned_ledger(plan, lattice)
     said = {
         (row["change"], row["name"]): float(Fraction(row["total"])) * (1 + ROUNDING)
-        for row in privacy_statements(plan, ledger)
+        for row in privacy_statements(plan, ledger, "public list")
     }
     paths = measured_geounits(lattice)
     known = {(f, e): costs_of(plan, f, e) for path in paths for f, _, e in path}
