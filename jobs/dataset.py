@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 
 from das.errors import OutputError
 from jobs.files import sync_folder, writing
+from jobs.modes import make_closed_file, make_closed_folder
 
 MANIFEST = "_manifest.json"
 PROPOSED = "_proposed.json"
@@ -66,6 +67,7 @@ class PartWriter:
         self._path = dataset / f"part-{uuid.uuid4().hex}.parquet"
         _make_folder(dataset)
         with writing(self._path, self._path):
+            make_closed_file(self._path)
             self._writer = pq.ParquetWriter(self._path, schema, compression="zstd")
         self._waiting: list[pa.Table] = []
         self._rows = 0
@@ -222,6 +224,7 @@ def _draft(dataset: Path, parts: Iterable[PartFile], facts: Mapping[str, Any]) -
     draft = dataset / f".{uuid.uuid4().hex}.json"
     with writing(dataset / MANIFEST):
         try:
+            make_closed_file(draft)
             with draft.open("w", encoding="utf-8") as handle:
                 json.dump(document, handle, indent=1)
                 handle.flush()
@@ -399,6 +402,6 @@ def _unnamed(dataset: Path, parts: Sequence[PartFile]) -> list[Path]:
 
 def _make_folder(folder: Path) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_closed_folder(folder)
     except OSError as error:
         raise OutputError(str(folder), "cannot be created", got=error.strerror) from None

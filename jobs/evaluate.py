@@ -26,7 +26,7 @@ from geography.lattice import Spine
 from invariants.invariant import Invariant
 from jobs.counts import read_counts
 from jobs.dataset import read_manifest
-from jobs.files import OWNER_ONLY, write_json
+from jobs.files import write_json
 from jobs.layout import ConfidentialLayout, ReleaseLayout
 from jobs.report.noise import expected_rmse
 from jobs.session import run_tasks, slots
@@ -128,7 +128,7 @@ def evaluate(
     slices.sort(key=lambda piece: -piece.cost)
     found = run_tasks(spark, "evaluate", slices, compare)
     document = _document(design, names, _merged(slices, found), _noise(release))
-    write_json(confidential.evaluation, document, mode=OWNER_ONLY)
+    write_json(confidential.evaluation, document)
     return document
 
 

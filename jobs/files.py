@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from das.errors import OutputError
-
-OWNER_ONLY = 0o600
+from jobs.modes import OWNER_ONLY
 
 
 @contextmanager
@@ -40,7 +39,7 @@ def writing(path: Path, part: Path | None = None) -> Iterator[None]:
         ) from None
 
 
-def replace_file(path: Path, text: str, *, mode: int = 0o666) -> None:
+def replace_file(path: Path, text: str, *, mode: int = OWNER_ONLY) -> None:
     """Write a file, and its folder if absent, so that it is either the old one or the new one.
 
     It survives a crash of the machine.
@@ -48,7 +47,7 @@ def replace_file(path: Path, text: str, *, mode: int = 0o666) -> None:
     Args:
       path: The file.
       text: Its text.
-      mode: Permissions, of which the process's mask takes some away.
+      mode: Permissions, of which the process's mask takes some away; default: its owner's alone.
 
     Raises:
       OutputError: It cannot be written.
@@ -60,13 +59,13 @@ def replace_file(path: Path, text: str, *, mode: int = 0o666) -> None:
         sync_folder(path.parent)
 
 
-def create_file(path: Path, text: str, *, mode: int = 0o666) -> bool:
+def create_file(path: Path, text: str, *, mode: int = OWNER_ONLY) -> bool:
     """Write a file unless there is one; of all who do so at once, one succeeds.
 
     Args:
       path: The file.
       text: Its text.
-      mode: Permissions, of which the process's mask takes some away.
+      mode: Permissions, of which the process's mask takes some away; default: its owner's alone.
 
     Returns:
       Whether it was this text that was written.
@@ -96,7 +95,7 @@ def _write_draft(draft: Path, text: str, mode: int) -> None:
         os.fsync(file.fileno())
 
 
-def write_json(path: Path, document: Mapping[str, Any], *, mode: int = 0o666) -> None:
+def write_json(path: Path, document: Mapping[str, Any], *, mode: int = OWNER_ONLY) -> None:
     """`replace_file` with a document as JSON.
 
     Raises:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jobs.files import OWNER_ONLY, replace_file
+from jobs.files import replace_file
 from jobs.report.budget import budget_section
 from jobs.report.comparison import Comparison, changed_section, error_section, kept_tile
 from jobs.report.headline import banners, facts, records, tiles
@@ -73,4 +73,4 @@ def write_internal_report(
         ],
         records(manifest),
     )
-    replace_file(out, render("page.html.j2", {"page": page}), mode=OWNER_ONLY)
+    replace_file(out, render("page.html.j2", {"page": page}))

@@ -18,6 +18,7 @@ from typing import Any
 
 from das.errors import LedgerError, OutputError
 from jobs.files import sync_folder
+from jobs.modes import OWNER_ONLY, make_closed_folder
 
 Line = dict[str, Any]
 
@@ -53,8 +54,8 @@ def append_to_journal(path: Path, decide: Callable[[Sequence[Line]], Sequence[Li
       OutputError: The file cannot be written.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        make_closed_folder(path.parent)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, OWNER_ONLY)
     except OSError as error:
         raise OutputError(str(path), "cannot be written", got=error.strerror) from None
     try:

@@ -20,8 +20,9 @@ from das.privacy.ledger import Ledger
 from das.privacy.semantics import statements
 from das.queries.sensitivity import Neighbors
 from jobs.dataset import MANIFEST, PartFile, dataset_digest, read_manifest
-from jobs.files import write_json
+from jobs.files import replace_file, write_json
 from jobs.layout import ReleaseLayout
+from jobs.modes import READABLE
 from jobs.neighborhoods import neighborhood, with_neighborhoods
 from jobs.plan import Plan
 
@@ -179,11 +180,12 @@ def write_manifest(
         "records": facts.records,
         **facts.beside,
     }
-    write_json(release.manifest, document)
+    write_json(release.manifest, document, mode=READABLE)
     if plan.not_for_release:
-        (release.root / NOT_FOR_RELEASE).write_text(
+        replace_file(
+            release.root / NOT_FOR_RELEASE,
             "The noise of this release was seeded for a test. It protects nobody.\n",
-            encoding="utf-8",
+            mode=READABLE,
         )
     return document
 

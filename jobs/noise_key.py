@@ -17,7 +17,8 @@ from pathlib import Path
 
 from das.errors import OutputError
 from das.mechanisms.entropy import NoiseKey
-from jobs.files import OWNER_ONLY, writing
+from jobs.files import writing
+from jobs.modes import OWNER_ONLY, make_closed_folder
 
 _SUFFIX = ".share"
 
@@ -77,7 +78,7 @@ def lent(key: NoiseKey, folder: Path) -> Iterator[LentKey]:
     del key  # this frame lives as long as the block
     file = folder / f"{uuid.uuid4().hex}{_SUFFIX}"
     with writing(file, file):
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_closed_folder(folder)
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY)
         with os.fdopen(handle, "wb") as opened:
             opened.write(other)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs.files import replace_file
+from jobs.modes import READABLE
 from jobs.neighborhoods import FROM_DATA, geounits_from_data
 from jobs.report import text
 from jobs.report.budget import (
@@ -69,7 +70,7 @@ def write_plan_report(summary: Mapping[str, Any], out: Path) -> None:
     ]
     facts = [("Configuration", summary["configuration_digest"][:16])]
     page = Page("Plan", summary["name"], _SUMMARY, facts, [], tiles, sections)
-    replace_file(out, render("page.html.j2", {"page": page}))
+    replace_file(out, render("page.html.j2", {"page": page}), mode=READABLE)
 
 
 def _tables(rows: Sequence[Mapping[str, Any]]) -> list[str]:

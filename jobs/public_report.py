@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs.files import replace_file
+from jobs.modes import READABLE
 from jobs.report import text
 from jobs.report.budget import (
     account_table,
@@ -57,7 +58,7 @@ def write_public_report(manifest: Mapping[str, Any], out: Path) -> None:
         ],
         records(manifest),
     )
-    replace_file(out, render("page.html.j2", {"page": page}))
+    replace_file(out, render("page.html.j2", {"page": page}), mode=READABLE)
 
 
 def privacy_section(manifest: Mapping[str, Any]) -> Section:

@@ -47,7 +47,7 @@ from jobs.dataset import (
 from jobs.draws import Draws
 from jobs.estimate import CONFIDENCE, EstimateStage, LevelEstimator
 from jobs.evaluate import evaluate
-from jobs.files import create_file, json_text, read_json, write_json
+from jobs.files import create_file, json_text, read_json, write_json, writing
 from jobs.inputs import refuse_unreadable
 from jobs.internal_report import write_internal_report
 from jobs.invariants import check_input, publish_given_counts
@@ -55,6 +55,7 @@ from jobs.layout import ConfidentialLayout, ReleaseLayout, confidential_layout, 
 from jobs.limits import publish_implied
 from jobs.manifest import RunFacts, write_manifest
 from jobs.measure import MeasureStage
+from jobs.modes import close_folder, open_to_readers
 from jobs.neighborhoods import FROM_DATA, geounits_from_data
 from jobs.noise_key import sweep_shares
 from jobs.plan import Plan, planned_ledger, write_geography
@@ -212,12 +213,12 @@ def make_folder(out: Path) -> None:
     """Create the folder of a run, or check that it may be one.
 
     Raises:
-      OutputError: It cannot be written, or holds other files.
+      OutputError: It cannot be written, holds other files, or cannot be closed to other users.
     """
     # A draft of run.json and a lock are what a start leaves that dies at once.
     ours = ("run.json", ".run.json.", "driver.lock")
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        out.mkdir(parents=True, exist_ok=True, mode=0o700)
         foreign = next((path for path in out.iterdir() if not path.name.startswith(ours)), None)
     except OSError as error:
         raise OutputError(str(out), "cannot be created", got=error.strerror) from None
@@ -230,6 +231,7 @@ def make_folder(out: Path) -> None:
         )
     if not os.access(out, os.W_OK):
         raise OutputError(str(out), "cannot be written")
+    close_folder(out)
 
 
 def refuse_spent_grants(resolved: Resolved, identity: str) -> None:
@@ -271,7 +273,9 @@ def open_job(resolved: Resolved, reporter: Reporter, *, moved: bool = False) -> 
         stack.enter_context(only_driver(out))
         identity = claim(resolved)
         refuse_spent_grants(resolved, identity)
-        confidential_layout(out).root.mkdir(mode=0o700, exist_ok=True)
+        confidential = confidential_layout(out).root
+        confidential.mkdir(mode=0o700, exist_ok=True)
+        close_folder(confidential)
         for product in products_of(resolved):
             sweep_shares(product.confidential.keys)
         refuse_damage(products_of(resolved))
@@ -658,6 +662,8 @@ def seal(job: Job) -> None:
     with job.stage("seal", "manifest and public report"):
         sweep(release_layout(out).root)
         check_sizes(release_layout(out).root)
+        with writing(release_layout(out).root):
+            open_to_readers(release_layout(out).root)
         for product in job.products:
             ledger = seal_ledger(product.release.ledger)
             own = replace(facts, name=product.config.name, records=product.records)

@@ -21,6 +21,7 @@ from jobs.counts import read_counts
 from jobs.dataset import PartFile, PartWriter, is_published, publish, read_manifest
 from jobs.files import writing
 from jobs.layout import ReleaseLayout
+from jobs.modes import make_closed_file, make_closed_folder
 from jobs.plan import Batch, Plan, geounit_batches, read_geography
 from jobs.session import run_tasks, slots
 
@@ -126,7 +127,7 @@ class CsvPartWriter:
 
     def __init__(self, dataset: Path) -> None:
         try:
-            dataset.mkdir(parents=True, exist_ok=True)
+            make_closed_folder(dataset)
         except OSError as error:
             raise OutputError(str(dataset), "cannot be created", got=error.strerror) from None
         self._path = dataset / f"part-{uuid.uuid4().hex}.csv"
@@ -147,6 +148,7 @@ class CsvPartWriter:
         )
         if self._writer is None:
             with writing(self._path, self._path):
+                make_closed_file(self._path)
                 self._writer = pa_csv.CSVWriter(self._path, plain.schema)
         if plain.num_rows:
             self._low = self._low or plain.column(0)[0].as_py()
