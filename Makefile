@@ -1,6 +1,8 @@
 # Two commands: `make demo` and `make test`. Both set up their own environment in .venv.
 PYTHON ?= python3
 VENV := .venv
+# Size of the synthetic state of `make demo`, about.
+BLOCKS ?= 2500
 BIN := $(VENV)/bin
 # Files of tests run side by side, since Spark sessions mostly wait. Empty: one after another.
 PARALLEL ?= -n logical --maxprocesses=4 --dist loadfile --no-loadscope-reorder
@@ -10,7 +12,7 @@ PARALLEL ?= -n logical --maxprocesses=4 --dist loadfile --no-loadscope-reorder
 
 demo: $(VENV)/.run
 	@rm -rf build/demo build/demo-data
-	$(BIN)/das generate build/demo-data --blocks 2500 --seed 2020
+	$(BIN)/das generate build/demo-data --blocks $(BLOCKS) --seed 2020
 	$(BIN)/das run conf/run/demo.yaml
 
 test: $(VENV)/.test

@@ -159,19 +159,31 @@ runtime:
   allow_open_cluster: false            # true only where no secret can be set up
 """
 
+_END = """## All three together
+
+With the three examples in a folder `example` (the program reads no data for this):
+
+```sh
+das validate example/run.yaml
+```
+"""
+
 _FILES = (
-    ("Run file", RunConfig, RUN_EXAMPLE),
-    ("Schema file", SchemaFile, SCHEMA_EXAMPLE),
-    ("Allocation file", AllocationFile, ALLOCATION_EXAMPLE),
+    ("Run file", RunConfig, "run.yaml", RUN_EXAMPLE),
+    ("Schema file", SchemaFile, "schema.yaml", SCHEMA_EXAMPLE),
+    ("Allocation file", AllocationFile, "allocation.yaml", ALLOCATION_EXAMPLE),
 )
 
 
 def reference() -> str:
     """Return the whole page as Markdown."""
     parts = [_INTRODUCTION]
-    for title, model, example in _FILES:
-        parts.append(f"## {title}\n\n{_summary(model)}\n\n```yaml\n{example}```\n")
+    for title, model, name, example in _FILES:
+        # The mark is for tests/documented, which writes the file.
+        block = f"<!-- file: example/{name} -->\n```yaml\n{example}```\n"
+        parts.append(f"## {title}\n\n{_summary(model)} Example, `{name}`:\n\n{block}")
         parts.extend(_section(each) for each in _nested(model))
+    parts.append(_END)
     return "\n".join(parts)
 
 

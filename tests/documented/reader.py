@@ -153,9 +153,7 @@ class Reader:
         """Load a run file with the keys of the block in place of its own."""
         base = self.project / block.value
         document = yaml.safe_load(base.read_text(encoding="utf-8"))
-        for key, value in yaml.safe_load(block.text).items():
-            both = isinstance(value, dict) and isinstance(document.get(key), dict)
-            document[key] = document[key] | value if both else value
+        document = _put(document, yaml.safe_load(block.text))
         path = base.with_name(f"documented-{block.line}.yaml")
         path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
         self._load_run(block, path)
@@ -176,3 +174,10 @@ class Reader:
             load_run(path)
         except DasError as error:
             raise BlockError(block, "is refused", str(error)) from error
+
+
+def _put(document: Any, part: Any) -> Any:
+    """A document with the keys of a part; input of another format takes the place of the old."""
+    if not (isinstance(document, dict) and isinstance(part, dict)) or "format" in part:
+        return part
+    return document | {key: _put(document.get(key), value) for key, value in part.items()}

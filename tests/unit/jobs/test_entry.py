@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.checkout import ROOT
+from tests.checkout import ROOT, checkout, project_files
 
 ENTRY = "jobs/__main__.py"
 _RAISES = "raise ImportError('a module of the project in place of the standard one')\n"
@@ -109,3 +110,31 @@ def test_the_real_entry_point_says_the_same_however_it_is_started(tmp_path):
     (only,) = said
     assert only[0] == 0
     assert "rho" in only[1]
+
+
+def test_an_installed_wheel_has_all_that_the_packages_need(tmp_path):
+    """Built as `pip install .` does; the files of the packages are in it, and it starts."""
+    project = checkout(tmp_path)
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"),
+            *("--no-build-isolation", "--no-index", "--wheel-dir", str(tmp_path), str(project)),
+        ],
+        check=True,
+        capture_output=True,
+        cwd=tmp_path,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    installed = tmp_path / "installed"
+    with zipfile.ZipFile(wheel) as file:
+        file.extractall(installed)
+    packages = {"das", "geography", "invariants", "solvers", "jobs"}
+    wanted = {
+        name for name in project_files() if name.parts[0] in packages and name.suffix != ".md"
+    }
+    assert {name for name in wanted if not (installed / name).exists()} == set()
+    config = project / "conf" / "run" / "toy.yaml"
+    done = run(["-m", "jobs", "validate", str(config)], tmp_path, PYTHONPATH=str(installed))
+    assert done.returncode == 0, done.stderr
+    (entry,) = installed.glob("*.dist-info/entry_points.txt")
+    assert "das = jobs.cli:main" in entry.read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from typer.main import get_command
 
 from das.errors import ConfigError, OutputError
 from invariants.rows import cells_in
 from jobs import nation
+from jobs.cli import app
 from jobs.config.load import load_schema
 from jobs.config.models import BlockTableData, HistogramsData, RecordsData
 from jobs.generate import GenerateSpec, draw_tract, generate, plan_tracts
+from jobs.nation import FORMATS, SCHEMAS
 from tests.unit.jobs.reading import ROOT, read
 
 
@@ -227,3 +231,10 @@ def test_nobody_is_of_an_impossible_age(tmp_path: Path) -> None:
     cells = pc.list_flatten(pq.read_table(tmp_path / "data/histograms").column("cells")).to_numpy()
     assert not zeros[cells].any()
     assert len(np.unique(schema.codes_of(cells)["relgq"])) > 12
+
+
+def test_the_help_names_what_the_error_names() -> None:
+    options = {one.name: one.help for one in get_command(app).commands["generate"].params}
+    for option, names in (("schema", SCHEMAS), ("output", FORMATS)):
+        said = re.split(r", | or ", options[option].removesuffix("."))
+        assert sorted(said) == sorted(names)
