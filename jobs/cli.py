@@ -18,6 +18,7 @@ from rich.console import Console
 
 from das.errors import ConfigError, DasError, OutputError, RuntimeSetupError
 from das.planning.information import Information
+from jobs.printable import printable
 
 if TYPE_CHECKING:
     from jobs.config.load import Resolved
@@ -27,8 +28,30 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="Protect census microdata: measure with exact noise, solve top-down, write microdata.",
 )
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            typer.echo(f"das {version('topdown-das')}")
+        except PackageNotFoundError:
+            typer.echo("das, not installed as a package")
+        raise typer.Exit
+
+
+@app.callback()
+def _every_command(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Say the version.", is_eager=True, callback=_say_version),
+    ] = False,
+) -> None:
+    """What comes before the name of a command."""
 
 
 def _local(value: str | Path) -> Path:
@@ -409,7 +432,8 @@ def estimate(  # noqa: PLR0913 - one parameter per command-line option
     area: Annotated[
         Path | None,
         typer.Option(
-            help="File with one leaf geocode per line, or area,geocode per line.", parser=_local
+            help="File of leaf geocodes, one a line, or of areas and geocodes, as CSV.",
+            parser=_local,
         ),
     ] = None,
     geounit: Annotated[list[str] | None, typer.Option(help="Geocode of any geolevel.")] = None,
@@ -420,26 +444,36 @@ def estimate(  # noqa: PLR0913 - one parameter per command-line option
     positive: Annotated[
         bool, typer.Option("--positive", help="For truths that cannot be negative.")
     ] = False,
-    parquet: Annotated[Path | None, typer.Option(help="Write this file.", parser=_local)] = None,
+    parquet: Annotated[
+        Path | None, typer.Option(help="Write this Parquet file.", parser=_local)
+    ] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write this CSV file.", parser=_local)] = None,
     out: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Unbiased estimates of any area from the noisy answers, with standard errors and intervals."""
+    from jobs.area_files import AreaFile, read_areas
     from jobs.config.load import load_run
     from jobs.estimate_command import (
         IntervalSettings,
+        check_places,
         estimate_areas,
-        read_areas,
+        leaf_geocodes,
         report_estimates,
     )
     from jobs.layout import release_layout
 
+    check_places(parquet, csv)
     resolved = load_run(config, output=out)
     release = release_layout(resolved.config.output.directory)
-    areas = read_areas(area) if area else {}
+    spine, named = resolved.plan.spine.levels, AreaFile({}, ())
+    if area is not None:
+        named = read_areas(area, leaf_geocodes(resolved.plan, release), spine[-1])
+    for note in named.notes:
+        typer.echo(printable(f"{area}: {note}"), err=True)
     wanted = IntervalSettings(confidence, simultaneous, positive)
-    found = estimate_areas(resolved.plan, release, query, areas, geounit or [], wanted)
-    report_estimates(found, parquet, as_json=as_json)
+    found = estimate_areas(resolved.plan, release, query, named.areas, geounit or [], wanted)
+    report_estimates(found, parquet, csv, as_json=as_json)
 
 
 @app.command()
@@ -475,6 +509,8 @@ def spine(  # noqa: PLR0913 - one parameter per command-line option
     columns = kinds.split(",")
     if (split is None) != (mark is None) or (mark is not None and mark not in columns):
         raise ConfigError("--split", "goes with --mark, one of --kinds", got=mark, want=columns)
+    if codes.exists():
+        raise OutputError(str(codes), "exists", remedy="name another file or remove it")
     leaves = list_geounits(public, old)
     found = read_entities(entities, leaves, columns, geocode=geocode)
     is_marked = found.members[:, columns.index(mark)] != NO_ENTITY if mark else None
@@ -524,7 +560,7 @@ def _name_files(files: list[Path]) -> None:
     width = max(len(str(path)) for path in files)
     for path in files:
         kind = "CONFIDENTIAL" if "confidential" in path.parts[-3:-1] else "publishable"
-        typer.echo(f"{path!s:<{width}}  {kind}")
+        typer.echo(printable(f"{path!s:<{width}}  {kind}"))
 
 
 def main() -> int:

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import typer
 from rich.box import SIMPLE
 from rich.table import Table
 
-from das.errors import ConfigError, InputError
+from das.errors import ConfigError, OutputError
 from das.estimation.coordinates import Coordinates
 from das.estimation.intervals import (
     central_intervals,
@@ -29,8 +30,8 @@ from das.queries.query import Query, parse_query
 from jobs.estimate import LevelEstimator
 from jobs.estimate_area import AreaEstimator
 from jobs.layout import ReleaseLayout
-from jobs.plan import Plan
-from jobs.progress import result_console
+from jobs.plan import Plan, read_geography
+from jobs.printable import printable, result_console
 
 Areas = Mapping[str, Sequence[str]]
 
@@ -65,23 +66,38 @@ class IntervalSettings:
     positive: bool
 
 
-def read_areas(path: Path) -> dict[str, list[str]]:
-    """Read areas: one block code per line, or area and block code separated by a comma.
+def check_places(parquet: Path | None, csv: Path | None) -> None:
+    """Check where estimates are to be written, before they are made.
 
     Raises:
-      InputError: The file cannot be read or is empty.
+      ConfigError: Both are given, or a name ends as that of another format.
+      OutputError: The folder does not exist.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").split()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(str(path), "cannot be read", got=type(error).__name__) from None
-    areas: dict[str, list[str]] = {}
-    for line in lines:
-        name, comma, code = line.rpartition(",")
-        areas.setdefault(name if comma else path.stem, []).append(code)
-    if not areas:
-        raise InputError(str(path), "holds no block codes")
-    return areas
+    if parquet is not None and csv is not None:
+        raise ConfigError("das estimate", "takes --parquet or --csv, not both")
+    for option, path, others in (
+        ("--parquet", parquet, {".csv": "--csv", ".txt": "--csv", ".tsv": "--csv"}),
+        ("--csv", csv, {".parquet": "--parquet", ".pq": "--parquet"}),
+    ):
+        if path is None:
+            continue
+        other = others.get(path.suffix.lower())
+        if other is not None:
+            raise ConfigError(
+                f"das estimate {option}",
+                "names a file of another format",
+                got=path.name,
+                remedy=f"use {other} {path}",
+            )
+        if not path.parent.is_dir():
+            raise OutputError(str(path.parent), "is not a folder", remedy="make it first")
+
+
+def leaf_geocodes(plan: Plan, release: ReleaseLayout) -> list[str]:
+    """Geocodes of all leaf geounits of a release, ascending."""
+    table = read_geography(release, plan.spine.levels[-1], columns=("geocode",))
+    codes: list[str] = table.column("geocode").to_pylist()
+    return codes
 
 
 def estimate_areas(
@@ -164,11 +180,21 @@ def area_rows(
     return pa.table(columns, schema=_ROWS)
 
 
-def report_estimates(table: pa.Table, path: Path | None, *, as_json: bool) -> None:
-    """Write estimates to a Parquet file if one is named, and print them otherwise."""
+def report_estimates(
+    table: pa.Table, parquet: Path | None, csv: Path | None, *, as_json: bool
+) -> None:
+    """Write estimates to a file if one is named, and print them otherwise.
+
+    Raises:
+      OutputError: The file cannot be written.
+    """
+    path = parquet or csv
     if path is not None:
-        pq.write_table(table, path)
-        typer.echo(f"{path}  publishable")
+        try:
+            (pq.write_table if parquet else pa_csv.write_csv)(table, path)
+        except OSError as error:
+            raise OutputError(str(path), "cannot be written", got=error.strerror) from None
+        typer.echo(printable(f"{path}  publishable"))
         return
     rows: list[dict[str, Any]] = table.to_pylist()
     if as_json:
@@ -177,5 +203,5 @@ def report_estimates(table: pa.Table, path: Path | None, *, as_json: bool) -> No
     shown = Table("area", "answer", "estimate", "standard error", "lower", "upper", box=SIMPLE)
     for row in rows:
         numbers = (f"{row[k]:,.1f}" for k in ("estimate", "standard_error", "lower", "upper"))
-        shown.add_row(row["area"], row["label"], *numbers)
+        shown.add_row(printable(row["area"]), printable(row["label"]), *numbers)
     result_console().print(shown)

@@ -14,8 +14,8 @@ import numpy as np
 import typer
 from rich.box import SIMPLE
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from das.errors import BudgetError, SchemaError
 from das.planning.subtree_classes import SubtreeClasses
@@ -30,7 +30,7 @@ from jobs.neighborhoods import FROM_DATA, geounits_from_data
 from jobs.optimize import Optimized
 from jobs.plan import Plan, ordinary_ledger, planned_ledger
 from jobs.predict import NORMAL_90, parse_tables, predict, prediction_rows
-from jobs.progress import result_console
+from jobs.printable import printable, result_console
 
 _MOST_PATHS = 64  # whose pairs, 2,080 of them, are compared; seven geolevels have no more
 
@@ -161,10 +161,10 @@ def print_summary(summary: dict[str, Any], *, as_json: bool) -> None:
         typer.echo(json.dumps(summary, indent=1))
         return
     console = result_console()
-    privacy = summary["privacy"]
+    summary = printable(summary)
+    privacy, schema = summary["privacy"], summary["schema"]
     console.print(
-        f"[bold]{summary['name']}[/]  schema {summary['schema']['name']}, "
-        f"{summary['schema']['cells']:,} cells"
+        Text(summary["name"], "bold"), f" schema {schema['name']}, {schema['cells']:,} cells"
     )
     console.print(_guarantee(privacy))
     if "epsilon_losses" in summary:
@@ -201,12 +201,13 @@ def print_account(
         typer.echo(json.dumps(document, indent=1))
         return
     console = result_console()
-    console.print(f"{path}: {len(account['grants'])} grants")
+    account = printable(account)
+    console.print(printable(f"{path}: {len(account['grants'])} grants"))
     table = Table("product", "grant", "budget", box=SIMPLE)
     for row in account["grants"]:
         table.add_row(row["product"], row["grant"], _guarantee(row))
     for total in account["composed"]:
-        table.add_row("[bold]all together", "", f"[bold]{_guarantee(total)}")
+        table.add_row("all together", "", _guarantee(total), style="bold")
     console.print(table)
     if failed:
         console.print(
@@ -215,7 +216,7 @@ def print_account(
         )
         shown = Table("product", "geounit", "when", "folder", box=SIMPLE)
         for one in failed:
-            shown.add_row(*map(escape, (one.product, one.geounit, one.at, one.folder)))
+            shown.add_row(*map(printable, (one.product, one.geounit, one.at, one.folder)))
         console.print(shown)
 
 

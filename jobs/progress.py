@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -22,6 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from das.errors import OutputError
+from jobs.printable import printable
 from jobs.tasks import Step, Straggler, watching
 
 _PLACE = ("stage", "what", "geolevel")
@@ -45,11 +45,6 @@ EVENTS: Mapping[str, tuple[str, ...]] = {
     "run_finished": (*_COSTS, "tasks", "core_hours"),
     "run_failed": ("error", "message"),
 }
-
-
-def result_console() -> Console:
-    """Console for results on standard output; wide where no terminal sets a width."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 140)
 
 
 class Line:
@@ -121,7 +116,7 @@ class Reporter:
     def __init__(
         self, *, quiet: bool = False, log: Path | None = None, every_seconds: float = 10.0
     ) -> None:
-        self.console = Console(stderr=True, quiet=quiet, highlight=False)
+        self.console = Console(stderr=True, quiet=quiet, highlight=False, markup=False, emoji=False)
         self.log = log
         self.every_seconds = every_seconds
 
@@ -184,7 +179,7 @@ class Reporter:
 
     def say(self, text: str) -> None:
         """Print a plain line."""
-        self.console.print(text, soft_wrap=True, markup=False)
+        self.console.print(printable(text), soft_wrap=True)
 
 
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
@@ -194,13 +189,13 @@ _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 def _live(console: Console, stage: str, what: str) -> Iterator[Callable[[int, int, str], None]]:
     """A line that is drawn again and again."""
     columns = (
-        TextColumn("{task.fields[stage]:<10}{task.description:<34}"),
+        TextColumn("{task.fields[stage]:<10}{task.description:<34}", markup=False),
         BarColumn(bar_width=24),
-        TextColumn("{task.completed:,.0f}/{task.fields[all]}{task.fields[speed]}"),
+        TextColumn("{task.completed:,.0f}/{task.fields[all]}{task.fields[speed]}", markup=False),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console) as progress:
-        task = progress.add_task(what, stage=stage, total=None, speed="", all="?")
+        task = progress.add_task(printable(what), stage=stage, total=None, speed="", all="?")
 
         def show(done: int, total: int, speed: str) -> None:
             progress.update(task, completed=done, total=total, speed=speed, all=f"{total:,}")

@@ -59,7 +59,8 @@ from jobs.modes import close_folder, open_to_readers
 from jobs.neighborhoods import FROM_DATA, geounits_from_data
 from jobs.noise_key import sweep_shares
 from jobs.plan import Plan, planned_ledger, write_geography
-from jobs.progress import Line, Reporter, result_console
+from jobs.printable import result_console
+from jobs.progress import Line, Reporter
 from jobs.protection import missing_protection
 from jobs.public_report import write_public_report
 from jobs.read.read import list_geounits, read_entries, read_geocodes

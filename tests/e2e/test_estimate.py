@@ -23,7 +23,6 @@ from jobs.estimate import EstimateStage, LevelEstimator
 from jobs.estimate_command import (
     IntervalSettings,
     estimate_areas,
-    read_areas,
     report_estimates,
 )
 from jobs.estimate_files import EstimateLayout, all_geounits
@@ -266,24 +265,12 @@ def test_intervals_of_the_command(estimated, tmp_path, capsys):
         estimate_areas(plan, release, "total", {"a": ["9900100000", "x"]}, [], PLAIN)
     path = tmp_path / "found.parquet"
     some = estimate_areas(plan, release, "total", {}, ["99"], PLAIN)
-    report_estimates(some, path, as_json=False)
+    report_estimates(some, path, None, as_json=False)
     assert pq.read_table(path).equals(some)
-    report_estimates(some, None, as_json=True)
+    report_estimates(some, None, None, as_json=True)
     assert '"area": "99"' in capsys.readouterr().out
-    report_estimates(some, None, as_json=False)
+    report_estimates(some, None, None, as_json=False)
     assert "standard error" in capsys.readouterr().out
-
-
-def test_files_of_areas(tmp_path):
-    plain, named, empty = tmp_path / "downtown.txt", tmp_path / "places.csv", tmp_path / "none"
-    plain.write_text("1\n2\n")
-    named.write_text("a,1\nb,2\na,3\n")
-    empty.write_text("\n")
-    assert read_areas(plain) == {"downtown": ["1", "2"]}
-    assert read_areas(named) == {"a": ["1", "3"], "b": ["2"]}
-    for path in (empty, tmp_path / "missing"):
-        with pytest.raises(InputError):
-            read_areas(path)
 
 
 # --- the command line ----------------------------------------------------------------------------
@@ -297,7 +284,7 @@ def command(release: ReleaseLayout, *words: object) -> Result:
 def printed(release: ReleaseLayout, *words: object) -> list[dict]:
     result = command(release, "--json", *words)
     assert result.exit_code == 0, result.output
-    return json.loads(result.output)
+    return json.loads(result.stdout)
 
 
 def test_the_command_prints_geounits_and_areas_of_a_file(estimated, tmp_path):

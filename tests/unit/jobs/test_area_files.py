@@ -1,0 +1,101 @@
+"""Area files as offices write them, and what is said of those that do not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from das.errors import InputError
+from jobs.area_files import AreaFile, read_areas
+
+LEAVES = ["0101", "0102", "0103", "0201"]
+TWO = {"North county": ["0101", "0102"], "South": ["0103", "0201"]}
+
+
+def read(folder: Path, content: str | bytes, leaves: list[str] = LEAVES) -> AreaFile:
+    path = folder / "north.txt"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return read_areas(path, leaves, "block")
+
+
+@pytest.mark.parametrize("header", ["block{}district\n", "BLOCKID{}NAME\n", ""])
+@pytest.mark.parametrize("delimiter", [",", "\t", "|", ";"])
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("quote", ["", '"'])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_every_way_to_write_it(
+    tmp_path: Path, header: str, delimiter: str, swapped: bool, quote: str, mark: str, ending: str
+) -> None:
+    lines = []
+    for area, codes in TWO.items():
+        for code in codes:
+            pair = [f"{quote}{code}{quote}", f"{quote}{area}{quote}"]
+            lines.append(delimiter.join(pair[::-1] if swapped else pair))
+    text = mark + header.format(delimiter) + "\n".join(lines) + "\n"
+    found = read(tmp_path, text.replace("\n", ending))
+    assert found.areas == TWO
+    assert found.notes == []
+
+
+@pytest.mark.parametrize("text", ["0101\n0201\n", "block\n0101\n\n0201", '"0101"\n"0201"\n'])
+def test_one_column_is_one_area(tmp_path: Path, text: str) -> None:
+    found = read(tmp_path, text)
+    assert found == AreaFile({"north": ["0101", "0201"]}, [])
+
+
+def test_names_with_the_separator_in_quotes(tmp_path: Path) -> None:
+    assert read(tmp_path, '0101,"Bay, upper"\n0102,"Bay, upper"\n').areas == {
+        "Bay, upper": ["0101", "0102"]
+    }
+
+
+def test_numbers_as_names_of_areas(tmp_path: Path) -> None:
+    # Districts 1 and 2 are no geocodes, whichever column they are in.
+    assert read(tmp_path, "1,0101\n2,0102\n").areas == {"1": ["0101"], "2": ["0102"]}
+    assert read(tmp_path, "0101,1\n0102,2\n").areas == {"1": ["0101"], "2": ["0102"]}
+
+
+def test_what_is_missing_or_twice_is_said(tmp_path: Path) -> None:
+    found = read(tmp_path, "block,area\n0101,a\n0102,a\n0101,a\n0102,b\n0103,\n")
+    assert found.areas == {"a": ["0101", "0102"], "b": ["0102"]}
+    assert found.notes == [
+        "2 of 4 blocks in no area, the first is 0103",
+        "1 blocks twice in one area, counted once, the first is 0101 in rows 2 and 4",
+        "1 blocks in more than one area, the first is 0102 in a, row 3, and b, row 5",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("\n \n", "is empty"),
+        ("0101,a\n9999,b\n", "row 2: names no block of the release (1 such rows); got 9999"),
+        ("9999,a\n0102,b\n", "row 1: names no block of the release (1 such rows); got 9999"),
+        ("0101,a\n,b\n", "row 2: names no block of the release (1 such rows); got nothing"),
+        ("block,a\nx,1\n", "row 2: holds no geocode of the geolevel block"),
+        ("101,a\n102,b\n", "drop leading zeros: write them as text"),
+        ("0101,a,1\n0102,b,2\n", "has several columns beside that of the geocodes; got 3"),
+        ("0101,Bay\n0102,Bay, upper\n", "another number of fields than other rows"),
+        (b"0101,\xff\n", "is not UTF-8"),
+        ("0101,\n0102,\n", "assigns no geocode to an area"),
+    ],
+)
+def test_what_does_not_fit_is_named(tmp_path: Path, text: str | bytes, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, text)
+    assert message in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none\.csv: cannot be read"):
+        read_areas(tmp_path / "none.csv", LEAVES, "block")
+
+
+def test_a_header_that_looks_like_a_geocode_of_letters(tmp_path: Path) -> None:
+    leaves = ["AB01XYZ", "AB02XYZ"]
+    with pytest.raises(InputError, match="row 1: names no block"):
+        read(tmp_path, "GEOID20,x\nAB01XYZ,x\n", leaves)  # could be either: said, not guessed
+    assert read(tmp_path, "GEOID20,x\n0000001,x\n", ["0000001"]).areas == {"x": ["0000001"]}
