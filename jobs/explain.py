@@ -31,6 +31,7 @@ from jobs.optimize import Optimized
 from jobs.plan import Plan, ordinary_ledger, planned_ledger
 from jobs.predict import NORMAL_90, parse_tables, predict, prediction_rows
 from jobs.printable import printable, result_console
+from jobs.report.text import TOGETHER
 
 _MOST_PATHS = 64  # whose pairs, 2,080 of them, are compared; seven geolevels have no more
 
@@ -289,6 +290,8 @@ def _print_budget(console: Console, rows: list[dict[str, Any]]) -> None:
             cells += [f"{row['geounits']:,}", f"{row['half_width_90']:.2f}"]
         table.add_row(*cells)
     console.print(table)
+    if any(row.get("charged") == "together" for row in rows):
+        console.print(TOGETHER)
 
 
 def _print_predicted(console: Console, summary: dict[str, Any]) -> None:

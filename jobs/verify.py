@@ -48,6 +48,7 @@ def verify_release(
     Raises:
       OutputError: A dataset is incomplete, or a file is missing or changed.
       LedgerError: The ledger was tampered with, or does not cost what was granted.
+      BudgetError: A planned strategy costs more than its share.
       VerificationError: A promise is broken; names the geounit.
     """
     manifest = read_json(release.manifest, "run `das solve`")
@@ -57,7 +58,7 @@ def verify_release(
         found = release.root / output["path"] / MANIFEST
         if not found.exists() or dataset_digest(found.parent) != output["sha256"]:
             raise VerificationError(str(found), "is not the one the manifest of the release names")
-    _verify_ledger(release)
+    _verify_ledger(plan, release)
     checked = {"datasets": 0, "families": 0, "exact_answers": 0, "limited_geounits": 0}
     for path in sorted(release.root.rglob(MANIFEST)):
         verify_files(path.parent)
@@ -73,12 +74,30 @@ def verify_release(
     return checked
 
 
-def _verify_ledger(release: ReleaseLayout) -> None:
-    """Check that the ledger is whole, sealed, and of the measurements that are there."""
+def _verify_ledger(plan: Plan, release: ReleaseLayout) -> None:
+    """Check that the ledger is whole, sealed, of the plan, and of the measurements that are there.
+
+    The queries of a planned strategy have one cost together, which is searched for again here.
+    """
     ledger = read_ledger(release.ledger)
     if not ledger.is_sealed:
         raise VerificationError(str(release.ledger), "is not sealed")
     ledger.spent().seal()
+    for planned in plan.strategy.levels:
+        planned.check_joint_cost(plan.budget.neighbors)
+    entries = ledger.planned.entries
+    for first, last in dict.fromkeys((one.geolevel, one.chain_end) for one in entries):
+        laws = [
+            (one.query, one.mechanism, one.cost)
+            for one in entries
+            if (one.geolevel, one.chain_end) == (first, last)
+        ]
+        levels = plan.spine.levels
+        measured = plan.noise(levels.index(first), levels.index(last))
+        if laws != [(one.query.name, one.mechanism, one.cost) for one in measured]:
+            raise VerificationError(
+                f"{release.ledger}, geolevel {first}", "has other noise or costs than the plan"
+            )
     for geolevel in ledger.planned.spine:
         dataset = release.measurements(geolevel)
         if ledger.measured.get(geolevel) != dataset_digest(dataset):

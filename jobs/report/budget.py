@@ -277,4 +277,6 @@ def _measured_table(manifest: Manifest) -> Table:
         "Std. dev. is that of one noisy answer. About 9 in 10 noisy answers lie within 1.645 "
         "standard deviations of the truth."
     )
+    if any(row.get("charged") == "together" for row in rows(manifest, "budget")):
+        note = f"{note} {text.TOGETHER}"
     return Table("budget-table", "Every measured query", columns, body, note)

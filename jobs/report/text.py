@@ -12,6 +12,11 @@ _MINUS = "\N{MINUS SIGN}"
 RHO = "\N{GREEK SMALL LETTER RHO}"
 EPSILON = "\N{GREEK SMALL LETTER EPSILON}"
 SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
+TOGETHER = (
+    "The queries that a planner chose for a geolevel are charged together: for the two data sets "
+    "that differ most in all of them. The cost of each is its part of that, not what it would cost "
+    "alone."
+)
 
 
 def integer(value: float | None) -> str:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from das.errors import LedgerError
+from das.errors import BudgetError, LedgerError, VerificationError
 from jobs.config.load import load_run
 from jobs.layout import release_layout
 from jobs.resume import repair
@@ -53,7 +53,25 @@ def test_a_planned_run_keeps_every_promise(tmp_path: Path) -> None:
         "residual of age",
         "residual of sex * age",
     }
-    assert "residual of sex" in (out / "release" / "report.html").read_text()
+    report = (out / "release" / "report.html").read_text()
+    assert "residual of sex" in report
+    assert "charged together" in report
+
+
+def test_a_ledger_of_other_noise_is_not_verified(tmp_path: Path) -> None:
+    """Half the noise of one query, with the same costs on paper."""
+    toy.write_records(tmp_path)
+    config = configuration(tmp_path)
+    out = execute(config)
+    plan = load_run(config).plan
+    entry = plan.strategy.levels[1].queries[1]
+    object.__setattr__(entry, "sensitivity_sq", entry.sensitivity_sq / 2)
+    with pytest.raises(BudgetError, match=r"strategy of geolevel county: costs more than its"):
+        verify_release(plan, release_layout(out))
+    object.__setattr__(entry, "sensitivity_sq", entry.sensitivity_sq * 4)
+    plan.strategy.levels[1].__dict__.pop("joint")
+    with pytest.raises(VerificationError, match="geolevel county: has other noise or costs"):
+        verify_release(plan, release_layout(out))
 
 
 def alike(folder: Path, method: str, base: str, **changes) -> Path:
