@@ -15,9 +15,10 @@ from typing import Any
 import yaml
 
 from das.errors import DasError
-from jobs.config.load import load_run, load_schema
+from jobs.config.load import Resolved, load_run, load_schema
 from tests.checkout import environment
 from tests.documented.blocks import PYTHON, SHELL, Block, instead
+from tests.unit.jobs import reading
 
 SECONDS = 300  # of one block, on a machine with other work
 
@@ -39,6 +40,7 @@ class Reader:
       folder: Where the shell is.
       names: Of the Python session.
       printed: By the last block that was run.
+      files: That the page has written, by their last names.
       written: YAML files of the page.
     """
 
@@ -47,6 +49,7 @@ class Reader:
     folder: Path = field(default_factory=Path)
     names: dict[str, Any] = field(default_factory=lambda: {"__name__": "documented"})
     printed: str = ""
+    files: dict[str, Path] = field(default_factory=dict)
     written: list[tuple[Block, Path]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -56,7 +59,7 @@ class Reader:
     def read_page(self, blocks: list[Block]) -> None:
         """Do all of them, with a new shell and a new Python session, and load the run files."""
         self.__post_init__()
-        self.names, self.written = {"__name__": "documented"}, []
+        self.names, self.files, self.written = {"__name__": "documented"}, {}, []
         for block in blocks:
             if block.is_run:
                 self.do(block)
@@ -75,6 +78,7 @@ class Reader:
             path = self.project / block.value
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.text, encoding="utf-8")
+            self.files[path.name] = path
             if block.language == "yaml":
                 self.written.append((block, path))
         elif block.mark == "part of":
@@ -156,8 +160,17 @@ class Reader:
         document = _put(document, yaml.safe_load(block.text))
         path = base.with_name(f"documented-{block.line}.yaml")
         path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
-        self._load_run(block, path)
+        run = self._load_run(block, path)
         path.unlink()
+        data, name = run.config.data, run.config.data.path.name
+        if name in self.files:  # the page shows the data as well: count its records
+            found = data.model_copy(update={"path": self.files[name]})
+            try:
+                records = reading.read(found, run.plan.schema, run.plan.spine.digits[-1])
+            except DasError as error:
+                raise BlockError(block, f"{name} cannot be read by it", str(error)) from error
+            if not records:
+                raise BlockError(block, f"finds no records in {name}")
 
     def _load(self, block: Block, path: Path, blocks: list[Block]) -> None:
         """Load a file as what it is; what is no schema and no run file, others on the page name."""
@@ -169,9 +182,9 @@ class Reader:
         elif not any(path.name in other.text for other in blocks if other is not block):
             raise BlockError(block, f"no other block of the page reads {path.name}")
 
-    def _load_run(self, block: Block, path: Path) -> None:
+    def _load_run(self, block: Block, path: Path) -> Resolved:
         try:
-            load_run(path)
+            return load_run(path)
         except DasError as error:
             raise BlockError(block, "is refused", str(error)) from error
 
