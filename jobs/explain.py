@@ -22,6 +22,7 @@ from das.planning.subtree_classes import SubtreeClasses
 from das.privacy.budget import Definition
 from das.privacy.ledger import Ledger, number_of_tilings, tilings
 from das.privacy.loss_distribution import epsilon_from_losses, unit_shift
+from das.schema.schema import Schema
 from geography.lattice import Lattice
 from jobs.account import FailedCheck
 from jobs.config.load import Resolved
@@ -33,6 +34,7 @@ from jobs.predict import NORMAL_90, parse_tables, predict, prediction_rows
 from jobs.printable import printable, result_console
 from jobs.report.text import TOGETHER
 
+_MOST_FORMULAS = 5  # shown
 _MOST_PATHS = 64  # whose pairs, 2,080 of them, are compared; seven geolevels have no more
 
 
@@ -64,6 +66,7 @@ def _summary(resolved: Resolved, ledger: Ledger, losses: bool) -> dict[str, Any]
             {"query": i.query.name, "geolevels": list(i.geolevels)} for i in plan.invariants
         ],
         "limits": plan.limits.document(plan.schema),
+        "formulas": formulas(plan.schema),
         "budget": budget_rows(plan, ledger),
     }
 
@@ -87,6 +90,25 @@ def _epsilon_by_losses(plan: Plan, ledger: Ledger) -> float:
         tuple(chains[chain] for chain in path) for path in tilings(len(ledger.spine), chains)
     ]
     return epsilon_from_losses(half_paths, plan.budget.delta, plan.budget.neighbors)
+
+
+def formulas(schema: Schema) -> list[str]:
+    """Names and labels that a spreadsheet would compute when it opens a CSV file that holds them.
+
+    >>> from das.schema.schema import Attribute
+    >>> formulas(Schema("s", (Attribute("age", ("0-4", "-5", "=1+1", "85+")),)))
+    ['-5', '=1+1']
+    """
+    names = [*(a.name for a in schema.attributes), *(r.name for r in schema.recodes)]
+    labels = [
+        *(level for attribute in schema.attributes for level in attribute.levels),
+        *(group for recode in schema.recodes for group in recode.groups),
+    ]
+    return [
+        text
+        for text in dict.fromkeys([*names, *labels])
+        if text.lstrip()[:1] in {"=", "+", "-", "@"}
+    ]
 
 
 def plan_summary(
@@ -183,6 +205,13 @@ def print_summary(summary: dict[str, Any], *, as_json: bool) -> None:
     for limit in summary["limits"]:
         where = ", ".join(limit["geolevels"]) or "every geolevel"
         console.print(f"held: {limit['kind']} {limit['name']} at {where}")
+    if summary["formulas"]:
+        shown = ", ".join(repr(text) for text in summary["formulas"][:_MOST_FORMULAS])
+        more = len(summary["formulas"]) - _MOST_FORMULAS
+        console.print(
+            "warning: a spreadsheet computes text that begins with = + - or @, and CSV files are "
+            f"written as they are: {escape(shown)}{f' and {more} more' if more > 0 else ''}"
+        )
     _print_geography(console, summary.get("geography", {}))
     _print_budget(console, summary["budget"])
     _print_predicted(console, summary)
