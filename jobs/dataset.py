@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from das.errors import OutputError
-from jobs.files import sync_folder, writing
+from jobs.files import sync_folder, understanding, writing
 from jobs.modes import make_closed_file, make_closed_folder
 
 MANIFEST = "_manifest.json"
@@ -252,7 +252,8 @@ def dataset_digest(dataset: Path) -> str:
 
 
 def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    with understanding(path, _AGAIN):
+        return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def read_manifest(dataset: Path) -> tuple[list[PartFile], dict[str, Any]]:
@@ -265,15 +266,23 @@ def read_manifest(dataset: Path) -> tuple[list[PartFile], dict[str, Any]]:
 
 
 def _parsed(dataset: Path, name: str) -> tuple[list[PartFile], dict[str, Any]]:
-    try:
-        document = json.loads((dataset / name).read_text(encoding="utf-8"))
-        return [PartFile(**part) for part in document["files"]], document["facts"]
-    except FileNotFoundError:
-        raise OutputError(
-            str(dataset), "is not complete", remedy="run the stage that writes it"
-        ) from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise OutputError(str(dataset / name), "is damaged", got=error, remedy=_AGAIN) from None
+    path = dataset / name
+    if not path.exists():
+        raise OutputError(str(dataset), "is not complete", remedy="run the stage that writes it")
+    with understanding(path, _AGAIN):
+        document = json.loads(path.read_text(encoding="utf-8"))
+        parts = [_part(part) for part in document["files"]]
+        return parts, {**document["facts"]}
+
+
+def _part(fields: Mapping[str, Any]) -> PartFile:
+    part = PartFile(**fields)
+    texts = (part.file, part.low, part.high, part.sha256)
+    if not all(isinstance(text, str) for text in texts) or "/" in part.file:
+        raise ValueError("a file has no name, range or digest")
+    if not isinstance(part.rows, int) or not isinstance(part.bytes, int):
+        raise ValueError("a file has no number of rows or bytes")
+    return part
 
 
 def read_range(

@@ -13,6 +13,15 @@ from typing import Any
 from das.errors import OutputError
 from jobs.modes import OWNER_ONLY
 
+_NOT_UNDERSTOOD = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
 
 @contextmanager
 def writing(path: Path, part: Path | None = None) -> Iterator[None]:
@@ -39,6 +48,26 @@ def writing(path: Path, part: Path | None = None) -> Iterator[None]:
         ) from None
 
 
+@contextmanager
+def understanding(path: Path, remedy: str | None = None) -> Iterator[None]:
+    """Make what a damaged record of a run leads to an error that names the file.
+
+    Args:
+      path: The record: JSON that this program wrote and somebody, or a disk, changed.
+      remedy: What to do.
+
+    Raises:
+      OutputError: It cannot be read, or does not hold what it held.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(str(path), "cannot be read", got=error.strerror, remedy=remedy) from None
+    except _NOT_UNDERSTOOD as error:
+        got = f"{type(error).__name__} {error}"
+        raise OutputError(str(path), "is damaged", got=got, remedy=remedy) from None
+
+
 def replace_file(path: Path, text: str, *, mode: int = OWNER_ONLY) -> None:
     """Write a file, and its folder if absent, so that it is either the old one or the new one.
 
@@ -52,7 +81,7 @@ def replace_file(path: Path, text: str, *, mode: int = OWNER_ONLY) -> None:
     Raises:
       OutputError: It cannot be written.
     """
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    draft = path.parent / f".{path.name}.{uuid.uuid4().hex}"
     with writing(path, draft):
         _write_draft(draft, text, mode)
         draft.replace(path)
@@ -73,7 +102,7 @@ def create_file(path: Path, text: str, *, mode: int = OWNER_ONLY) -> bool:
     Raises:
       OutputError: It cannot be written.
     """
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    draft = path.parent / f".{path.name}.{uuid.uuid4().hex}"
     with writing(path, draft):
         try:
             _write_draft(draft, text, mode)
@@ -119,7 +148,7 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
         document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise OutputError(str(path), "is missing", remedy=remedy) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise OutputError(str(path), "cannot be read", got=error) from None
     if not isinstance(document, dict):
         raise OutputError(str(path), "is damaged", got=type(document).__name__)

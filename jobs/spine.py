@@ -43,8 +43,14 @@ def read_entities(
         or lacks a leaf.
     """
     batches = [batch.table for batch in read_table(Table(path, (geocode, *kinds)))]
-    table = pa.concat_tables(batches)
-    rows = _texts(table, geocode).astype(np.bytes_)
+    try:
+        table = pa.concat_tables(batches)
+        texts = {name: _texts(table, name) for name in (geocode, *kinds)}
+    except pa.ArrowException:  # its text may quote the file
+        raise InputError(
+            str(path), "holds a column that is not text", want=f"text in {[geocode, *kinds]}"
+        ) from None
+    rows, leaves = texts[geocode], leaves.astype(np.str_)
     order = np.argsort(rows)
     if len(rows) != len(leaves) or not np.array_equal(rows[order], np.sort(leaves)):
         raise InputError(
@@ -56,9 +62,9 @@ def read_entities(
     place = order[np.searchsorted(rows[order], leaves)]
     members = np.full((len(leaves), len(kinds)), NO_ENTITY, np.int64)
     for column, kind in enumerate(kinds):
-        texts = _texts(table, kind)[place]
-        held = texts != ""
-        members[held, column] = np.unique(texts[held], return_inverse=True)[1]
+        found = texts[kind][place]
+        held = found != ""
+        members[held, column] = np.unique(found[held], return_inverse=True)[1]
     return Entities(tuple(kinds), members)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from rich.box import SIMPLE
 from rich.table import Table
 
-from jobs.files import write_json
+from jobs.files import understanding, write_json
 from jobs.progress import Line, Reporter
 from jobs.report import text
 from jobs.resources import Meter, PeakMemory
@@ -69,9 +69,16 @@ class Recorder:
 
 
 def read_summary(out: Path) -> dict[str, Any]:
-    """The summary of a run folder; that of no parts before the first is done."""
+    """The summary of a run folder; that of no parts before the first is done.
+
+    Raises:
+      OutputError: It is damaged.
+    """
     path = out / SUMMARY
-    return dict(json.loads(path.read_text("utf-8"))) if path.exists() else summarized([])
+    if not path.exists():
+        return summarized([])
+    with understanding(path, "remove it: only what the run cost so far is lost"):
+        return summarized(json.loads(path.read_text("utf-8"))["parts"])
 
 
 def read_parts(out: Path) -> list[Costs]:

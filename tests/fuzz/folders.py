@@ -1,0 +1,258 @@
+"""Hostile files beside a finished run: areas, entities, weights, clusters, and damaged records."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.toy import blocks
+from tests.fuzz.case import Case, Plain, Rng, places, value_at, write_csv, write_toy, yaml_text
+from tests.fuzz.configurations import ANY, INTEGERS, NAMES, PATHS, RAW, flipped
+from tests.fuzz.execute import command, without_spark
+from tests.fuzz.inputs import VALUES, csv_text, hostile_parquet
+
+_SIDE = ["total: 1", "sex: {county: 2}", "age: 0.5", "detailed: 3"]
+_WRONG = [
+    *("[/x]: 1", "nope: 1", "total: -1", "total: .nan", "total: .inf", "total: x", "total: {}"),
+    *("total: {moon: 1}", "total: {county: -1}", "total: 010", "1: 1", "~: 1", "total: 0"),
+    *("sex * sex: 1", "prefix(age): 1", "total: [1]", "total: {county: {a: 1}}", "total: 1e999"),
+    *("total: 2020-13-45", "total: !!int x", "<<: {a: 1}", "total: " + "9" * 90, "total: yes"),
+]
+
+
+@cache
+def _finished(scratch: Path) -> Path:
+    """A finished toy run, made once; its files name no path outside of its folder."""
+    folder = scratch / "finished"
+    folder.mkdir(parents=True)
+    run = write_toy(folder, Rng(1))
+    for section, key in (("data", "path"), ("privacy", "account"), ("output", "directory")):
+        run[section][key] = Path(run[section][key]).name
+    run["geography"]["geounits"]["path"] = "blocks.csv"
+    (folder / "run.yaml").write_text(yaml_text(run))
+    with without_spark():
+        code, said = command(["run", str(folder / "run.yaml"), "--quiet"])
+    if code:
+        raise RuntimeError(said)
+    return folder
+
+
+def _side_file(rng: Rng, path: Path) -> str:
+    """A file of weights or targets."""
+    lines = rng.sample(_SIDE, 2)
+    lines[rng.randrange(2)] = rng.choice(_WRONG)
+    text = "\n".join(lines) + "\n"
+    if rng.random() < 0.3:
+        text = RAW[rng.choice(list(RAW))](rng, text)
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    return " ".join(lines)[:60]
+
+
+def _weights(rng: Rng, folder: Path) -> Case:
+    note = _side_file(rng, folder / "side.yaml")
+    kind = rng.choice(["--weights", "--targets"])
+    arguments = ["plan", str(folder / "run.yaml"), "--quiet", kind, str(folder / "side.yaml")]
+    if rng.random() < 0.9:
+        arguments += ["--optimize", str(folder / "best.yaml")]
+    return Case("folder", f"{kind} {note}", arguments, [folder / "best.yaml"])
+
+
+def _cluster(rng: Rng, folder: Path) -> Case:
+    runtime: dict[str, Any] = {"master": "local[1]", "batches_per_slot": 2, "spark": {"a.b": "c"}}
+    document: Any = {"runtime": runtime}
+    place = rng.choice(places(document))
+    value_at(document, place[:-1])[place[-1]] = rng.choice([*ANY, *INTEGERS, *NAMES])
+    text = yaml_text(document)
+    if rng.random() < 0.3:
+        text = RAW[rng.choice(list(RAW))](rng, text.replace("runtime", "name"))
+    (folder / "cluster.yaml").write_bytes(text.encode("utf-8", "surrogatepass"))
+    arguments = ["solve", str(folder / "run.yaml"), "--quiet", "--cluster"]
+    return Case(
+        "folder",
+        f"cluster {text[:50]!r}",
+        [*arguments, str(folder / "cluster.yaml")],
+        finished(folder),
+    )
+
+
+def finished(folder: Path) -> list[Path]:
+    """Files that work on a finished run may write again."""
+    return [path for path in folder.rglob("*") if path.is_file()] + [folder / "out/summary.json"]
+
+
+def _areas(rng: Rng, folder: Path) -> Case:
+    rows = [[rng.choice(["north", "south county"]), code] for code in rng.sample(blocks(), 5)]
+    rows[rng.randrange(5)][rng.randrange(2)] = rng.choice(VALUES)
+    text = csv_text(rows)
+    if rng.random() < 0.3:
+        text = RAW[rng.choice(["cut", "mark", "noise", "windows", "nothing"])](rng, text)
+    data = text.encode("utf-8", "surrogatepass")
+    (folder / "areas.csv").write_bytes(flipped(rng, data) if rng.random() < 0.2 else data)
+    arguments = ["estimate", str(folder / "run.yaml"), "--area", str(folder / "areas.csv")]
+    arguments += [
+        "--query",
+        rng.choice(["total", "sex", "nope", "", "[/x]", "prefix(age)", "sex*x"]),
+    ]
+    if rng.random() < 0.3:
+        arguments += [
+            "--geounit",
+            rng.choice([*blocks()[:1], "", "99", "[/x]", "é", "9" * 5000, "0"]),
+        ]
+    if rng.random() < 0.3:
+        arguments += [
+            "--confidence",
+            rng.choice(["0.5", "1", "nan", "inf", "-1", "x", "0.999999999"]),
+        ]
+    if rng.random() < 0.2:
+        arguments.append("--json")
+    if rng.random() < 0.2:
+        arguments += [
+            "--parquet",
+            rng.choice([str(folder / "x.parquet"), str(folder / "no" / "x")]),
+        ]
+    return Case("folder", f"areas {text[:40]!r}", arguments, [folder / "x.parquet"])
+
+
+def _entities(rng: Rng, folder: Path) -> Case:
+    path = folder / "entities.csv"
+    note = "entities"
+    rows: list[list[Any]] = [["geocode", "place"]]
+    rows += [[code, rng.choice(["a", "b", ""])] for code in blocks()]
+    if rng.random() < 0.4:
+        path = folder / "entities.parquet"
+        note += " " + hostile_parquet(rng, "list", path)
+    else:
+        rows[rng.randrange(len(rows))][rng.randrange(2)] = rng.choice(VALUES)
+        write_csv(path, rows)
+    arguments = ["spine", str(folder / "run.yaml"), "--entities", str(path)]
+    arguments += ["--kinds", rng.choice(["place", "place", "place,place", "", "nope", "geocode"])]
+    arguments += ["--codes", str(folder / "codes.parquet")]
+    if rng.random() < 0.5:
+        arguments += ["--regroup", rng.choice(["tract", "block", "state", "nope", ""])]
+    if rng.random() < 0.3:
+        arguments += ["--gather", rng.choice(["county", "tract", "block", "state", "nope"])]
+    if rng.random() < 0.3:
+        arguments += ["--split", rng.choice(["county", "state", "nope"]), "--mark", "place"]
+    if rng.random() < 0.2:
+        arguments += ["--cutoff", rng.choice(["-1", "0", "x", "99999999999999999999"])]
+    return Case("folder", note, arguments, [folder / "codes.parquet"])
+
+
+def _inspected(rng: Rng, folder: Path) -> Case:
+    arguments = ["inspect", str(folder / "out")]
+    if rng.random() < 0.8:
+        codes = ["99", "99001", *blocks()[:2], "", "0", "[/x]", "é", "../..", "\ud83d", "9" * 5000]
+        arguments += ["--geocode", rng.choice(codes)]
+        arguments += ["--query", rng.choice(["total", "sex", "nope", "", "[/x]", "detailed"])]
+    if rng.random() < 0.3:
+        arguments.append("--json")
+    return Case("folder", " ".join(arguments[2:])[:60], arguments)
+
+
+RECORDS = [
+    *("out/run.json", "out/release/ledger.jsonl", "out/release/manifest.json", "account.jsonl"),
+    *("out/release/account.json", "out/release/counts/level=county/_manifest.json"),
+    "out/release/measurements/level=tract/_manifest.json",
+    "out/summary.json",
+]
+
+
+def _damaged(rng: Rng, folder: Path) -> Case:
+    name = rng.choice([*RECORDS, "part"])
+    if name == "part":
+        parts = sorted((folder / "out" / "release").rglob("part-*"))
+        path = rng.choice(parts)
+    else:
+        path = folder / name
+    data = path.read_bytes() if path.exists() else b"{}"
+    how = rng.choice(["flips", "cut", "value", "value", "text", "gone", "folder", "deep", "lines"])
+    if how == "flips":
+        path.write_bytes(flipped(rng, data))
+    elif how == "cut":
+        path.write_bytes(data[: rng.randrange(len(data) + 1)])
+    elif how == "value" and path.suffix in (".json", ".jsonl"):
+        lines = data.decode().splitlines() if path.suffix == ".jsonl" else [data.decode()]
+        at = rng.randrange(len(lines))
+        document = json.loads(lines[at])
+        place = rng.choice(places(document) or [()])
+        if place:
+            wrong = [None, "", -1, "x", [], {}, 1e308, True, 10**30, "1/0", "\ud83d", "../x"]
+            value_at(document, place[:-1])[place[-1]] = rng.choice(wrong)
+        lines[at] = json.dumps(document)
+        path.write_text("\n".join(lines) + "\n")
+    elif how == "text":
+        path.write_bytes(
+            rng.choice([b"", b"null", b"[]", b"{}", b"\xff\xfe", b"1", bytes(99), b'"x"', b"NaN"])
+        )
+    elif how == "deep":
+        path.write_text("[" * 100_000)
+    elif how == "lines":
+        path.write_bytes(data + data)
+    elif how == "gone" and path.exists():
+        path.unlink()
+    elif how == "folder" and path.exists():
+        path.unlink()
+        path.mkdir()
+    config, out = str(folder / "run.yaml"), str(folder / "out")
+    arguments = rng.choice(
+        [
+            ["verify", config, "--quiet"],
+            ["inspect", out],
+            ["inspect", out, "--geocode", "99001"],
+            ["resume", out, "--check", "--quiet"],
+            ["resume", out, "--quiet"],
+            ["account", config],
+            ["validate", config],
+            ["report", out],
+            ["estimate", config, "--geounit", "99001"],
+            ["run", config, "--quiet"],
+        ]
+    )
+    return Case("folder", f"{arguments[0]}, {path.name} {how}", arguments, finished(folder))
+
+
+def _options(rng: Rng, folder: Path) -> Case:
+    """Any path of the command line."""
+    config = str(folder / "run.yaml")
+    path = rng.choice([one for one in PATHS if isinstance(one, str) and not isinstance(one, Plain)])
+    arguments = rng.choice(
+        [
+            ["validate", path],
+            ["plan", config, "--quiet", "--optimize", path],
+            ["plan", config, "--quiet", "--report", path],
+            ["plan", config, "--quiet", "--weights", path, "--optimize", "best.yaml"],
+            ["verify", config, "--quiet", "--out", path],
+            ["inspect", path],
+            ["report", path],
+            ["resume", path, "--check"],
+            ["resume", str(folder / "out"), "--check", "--config", path],
+            ["estimate", config, "--area", path],
+            ["estimate", config, "--geounit", "99001", "--parquet", path],
+            ["spine", config, "--entities", path, "--kinds", "x", "--codes", "codes.parquet"],
+            ["solve", config, "--quiet", "--log-json", path],
+            ["solve", config, "--quiet", "--cluster", path],
+        ]
+    )
+    written = [folder / path] if path and "\x00" not in path and "\ud83d" not in path else []
+    return Case(
+        "folder",
+        f"{arguments[0]} {arguments[-2]} {path!r:.40}",
+        arguments,
+        [*finished(folder), *written, folder / "best.yaml", folder / "codes.parquet"],
+    )
+
+
+_MAKERS: list[Callable[[Rng, Path], Case]] = [
+    *(_weights, _areas, _areas, _entities, _inspected, _damaged, _damaged, _damaged, _options),
+    *(_cluster, _options),
+]
+
+
+def make_folder(rng: Rng, folder: Path) -> Case:
+    """A finished run, one file beside or in it with something wrong, and a command about it."""
+    shutil.copytree(_finished(folder.parent), folder, dirs_exist_ok=True)
+    return rng.choice(_MAKERS)(rng, folder)

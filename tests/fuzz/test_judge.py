@@ -1,0 +1,89 @@
+"""The judge of the fuzzer sees what it counts: planted faults, one of each kind."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from das.errors import ConfigError
+from tests.fuzz import execute as judge
+from tests.fuzz.case import Case, Rng, write_toy, yaml_text
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Case:
+    run = write_toy(tmp_path, Rng(1))
+    (tmp_path / "run.yaml").write_text(yaml_text(run))
+    arguments = ["measure", str(tmp_path / "run.yaml"), "--quiet"]
+    return Case("input", "", arguments, account=tmp_path / "account.jsonl", out=tmp_path / "out")
+
+
+def judged(case: Case, folder: Path) -> tuple[str, str]:
+    with judge.without_spark():
+        outcome = judge.execute(case, folder)
+    return outcome.kind, outcome.signature
+
+
+def broken(error: BaseException):
+    def raising(*_: object, **__: object) -> None:
+        raise error
+
+    return raising
+
+
+def test_a_run_that_is_sound_is_accepted(case: Case, tmp_path: Path) -> None:
+    assert judged(case, tmp_path) == ("accepted", "measure")
+
+
+def test_a_refusal_is_a_named_error(case: Case, tmp_path: Path) -> None:
+    (tmp_path / "records.csv").write_text("block,sex\n")
+    assert judged(case, tmp_path) == ("named_error", "InputError")
+
+
+def test_another_error_is_a_traceback(case, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("jobs.run.read_entries", broken(KeyError("x")))
+    assert judged(case, tmp_path)[0] == "traceback"
+
+
+def test_what_does_not_end_is_a_hang(case, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(judge, "WALL_SECONDS", 2)
+    monkeypatch.setattr("jobs.run.read_entries", lambda *_, **__: time.sleep(60))
+    assert judged(case, tmp_path)[0] == "hang"
+
+
+def test_a_claim_of_a_command_that_fails_is_half_written(case, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("jobs.measure.MeasureStage.measure", broken(ConfigError("x", "late")))
+    assert judged(case, tmp_path) == (
+        "half_written",
+        "a grant was claimed, and the command failed",
+    )
+
+
+def test_files_elsewhere_are_half_written(case, tmp_path, monkeypatch) -> None:
+    def scribble(*_: object, **__: object) -> None:
+        Path("s3a:").mkdir()
+        Path("s3a:/x").write_text("x")
+        raise ConfigError("x", "refused")
+
+    monkeypatch.setattr("jobs.run.read_entries", scribble)
+    assert judged(case, tmp_path) == ("half_written", "wrote x")
+
+
+def test_datasets_without_a_manifest_are_half_written(case, tmp_path, monkeypatch) -> None:
+    def part(*_: object, **__: object) -> None:
+        folder = tmp_path / "out" / "release" / "counts" / "level=block"
+        folder.mkdir(parents=True)
+        (folder / "part-1").write_text("x")
+        raise ConfigError("x", "refused")
+
+    monkeypatch.setattr("jobs.run.read_entries", part)
+    assert judged(case, tmp_path)[0] == "half_written"
+
+
+def test_commands_leave_the_arguments_of_the_process_alone(case, tmp_path) -> None:
+    before = list(sys.argv)
+    judged(case, tmp_path)
+    assert sys.argv == before
