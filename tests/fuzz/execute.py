@@ -13,10 +13,12 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import FrameType
 
 import pytest
+import typer.main
 
 import jobs.cli
 from jobs.account import read_account
@@ -24,6 +26,7 @@ from jobs.dataset import MANIFEST
 from tests.e2e.in_process import no_session, patch_spark
 from tests.fuzz.case import Case
 
+_get_command = cache(typer.main.get_command)
 CPU_SECONDS, WALL_SECONDS = 30, 240  # then a case counts as hanging; the slowest legal takes 5
 LONGEST_ERROR = 12_000  # characters
 _ROOT = str(Path(__file__).resolve().parents[2])
@@ -73,9 +76,11 @@ def time_limit() -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_spark() -> Iterator[None]:
-    """All commands work in this process, whatever session they open."""
+    """All commands work in this process, whatever session they open, and wait for no disk."""
     with pytest.MonkeyPatch.context() as patch:
         patch_spark(patch)
+        patch.setattr("os.fsync", lambda _: None)
+        patch.setattr("typer.main.get_command", _get_command)
         patch.setattr("jobs.session.spark_session", no_session)
         patch.setattr("jobs.run.write_internal_reports", lambda *_: [])
         yield
@@ -129,7 +134,7 @@ def execute(case: Case, folder: Path) -> Outcome:
         return Outcome("traceback", "no named error", said[-2000:])
     if len(said) > LONGEST_ERROR:
         return Outcome("traceback", "an error of very many characters", said[:2000])
-    return Outcome("named_error", found[1] if found else "usage", said[-600:])
+    return Outcome("named_error", found[1] if found else "usage", said[-4000:])
 
 
 def _files(folder: Path) -> list[Path]:

@@ -274,7 +274,8 @@ def pl94_files(n: int = 6) -> dict[str, bytes]:
     return {name: ("\n".join(rows) + "\n").encode() for name, rows in lines.items()}
 
 
-def _set_everywhere(data: bytearray, offset: int, value: int) -> None:
+def set_everywhere(data: bytearray, offset: int, value: int) -> None:
+    """Set a byte in the local and the central header of every member of a zip."""
     for mark, skip in ((b"PK\x03\x04", 0), (b"PK\x01\x02", 2)):
         at = -1
         while (at := data.find(mark, at + 1)) >= 0:
@@ -352,11 +353,11 @@ def hostile_pl94(rng: Rng, path: Path) -> str:
     elif how == "flips":
         data[:] = flipped(rng, bytes(data))
     elif how == "encrypted":
-        _set_everywhere(data, 6, 1)
+        set_everywhere(data, 6, 1)
     elif how == "method":
-        _set_everywhere(data, 8, rng.choice([1, 6, 9, 97, 99]))
+        set_everywhere(data, 8, rng.choice([1, 6, 9, 97, 99]))
     elif how == "stream":
-        _set_everywhere(data, 8, rng.choice([8, 12, 14]))
+        set_everywhere(data, 8, rng.choice([8, 12, 14]))
     elif how == "no zip":
         data[:] = rng.choice([b"", b"PK\x05\x06" + bytes(18), rng.randbytes(400), b"PK\x03\x04"])
     path.write_bytes(bytes(data))
