@@ -210,7 +210,7 @@ def print_summary(summary: dict[str, Any], *, as_json: bool) -> None:
         more = len(summary["formulas"]) - _MOST_FORMULAS
         console.print(
             "warning: a spreadsheet computes text that begins with = + - or @, and CSV files are "
-            f"written as they are: {escape(shown)}{f' and {more} more' if more > 0 else ''}"
+            f"written as they are: {shown}{f' and {more} more' if more > 0 else ''}"
         )
     _print_geography(console, summary.get("geography", {}))
     _print_budget(console, summary["budget"])
