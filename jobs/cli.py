@@ -88,6 +88,10 @@ LogOption = Annotated[
     typer.Option("--log-json", help="Append events to this file, one JSON a line.", parser=_local),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress lines.")]
+SolutionOption = Annotated[
+    str | None,
+    typer.Option("--solution", help="Name of a solution beside the release, in OUT/solutions."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
@@ -169,8 +173,9 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
     from jobs.products import print_products
     from jobs.progress import Reporter
     from jobs.read.read import list_geounits
-    from jobs.run import leaf_geocodes, tabulated
+    from jobs.run import leaf_geocodes
     from jobs.session import spark_session
+    from jobs.solutions import tabulated
 
     resolved = load_run(config, master=master)
     settings, spine = resolved.config, resolved.plan.spine
@@ -253,33 +258,32 @@ def measure(
 
 
 @app.command()
-def solve(
+def solve(  # noqa: PLR0913 - one parameter per command-line option
     config: ConfigArgument,
     out: OutOption = None,
+    solution: SolutionOption = None,
     master: MasterOption = None,
     quiet: QuietOption = False,
     cluster: ClusterOption = None,
     log: LogOption = None,
 ) -> None:
-    """From committed measurements to counts, microdata, tables, manifest and public report."""
-    from jobs.layout import release_layout
-    from jobs.progress import Reporter
-    from jobs.run import estimate_all, open_job, seal, solve_all, write_all
+    """From committed measurements to counts, microdata, tables, manifest and public report.
 
-    resolved = _load(config, out, master, cluster)
-    with open_job(resolved, Reporter(quiet=quiet, log=log)) as job:
-        estimate_all(job)
-        solve_all(job)
-        write_all(job)
-        seal(job)
-    release = release_layout(resolved.config.output.directory)
-    _name_files([release.report, release.microdata, release.manifest])
+    The sections `solve` and `output` of the run file may change after measuring. A sealed release
+    is never made again with other settings; --solution makes another one beside it.
+    """
+    from jobs.progress import Reporter
+    from jobs.run import solve as solve_run
+
+    resolved = _load(config, out, master, cluster, solution)
+    _name_files(solve_run(resolved, Reporter(quiet=quiet, log=log)))
 
 
 @app.command()
-def evaluate(
+def evaluate(  # noqa: PLR0913 - one parameter per command-line option
     config: ConfigArgument,
     out: OutOption = None,
+    solution: SolutionOption = None,
     master: MasterOption = None,
     quiet: QuietOption = False,
     cluster: ClusterOption = None,
@@ -291,12 +295,12 @@ def evaluate(
     from jobs.progress import Reporter
     from jobs.run import evaluate_all, open_job, write_internal_reports
 
-    resolved = _load(config, out, master, cluster)
+    resolved = _load(config, out, master, cluster, solution)
     folder = resolved.config.output.directory
-    read_json(release_layout(folder).manifest, "run `das solve` first")
+    read_json(release_layout(folder, solution).manifest, "run `das solve` first")
     with open_job(resolved, Reporter(quiet=quiet, log=log)) as job:
         evaluate_all(job)
-    reports = write_internal_reports(folder)
+    reports = write_internal_reports(folder, solution)
     _name_files([path for file in reports for path in (file, file.with_name("evaluation.json"))])
 
 
@@ -314,6 +318,7 @@ def resume(  # noqa: PLR0913 - one parameter per command-line option
         bool,
         typer.Option("--moved", help="This folder goes on; every other copy of it is given up."),
     ] = False,
+    solution: SolutionOption = None,
     master: MasterOption = None,
     quiet: QuietOption = False,
     cluster: ClusterOption = None,
@@ -335,8 +340,11 @@ def resume(  # noqa: PLR0913 - one parameter per command-line option
     )
     from jobs.run import products_of
     from jobs.run import run as run_all
+    from jobs.solutions import refuse_sealed
 
-    resolved = on_cluster(load_again(out.resolve(), config, master), cluster, master)
+    found = load_again(out.resolve(), config, master, solution)
+    resolved = on_cluster(found, cluster, master)
+    refuse_sealed(resolved)
     products = products_of(resolved)
     with only_driver(out):
         for line in stage_progress(products):
@@ -348,7 +356,7 @@ def resume(  # noqa: PLR0913 - one parameter per command-line option
             typer.echo(f"{damage.error.where}: {damage.error.what}; {again}")
         remaining = [line for line in stage_progress(products) if line.done < line.wanted]
     if not remaining:
-        datasets, files = count_files(out)
+        datasets, files = count_files(products)
         typer.echo(f"complete: {files} files of {datasets} datasets are as they were published")
     elif not check:
         _name_files(run_all(resolved, Reporter(quiet=quiet, log=log), moved=moved))
@@ -373,24 +381,30 @@ def prepare() -> None:
 @app.command()
 def report(
     out: Annotated[Path, typer.Argument(help="Folder of a finished run.", parser=_local)],
+    solution: SolutionOption = None,
 ) -> None:
     """Write the reports of a finished run again, from its manifest and evaluation."""
     from jobs.run import write_internal_reports, write_public_reports
 
-    public = write_public_reports(out)
-    _name_files([*write_internal_reports(out), *public])
+    public = write_public_reports(out, solution)
+    _name_files([*write_internal_reports(out, solution), *public])
 
 
 @app.command()
-def verify(config: ConfigArgument, out: OutOption = None, quiet: QuietOption = False) -> None:
+def verify(
+    config: ConfigArgument,
+    out: OutOption = None,
+    solution: SolutionOption = None,
+    quiet: QuietOption = False,
+) -> None:
     """Check a finished release from its files alone: digests, sums over the tree, invariants."""
     from jobs.config.load import load_run
     from jobs.layout import release_layout
     from jobs.products import verify_run
     from jobs.progress import Reporter
 
-    resolved = load_run(config, output=out)
-    release = release_layout(resolved.config.output.directory)
+    resolved = load_run(config, output=out, solution=solution)
+    release = release_layout(resolved.config.output.directory, solution)
     with Reporter(quiet=quiet).line("verify", str(release.root)) as tick:
         checked = verify_run(resolved, release, tick)
     typer.echo(json.dumps(checked))
@@ -416,12 +430,16 @@ def inspect(
     out: Annotated[Path, typer.Argument(help="Folder of a run, complete or not.", parser=_local)],
     geocode: Annotated[str | None, typer.Option(help="Show this geounit's release.")] = None,
     query: Annotated[str | None, typer.Option(help="Only this query.")] = None,
+    solution: SolutionOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say what a run folder holds, or what was released of one geounit. Reads no truth."""
     from jobs.inspect import inspect_geounit, inspect_run, print_inspection
 
-    document = inspect_run(out) if geocode is None else inspect_geounit(out, geocode, query)
+    if geocode is None:
+        document = inspect_run(out, solution)
+    else:
+        document = inspect_geounit(out, geocode, query, solution)
     print_inspection(document, as_json=as_json)
 
 
@@ -449,6 +467,7 @@ def estimate(  # noqa: PLR0913 - one parameter per command-line option
     ] = None,
     csv: Annotated[Path | None, typer.Option(help="Write this CSV file.", parser=_local)] = None,
     out: OutOption = None,
+    solution: SolutionOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Unbiased estimates of any area from the noisy answers, with standard errors and intervals."""
@@ -464,8 +483,8 @@ def estimate(  # noqa: PLR0913 - one parameter per command-line option
     from jobs.layout import release_layout
 
     check_places(parquet, csv)
-    resolved = load_run(config, output=out)
-    release = release_layout(resolved.config.output.directory)
+    resolved = load_run(config, output=out, solution=solution)
+    release = release_layout(resolved.config.output.directory, solution)
     spine, named = resolved.plan.spine.levels, AreaFile({}, ())
     if area is not None:
         named = read_areas(area, leaf_geocodes(resolved.plan, release), spine[-1])
@@ -548,12 +567,20 @@ def generate(  # noqa: PLR0913 - one parameter per command-line option
     typer.echo(json.dumps(summary, default=str))
 
 
-def _load(config: Path, out: Path | None, master: str | None, cluster: Path | None) -> Resolved:
+def _load(
+    config: Path,
+    out: Path | None,
+    master: str | None,
+    cluster: Path | None,
+    solution: str | None = None,
+) -> Resolved:
     """The run of a run file, on what a cluster file says."""
     from jobs.config.cluster import on_cluster
     from jobs.config.load import load_run
 
-    return on_cluster(load_run(config, output=out, master=master), cluster, master)
+    return on_cluster(
+        load_run(config, output=out, master=master, solution=solution), cluster, master
+    )
 
 
 def _name_files(files: list[Path]) -> None:

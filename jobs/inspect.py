@@ -16,18 +16,18 @@ from das.errors import InputError, OutputError
 from jobs.dataset import MANIFEST, read_manifest, read_range
 from jobs.estimate_files import EstimateLayout
 from jobs.files import read_json
-from jobs.layout import ReleaseLayout, release_layout
+from jobs.layout import ReleaseLayout, release_layout, solutions_of
 from jobs.printable import printable, result_console
 
 
-def inspect_run(out: Path) -> dict[str, Any]:
-    """Every published dataset of the release with its rows and bytes.
+def inspect_run(out: Path, solution: str | None = None) -> dict[str, Any]:
+    """Every published dataset of the release, or of a solution of it, with its rows and bytes.
 
     Raises:
       OutputError: It is not the folder of a run.
     """
     owner = read_json(out / "run.json", "give the output.directory of a run")
-    root = release_layout(out).root
+    root = release_layout(out, solution).root
     datasets = []
     for path in sorted(root.rglob(MANIFEST)):
         parts, _ = read_manifest(path.parent)
@@ -40,10 +40,13 @@ def inspect_run(out: Path) -> dict[str, Any]:
             }
         )
     sealed = (root / "manifest.json").exists()
-    return {**owner, "sealed": sealed, "datasets": datasets}
+    known = {"sealed": sealed, "solution": solution, "solutions": ", ".join(solutions_of(out))}
+    return {**owner, **known, "datasets": datasets}
 
 
-def inspect_geounit(out: Path, geocode: str, query: str | None) -> dict[str, Any]:
+def inspect_geounit(
+    out: Path, geocode: str, query: str | None, solution: str | None = None
+) -> dict[str, Any]:
     """Noisy measurements, estimates and protected total of one geounit.
 
     What there is not is said in `notes`.
@@ -52,11 +55,12 @@ def inspect_geounit(out: Path, geocode: str, query: str | None) -> dict[str, Any
       out: Folder of the run.
       geocode: Of any geolevel.
       query: Only this query; terms in any order.
+      solution: Name of a solution beside the release.
 
     Raises:
       InputError: There is no such geounit.
     """
-    release = release_layout(out)
+    release = release_layout(out, solution)
     geolevel, geounit = _find(release, geocode)
     query = None if query is None else _known_name(release, query)
     document: dict[str, Any] = {"geolevel": geolevel, **geounit}

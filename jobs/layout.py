@@ -13,14 +13,18 @@ OUT/release/counts/level=<L>/            protected counts
 OUT/release/microdata/{parquet,csv}/     one row per person
 OUT/release/tables/level=<L>/            tables of protected counts, CSV
 OUT/release/ledger.jsonl                 what was granted, what every query costs, what is measured
+OUT/release/planned.json                 planned strategies, once they are measured
+OUT/release/solves.jsonl                 settings with which it was solved
 OUT/release/account.json                 budgets granted for the same people until it was measured
 OUT/release/manifest.json, report.html
 OUT/release/NOT_FOR_RELEASE.txt          only if the noise was seeded
+OUT/solutions/NAME/                      another solution of the same measurements, like release
 OUT/confidential/histograms/level=<L>/   the truth
 OUT/confidential/histograms/runs/        sorted pieces of the input, while it is read
 OUT/confidential/keys/                   half of the noise key at work, while tasks draw
 OUT/confidential/input.json              size and time of change of the input files
 OUT/confidential/evaluation.json, report.html
+OUT/confidential/solutions/NAME/         the same two of another solution, and what it cost
 
 If the run has units beside the persons, OUT/release/units and OUT/confidential/units hold the same
 of them, but for the geography, the account and the input files, which are one for both.
@@ -92,6 +96,16 @@ class ReleaseLayout:
         return self.root / "ledger.jsonl"
 
     @property
+    def planned(self) -> Path:
+        """The planned strategies, as they were when the run was begun."""
+        return self.root / "planned.json"
+
+    @property
+    def solves(self) -> Path:
+        """The settings with which counts were made, oldest first."""
+        return (self.public or self.root) / "solves.jsonl"
+
+    @property
     def account(self) -> Path:
         """All budgets granted for the same people when the run measured them."""
         return (self.public or self.root) / "account.json"
@@ -109,14 +123,25 @@ class ReleaseLayout:
 
 @dataclass(frozen=True)
 class ConfidentialLayout:
-    """Paths of one product under OUT/confidential. Never given to the stages after measuring."""
+    """Paths of one product under OUT/confidential. Never given to the stages after measuring.
+
+    Attributes:
+      root: Folder of the product.
+      solution: Name of the solution that is compared with the truth, if not the release.
+    """
 
     root: Path
+    solution: str | None = None
 
     @property
     def units(self) -> ConfidentialLayout:
         """The units beside the persons."""
-        return ConfidentialLayout(self.root / "units")
+        return ConfidentialLayout(self.root / "units", self.solution)
+
+    @property
+    def compared(self) -> Path:
+        """Folder of what compares a solution with the truth."""
+        return self.root if self.solution is None else self.root / "solutions" / self.solution
 
     def histograms(self, geolevel: str) -> Path:
         """Dataset of the true histograms of a geolevel."""
@@ -130,19 +155,24 @@ class ConfidentialLayout:
     @property
     def evaluation(self) -> Path:
         """Error metrics against the truth."""
-        return self.root / "evaluation.json"
+        return self.compared / "evaluation.json"
 
     @property
     def report(self) -> Path:
         """The internal report."""
-        return self.root / "report.html"
+        return self.compared / "report.html"
 
 
-def release_layout(out: Path) -> ReleaseLayout:
-    """The publishable half of a run folder."""
-    return ReleaseLayout(out / "release")
+def release_layout(out: Path, solution: str | None = None) -> ReleaseLayout:
+    """The publishable half of a run folder, or a further solution, which is as complete."""
+    return ReleaseLayout(out / "release" if solution is None else out / "solutions" / solution)
 
 
-def confidential_layout(out: Path) -> ConfidentialLayout:
+def confidential_layout(out: Path, solution: str | None = None) -> ConfidentialLayout:
     """The confidential half of a run folder."""
-    return ConfidentialLayout(out / "confidential")
+    return ConfidentialLayout(out / "confidential", solution)
+
+
+def solutions_of(out: Path) -> list[str]:
+    """Names of the solutions beside the release of a run folder."""
+    return sorted(path.name for path in (out / "solutions").glob("*") if path.is_dir())

@@ -101,6 +101,7 @@ class RunFacts:
       environment: Cores, Spark, Java; nothing that depends on the truth, such as the time or
         memory that reading took.
       records: What the records are: persons or units.
+      solution: The settings that the counts were made with, and those tried before.
       beside: Further keys of the manifest, about the product beside this one.
     """
 
@@ -109,6 +110,7 @@ class RunFacts:
     geounits_source: str
     environment: Mapping[str, Any]
     records: str = "persons"
+    solution: Mapping[str, Any] = field(default_factory=dict)
     beside: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -165,11 +167,13 @@ def write_manifest(
             {
                 "geolevel": level,
                 "wall_seconds": solved["seconds"],
+                "solve_digest": solved["solve_digest"],
                 **solved["statistics"],
             }
             for level in plan.spine.levels
             for solved in [read_manifest(release.counts(level))[1]]
         ],
+        "solution": facts.solution,
         "outputs": [_output(release, path) for path in _all_datasets(release)],
         "files": _files(release),
         "totals": {

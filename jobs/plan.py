@@ -76,9 +76,10 @@ class Plan:
       passes: Rounding passes, each a tuple of nested queries.
       solving: How noisy answers become counts.
       not_for_release: Whether noise is seeded.
-      digest: Digest of the configuration.
+      digest: Digest of what fixes the measurements.
       limits: Invariants other than exact queries.
       lazy: Names of the queries that are drawn only where the parent has persons.
+      solve_digest: Digest of how counts are made, which may change after measuring.
     """
 
     schema: Schema
@@ -92,6 +93,7 @@ class Plan:
     digest: str
     limits: Limits = field(default_factory=Limits)
     lazy: frozenset[str] = frozenset()
+    solve_digest: str = ""
 
     def exact_at(self, geolevel: str) -> list[Query | LinearRow]:
         """All whose answers are published exactly at a geolevel, queries coarse before fine."""

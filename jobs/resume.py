@@ -110,13 +110,16 @@ def stated_configuration(resolved: Resolved) -> dict[str, object]:
     return dict(zip(_STATED, (str(resolved.source.resolve()), digests), strict=True))
 
 
-def load_again(out: Path, config: Path | None, master: str | None) -> Resolved:
+def load_again(
+    out: Path, config: Path | None, master: str | None, solution: str | None = None
+) -> Resolved:
     """Load the run file of a run folder.
 
     Args:
       out: The run folder.
       config: Where the run file is now; default: where it was.
       master: Replaces `runtime.master`.
+      solution: Name of a solution beside the release.
 
     Raises:
       OutputError: It is not the folder of a run.
@@ -130,12 +133,13 @@ def load_again(out: Path, config: Path | None, master: str | None) -> Resolved:
             "the run file is not where it was" if source else "does not name the run file",
             remedy="say where it is with --config",
         )
-    resolved = load_run(Path(source), output=out, master=master)
+    resolved = load_run(Path(source), output=out, master=master, solution=solution)
     if document.get("configuration_digest") != resolved.plan.digest:
         raise ConfigError(
             str(source),
             "is not the configuration that this folder was begun with",
             got=_changed_files(document, resolved) or "another run file",
+            want="changes of `solve` and `output` only",
             remedy="undo the change, or choose another output.directory and a new privacy.grant",
         )
     return resolved
@@ -412,7 +416,7 @@ def stage_progress(products: Sequence[Product]) -> list[StageProgress]:
                 *(is_published(release.tables(level)) for level in levels),
                 *(is_published(release.h1(level)) for level in levels if config.output.h1),
             ],
-            "seal": [_is_sealed(release), release.report.exists()],
+            "seal": [is_sealed(release), release.report.exists()],
             "evaluate": [confidential.evaluation.exists(), confidential.report.exists()],
         }
         out += [
@@ -422,7 +426,7 @@ def stage_progress(products: Sequence[Product]) -> list[StageProgress]:
     return out
 
 
-def _is_sealed(release: ReleaseLayout) -> bool:
+def is_sealed(release: ReleaseLayout) -> bool:
     """Whether the manifest of the release names the datasets that are there."""
     if not release.manifest.exists():
         return False
@@ -435,8 +439,9 @@ def _is_sealed(release: ReleaseLayout) -> bool:
     return {path: dataset_digest(path) for path in there} == named
 
 
-def count_files(out: Path) -> tuple[int, int]:
+def count_files(products: Sequence[Product]) -> tuple[int, int]:
     """(datasets, files) that the manifests of a run folder name."""
-    roots = (release_layout(out).root, out / "confidential")
+    last = products[-1]  # the folders of the units lie within those of the persons
+    roots = (last.release.root, last.confidential.root)
     parts = [len(read_manifest(p.parent)[0]) for root in roots for p in root.rglob(MANIFEST)]
     return len(parts), sum(parts)

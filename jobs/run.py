@@ -29,7 +29,8 @@ from jobs.account import (
     make_claim,
     note_failed_check,
 )
-from jobs.config.load import Resolved, account_of, claim_of, h1_query
+from jobs.config.frozen import freeze
+from jobs.config.load import Resolved, account_of, claim_of, h1_query, planned_geolevels
 from jobs.config.models import RunConfig
 from jobs.dataset import (
     PROPOSED,
@@ -67,6 +68,7 @@ from jobs.read.read import list_geounits, read_entries, read_geocodes
 from jobs.resources import PeakMemory
 from jobs.resume import (
     has_spent,
+    is_sealed,
     lost_answers,
     note_account,
     only_driver,
@@ -75,6 +77,15 @@ from jobs.resume import (
 )
 from jobs.run_ledger import read_ledger, record_measured, seal_ledger, start_ledger
 from jobs.session import java_in_use, session_properties, slots, spark_session
+from jobs.solutions import (
+    begin_solution,
+    note_solve,
+    refuse_sealed,
+    remove_outdated,
+    settings_of,
+    solution_document,
+    tabulated,
+)
 from jobs.solve import solve_level
 from jobs.summary import SUMMARY, Recorder, read_summary, summary_table
 from jobs.truth import write_truth
@@ -118,7 +129,8 @@ class Product:
 def products_of(resolved: Resolved) -> tuple[Product, ...]:
     """The products of a run in the order of work: units first, since they may bind the persons."""
     out = resolved.config.output.directory
-    release, confidential = release_layout(out), confidential_layout(out)
+    release = release_layout(out, resolved.solution)
+    confidential = confidential_layout(out, resolved.solution)
     persons = Product(resolved, release, confidential, "persons")
     if resolved.units is None:
         return (persons,)
@@ -157,6 +169,11 @@ class Job:
         """Whether the session lacks protection, which it may only if the run file allows it."""
         allowed = self.resolved.config.runtime.allow_open_cluster
         return allowed and bool(missing_protection(session_properties(self.spark)))
+
+    @property
+    def release(self) -> ReleaseLayout:
+        """The release, or the solution beside it that is worked on."""
+        return release_layout(self.out, self.resolved.solution)
 
     @property
     def products(self) -> tuple[Product, ...]:
@@ -279,9 +296,12 @@ def open_job(resolved: Resolved, reporter: Reporter, *, moved: bool = False) -> 
         close_folder(confidential)
         for product in products_of(resolved):
             sweep_shares(product.confidential.keys)
+        if resolved.solution is not None:
+            begin_solution(resolved)
         refuse_damage(products_of(resolved))
         memory = stack.enter_context(PeakMemory())
-        recorder = Recorder(out, reporter, memory)
+        costs = costs_folder(out, resolved.solution)
+        recorder = Recorder(costs, reporter, memory)
         with recorder.stage("start", "Spark"):
             spark = stack.enter_context(
                 spark_session(
@@ -298,7 +318,7 @@ def open_job(resolved: Resolved, reporter: Reporter, *, moved: bool = False) -> 
         job = Job(resolved, identity, spark, reporter, recorder, moved)
         refuse_other_draws(job)
         yield job
-        summary = read_summary(out)
+        summary = read_summary(costs)
         reporter.event("run_finished", **summary["total"])
         if not reporter.console.quiet:
             result_console().print(summary_table(summary))
@@ -324,8 +344,8 @@ def refuse_released_log(reporter: Reporter, out: Path) -> None:
     Raises:
       OutputError: The log would lie in the release.
     """
-    release = release_layout(out).root.resolve()
-    if reporter.log is not None and reporter.log.resolve().is_relative_to(release):
+    public = [path.resolve() for path in (release_layout(out).root, out / "solutions")]
+    if reporter.log is not None and any(map(reporter.log.resolve().is_relative_to, public)):
         raise OutputError(
             str(reporter.log),
             "lies in the release; its times depend on the confidential data",
@@ -384,7 +404,7 @@ def plan_and_read(job: Job) -> None:
     config, spine, out = job.resolved.config, job.resolved.plan.spine, job.out
     seen, levels = confidential_layout(out).root / "input.json", spine.levels
     read = [p.confidential.histograms(level) for p in job.products for level in levels]
-    read += [release_layout(out).geography(level) for level in levels]
+    read += [job.release.geography(level) for level in levels]
     measured = any((p.release.root / "measurements").exists() for p in job.products)
     if measured or all(is_published(dataset) for dataset in read):
         check_same_input(config, seen)
@@ -392,7 +412,7 @@ def plan_and_read(job: Job) -> None:
         return
     if seen.exists() and read_json(seen, "remove the run folder") != input_files(config):
         # Nothing was measured yet. What an earlier start made of other input must not be mixed in.
-        shutil.rmtree(release_layout(out).root / "geography", ignore_errors=True)
+        shutil.rmtree(job.release.root / "geography", ignore_errors=True)
         for product in job.products:
             shutil.rmtree(product.confidential.root / "histograms", ignore_errors=True)
             product.release.ledger.unlink(missing_ok=True)
@@ -403,11 +423,21 @@ def plan_and_read(job: Job) -> None:
         lattice = Lattice.from_leaves(spine, leaf_geocodes(job.resolved, job.spark))
         for product in job.products:
             plan = product.plan
+            freeze_strategy(product)
             granted = {**plan.budget.exact(), "randomness": plan.randomness}
             start_ledger(product.release.ledger, granted, planned_ledger(plan, lattice))
-        write_geography(lattice, release_layout(out))
+        write_geography(lattice, job.release)
     for product in job.products:
         _read(job, product, lattice)
+
+
+def freeze_strategy(product: Product) -> None:
+    """Keep what was planned, for every machine that works on this folder later."""
+    plan = product.plan
+    planned = planned_geolevels(product.config.privacy.allocation)
+    levels = {one.geolevel: one.queries for one in plan.strategy.levels if one.geolevel in planned}
+    if levels:
+        freeze(product.release.planned, plan.digest, levels)
 
 
 def leaf_geocodes(resolved: Resolved, spark: SparkSession) -> Codes:
@@ -485,7 +515,7 @@ def measure_all(job: Job) -> None:
         account = account_of(job.resolved.config)
         note_account(job.out, account)
         spent = make_claim(account, *(claim_of(p.resolved, job.identity) for p in job.products))
-        write_json(release_layout(job.out).account, account_document(spent))
+        write_json(job.release.account, account_document(spent))
     for product in job.products:
         if product.plan.lazy:  # the others follow one by one, each after the one above is solved
             _measure(job, product, 0)
@@ -566,8 +596,26 @@ def _draw(job: Job, product: Product, level: int, attempt: str | None) -> None:
         config.runtime.batches_per_slot,
         is_open=job.is_open,
     )
+    _refuse_other_noise(product, level)
     with job.stage("measure", product.label(geolevel), geolevel):
         stage.measure(level, key, attempt)
+
+
+def _refuse_other_noise(product: Product, level: int) -> None:
+    """Check that a geolevel is about to get the noise that its ledger planned and paid for."""
+    plan, ledger, levels = product.plan, product.release.ledger, product.plan.spine.levels
+    entries = [e for e in read_ledger(ledger).planned.entries if e.geolevel == levels[level]]
+    for end in {entry.chain_end for entry in entries}:
+        wanted = {entry.query: entry.mechanism for entry in entries if entry.chain_end == end}
+        noise = plan.noise(level, levels.index(end))
+        if {noisy.query.name: noisy.mechanism for noisy in noise} != wanted:
+            raise LedgerError(
+                str(ledger),
+                f"is of another plan of geolevel {levels[level]}",
+                got=sorted(wanted),
+                want=sorted(noisy.query.name for noisy in noise),
+                remedy=f"restore {product.release.planned} from a backup",
+            )
 
 
 def estimate_all(job: Job) -> None:
@@ -594,6 +642,7 @@ def estimate_all(job: Job) -> None:
 def solve_all(job: Job) -> None:
     """Solve every geolevel of every product from the root down, once."""
     batches = job.resolved.config.runtime.batches_per_slot
+    note_solve(job.release, settings_of(job.resolved.config))
     for product in job.products:
         for level, geolevel in enumerate(product.plan.spine.levels):
             if product.plan.lazy:
@@ -628,14 +677,6 @@ def write_all(job: Job) -> None:
                 write_h1(plan, release, query, job.spark, batches_per_slot=batches)
 
 
-def tabulated(resolved: Resolved) -> list[str]:
-    """Queries tabulated per geolevel."""
-    chosen = resolved.config.output.tables
-    return (
-        ["total", *(a.name for a in resolved.plan.schema.attributes)] if chosen is None else chosen
-    )
-
-
 def evaluate_all(job: Job) -> None:
     """Compare the release with the truth, and write the confidential evaluations."""
     for product in job.products:
@@ -651,68 +692,82 @@ def evaluate_all(job: Job) -> None:
 
 
 def seal(job: Job) -> None:
-    """Write the manifests, that of the persons with all, and the public reports."""
-    out, config = job.out, job.resolved.config
-    account = release_layout(out).account
+    """Write the manifests, that of the persons with all, and the public reports.
+
+    A release that is sealed already, and holds what its manifest names, keeps its manifest.
+    """
+    if all(is_sealed(product.release) for product in job.products):
+        write_public_reports(job.out, job.resolved.solution)
+        return
+    config, account = job.resolved.config, job.release.account
     facts = RunFacts(
         config.name,
         read_json(account, "run `das measure`") if account.exists() else None,
         config.geography.source,
         environment_of(job.spark),
+        solution=solution_document(job.resolved, job.release),
     )
     with job.stage("seal", "manifest and public report"):
-        sweep(release_layout(out).root)
-        check_sizes(release_layout(out).root)
-        with writing(release_layout(out).root):
-            open_to_readers(release_layout(out).root)
+        sweep(job.release.root)
+        check_sizes(job.release.root)
+        with writing(job.release.root):
+            open_to_readers(job.release.root)
         for product in job.products:
             ledger = seal_ledger(product.release.ledger)
             own = replace(facts, name=product.config.name, records=product.records)
             sealed = write_manifest(product.plan, ledger, product.release, own)
             together = account_document([claim_of(p.resolved, "") for p in job.products])
             facts = replace(facts, beside={product.records: sealed, "together": together})
-        write_public_reports(out)
+        write_public_reports(job.out, job.resolved.solution)
 
 
-def finished_products(out: Path) -> list[tuple[ReleaseLayout, ConfidentialLayout]]:
-    """Where the sealed products of a run folder lie, persons first."""
-    release, confidential = release_layout(out), confidential_layout(out)
+def finished_products(
+    out: Path, solution: str | None = None
+) -> list[tuple[ReleaseLayout, ConfidentialLayout]]:
+    """Where the sealed products of a run folder, or of a solution of it, lie, persons first."""
+    release, confidential = release_layout(out, solution), confidential_layout(out, solution)
     units = [(release.units, confidential.units)] if release.units.manifest.exists() else []
     return [(release, confidential), *units]
 
 
-def write_public_reports(out: Path) -> list[Path]:
-    """Write the public reports of a finished run from its manifests.
+def write_public_reports(out: Path, solution: str | None = None) -> list[Path]:
+    """Write the public reports of a finished run, or of a solution of it, from its manifests.
 
     Returns:
       The files written.
     """
     written = []
-    for release, _ in finished_products(out):
+    for release, _ in finished_products(out, solution):
         write_public_report(read_json(release.manifest, "run `das solve` first"), release.report)
         written.append(release.report)
     return written
 
 
-def write_internal_reports(out: Path) -> list[Path]:
-    """Write the internal reports of the products of a finished run that were evaluated.
+def write_internal_reports(out: Path, solution: str | None = None) -> list[Path]:
+    """Write the internal reports of what was evaluated of a finished run, or of a solution of it.
 
     Returns:
       The files written.
     """
     written = []
-    for release, confidential in finished_products(out):
+    costs = costs_folder(out, solution)
+    for release, confidential in finished_products(out, solution):
         manifest = read_json(release.manifest, "run `das solve` first")
         if confidential.evaluation.exists():
             evaluation = read_json(confidential.evaluation, "run `das evaluate`")
-            write_internal_report(with_costs(manifest, out), evaluation, confidential.report)
+            write_internal_report(with_costs(manifest, costs), evaluation, confidential.report)
             written.append(confidential.report)
     return written
 
 
-def with_costs(manifest: dict[str, Any], out: Path) -> dict[str, Any]:
+def costs_folder(out: Path, solution: str | None) -> Path:
+    """Folder of the summary of what a run, or a solution of it, cost."""
+    return out if solution is None else confidential_layout(out, solution).compared
+
+
+def with_costs(manifest: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The manifest for the internal report: with what the run cost, which is never released."""
-    summary = read_summary(out)
+    summary = read_summary(folder)
     return {
         **manifest,
         "stages": [{"name": name, **costs} for name, costs in summary["stages"].items()],
@@ -732,6 +787,30 @@ def environment_of(spark: SparkSession) -> dict[str, Any]:
     }
 
 
+def solve(resolved: Resolved, reporter: Reporter) -> list[Path]:
+    """From committed measurements to a sealed release, or to a named solution beside it.
+
+    Returns:
+      The files of interest.
+
+    Raises:
+      OutputError: It is sealed and was made with other settings.
+    """
+    refuse_sealed(resolved)
+    with open_job(resolved, reporter) as job:
+        solve_and_seal(job)
+    return [job.release.report, job.release.microdata, job.release.manifest]
+
+
+def solve_and_seal(job: Job) -> None:
+    """All stages that follow from measurements and cost nothing, those of other settings anew."""
+    remove_outdated(job.products)
+    estimate_all(job)
+    solve_all(job)
+    write_all(job)
+    seal(job)
+
+
 def run(resolved: Resolved, reporter: Reporter, *, moved: bool = False) -> list[Path]:
     """Run all stages that are not complete.
 
@@ -742,20 +821,22 @@ def run(resolved: Resolved, reporter: Reporter, *, moved: bool = False) -> list[
 
     Returns:
       The files of interest, the internal report first.
+
+    Raises:
+      OutputError: The release is sealed and was made with other settings.
     """
     refuse_unreadable(resolved)
+    refuse_sealed(resolved)
     with open_job(resolved, reporter, moved=moved) as job:
-        plan_and_read(job)
-        measure_all(job)
-        estimate_all(job)
-        solve_all(job)
-        write_all(job)
-        seal(job)
+        if resolved.solution is None:
+            plan_and_read(job)
+            measure_all(job)
+        solve_and_seal(job)
         evaluate_all(job)
     out = resolved.config.output.directory
     with reporter.line("report", "internal report"):
-        internal = write_internal_reports(out)
-    release = release_layout(out)
+        internal = write_internal_reports(out, resolved.solution)
+    release = release_layout(out, resolved.solution)
     units = release.units
     return [
         *internal,

@@ -182,6 +182,7 @@ def solve_level(
     facts = {
         "geolevel": geolevel,
         "configuration_digest": plan.digest,
+        "solve_digest": plan.solve_digest,
         "not_for_release": plan.not_for_release,
         "seconds": time.monotonic() - started,
         "statistics": vars(total),

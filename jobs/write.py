@@ -18,7 +18,7 @@ from das.errors import OutputError
 from das.histograms import Histograms
 from das.queries.query import Query, parse_query
 from jobs.counts import read_counts
-from jobs.dataset import PartFile, PartWriter, is_published, publish, read_manifest
+from jobs.dataset import PartFile, PartWriter, is_published, publish
 from jobs.files import writing
 from jobs.layout import ReleaseLayout
 from jobs.modes import make_closed_file, make_closed_folder
@@ -237,7 +237,6 @@ def _write_csv(
     for level, geolevel in enumerate(plan.spine.levels):
         dataset = table.dataset(geolevel)
         if is_published(dataset):
-            _refuse_other_queries(dataset, names)
             continue
 
         def run(batch: Batch, geolevel: str = geolevel, dataset: Path = dataset) -> PartFile:
@@ -253,18 +252,6 @@ def _write_csv(
         )
         parts = run_tasks(spark, f"write {dataset.parent.name} {geolevel}", batches, run)
         publish(dataset, parts, {"queries": names, "not_for_release": plan.not_for_release})
-
-
-def _refuse_other_queries(dataset: Path, queries: list[str]) -> None:
-    _, facts = read_manifest(dataset)
-    if facts["queries"] != queries:
-        raise OutputError(
-            str(dataset),
-            "holds tables of other queries",
-            got=facts["queries"],
-            want=queries,
-            remedy=f"remove {dataset.parent} to write them again",
-        )
 
 
 def answer_table(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -53,9 +54,8 @@ def on_cluster(resolved: Resolved, path: Path | None, master: str | None = None)
     if master is not None:
         runtime = runtime.model_copy(update={"master": master})
     units = resolved.units
-    return Resolved(
-        resolved.config.model_copy(update={"runtime": runtime}),
-        resolved.source,
-        resolved.plan,
-        None if units is None else on_cluster(units, path, master),
+    return replace(
+        resolved,
+        config=resolved.config.model_copy(update={"runtime": runtime}),
+        units=None if units is None else on_cluster(units, path, master),
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -25,6 +26,7 @@ from geography.lattice import Spine
 from invariants.invariant import Invariant
 from jobs.account import Claim, default_account
 from jobs.config.data import check_data, check_file_type, check_suffix
+from jobs.config.frozen import read_frozen
 from jobs.config.invariants import exact_queries, limits_of
 from jobs.config.local_path import local_path
 from jobs.config.models import (
@@ -40,6 +42,7 @@ from jobs.config.models import (
 from jobs.config.planned import ZCDP_BOUNDED, BudgetKind, plan_shares
 from jobs.config.yaml_file import read_map
 from jobs.exact import exact_query
+from jobs.layout import release_layout
 from jobs.plan import Plan, Solving
 
 _PACKAGES = {"piqp": "piqp", "gurobi": "gurobipy"}  # by solver; the others are always there
@@ -57,26 +60,36 @@ class Resolved:
       source: Path of the run file.
       plan: All that the stages after reading need.
       units: The second product, written as a run of its own; none in most runs.
+      solution: Name of the solution that is meant, if it is not the release itself.
     """
 
     config: RunConfig
     source: Path
     plan: Plan
     units: Resolved | None = None
+    solution: str | None = None
 
 
-def load_run(path: Path, *, output: Path | None = None, master: str | None = None) -> Resolved:
+def load_run(
+    path: Path,
+    *,
+    output: Path | None = None,
+    master: str | None = None,
+    solution: str | None = None,
+) -> Resolved:
     """Read a run file and everything it names.
 
     Args:
       path: The run file; relative paths in it are relative to its folder.
       output: Replaces `output.directory`.
       master: Replaces `runtime.master`.
+      solution: Name of a solution beside the release.
 
     Raises:
       ConfigError, SchemaError, GeographyError, BudgetError: Something in it cannot be used; the
         message names the file and the key.
     """
+    check_solution_name(solution)
     folder = _resolved(path).parent
     written = _read(path, RunConfig)
     config = _absolute(written, folder)
@@ -89,12 +102,23 @@ def load_run(path: Path, *, output: Path | None = None, master: str | None = Non
     if config.units is not None:
         as_run = _named(f"{path}: units", partial(_units_run, config, config.units))
         units = _resolve(as_run, path, digest, "units.")
-    resolved = replace(_resolve(config, path, digest, units=units), units=units)
+    resolved = _resolve(config, path, digest, units=units)
+    resolved = replace(resolved, units=units, solution=solution)
     if units is not None and product_of(units) == product_of(resolved):
         raise ConfigError(
             f"{path}: units.privacy.product", "is also that of the persons", got=product_of(units)
         )
     return resolved
+
+
+def check_solution_name(name: str | None) -> None:
+    """Check that a solution may have this name; it becomes a folder.
+
+    Raises:
+      ConfigError: It may not.
+    """
+    if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name):
+        raise ConfigError("--solution", "is no name", got=name, want="letters, digits, _ and -")
 
 
 def _units_run(config: RunConfig, units: UnitsConfig) -> RunConfig:
@@ -145,6 +169,8 @@ def _resolve(
     )
     privacy = config.privacy
     kind = BudgetKind(privacy.definition, privacy.neighbors)
+    release = release_layout(config.output.directory)
+    planned = (release.units if section else release).planned
     stated, levels = config.invariants, spine.levels
     asked = partial(exact_query, None if units is None else units.plan)
     own = f"{path}: {section}"
@@ -158,7 +184,12 @@ def _resolve(
         table = getattr(entry, "table", None)
         if table is not None:
             attempt(f"{own}invariants.{index}.table", partial(check_suffix, table.path))
-    strategy = attempt("", lambda: load_allocation(privacy.allocation, schema, spine, kind))
+    strategy = attempt(
+        "",
+        lambda: load_allocation(
+            privacy.allocation, schema, spine, kind, read_frozen(planned, digest)
+        ),
+    )
     budget = attempt(f"{own}privacy", lambda: _budget(privacy))
     invariants = attempt(f"{own}invariants", lambda: exact_queries(stated, schema, levels))
     limits = attempt(
@@ -191,6 +222,7 @@ def _resolve(
         digest,
         limits(),
         lazy(),
+        hashlib.sha256(config.solve.model_dump_json().encode()).hexdigest(),
     )
     return Resolved(config, path, plan)
 
@@ -430,8 +462,22 @@ def _shares(schema: Schema, level: LevelAllocation, kind: BudgetKind) -> tuple[Q
     return tuple(shares)
 
 
+def planned_geolevels(path: Path) -> list[str]:
+    """Geolevels of an allocation file whose queries are planned.
+
+    Raises:
+      ConfigError: It cannot be used.
+    """
+    levels = _read(path, AllocationFile).levels
+    return [name for name, level in levels.items() if level.workload is not None]
+
+
 def load_allocation(
-    path: Path, schema: Schema, spine: Spine, kind: BudgetKind = ZCDP_BOUNDED
+    path: Path,
+    schema: Schema,
+    spine: Spine,
+    kind: BudgetKind = ZCDP_BOUNDED,
+    frozen: Mapping[str, tuple[QueryShare, ...]] | None = None,
 ) -> Strategy:
     """Read an allocation file for a schema and a spine.
 
@@ -440,6 +486,7 @@ def load_allocation(
       schema: The schema its queries are about.
       spine: The geolevels it must name.
       kind: Definition and neighbors of the budget that pays; planned strategies depend on them.
+      frozen: What was planned before, by geolevel; it is not planned again.
 
     Raises:
       ConfigError, SchemaError, BudgetError: It cannot be used.
@@ -449,7 +496,8 @@ def load_allocation(
     def build() -> Strategy:
         levels = []
         for name, level in model.levels.items():
-            shares = _named(f"geolevel {name}", partial(_shares, schema, level, kind))
+            known = (frozen or {}).get(name) if level.workload is not None else None
+            shares = known or _named(f"geolevel {name}", partial(_shares, schema, level, kind))
             levels.append(LevelStrategy(name, level.share, shares))
         return strategy_for(levels, spine.levels)
 
@@ -545,18 +593,20 @@ def _with(config: RunConfig, section: str, **changes: object) -> RunConfig:
 
 
 def _digest(written: RunConfig, config: RunConfig) -> str:
-    """SHA-256 of the run file without name, output, runtime and account, and of the files it names.
+    """SHA-256 of what fixes the law of the measurements, and the exact answers beside them.
 
-    Data paths count as written, so that a project can move to another folder.
+    That is the run file without its name, speed, account, and what follows from measurements
+    (`solve`, `output`: `jobs.solutions`), with the files it names. Data paths count as written, so
+    that a project can move to another folder.
     """
     document = written.model_dump(mode="json", by_alias=True)
-    for key in ("name", "output", "runtime"):
+    for key in ("name", "output", "solve", "runtime"):
         del document[key]
     del document["privacy"]["account"]
     if config.units is None:
         del document["units"]
     else:
-        del document["units"]["output"]
+        del document["units"]["output"], document["units"]["solve"]
         _put_contents(document["units"], config.units)
     _put_contents(document, config)
     text = json.dumps(document)  # in order: the order of groups numbers the answers

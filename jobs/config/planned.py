@@ -54,8 +54,9 @@ def plan_shares(schema: Schema, wanted: WorkloadConfig, kind: BudgetKind) -> tup
     """Plan what one geolevel measures.
 
     The result is a function of its arguments up to the rounding of floats, which may differ from
-    one machine to another. So the name of a planned query ends in a digest of its matrices: a run
-    that is continued with other matrices is refused by its ledger.
+    one machine to another. So the result is kept with the run folder (`jobs.config.frozen`), and
+    the name of a planned query ends in a digest of its matrices: a run that is continued with
+    other matrices is refused by its ledger.
 
     Args:
       schema: The schema.
@@ -226,9 +227,14 @@ def _over_schema(schema: Schema, query: Query) -> Query:
         next(planned) if attribute.size > 1 else total(attribute.levels)
         for attribute in schema.attributes
     )
-    if query.name == "total":
-        return Query(query.name, factors)
+    return Query(name_with_matrices(query.name, factors), factors)
+
+
+def name_with_matrices(name: str, factors: Sequence[Factor]) -> str:
+    """The name of a planned query: with a digest of its matrices, but for the total."""
+    if name == "total":
+        return name
     digest = hashlib.sha256()
     for factor in factors:
         digest.update(repr(factor.matrix.shape).encode() + factor.matrix.tobytes())
-    return Query(f"{query.name} #{digest.hexdigest()[:_DIGEST_DIGITS]}", factors)
+    return f"{name} #{digest.hexdigest()[:_DIGEST_DIGITS]}"

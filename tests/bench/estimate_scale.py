@@ -21,8 +21,8 @@ from jobs.dataset import read_manifest
 from jobs.estimate import EstimateStage, LevelEstimator
 from jobs.estimate_files import EstimateLayout
 from jobs.layout import release_layout
-from jobs.run import tabulated
 from jobs.session import run_tasks, spark_session
+from jobs.solutions import tabulated
 from tests.bench.state import das, generated
 
 QUICK = (5_000, 20_000, 50_000)
