@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,10 +14,12 @@ import pytest
 import yaml
 
 from das.errors import BudgetError, LedgerError, VerificationError
+from das.queries.factor import Factor
+from das.queries.query import Query
+from jobs.config import planned
 from jobs.config.load import load_run
 from jobs.layout import release_layout
-from jobs.resume import repair
-from jobs.run import products_of
+from jobs.run_ledger import record_measured
 from jobs.verify import verify_release
 from tests.e2e import toy
 from tests.e2e.in_process import execute
@@ -140,21 +144,68 @@ def test_measurements_are_those_of_the_published_matrices(tmp_path: Path) -> Non
             assert np.abs(answers - exact).max() <= 1e-3 * max(1.0, scale)
 
 
-def test_other_matrices_are_refused_by_the_ledger(tmp_path: Path) -> None:
-    """Whoever plans differently on another machine cannot go on in the same folder."""
-    toy.write_records(tmp_path)
-    config = configuration(tmp_path)
+@pytest.fixture
+def plans_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that rounds otherwise: to matrices with twice the coefficients."""
+    plan = planned._plan
+
+    def otherwise(*arguments: Any) -> Any:
+        out = []
+        for one in plan(*arguments):
+            first, *others = one.query.factors
+            doubled = Factor(2 * first.matrix, first.labels)
+            is_total = one.query.name == "total"
+            query = one.query if is_total else Query(one.query.name, (doubled, *others))
+            out.append(replace(one, query=query))
+        return tuple(out)
+
+    monkeypatch.setattr(planned, "_plan", otherwise)
+
+
+def measured_first(folder: Path) -> Path:
+    """A run that died when it had measured the first two geolevels."""
+    toy.write_records(folder)
+    config = configuration(folder, privacy__randomness={"source": "operating_system"})
+    calls: list[Path] = []
+
+    def dies(path: Path, *arguments: Any) -> None:
+        calls.append(path)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        record_measured(path, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jobs.run.record_measured", dies)
+        with pytest.raises(KeyboardInterrupt):
+            execute(config)
+    return config
+
+
+def test_a_run_goes_on_where_it_would_be_planned_otherwise(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    config = measured_first(tmp_path)
+    before = load_run(config).plan.strategy.levels
+    request.getfixturevalue("plans_otherwise")
     out = execute(config)
-    ledger = release_layout(out).ledger
-    assert '"residual of sex * age #' in ledger.read_text()
     resolved = load_run(config)
-    level = resolved.plan.strategy.levels[1]
-    object.__setattr__(level.queries[1].query, "name", "residual of sex #00000000")
-    for dataset in ("geography", "counts"):
-        for manifest in (out / "release" / dataset).rglob("_manifest.json"):
-            manifest.unlink()
-    for manifest in (out / "confidential" / "histograms").rglob("_manifest.json"):
-        manifest.unlink()
-    repair(products_of(resolved))
-    with pytest.raises(LedgerError, match="is of another plan"):
-        execute(resolved)
+    verify_release(resolved.plan, release_layout(out))
+    for level, known in zip(resolved.plan.strategy.levels, before, strict=True):
+        assert [q.query.name for q in level.queries] == [q.query.name for q in known.queries]
+    kept = json.loads((out / "release" / "planned.json").read_text())
+    assert list(kept["levels"]) == toy.LEVELS
+
+
+def test_other_matrices_are_refused_by_the_ledger(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Before anything more is drawn, if what was planned is lost and is planned otherwise now."""
+    config = measured_first(tmp_path)
+    release = release_layout(load_run(config).config.output.directory)
+    kept = release.planned.read_bytes()
+    release.planned.unlink()
+    request.getfixturevalue("plans_otherwise")
+    with pytest.raises(LedgerError, match=r"is of another plan of geolevel .*planned.json from a"):
+        execute(config)
+    release.planned.write_bytes(kept)
+    execute(config)
