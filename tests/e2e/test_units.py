@@ -489,6 +489,7 @@ def test_the_digest_knows_the_units_but_not_their_outputs(tmp_path):
     first = digest()
     assert first != plain
     assert digest(output={}) == first
+    assert digest(solve={"targets": "own"}) == first
     assert digest(invariants=[]) != first
     other = section(tmp_path)["privacy"] | {"rho": "1/8"}
     assert digest(privacy=other) != first

@@ -30,6 +30,7 @@ from das.strategy.strategy import Strategy, noisy_queries
 from geography.lattice import Spine
 from jobs.config.load import Resolved, load_allocation, load_run, load_schema
 from jobs.plan import Solving
+from jobs.solutions import settings_digest, settings_of
 
 CONF = Path(__file__).resolve().parents[3] / "conf"
 DELTA = Fraction(1, 10**10)
@@ -900,15 +901,6 @@ DIFFERENT: dict[str, Edit] = {
     ),
     "query": put("allocation", "levels", "block", "queries", value={"detailed": "1"}),
     "invariants": put("run", "invariants", value=[]),
-    "rounding": put("run", "solve", "rounding", value=[["detailed"]]),
-    "passes": put("run", "solve", "rounding", value=[["total", "voting"], ["detailed"]]),
-    "tolerance": put("run", "solve", "tolerance", value=1e-8),
-    "targets": put("run", "solve", "targets", value="own"),
-    "learned prior": put("run", "solve", "learned_prior", value=["block"]),
-    "order": put("run", "solve", "order", value={"state": [["total"]]}),
-    "method": put("run", "solve", "method", value="sequential"),
-    "solver": put("run", "solve", "least_squares", value="piqp"),
-    "failsafe": put("run", "solve", "failsafe", value=False),
     "data path": put("run", "data", "path", value="other.csv"),
     "data codes": put("run", "data", "columns", "age", value="years"),
     "geounits": drop("run", "geography", "geounits"),
@@ -922,6 +914,17 @@ DIFFERENT: dict[str, Edit] = {
     "label of a group": put(
         "schema", "recodes", 0, "groups", value={"young": ["child"], "grown": ["adult", "old"]}
     ),
+}
+SOLVING: dict[str, Edit] = {
+    "rounding": put("run", "solve", "rounding", value=[["detailed"]]),
+    "passes": put("run", "solve", "rounding", value=[["total", "voting"], ["detailed"]]),
+    "tolerance": put("run", "solve", "tolerance", value=1e-8),
+    "targets": put("run", "solve", "targets", value="own"),
+    "learned prior": put("run", "solve", "learned_prior", value=["block"]),
+    "order": put("run", "solve", "order", value={"state": [["total"]]}),
+    "method": put("run", "solve", "method", value="sequential"),
+    "solver": put("run", "solve", "least_squares", value="piqp"),
+    "failsafe": put("run", "solve", "failsafe", value=False),
 }
 ORDER = {
     "order of groups": put(
@@ -947,6 +950,33 @@ def test_the_digest_does_not_change_with_what_changes_no_output(tmp_path_factory
     assert project.load().plan.digest == expected
 
 
+@pytest.mark.parametrize("name", SOLVING)
+def test_the_digest_of_the_measurements_leaves_out_what_follows_from_them(project, name):
+    """Of solving there is a digest of its own."""
+    before = project.load()
+    SOLVING[name](project)
+    after = project.load()
+    assert after.plan.digest == before.plan.digest
+    assert after.plan.solve_digest != before.plan.solve_digest
+    settings = [settings_digest(settings_of(one.config)) for one in (before, after)]
+    assert settings[0] != settings[1]
+
+
+@pytest.mark.parametrize(("key", "value"), [("tables", ["total"]), ("microdata", []), ("h1", None)])
+def test_outputs_are_settings_but_not_of_solving(project, key, value):
+    before = project.load()
+    put("run", "output", key, value=value)(project)
+    after = project.load()
+    assert (after.plan.digest, after.plan.solve_digest) == (
+        before.plan.digest,
+        before.plan.solve_digest,
+    )
+    settings = [settings_of(one.config) for one in (before, after)]
+    assert (settings[0] == settings[1]) == (key == "h1")
+    put("run", "output", "directory", value="elsewhere")(project)
+    assert settings_of(project.load().config) == settings[1]
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -962,13 +992,14 @@ def test_the_digest_changes_with_everything_else(project, name):
     assert len(after) == 64
 
 
-@given(st.lists(st.sampled_from(sorted(DIFFERENT)), min_size=2, max_size=2, unique=True))
+@given(st.lists(st.sampled_from(sorted(DIFFERENT | SOLVING)), min_size=2, max_size=2, unique=True))
 def test_different_edits_give_different_digests(tmp_path_factory, edits):
     digests = set()
     for edit in edits:
         project = Project(tmp_path_factory.mktemp("different"))
-        DIFFERENT[edit](project)
-        digests.add(project.load().plan.digest)
+        (DIFFERENT | SOLVING)[edit](project)
+        plan = project.load().plan
+        digests.add((plan.digest, plan.solve_digest))
     assert len(digests) == 2
 
 
