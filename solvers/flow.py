@@ -20,7 +20,7 @@ from solvers.laminar import NO_SET
 from solvers.problem import BoolArray, IntArray
 from solvers.sums import Penalty, Sums
 
-_COST_UNIT = 10**6  # arc costs are in millionths of a person
+_COST_UNIT = 10**6  # arc costs are in millionths of a person, real values in the steps of a grid
 _SINK = 0  # of a child; also where the cells of the root come from
 _FIRST_CELL = 1
 _EVERYBODY = -1  # no pattern

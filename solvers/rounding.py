@@ -23,7 +23,7 @@ from solvers.flow import Contradiction, explain_contradiction, solve_flow
 from solvers.mixed_integer import MixedIntegerSolver, Outcome, solve_mixed_integer
 from solvers.problem import FloatArray, IntArray, NodeProblem, Status
 from solvers.rounding_program import write_program
-from solvers.sums import Penalty, Sums, gather_sums
+from solvers.sums import Penalty, Sums, gather_sums, on_grid
 
 TIME_LIMIT = 600.0
 
@@ -86,10 +86,12 @@ def round_counts(
 ) -> Rounding:
     """Round to integers with the least L1 distance, pass by pass.
 
-    Each pass minimises the sum over its queries of |rounded sum - continuous sum|; the sums it
-    finds are fixed for the passes after it. Deterministic given its input, and free of the order of
-    the children unless they have the same values: they are taken in the order of their values.
-    Ties between cells depend on the order of the cells, which is that of the schema.
+    Each pass minimises the sum over its queries of |rounded sum - continuous sum|, continuous sums
+    to a ten-thousandth of a person; the sums it finds are fixed for the passes after it.
+    Deterministic given its input, and free of the order of the children unless they have the same
+    values: they are taken in the order of their values. Ties between cells depend on the order of
+    the cells, which is that of the schema. Last digits of the input decide nothing, see
+    `sums.on_grid`.
 
     Args:
       problem: The node problem; its terms are not used.
@@ -170,8 +172,8 @@ class _Programs:
 
 
 def _order_of_children(values: FloatArray) -> IntArray:
-    """By their values, to a millionth of a person, first cell first."""
-    numbers = np.ascontiguousarray(np.rint(np.maximum(values, 0.0) * 1e6).astype(">i8"))
+    """By their values on the grid, first cell first."""
+    numbers = np.ascontiguousarray(on_grid(np.maximum(values, 0.0)).astype(">i8"))
     return np.argsort(numbers.view(f"V{8 * values.shape[1]}").ravel(), kind="stable")
 
 

@@ -24,7 +24,21 @@ from solvers.problem import (
     RowsTerm,
 )
 
+STEPS = 10**4  # to a person, of the grid on which choices between integers see real values
+_SHIFT = 1 / np.pi  # of a step; see `on_grid`
 _SNAP = 1e-6  # closer than this to an integer counts as that integer
+
+
+def on_grid(values: FloatArray) -> IntArray:
+    """Real values of persons as whole steps of 1/10,000 person, int64.
+
+    Processors add floats in different orders, so the same real value differs in its last digits
+    from one to another, by 1e-14 to 1e-9 of a person. What chooses between integers must not see
+    those digits: many choices cost exactly the same, and any digit would decide. It sees this grid,
+    on which values 1e-9 apart differ once in 100,000 times, 1e-13 apart once in a billion. The
+    grid is shifted, as halves, thirds and 1/32 lie on no edge of it then, however they are rounded.
+    """
+    return np.floor(values * STEPS + (0.5 + _SHIFT / 2)).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,8 +153,9 @@ class Penalty:
 
     @classmethod
     def of_distance(cls, sums: Sums, number: int) -> Penalty:
-        """|sum - real value| over the queries of a pass."""
-        return cls(sums.weights[number], sums.above, 1.0 - 2.0 * sums.above)
+        """|sum - real value| over the queries of a pass, the real value on the grid."""
+        above = np.where(sums.above > 0, on_grid(sums.above) / STEPS, 0.0)
+        return cls(sums.weights[number], above, 1.0 - 2.0 * above)
 
     @classmethod
     def of_widening(cls, sums: Sums) -> Penalty:
