@@ -58,7 +58,7 @@ def round_rows(workload: AttributeWorkload, basis: AttributeBasis, bits: int) ->
     frame = _frame(workload)
     inverse: FloatArray = np.linalg.pinv(frame).astype(np.float64)
     scale = 2.0**bits / np.sqrt(basis.cell_cost)
-    rounded = np.rint(scale * basis.subtraction @ inverse)
+    rounded = np.rint(scale * _triangle(basis.subtraction @ inverse))
     square = np.concatenate([np.ones((1, workload.size)) @ inverse, rounded])
     if np.linalg.matrix_rank(square) < len(square):
         raise SchemaError(
@@ -69,6 +69,16 @@ def round_rows(workload: AttributeWorkload, basis: AttributeBasis, bits: int) ->
         )
     decoder: FloatArray = (inverse @ np.linalg.inv(square)).astype(np.float64)
     return build_basis(workload, rounded @ frame, decoder[:, 0], decoder[:, 1:])
+
+
+def _triangle(rows: FloatArray) -> FloatArray:
+    """The triangle of positive diagonal with the same Gram matrix, which alone counts.
+
+    Rows come from eigenvectors, whose signs, and bases where eigenvalues agree, are whatever the
+    processor finds; their triangle is unique, so that all processors round the same rows.
+    """
+    triangle = np.linalg.qr(rows)[1]
+    return np.asarray(triangle * np.where(triangle.diagonal() < 0, -1.0, 1.0)[:, None], np.float64)
 
 
 def _frame(workload: AttributeWorkload) -> FloatArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -175,3 +176,14 @@ def test_unusable_budgets_and_matrices_are_refused():
 
 def halves_times_four() -> AttributeWorkload:
     return AttributeWorkload.from_matrix("a", np.array([[1, 1, 1], [2, 1, 4]]))
+
+
+def test_the_basis_in_which_eigenvectors_are_found_changes_no_row():
+    """Processors find eigenvectors of other signs, and others where eigenvalues agree."""
+    for attribute in (AttributeWorkload.ranges("age", 7), AttributeWorkload.prefix("age", 12)):
+        basis = oblique_basis(attribute, 1.0)
+        rng = np.random.default_rng(3)
+        turn = np.linalg.qr(rng.normal(size=(len(basis.subtraction),) * 2))[0]
+        turned = replace(basis, subtraction=turn @ basis.subtraction)
+        rows = [integer_rows(round_rows(attribute, one, 13)) for one in (basis, turned)]
+        np.testing.assert_array_equal(*rows)
