@@ -62,6 +62,7 @@ Priors = Mapping[float, LearnedPrior]  # by variance of the noise
 _BATCH_NUMBERS = 20_000_000  # noisy numbers read by one task
 _PIECE_NUMBERS = 4_000_000  # noisy numbers held at once, but for a family of more
 _TABLED_CELLS = 50_000  # of a schema for which the groups of all cells are kept
+_OFF_EDGES = 1 + 1e-6
 _LEAST_TOTAL = 0.3  # persons, so that a child that seems empty is expected to hold some
 _FAMILIES = 64  # solved together, so that small nodes share their overhead
 _TOGETHER = 1_000_000  # variables of families solved together, but for one of more
@@ -321,7 +322,9 @@ class LevelSolver:
         first = data.row[family.rows.start]
         for child, part in enumerate(share):
             row = noisy[first + child, family.parent.cells]
-            variance = float(f"{variances[first + child]:.3g}")
+            # Three digits, by edges on which no quotient of small integers lies: last digits, which
+            # differ between processors, must not choose the prior.
+            variance = float(f"{variances[first + child] * _OFF_EDGES:.3g}")
             yield variance, row, part * family.parent.counts
 
     def _drawn_to_posterior(self, family: Family, data: _RangeData) -> NodeProblem:

@@ -34,6 +34,7 @@ _LEAST_MEAN = 0.02
 _RATIO = 1.44  # of neighboring bins of the expected count
 _BINS = 48
 _STEPS_PER_DEVIATION = 4  # noisy counts are tallied to a quarter of a standard deviation
+_OFF_EDGES = 1e-6  # of a step: integers over even deviations lie on edges of steps
 _FINE_GRID = 60  # counts up to here are all support points, above they are a deviation apart
 _COARSE_POINTS = 200
 _ITERATIONS = 150
@@ -73,7 +74,8 @@ def tally(noisy: FloatArray, expected: FloatArray, variance: float) -> Tally:
             "takes expected counts of the same shape and a positive variance",
             got=f"{noisy.shape}, {expected.shape}, {variance}",
         )
-    step = np.rint(noisy.ravel() * (_STEPS_PER_DEVIATION / np.sqrt(variance))).astype(np.int64)
+    steps = noisy.ravel() * (_STEPS_PER_DEVIATION / np.sqrt(variance))
+    step = np.rint(steps + _OFF_EDGES).astype(np.int64)
     return _summed(_bin(expected.ravel()), step, np.ones(noisy.size, np.int64))
 
 
