@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PARALLEL ?= -n logical --maxprocesses=4 --dist loadfile --no-loadscope-reorder
 
 
-.PHONY: demo test test-fast test-long lint format lock zip pack docs clean
+.PHONY: demo test test-fast test-long test-processors lint format lock zip pack docs clean
 
 demo: $(VENV)/.run
 	@rm -rf build/demo build/demo-data
@@ -24,6 +24,10 @@ test-fast: $(VENV)/.test
 # Beside the tests of minutes, the property tests, on other examples each time; the seed is printed.
 test-long: $(VENV)/.test
 	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest $(PARALLEL) -m "long or hypothesis"
+
+# The numerical tests as other processors would run them; says which of these this machine lacks.
+test-processors: $(VENV)/.test
+	$(BIN)/python -m tests.processors $(PARALLEL)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -12,9 +12,9 @@ whose digests must be those of this process; where one is not, the exit code is 
 implied counts, geography, counts, microdata, tables. Rows are sorted, so neither the number of
 part files nor their names nor their order matter; times and identities are not looked at. Counts
 are integers and enter in full. Estimates and variances are floats, which no two processors compute
-to the same last digit; they enter on a grid of 1/1000, wide beside the differences (below 1e-9,
-`tests.bench.processors` measures them) and narrow beside any noise. The grid is shifted by an
-irrational part of its width, since quotients of small integers do lie half way between thousandths.
+to the same last digit; they enter on a grid of 1/1000, wide beside the differences (about 1e-9) and
+narrow beside any noise. The grid is shifted by an irrational part of its width, since quotients of
+small integers do lie half way between thousandths.
 `estimates/whole` and `estimates/subtree` are float64 for later stages and enter by their geocodes:
 what they say shows in `estimates/tables` and in the counts. Not covered: reports, manifests,
 ledgers, and whatever is confidential.
@@ -249,6 +249,21 @@ def of_cells(folder: Path) -> Path:
     )
 
 
+def of_real_blocks(step: int) -> Callable[[Path], Path]:
+    """Every so many blocks of the extract of Rhode Island 2010."""
+
+    def configure(folder: Path) -> Path:
+        def put(document: dict[str, Any]) -> None:
+            blocks = pq.read_table((RUNS / document["data"]["path"]).resolve())
+            pq.write_table(blocks.take(np.arange(0, len(blocks), step)), folder / "blocks.parquet")
+            document["data"]["path"] = str(folder / "blocks.parquet")
+            document["privacy"]["randomness"] = {"source": "seeded_not_for_release", "seed": 44}
+
+        return run_file("ri-2010.yaml", folder, put)
+
+    return configure
+
+
 def hide_what_leaves_imply(patch: pytest.MonkeyPatch) -> None:
     """Parents that their blocks contradict, so that the failsafe moves them."""
     test_failsafe.hide_what_leaves_imply(patch)
@@ -284,6 +299,8 @@ CASES: dict[str, Case] = {
     "toy-failsafe": Case(test_failsafe.configure, ("counts",), hide_what_leaves_imply),
     "pl94-state": Case(generated("demo.yaml", "pl94", 90)),
     "block16-state": Case(of_cells),
+    "ri-2010-thinned": Case(of_real_blocks(12)),
+    "ri-2010": Case(of_real_blocks(1), quick=False),
     "pl94-units": Case(generated("demo-units.yaml", "pl94", 400), quick=False),
     "pl94-large-state": Case(generated("demo.yaml", "pl94", 900), quick=False),
     "dhc-state": Case(generated("dhc.yaml", "dhc_persons", 60), quick=False),

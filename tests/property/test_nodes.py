@@ -193,3 +193,19 @@ def test_more_passes_never_lower_the_cost_of_the_first(shape, seed):
     one = replace(problem, passes=(problem.passes[0], (chain[-1],)))
     alone = round_counts(one, values).counts
     assert pass_cost(problem, 0, values, alone) <= pass_cost(problem, 0, values, every)
+
+
+@given(st.integers(2, 5), st.integers(2, 8), SEEDS, st.sampled_from([3, 8, 256, 640]))
+@settings(phases=GENERATE)
+def test_last_digits_of_the_continuous_solution_decide_nothing(children, cells, seed, tables):
+    """Values are means of so many tables, so many roundings cost the same, as in real nodes.
+
+    Quotients of 256 lie half way between millionths of a person, whatever their last digits.
+    """
+    problem = random_node(Shape(children, cells, passes=((1,), (2,))), seed)
+    values = fractional_point(problem, seed, tables)
+    counts = round_counts(problem, values).counts
+    rng = np.random.default_rng(seed)
+    for size in (1e-13, 1e-10):
+        moved = values + rng.uniform(-size, size, values.shape)
+        np.testing.assert_array_equal(round_counts(problem, moved).counts, counts)
