@@ -49,7 +49,8 @@ class DrawnAnswers:
                 "lazy measurements",
                 "lack answers about cells that are positive now: the geolevel above was solved "
                 "again after they were drawn",
-                remedy="give another output.directory and grant",
+                remedy="restore those counts from a backup; or remove them and solve them again "
+                "with the libraries and the machine that solved them first",
             )
         return self.answers[entries].reshape(positions.shape)[:, place].astype(np.float64)
 

@@ -156,10 +156,26 @@ def _changed_files(document: dict[str, object], resolved: Resolved) -> str:
 
 
 def note_account(out: Path, account: Path) -> None:
-    """Remember in which account the grants of a run folder are claimed, before they are."""
+    """Remember in which account the grants of a run folder are claimed, before they are.
+
+    Raises:
+      LedgerError: They were claimed in another one, which this one is not in a new place: a second
+        account knows nothing of the draws of copies of this folder.
+    """
     document = read_json(out / "run.json", "remove the folder")
-    if document.get("account") != str(account):
-        write_json(out / "run.json", {**document, "account": str(account)})
+    before = document.get("account")
+    if before == str(account):
+        return
+    if before is not None:
+        is_there = Path(before).exists() and not (account.exists() and account.samefile(before))
+        if is_there or all(one.run != document["run"] for one in read_account(account)):
+            raise LedgerError(
+                str(account),
+                "is not the account in which the grants of this folder were claimed",
+                want=before,
+                remedy="name that one under privacy.account, or move it to the new place",
+            )
+    write_json(out / "run.json", {**document, "account": str(account)})
 
 
 def has_spent(out: Path, account: Path) -> str | None:

@@ -347,6 +347,20 @@ def test_an_account_restored_from_a_backup_learns_what_was_measured(config, tmp_
     assert published(out) == recorded(config)
 
 
+def test_another_account_does_not_let_a_copy_draw(config, tmp_path):
+    out = dies_at("county", config)
+    copy = Path(shutil.copytree(out, tmp_path / "copy"))
+    account = account_of(load_run(config).config)
+    changes = {"privacy__randomness": SYSTEM, "privacy__account": str(tmp_path / "fresh.jsonl")}
+    other = toy.configuration(tmp_path, **changes)
+    with pytest.raises(LedgerError, match=rf"is not the account in which .*expected {account}"):
+        measure(other, copy, moved=True)
+    assert not (tmp_path / "fresh.jsonl").exists()
+    account.rename(tmp_path / "fresh.jsonl")
+    measure(other)
+    assert published(out) == recorded(other)
+
+
 # --- claims --------------------------------------------------------------------------------------
 
 
@@ -454,7 +468,7 @@ def test_a_failed_check_leaves_a_trace_in_the_account(tmp_path, das, seeded):
     account = account_of(load_run(config).config)
     account.unlink()
     account.mkdir()
-    with pytest.raises(OutputError, match="cannot be written"):
+    with pytest.raises(OutputError, match=r"account.jsonl: cannot be (read|written)"):
         measure(config)
 
 
