@@ -34,6 +34,9 @@ REFERENCE = "das/mechanisms/reference.py"
 MEASURE = "das/measure.py"
 SENSITIVITY = "das/queries/sensitivity.py"
 STRATEGY = "das/strategy/strategy.py"
+JOINT = "das/queries/joint_sensitivity.py"
+CHANGES = "das/strategy/change_costs.py"
+MEASUREMENT = "das/planning/measurement.py"
 LEDGER = "das/privacy/ledger.py"
 ACCOUNTING = "das/privacy/accounting.py"
 STAGE = "jobs/measure.py"
@@ -56,6 +59,8 @@ NOISE_UNIT = "tests/unit/mechanisms/test_noise.py::"
 MECHANISM_UNIT = "tests/unit/mechanisms/test_mechanism.py::"
 MEASURE_UNIT = "tests/unit/das/test_measure.py::"
 NOISE_KEY_UNIT = "tests/unit/jobs/test_noise_key.py::"
+JOINT_ORACLE = "tests/oracles/test_joint_sensitivity.py::"
+CHANGES_UNIT = "tests/unit/das/test_change_costs.py::"
 BUDGET_UNIT = "tests/unit/das/test_budget.py::"
 LEDGER_UNIT = "tests/unit/das/test_ledger.py::"
 DIVERGENCE = "tests/privacy/test_divergence.py::"
@@ -294,6 +299,44 @@ FAULTS = (
         "return max(2 * product, *apart)",
         "return max(product, *apart)",
         (DIVERGENCE + "test_one_query_under_zcdp_costs_exactly_rho[4-sex-bounded]",),
+    ),
+    Fault(
+        "planned queries: a change within a geounit is forgotten",
+        JOINT,
+        "return max(2 * self.column, self.pair)",
+        "return 2 * self.column",
+        (JOINT_ORACLE + "test_a_change_within_a_geounit_may_be_worse_than_a_move",),
+    ),
+    Fault(
+        "planned queries: a box has its upper corner alone",
+        JOINT,
+        "for at in (int(rows[:, kind, 2].argmin()), int(rows[:, kind, 2].argmax())):",
+        "for at in (int(rows[:, kind, 2].argmax()), int(rows[:, kind, 2].argmax())):",
+        (JOINT_ORACLE + "test_boxes_of_pairs_come_close",),
+    ),
+    Fault(
+        "residual plans are charged for moves alone",
+        MEASUREMENT,
+        "joint = round_up(max(Fraction(2), _worst_pair(draft, shares)))",
+        "joint = Fraction(2)",
+        ("tests/unit/planning/test_measurement.py::test_a_change_within_a_geounit_is_paid_for",),
+    ),
+    Fault(
+        "rows with negative entries are stated as partitions",
+        CHANGES,
+        "return Fraction(changed, added)",
+        "return Fraction(2)",
+        (
+            CHANGES_UNIT + "test_listed_queries_cost_by_their_own_sensitivities"
+            "[residual(sex)-zcdp-4]",
+        ),
+    ),
+    Fault(
+        "a planned change of an attribute costs what an added record costs",
+        CHANGES,
+        "zip(attributes, (cost * one for one in level.joint.attributes), strict=True)",
+        "zip(attributes, (cost * one / 2 for one in level.joint.attributes), strict=True)",
+        (CHANGES_UNIT + "test_planned_queries_cost_what_their_worst_pair_costs[orp-unbounded]",),
     ),
     Fault(
         "opposite signs within a geounit are forgotten",

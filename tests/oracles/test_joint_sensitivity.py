@@ -84,6 +84,16 @@ def test_boxes_of_pairs_come_close(drawn):
         compare(*drawn, limit=1.25)
 
 
+def test_a_change_within_a_geounit_may_be_worse_than_a_move():
+    """A row (1, -1) beside a fainter total: 4 against 2 x 5/4."""
+    row = Factor(np.array([[1, -1]]), ("difference",))
+    total = Factor(np.array([[1, 1]]), ("all",))
+    weights = [Fraction(1), Fraction(1, 4)]
+    found = joint_sensitivity([Query("d", (row,)), Query("t", (total,))], weights)
+    assert (found.column, found.pair, found.of(Neighbors.BOUNDED)) == (Fraction(5, 4), 4, 4)
+    assert found.attributes == (4,)
+
+
 def residuals(sizes: dict[str, int]) -> list[Query]:
     """Residuals of plain counts for every set of attributes."""
     out = [[]]

@@ -93,6 +93,17 @@ def test_integer_answers_decode_without_bias_and_with_the_stated_variance(name):
         np.testing.assert_allclose(exact.plan.answer_variances(names).ravel(), dense, rtol=1e-6)
 
 
+def test_a_change_within_a_geounit_is_paid_for():
+    """Nearly all on the residual of two levels, whose row moves by 2: four times a record."""
+    workload = Workload.up_to_k_way((AttributeWorkload.identity("sex", 2),), 1)
+    plan = replace(plan_marginals(workload), noise=np.array([99.0, 1.0]))
+    exact = measure_exactly(plan, RHO, Neighbors.BOUNDED)
+    queries, noise = zip(*exact.noisy_queries(), strict=True)
+    worst = pair_costs(queries, noise)
+    assert worst.moved < worst.changed <= RHO < worst.changed * (1 + Fraction(1, 2**40))
+    assert float(exact.joint) == pytest.approx(4 * 0.99 / (0.99 + 0.02), rel=0.02)
+
+
 def test_plain_counts_lose_nothing():
     plan = PLANS["plain"]
     exact = measure_exactly(plan, Fraction(1, 2))
