@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from das.errors import BudgetError
 from das.mechanisms.mechanism import DiscreteGaussian, DiscreteLaplace, Mechanism
@@ -92,12 +92,12 @@ class LevelStrategy:
 
         None if every query is charged for itself.
         """
-        weights = [
+        weights = tuple(
             entry.share / entry.sensitivity_sq  # 1 / (2 sigma^2) at cost 1
             for entry in self.queries
             if entry.sensitivity_sq is not None
-        ]
-        return joint_sensitivity([e.query for e in self.queries], weights) if weights else None
+        )
+        return _search(tuple(entry.query for entry in self.queries), weights) if weights else None
 
     def check_joint_cost(self, neighbors: Neighbors) -> None:
         """Check that queries that are charged together cost no more than their shares.
@@ -112,6 +112,12 @@ class LevelStrategy:
                 got=f"{float(self.joint.of(neighbors)):.12f} of it, {neighbors} neighbors",
                 want="at most 1",
             )
+
+
+@lru_cache(maxsize=64)
+def _search(queries: tuple[Query, ...], weights: tuple[Fraction, ...]) -> JointSensitivity:
+    """Search once for geolevels that measure the same queries."""
+    return joint_sensitivity(queries, weights)
 
 
 @dataclass(frozen=True, eq=False)

@@ -73,7 +73,7 @@ def test_a_ledger_of_other_noise_is_not_verified(tmp_path: Path) -> None:
     with pytest.raises(BudgetError, match=r"strategy of geolevel county: costs more than its"):
         verify_release(plan, release_layout(out))
     object.__setattr__(entry, "sensitivity_sq", entry.sensitivity_sq * 4)
-    plan.strategy.levels[1].__dict__.pop("joint")
+    del plan.strategy.levels[1].joint
     with pytest.raises(VerificationError, match="geolevel county: has other noise or costs"):
         verify_release(plan, release_layout(out))
 
