@@ -109,6 +109,16 @@ def test_commands_and_options_exist(page: Path) -> None:
             assert context.params
 
 
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "conf").rglob("*.yaml")), ids=lambda p: str(p.relative_to(ROOT))
+)
+def test_commands_in_comments_of_configuration_exist(path: Path) -> None:
+    for line in re.findall(r"^#(?:.*:)? +das (.*)$", path.read_text(), re.MULTILINE):
+        words = shlex.split(line)
+        with COMMANDS.commands[words[0]].make_context(words[0], words[1:]) as context:
+            assert context.params
+
+
 @each_page
 def test_commands_named_in_prose_exist(page: Path) -> None:
     text = prose(page.read_text(encoding="utf-8"))

@@ -68,6 +68,34 @@ def test_a_benchmark_says_what_it_does(bench, answers):
     assert purpose[:40] in said
 
 
+def calls() -> Iterator[tuple[str, str, list[str]]]:
+    """File, program and options of every benchmark that a document or a docstring calls."""
+    for name in project_files():
+        if name.suffix in {".md", ".py", ".yaml"}:
+            text = (ROOT / name).read_text(encoding="utf-8").replace("\\\n", " ")
+            for line in re.split(r"[\n`#]", text):
+                found = re.search(r"python -m tests\.bench\.(\w+)(.*)", line)
+                if found:
+                    yield (
+                        str(name),
+                        found.group(1),
+                        re.findall(r"(?<!\w)--\w[\w-]*", found.group(2)),
+                    )
+
+
+def test_benchmarks_are_called_with_options_that_they_have(answers):
+    """In the documents, in their own docstrings, and in comments."""
+    called = list(calls())
+    assert len(called) > 40
+    wrong = [
+        f"{file}: {bench} {option}"
+        for file, bench, options in called
+        for option in options or ["usage:"]
+        if bench not in answers or option not in answers[bench][1]
+    ]
+    assert wrong == []
+
+
 def outside(name: Path, text: str) -> Iterator[str]:
     """What in a file of the project leads above the project's root."""
     above = len(name.parts) - 1
