@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import re
@@ -13,10 +14,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from das.errors import DasError, RuntimeSetupError
+from jobs.modes import make_closed_folder
 from jobs.protection import is_local, lacks_secret, protection_of, refuse_open
 from jobs.tasks import Step, TaskGauge, TaskReport, current_watch
 
@@ -109,7 +112,7 @@ def _write_shim(home: Path, java: Path) -> Path:
     shim = home / "bin" / "java"
     text = _SHIM.format(java=java)
     if not shim.exists() or shim.read_text(encoding="utf-8") != text:
-        shim.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_closed_folder(shim.parent)
         draft = shim.with_suffix(f".{os.getpid()}")
         draft.write_text(text, encoding="utf-8")
         draft.chmod(0o700)
@@ -164,12 +167,25 @@ def make_class_archive() -> Path | None:
     return archive
 
 
+@cache
+def _private_folder() -> Path:
+    """Where the Java of this process and its Spark keep temporary files; gone when it ends.
+
+    Java would use the shared folder of the machine, and Spark's own folders there, or the libraries
+    it unpacks to load them, are as open as the process's mask.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="topdown-das-spark-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
 def _driver_java_options(archive: Path) -> str:
     log4j = Path(__file__).with_name("log4j2.properties")
     options = [
         f"-Dlog4j2.configurationFile=file:{log4j}",
         "-XX:TieredStopAtLevel=1",
         "-XX:+UseSerialGC",
+        f'"-Djava.io.tmpdir={_private_folder()}"',
     ]
     if _ARCHIVE_AT_EXIT in os.environ:
         options.append(f"-XX:ArchiveClassesAtExit={os.environ[_ARCHIVE_AT_EXIT]}")
@@ -242,7 +258,7 @@ def spark_session(
         settings["spark.driver.memory"] = driver_memory
         settings["spark.driver.extraJavaOptions"] = _driver_java_options(class_archive())
         os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        settings["spark.sql.warehouse.dir"] = tempfile.gettempdir()
+        settings["spark.sql.warehouse.dir"] = str(_private_folder())
         if is_local(settings["spark.master"]):
             settings["spark.python.daemon.module"] = "jobs.warm_daemon"
             _add_to_python_path(Path(__file__).resolve().parents[1])

@@ -56,12 +56,17 @@ def _load_kernels(folder: Path) -> ModuleType:
 
 
 def _user_folder() -> Path:
-    """A folder of this user alone, for kernels of this digest; a temporary one without a home."""
+    """A folder of this user alone, for kernels of this digest; a temporary one without a home.
+
+    What lies in it is run: nobody else may write there, whatever the process's mask allows.
+    """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     digest = hashlib.sha256(_SOURCE).hexdigest()[:16]
     try:
         folder = cache / "topdown-das" / f"kernels-{digest}"
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for one in (folder.parent, folder):
+            one.mkdir(parents=True, exist_ok=True, mode=0o700)
+            one.chmod(0o700)
         if os.access(folder, os.W_OK):
             return folder
     except OSError:

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from jobs.config.load import load_run
-from jobs.dataset import is_published, read_manifest, read_range, sweep
+from jobs.dataset import is_published, read_manifest, read_range
 from jobs.generate import GenerateSpec, generate
 from jobs.layout import release_layout
 from jobs.progress import Reporter
@@ -111,13 +111,11 @@ class Disturbed:
     Attributes:
       out: Folder of the run.
       attempts: All attempts of all tasks.
-      late: Files that the straggler wrote after its geolevel was published.
       lost: Files that the two killed attempts were writing.
     """
 
     out: Path
     attempts: list[faults.Attempt]
-    late: set[str]
     lost: set[str]
 
 
@@ -147,7 +145,6 @@ def disturbed(stage: Stage) -> Disturbed:
     driver.wait_until(lambda: faults.parts_on_disk(block), "blocks are begun, groups swept")
     for process in asleep:
         process.send_signal(signal.SIGCONT)
-    late = driver.wait_until(lambda: faults.unnamed_files(group), "the straggler's late file")
 
     driver.wait_until(lambda: faults.under_way(block, 4), "some blocks are measured")
     killed = driver.wait_until(lambda: faults.stop_in_task(cluster, block), "a task at blocks")
@@ -161,7 +158,7 @@ def disturbed(stage: Stage) -> Disturbed:
     assert lost <= faults.parts_on_disk(block)
 
     assert driver.finish() == 0, driver.tail()
-    return Disturbed(out, faults.attempts(event_log), late, lost)
+    return Disturbed(out, faults.attempts(event_log), lost)
 
 
 def readable(out: Path, level: str) -> pa.Table:
@@ -196,24 +193,16 @@ def digests(folder: Path) -> dict[str, str]:
     return {p.name: sha256(p.read_bytes()).hexdigest() for p in folder.iterdir()}
 
 
-def test_straggler_and_its_copy_both_ran_and_one_is_readable(
-    stage: Stage, disturbed: Disturbed
+def test_a_straggler_that_wakes_after_publication_finds_no_key_and_writes_nothing(
+    disturbed: Disturbed,
 ) -> None:
+    """Its copy did the work; that it failed is harmless."""
     groups = [a for a in disturbed.attempts if a.step == "measure block_group"]
     copied = {a.index for a in groups if a.speculative and a.ending == "Success"}
-    assert copied & {a.index for a in groups if not a.speculative}
+    assert copied & {a.index for a in groups if not a.speculative}  # it did wake, and ended
     dataset = release_layout(disturbed.out).measurements("block_group")
-    assert disturbed.late <= faults.parts_on_disk(dataset)
-    second = pa.concat_tables(
-        pq.read_table(dataset / name, partitioning=None) for name in disturbed.late
-    )
-    level = readable(disturbed.out, "block_group")
-    assert level.equals(readable(stage.undisturbed, "block_group"))
-    assert answers(second).items() <= answers(level).items(), (
-        "the two attempts drew different noise"
-    )
-    sweep(dataset)
     assert not faults.unnamed_files(dataset)
+    assert not any((disturbed.out / "confidential" / "keys").iterdir())
 
 
 def test_killed_python_worker_and_killed_executor_leave_nothing(disturbed: Disturbed) -> None:

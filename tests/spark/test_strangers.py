@@ -6,6 +6,8 @@ The session is opened as `das measure` opens it, by a run file.
 from __future__ import annotations
 
 import json
+import os
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -55,6 +57,7 @@ class Measured:
 @contextmanager
 def measured(folder: Path, **runtime: Any) -> Iterator[Measured]:
     toy.write_records(folder)
+    (folder / "tmp").mkdir()
     config = toy.configuration(folder, runtime={"master": "local[2,3]", **runtime})
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.spark.measuring", str(config)],
@@ -62,6 +65,8 @@ def measured(folder: Path, **runtime: Any) -> Iterator[Measured]:
         stdout=subprocess.PIPE,
         text=True,
         cwd=toy.ROOT,
+        umask=0,
+        env={**os.environ, "TMPDIR": str(folder / "tmp"), "XDG_CACHE_HOME": str(folder / "cache")},
     )
     try:
         line = process.stdout.readline()
@@ -74,10 +79,21 @@ def measured(folder: Path, **runtime: Any) -> Iterator[Measured]:
         process.communicate(timeout=60)
 
 
+def assert_closed(folder: Path) -> None:
+    """No folder or file in a shared folder can be entered or read by others."""
+    modes = {path.name: stat.S_IMODE(path.lstat().st_mode) for path in folder.iterdir()}
+    assert {name: oct(mode) for name, mode in modes.items() if mode & 0o077} == {}
+
+
 def test_a_stranger_gets_nothing_from_a_session(tmp_path: Path) -> None:
     with measured(tmp_path, spark=KEPT) as run:
         blocks, refusals = run.served()
+        assert_closed(tmp_path / "tmp")
+        ours = [path for path in (tmp_path / "cache").iterdir() if path.name == "topdown-das"]
+        assert [stat.S_IMODE(path.stat().st_mode) for path in ours] == [0o700]
+        assert list((tmp_path / "tmp").glob("*/blockmgr-*"))  # Spark does work there
     assert blocks == []
+    assert list((tmp_path / "tmp").iterdir()) == []
     # The driver and its block manager both speak the protocol, and ask who is there.
     assert sum(f"kind {FAILURE}" in text for text in refusals) >= 2 * len(BLOCKS)
     assert all("Sasl" in text or "uthent" in text for text in refusals if "kind" in text)
