@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -67,15 +68,15 @@ def test_a_ledger_of_other_noise_is_not_verified(tmp_path: Path) -> None:
     toy.write_records(tmp_path)
     config = configuration(tmp_path)
     out = execute(config)
-    plan = load_run(config).plan
-    entry = plan.strategy.levels[1].queries[1]
-    object.__setattr__(entry, "sensitivity_sq", entry.sensitivity_sq / 2)
-    with pytest.raises(BudgetError, match=r"strategy of geolevel county: costs more than its"):
-        verify_release(plan, release_layout(out))
-    object.__setattr__(entry, "sensitivity_sq", entry.sensitivity_sq * 4)
-    del plan.strategy.levels[1].joint
-    with pytest.raises(VerificationError, match="geolevel county: has other noise or costs"):
-        verify_release(plan, release_layout(out))
+    for factor, error, message in (
+        (Fraction(1, 2), BudgetError, "strategy of geolevel county: costs more than its"),
+        (Fraction(2), VerificationError, "geolevel county: has other noise or costs"),
+    ):
+        plan = load_run(config).plan
+        entry = plan.strategy.levels[1].queries[1]
+        object.__setattr__(entry, "sensitivity_sq", entry.sensitivity_sq * factor)
+        with pytest.raises(error, match=message):
+            verify_release(plan, release_layout(out))
 
 
 def alike(folder: Path, method: str, base: str, **changes) -> Path:
@@ -146,17 +147,20 @@ def test_measurements_are_those_of_the_published_matrices(tmp_path: Path) -> Non
 
 @pytest.fixture
 def plans_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that rounds otherwise: to matrices with twice the coefficients."""
+    """A machine that rounds otherwise: to matrices with twice the coefficients and deviations."""
     plan = planned._plan
 
     def otherwise(*arguments: Any) -> Any:
         out = []
         for one in plan(*arguments):
+            if one.query.name == "total":
+                out.append(one)
+                continue
             first, *others = one.query.factors
-            doubled = Factor(2 * first.matrix, first.labels)
-            is_total = one.query.name == "total"
-            query = one.query if is_total else Query(one.query.name, (doubled, *others))
-            out.append(replace(one, query=query))
+            factors = (Factor(2 * first.matrix, first.labels), *others)
+            name = planned.name_with_matrices(one.query.name.partition(" #")[0], factors)
+            query = Query(name, factors)
+            out.append(replace(one, query=query, sensitivity_sq=4 * one.sensitivity_sq))
         return tuple(out)
 
     monkeypatch.setattr(planned, "_plan", otherwise)
