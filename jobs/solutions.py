@@ -69,8 +69,10 @@ def refuse_sealed(resolved: Resolved) -> None:
     release = release_layout(resolved.config.output.directory, resolved.solution)
     if not release.manifest.exists():
         return
-    sealed = read_json(release.manifest, "remove it").get("solution", {})
-    wanted = settings_of(resolved.config)
+    manifest = read_json(release.manifest, "remove it")
+    if manifest.get("configuration_digest") != resolved.plan.digest:
+        return  # of other measurements, which is said where the folder is claimed
+    sealed, wanted = manifest.get("solution", {}), settings_of(resolved.config)
     if sealed.get("digest") == settings_digest(wanted):
         return
     name = "another name" if resolved.solution else "NAME"

@@ -110,12 +110,14 @@ def run_time_tile(manifest: Manifest) -> Tile:
 
 
 def facts(manifest: Manifest) -> list[tuple[str, str]]:
-    """Date, software, configuration and schema."""
+    """Date, software, configuration and schema; the name of a solution beside the release."""
     software, schema = part(manifest, "software"), part(manifest, "schema")
     digest = manifest.get("configuration_digest")
     name, version = software.get("name"), software.get("version")
     cells = schema.get("cells")
+    solution = part(manifest, "solution").get("name")
     return [
+        *([("Solution", str(solution))] if solution else []),
         ("Created", text.moment(manifest.get("created"))),
         ("Software", f"{name} {version or ''}".strip() if name else text.NOT_RECORDED),
         ("Configuration", str(digest)[:16] + "…" if digest else text.NOT_RECORDED),

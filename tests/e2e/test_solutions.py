@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -223,7 +224,9 @@ def test_a_named_solution_is_a_whole_release_of_the_same_measurements(sealed, da
     assert first["configuration_digest"] == second["configuration_digest"]
     assert first["budget"] == second["budget"]
     assert sparse(own / "counts" / "level=block") != sparse(release / "counts" / "level=block")
-    assert (own / "report.html").exists()
+    for folder, shown in ((own, True), (release, False)):
+        page = (folder / "report.html").read_text()
+        assert (re.search(r"Solution\W.{0,40}own", page, re.DOTALL) is not None) == shown
 
     assert das("verify", changed, "--solution", "own")[0] == 0
     assert das("verify", changed)[0] == 0
