@@ -43,12 +43,13 @@ from solvers.postprocessing.methods import Method
 from solvers.postprocessing.table import NoiseLaw
 from solvers.problem import (
     ExactTerm,
-    GeneralTerm,
+    KroneckerTerm,
     LeastSquaresTerm,
     LeavesTerm,
     NodeProblem,
     RoundingQuery,
     RowsTerm,
+    Term,
 )
 
 if TYPE_CHECKING:
@@ -477,7 +478,11 @@ class LevelSolver:
         problem = self._problem(Family(family.geocode, family.rows, whole), data)
         score = np.zeros(len(cells))
         for term in problem.terms:
-            pulled = term.pulled if isinstance(term, GeneralTerm) else term.answers[:, term.groups]
+            pulled = (
+                term.pulled
+                if not isinstance(term, LeastSquaresTerm)
+                else term.answers[:, term.groups]
+            )
             score += term.weights @ pulled
         held, held_rows = _held_above(self._plan, self._level, cells)
         promises = Promises(
@@ -515,7 +520,7 @@ class LevelSolver:
         exact = []
         for query, answers in zip(self._exact, data.exact, strict=True):
             present, groups = self._groups(query, cells)
-            exact.append(ExactTerm(groups, answers[rows][:, present]))
+            exact.append(ExactTerm(groups, answers[rows][:, present], query))
         passes = tuple(
             tuple(RoundingQuery(self._groups(query, cells)[1]) for query in one)
             for one in self._plan.passes
@@ -572,15 +577,15 @@ class LevelSolver:
         answers: FloatArray | DrawnAnswers,
         measured: slice,
         weights: FloatArray,
-    ) -> LeastSquaresTerm | GeneralTerm:
+    ) -> Term:
         """What one query says about the live cells of some children."""
         if isinstance(answers, DrawnAnswers):
             present, groups = self._groups(query, cells)
             return LeastSquaresTerm(groups, answers.of(measured, present), weights)
         if not query.is_partition:
-            return GeneralTerm(query.gram(cells), query.pull(answers[measured], cells), weights)
+            return KroneckerTerm(query, cells, query.pull(answers[measured], cells), weights)
         present, groups = self._groups(query, cells)
-        return LeastSquaresTerm(groups, answers[measured][:, present], weights)
+        return LeastSquaresTerm(groups, answers[measured][:, present], weights, query)
 
     def _groups(self, query: Query, cells: IntArray) -> tuple[IntArray, IntArray]:
         """Answers of a partition query in which some cells count, and which of them each does."""

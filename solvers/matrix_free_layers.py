@@ -15,8 +15,8 @@ from das.errors import SolverError
 from solvers.problem import (
     NO_LIMIT,
     FloatArray,
-    GeneralTerm,
     IntArray,
+    LeastSquaresTerm,
     NodeProblem,
 )
 from solvers.structure import Fixed
@@ -132,7 +132,7 @@ def lift(problem: NodeProblem, fixed: Fixed = ()) -> Lifted:
     parts: list[_Part] = []
     settled = []
     for term in problem.terms:
-        if isinstance(term, GeneralTerm):
+        if not isinstance(term, LeastSquaresTerm):
             raise SolverError(
                 where, "a query is not a partition", remedy="use the structured solver"
             )

@@ -18,6 +18,7 @@ from solvers.cuts import solve_with_cuts
 from solvers.feasibility import contradiction
 from solvers.least_squares import solve_many
 from solvers.matrix_free import solve_matrix_free
+from solvers.matrix_free_kronecker import solve_kronecker
 from solvers.passes import Fixed, Solve, solve_in_passes
 from solvers.postprocessing.in_node import apply_method, fit_largest_in_node
 from solvers.postprocessing.methods import Method
@@ -25,7 +26,9 @@ from solvers.postprocessing.table import NoiseLaw
 from solvers.problem import (
     Estimate,
     FloatArray,
+    GeneralTerm,
     IntArray,
+    KroneckerTerm,
     LeastSquaresTerm,
     NodeProblem,
     Status,
@@ -38,6 +41,7 @@ from solvers.verify import verify_counts
 _MANY_CELLS = 4_000  # from here on the matrix-free solver is the faster one
 _SOME_CELLS = 150  # from here on it is faster than interior points
 _MOST_NUMBERS = 10_000_000  # of matrices over cells; with more, they are slower than none
+_BEARABLE_NUMBERS = 50_000_000  # of matrices over cells, where nothing else solved a node
 _LARGE_BLOCK = 1_000  # cells whose coupling takes longer to factorise than no matrix at all
 
 
@@ -80,7 +84,13 @@ def solve_nodes(problems: Sequence[NodeProblem], settings: NodeSettings) -> list
     plain = settings.least_squares is LeastSquaresSolver.STRUCTURED
     plain &= settings.method is Method.NNLS
     together = [
-        p for p in problems if plain and p.leaves is None and not p.order and not _spares(p, ())
+        p
+        for p in problems
+        if plain
+        and p.leaves is None
+        and not p.order
+        and not _spares(p, ())
+        and not is_without_matrices(p)
     ]
     estimates = dict(zip(map(id, together), solve_many(together, settings.tolerance), strict=True))
     return [_finish(p, estimates.get(id(p)), settings) for p in problems]
@@ -189,6 +199,19 @@ def _is_large(problem: NodeProblem, fixed: Fixed) -> bool:
     return size.numbers > _MOST_NUMBERS or size.largest_block >= _LARGE_BLOCK
 
 
+def is_without_matrices(problem: NodeProblem) -> bool:
+    """Whether a node with queries that are no partitions is solved without matrices over cells.
+
+    Linear rows need matrices; small nodes are faster with them.
+    """
+    if problem.rows or not any(isinstance(term, KroneckerTerm) for term in problem.terms):
+        return False
+    if any(isinstance(term, GeneralTerm) for term in problem.terms):
+        return False
+    C, k = problem.n_children, problem.n_cells
+    return k >= _LARGE_BLOCK or C * k**2 > _MOST_NUMBERS
+
+
 def _solve_spared(problem: NodeProblem, tolerance: float, fixed: Fixed) -> Estimate:
     """By supports if they are found, else matrix-free."""
     if not _is_large(problem, fixed):
@@ -198,11 +221,29 @@ def _solve_spared(problem: NodeProblem, tolerance: float, fixed: Fixed) -> Estim
     return solve_matrix_free(problem, tolerance, fixed)
 
 
+def _without_matrices(problem: NodeProblem, tolerance: float, fixed: Fixed) -> Estimate:
+    """Without matrices over cells; where that stops, with them if they are of bearable size."""
+    first = solve_kronecker(problem, tolerance, fixed)
+    if first.status is not Status.LIMIT:
+        return first
+    evidence = contradiction(problem, fixed)
+    if evidence:
+        return replace(first, status=Status.INFEASIBLE, evidence=evidence)
+    C, k = problem.n_children, problem.n_cells
+    if C * k**2 > _BEARABLE_NUMBERS:
+        return first
+    second = least_squares(LeastSquaresSolver.STRUCTURED)(problem, tolerance, fixed)
+    return second if second.status is Status.SOLVED else first
+
+
 def _with_fallback(settings: NodeSettings) -> Solve:
     """The solver asked for, and PIQP where it stops at its limit, if that is installed."""
 
     def solve(problem: NodeProblem, tolerance: float, fixed: Fixed) -> Estimate:
-        spared = settings.least_squares is LeastSquaresSolver.STRUCTURED and _spares(problem, fixed)
+        is_own = settings.least_squares is LeastSquaresSolver.STRUCTURED
+        if is_own and is_without_matrices(problem):
+            return _without_matrices(problem, tolerance, fixed)
+        spared = is_own and _spares(problem, fixed)
         if spared:
             first = _solve_spared(problem, tolerance, fixed)
         if not spared or (first.status is Status.LIMIT and problem.n_cells < _MANY_CELLS):

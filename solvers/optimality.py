@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from solvers.problem import Certificate, FloatArray, GeneralTerm, LeastSquaresTerm, NodeProblem
+from solvers.problem import Certificate, FloatArray, LeastSquaresTerm, NodeProblem
 from solvers.structure import Equality, Fixed, Quadratic
 from solvers.term_sums import IN_ARRAYS, Partitions, TermSums, partition_sums
 
@@ -104,7 +104,7 @@ def certify(
     g, coarse, quadratic, linear = sums.push(every, weights, x)
     sums_of, number = list(point.sums), 0
     for term, given in zip(problem.terms, q.given, strict=True):
-        if isinstance(term, GeneralTerm):
+        if not isinstance(term, LeastSquaresTerm):
             w, pull = term.weights[:, None] / top, x @ term.gram
             quadratic += float((w * pull * x).sum())
             linear += float((w * term.pulled * x).sum())

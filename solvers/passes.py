@@ -18,13 +18,13 @@ from solvers.problem import (
     Estimate,
     ExactTerm,
     FloatArray,
-    GeneralTerm,
     IntArray,
     LeastSquaresTerm,
     LeavesTerm,
     NodeProblem,
     RowsTerm,
     Status,
+    Term,
     group_sums,
 )
 
@@ -61,13 +61,13 @@ def solve_in_passes(problem: NodeProblem, tolerance: float, solve: Solve) -> Est
     return solve(_told_apart(last, problem), tolerance, fixed)
 
 
-def _partition(problem: NodeProblem, term: LeastSquaresTerm | GeneralTerm) -> LeastSquaresTerm:
+def _partition(problem: NodeProblem, term: Term) -> LeastSquaresTerm:
     """A term for a pass before the last, with a weight in every child.
 
     Targets of a subtree may give a query no weight of its own; then its answers count as little as
     the least that do.
     """
-    if isinstance(term, GeneralTerm):
+    if not isinstance(term, LeastSquaresTerm):
         raise SolverError(
             f"node {problem.geocode}",
             "only partition queries can be fixed by an earlier pass",

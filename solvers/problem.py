@@ -14,12 +14,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from das.errors import SolverError
+from das.queries.query import Query
 from invariants.leaves import Leaves
 
 IntArray = npt.NDArray[np.int64]
@@ -38,11 +40,13 @@ class LeastSquaresTerm:
         cells are left out, since no solution changes them.
       answers: float64[C, m].
       weights: float64[C], inverse variance of the noise of each child; 0 where it was not asked.
+      query: The query, if it is one over the whole schema; `KroneckerTerm` says for what.
     """
 
     groups: IntArray
     answers: FloatArray
     weights: FloatArray
+    query: Query | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,16 +65,55 @@ class GeneralTerm:
 
 
 @dataclass(frozen=True, eq=False)
+class KroneckerTerm:
+    """Noisy answers of a query over the whole schema that is no partition, for all children.
+
+    In small nodes it is a `GeneralTerm` whose matrix is formed when it is asked for; in large ones
+    it is applied attribute by attribute.
+
+    Attributes:
+      query: Q.
+      cells: int64[k], the live cells among those of the schema, the same in all terms of a node.
+      pulled: float64[C, k], Q'y_c on the live cells.
+      weights: float64[C], inverse variance of the noise of each child; 0 where it was not asked.
+    """
+
+    query: Query
+    cells: IntArray
+    pulled: FloatArray
+    weights: FloatArray
+
+    @cached_property
+    def gram(self) -> FloatArray:
+        """float64[k, k], Q'Q on the live cells."""
+        return self.query.gram(self.cells)
+
+    @cached_property
+    def squares(self) -> FloatArray:
+        """float64[k], the diagonal of `gram`."""
+        return self.query.gram_diagonal(self.cells)
+
+    def apply(self, x: FloatArray) -> FloatArray:
+        """Q'Q x, float64[C, k] for float64[C, k], without `gram`."""
+        return self.query.gram_times(self.cells, x)
+
+
+Term = LeastSquaresTerm | GeneralTerm | KroneckerTerm
+
+
+@dataclass(frozen=True, eq=False)
 class ExactTerm:
     """Exact answers of one partition query for all children: M x_c = targets[c].
 
     Attributes:
       groups: int64[k], as in `LeastSquaresTerm`, over all answers with live cells.
       targets: int64[C, m], nonnegative; their sum over children equals the parent's answers.
+      query: The query, if it is one over the whole schema.
     """
 
     groups: IntArray
     targets: IntArray
+    query: Query | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +178,7 @@ class NodeProblem:
     geocode: str
     n_cells: int
     parent: IntArray | None
-    terms: tuple[LeastSquaresTerm | GeneralTerm, ...]
+    terms: tuple[Term, ...]
     exact: tuple[ExactTerm, ...]
     passes: tuple[tuple[RoundingQuery, ...], ...]
     rows: tuple[RowsTerm, ...] = ()
@@ -150,7 +193,7 @@ class NodeProblem:
             raise SolverError(where, "a root problem has exactly one child")
         if self.parent is not None and len(self.parent) != self.n_cells:
             raise SolverError(where, "parent and cells differ in length")
-        covered = [len(t.gram) if isinstance(t, GeneralTerm) else len(t.groups) for t in self.terms]
+        covered = [_n_cells(term) for term in self.terms]
         covered += [r.coefficients.shape[1] for r in self.rows]
         if {*covered, *(len(t.groups) for t in self.exact)} - {self.n_cells}:
             raise SolverError(where, "a query does not cover the live cells")
@@ -159,6 +202,12 @@ class NodeProblem:
     def n_children(self) -> int:
         """C."""
         return len(self.terms[0].weights)
+
+
+def _n_cells(term: Term) -> int:
+    if isinstance(term, LeastSquaresTerm):
+        return len(term.groups)
+    return len(term.cells) if isinstance(term, KroneckerTerm) else len(term.gram)
 
 
 class Status(StrEnum):

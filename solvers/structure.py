@@ -23,10 +23,10 @@ from solvers.problem import (
     NO_LIMIT,
     BoolArray,
     FloatArray,
-    GeneralTerm,
     IntArray,
     LeastSquaresTerm,
     NodeProblem,
+    Term,
 )
 from solvers.term_sums import IN_ARRAYS, Partitions, TermSums
 
@@ -172,7 +172,7 @@ def arrange(problem: NodeProblem, fixed: Fixed = (), sums: TermSums = IN_ARRAYS)
     blocks = sums.join(every.index[joined], weights[is_partition & within], cells)
     diagonal = np.repeat(weights[is_partition].sum(0)[:, None], k, axis=1)
     for term, weight in zip(terms, weights, strict=True):
-        if isinstance(term, GeneralTerm):
+        if not isinstance(term, LeastSquaresTerm):
             linear += (term.weights / unit)[:, None] * term.pulled
             diagonal += weight[:, None] * np.diag(term.gram)
             blocks += weight[None, :, None, None] * term.gram
@@ -240,9 +240,7 @@ def extent(problem: NodeProblem, fixed: Fixed = ()) -> Extent:
     return Extent(int(sizes.max(initial=0)), numbers)
 
 
-def _relative_weights(
-    terms: Sequence[LeastSquaresTerm | GeneralTerm], unit: FloatArray
-) -> FloatArray:
+def _relative_weights(terms: Sequence[Term], unit: FloatArray) -> FloatArray:
     """float64[terms, P], weights in units of each child's: one pattern if all are alike."""
     weights = np.array([t.weights for t in terms]).reshape(len(terms), len(unit)) / unit
     if np.ptp(weights, axis=1).max(initial=0.0) <= 1e-12 * weights.max(initial=0.0):
@@ -252,7 +250,7 @@ def _relative_weights(
 
 def _not_given(
     problem: NodeProblem, fixed: Fixed
-) -> tuple[tuple[Equality, ...], tuple[int, ...], list[LeastSquaresTerm | GeneralTerm]]:
+) -> tuple[tuple[Equality, ...], tuple[int, ...], list[Term]]:
     """Equalities, the one that fixes each term (-1 if none), and the terms that none fixes."""
     equalities = given_sums(problem, fixed)
     given = tuple(_given_by(term, equalities, problem.n_cells) for term in problem.terms)
@@ -270,7 +268,7 @@ def given_sums(problem: NodeProblem, fixed: Fixed) -> tuple[Equality, ...]:
     return tuple(kept)
 
 
-def _given_by(term: LeastSquaresTerm | GeneralTerm, equalities: Sequence[Equality], k: int) -> int:
+def _given_by(term: Term, equalities: Sequence[Equality], k: int) -> int:
     """The equality that fixes the answers of a query, -1 if none or a query of single cells."""
     if isinstance(term, LeastSquaresTerm) and term.answers.shape[1] < k:
         for index, equality in enumerate(equalities):
@@ -331,7 +329,7 @@ def _smallest_curvature(
     """
     G = np.zeros((problem.n_cells, problem.n_cells))
     for term, weight in zip(problem.terms, weights, strict=True):
-        if isinstance(term, GeneralTerm):
+        if not isinstance(term, LeastSquaresTerm):
             G += weight * term.gram
         else:
             G += weight * (term.groups[:, None] == term.groups)
@@ -355,7 +353,7 @@ def _not_full_rank(problem: NodeProblem, child: int) -> SolverError:
 
 
 def _divide(
-    terms: Sequence[LeastSquaresTerm | GeneralTerm],
+    terms: Sequence[Term],
     equalities: Sequence[Equality],
     C: int,
     k: int,

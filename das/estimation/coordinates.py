@@ -67,7 +67,7 @@ class Coordinates:
     @cached_property
     def widths(self) -> tuple[int, ...]:
         """R of every component."""
-        free = [basis[True].shape[1] for basis in self._bases]
+        free = [basis[True].shape[1] for basis in self.bases]
         return tuple(
             math.prod(n for n, inside in zip(free, within, strict=True) if inside)
             for within in self.components.within
@@ -79,7 +79,7 @@ class Coordinates:
         return sum(d * r for d, r in zip(self.sizes, self.widths, strict=True))
 
     @cached_property
-    def _bases(self) -> tuple[dict[bool, FloatArray], ...]:
+    def bases(self) -> tuple[dict[bool, FloatArray], ...]:
         """Per attribute, float64[n, k] on groups (False) and float64[n, n - k] within (True)."""
         return tuple({False: _groups(c), True: _within(c)} for c in self.components.atoms)
 
@@ -119,7 +119,7 @@ class Coordinates:
             some = [c for c in chosen if within[c][axis] is inside]
             block = factors[axis][inside]
             if some and block is not None:
-                yield from self._split(factors, _along(axis, tensor, block), axes - {axis}, some)
+                yield from self._split(factors, along(axis, tensor, block), axes - {axis}, some)
 
     def answer(self, query: Query, values: Values) -> FloatArray:
         """Return float64[G, m]: the answers of any query to histograms in coordinates."""
@@ -131,7 +131,7 @@ class Coordinates:
                 continue
             tensor = self._to_tensor(part, index)
             for axis, block in enumerate(blocks):
-                tensor = _along(axis, tensor, block.T)
+                tensor = along(axis, tensor, block.T)
             out += tensor
         return np.ascontiguousarray(out.reshape(query.size, -1).T)
 
@@ -165,7 +165,7 @@ class Coordinates:
     def _factors(self, query: Query) -> _Factors:
         """Per attribute, the query's factor on coordinates of groups and of what lies within."""
         found = []
-        for factor, bases in zip(query.factors, self._bases, strict=True):
+        for factor, bases in zip(query.factors, self.bases, strict=True):
             blocks = {
                 inside: np.asarray(factor.matrix @ basis, np.float64)
                 for inside, basis in bases.items()
@@ -193,7 +193,7 @@ class Coordinates:
         """Attributes in the order groups first, and their numbers of coordinates."""
         within = self.components.within[index]
         order = sorted(range(len(within)), key=lambda axis: within[axis])
-        return order, [self._bases[axis][within[axis]].shape[1] for axis in order]
+        return order, [self.bases[axis][within[axis]].shape[1] for axis in order]
 
     def _from_tensor(self, tensor: FloatArray, index: int) -> FloatArray:
         order, _ = self._tensor_axes(index)
@@ -240,7 +240,7 @@ class Coordinates:
         return tuple(parts[position[within]] for within in self.components.within)
 
 
-def _along(axis: int, tensor: FloatArray, block: FloatArray) -> FloatArray:
+def along(axis: int, tensor: FloatArray, block: FloatArray) -> FloatArray:
     """Multiply axis `axis` of an array with float64[n, k]."""
     before, after = tensor.shape[:axis], tensor.shape[axis + 1 :]
     found = block.T @ tensor.reshape(math.prod(before), len(block), math.prod(after))

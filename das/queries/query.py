@@ -23,6 +23,8 @@ from das.schema.schema import Schema
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
+_NUMBERS = 4_000_000  # of cells or answers held at a time: 32 MB
+
 
 @dataclass(frozen=True, eq=False)
 class Query:
@@ -206,6 +208,35 @@ class Query:
             rest = rest // factor.matrix.shape[1]
         return out
 
+    def gram_diagonal(self, cells: IntArray) -> FloatArray:
+        """Return float64[k]: the diagonal of `gram`, without the rest."""
+        out = np.ones(len(cells))
+        for factor, level in zip(self.factors, self._levels(cells), strict=True):
+            out *= factor.gram.diagonal()[level]
+        return out
+
+    def gram_times(self, cells: IntArray, x: FloatArray) -> FloatArray:
+        """Return float64[G, k]: Q'Q x on some cells, without `gram`.
+
+        Args:
+          cells: int64[k].
+          x: float64[G, k], values of these cells, 0 in all others.
+        """
+        out = np.empty_like(x)
+        sizes = [factor.matrix.shape[1] for factor in self.factors]
+        at_once = max(1, _NUMBERS // max(math.prod(sizes), self.size))
+        for low in range(0, len(x), at_once):
+            some = x[low : low + at_once]
+            flat = np.zeros((len(some), math.prod(sizes)))
+            flat[:, cells] = some
+            tensor = flat.reshape(len(some), *sizes)
+            # What shrinks an axis most comes first, so that little is left to multiply.
+            for axis in sorted(range(len(sizes)), key=lambda i: self.shape[i] / sizes[i]):
+                rows = self.factors[axis].matrix.T.astype(np.float64)
+                tensor = np.moveaxis(np.moveaxis(tensor, axis + 1, -1) @ rows, -1, axis + 1)
+            out[low : low + at_once] = self.pull(tensor.reshape(len(some), self.size), cells)
+        return out
+
     def pull(self, answers: npt.NDArray[np.integer | np.floating], cells: IntArray) -> FloatArray:
         """Return float64[G, k]: Q'y on some cells, applied attribute by attribute.
 
@@ -214,9 +245,11 @@ class Query:
           cells: int64[k].
         """
         tensor = answers.astype(np.float64).reshape(len(answers), *self.shape)
-        for axis, factor in enumerate(self.factors, start=1):
-            moved = np.moveaxis(tensor, axis, -1) @ factor.matrix.astype(np.float64)
-            tensor = np.moveaxis(moved, -1, axis)
+        sizes = [factor.matrix.shape[1] for factor in self.factors]
+        # What widens an axis most comes last, so that little is multiplied before.
+        for axis in sorted(range(len(sizes)), key=lambda i: sizes[i] / self.shape[i]):
+            moved = np.moveaxis(tensor, axis + 1, -1) @ self.factors[axis].matrix.astype(np.float64)
+            tensor = np.moveaxis(moved, -1, axis + 1)
         return np.ascontiguousarray(tensor.reshape(len(answers), self.n_cells)[:, cells])
 
     def labels(self) -> list[str]:

@@ -14,7 +14,6 @@ import scipy.sparse as sp
 from solvers.problem import (
     NO_LIMIT,
     FloatArray,
-    GeneralTerm,
     IntArray,
     LeastSquaresTerm,
     NodeProblem,
@@ -59,7 +58,7 @@ def quadratic_program(
     q, diagonal, floor = [np.zeros(n)], [np.zeros(n)], [np.zeros(n)]
     lifted: list[sp.csr_matrix] = []
     for term in problem.terms:
-        if isinstance(term, GeneralTerm):
+        if not isinstance(term, LeastSquaresTerm):
             own = [H + w * sp.csc_matrix(term.gram) for H, w in zip(own, term.weights, strict=True)]
             q[0] = q[0] + (term.weights[:, None] * term.pulled).ravel()
         elif _is_cellwise(term):

@@ -81,7 +81,7 @@ def reweight(problem: NodeProblem, law: NoiseLaw) -> NodeProblem:
     gram, pulled = np.zeros((C, k, k)), np.zeros((C, k))
     kept = []
     for term in problem.terms:
-        if isinstance(term, GeneralTerm):
+        if not isinstance(term, LeastSquaresTerm):
             kept.append(term)
             continue
         same = term.groups[:, None] == term.groups[None, :]
