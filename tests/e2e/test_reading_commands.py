@@ -13,8 +13,11 @@ from typer.testing import CliRunner
 
 from das.errors import ConfigError, DasError, InputError, OutputError
 from jobs.cli import app
+from jobs.config.load import load_run
+from jobs.progress import Reporter
+from jobs.run import open_job, plan_and_read
 from tests.e2e import toy
-from tests.e2e.in_process import execute
+from tests.e2e.in_process import execute, patch_spark
 
 ALLOCATION = {
     "name": "own",
@@ -138,3 +141,17 @@ def test_version_and_help() -> None:
     assert das("--version").exit_code == 0
     assert das("-h").output == das("--help").output
     assert "--query" in das("estimate", "-h").output
+
+
+def test_a_run_says_that_its_list_of_geounits_comes_from_the_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toy.write_records(tmp_path)
+    resolved = load_run(toy.configuration(tmp_path, geography__geounits=None))
+    with pytest.MonkeyPatch.context() as patch:
+        patch_spark(patch)
+        with open_job(resolved, Reporter()) as job:
+            plan_and_read(job)
+    said = capsys.readouterr().err
+    before, _, _ = said.partition("plan      geounits")
+    assert "which block exists comes from the data and is published" in before

@@ -493,12 +493,31 @@ def reports_need_a_release(desk: Desk) -> str:
     return message
 
 
-def other_tables_of_a_finished_run(desk: Desk) -> str:
+def other_settings_of_a_sealed_release(desk: Desk) -> str:
     desk.done("run", desk.config(), "--quiet")
     config = desk.config(output__tables=["total", "sex * age"])
     message = desk.refused("run", config, "--quiet")
-    shutil.rmtree(desk.folder / "out" / "release" / "tables")
-    desk.done("run", config, "--quiet")
+    desk.done("solve", config, "--quiet", "--solution", "other")
+    return message
+
+
+def an_account_in_another_place(desk: Desk) -> str:
+    first = desk.config(**SECRET, privacy__account=str(desk.folder / "account.jsonl"))
+    desk.done("measure", first, "--quiet")
+    (desk.folder / "new").mkdir()
+    other = desk.config(**SECRET, privacy__account=str(desk.folder / "new" / "account.jsonl"))
+    message = desk.refused("run", other, "--quiet")
+    (desk.folder / "account.jsonl").rename(desk.folder / "new" / "account.jsonl")
+    desk.done("run", other, "--quiet")
+    return message
+
+
+def a_solution_of_nothing(desk: Desk) -> str:
+    config = desk.config()
+    words = ("solve", config, "--quiet", "--solution", "other")
+    message = desk.refused(*words)
+    desk.done("measure", config, "--quiet")
+    desk.done(*words)
     return message
 
 
@@ -618,6 +637,7 @@ def areas_without_leading_zeros(desk: Desk) -> str:
 
 _ANOTHER = "; or give another privacy.grant and output.directory, and its cost is added to what "
 _ANOTHER += "the same people have lost"
+_SOLUTIONS = "tests/e2e/test_solutions.py"
 _DRAWS = "tests/e2e/test_one_draw.py"
 _SHELL = NotTried("the cluster, its secret and its files are made outside of a test; "
                   "tests/unit/jobs/test_protection.py follows the key of the run file")  # fmt: skip
@@ -744,7 +764,21 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/run.py", "run `das evaluate`"): DAMAGED,
     ("jobs/products.py", "run `das solve`"): DAMAGED,
     ("jobs/inspect.py", "run `das solve`"): DAMAGED,
-    ("jobs/write.py", "remove {} to write them again"): other_tables_of_a_finished_run,
+    ("jobs/solutions.py", "`das solve {} --solution {}` keeps another solution beside it"):
+        other_settings_of_a_sealed_release,
+    ("jobs/solutions.py", "run `das measure`"): a_solution_of_nothing,
+    ("jobs/solutions.py", "remove it"): DAMAGED,
+    ("jobs/config/frozen.py", "restore it from a backup; the measurements name the same "
+     "matrices"): NotTried("needs a backup that is newer than the damage; the message names it"),
+    ("jobs/config/frozen.py", "start again: it is read then"):
+        NotTried("needs libraries that change while the run is planned"),
+    ("jobs/run.py", "restore {} from a backup"):
+        NotTried("needs libraries that plan otherwise, and a plan that is lost"),
+    ("jobs/resume.py", "name that one under privacy.account, or move it to the new place"):
+        an_account_in_another_place,
+    ("jobs/measured.py", "restore those counts from a backup; or remove them and solve them again "
+     "with the libraries and the machine that solved them first"):
+        NotTried("needs counts that another machine solves otherwise"),
     ("jobs/config/planned.py", "give detailed a larger weight"): too_small_a_weight,
     ("jobs/cli.py", "give it room, then `das resume`"): MACHINE,
     ("jobs/cli.py", "see to memory, disks and machines, then go on with `das resume`"): MACHINE,
@@ -764,9 +798,6 @@ ENTRIES: dict[Key, Entry] = {
      "by `runtime.allow_open_cluster: true`, which the release then states"): _SHELL,
     ("jobs/measure.py", "give no key; or a run file with `privacy.randomness: {source: "
      "seeded_not_for_release, seed: ...}`"): NotTried("keys are no part of a run file"),
-    ("jobs/measured.py", "give another output.directory and grant"):
-        NotTried("needs counts that are solved otherwise than those that lazy answers were drawn "
-                 "for"),
     ("jobs/explain.py", "leave --losses out; the epsilon that follows from rho holds for all of "
      "them"): NotTried("needs more kinds of paths than a test may plan"),
     ("das/estimation/tree_pass.py", "measure the detailed query at the last geolevel"): SOLVER,
@@ -810,12 +841,14 @@ ENTRIES: dict[Key, Entry] = {
     ("solvers/matrix_free_layers.py", "measure detailed"): SOLVER,
     ("solvers/matrix_free_layers.py", "use the structured solver"): SOLVER,
     ("solvers/node.py", "install piqp, which is tried where the structured solver stops, or "
-     "raise solve.tolerance if such a residual is acceptable"): SOLVER,
+     "raise solve.tolerance if such a residual is acceptable"): TriedIn(
+        f"{_SOLUTIONS}::test_a_tolerance_that_is_not_reached_is_raised_in_the_same_folder"),
     ("solvers/node.py", "round queries whose groups nest"): SOLVER,
     ("solvers/passes.py", "leave the planned queries of this geolevel to the last pass"): SOLVER,
     ("solvers/postprocessing/bounded.py", "look for weights that spread over more than 12 "
      "digits"): SOLVER,
-    ("solvers/postprocessing/in_node.py", "solve such nodes with nnls"): SOLVER,
+    ("solvers/postprocessing/in_node.py", "solve such nodes with nnls"): TriedIn(
+        f"{_SOLUTIONS}::test_a_method_that_does_not_fit_is_changed_by_solve_and_by_resume"),
     ("solvers/rounding.py", "raise the time limit, or round queries whose groups nest"): SOLVER,
     ("solvers/structure.py", "measure detailed, or a workload that contains it"): SOLVER,
 }  # fmt: skip
