@@ -195,6 +195,8 @@ class GramSum:
         for _ in range(_MOST_SPLITS):
             corners = [_corners(table, cut) for table, cut in zip(tables, boxes, strict=True)]
             found = self._distances([corner.triples for corner in corners])
+            if not np.isfinite(found).all():
+                return None  # beyond the range of floats
             place = np.unravel_index(int(found.argmax()), found.shape)
             chosen = zip(corners, place, strict=True)
             attained = self._distances([one.inside[[at]] for one, at in chosen]).item()
@@ -240,6 +242,7 @@ class GramSum:
         np.add.at(out, tuple(self.kinds.T), self._numbers)
         return out
 
+    @np.errstate(over="ignore", invalid="ignore")
     def _sums(self, values: Sequence[FloatArray]) -> FloatArray:
         """sum_q w_q prod_i values_i[c_i, kinds[q, i]], float64[c_1, ..., c_d], without BLAS."""
         if self._is_dense:
@@ -258,7 +261,8 @@ class GramSum:
 
     def _distances(self, triples: Sequence[FloatArray]) -> FloatArray:
         first, second, both = (self._sums([one[..., part] for one in triples]) for part in range(3))
-        return np.asarray(first + second - 2 * both)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(first + second - 2 * both)
 
     def _rounding(self, largest: Sequence[FloatArray]) -> float:
         """More than a sum of terms in floats may be off; largest_i[m_i] bounds their factors."""
@@ -273,6 +277,8 @@ class GramSum:
         if not self._fits([len(table) for table in tables]):
             return self._evaluate([one[:, None] for one in top])[0]
         found = self._sums(tables)
+        if not np.isfinite(found).all():
+            return self._evaluate([one[:, None] for one in top])[0]
         near = np.argwhere(found >= found.max() - 2 * self._rounding(top))
         if len(near) > _MOST_TIES:
             return Fraction(float(found.max() + self._rounding(top)))

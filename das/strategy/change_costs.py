@@ -52,7 +52,8 @@ def change_costs(
     if level.joint is not None:
         pair = max(place, cost * level.joint.pair)
         record = place if budget.neighbors is Neighbors.BOUNDED else pair
-        touched = dict(zip(attributes, (cost * one for one in level.joint.attributes), strict=True))
+        alone = (min(record, cost * one) for one in level.joint.attributes)
+        touched = dict(zip(attributes, alone, strict=True))
         return ChangeCosts(*chain.names, record, touched, place)
     record, touched = Fraction(0), dict.fromkeys(attributes, Fraction(0))
     for one in noisy:

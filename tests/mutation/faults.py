@@ -334,8 +334,8 @@ FAULTS = (
     Fault(
         "a planned change of an attribute costs what an added record costs",
         CHANGES,
-        "zip(attributes, (cost * one for one in level.joint.attributes), strict=True)",
-        "zip(attributes, (cost * one / 2 for one in level.joint.attributes), strict=True)",
+        "alone = (min(record, cost * one) for one in level.joint.attributes)",
+        "alone = (min(record, cost * one / 2) for one in level.joint.attributes)",
         (CHANGES_UNIT + "test_planned_queries_cost_what_their_worst_pair_costs[orp-unbounded]",),
     ),
     Fault(

@@ -94,6 +94,16 @@ def test_a_change_within_a_geounit_may_be_worse_than_a_move():
     assert found.attributes == (4,)
 
 
+def test_numbers_beyond_floats_are_charged_one_by_one():
+    """30 attributes whose rows are some 2^24: squares of products pass 2^1024."""
+    row = Factor(np.array([[1 << 24, -(1 << 24)], [0, 1]]), ("steep", "flat"))
+    queries = [Query(str(number), (row,) * 30) for number in range(2)]
+    found = joint_sensitivity(queries, [Fraction(1), Fraction(2)])
+    assert found.column == 3 * (2**48 + 1) ** 30
+    assert found.pair == 3 * l2_sensitivity_sq(queries[0], Neighbors.BOUNDED)
+    assert all(2 * found.column < each <= 4 * found.column for each in found.attributes)
+
+
 def residuals(sizes: dict[str, int]) -> list[Query]:
     """Residuals of plain counts for every set of attributes."""
     out = [[]]
