@@ -21,9 +21,19 @@ FEW = ("toy-solve/full", "toy-solve/learned-prior", "toy-planned/orp/sum_of_vari
 HERE = [name for name, one in PROCESSORS.items() if not one.lacking]
 
 
-def line(environment: dict[str, str], *arguments: str) -> dict[str, str]:
+_UNCOMPILED = (
+    "from solvers import compilation; compilation._HAS_NUMBA = False; "
+    "from tests.bench.digests import main; main()"
+)
+
+
+def line(
+    environment: dict[str, str],
+    *arguments: str,
+    program: tuple[str, str] = ("-m", "tests.bench.digests"),
+) -> dict[str, str]:
     """What the bench prints in a process of its own."""
-    command = [sys.executable, "-m", "tests.bench.digests", "--quick", *arguments]
+    command = [sys.executable, *program, "--quick", *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
@@ -60,6 +70,12 @@ def test_threads_hashing_places_and_times_change_nothing(threads, whole_line, tm
         "HOME": str(tmp_path),
     }
     assert differing(line({**os.environ, **other}), whole_line) == []
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not compilation.has_compiler(), reason="numba is not installed")
+def test_the_compiler_changes_nothing(whole_line):
+    assert differing(line(dict(os.environ), program=("-c", _UNCOMPILED)), whole_line) == []
 
 
 @pytest.fixture(scope="module")
