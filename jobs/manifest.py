@@ -234,8 +234,9 @@ def _all_datasets(release: ReleaseLayout) -> list[Path]:
 
 
 def _files(release: ReleaseLayout) -> list[dict[str, Any]]:
-    """Ledger and account, with their digests; the manifest and the report cannot hold their own."""
-    found = (path for path in (release.ledger, release.account) if path.exists())
+    """Files beside the datasets, with their digests; manifest and report cannot hold their own."""
+    beside = (release.ledger, release.planned, release.solves, release.account)
+    found = (path for path in beside if path.exists())
     return [
         {
             "path": str(path.relative_to(release.root)),

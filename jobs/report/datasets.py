@@ -99,6 +99,8 @@ _FILES = {
     "report.html": "This page.",
     "ledger.jsonl": "What was granted, what every query of every geounit costs, and which "
     "geolevels were measured; each line carries the digest of the line before.",
+    "planned.json": "The planned strategies: the matrices of the queries that were measured.",
+    "solves.jsonl": "The settings with which the measurements were solved, and when they changed.",
     "account.json": "All budgets granted for the same people until this was measured, and their "
     "sum.",
     "NOT_FOR_RELEASE.txt": "Says that the noise was seeded for a test.",

@@ -87,7 +87,17 @@ def narrow(folder: Path) -> dict[str, Any]:
     }
 
 
-KINDS = {one.__name__: one for one in (persons_only, with_units_and_given, lazy_and_bare, narrow)}
+def planned(folder: Path) -> dict[str, Any]:
+    """Queries that a planner chose."""
+    workload = {"method": "hdmm", "tables": {"detailed": "1", "sex": "1"}}
+    shares = {name: {"share": "1/4", "workload": workload} for name in toy.LEVELS}
+    path = folder / "planned.yaml"
+    path.write_text(json.dumps({"name": "planned", "levels": shares}))
+    return {"privacy__allocation": str(path), "output__tables": ["total", "age"]}
+
+
+_ALL = (persons_only, with_units_and_given, lazy_and_bare, narrow, planned)
+KINDS = {one.__name__: one for one in _ALL}
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -120,6 +130,11 @@ def test_every_dataset_and_file_is_described_and_no_other(release: Path) -> None
         kinds = {re.sub(r"level=.*", "level=…", str(path)) for path in manifests}
         named = {path.name for path in folder.iterdir() if path.is_file()}
         assert set(described(page)) == kinds | named
+
+
+def test_every_file_says_what_it_is_for(release: Path) -> None:
+    for _, page in pages(release):
+        assert all(len(said.strip()) >= len("This page.") for said in described(page).values())
 
 
 def test_every_column_is_described_and_no_other(release: Path) -> None:

@@ -838,6 +838,8 @@ ENTRIES: dict[Key, Entry] = {
     ("solvers/backends/registry.py", 'pip install "topdown-das[{}]"'): INSTALLS,
     ("solvers/failsafe.py", "the invariants contradict each other: check them on the input, or "
      "impose the implied constraints"): SOLVER,
+    ("solvers/kronecker.py", "use the structured solver"): SOLVER,
+    ("solvers/kronecker.py", "measure detailed, or a workload that contains it"): SOLVER,
     ("solvers/matrix_free_layers.py", "measure detailed"): SOLVER,
     ("solvers/matrix_free_layers.py", "use the structured solver"): SOLVER,
     ("solvers/node.py", "install piqp, which is tried where the structured solver stops, or "
