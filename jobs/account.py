@@ -100,11 +100,21 @@ def default_account(data: Path) -> Path:
       data: The input, an absolute path without links.
 
     Raises:
-      ConfigError: There are several such accounts, or some of files within the input.
+      ConfigError: There are several such accounts, or some of files within the input; or the input
+        is the root of all files.
     """
+    if data == data.parent:
+        raise ConfigError(
+            "data.path", "is the root of all files", got=data, want="a file or folder"
+        )
     own = _beside(data)
     found = [path for path in (own, *map(_beside, data.parents)) if path.exists()]
-    found += sorted(data.rglob(f"*{_ENDING}")) if data.is_dir() else []
+    found += sorted(  # folders that cannot be listed, or go meanwhile, are passed by
+        Path(folder) / name
+        for folder, _, names in os.walk(data)
+        for name in names
+        if name.endswith(_ENDING)
+    )
     if len(found) > 1 or (found and found[0].is_relative_to(data)):
         raise ConfigError(
             "privacy.account",

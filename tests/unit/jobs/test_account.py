@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
@@ -175,6 +176,14 @@ class TestDefault:
         for spelled in (data, data / "a.csv"):
             with pytest.raises(ConfigError, match="more than one account"):
                 default_account(spelled)
+
+    def test_is_not_looked_for_in_all_files_there_are(self):
+        with pytest.raises(ConfigError, match=r"data\.path: is the root of all files"):
+            default_account(Path("/"))
+
+    def test_of_folders_that_change_while_they_are_listed(self):
+        """Where a folder is gone before it can be listed, the listing goes on."""
+        assert default_account(Path("/proc/self")).name == "self.das-account.jsonl"
 
 
 @pytest.mark.parametrize("exists", [True, False])
