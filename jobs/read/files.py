@@ -103,7 +103,8 @@ def find_files(path: Path) -> list[Path]:
     """List the data files of a file or folder, in order of their names.
 
     Raises:
-      InputError: There is no such file, no data file in the folder, or both formats in it.
+      InputError: There is no such file, no data file in the folder, or both formats in it;
+        or it cannot be listed.
     """
     if path.is_file():
         if path.suffix.lower() not in FILE_KINDS:
@@ -113,13 +114,16 @@ def find_files(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise InputError(str(path), "does not exist")
-    files = [
-        file
-        for file in sorted(path.rglob("*"))
-        if file.suffix.lower() in FILE_KINDS
-        and file.is_file()
-        and not any(part[0] in "._" for part in file.relative_to(path).parts)
-    ]
+    try:
+        files = [
+            file
+            for file in sorted(path.rglob("*"))
+            if file.suffix.lower() in FILE_KINDS
+            and file.is_file()
+            and not any(part[0] in "._" for part in file.relative_to(path).parts)
+        ]
+    except OSError as error:
+        raise InputError(str(path), "cannot be listed", got=error.strerror) from None
     if not files:
         raise InputError(str(path), "is a folder without data files", want="CSV or Parquet files")
     kinds = {FILE_KINDS[file.suffix.lower()] for file in files}
