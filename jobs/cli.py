@@ -60,12 +60,15 @@ def _local(value: str | Path) -> Path:
     Raises:
       ConfigError: It is none of this machine, such as a URL.
     """
-    from jobs.config.local_path import local_path
+    from jobs.config.local_path import is_endless, local_path
 
     try:
-        return local_path(value)
+        path = local_path(value)
     except ValueError as error:
         raise ConfigError(f"path {value}", str(error)) from None
+    if is_endless(path):
+        raise ConfigError(f"path {value}", "is a device that does not end", want="a file or folder")
+    return path
 
 
 ConfigArgument = Annotated[Path, typer.Argument(help="Run file (YAML).", parser=_local)]

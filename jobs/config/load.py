@@ -28,7 +28,7 @@ from jobs.account import Claim, default_account
 from jobs.config.data import check_data, check_file_type, check_suffix
 from jobs.config.frozen import read_frozen
 from jobs.config.invariants import exact_queries, limits_of
-from jobs.config.local_path import local_path
+from jobs.config.local_path import is_endless, local_path
 from jobs.config.models import (
     AllocationFile,
     LevelAllocation,
@@ -580,11 +580,14 @@ def _absolute(config: RunConfig, folder: Path) -> RunConfig:
 
 def _resolved(path: Path) -> Path:
     try:
-        return local_path(path).resolve()
+        found = local_path(path).resolve()
     except ValueError as error:
         raise ConfigError(f"path {path}", str(error)) from None
     except (OSError, RuntimeError):  # RuntimeError: links in a circle
         raise ConfigError(str(path), "cannot be followed; a link leads in a circle") from None
+    if is_endless(found):
+        raise ConfigError(str(path), "is a device that does not end", want="a file or folder")
+    return found
 
 
 def _with(config: RunConfig, section: str, **changes: object) -> RunConfig:

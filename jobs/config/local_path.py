@@ -8,10 +8,25 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from pathlib import Path
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
+_MEMORY_DEVICES, _NULL = 1, 3  # Linux: mem, null, zero, full, random ...
 _LONGEST_PATH, _LONGEST_NAME = 4000, 255  # bytes; what Linux takes
+
+
+def is_endless(path: Path) -> bool:
+    """Whether a path is a device that can be read without end, such as /dev/zero.
+
+    Devices that end, such as /dev/null, pipes and terminals are files like others.
+    """
+    try:
+        found = path.stat()
+    except (OSError, ValueError):
+        return False
+    ends = os.major(found.st_rdev) != _MEMORY_DEVICES or os.minor(found.st_rdev) == _NULL
+    return stat.S_ISBLK(found.st_mode) or (stat.S_ISCHR(found.st_mode) and not ends)
 
 
 def local_path(value: object) -> Path:

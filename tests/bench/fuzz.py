@@ -24,6 +24,7 @@ import argparse
 import json
 import os
 import random
+import resource
 import shutil
 import subprocess
 import sys
@@ -56,6 +57,7 @@ KINDS = {
 FAILURES = ("traceback", "hang", "half_written")
 QUICK = 300
 _AGAIN_EVERY = 100
+_MOST_MEMORY = 6 << 30  # of a worker: what reads without end stops here
 _ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -126,6 +128,7 @@ def _again(case: Case, outcome: Outcome) -> Outcome:
 
 def work(seed: int, indices: range, scratch: Path) -> None:
     """Run cases one after the other; one line of JSON each, the number before it starts."""
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
     for index in indices:
         sys.__stdout__.write(f"{index}\n")
         sys.__stdout__.flush()

@@ -28,7 +28,8 @@ class Case:
       arguments: Of the command line, without `das`.
       outputs: Files and folders the command may write when it succeeds; nothing else may appear.
       account: The account that must hold no claim if the command fails.
-      out: The run folder, for commands that have one.
+      out: The run folder, for commands that begin one.
+      remakes: A run folder whose datasets the command may make again, as a whole.
     """
 
     kind: str
@@ -37,6 +38,7 @@ class Case:
     outputs: list[Path] = field(default_factory=list)
     account: Path | None = None
     out: Path | None = None
+    remakes: Path | None = None
 
 
 Maker = Callable[[Rng, Path], Case]

@@ -145,7 +145,7 @@ def _left_behind(case: Case, code: int, new: set[Path]) -> str:
     """What must not be there; nothing in most cases."""
     if case.out is None:
         allowed = case.outputs if code == 0 else []
-        strange = sorted(path for path in new if path not in allowed)
+        strange = sorted(path for path in new if path not in allowed and not _is_whole(case, path))
         return f"wrote {strange[0].name}" if strange else ""
     release = case.out / "release"
     for folder in {path.parent for path in new if release in path.parents}:
@@ -168,6 +168,13 @@ def _left_behind(case: Case, code: int, new: set[Path]) -> str:
         shown, _ = command(["inspect", str(case.out)])
         return "" if shown in (0, 2) else "the folder cannot be inspected"
     return ""
+
+
+def _is_whole(case: Case, path: Path) -> bool:
+    """Whether a file belongs to a dataset that the command may have made again."""
+    if case.remakes is None or case.remakes not in path.parents:
+        return False
+    return (path.parent / MANIFEST).exists()
 
 
 def _place(error: BaseException | None) -> str:

@@ -212,7 +212,8 @@ def _damaged(rng: Rng, folder: Path) -> Case:
             ["run", config, "--quiet"],
         ]
     )
-    return Case("folder", f"{arguments[0]}, {path.name} {how}", arguments, finished(folder))
+    note = f"{arguments[0]}, {path.name} {how}"
+    return Case("folder", note, arguments, finished(folder), remakes=folder / "out")
 
 
 def _options(rng: Rng, folder: Path) -> Case:

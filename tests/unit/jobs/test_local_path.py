@@ -17,7 +17,7 @@ from typer.models import ArgumentInfo
 from das.errors import ConfigError
 from jobs.cli import app, main
 from jobs.config.load import load_run
-from jobs.config.local_path import local_path
+from jobs.config.local_path import is_endless, local_path
 from jobs.config.models import RunConfig
 
 URLS = [
@@ -200,6 +200,20 @@ def test_no_path_of_the_command_line_may_be_a_url(tmp_path, monkeypatch, capsys,
     assert "ConfigError" in error
     assert "object stores are not supported yet" in error
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom"])
+def test_devices_that_do_not_end_are_refused(tmp_path, monkeypatch, capsys, device):
+    document = write_files(tmp_path)
+    document["privacy"]["account"] = device
+    (tmp_path / "run.yaml").write_text(json.dumps(document))
+    with pytest.raises(ConfigError, match="is a device that does not end"):
+        load_run(tmp_path / "run.yaml")
+    monkeypatch.setattr(sys, "argv", ["das", "estimate", "run.yaml", "--area", device])
+    assert main() == 2
+    assert "is a device that does not end" in capsys.readouterr().err
+    assert not is_endless(Path("/dev/null"))
+    assert not is_endless(tmp_path)
 
 
 def test_functions_for_notebooks_refuse_urls_too(tmp_path):
