@@ -26,6 +26,7 @@ from jobs.estimate_files import EstimateLayout
 from jobs.files import read_json, writing
 from jobs.journal import append_to_journal, read_journal
 from jobs.layout import ReleaseLayout, release_layout
+from jobs.modes import make_closed_folder
 from jobs.resume import Product
 from jobs.run_ledger import read_ledger
 
@@ -211,6 +212,6 @@ def _link_dataset(dataset: Path, other: Path) -> None:
 
 def _link(file: Path, other: Path) -> None:
     with writing(other):
-        other.parent.mkdir(parents=True, exist_ok=True)
+        make_closed_folder(other.parent)
         if not other.exists():
             os.link(file, other)
