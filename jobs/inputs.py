@@ -13,6 +13,7 @@ from pathlib import Path
 from das.errors import DasError, InputError
 from geography.lattice import Lattice
 from jobs.config.load import Resolved
+from jobs.config.solvable import refuse_large_families
 from jobs.dataset import is_published
 from jobs.layout import confidential_layout
 from jobs.read.files import Table, plan_chunks
@@ -29,11 +30,14 @@ def check_geounits(resolved: Resolved) -> None:
 
     Raises:
       InputError, GeographyError: A geocode does not fit, appears twice, or has another root.
+      ConfigError: A family of geounits is too large for the method that solves it.
     """
     public = resolved.config.geography.geounits
     if public is not None and public.path.exists():
         spine = resolved.plan.spine
-        Lattice.from_leaves(spine, list_geounits(public, spine))
+        lattice = Lattice.from_leaves(spine, list_geounits(public, spine))
+        for product in _products(resolved):
+            refuse_large_families(product.plan, lattice)
 
 
 def refuse_unreadable(resolved: Resolved) -> None:

@@ -32,6 +32,7 @@ from jobs.account import (
 from jobs.config.frozen import freeze
 from jobs.config.load import Resolved, account_of, claim_of, h1_query, planned_geolevels
 from jobs.config.models import RunConfig
+from jobs.config.solvable import refuse_large_families
 from jobs.dataset import (
     PROPOSED,
     accept,
@@ -421,6 +422,8 @@ def plan_and_read(job: Job) -> None:
         job.reporter.say(f"exact: {geounits_from_data(levels[-1])}")
     with job.stage("plan", "geounits"):
         lattice = Lattice.from_leaves(spine, leaf_geocodes(job.resolved, job.spark))
+        for product in job.products:
+            refuse_large_families(product.plan, lattice)
         for product in job.products:
             plan = product.plan
             freeze_strategy(product)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from das.errors import InfeasibleError, RuntimeSetupError, SolverError
+from das.errors import InfeasibleError, RuntimeSetupError, SchemaError, SolverError
 from solvers.backends.registry import (
     IntegerSolver,
     LeastSquaresSolver,
@@ -41,6 +41,7 @@ from solvers.verify import verify_counts
 _MANY_CELLS = 4_000  # from here on the matrix-free solver is the faster one
 _SOME_CELLS = 150  # from here on it is faster than interior points
 _MOST_NUMBERS = 10_000_000  # of matrices over cells; with more, they are slower than none
+MOST_CELLS_IN_MATRICES = 2_500  # where a node with planned queries needs them, as at the root
 _BEARABLE_NUMBERS = 50_000_000  # of matrices over cells, where nothing else solved a node
 _LARGE_BLOCK = 1_000  # cells whose coupling takes longer to factorise than no matrix at all
 
@@ -223,7 +224,10 @@ def _solve_spared(problem: NodeProblem, tolerance: float, fixed: Fixed) -> Estim
 
 def _without_matrices(problem: NodeProblem, tolerance: float, fixed: Fixed) -> Estimate:
     """Without matrices over cells; where that stops, with them if they are of bearable size."""
-    first = solve_kronecker(problem, tolerance, fixed)
+    try:
+        first = solve_kronecker(problem, tolerance, fixed)
+    except SchemaError:  # too many groups of levels; only in nodes that matrices can bear
+        return least_squares(LeastSquaresSolver.STRUCTURED)(problem, tolerance, fixed)
     if first.status is not Status.LIMIT:
         return first
     evidence = contradiction(problem, fixed)

@@ -40,6 +40,7 @@ from jobs.config.models import (
     UnitsConfig,
 )
 from jobs.config.planned import ZCDP_BOUNDED, BudgetKind, plan_shares
+from jobs.config.solvable import refuse_unsolvable
 from jobs.config.yaml_file import read_map
 from jobs.exact import exact_query
 from jobs.layout import release_layout
@@ -224,6 +225,7 @@ def _resolve(
         lazy(),
         hashlib.sha256(config.solve.model_dump_json().encode()).hexdigest(),
     )
+    _named(str(path), partial(refuse_unsolvable, plan))
     return Resolved(config, path, plan)
 
 

@@ -19,8 +19,8 @@ from solvers.postprocessing.reweighted import downweight, find_low_answers
 from solvers.postprocessing.table import NoiseLaw
 from solvers.problem import FloatArray, GeneralTerm, LeastSquaresTerm, NodeProblem, group_sums
 
-_MOST_ENTRIES = 100_000_000  # of all children's matrices: 800 MB
-_MOST_UNKNOWNS = 3000  # cells and coarse answers of all children
+MOST_ENTRIES = 100_000_000  # of all children's matrices: 800 MB
+MOST_UNKNOWNS = 3000  # cells and coarse answers of all children
 
 
 def apply_method(problem: NodeProblem, method: Method, law: NoiseLaw) -> NodeProblem:
@@ -71,11 +71,11 @@ def reweight(problem: NodeProblem, law: NoiseLaw) -> NodeProblem:
     and v_qc is the weight of their sum. General terms stay as they are.
     """
     C, k = problem.n_children, problem.n_cells
-    if C * k * k > _MOST_ENTRIES:
+    if C * k * k > MOST_ENTRIES:
         raise SolverError(
             f"node {problem.geocode} ({C} children, {k} live cells)",
             "too large for a weight per answer and child",
-            want=f"at most {_MOST_ENTRIES} entries of Gram matrices",
+            want=f"at most {MOST_ENTRIES} entries of Gram matrices",
             remedy="solve such nodes with nnls",
         )
     gram, pulled = np.zeros((C, k, k)), np.zeros((C, k))
@@ -121,9 +121,9 @@ def fit_largest_in_node(problem: NodeProblem) -> FloatArray:
     where = f"node {problem.geocode} ({C} children, {k} live cells)"
     if len(partitions) < len(problem.terms) or not single or problem.rows or problem.leaves:
         raise SolverError(where, "maxfit needs partitions alone, one of them into single cells")
-    if unknowns > _MOST_UNKNOWNS:
+    if unknowns > MOST_UNKNOWNS:
         raise SolverError(
-            where, "too large for maxfit", got=f"{unknowns} unknowns", want=_MOST_UNKNOWNS
+            where, "too large for maxfit", got=f"{unknowns} unknowns", want=MOST_UNKNOWNS
         )
     rows, answers, variances = [np.zeros((0, C * k))], [], []
     for term in coarse:

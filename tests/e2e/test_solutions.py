@@ -100,7 +100,7 @@ def test_a_tolerance_that_is_not_reached_is_raised_in_the_same_folder(folder, da
 
 def test_a_method_that_does_not_fit_is_changed_by_solve_and_by_resume(folder, das, monkeypatch):
     """Each on a copy of the folder, whose first geolevels were solved before another one failed."""
-    monkeypatch.setattr(solvers.postprocessing.in_node, "_MOST_UNKNOWNS", 12, raising=True)
+    monkeypatch.setattr(solvers.postprocessing.in_node, "MOST_UNKNOWNS", 12, raising=True)
     code, printed = das("run", real(folder, solve={"method": "maxfit"}))
     assert code == SolverError.exit_code, printed
     assert "12" in printed

@@ -1,0 +1,133 @@
+"""What would stop after measuring is refused before: combinations that no solver takes.
+
+Everything here is known from the run file, and of geounits from their public list.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from das.errors import ConfigError, SchemaError
+from das.estimation.coordinates import Coordinates
+from das.queries.query import Query
+from geography.lattice import Lattice
+from invariants.invariant import invariants_at
+from jobs.estimate_files import plan_terms
+from jobs.plan import Plan
+from solvers.backends.registry import LeastSquaresSolver
+from solvers.node import MOST_CELLS_IN_MATRICES
+from solvers.postprocessing.in_node import MOST_ENTRIES, MOST_UNKNOWNS
+from solvers.postprocessing.methods import Method
+
+IntArray = npt.NDArray[np.int64]
+
+
+def refuse_unsolvable(plan: Plan) -> None:
+    """Refuse what the solver could not take whatever is measured.
+
+    Raises:
+      ConfigError: A key of `solve` does not go with the measured queries, the invariants or the
+        number of cells.
+      SchemaError: The measured queries group the levels in too many ways.
+    """
+    solving, levels = plan.solving, plan.spine.levels
+    if solving.targets == "full" or solving.learned_prior:
+        plan_terms(plan)
+    method = Method(solving.method)
+    cells = len(plan.limits.possible(plan.schema))
+    for level, geolevel in enumerate(levels):
+        targets = _targets(plan, level)
+        has_planned = any(not query.is_partition for query in targets)
+        has_rows = bool(plan.limits.rows_at(geolevel)) or plan.limits.binds(geolevel)
+        where = f"solve, geolevel {geolevel}"
+        if method is Method.MAXFIT and (has_planned or has_rows):
+            raise ConfigError(
+                where,
+                "maxfit takes partition queries alone, beside exact queries",
+                got="planned queries" if has_planned else "linear rows or facilities",
+                remedy="choose method nnls",
+            )
+        if method is Method.REWEIGHTED and cells**2 > MOST_ENTRIES:
+            raise ConfigError(
+                where,
+                "reweighted forms a matrix over the cells",
+                got=f"{cells} cells",
+                want=f"at most {int(MOST_ENTRIES**0.5)}",
+                remedy="choose method nnls",
+            )
+        if not has_planned:
+            continue
+        needs = _needs_matrices(plan, method, has_rows)
+        if needs and cells > MOST_CELLS_IN_MATRICES:
+            raise ConfigError(
+                where,
+                f"{needs} beside planned queries that are no partitions forms matrices over cells",
+                got=f"{cells} cells",
+                want=f"at most {MOST_CELLS_IN_MATRICES}",
+                remedy="leave it out, or plan with hdmm on plain counts, whose queries are "
+                "partitions",
+            )
+        if cells > MOST_CELLS_IN_MATRICES:
+            exact = [one.query for one in invariants_at(plan.invariants, geolevel)]
+            _refuse_many_groups(where, [*targets, *exact])
+
+
+def refuse_large_families(plan: Plan, lattice: Lattice) -> None:
+    """Refuse families of geounits that are too large for the method.
+
+    Args:
+      plan: The plan.
+      lattice: The public geounits.
+
+    Raises:
+      ConfigError: So many children with so many cells are more than the method can solve.
+    """
+    if Method(plan.solving.method) is not Method.MAXFIT:
+        return
+    cells = len(plan.limits.possible(plan.schema))
+    for level, geolevel in enumerate(plan.spine.levels):
+        largest = int(lattice.n_children(level - 1).max()) if level else 1
+        answers = sum(q.size for q in _targets(plan, level) if q.size < plan.schema.size)
+        unknowns = largest * (cells + answers)
+        if unknowns > MOST_UNKNOWNS:
+            raise ConfigError(
+                f"solve, geolevel {geolevel}",
+                "has families that are too large for maxfit",
+                got=f"{largest} children x ({cells} cells + {answers} answers) = {unknowns}",
+                want=f"at most {MOST_UNKNOWNS}",
+                remedy="choose method nnls",
+            )
+
+
+def _targets(plan: Plan, level: int) -> list[Query]:
+    """Queries that the counts of a geolevel are drawn to."""
+    last = len(plan.spine.levels) - 1
+    below = plan.strategy.levels[level:] if plan.solving.targets == "full" else ()
+    some = below if level < last and below else plan.strategy.levels[level : level + 1]
+    named = {entry.query.name: entry.query for one in some for entry in one.queries}
+    return list(named.values())
+
+
+def _needs_matrices(plan: Plan, method: Method, has_rows: bool) -> str:
+    """What makes the solver form matrices over cells; "" if nothing does."""
+    if has_rows:
+        return "a linear row or facility count"
+    if method is Method.REWEIGHTED:
+        return "method reweighted"
+    if LeastSquaresSolver(plan.solving.least_squares) is not LeastSquaresSolver.STRUCTURED:
+        return f"least_squares {plan.solving.least_squares}"
+    return ""
+
+
+def _refuse_many_groups(where: str, queries: list[Query]) -> None:
+    try:
+        Coordinates.of_queries(queries)
+    except SchemaError as error:
+        raise ConfigError(
+            where,
+            "the planned queries group the levels of attributes in too many ways",
+            got=error.got,
+            want=error.want,
+            remedy="ask prefixes, ranges or recodes of fewer attributes",
+        ) from None

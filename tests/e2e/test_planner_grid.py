@@ -1,0 +1,98 @@
+"""Every planner in every setting runs to sealed counts, or is refused before anything is claimed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from das.errors import ConfigError
+from jobs.config.load import load_run
+from jobs.inputs import check_geounits
+from tests.bench.planner_grid import (
+    REFUSED,
+    SOLVED,
+    Case,
+    every_case,
+    quick_cases,
+    rmse_ratios,
+    run_case,
+    write_case,
+)
+
+ORDINARY = [
+    case
+    for case in quick_cases()
+    if case.schema in ("block16", "pl94_tables") or case.method in ("residual_planner", "hdmm")
+]
+
+
+@pytest.mark.parametrize("case", ORDINARY, ids=str)
+def test_a_planner_solves(case: Case, tmp_path: Path) -> None:
+    assert run_case(case, tmp_path) == (SOLVED, "")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", list(every_case()), ids=str)
+def test_the_whole_grid_solves_or_is_refused(case: Case, tmp_path: Path) -> None:
+    ended, message = run_case(case, tmp_path)
+    assert ended in (SOLVED, REFUSED), message
+
+
+def test_hdmm_is_its_own_measure() -> None:
+    ratios = rmse_ratios()
+    assert ratios["hdmm"] == 1.0
+    assert all(0.3 < ratio < 3 for ratio in ratios.values())
+
+
+PLAIN = Case("pl94_tables", "residual_planner", True, "full", "all", "bounded")
+LARGE = Case("census1940", "residual_planner", True, "own", "all", "bounded")
+LISTED = Case("pl94", "listed", True, "own", "all", "bounded")
+WIDE = Case("census1940", "orp", True, "full", "all", "bounded")
+
+
+@pytest.mark.parametrize(
+    ("case", "changes", "message"),
+    [
+        (PLAIN, {"solve": {"method": "maxfit"}}, "maxfit takes partition queries alone"),
+        (LISTED, {"solve": {"method": "maxfit"}}, "families that are too large for maxfit"),
+        (
+            LARGE,
+            {"solve": {"targets": "own", "method": "reweighted"}},
+            "reweighted forms a matrix over the cells",
+        ),
+        (
+            LARGE,
+            {"solve": {"targets": "own", "least_squares": "piqp"}},
+            "least_squares piqp beside planned queries that are no partitions forms matrices",
+        ),
+    ],
+)
+def test_what_no_solver_takes_is_refused_before_anything_is_claimed(
+    case: Case, changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    if "piqp" in message:
+        pytest.importorskip("piqp")
+    path = write_case(case, tmp_path)
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **changes}))
+    with pytest.raises(ConfigError, match=message):
+        check_geounits(load_run(path))
+    assert not list(tmp_path.glob("*account*"))
+
+
+@pytest.mark.parametrize("targets", ["own", "full"])
+def test_too_many_groups_of_levels_are_refused(targets: str, tmp_path: Path) -> None:
+    """116 ages and 8 kinds of housing, each asked for its prefixes, make 928 combinations."""
+    path = write_case(WIDE, tmp_path)
+    allocation = tmp_path / "allocation.yaml"
+    levels = yaml.safe_load(allocation.read_text())
+    for level in levels["levels"].values():
+        level["workload"]["bases"] = {"age": ["prefix"], "hhgq": ["prefix"]}
+    allocation.write_text(yaml.safe_dump(levels))
+    run = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump({**run, "solve": {"targets": targets}}))
+    with pytest.raises(Exception, match="group the levels") as refused:
+        load_run(path)
+    assert "928" in str(refused.value)
