@@ -16,14 +16,23 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from das.errors import LedgerError
 from jobs.account import DRAWING, FAILED_CHECK, MEASURED, Claim, claims_among, now
+from jobs.dataset import (
+    PROPOSED,
+    accept,
+    find_damage,
+    is_proposed,
+    read_proposal,
+    withdraw,
+)
 from jobs.journal import append_to_journal, read_journal
+from jobs.resume import lost_answers
 
 _NEW_GRANT = (
     "or give another privacy.grant and output.directory, and its cost is added to what the same "
@@ -251,6 +260,61 @@ class Draws:
             "attempt": attempt,
             "at": now(),
         }
+
+
+def draw_once(
+    dataset: Path,
+    draws: Draws,
+    geolevel: str,
+    draw: Callable[[str], None],
+    *,
+    moved: bool = False,
+) -> None:
+    """Draw a geolevel and make it readable, or go on with a draw that was stopped before it was.
+
+    Args:
+      dataset: Where the noisy answers go; not published.
+      draws: What the account knows.
+      geolevel: Name of the geolevel.
+      draw: Draws the noise and proposes the dataset; gets the number of the attempt, which the
+        facts of the dataset must name.
+      moved: As for `Draws.begin`.
+
+    Raises:
+      LedgerError: The geolevel was drawn by another copy of the folder, or noisy answers that
+        count were lost.
+      OutputError: Something cannot be written.
+    """
+    if not _waits(dataset, draws, geolevel):
+        withdraw(dataset)
+        draw(draws.begin(geolevel, moved=moved))
+    digest, facts = read_proposal(dataset)
+    other = draws.record(geolevel, facts["attempt"], digest)
+    if other is not None:
+        withdraw(dataset)
+        raise LedgerError(
+            f"{draws.folder}, {draws.claim.product}, geolevel {geolevel}",
+            "was drawn by a copy of this folder at the same time; what was drawn here was removed, "
+            "and nobody could read it",
+            got=f"{other.folder}, {other.at}",
+            remedy="go on there",
+        )
+    accept(dataset)
+
+
+def _waits(dataset: Path, draws: Draws, geolevel: str) -> bool:
+    """Whether a draw that was stopped before it could be read is the one that counts."""
+    if not is_proposed(dataset):
+        return False
+    measured, damage = draws.measured(geolevel), find_damage(dataset, PROPOSED)
+    if damage:
+        if measured is not None:
+            raise lost_answers(damage[0])
+        return False
+    digest, facts = read_proposal(dataset)
+    if measured is not None:
+        return measured.sha256 == digest
+    return bool(facts["attempt"] == draws.attempt(geolevel))
 
 
 def _measured(draws: Sequence[Draw]) -> Draw | None:

@@ -34,19 +34,13 @@ from jobs.config.load import Resolved, account_of, claim_of, h1_query, planned_g
 from jobs.config.models import RunConfig
 from jobs.config.solvable import refuse_large_families
 from jobs.dataset import (
-    PROPOSED,
-    accept,
     check_sizes,
     dataset_digest,
-    find_damage,
-    is_proposed,
     is_published,
     read_manifest,
-    read_proposal,
     sweep,
-    withdraw,
 )
-from jobs.draws import Draws
+from jobs.draws import Draws, draw_once
 from jobs.estimate import CONFIDENCE, EstimateStage, LevelEstimator
 from jobs.evaluate import evaluate
 from jobs.files import create_file, json_text, read_json, write_json, writing
@@ -70,7 +64,6 @@ from jobs.resources import PeakMemory
 from jobs.resume import (
     has_spent,
     is_sealed,
-    lost_answers,
     note_account,
     only_driver,
     refuse_damage,
@@ -542,47 +535,17 @@ def _measure(job: Job, product: Product, level: int) -> None:
         if draws is None:
             _draw(job, product, level, None)
         else:
-            _draw_once(job, product, level, draws)
+            draw_once(
+                dataset,
+                draws,
+                geolevel,
+                lambda attempt: _draw(job, product, level, attempt),
+                moved=job.moved,
+            )
     elif draws is not None:
         attempt = str(read_manifest(dataset)[1].get("attempt", ""))
         draws.confirm(geolevel, dataset_digest(dataset), attempt, write=True)
     record_measured(release.ledger, geolevel, dataset_digest(dataset))
-
-
-def _draw_once(job: Job, product: Product, level: int, draws: Draws) -> None:
-    """Draw a geolevel under a number of its own, or go on with a draw that was not accepted yet."""
-    geolevel = product.plan.spine.levels[level]
-    dataset = product.release.measurements(geolevel)
-    if not _waits(dataset, geolevel, draws):
-        withdraw(dataset)
-        _draw(job, product, level, draws.begin(geolevel, moved=job.moved))
-    digest, facts = read_proposal(dataset)
-    other = draws.record(geolevel, facts["attempt"], digest)
-    if other is not None:
-        withdraw(dataset)
-        raise LedgerError(
-            f"{job.out}, {product.records}, geolevel {geolevel}",
-            "was drawn by a copy of this folder at the same time; what was drawn here was removed, "
-            "and nobody could read it",
-            got=f"{other.folder}, {other.at}",
-            remedy="go on there",
-        )
-    accept(dataset)
-
-
-def _waits(dataset: Path, geolevel: str, draws: Draws) -> bool:
-    """Whether a draw that was stopped before it could be read is the one that counts."""
-    if not is_proposed(dataset):
-        return False
-    measured, damage = draws.measured(geolevel), find_damage(dataset, PROPOSED)
-    if damage:
-        if measured is not None:
-            raise lost_answers(damage[0])
-        return False
-    digest, facts = read_proposal(dataset)
-    if measured is not None:
-        return measured.sha256 == digest
-    return bool(facts["attempt"] == draws.attempt(geolevel))
 
 
 def _draw(job: Job, product: Product, level: int, attempt: str | None) -> None:

@@ -280,7 +280,7 @@ def after(call: Callable) -> Callable:
         ("jobs.measure.propose", before, False),
         ("jobs.measure.propose", after, True),
         ("jobs.draws.Draws.record", after, True),
-        ("jobs.run.accept", after, True),
+        ("jobs.draws.accept", after, True),
         ("jobs.run.record_measured", after, True),
     ],
 )
@@ -300,14 +300,14 @@ def test_whatever_the_driver_dies_between_the_folder_goes_on(config, place, when
 def test_a_driver_that_is_killed_while_it_draws_goes_on(config, tmp_path):
     """A process of its own, ended by the system between the record and the publication."""
     script = (
-        "import os, pathlib, signal, sys, jobs.run\n"
+        "import os, pathlib, signal, sys, jobs.draws\n"
         "from tests.e2e.test_one_draw import in_process, measure, pytest\n"
         "patch = pytest.MonkeyPatch(); in_process.patch_spark(patch)\n"
-        "accept, places = jobs.run.accept, []\n"
+        "accept, places = jobs.draws.accept, []\n"
         "def killed(dataset):\n"
         "    places.append(dataset)\n"
         "    os.kill(os.getpid(), signal.SIGKILL) if len(places) == 3 else accept(dataset)\n"
-        "jobs.run.accept = killed\n"
+        "jobs.draws.accept = killed\n"
         "measure(pathlib.Path(sys.argv[1]))\n"
     )
     done = subprocess.run([sys.executable, "-c", script, str(config)], check=False, cwd=toy.ROOT)
@@ -322,7 +322,7 @@ def test_a_driver_that_is_killed_while_it_draws_goes_on(config, tmp_path):
 
 def test_what_waits_to_be_accepted_and_is_lost_stays_lost(config):
     out = dies_at("county", config)
-    dies_with("jobs.run.accept", dying, config)
+    dies_with("jobs.draws.accept", dying, config)
     next(release_layout(out).measurements("county").glob("part-*")).unlink()
     with pytest.raises(LedgerError, match="noisy answers are drawn once"):
         measure(config)
@@ -331,7 +331,7 @@ def test_what_waits_to_be_accepted_and_is_lost_stays_lost(config):
 
 def test_repairs_keep_what_waits_to_be_accepted(config, das):
     out = dies_at("county", config)
-    dies_with("jobs.run.accept", dying, config)
+    dies_with("jobs.draws.accept", dying, config)
     known = recorded(config)
     assert das("resume", out, "--quiet")[0] == 0
     assert known.items() <= recorded(config).items()
