@@ -169,6 +169,7 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
     from geography.lattice import Lattice
     from jobs.config.load import load_run
     from jobs.explain import optimized_summary, plan_summary
+    from jobs.files import refuse_foreign
     from jobs.inputs import check_inputs
     from jobs.optimize import optimize_allocation, read_goal, write_allocation
     from jobs.plan_report import write_plan_report
@@ -180,6 +181,8 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
     from jobs.session import spark_session
     from jobs.solutions import tabulated
 
+    if report is not None:
+        refuse_foreign(report, b"<!DOCTYPE html>", "a report, which is replaced")
     resolved = load_run(config, master=master)
     settings, spine = resolved.config, resolved.plan.spine
     wanted = tabulated(resolved) if tables is None else tables.split(",")

@@ -29,6 +29,7 @@ from das.estimation.tree_pass import Moments
 from das.queries.query import Query, parse_query
 from jobs.estimate import LevelEstimator
 from jobs.estimate_area import AreaEstimator
+from jobs.files import refuse_foreign
 from jobs.layout import ReleaseLayout
 from jobs.plan import Plan, read_geography
 from jobs.printable import printable, result_console
@@ -49,6 +50,9 @@ _ROWS = pa.schema(
         ("positive", pa.bool_()),
     ]
 )
+
+# How the files start that are written, and may be written again.
+_STARTS = {"--parquet": b"PAR1", "--csv": b'"area","query","label"'}
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ def check_places(parquet: Path | None, csv: Path | None) -> None:
 
     Raises:
       ConfigError: Both are given, or a name ends as that of another format.
-      OutputError: The folder does not exist.
+      OutputError: The folder does not exist, or another file has the name.
     """
     if parquet is not None and csv is not None:
         raise ConfigError("das estimate", "takes --parquet or --csv, not both")
@@ -91,6 +95,7 @@ def check_places(parquet: Path | None, csv: Path | None) -> None:
             )
         if not path.parent.is_dir():
             raise OutputError(str(path.parent), "is not a folder", remedy="make it first")
+        refuse_foreign(path, _STARTS[option], f"what `das estimate {option}` wrote before")
 
 
 def leaf_geocodes(plan: Plan, release: ReleaseLayout) -> list[str]:

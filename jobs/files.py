@@ -155,6 +155,37 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
     return document
 
 
+def refuse_foreign(path: Path, start: bytes, kind: str) -> None:
+    """Refuse to replace or extend a file that this program did not write.
+
+    Args:
+      path: Where a file is about to be written, on the word of a command line.
+      start: How files of the kind start.
+      kind: What a file there must be.
+
+    Raises:
+      OutputError: There is something else.
+    """
+    try:
+        if not path.exists():
+            return
+        found = _first_bytes(path, len(start)) if path.is_file() else None
+    except OSError as error:
+        raise OutputError(str(path), "cannot be written", got=error.strerror) from None
+    if found is None or (found and found != start):
+        raise OutputError(
+            str(path),
+            "is another file and is not written over",
+            want=kind,
+            remedy="name a new file, or remove this one",
+        )
+
+
+def _first_bytes(path: Path, n: int) -> bytes:
+    with path.open("rb") as handle:
+        return handle.read(n)
+
+
 def sync_folder(folder: Path) -> None:
     """Let the names of a folder's files survive a crash of the machine."""
     handle = os.open(folder, os.O_RDONLY)

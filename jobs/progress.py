@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from das.errors import OutputError
+from jobs.files import refuse_foreign
 from jobs.printable import printable
 from jobs.tasks import Step, Straggler, watching
 
@@ -111,12 +112,17 @@ class Reporter:
       quiet: No lines on standard error.
       log: File to which events are appended, made readable by its owner only.
       every_seconds: Between two reports of one line, where lines are not live.
+
+    Raises:
+      OutputError: The log is another file.
     """
 
     def __init__(
         self, *, quiet: bool = False, log: Path | None = None, every_seconds: float = 10.0
     ) -> None:
         self.console = Console(stderr=True, quiet=quiet, highlight=False, markup=False, emoji=False)
+        if log is not None and log.is_file():  # it may also be a terminal or a pipe
+            refuse_foreign(log, b"{", "a log of runs")
         self.log = log
         self.every_seconds = every_seconds
 

@@ -322,6 +322,14 @@ def a_log_in_the_release(desk: Desk) -> str:
     return desk.tried(("run", config, "--quiet", "--log-json", log), good)
 
 
+def a_log_over_another_file(desk: Desk) -> str:
+    config, letter = desk.config(), desk.write("letter.txt", "dear reader")
+    good = ("run", config, "--quiet", "--log-json", desk.folder / "log.jsonl")
+    message = desk.tried(("run", config, "--quiet", "--log-json", letter), good)
+    assert letter.read_text() == "dear reader"
+    return message
+
+
 def measure_first(desk: Desk) -> str:
     config, out = desk.config(), desk.folder / "out"
     missing = desk.config(data__path="missing.csv")
@@ -709,6 +717,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/optimize.py", "raise the budget or the targets"): targets_beyond_the_budget,
     ("jobs/optimize.py", "set privacy.definition to zcdp"): optimization_needs_zcdp,
     ("jobs/cli.py", "name another file or remove it"): codes_that_exist,
+    ("jobs/files.py", "name a new file, or remove this one"): a_log_over_another_file,
     ("jobs/spine.py", "name another file or remove it"):
         NotTried("only if the file appears while codes are made; before that the command says it"),
     ("jobs/estimate_command.py", "use {} {}"): estimates_into_a_file_of_another_kind,

@@ -216,6 +216,16 @@ def _damaged(rng: Rng, folder: Path) -> Case:
     return Case("folder", note, arguments, finished(folder), remakes=folder / "out")
 
 
+_WRITING = {"--optimize", "--report", "--parquet", "--log-json", "--out"}
+
+
+def _in_folder(path: str, folder: Path) -> str:
+    """A path to write to: the fuzzer may be run by who may write anywhere."""
+    inside = path.replace("..", "up").replace("~", "home").lstrip("/")
+    is_outside = path.startswith("/") or ".." in path.split("/")
+    return str(folder / (inside or ".")) if is_outside else path
+
+
 def _options(rng: Rng, folder: Path) -> Case:
     """Any path of the command line."""
     config = str(folder / "run.yaml")
@@ -238,6 +248,9 @@ def _options(rng: Rng, folder: Path) -> Case:
             ["solve", config, "--quiet", "--cluster", path],
         ]
     )
+    for at, option in enumerate(arguments[:-1]):
+        if option in _WRITING:
+            path = arguments[at + 1] = _in_folder(arguments[at + 1], folder)
     written = [folder / path] if path and "\x00" not in path and "\ud83d" not in path else []
     return Case(
         "folder",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from das.errors import ConfigError
 from tests.fuzz import execute as judge
 from tests.fuzz.case import Case, Rng, write_toy, yaml_text
+from tests.fuzz.folders import _WRITING, _options
 
 
 @pytest.fixture
@@ -87,3 +90,20 @@ def test_commands_leave_the_arguments_of_the_process_alone(case, tmp_path) -> No
     before = list(sys.argv)
     judged(case, tmp_path)
     assert sys.argv == before
+
+
+def test_no_case_writes_outside_of_its_folder(tmp_path: Path) -> None:
+    """Nor does it name a device, a home, or a file of the machine as a place to write to."""
+    folder = tmp_path / "case"
+    folder.mkdir()
+    seen = 0
+    for seed in range(600):
+        arguments = _options(Rng(seed), folder).arguments
+        for option, path in pairwise(arguments):
+            if option not in _WRITING or "\x00" in path:
+                continue
+            seen += 1
+            if "://" in path or path.startswith("~"):
+                continue  # refused before anything is opened; not followed anywhere
+            assert Path(os.path.normpath(folder / path)).is_relative_to(folder), path
+    assert seen > 100

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from das.errors import OutputError
-from jobs.files import create_file, read_json, write_json
+from jobs.cli import main
+from jobs.files import create_file, read_json, refuse_foreign, write_json
 
 
 def test_what_is_written_is_read(tmp_path):
@@ -32,3 +36,33 @@ def test_a_file_is_created_by_one_of_all_who_try(tmp_path):
     assert not create_file(tmp_path / "new" / "file", "other")
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["file"]
     assert (tmp_path / "new" / "file").read_text() == "one"
+
+
+def test_only_files_of_the_kind_are_written_over(tmp_path):
+    path = tmp_path / "file"
+    refuse_foreign(path, b"PAR1", "estimates")
+    for own in (b"", b"PAR1 and more"):
+        path.write_bytes(own)
+        refuse_foreign(path, b"PAR1", "estimates")
+    for other in (tmp_path, Path("/dev/null")):
+        with pytest.raises(OutputError, match="is not written over"):
+            refuse_foreign(other, b"PAR1", "estimates")
+    path.write_bytes(b"PAR")
+    with pytest.raises(OutputError, match="name a new file, or remove this one"):
+        refuse_foreign(path, b"PAR1", "estimates")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["plan", "conf/run/toy.yaml", "--report"],
+        ["run", "conf/run/toy.yaml", "--log-json"],
+    ],
+)
+def test_commands_write_over_no_other_file(tmp_path, monkeypatch, capsys, words):
+    kept = tmp_path / "letter.txt"
+    kept.write_text("dear reader")
+    monkeypatch.setattr(sys, "argv", ["das", *words, str(kept)])
+    assert main() == 2
+    assert "is another file and is not written over" in capsys.readouterr().err
+    assert kept.read_text() == "dear reader"
