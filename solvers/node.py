@@ -41,6 +41,7 @@ from solvers.verify import verify_counts
 _MANY_CELLS = 4_000  # from here on the matrix-free solver is the faster one
 _SOME_CELLS = 150  # from here on it is faster than interior points
 _MOST_NUMBERS = 10_000_000  # of matrices over cells; with more, they are slower than none
+MOST_CELLS_OF_PARTITIONS = 10_000  # where a node of partitions needs matrices, as at the root
 MOST_CELLS_IN_MATRICES = 2_500  # where a node with planned queries needs them, as at the root
 _BEARABLE_NUMBERS = 50_000_000  # of matrices over cells, where nothing else solved a node
 _LARGE_BLOCK = 1_000  # cells whose coupling takes longer to factorise than no matrix at all

@@ -5,18 +5,21 @@ Everything here is known from the run file, and of geounits from their public li
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
 from das.errors import ConfigError, SchemaError
 from das.estimation.coordinates import Coordinates
-from das.queries.query import Query
+from das.queries.query import Query, is_refinement
 from geography.lattice import Lattice
 from invariants.invariant import invariants_at
 from jobs.estimate_files import plan_terms
 from jobs.plan import Plan
 from solvers.backends.registry import LeastSquaresSolver
-from solvers.node import MOST_CELLS_IN_MATRICES
+from solvers.node import MOST_CELLS_IN_MATRICES, MOST_CELLS_OF_PARTITIONS
 from solvers.postprocessing.in_node import MOST_ENTRIES, MOST_UNKNOWNS
 from solvers.postprocessing.methods import Method
 
@@ -56,7 +59,9 @@ def refuse_unsolvable(plan: Plan) -> None:
                 want=f"at most {int(MOST_ENTRIES**0.5)}",
                 remedy="choose method nnls",
             )
+        exact = [one.query for one in invariants_at(plan.invariants, geolevel)]
         if not has_planned:
+            _refuse_crossing(plan, level, cells, exact, has_rows)
             continue
         needs = _needs_matrices(plan, method, has_rows)
         if needs and cells > MOST_CELLS_IN_MATRICES:
@@ -69,8 +74,34 @@ def refuse_unsolvable(plan: Plan) -> None:
                 "partitions",
             )
         if cells > MOST_CELLS_IN_MATRICES:
-            exact = [one.query for one in invariants_at(plan.invariants, geolevel)]
             _refuse_many_groups(where, [*targets, *exact])
+
+
+def _refuse_crossing(
+    plan: Plan, level: int, cells: int, exact: Sequence[Query], has_rows: bool
+) -> None:
+    """Refuse what makes the solver of partitions form matrices over very many cells."""
+    geolevel = plan.spine.levels[level]
+    targets = {query.name: query for query in _targets(plan, level)}
+    passes = plan.solving.order.get(geolevel, ())
+    fixed = [targets[name] for one in passes for name in one]
+    if Method(plan.solving.method) is Method.SEQUENTIAL:
+        fixed = [query for query in targets.values() if query.size < plan.schema.size]
+    given = [*exact, *(query for query in fixed if query.size < plan.schema.size)]
+    crossing = any(
+        not (is_refinement(one, other) or is_refinement(other, one))
+        for one, other in itertools.combinations(given, 2)
+    )
+    at_root = level == 0 and has_rows and bool(exact)
+    if cells > MOST_CELLS_OF_PARTITIONS and ((fixed and crossing) or at_root):
+        what = "linear rows beside exact queries" if at_root else "passes whose queries cross"
+        raise ConfigError(
+            f"solve, geolevel {geolevel}",
+            f"{what} form matrices over cells",
+            got=f"{cells} cells",
+            want=f"at most {MOST_CELLS_OF_PARTITIONS}",
+            remedy="leave them out, or solve in one pass with method nnls",
+        )
 
 
 def refuse_large_families(plan: Plan, lattice: Lattice) -> None:

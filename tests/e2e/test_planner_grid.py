@@ -50,6 +50,7 @@ def test_hdmm_is_its_own_measure() -> None:
 PLAIN = Case("pl94_tables", "residual_planner", True, "full", "all", "bounded")
 LARGE = Case("census1940", "residual_planner", True, "own", "all", "bounded")
 LISTED = Case("pl94", "listed", True, "own", "all", "bounded")
+CROSSING = Case("census1940", "listed", True, "own", "all", "bounded")
 WIDE = Case("census1940", "orp", True, "full", "all", "bounded")
 
 
@@ -62,6 +63,11 @@ WIDE = Case("census1940", "orp", True, "full", "all", "bounded")
             LARGE,
             {"solve": {"targets": "own", "method": "reweighted"}},
             "reweighted forms a matrix over the cells",
+        ),
+        (
+            CROSSING,
+            {"solve": {"targets": "own", "method": "sequential"}},
+            "passes whose queries cross form matrices",
         ),
         (
             LARGE,
