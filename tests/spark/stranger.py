@@ -14,6 +14,7 @@ import psutil
 CHUNK_REQUEST, CHUNK, REQUEST, ANSWER, FAILURE = 0, 1, 3, 4, 5
 OPEN_BLOCKS = 0
 LARGEST = 1 << 30
+Door = tuple[str, int]
 PATIENCE = 5.0  # seconds for an answer
 
 
@@ -21,20 +22,26 @@ class RefusedError(Exception):
     """What was asked for was not given."""
 
 
-def listening_ports(process: psutil.Process) -> list[int]:
-    """TCP ports on which a process waits for connections."""
+def doors(process: psutil.Process) -> list[Door]:
+    """TCP addresses on which a process waits for connections."""
     found = process.net_connections(kind="tcp")
-    return sorted({one.laddr.port for one in found if one.status == psutil.CONN_LISTEN})
+    waiting = {one.laddr for one in found if one.status == psutil.CONN_LISTEN}
+    return sorted((_reachable(address.ip), address.port) for address in waiting)
 
 
-def ask_for_block(port: int, block: str) -> bytes:
+def _reachable(host: str) -> str:
+    """An address to connect to; a process may wait on all there are, or write IPv4 as IPv6."""
+    return "127.0.0.1" if host in ("::", "0.0.0.0") else host.removeprefix("::ffff:")
+
+
+def ask_for_block(door: Door, block: str) -> bytes:
     """Ask for a block without any credential.
 
     Raises:
       RefusedError: The answer is no; says what the answer was.
     """
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:
+        with socket.create_connection(door, timeout=PATIENCE) as connection:
             wanted = _text("app") + _text("executor") + struct.pack(">i", 1) + _text(block)
             body = bytes([OPEN_BLOCKS]) + wanted
             _send(connection, REQUEST, struct.pack(">qi", 1, len(body)) + body)

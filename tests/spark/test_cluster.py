@@ -17,6 +17,7 @@ from tests.e2e import in_process, toy
 from tests.release_checks import sparse, totals_are_exact, tree_is_consistent
 from tests.spark.cluster import MANY_TASKS, Cluster, build_zip, standalone_cluster
 from tests.spark.faults import Submitted
+from tests.spark.stranger import RefusedError, ask_for_block, doors
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 Counts = dict[str, dict[str, dict[int, int]]]
@@ -83,6 +84,7 @@ def test_a_driver_killed_while_solving_is_resumed(state: Toy, expected: Counts) 
     release = release_layout(out)
     driver.wait_until(lambda: is_published(release.counts("county")), "counties are solved")
     assert_nobody_sees(state.cluster.secret)
+    assert_strangers_are_refused([psutil.Process(driver.process.pid), *executors(state.cluster)])
     driver.kill()
     assert not is_published(release.microdata / "csv")
     before = {path: path.read_bytes() for path in out.rglob(MANIFEST)}
@@ -99,6 +101,24 @@ def assert_nobody_sees(secret: Path) -> None:
     assert sum(str(secret) in line for line in lines) >= 3
     (value,) = (line.split()[1] for line in secret.read_text().splitlines() if ".secret " in line)
     assert not any(value in word for line in lines for word in line)
+
+
+def executors(cluster: Cluster) -> list[psutil.Process]:
+    """The Java processes that work for the driver."""
+    children = [child for one in cluster.workers for child in psutil.Process(one.pid).children()]
+    return [child for child in children if child.name() == "java"]
+
+
+def assert_strangers_are_refused(processes: list[psutil.Process]) -> None:
+    """Driver and executors serve nothing to who connects without the secret."""
+    assert len(processes) >= 2
+    for process in processes:
+        refusals = []
+        for door in doors(process):
+            with pytest.raises(RefusedError) as refused:
+                ask_for_block(door, "broadcast_0_piece0")
+            refusals.append(str(refused.value))
+        assert any("uthent" in text or "Sasl" in text for text in refusals), refusals
 
 
 def test_who_does_not_know_the_secret_is_told_so_before_anything_is_read(state: Toy) -> None:

@@ -22,7 +22,7 @@ import pytest
 from jobs.dataset import read_manifest
 from jobs.layout import confidential_layout, release_layout
 from tests.e2e import toy
-from tests.spark.stranger import FAILURE, RefusedError, ask_for_block, listening_ports
+from tests.spark.stranger import FAILURE, Door, RefusedError, ask_for_block, doors
 
 pytestmark = [pytest.mark.spark]
 
@@ -36,7 +36,7 @@ class Measured:
     """A run that has measured all, while its session is open."""
 
     out: Path
-    ports: list[int]
+    ports: list[Door]
     keys: list[bytes]
     shares: list[bytes]
 
@@ -73,7 +73,7 @@ def measured(folder: Path, **runtime: Any) -> Iterator[Measured]:
         assert line, "it ended before it had measured"
         found = json.loads(line)
         keys, shares = (list(map(bytes.fromhex, found[name])) for name in ("keys", "shares"))
-        ports = listening_ports(psutil.Process(found["java"]))
+        ports = doors(psutil.Process(found["java"]))
         yield Measured(folder / "out", ports, keys, shares)
     finally:
         process.communicate(timeout=60)
