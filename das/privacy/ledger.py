@@ -23,7 +23,8 @@ class LedgerEntry:
       query: Canonical name.
       attributes: Names of the attributes whose levels the query tells apart.
       mechanism: The noise.
-      cost: Cost for one record in one of these geounits, in what the budget counts.
+      cost: Cost for one record in one of these geounits, in what the budget counts; for a query of
+        a planned strategy its part of what all queries of the strategy cost together.
       geounits: How many geounits are measured so.
     """
 
