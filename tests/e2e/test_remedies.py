@@ -145,6 +145,14 @@ def one_cell_has_nothing_to_plan(desk: Desk) -> str:
     return message
 
 
+def maxfit_takes_no_rows(desk: Desk) -> str:
+    row = {"name": "few", "row": [{"cells": {}}], "geolevel": "state", "at_most": 9999}
+    bad = desk.config(invariants=[row], solve={"method": "maxfit"})
+    message = desk.refused("validate", bad)
+    desk.done("validate", desk.config(invariants=[row], solve={"method": "nnls"}))
+    return message
+
+
 def plain_numbers(desk: Desk) -> str:
     path = desk.config()
     text = path.read_text()
@@ -663,6 +671,10 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/config/load.py", "use total, detailed, attributes and recodes; functions of them are "
      "for output.tables"): functions_are_for_tables,
     ("jobs/config/load.py", 'pip install "topdown-das[{}]"'): INSTALLS,
+    ("jobs/config/solvable.py", "choose method nnls"): maxfit_takes_no_rows,
+    ("jobs/config/solvable.py", "leave it out, or plan with hdmm on plain counts, whose queries "
+     "are partitions"): LARGE,
+    ("jobs/config/solvable.py", "ask prefixes, ranges or recodes of fewer attributes"): LARGE,
     ("jobs/config/planned.py", "list `queries` with shares"): workloads_need_zcdp,
     ("jobs/config/planned.py", "list `queries` with shares instead of a workload"):
         one_cell_has_nothing_to_plan,
