@@ -11,8 +11,9 @@ from das.errors import SchemaError
 
 IntArray = npt.NDArray[np.int64]
 
-# No sum of counts may reach it, half of what int64 holds: then all sums and comparisons are exact.
-TOTAL_LIMIT = 2**62
+# No sum of counts may reach it: 100,000 times the people on earth. Sums are then exact in int64 and
+# in floats, and what is measured can be solved: states of 2e17 persons were, one of 2e18 was not.
+TOTAL_LIMIT = 2**50
 
 
 def frozen_array(values: npt.ArrayLike) -> IntArray:

@@ -390,10 +390,20 @@ def report(
     solution: SolutionOption = None,
 ) -> None:
     """Write the reports of a finished run again, from its manifest and evaluation."""
+    from jinja2 import TemplateError
+
+    from jobs.files import understanding
+    from jobs.layout import release_layout
     from jobs.run import write_internal_reports, write_public_reports
 
-    public = write_public_reports(out, solution)
-    _name_files([*write_internal_reports(out, solution), *public])
+    manifest = release_layout(out, solution).manifest
+    with understanding(manifest, "restore it from a copy of the release"):
+        try:
+            public = write_public_reports(out, solution)
+            internal = write_internal_reports(out, solution)
+        except TemplateError as error:
+            raise ValueError(str(error)) from None
+    _name_files([*internal, *public])
 
 
 @app.command()

@@ -12,7 +12,7 @@ import typer
 from das.errors import VerificationError
 from jobs.config.load import Resolved
 from jobs.explain import print_summary
-from jobs.files import read_json
+from jobs.files import read_json, understanding
 from jobs.layout import ReleaseLayout
 from jobs.run_ledger import read_ledger
 from jobs.verify import verify_release
@@ -49,7 +49,8 @@ def verify_run(
     spent = sum(
         (read_ledger(r.ledger).spent().granted for r in (release, release.units)), Fraction()
     )
-    stated = [Fraction(row["total"]) for row in manifest["together"]["composed"]]
+    with understanding(release.manifest, "restore it from a copy of the release"):
+        stated = [Fraction(row["total"]) for row in manifest["together"]["composed"]]
     if stated != [spent]:
         raise VerificationError(
             str(release.manifest),

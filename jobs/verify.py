@@ -15,7 +15,7 @@ from das.histograms import Histograms
 from jobs.counts import read_counts
 from jobs.dataset import MANIFEST, dataset_digest, verify_files
 from jobs.estimate_files import read_answers
-from jobs.files import read_json
+from jobs.files import read_json, understanding
 from jobs.layout import ReleaseLayout
 from jobs.limits import facilities_name, facility_counts
 from jobs.plan import Batch, Plan, families, geounit_batches, read_geography
@@ -54,9 +54,11 @@ def verify_release(
     manifest = read_json(release.manifest, "run `das solve`")
     if manifest.get("configuration_digest") != plan.digest:
         raise VerificationError(str(release.root), "belongs to a different configuration")
-    for output in manifest["outputs"]:
-        found = release.root / output["path"] / MANIFEST
-        if not found.exists() or dataset_digest(found.parent) != output["sha256"]:
+    with understanding(release.manifest, "restore it from a copy of the release"):
+        outputs = [(release.root / one["path"], one["sha256"]) for one in manifest["outputs"]]
+    for folder, digest in outputs:
+        found = folder / MANIFEST
+        if not found.exists() or dataset_digest(folder) != digest:
             raise VerificationError(str(found), "is not the one the manifest of the release names")
     _verify_ledger(plan, release)
     checked = {"datasets": 0, "families": 0, "exact_answers": 0, "limited_geounits": 0}

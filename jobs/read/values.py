@@ -210,8 +210,7 @@ def add_rows(
 ) -> float:
     """Add the counts of some rows to those before them, or refuse the row that is too much.
 
-    Floats are enough: they round sums near 2^62 by less than 2^30 in a file of a billion rows, and
-    int64 holds twice that.
+    Floats are enough: below the limit they hold every sum exactly, and above it none comes back.
 
     Args:
       before: Sum of the rows before.

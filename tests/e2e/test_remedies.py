@@ -695,10 +695,10 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/read/values.py", "programs that read geocodes as numbers drop leading zeros: write "
      "them as text"): leading_zeros,
     ("jobs/read/values.py", "correct the counts; none can be that large"):
-        NotTried("needs a table of more than 2^62 persons"),
+        NotTried("needs a table of more than 2^50 persons"),
     ("jobs/gather.py", "correct the data, or complete the list"): complete_the_list,
     ("jobs/gather.py", "correct the counts; none can be that large"):
-        NotTried("needs input of more than 2^62 persons in several files"),
+        NotTried("needs input of more than 2^50 persons in several files"),
     ("jobs/read/block_table.py", "correct the data, or the configuration of data.checks"):
         sums_that_are_checked,
     ("jobs/read/pl94.py", "unpack it and pack it anew"): NotTried("the standard library packs no "

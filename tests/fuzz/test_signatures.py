@@ -193,7 +193,20 @@ def test_histograms_that_int64_cannot_add(tmp_path, run, count, n):
     pq.write_table(pa.table(table), tmp_path / "h.parquet")
     run["data"] = {"format": "histograms", "path": str(tmp_path / "h.parquet")}
     outcome = das(tmp_path, "measure", str(tmp_path / "run.yaml"), run=run, out=True)
-    refused(outcome, "InputError", "h.parquet, row 5: the counts of the file up to this row")
+    refused(outcome, "InputError", "h.parquet, row 1: the counts of the file up to this row")
+
+
+def test_the_largest_counts_that_are_read_can_be_solved(tmp_path, run):
+    """What is refused after it was measured is a grant lost."""
+    codes, lists = blocks(), pa.list_(pa.int64())
+    counts = [[2**50 // len(codes) - 3, 2] for _ in codes]
+    cells = pa.array([[0, 5]] * len(codes), lists)
+    table = {"geocode": codes, "cells": cells, "counts": pa.array(counts, lists)}
+    pq.write_table(pa.table(table), tmp_path / "h.parquet")
+    run["data"] = {"format": "histograms", "path": str(tmp_path / "h.parquet")}
+    run["output"]["microdata"] = []  # a row per person
+    outcome = das(tmp_path, "run", str(tmp_path / "run.yaml"), run=run, out=True)
+    assert outcome.kind == "accepted", outcome
 
 
 @pytest.mark.parametrize("text", ["[/x]", "{0}", "=1+1", "x" * 9000, "\U0001f600"])

@@ -79,11 +79,13 @@ def test_wrong_type(tmp_path: Path) -> None:
         read(HistogramsData(format="histograms", path=path))
 
 
-def test_counts_that_int64_cannot_add_are_refused_by_row(tmp_path: Path) -> None:
+def test_counts_that_no_population_has_are_refused_by_row(tmp_path: Path) -> None:
+    quarter = 2**48
+    rows = [(f"01{i:02d}", [0, 1], [quarter - 1, 1]) for i in range(3)]
+    assert sum(read(write(tmp_path, rows)).values()) == 3 * quarter
+    with pytest.raises(InputError, match=r"truth\.parquet, row 4: the counts of the file up to"):
+        read(write(tmp_path, [*rows, ("0104", [0], [quarter])]))
+    assert read(write(tmp_path, [*rows, ("0104", [0], [quarter - 1])]))["0104", 0] == quarter - 1
     largest = 10**18 - 1
-    rows = [(f"01{i:02d}", [0, 1], [largest, 1]) for i in range(4)]
-    assert sum(read(write(tmp_path, rows)).values()) == 4 * 10**18
-    with pytest.raises(InputError, match=r"truth\.parquet, row 5: the counts of the file up to"):
-        read(write(tmp_path, [*rows, ("0104", [0], [largest])]))
     with pytest.raises(InputError, match=r"truth\.parquet, row 1: the counts of the file up to"):
         read(write(tmp_path, [("0101", [0, 1, 2, 3, 4], [largest] * 5)]))
