@@ -404,4 +404,6 @@ def _split(table: FloatArray, boxes: list[IntArray], number: int) -> list[IntArr
     low, high = rows.min(axis=0), rows.max(axis=0)
     side = int((high - low).argmax())
     lower = rows[:, side] <= (low[side] + high[side]) / 2
+    if lower.all():  # neighboring floats, whose mean is the larger one, or equal ones
+        lower = np.arange(len(box)) < len(box) // 2
     return [*boxes[:number], box[lower], box[~lower], *boxes[number + 1 :]]

@@ -207,3 +207,15 @@ def test_auto_is_never_worse_at_the_neighbors_of_the_run(workload, neighbors):
             continue
         other = plan_workload(workload, method, neighbors=neighbors, dense_cells=0)
         assert best.loss <= other.loss * (1 + 2e-6)
+
+
+def test_boxes_of_neighboring_floats_are_halved():
+    """Their mean is the larger one, which would leave one half empty."""
+    low = 1.0 + 2.0**-52
+    high = np.nextafter(low, 2.0)
+    assert (low + high) / 2 == high
+    table = np.array([[[0.0, 0.0, 0.0]], [[1.0, 1.0, low]], [[1.0, 1.0, high]]])
+    for box in (np.array([1, 2]), np.array([1, 1])):
+        cut = module._split(table, [box], 0)
+        assert all(len(one) for one in cut)
+        assert np.array_equal(np.sort(np.concatenate(cut)), np.sort(box))
