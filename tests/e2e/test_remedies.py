@@ -672,6 +672,9 @@ ENTRIES: dict[Key, Entry] = {
      "for output.tables"): functions_are_for_tables,
     ("jobs/config/load.py", 'pip install "topdown-das[{}]"'): INSTALLS,
     ("jobs/config/solvable.py", "choose method nnls"): maxfit_takes_no_rows,
+    ("jobs/config/solvable.py", "leave them out, or solve in one pass with method nnls"): LARGE,
+    ("jobs/draws.py", "go on there"): TriedIn(
+        f"{_DRAWS}::test_a_copy_that_draws_at_the_same_time_leaves_one_of_both"),
     ("jobs/config/solvable.py", "leave it out, or plan with hdmm on plain counts, whose queries "
      "are partitions"): LARGE,
     ("jobs/config/solvable.py", "ask prefixes, ranges or recodes of fewer attributes"): LARGE,
@@ -757,8 +760,6 @@ ENTRIES: dict[Key, Entry] = {
         f"{_DRAWS}::test_a_copy_that_draws_at_the_same_time_leaves_one_of_both"),
     ("jobs/draws.py", "restore it from a backup, or name the account that the run was begun "
      "with"): NotTried("needs a driver that dies between two draws and an account that is lost"),
-    ("jobs/run.py", "go on there"): TriedIn(
-        f"{_DRAWS}::test_a_copy_that_draws_at_the_same_time_leaves_one_of_both"),
     ("jobs/resume.py", "undo the change, or choose another output.directory and a new "
      "privacy.grant"): a_run_file_that_changed,
     ("jobs/resume.py", "restore the file from a backup" + _ANOTHER): lost_noisy_answers,
