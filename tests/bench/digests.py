@@ -365,7 +365,9 @@ def main() -> int:
     different = []
     if not arguments.quick:
         for slots in (1, 2, 3):
-            with spark_session("digests", f"local[{slots}]", driver_memory="1g", properties={}):
+            with spark_session(
+                "digests", master=f"local[{slots}]", driver_memory="1g", properties={}
+            ):
                 for name in set(ON_SPARK) & set(names):
                     again = digests(name, on_spark(slots))
                     different += [
