@@ -370,12 +370,18 @@ def make_strategy(rng: Rng, folder: Path) -> Case:
         if size > 1 and rng.random() < 0.5
     ]
     asked = ["total", "detailed", *(a["name"] for a in attributes), *(r["name"] for r in recodes)]
-    asked += [f"{rng.choice(asked)} * {rng.choice(asked)}" for _ in range(2)]
+    for first, second in zip(attributes, attributes[1:], strict=False):
+        asked.append(f"{first['name']} * {second['name']}")
+    if rng.random() < 0.1:
+        asked.append(f"{rng.choice(asked)} * {rng.choice(asked)}")  # mostly no query
     levels: dict[str, Any] = {}
     for name in names:
         chosen = rng.sample(asked, rng.randrange(1, len(asked)))
         if rng.random() < 0.9:
             chosen = list(dict.fromkeys(["detailed", *chosen]))
+            if len(attributes) < 3 and rng.random() < 0.9:  # those that are the same as detailed
+                same = {" * ".join(a["name"] for a in attributes)}
+                chosen = [one for one in chosen if one not in same]
         share = f"1/{len(names)}"
         if rng.random() < 0.4:
             plain = [one for one in chosen if "r" not in one]
@@ -409,7 +415,7 @@ def make_strategy(rng: Rng, folder: Path) -> Case:
     run["data"]["columns"] = {a["name"]: a["name"] for a in attributes}
     run["invariants"] = [
         {"query": rng.choice(asked), "geolevel": rng.choice(names)}
-        for _ in range(rng.choice([0, 1, 1, 2]))
+        for _ in range(rng.choice([0, 0, 1, 2]))
     ]
     run["privacy"] |= {
         "rho": rng.choice(["1", "1/1000000000000", "686430", "1000000000000000", "5/7"]),
