@@ -536,8 +536,8 @@ FAULTS = (
     Fault(
         "all components weigh the same in the fit of targets",
         TARGETS,
-        "share = np.sqrt(width)",
-        "share = 1.0",
+        "share, size = np.sqrt(width), part.shape[1]",
+        "share, size = 1.0, part.shape[1]",
         (ESTIMATION + "test_targets_hold_the_subtree[False]",),
     ),
     Fault(
