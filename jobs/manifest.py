@@ -23,7 +23,7 @@ from jobs.dataset import MANIFEST, PartFile, dataset_digest, read_manifest
 from jobs.files import replace_file, write_json
 from jobs.layout import ReleaseLayout
 from jobs.modes import READABLE
-from jobs.neighborhoods import neighborhood, with_neighborhoods
+from jobs.neighborhoods import PUBLIC_LIST, neighborhood, with_neighborhoods
 from jobs.plan import Plan
 
 _LIBRARIES = ("numpy", "scipy", "pyarrow", "pyspark", "ortools", "cryptography", "pydantic")
@@ -70,7 +70,9 @@ def privacy_statement(plan: Plan, geounits_source: str) -> dict[str, Any]:
     }
 
 
-def privacy_statements(plan: Plan, ledger: Ledger, geounits_source: str) -> list[dict[str, Any]]:
+def privacy_statements(
+    plan: Plan, ledger: Ledger, geounits_source: str = PUBLIC_LIST
+) -> list[dict[str, Any]]:
     """Cost of changing a whole record, one attribute of it, or its place within a geounit.
 
     Costs of the ledger are those of the budget's neighbors; these are costs of changed records.

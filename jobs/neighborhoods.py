@@ -12,7 +12,8 @@ from das.privacy.semantics import Change
 from das.queries.sensitivity import Neighbors
 from jobs.plan import Plan
 
-FROM_DATA = "data"  # where the list of geounits comes from, in a manifest; else a public list
+# Where the list of geounits comes from, in a manifest.
+PUBLIC_LIST, FROM_DATA = "public list", "data"
 
 
 def invariance(plan: Plan, geounits_source: str) -> Invariance:

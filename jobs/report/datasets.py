@@ -59,9 +59,9 @@ _ROWS = {
 _COLUMNS = {
     "geocode": _GEOCODE,
     "query": _QUERY,
-    "mechanism": "The law of the noise, discrete Gaussian or discrete Laplace.",
-    "parameter": "Its parameter as an exact fraction: σ² of the Gaussian, the scale of the Laplace "
-    "law.",
+    "mechanism": "The distribution of the noise, by name.",
+    "parameter": "The parameter of that distribution, an exact fraction: σ² or the scale, as the "
+    "section on noise has it.",
     "variance": "The variance of the noise of one answer.",
     "positions": "Which answers of a lazy query were drawn: their numbers, the first is 0. Empty "
     "for queries that are drawn completely.",

@@ -17,7 +17,7 @@ from das.privacy.ledger import (
     number_of_tilings,
     tilings,
 )
-from das.privacy.semantics import statements
+from das.privacy.semantics import ChangeCosts, statements
 
 SPINE = ("state", "county", "block")
 ONE = Fraction(1)
@@ -132,5 +132,9 @@ def test_forty_geolevels_with_all_chains_are_sealed_and_stated():
     ]
     ledger = Ledger(spine, Fraction(1)).append(entries)
     ledger.seal()
-    record, sex, *_ = statements(spine, ["sex"], entries)
+    costs = [
+        ChangeCosts(one.geolevel, one.chain_end, one.cost, {"sex": one.cost}, one.cost)
+        for one in entries
+    ]
+    record, sex, *_ = statements(spine, ["sex"], costs)
     assert record.cost == sex.cost == 1

@@ -36,7 +36,7 @@ def test_unknown_geolevel_lists_the_known_ones():
 
 
 def test_unknown_query_is_refused():
-    with pytest.raises(SchemaError, match="has no such attribute; got race"):
+    with pytest.raises(SchemaError, match="has no such attribute or recode; got race"):
         build("race", "state")
 
 
