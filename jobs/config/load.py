@@ -534,7 +534,8 @@ _TAGS = ("records", "block_table", "pl94", "histograms", "RecordColumn")
 
 def _keys(location: Sequence[int | str]) -> list[str]:
     """Keys on the way to a value, without the names of the alternatives a union chose."""
-    keys = [str(part) for part in location if part not in _TAGS]
+    named = [str(part) for part in location if part not in _TAGS]
+    keys = [part for part in named if not part.startswith("function-")]
     place = keys.index("invariants") + 2 if "invariants" in keys else len(keys)
     return keys[:place] + keys[place + 1 :]
 

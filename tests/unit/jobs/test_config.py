@@ -344,6 +344,13 @@ MISTAKES: list[tuple[str, Edit, type[DasError], str, list[str]]] = [
         ["budget: is not a known key"],
     ),
     (
+        "a character that is none in a code",
+        put("run", "data", "columns", "sex", value={"column": "sex", "codes": {"\t": "f"}}),
+        ConfigError,
+        "run",
+        ["data.columns.sex"],
+    ),
+    (
         "unknown key inside",
         put("run", "privacy", "delat", value="1/10"),
         ConfigError,
@@ -825,6 +832,7 @@ def test_a_mistake_is_one_error_that_names_the_file_and_the_key(project, edit, k
     for words in said:
         assert words in message
     assert "\n" not in message
+    assert "function-" not in message  # a name of the validator, not of a key
 
 
 def test_an_epsilon_too_small_for_any_budget_names_the_file(project):
