@@ -89,9 +89,10 @@ def test_damaged_machine_code_is_compiled_again(tmp_path):
     (file,) = lines(_LOADED_FROM, ROOT)
     folder = tmp_path / "topdown-das" / Path(file).parent.name
     shutil.copytree(Path(file).parent, folder)
-    (damaged,) = folder.rglob("kernels.push*.nbc")
-    size = damaged.stat().st_size
-    os.truncate(damaged, size // 2)
+    # One file for each processor that was compiled for; this process reads its own.
+    sizes = {path: path.stat().st_size for path in folder.rglob("kernels.push*.nbc")}
+    for path, size in sizes.items():
+        os.truncate(path, size // 2)
     (file,) = lines(_LOADED_FROM, ROOT, tmp_path)
     assert Path(file).parent == folder
-    assert damaged.stat().st_size > size / 2
+    assert any(path.stat().st_size > size / 2 for path, size in sizes.items())
