@@ -95,4 +95,5 @@ def test_damaged_machine_code_is_compiled_again(tmp_path):
         os.truncate(path, size // 2)
     (file,) = lines(_LOADED_FROM, ROOT, tmp_path)
     assert Path(file).parent == folder
-    assert any(path.stat().st_size > size / 2 for path, size in sizes.items())
+    kept = [path for path in sizes if path.exists()]  # what cannot be loaded is thrown away
+    assert any(path.stat().st_size > sizes[path] / 2 for path in kept)
