@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from ortools.graph.python import max_flow, min_cost_flow
 
 from das.errors import SolverError
 from invariants.leaves import Leaves
@@ -132,6 +131,8 @@ def solve_flow(
     supply = network.supply
     found = network.low.copy()
     if len(arcs):
+        from ortools.graph.python import min_cost_flow
+
         flow = min_cost_flow.SimpleMinCostFlow()
         numbers = flow.add_arcs_with_capacity_and_unit_cost(
             network.tails[arcs], network.heads[arcs], capacities, costs
@@ -293,6 +294,8 @@ def _pieces(network: _Network, penalty: Penalty, sums: Sums) -> tuple[IntArray, 
 
 def _source_side(network: _Network) -> BoolArray:
     """bool[nodes], the source side of a minimum cut that no flow with these bounds crosses."""
+    from ortools.graph.python import max_flow
+
     flow = max_flow.SimpleMaxFlow()
     used = network.high > network.low
     flow.add_arcs_with_capacity(

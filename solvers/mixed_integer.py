@@ -11,7 +11,6 @@ from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
 from das.errors import SolverError
@@ -84,6 +83,8 @@ def solve_mixed_integer(program: MixedIntegerProgram, time_limit: float) -> Mixe
     Raises:
       SolverError: The program is unbounded, or HiGHS failed.
     """
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
     result = milp(
         program.c,
         integrality=program.integrality.astype(int),
