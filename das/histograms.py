@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from das.arrays import IntArray
 from das.errors import SchemaError
-
-IntArray = npt.NDArray[np.int64]
 
 # No sum of counts may reach it: 100,000 times the people on earth. Sums are then exact in int64 and
 # in floats, and what is measured can be solved: states of 2e17 persons were, one of 2e18 was not.

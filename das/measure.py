@@ -6,18 +6,35 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from das.arrays import IntArray
 from das.confidential import Confidential
-from das.errors import BudgetError
-from das.histograms import Histograms
-from das.measurement import Measurements
+from das.errors import BudgetError, SchemaError
+from das.histograms import Histograms, frozen_array
 from das.mechanisms.entropy import NoiseKey, stream_label
 from das.mechanisms.mechanism import Mechanism
 from das.mechanisms.noise import add_noise
 from das.queries.query import Query
 
-IntArray = npt.NDArray[np.int64]
+
+@dataclass(frozen=True, eq=False)
+class Measurements:
+    """Answers of one query in G geounits, each answer + independent noise.
+
+    Attributes:
+      query: Canonical name of the query.
+      mechanisms: One law of noise per geounit.
+      answers: int64[G, m].
+    """
+
+    query: str
+    mechanisms: tuple[Mechanism, ...]
+    answers: IntArray
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "answers", frozen_array(self.answers))
+        if self.answers.ndim != 2 or len(self.answers) != len(self.mechanisms):
+            raise SchemaError(f"measurements of {self.query}", "need one mechanism per geounit")
 
 
 def measure(

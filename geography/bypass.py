@@ -18,12 +18,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
+from das.arrays import IntArray
 from das.errors import BudgetError
 from geography.lattice import Lattice
-
-IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

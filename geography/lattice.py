@@ -14,10 +14,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from das.arrays import Geocodes, IntArray
 from das.errors import GeographyError
-
-IntArray = npt.NDArray[np.int64]
-Codes = npt.NDArray[np.bytes_]
 
 ROOT_CODE = "0"  # geocode of a root whose prefix is empty, such as a nation
 
@@ -68,12 +66,12 @@ class Lattice:
     """
 
     spine: Spine
-    codes: tuple[Codes, ...]
+    codes: tuple[Geocodes, ...]
     parents: tuple[IntArray, ...]
     first_child: tuple[IntArray, ...]
 
     @classmethod
-    def from_leaves(cls, spine: Spine, leaves: Sequence[str] | Codes) -> Lattice:
+    def from_leaves(cls, spine: Spine, leaves: Sequence[str] | Geocodes) -> Lattice:
         """Build the lattice from the geocodes of all leaves, in any order.
 
         Raises:
@@ -104,7 +102,7 @@ class Lattice:
                 f"geography, {spine.levels[-1]}",
                 f"geocode appears twice ({same.size} such)",
             )
-        levels: list[Codes] = [codes]
+        levels: list[Geocodes] = [codes]
         parents: list[IntArray] = []
         first_child: list[IntArray] = []
         for digits in reversed(spine.digits[:-1]):

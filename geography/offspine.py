@@ -15,12 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from das.arrays import IntArray
 from das.errors import GeographyError
 from geography.lattice import Lattice
-
-IntArray = npt.NDArray[np.int64]
 
 NO_ENTITY = -1
 

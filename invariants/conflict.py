@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from das.arrays import IntArray
 from das.errors import SolverError
-
-IntArray = npt.NDArray[np.int64]
 
 _INFEASIBLE = 2  # status of scipy.optimize.milp
 

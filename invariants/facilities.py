@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from das.arrays import BoolArray, IntArray
 from das.errors import SchemaError
 from das.queries.query import Query, is_refinement
-from invariants.invariant import Invariant, invariants_at
-from invariants.leaves import MANY, IntArray, Leaves
-
-BoolArray = npt.NDArray[np.bool_]
+from invariants.exact import Invariant, invariants_at
+from invariants.leaves import MANY, Leaves
 
 
 @dataclass(frozen=True, eq=False)

@@ -42,11 +42,9 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
+from das.arrays import BoolArray, FloatArray, IntArray
 from das.errors import SolverError
-from invariants.leaves import IntArray, Leaves, tighten
-
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
+from invariants.leaves import Leaves, tighten
 
 _SCALE = 2**20  # fractional counts become integers of this unit
 

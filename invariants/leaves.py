@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from das.arrays import IntArray
 from das.errors import InfeasibleError
-
-IntArray = npt.NDArray[np.int64]
 
 MANY = 10**11  # more persons than there are; sums over all leaves of a nation fit in 63 bits
 

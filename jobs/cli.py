@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 
 from das.errors import ConfigError, DasError, OutputError, RuntimeSetupError
-from das.planning.information import Information
+from das.tree.information import Information
 from jobs.printable import printable
 
 if TYPE_CHECKING:
@@ -103,11 +103,11 @@ def validate(
     config: ConfigArgument, losses: LossesOption = False, as_json: JsonOption = False
 ) -> None:
     """Check a run file and the list of geounits, and print the budget; no data is touched."""
-    from jobs.account import check_account
+    from jobs.analysis.products import print_products
+    from jobs.confidential.inputs import absent_files, check_geounits
     from jobs.config.load import account_of, load_run
-    from jobs.explain import budget_summary
-    from jobs.inputs import absent_files, check_geounits
-    from jobs.products import print_products
+    from jobs.planning.terminal import budget_summary
+    from jobs.storage.account import check_account
 
     resolved = load_run(config)
     if not resolved.plan.not_for_release:
@@ -167,19 +167,19 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
     With --optimize, also find the allocation that makes the tables most accurate.
     """
     from geography.lattice import Lattice
+    from jobs.analysis.products import print_products
+    from jobs.confidential.inputs import check_inputs
+    from jobs.confidential.read.formats import list_geounits
     from jobs.config.load import load_run
-    from jobs.explain import optimized_summary, plan_summary
-    from jobs.files import refuse_foreign
-    from jobs.inputs import check_inputs
-    from jobs.optimize import optimize_allocation, read_goal, write_allocation
-    from jobs.plan_report import write_plan_report
-    from jobs.predict import subtree_classes
-    from jobs.products import print_products
-    from jobs.progress import Reporter
-    from jobs.read.read import list_geounits
+    from jobs.folder.solutions import tabulated
+    from jobs.planning.allocation import optimize_allocation, read_goal, write_allocation
+    from jobs.planning.errors import subtree_classes
+    from jobs.planning.terminal import optimized_summary, plan_summary
+    from jobs.report.plan import write_plan_report
     from jobs.run import leaf_geocodes
-    from jobs.session import spark_session
-    from jobs.solutions import tabulated
+    from jobs.storage.files import refuse_foreign
+    from jobs.tasks.progress import Reporter
+    from jobs.tasks.session import spark_session
 
     if report is not None:
         refuse_foreign(report, b"<!DOCTYPE html>", "a report, which is replaced")
@@ -230,8 +230,8 @@ def run(
     log: LogOption = None,
 ) -> None:
     """Run every stage that is not complete, and name the files written."""
-    from jobs.progress import Reporter
     from jobs.run import run as run_all
+    from jobs.tasks.progress import Reporter
 
     files = run_all(
         _load(config, out, master, cluster),
@@ -250,10 +250,10 @@ def measure(
     log: LogOption = None,
 ) -> None:
     """Read the data and draw the noisy measurements, once."""
-    from jobs.inputs import refuse_unreadable
-    from jobs.layout import release_layout
-    from jobs.progress import Reporter
+    from jobs.confidential.inputs import refuse_unreadable
     from jobs.run import measure_all, open_job, plan_and_read
+    from jobs.storage.layout import release_layout
+    from jobs.tasks.progress import Reporter
 
     resolved = _load(config, out, master, cluster)
     refuse_unreadable(resolved)
@@ -278,8 +278,8 @@ def solve(  # noqa: PLR0913 - one parameter per command-line option
     The sections `solve` and `output` of the run file may change after measuring. A sealed release
     is never made again with other settings; --solution makes another one beside it.
     """
-    from jobs.progress import Reporter
     from jobs.run import solve as solve_run
+    from jobs.tasks.progress import Reporter
 
     resolved = _load(config, out, master, cluster, solution)
     _name_files(solve_run(resolved, Reporter(quiet=quiet, log=log)))
@@ -296,10 +296,10 @@ def evaluate(  # noqa: PLR0913 - one parameter per command-line option
     log: LogOption = None,
 ) -> None:
     """Compare a finished release with the truth (confidential) and write the internal report."""
-    from jobs.files import read_json
-    from jobs.layout import release_layout
-    from jobs.progress import Reporter
     from jobs.run import evaluate_all, open_job, write_internal_reports
+    from jobs.storage.files import read_json
+    from jobs.storage.layout import release_layout
+    from jobs.tasks.progress import Reporter
 
     resolved = _load(config, out, master, cluster, solution)
     folder = resolved.config.output.directory
@@ -335,8 +335,7 @@ def resume(  # noqa: PLR0913 - one parameter per command-line option
     Nothing is measured twice. Lost noisy answers are an error.
     """
     from jobs.config.cluster import on_cluster
-    from jobs.progress import Reporter
-    from jobs.resume import (
+    from jobs.folder.resume import (
         count_files,
         load_again,
         only_driver,
@@ -344,9 +343,10 @@ def resume(  # noqa: PLR0913 - one parameter per command-line option
         repair,
         stage_progress,
     )
+    from jobs.folder.solutions import refuse_sealed
     from jobs.run import products_of
     from jobs.run import run as run_all
-    from jobs.solutions import refuse_sealed
+    from jobs.tasks.progress import Reporter
 
     found = load_again(out.resolve(), config, master, solution)
     resolved = on_cluster(found, cluster, master)
@@ -371,15 +371,15 @@ def resume(  # noqa: PLR0913 - one parameter per command-line option
 @app.command()
 def prepare() -> None:
     """Check this machine and make embedded sessions start faster; run once after installing."""
-    from jobs.session import find_java_home, java_version, make_class_archive
-    from solvers.compilation import has_compiler
+    from jobs.tasks.session import find_java_home, java_version, make_class_archive
+    from solvers.least_squares.compilation import has_compiler
 
     home = find_java_home()
     archive = make_class_archive()
     typer.echo(f"Java {java_version(home / 'bin' / 'java')} at {home}")
     typer.echo(f"class archive {archive or 'not made; sessions start, only slower'}")
     if has_compiler():
-        from solvers.compiled import compile_kernels
+        from solvers.least_squares.compiled import compile_kernels
 
         typer.echo(f"compiled solvers in {compile_kernels()}")
 
@@ -392,9 +392,9 @@ def report(
     """Write the reports of a finished run again, from its manifest and evaluation."""
     from jinja2 import TemplateError
 
-    from jobs.files import understanding
-    from jobs.layout import release_layout
     from jobs.run import write_internal_reports, write_public_reports
+    from jobs.storage.files import understanding
+    from jobs.storage.layout import release_layout
 
     manifest = release_layout(out, solution).manifest
     with understanding(manifest, "restore it from a copy of the release"):
@@ -414,10 +414,10 @@ def verify(
     quiet: QuietOption = False,
 ) -> None:
     """Check a finished release from its files alone: digests, sums over the tree, invariants."""
+    from jobs.analysis.products import verify_run
     from jobs.config.load import load_run
-    from jobs.layout import release_layout
-    from jobs.products import verify_run
-    from jobs.progress import Reporter
+    from jobs.storage.layout import release_layout
+    from jobs.tasks.progress import Reporter
 
     resolved = load_run(config, output=out, solution=solution)
     release = release_layout(resolved.config.output.directory, solution)
@@ -432,9 +432,9 @@ def account(config: ConfigArgument, as_json: JsonOption = False) -> None:
 
     Also the checks of the data that failed, whose errors told something that no budget paid for.
     """
-    from jobs.account import account_document, read_account, read_failed_checks
     from jobs.config.load import account_of, load_run
-    from jobs.explain import print_account
+    from jobs.planning.terminal import print_account
+    from jobs.storage.account import account_document, read_account, read_failed_checks
 
     path = account_of(load_run(config).config)
     document = account_document(read_account(path))
@@ -450,7 +450,7 @@ def inspect(
     as_json: JsonOption = False,
 ) -> None:
     """Say what a run folder holds, or what was released of one geounit. Reads no truth."""
-    from jobs.inspect import inspect_geounit, inspect_run, print_inspection
+    from jobs.analysis.inspect import inspect_geounit, inspect_run, print_inspection
 
     if geocode is None:
         document = inspect_run(out, solution)
@@ -487,16 +487,16 @@ def estimate(  # noqa: PLR0913 - one parameter per command-line option
     as_json: JsonOption = False,
 ) -> None:
     """Unbiased estimates of any area from the noisy answers, with standard errors and intervals."""
-    from jobs.area_files import AreaFile, read_areas
-    from jobs.config.load import load_run
-    from jobs.estimate_command import (
+    from jobs.analysis.area_files import AreaFile, read_areas
+    from jobs.analysis.estimate import (
         IntervalSettings,
         check_places,
         estimate_areas,
         leaf_geocodes,
         report_estimates,
     )
-    from jobs.layout import release_layout
+    from jobs.config.load import load_run
+    from jobs.storage.layout import release_layout
 
     check_places(parquet, csv)
     resolved = load_run(config, output=out, solution=solution)
@@ -532,10 +532,10 @@ def spine(  # noqa: PLR0913 - one parameter per command-line option
 ) -> None:
     """Write other geocodes, with which places and districts lie nearer to the spine."""
     from geography.offspine import NO_ENTITY
-    from geography.optimize import SpineDesign, optimize_spine
+    from geography.respine import SpineDesign, optimize_spine
+    from jobs.analysis.respine import read_entities, spine_summary, write_codes
+    from jobs.confidential.read.formats import list_geounits
     from jobs.config.load import load_run
-    from jobs.read.read import list_geounits
-    from jobs.spine import read_entities, spine_summary, write_codes
 
     resolved = load_run(config)
     old, public = resolved.plan.spine, resolved.config.geography.geounits
@@ -561,7 +561,7 @@ def generate(  # noqa: PLR0913 - one parameter per command-line option
     blocks: Annotated[int, typer.Option(help="About how many blocks.")] = 3000,
     states: Annotated[int, typer.Option(help="Number of states.")] = 1,
     seed: Annotated[int, typer.Option(help="The same seed gives the same nation.")] = 2020,
-    schema: Annotated[  # the list of jobs.nation, which takes long to import
+    schema: Annotated[  # the list of jobs.synthetic.nation, which takes long to import
         str,
         typer.Option(
             help="pl94, pl94_tables, block16, group_quarters, dhc_persons, census1940 or toy."
@@ -573,9 +573,9 @@ def generate(  # noqa: PLR0913 - one parameter per command-line option
     quiet: QuietOption = False,
 ) -> None:
     """Write a synthetic nation: data and the public list of its blocks."""
-    from jobs.generate import GenerateSpec
-    from jobs.generate import generate as generate_nation
-    from jobs.progress import Reporter
+    from jobs.synthetic.generate import GenerateSpec
+    from jobs.synthetic.generate import generate as generate_nation
+    from jobs.tasks.progress import Reporter
 
     spec = GenerateSpec(seed=seed, blocks=blocks, states=states, schema=schema, format=output)
     with Reporter(quiet=quiet).line("generate", f"{blocks} blocks") as tick:

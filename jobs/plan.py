@@ -11,19 +11,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from das.change_costs import Chain, change_costs
+from das.errors import ConfigError
 from das.privacy.budget import Budget
 from das.privacy.ledger import Ledger, LedgerEntry
 from das.privacy.semantics import ChangeCosts, touched_attributes
 from das.queries.query import Query
-from das.schema.schema import Schema
-from das.strategy.change_costs import Chain, change_costs
-from das.strategy.strategy import NoisyQuery, Strategy, noisy_queries
+from das.schema import Schema
+from das.strategy import NoisyQuery, Strategy, noisy_queries
+from das.tree.model import GeolevelTerms, spine_terms
 from geography.lattice import Lattice, Spine
-from invariants.invariant import Invariant, invariants_at
-from invariants.limits import Limits
-from invariants.rows import LinearRow
-from jobs.dataset import PartWriter, is_published, publish, read_manifest, read_range
-from jobs.layout import ReleaseLayout
+from invariants.constraints import Limits
+from invariants.exact import Invariant, invariants_at
+from invariants.linear import LinearRow
+from jobs.storage.dataset import PartWriter, is_published, publish, read_manifest, read_range
+from jobs.storage.layout import ReleaseLayout
 
 _GEOGRAPHY = pa.schema(
     [
@@ -47,7 +49,7 @@ class Solving:
         its own geolevel, "own".
       learned_prior: Geolevels whose cells are drawn to posterior means.
       order: Least-squares passes of geolevels, as names of measured queries.
-      method: What the continuous stage minimises, a `solvers.postprocessing.methods.Method`.
+      method: What the continuous stage minimises, a `solvers.objectives.methods.Method`.
       least_squares: A `solvers.backends.registry.LeastSquaresSolver`.
       integers: A `solvers.backends.registry.IntegerSolver`.
       failsafe: Whether a parent may be moved where its children cannot keep their promises.
@@ -120,6 +122,45 @@ class Plan:
         chain = Chain(levels.index(first), levels.index(last), (first, last))
         names = [attribute.name for attribute in self.schema.attributes]
         return change_costs(self.strategy, self.budget, names, chain)
+
+
+def plan_terms(plan: Plan) -> tuple[GeolevelTerms, ...]:
+    """Queries of every geolevel as small matrices.
+
+    Raises:
+      SchemaError: The measured queries group the levels in too many ways.
+    """
+    return spine_terms(
+        [[entry.query for entry in level.queries] for level in plan.strategy.levels],
+        [
+            [invariant.query for invariant in invariants_at(plan.invariants, name)]
+            for name in plan.spine.levels
+        ],
+    )
+
+
+def exact_query(units: Plan | None, name: str, geolevel: str) -> Query:
+    """The query of the units that is published exactly at a geolevel.
+
+    Args:
+      units: The plan of the units of a run.
+      name: As written in a configuration, such as "hhgq".
+      geolevel: Where its answers are wanted.
+
+    Raises:
+      ConfigError: The run has no units, or no such invariant of them at the geolevel.
+    """
+    if units is None:
+        raise ConfigError("product units", "is not in the run", remedy="add the section `units`")
+    held = {i.query.name: i.query for i in invariants_at(units.invariants, geolevel)}
+    if name not in held:
+        raise ConfigError(
+            f"product units, query {name}",
+            f"is not exact at geolevel {geolevel}",
+            got=sorted(held),
+            remedy="add it to units.invariants",
+        )
+    return held[name]
 
 
 def write_geography(lattice: Lattice, layout: ReleaseLayout) -> None:

@@ -18,50 +18,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from das.arrays import Geocodes
 from das.errors import DasError, InfeasibleError, InputError, LedgerError, OutputError
 from das.mechanisms.entropy import NoiseKey
 from das.queries.query import parse_query
-from geography.lattice import Codes, Lattice
-from jobs.account import (
-    account_document,
-    check_account,
-    check_claim,
-    make_claim,
-    note_failed_check,
-)
+from geography.lattice import Lattice
+from jobs.confidential.check import check_input, publish_given_counts
+from jobs.confidential.evaluate import evaluate
+from jobs.confidential.histograms import write_truth
+from jobs.confidential.inputs import refuse_unreadable
+from jobs.confidential.measure import MeasureStage
+from jobs.confidential.noise_key import sweep_shares
+from jobs.confidential.read.formats import list_geounits, read_entries, read_geocodes
 from jobs.config.frozen import freeze
 from jobs.config.load import Resolved, account_of, claim_of, h1_query, planned_geolevels
 from jobs.config.models import RunConfig
+from jobs.config.protection import missing_protection
 from jobs.config.solvable import refuse_large_families
-from jobs.dataset import (
-    check_sizes,
-    dataset_digest,
-    is_published,
-    read_manifest,
-    sweep,
-)
-from jobs.draws import Draws, draw_once
-from jobs.estimate import CONFIDENCE, EstimateStage, LevelEstimator
-from jobs.evaluate import evaluate
-from jobs.files import create_file, json_text, read_json, write_json, writing
-from jobs.inputs import refuse_unreadable
-from jobs.internal_report import write_internal_report
-from jobs.invariants import check_input, publish_given_counts
-from jobs.layout import ConfidentialLayout, ReleaseLayout, confidential_layout, release_layout
-from jobs.limits import publish_implied
-from jobs.manifest import RunFacts, write_manifest
-from jobs.measure import MeasureStage
-from jobs.modes import close_folder, open_to_readers
-from jobs.neighborhoods import FROM_DATA, geounits_from_data
-from jobs.noise_key import sweep_shares
-from jobs.plan import Plan, planned_ledger, write_geography
-from jobs.printable import result_console
-from jobs.progress import Line, Reporter
-from jobs.protection import missing_protection
-from jobs.public_report import write_public_report
-from jobs.read.read import list_geounits, read_entries, read_geocodes
-from jobs.resources import PeakMemory
-from jobs.resume import (
+from jobs.folder.draws import Draws, draw_once
+from jobs.folder.resume import (
     has_spent,
     is_sealed,
     note_account,
@@ -69,9 +44,7 @@ from jobs.resume import (
     refuse_damage,
     stated_configuration,
 )
-from jobs.run_ledger import read_ledger, record_measured, seal_ledger, start_ledger
-from jobs.session import java_in_use, session_properties, slots, spark_session
-from jobs.solutions import (
+from jobs.folder.solutions import (
     begin_solution,
     note_solve,
     refuse_sealed,
@@ -80,10 +53,43 @@ from jobs.solutions import (
     solution_document,
     tabulated,
 )
-from jobs.solve import solve_level
-from jobs.summary import SUMMARY, Recorder, read_summary, summary_table
-from jobs.truth import write_truth
-from jobs.write import write_h1, write_microdata, write_tables
+from jobs.neighborhoods import FROM_DATA, geounits_from_data
+from jobs.plan import Plan, planned_ledger, write_geography
+from jobs.printable import result_console
+from jobs.release.estimate import CONFIDENCE, EstimateStage, LevelEstimator
+from jobs.release.given import publish_implied
+from jobs.release.manifest import RunFacts, write_manifest
+from jobs.release.solve import solve_level
+from jobs.release.write import write_h1, write_microdata, write_tables
+from jobs.report.internal import write_internal_report
+from jobs.report.public import write_public_report
+from jobs.report.summary import SUMMARY, Recorder, read_summary, summary_table
+from jobs.storage.account import (
+    account_document,
+    check_account,
+    check_claim,
+    make_claim,
+    note_failed_check,
+)
+from jobs.storage.dataset import (
+    check_sizes,
+    dataset_digest,
+    is_published,
+    read_manifest,
+    sweep,
+)
+from jobs.storage.files import create_file, json_text, read_json, write_json, writing
+from jobs.storage.layout import (
+    ConfidentialLayout,
+    ReleaseLayout,
+    confidential_layout,
+    release_layout,
+)
+from jobs.storage.ledger import read_ledger, record_measured, seal_ledger, start_ledger
+from jobs.storage.modes import close_folder, open_to_readers
+from jobs.tasks.progress import Line, Reporter
+from jobs.tasks.resources import PeakMemory
+from jobs.tasks.session import java_in_use, session_properties, slots, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -436,7 +442,7 @@ def freeze_strategy(product: Product) -> None:
         freeze(product.release.planned, plan.digest, levels)
 
 
-def leaf_geocodes(resolved: Resolved, spark: SparkSession) -> Codes:
+def leaf_geocodes(resolved: Resolved, spark: SparkSession) -> Geocodes:
     """Geocodes of the public list; without one, those in the data of all products."""
     public, spine = resolved.config.geography.geounits, resolved.plan.spine
     if public is not None:

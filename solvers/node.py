@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from das.arrays import FloatArray, IntArray
 from das.errors import InfeasibleError, RuntimeSetupError, SchemaError, SolverError
 from solvers.backends.registry import (
     IntegerSolver,
@@ -14,28 +15,26 @@ from solvers.backends.registry import (
     least_squares,
     mixed_integer,
 )
-from solvers.cuts import solve_with_cuts
-from solvers.feasibility import contradiction
-from solvers.least_squares import solve_many
-from solvers.matrix_free import solve_matrix_free
-from solvers.matrix_free_kronecker import solve_kronecker
-from solvers.passes import Fixed, Solve, solve_in_passes
-from solvers.postprocessing.in_node import apply_method, fit_largest_in_node
-from solvers.postprocessing.methods import Method
-from solvers.postprocessing.table import NoiseLaw
+from solvers.dual_newton.projected import solve_kronecker
+from solvers.dual_newton.solve import solve_matrix_free
+from solvers.least_squares.blocks import extent, given_sums
+from solvers.least_squares.cuts import solve_with_cuts
+from solvers.least_squares.feasibility import contradiction
+from solvers.least_squares.passes import Fixed, Solve, solve_in_passes
+from solvers.least_squares.solve import solve_many
+from solvers.least_squares.supports import solve_by_supports
+from solvers.objectives.in_node import apply_method, fit_largest_in_node
+from solvers.objectives.methods import Method
+from solvers.objectives.table import NoiseLaw
 from solvers.problem import (
     Estimate,
-    FloatArray,
     GeneralTerm,
-    IntArray,
     KroneckerTerm,
     LeastSquaresTerm,
     NodeProblem,
     Status,
 )
-from solvers.rounding import Rounding, round_counts
-from solvers.structure import extent, given_sums
-from solvers.supports import solve_by_supports
+from solvers.rounding.round import Rounding, round_counts
 from solvers.verify import verify_counts
 
 _MANY_CELLS = 4_000  # from here on the matrix-free solver is the faster one

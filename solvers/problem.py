@@ -20,13 +20,10 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from das.arrays import FloatArray, IntArray
 from das.errors import SolverError
 from das.queries.query import Query
 from invariants.leaves import Leaves
-
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 NO_LIMIT = 2**62  # a row without upper limit has most = NO_LIMIT, without lower least = -NO_LIMIT
 

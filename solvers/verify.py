@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from das.arrays import IntArray
 from das.errors import VerificationError
 from invariants.implied import can_be_dealt
-from solvers.problem import IntArray, NodeProblem, group_sums
+from solvers.problem import NodeProblem, group_sums
 
 
 def verify_counts(problem: NodeProblem, counts: IntArray) -> None:

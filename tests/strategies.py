@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from das.privacy.budget import Budget
 from das.queries.query import Factor, Query, marginal
 from das.queries.sensitivity import Neighbors
-from das.schema.schema import Attribute, Recode, Schema
-from das.strategy.strategy import LevelStrategy, QueryShare, Strategy
+from das.schema import Attribute, Recode, Schema
+from das.strategy import LevelStrategy, QueryShare, Strategy
 from geography.lattice import Spine
 from solvers.problem import (
     NO_LIMIT,

@@ -15,10 +15,9 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from das.arrays import FloatArray, IntArray
 from das.errors import InfeasibleError, SchemaError
-from das.inference.laws import FloatArray, Generator, Law, draw_noise, log_ratio
-
-IntArray = npt.NDArray[np.int64]
+from das.inference.laws import Generator, Law, draw_noise, log_ratio
 
 BATCH = 1 << 14
 

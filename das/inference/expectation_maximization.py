@@ -13,16 +13,9 @@ from typing import ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from das.arrays import FloatArray
 from das.errors import SolverError
-from das.inference.laws import (
-    FloatArray,
-    Generator,
-    Law,
-    draw_noise,
-    is_discrete,
-    log_peak,
-    log_ratio,
-)
+from das.inference.laws import Generator, Law, draw_noise, is_discrete, log_peak, log_ratio
 
 _BATCHES = 8  # of iterates, for the Monte Carlo error
 _SETTLING = 10  # iterations

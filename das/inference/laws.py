@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from das.arrays import FloatArray
 from das.errors import BudgetError
 from das.mechanisms.mechanism import DiscreteGaussian, DiscreteLaplace, Mechanism
 
-FloatArray = npt.NDArray[np.float64]
 Generator = np.random.Generator  # noqa: TID251 - an analyst's own simulations
 
 _REACH = 40.0  # standard deviations; beyond, densities are below 1e-300

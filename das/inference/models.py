@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from das.inference.laws import FloatArray, Generator
+from das.arrays import FloatArray
+from das.inference.laws import Generator
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from das.arrays import FloatArray
 from das.errors import SolverError
-from das.inference.laws import FloatArray, Generator, Law, log_ratio
+from das.inference.laws import Generator, Law, log_ratio
 
 BATCH = 1 << 14
 MOST_PROPOSALS = 1 << 26

@@ -15,12 +15,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
+from das.arrays import WordArray
 from das.errors import RuntimeSetupError
-
-WordArray = npt.NDArray[np.uint64]
 
 KEY_BYTES = 32
 BLOCK_BYTES = 16  # one AES block; update_into may ask for one block of room beyond its output

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
+from das.arrays import IntArray, WordArray
 from das.errors import BudgetError
 from das.mechanisms import moments
-from das.mechanisms.entropy import BitSource, WordArray
+from das.mechanisms.entropy import BitSource
 from das.mechanisms.table import gaussian_table, laplace_table
 from das.mechanisms.wide import (
     MOST_SCALE,
@@ -25,8 +23,6 @@ from das.mechanisms.wide import (
     wide_gaussian,
     wide_laplace,
 )
-
-IntArray = npt.NDArray[np.int64]
 
 # A table grows with sigma. At this limit it has 9,300 entries and takes some 50 ms to build.
 WIDE_SIGMA_SQ = Fraction(1 << 20)

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
+from das.arrays import IntArray
 from das.errors import BudgetError, SchemaError
 from das.mechanisms.entropy import BitSource, NoiseKey, extra_bits, stream_words
 from das.mechanisms.mechanism import Mechanism
 from das.mechanisms.table import BLOCK_WORDS
-
-IntArray = npt.NDArray[np.int64]
 
 
 def add_noise(

@@ -25,11 +25,10 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from das.arrays import IntArray, WordArray
 from das.errors import BudgetError
 from das.mechanisms.certified import Weights
-from das.mechanisms.entropy import BitSource, WordArray
-
-IntArray = npt.NDArray[np.int64]
+from das.mechanisms.entropy import BitSource
 
 WORD_BITS = 63  # one more is the sign
 STORED_BITS = 64

@@ -26,13 +26,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from das.arrays import IntArray, WordArray
 from das.errors import BudgetError
 from das.mechanisms.certified import exp_bounds
-from das.mechanisms.entropy import BitSource, WordArray
+from das.mechanisms.entropy import BitSource
 from das.mechanisms.table import (
     STORED_BITS,
     WORD_BITS,
-    IntArray,
     SamplingTable,
     half_gaussian_table,
     half_laplace_table,

@@ -10,13 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from das.arrays import IntArray
 from das.errors import SchemaError
 from das.histograms import Histograms, frozen_array
 from das.queries.query import Query
-
-IntArray = npt.NDArray[np.int64]
 
 SIZE_EDGES = (0, 1, 10, 100, 1_000, 10_000)  # least true population of each bin of geounits
 SIZE_LABELS = ("0", "1 to 9", "10 to 99", "100 to 999", "1,000 to 9,999", "10,000 or more")

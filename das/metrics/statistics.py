@@ -9,9 +9,8 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from das.arrays import IntArray
 from das.metrics.accuracy import SIZE_LABELS, TRUE_LABELS, ErrorSummary
-
-IntArray = npt.NDArray[np.int64]
 
 QUANTILES = {
     "q50": Fraction(1, 2),

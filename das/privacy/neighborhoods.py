@@ -26,10 +26,8 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
+from das.arrays import BoolArray, IntArray
 from das.privacy.semantics import Change
-
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 
 class Comparable(StrEnum):

@@ -138,7 +138,7 @@ def touched_attributes(query: Query, attributes: Sequence[str]) -> tuple[str, ..
     """Return the attributes, given in the schema's order, that the query does not sum out.
 
     >>> from das.queries.query import marginal
-    >>> from das.schema.schema import Attribute, Schema
+    >>> from das.schema import Attribute, Schema
     >>> schema = Schema("s", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1"))))
     >>> touched_attributes(marginal(schema, ["age"]), ["sex", "age"])
     ('age',)

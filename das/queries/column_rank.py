@@ -8,7 +8,7 @@ prime, exact and quick: full rank there proves full rank of the integers, since 
 is not 0 modulo the prime is not 0. The reverse fails with odds of about the number of levels over
 the prime.
 
-Full rank says nothing about rounding; see `das.planning.curvature`.
+Full rank says nothing about rounding; see `das.tree.curvature`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from das.arrays import BoolArray, IntArray
 from das.queries.factor import Factor, FactorKind
 from das.queries.query import Query
-
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 _PRIME = 2**31 - 1  # products of two residues fit in 63 bits
 _MOST_BLOCKS = 64  # of one attribute
@@ -40,7 +38,7 @@ def has_full_column_rank(queries: Sequence[Query]) -> bool:
     has full column rank by itself is then seen to suffice.
 
     >>> from das.queries.query import parse_query
-    >>> from das.schema.schema import Attribute, Schema
+    >>> from das.schema import Attribute, Schema
     >>> schema = Schema("s", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
     >>> texts = ["total", "sex", "residual(age)", "sex * residual(age)"]
     >>> has_full_column_rank([parse_query(schema, text) for text in texts])

@@ -15,9 +15,8 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
+from das.arrays import IntArray
 from das.errors import SchemaError
-
-IntArray = npt.NDArray[np.int64]
 
 
 class FactorKind(StrEnum):

@@ -32,13 +32,10 @@ from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from das.arrays import FloatArray, IntArray
 from das.queries.query import Query
 from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 _MOST_COMBINATIONS = 1 << 19  # 4 MiB of floats, some 50 ms
 _MOST_WORK = 1 << 26  # terms times combinations, where terms are added one by one
@@ -84,7 +81,7 @@ def joint_sensitivity(queries: Sequence[Query], weights: Sequence[Fraction]) -> 
       and never above what the queries cost one by one.
 
     >>> from das.queries.query import parse_query
-    >>> from das.schema.schema import Attribute, Schema
+    >>> from das.schema import Attribute, Schema
     >>> schema = Schema("s", (Attribute("sex", ("f", "m")), Attribute("old", ("no", "yes"))))
     >>> texts = ["total", "residual(sex)", "residual(old)", "residual(sex) * residual(old)"]
     >>> queries = [parse_query(schema, text) for text in texts]

@@ -15,13 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from das.arrays import FloatArray, IntArray
 from das.errors import SchemaError
 from das.histograms import Histograms
 from das.queries.factor import FUNCTIONS, Factor, FactorKind, identity, partition, total
-from das.schema.schema import Schema
-
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
+from das.schema import Schema
 
 _NUMBERS = 4_000_000  # of cells or answers held at a time: 32 MB
 
@@ -297,7 +295,7 @@ def kronecker(schema: Schema, name: str, terms: Sequence[tuple[str, Factor]]) ->
     Raises:
       SchemaError: A name is unknown, two terms use the same attribute, or a factor does not fit.
 
-    >>> from das.schema.schema import Attribute
+    >>> from das.schema import Attribute
     >>> schema = Schema("toy", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
     >>> terms = [("age", Factor(np.array([[0, 1, 2]]), ("years",))), ("sex", identity(("f", "m")))]
     >>> kronecker(schema, "years lived by sex", terms).labels()
@@ -357,7 +355,7 @@ def parse_query(schema: Schema, text: str) -> Query:
       SchemaError: A name or function is unknown, an attribute is used twice, or a residual is
         asked of one level.
 
-    >>> from das.schema.schema import Attribute
+    >>> from das.schema import Attribute
     >>> schema = Schema("toy", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
     >>> parse_query(schema, "age * sex").name, parse_query(schema, "age").size
     ('detailed', 3)

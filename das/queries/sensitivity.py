@@ -49,7 +49,7 @@ def l2_sensitivity_sq(query: Query, neighbors: Neighbors) -> int:
       one geounit). A partition query of two cells or more gives 1 (UNBOUNDED) or 2 (BOUNDED).
 
     >>> from das.queries.query import parse_query
-    >>> from das.schema.schema import Attribute, Schema
+    >>> from das.schema import Attribute, Schema
     >>> schema = Schema("s", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
     >>> l2_sensitivity_sq(parse_query(schema, "sex"), Neighbors.BOUNDED)
     2

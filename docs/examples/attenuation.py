@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 from das.inference.expectation_maximization import maximize_likelihood
 from das.inference.laws import Gaussian
 from das.inference.models import NormalRegression
-from jobs.inference import read_answers
+from jobs.analysis.measurements import read_answers
 
 SEED = 2020
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from das.errors import ConfigError, InputError
-from das.schema.schema import Schema
+from das.schema import Schema
 from jobs.config.models import (
     BlockTableData,
     DataConfig,
@@ -19,8 +19,6 @@ from jobs.config.models import (
     Pl94Data,
     RecordsData,
 )
-
-IntArray = npt.NDArray[np.int64]
 
 FILE_KINDS: Mapping[str, Literal["csv", "parquet"]] = {
     ".csv": "csv",

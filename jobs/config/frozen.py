@@ -19,9 +19,9 @@ import numpy as np
 from das.errors import DasError, OutputError
 from das.queries.factor import Factor
 from das.queries.query import Query
-from das.strategy.strategy import QueryShare
+from das.strategy import QueryShare
 from jobs.config.planned import name_with_matrices
-from jobs.files import create_file, json_text, read_json
+from jobs.storage.files import create_file, json_text, read_json
 
 _SHARES = [field.name for field in fields(QueryShare) if field.name != "query"]
 _AGAIN = "restore it from a backup; the measurements name the same matrices"

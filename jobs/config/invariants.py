@@ -9,11 +9,11 @@ import numpy as np
 
 from das.errors import ConfigError, DasError, SchemaError
 from das.queries.query import Query, parse_query
-from das.schema.schema import Schema
+from das.schema import Schema
+from invariants.constraints import Limits
+from invariants.exact import Invariant, check_invariants
 from invariants.facilities import Facilities, check_facilities
-from invariants.invariant import Invariant, check_invariants
-from invariants.limits import Limits
-from invariants.rows import LinearRow, cells_in
+from invariants.linear import LinearRow, cells_in
 from jobs.config.models import (
     AnyInvariant,
     FacilitiesConfig,

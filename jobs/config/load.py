@@ -20,11 +20,10 @@ from das.errors import ConfigError, DasError, RuntimeSetupError, SchemaError
 from das.privacy.accounting import rho_from_epsilon
 from das.privacy.budget import Budget, Definition
 from das.queries.query import Query, is_refinement, parse_query
-from das.schema.schema import Attribute, Recode, Schema
-from das.strategy.strategy import LevelStrategy, QueryShare, Strategy, strategy_for
+from das.schema import Attribute, Recode, Schema
+from das.strategy import LevelStrategy, QueryShare, Strategy, strategy_for
 from geography.lattice import Spine
-from invariants.invariant import Invariant
-from jobs.account import Claim, default_account
+from invariants.exact import Invariant
 from jobs.config.data import check_data, check_file_type, check_suffix
 from jobs.config.frozen import read_frozen
 from jobs.config.invariants import exact_queries, limits_of
@@ -42,9 +41,9 @@ from jobs.config.models import (
 from jobs.config.planned import ZCDP_BOUNDED, BudgetKind, plan_shares
 from jobs.config.solvable import refuse_unsolvable
 from jobs.config.yaml_file import read_map
-from jobs.exact import exact_query
-from jobs.layout import release_layout
-from jobs.plan import Plan, Solving
+from jobs.plan import Plan, Solving, exact_query
+from jobs.storage.account import Claim, default_account
+from jobs.storage.layout import release_layout
 
 _PACKAGES = {"piqp": "piqp", "gurobi": "gurobipy"}  # by solver; the others are always there
 
@@ -602,8 +601,8 @@ def _digest(written: RunConfig, config: RunConfig) -> str:
     """SHA-256 of what fixes the law of the measurements, and the exact answers beside them.
 
     That is the run file without its name, speed, account, and what follows from measurements
-    (`solve`, `output`: `jobs.solutions`), with the files it names. Data paths count as written, so
-    that a project can move to another folder.
+    (`solve`, `output`: `jobs.folder.solutions`), with the files it names. Data paths count as
+    written, so that a project can move to another folder.
     """
     document = written.model_dump(mode="json", by_alias=True)
     for key in ("name", "output", "solve", "runtime"):

@@ -21,12 +21,12 @@ from pydantic import (
 )
 
 from das.errors import BudgetError
-from das.planning.auto import LossKind, Method
 from das.privacy.budget import Definition
 from das.queries.sensitivity import Neighbors
 from das.rational import parse_fraction
+from das.workload.plan import LossKind, Method
 from jobs.config.local_path import local_path
-from jobs.protection import PROTECTION, missing_protection, secret_properties
+from jobs.config.protection import PROTECTION, missing_protection, secret_properties
 
 
 def _exact(value: object) -> Fraction:

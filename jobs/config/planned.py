@@ -12,16 +12,16 @@ from functools import lru_cache
 import numpy as np
 
 from das.errors import BudgetError, SchemaError
-from das.planning.auto import LossKind, Method, plan_workload
-from das.planning.curvature import least_eigenvalue
-from das.planning.workload import AttributeWorkload, BaseKind, Workload
 from das.privacy.budget import Definition
 from das.queries.column_rank import has_full_column_rank
 from das.queries.factor import Factor, identity, partition, prefix, ranges, total
 from das.queries.query import Query, parse_query
 from das.queries.sensitivity import Neighbors
-from das.schema.schema import Attribute, Schema
-from das.strategy.strategy import QueryShare
+from das.schema import Attribute, Schema
+from das.strategy import QueryShare
+from das.tree.curvature import least_eigenvalue
+from das.workload.plan import LossKind, Method, plan_workload
+from das.workload.workload import AttributeWorkload, BaseKind, Workload
 from jobs.config.models import WorkloadConfig
 
 _PLAIN = {"identity": BaseKind.IDENTITY, "prefix": BaseKind.PREFIX, "ranges": BaseKind.RANGES}

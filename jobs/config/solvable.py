@@ -8,22 +8,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
-
 from das.errors import ConfigError, SchemaError
-from das.estimation.coordinates import Coordinates
 from das.queries.query import Query, is_refinement
+from das.tree.coordinates import Coordinates
 from geography.lattice import Lattice
-from invariants.invariant import invariants_at
-from jobs.estimate_files import plan_terms
-from jobs.plan import Plan
+from invariants.exact import invariants_at
+from jobs.plan import Plan, plan_terms
 from solvers.backends.registry import LeastSquaresSolver
 from solvers.node import MOST_CELLS_IN_MATRICES, MOST_CELLS_OF_PARTITIONS
-from solvers.postprocessing.in_node import MOST_ENTRIES, MOST_UNKNOWNS
-from solvers.postprocessing.methods import Method
-
-IntArray = npt.NDArray[np.int64]
+from solvers.objectives.in_node import MOST_ENTRIES, MOST_UNKNOWNS
+from solvers.objectives.methods import Method
 
 
 def refuse_unsolvable(plan: Plan) -> None:

@@ -76,7 +76,7 @@ def account_table(
     """Several budgets, and what they add up to.
 
     Args:
-      account: As `jobs.account.account_document` makes it.
+      account: As `jobs.storage.account.account_document` makes it.
       key: Unique on the page.
       caption: What the budgets have in common.
       note: A line under the table.

@@ -11,8 +11,8 @@ from pathlib import Path
 import matplotlib
 from matplotlib.axes import Axes
 
-from das.planning.fairness import CellVariances, explore_cell_variances
-from das.planning.workload import AttributeWorkload, Weighting
+from das.workload.fairness import CellVariances, explore_cell_variances
+from das.workload.workload import AttributeWorkload, Weighting
 from jobs.report.svg import new_figure
 
 # Levels of the attributes of the Adult data, plain counts.

@@ -11,8 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import splu
 
+from das.arrays import FloatArray
 from solvers.backends.quadratic_program import QuadraticProgram
-from solvers.problem import Certificate, Estimate, FloatArray, NodeProblem, Status
+from solvers.problem import Certificate, Estimate, NodeProblem, Status
 
 
 def estimate(

@@ -8,13 +8,13 @@ import numpy as np
 from das.errors import RuntimeSetupError, SolverError
 from solvers.backends.certificate import estimate
 from solvers.backends.quadratic_program import quadratic_program
-from solvers.mixed_integer import MixedIntegerProgram, MixedIntegerSolution, Outcome
-from solvers.passes import Fixed
+from solvers.least_squares.passes import Fixed
 from solvers.problem import Estimate, NodeProblem
+from solvers.rounding.mixed_integer import MixedIntegerProgram, MixedIntegerSolution, Outcome
 
 
 def solve_quadratic(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -> Estimate:
-    """Solve the continuous stage of a node with Gurobi; see `solvers.passes.Solve`.
+    """Solve the continuous stage of a node with Gurobi; see `solvers.least_squares.passes.Solve`.
 
     Raises:
       RuntimeSetupError: There is no licence, or it does not take a problem of this size.
@@ -44,7 +44,7 @@ def solve_quadratic(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -
 
 
 def solve_mixed_integer(program: MixedIntegerProgram, time_limit: float) -> MixedIntegerSolution:
-    """Solve a mixed-integer program with Gurobi; see `solvers.mixed_integer`.
+    """Solve a mixed-integer program with Gurobi; see `solvers.rounding.mixed_integer`.
 
     Raises:
       RuntimeSetupError: There is no licence, or it does not take a problem of this size.

@@ -8,12 +8,12 @@ import scipy.sparse as sp
 
 from solvers.backends.certificate import estimate
 from solvers.backends.quadratic_program import quadratic_program
-from solvers.passes import Fixed
+from solvers.least_squares.passes import Fixed
 from solvers.problem import Estimate, NodeProblem
 
 
 def solve_quadratic(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -> Estimate:
-    """Solve the continuous stage of a node with PIQP; see `solvers.passes.Solve`."""
+    """Solve the continuous stage of a node with PIQP; see `solvers.least_squares.passes.Solve`."""
     program = quadratic_program(problem, fixed)
     unit = float(np.abs(program.P.data).max(initial=1.0))
     equal = program.low == program.high

@@ -11,13 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from solvers.problem import (
-    NO_LIMIT,
-    FloatArray,
-    IntArray,
-    LeastSquaresTerm,
-    NodeProblem,
-)
+from das.arrays import FloatArray, IntArray
+from solvers.problem import NO_LIMIT, LeastSquaresTerm, NodeProblem
 
 
 @dataclass(frozen=True, eq=False)

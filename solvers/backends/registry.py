@@ -7,8 +7,8 @@ from enum import StrEnum
 from typing import Any
 
 from das.errors import RuntimeSetupError
-from solvers.mixed_integer import MixedIntegerSolver, solve_mixed_integer
-from solvers.passes import Solve
+from solvers.least_squares.passes import Solve
+from solvers.rounding.mixed_integer import MixedIntegerSolver, solve_mixed_integer
 
 
 class LeastSquaresSolver(StrEnum):
@@ -33,7 +33,7 @@ def least_squares(solver: LeastSquaresSolver) -> Solve:
       RuntimeSetupError: The solver is not installed.
     """
     if solver is LeastSquaresSolver.STRUCTURED:
-        from solvers.least_squares import solve_quadratic
+        from solvers.least_squares.solve import solve_quadratic
 
         return solve_quadratic
     solve: Solve = _imported(solver.value).solve_quadratic

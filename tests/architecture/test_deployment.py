@@ -21,8 +21,8 @@ import pyspark
 import pytest
 import yaml
 
-from jobs.protection import ENCRYPT_FILES, NAME_OF_SECRET, missing_protection
-from jobs.session import _SUPPORTED_JAVA
+from jobs.config.protection import ENCRYPT_FILES, NAME_OF_SECRET, missing_protection
+from jobs.tasks.session import _SUPPORTED_JAVA
 
 ROOT = Path(__file__).resolve().parents[2]
 SPARK = Path(pyspark.__file__).parent

@@ -23,13 +23,13 @@ import numpy as np
 import yaml
 
 from das.queries.query import parse_query
+from jobs.confidential.histograms import read_truth
 from jobs.config.load import Resolved, load_run
-from jobs.counts import read_counts
-from jobs.layout import confidential_layout, release_layout
 from jobs.plan import read_geography
-from jobs.progress import Reporter
 from jobs.run import estimate_all, measure_all, open_job, plan_and_read, solve_all
-from jobs.truth import read_truth
+from jobs.storage.histograms import read_counts
+from jobs.storage.layout import confidential_layout, release_layout
+from jobs.tasks.progress import Reporter
 from solvers.problem import group_sums
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -20,21 +20,21 @@ from pathlib import Path
 import numpy as np
 
 from das.confidential import Confidential
-from das.estimation.intervals import (
-    central_intervals,
-    normal_factor,
-    positive_intervals,
-    simultaneous_factor,
-)
-from das.estimation.model import spine_terms
-from das.estimation.tree_pass import LevelAnswers, estimate_tree
 from das.histograms import Histograms
 from das.measure import measure
 from das.mechanisms.entropy import NoiseKey
 from das.privacy.budget import Budget
 from das.queries.query import Query, parse_query
 from das.queries.sensitivity import Neighbors
-from das.strategy.strategy import noisy_queries
+from das.strategy import noisy_queries
+from das.tree.intervals import (
+    central_intervals,
+    normal_factor,
+    positive_intervals,
+    simultaneous_factor,
+)
+from das.tree.model import spine_terms
+from das.tree.passes import LevelAnswers, estimate_tree
 from geography.lattice import Lattice, Spine
 from jobs.config.load import load_allocation, load_schema
 from jobs.config.planned import ZCDP_BOUNDED

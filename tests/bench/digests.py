@@ -40,11 +40,11 @@ import pytest
 import yaml
 
 from jobs.config.load import load_run
-from jobs.dataset import MANIFEST, read_manifest
-from jobs.generate import GenerateSpec, generate
-from jobs.progress import Reporter
 from jobs.run import run
-from jobs.session import spark_session
+from jobs.storage.dataset import MANIFEST, read_manifest
+from jobs.synthetic.generate import GenerateSpec, generate
+from jobs.tasks.progress import Reporter
+from jobs.tasks.session import spark_session
 from tests.bench.state import RUNS, run_file
 from tests.e2e import in_process, test_facilities, test_failsafe, toy, units
 
@@ -316,7 +316,7 @@ def digests(name: str, execute: Callable[[Path], Path] = in_process.execute) -> 
         config = case.configure(Path(temporary))
         _into(Path(temporary) / "out", config)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("das.estimation.posterior._LEAST_OBSERVATIONS", 1)
+            patch.setattr("das.tree.prior._LEAST_OBSERVATIONS", 1)
             case.patch(patch)
             found = digests_of(execute(config))
     return {

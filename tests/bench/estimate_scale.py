@@ -17,12 +17,11 @@ from pathlib import Path
 
 from das.queries.query import parse_query
 from jobs.config.load import load_run
-from jobs.dataset import read_manifest
-from jobs.estimate import EstimateStage, LevelEstimator
-from jobs.estimate_files import EstimateLayout
-from jobs.layout import release_layout
-from jobs.session import run_tasks, spark_session
-from jobs.solutions import tabulated
+from jobs.folder.solutions import tabulated
+from jobs.release.estimate import EstimateStage, LevelEstimator
+from jobs.storage.dataset import read_manifest
+from jobs.storage.layout import EstimateLayout, release_layout
+from jobs.tasks.session import run_tasks, spark_session
 from tests.bench.state import das, generated
 
 QUICK = (5_000, 20_000, 50_000)

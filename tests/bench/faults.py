@@ -36,11 +36,11 @@ import pyarrow as pa
 import yaml
 
 from das.errors import DasError
+from jobs.analysis.products import verify_run
 from jobs.config.load import load_run
-from jobs.dataset import MANIFEST, is_published, read_manifest, read_range, sweep
-from jobs.generate import GenerateSpec, generate
-from jobs.layout import confidential_layout, release_layout
-from jobs.products import verify_run
+from jobs.storage.dataset import MANIFEST, is_published, read_manifest, read_range, sweep
+from jobs.storage.layout import confidential_layout, release_layout
+from jobs.synthetic.generate import GenerateSpec, generate
 from tests.spark import faults
 from tests.spark.cluster import MANY_TASKS, ROOT, Cluster, build_zip, standalone_cluster
 
@@ -655,12 +655,14 @@ def hold_archives(folder: Path) -> dict[str, Path]:
         home.mkdir()
         appended = {
             **MANY_TASKS,
-            "jobs/dataset.py": _HOLD.format(held=HELD.get(stage, "nowhere"), seconds=HOLD_SECONDS),
+            "jobs/storage/dataset.py": _HOLD.format(
+                held=HELD.get(stage, "nowhere"), seconds=HOLD_SECONDS
+            ),
             # Every process of every application would compile anew, which outweighs all else here.
-            "solvers/compilation.py": "\n_HAS_NUMBA = False\n",
+            "solvers/least_squares/compilation.py": "\n_HAS_NUMBA = False\n",
         }
         if stage == "seal":
-            appended["jobs/manifest.py"] = _HOLD_SEAL.format(seconds=4 * HOLD_SECONDS)
+            appended["jobs/release/manifest.py"] = _HOLD_SEAL.format(seconds=4 * HOLD_SECONDS)
         archives[stage] = build_zip(home, appended)
     return archives
 

@@ -23,9 +23,8 @@ import numpy as np
 from das.errors import InfeasibleError
 from invariants.implied import can_be_dealt, cut_by_program, most_violated
 from invariants.leaves import Leaves, add_up, stack
-from solvers.cuts import bounds_of, solve_with_cuts
-from solvers.failsafe import Promises, nearest_parent
-from solvers.least_squares import solve_least_squares
+from solvers.least_squares.cuts import bounds_of, solve_with_cuts
+from solvers.least_squares.solve import solve_least_squares
 from solvers.problem import (
     ExactTerm,
     LeastSquaresTerm,
@@ -34,7 +33,8 @@ from solvers.problem import (
     RoundingQuery,
     Status,
 )
-from solvers.rounding import round_counts
+from solvers.rounding.failsafe import Promises, nearest_parent
+from solvers.rounding.round import round_counts
 from solvers.verify import verify_counts
 
 INSTANCES, QUICK = 10_000, 200

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from solvers import compilation
+from solvers.least_squares import compilation
 from solvers.node import NodeSettings, solve_node
 from tests.processors import PROCESSORS
 from tests.strategies import Shape, random_node

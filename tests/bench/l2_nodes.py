@@ -32,8 +32,11 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 import numpy as np  # noqa: E402
 import scipy.sparse as sp  # noqa: E402
 
-from solvers import compilation  # noqa: E402
-from solvers.least_squares import solve_many, solve_quadratic  # noqa: E402
+from solvers.least_squares.solve import (  # noqa: E402
+    compilation,
+    solve_many,
+    solve_quadratic,
+)
 from solvers.problem import (  # noqa: E402
     Estimate,
     LeastSquaresTerm,
@@ -335,8 +338,8 @@ def compare(spec: tuple[str, int, int, int, float], limit: float) -> dict[str, o
 
 def large(limit: float) -> dict[str, object]:
     """The node of 20 x 100,000, which no peer can hold."""
-    if importlib.util.find_spec("solvers.matrix_free") is None:
-        return {"children": 20, "cells": 100_000, "skipped": "solvers.matrix_free is missing"}
+    if importlib.util.find_spec("solvers.dual_newton.solve") is None:
+        return {"children": 20, "cells": 100_000, "skipped": "solvers.dual_newton.solve is missing"}
     from tests.bench import large_node
 
     problem = large_node.large_node(100_000, 20)

@@ -25,11 +25,11 @@ from functools import partial
 import numpy as np
 import scipy.sparse as sp
 
-from solvers.least_squares import solve_quadratic
-from solvers.matrix_free import solve_matrix_free
-from solvers.passes import Solve, solve_in_passes
+from solvers.dual_newton.solve import solve_matrix_free
+from solvers.least_squares.blocks import Fixed
+from solvers.least_squares.passes import Solve, solve_in_passes
+from solvers.least_squares.solve import solve_quadratic
 from solvers.problem import Estimate, LeastSquaresTerm, NodeProblem, RoundingQuery, group_sums
-from solvers.structure import Fixed
 from tests.bench.l2_nodes import node
 
 SHAPE = (42, 2, 116, 2, 63)  # relationship or group quarters, sex, age, Hispanic, race

@@ -25,27 +25,27 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from das.errors import SolverError
-from das.planning.auto import LossKind, Method, list_largest_variances, plan_workload
-from das.planning.bases import projected_largest_basis, uniform_basis
-from das.planning.bounds import (
+from das.queries.sensitivity import Neighbors
+from das.workload.bounds import (
     minimize_largest_over_all_strategies,
     minimize_over_all_strategies,
     separate_variance_bound,
     svd_bound,
 )
-from das.planning.convex_loss import minimize_largest_variance
-from das.planning.hdmm import optimize_hdmm, optimize_kronecker, optimize_union
-from das.planning.kronecker import list_members
-from das.planning.marginals_strategy import MOST_ATTRIBUTES, optimize_marginals
-from das.planning.oblique_largest import plan_oblique_largest
-from das.planning.total_variance import (
+from das.workload.hdmm.marginals import MOST_ATTRIBUTES, optimize_marginals
+from das.workload.hdmm.strategies import optimize_hdmm, optimize_kronecker, optimize_union
+from das.workload.kronecker import list_members
+from das.workload.plan import LossKind, Method, list_largest_variances, plan_workload
+from das.workload.residual.bases import projected_largest_basis, uniform_basis
+from das.workload.residual.convex_loss import minimize_largest_variance
+from das.workload.residual.oblique_largest import plan_oblique_largest
+from das.workload.residual.total_variance import (
     plan_marginals,
     plan_oblique,
     plan_orthogonal,
     plan_projected,
 )
-from das.planning.workload import AttributeWorkload, BaseKind, Workload
-from das.queries.sensitivity import Neighbors
+from das.workload.workload import AttributeWorkload, BaseKind, Workload
 from tests.bench import matrix_mechanisms_published as published
 from tests.bench.matrix_mechanisms_times import measure_times
 

@@ -9,13 +9,13 @@ from functools import partial
 
 import numpy as np
 
-from das.planning.bases import uniform_basis
-from das.planning.convex_loss import minimize_largest_variance
-from das.planning.oblique_largest import plan_oblique_largest
-from das.planning.reconstruction import ResidualAnswers, locate_answers, reconstruct_all
-from das.planning.residual_plan import ResidualPlan
-from das.planning.total_variance import plan_marginals, plan_oblique
-from das.planning.workload import AttributeWorkload, BaseKind, Workload
+from das.workload.residual.bases import uniform_basis
+from das.workload.residual.convex_loss import minimize_largest_variance
+from das.workload.residual.oblique_largest import plan_oblique_largest
+from das.workload.residual.plan import ResidualPlan
+from das.workload.residual.reconstruction import ResidualAnswers, locate_answers, reconstruct_all
+from das.workload.residual.total_variance import plan_marginals, plan_oblique
+from das.workload.workload import AttributeWorkload, BaseKind, Workload
 from tests.bench.matrix_mechanisms_published import PAPER_SECONDS, SIZES
 
 

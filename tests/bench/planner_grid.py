@@ -28,9 +28,9 @@ import numpy as np
 import yaml
 
 from das.errors import DasError
+from jobs.confidential.inputs import check_geounits
 from jobs.config.load import Resolved, load_run, load_schema
-from jobs.inputs import check_geounits
-from jobs.layout import release_layout
+from jobs.storage.layout import release_layout
 from tests.e2e.in_process import execute
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -184,9 +184,9 @@ def rmse_ratios() -> dict[str, float]:
 
 def _rmse(resolved: Resolved) -> float:
     """Root of the mean over tables of the mean variance of their answers at the root."""
-    from das.estimation.coordinates import Coordinates
-    from das.planning.spine_error import covariance_matrices
     from das.queries.query import parse_query
+    from das.tree.coordinates import Coordinates
+    from das.tree.errors import covariance_matrices
 
     plan = resolved.plan
     noisy = plan.noise(0, 0)

@@ -16,8 +16,9 @@ import time
 
 import numpy as np
 
-from solvers.problem import FloatArray, LeastSquaresTerm, NodeProblem, RoundingQuery
-from solvers.rounding import Method, round_counts
+from das.arrays import FloatArray
+from solvers.problem import LeastSquaresTerm, NodeProblem, RoundingQuery
+from solvers.rounding.round import Method, round_counts
 from solvers.verify import verify_counts
 
 SHAPE = (8, 2, 2, 63)  # hhgq, votingage, hispanic, cenrace

@@ -19,15 +19,15 @@ from pathlib import Path
 import numpy as np
 
 from jobs.config.load import load_run
-from jobs.layout import release_layout
 from jobs.plan import geounit_batches
-from jobs.solve import LevelSolver
-from solvers.interior_point import follow_path
-from solvers.least_squares import solve_quadratic
-from solvers.optimality import origin
+from jobs.release.solve import LevelSolver
+from jobs.storage.layout import release_layout
+from solvers.least_squares.blocks import arrange
+from solvers.least_squares.certificate import origin
+from solvers.least_squares.interior_point import follow_path
+from solvers.least_squares.solve import solve_quadratic
 from solvers.problem import NodeProblem
-from solvers.rounding import round_counts
-from solvers.structure import arrange
+from solvers.rounding.round import round_counts
 from tests.bench.l2_nodes import node
 
 KINDS = (("block", 30, 40, 1_200, 0.103), ("block_group", 4, 60, 4_000, 0.783))

@@ -37,8 +37,8 @@ from pathlib import Path
 
 import numpy as np
 
-from solvers.postprocessing.methods import Method, fit_largest, post_process
-from solvers.postprocessing.table import NoiseLaw, NoisyQuery, NoisyTable
+from solvers.objectives.methods import Method, fit_largest, post_process
+from solvers.objectives.table import NoiseLaw, NoisyQuery, NoisyTable
 
 NAMES = {"seq": "sequential", "reweight": "reweighted"}
 RUNS = 1000

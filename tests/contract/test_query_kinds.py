@@ -18,8 +18,8 @@ from das.privacy.budget import Budget
 from das.queries.factor import Factor
 from das.queries.query import Query, is_refinement, kronecker, marginal, parse_query
 from das.queries.sensitivity import Neighbors, l1_sensitivity, l2_sensitivity_sq
-from das.schema.schema import Attribute, Recode, Schema
-from das.strategy.strategy import query_mechanism
+from das.schema import Attribute, Recode, Schema
+from das.strategy import query_mechanism
 from tests.strategies import dense_matrix
 
 SEX = Attribute("sex", ("f", "m"))

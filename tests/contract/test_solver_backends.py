@@ -18,9 +18,9 @@ from solvers.backends.registry import (
     least_squares,
     mixed_integer,
 )
-from solvers.mixed_integer import MixedIntegerProgram, Outcome
-from solvers.passes import solve_in_passes
+from solvers.least_squares.passes import solve_in_passes
 from solvers.problem import NO_LIMIT, ExactTerm, NodeProblem, RowsTerm, Status, group_sums
+from solvers.rounding.mixed_integer import MixedIntegerProgram, Outcome
 from tests.oracles.quadratic import best_of_all_supports, dense, optimality_gap
 from tests.strategies import Shape, random_node
 

@@ -12,37 +12,41 @@ from typing import Any
 import pytest
 
 from jobs.config.load import Resolved, load_run
-from jobs.progress import Reporter
 from jobs.run import run
+from jobs.tasks.progress import Reporter
 
 USES_SPARK = (
-    "estimate",
-    "evaluate",
-    "gather",
-    "invariants",
-    "limits",
-    "measure",
-    "read.read",
-    "solve",
-    "truth",
-    "write",
+    "confidential.check",
+    "confidential.evaluate",
+    "confidential.histograms",
+    "confidential.leaves",
+    "confidential.measure",
+    "confidential.read.formats",
+    "release.estimate",
+    "release.given",
+    "release.solve",
+    "release.write",
 )
 
 
 def run_here(spark: object, label: str, descriptors: Sequence[Any], task: Callable) -> list[Any]:
-    """Stands in for `jobs.session.run_tasks`."""
+    """Stands in for `jobs.tasks.session.run_tasks`."""
     return [task(descriptor) for descriptor in descriptors]
 
 
 @contextmanager
 def no_session(name: str, **_: object) -> Iterator[SimpleNamespace]:
-    """Stands in for `jobs.session.spark_session`; knows no more than the number of slots."""
+    """Stands in for `jobs.tasks.session.spark_session`; knows no more than the number of slots."""
     yield SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2), version="none")
 
 
 def patch_spark(patch: pytest.MonkeyPatch) -> None:
     """Let every stage do its tasks in this process, and make many of little work."""
-    for least in ("measure._TASK_NUMBERS", "solve._TASK_VARIABLES", "write._TASK_GEOUNITS"):
+    for least in (
+        "confidential.measure._TASK_NUMBERS",
+        "release.solve._TASK_VARIABLES",
+        "release.write._TASK_GEOUNITS",
+    ):
         patch.setattr(f"jobs.{least}", 0)
     for name in USES_SPARK:
         patch.setattr(importlib.import_module(f"jobs.{name}"), "run_tasks", run_here)

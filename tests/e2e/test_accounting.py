@@ -13,12 +13,12 @@ import pytest
 
 from das.errors import BudgetError, LedgerError, RuntimeSetupError, VerificationError
 from das.mechanisms import entropy
-from jobs.account import read_account
 from jobs.config.load import account_of, load_run
-from jobs.layout import release_layout
-from jobs.resume import repair
+from jobs.folder.resume import repair
+from jobs.release.verify import verify_release
 from jobs.run import products_of
-from jobs.verify import verify_release
+from jobs.storage.account import read_account
+from jobs.storage.layout import release_layout
 from tests.e2e import toy
 from tests.e2e.in_process import execute
 from tests.release_checks import sparse, totals_are_exact, tree_is_consistent

@@ -393,7 +393,7 @@ import sys
 from pathlib import Path
 from jobs.cli import main
 from jobs.config.load import load_run
-from jobs.session import spark_session
+from jobs.tasks.session import spark_session
 configs = sys.argv[1:]
 runtime = load_run(Path(configs[0])).config.runtime
 with spark_session("all", master=runtime.master, properties=runtime.spark):

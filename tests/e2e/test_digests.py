@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from solvers import compilation
+from solvers.least_squares import compilation
 from solvers.node import NodeSettings, solve_node
 from tests.bench import digests
 from tests.processors import PROCESSORS

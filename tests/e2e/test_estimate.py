@@ -16,20 +16,20 @@ from typer.testing import CliRunner
 
 from das.errors import ConfigError, InputError, OutputError, SchemaError
 from das.queries.query import parse_query
-from jobs.cli import app, main
-from jobs.config.load import load_run
-from jobs.dataset import MANIFEST, read_manifest
-from jobs.estimate import EstimateStage, LevelEstimator
-from jobs.estimate_command import (
+from jobs.analysis.estimate import (
     IntervalSettings,
     estimate_areas,
     report_estimates,
 )
-from jobs.estimate_files import EstimateLayout, all_geounits
-from jobs.layout import ReleaseLayout, release_layout
+from jobs.cli import app, main
+from jobs.config.load import load_run
 from jobs.plan import Plan
-from jobs.progress import Reporter
+from jobs.release.estimate import EstimateStage, LevelEstimator
+from jobs.release.evidence import all_geounits
 from jobs.run import measure_all, open_job, plan_and_read
+from jobs.storage.dataset import MANIFEST, read_manifest
+from jobs.storage.layout import EstimateLayout, ReleaseLayout, release_layout
+from jobs.tasks.progress import Reporter
 from tests.e2e import toy
 from tests.strategies import dense_matrix
 
@@ -64,7 +64,7 @@ def estimated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, ReleaseLa
     folder = tmp_path_factory.mktemp("toy")
     toy.write_records(folder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jobs.estimate._TASK_NUMBERS", 10)
+        patch.setattr("jobs.release.estimate._TASK_NUMBERS", 10)
         return estimate(toy.configuration(folder))
 
 

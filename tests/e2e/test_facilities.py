@@ -16,11 +16,11 @@ import pytest
 
 from das.errors import DasError, InfeasibleError, InputError, VerificationError
 from jobs.config.load import load_run
-from jobs.counts import SPARSE_SCHEMA
-from jobs.dataset import PartWriter, replace_published, sweep
-from jobs.layout import release_layout
 from jobs.plan import Batch
-from jobs.verify import _verify_limits, verify_release
+from jobs.release.verify import _verify_limits, verify_release
+from jobs.storage.dataset import PartWriter, replace_published, sweep
+from jobs.storage.histograms import SPARSE_SCHEMA
+from jobs.storage.layout import release_layout
 from tests.e2e import toy
 from tests.e2e.in_process import execute
 from tests.release_checks import sparse, tree_is_consistent

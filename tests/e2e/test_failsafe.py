@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-import jobs.solve
+import jobs.release.solve
 from das.errors import InfeasibleError
 from jobs.cli import main
 from jobs.config.load import load_run
-from jobs.dataset import is_published, read_manifest
-from jobs.layout import ReleaseLayout, release_layout
-from jobs.reaggregate import HOLDS
-from jobs.solve import LevelSolver
-from jobs.verify import verify_release
+from jobs.release.reaggregate import HOLDS
+from jobs.release.solve import LevelSolver
+from jobs.release.verify import verify_release
+from jobs.storage.dataset import is_published, read_manifest
+from jobs.storage.layout import ReleaseLayout, release_layout
 from solvers.node import solve_node
 from tests.e2e import in_process, toy
 from tests.e2e.test_facilities import configuration
@@ -80,7 +80,7 @@ def mended(tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
     folder = tmp_path_factory.mktemp("failsafe")
     config = configure(folder)
     release = release_layout(folder / "out")
-    carry_up = jobs.solve.carry_up
+    carry_up = jobs.release.solve.carry_up
 
     def dies(level: int, **rest: Any) -> None:
         if level == 3:
@@ -89,12 +89,12 @@ def mended(tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
 
     with pytest.MonkeyPatch.context() as patch:
         hide_what_leaves_imply(patch)
-        patch.setattr("jobs.solve.carry_up", dies)
+        patch.setattr("jobs.release.solve.carry_up", dies)
         with pytest.raises(KeyboardInterrupt):
             in_process.execute(config)
         assert is_published(release.counts("block"))
         before = {level: sparse(release.counts(level)) for level in toy.LEVELS}
-        patch.setattr("jobs.solve.carry_up", carry_up)
+        patch.setattr("jobs.release.solve.carry_up", carry_up)
         out = in_process.execute(config)
     return Interrupted(config, out, before)
 
@@ -181,7 +181,7 @@ def test_families_beside_a_moved_one_keep_their_targets(tmp_path, monkeypatch):
         solved[problem.geocode] = len(problem.terms)
         return solution
 
-    monkeypatch.setattr("jobs.solve.solve_node", solve)
+    monkeypatch.setattr("jobs.release.solve.solve_node", solve)
     out = in_process.execute(configure(tmp_path, learned_prior=["block"]))
     moved = read_manifest(release_layout(out).counts("block"))[1]["statistics"]["moved"]
     assert {move["geocode"] for move in moved} < set(solved)

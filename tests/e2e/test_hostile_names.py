@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from das.errors import ConfigError
 from jobs.cli import app
-from jobs.progress import Reporter
+from jobs.tasks.progress import Reporter
 from tests.e2e import toy
 from tests.e2e.in_process import execute
 

@@ -12,17 +12,17 @@ import pytest
 from das.errors import ConfigError, LedgerError, OutputError
 from das.mechanisms.entropy import NoiseKey
 from das.queries.query import parse_query
+from jobs.confidential.measure import MeasureStage
 from jobs.config.load import Resolved, load_run
-from jobs.counts import read_counts
-from jobs.dataset import dataset_digest, read_manifest, read_range
-from jobs.layout import ReleaseLayout, release_layout
-from jobs.measure import MeasureStage
-from jobs.measured import read_noisy
 from jobs.plan import read_geography
-from jobs.progress import Reporter
+from jobs.release.solve import solve_level
 from jobs.run import open_job, plan_and_read, products_of, settle_invariants
-from jobs.run_ledger import record_measured
-from jobs.solve import solve_level
+from jobs.storage.answers import read_noisy
+from jobs.storage.dataset import dataset_digest, read_manifest, read_range
+from jobs.storage.histograms import read_counts
+from jobs.storage.layout import ReleaseLayout, release_layout
+from jobs.storage.ledger import record_measured
+from jobs.tasks.progress import Reporter
 from tests.e2e import in_process, toy
 
 LAZY = ["detailed", "sex"]
@@ -128,8 +128,8 @@ def queries(resolved: Resolved, level: int) -> Any:
 
 
 def fill(lazy: ReleaseLayout, full: ReleaseLayout, geolevel: str, sizes: dict[str, int]) -> None:
-    from jobs.dataset import PartWriter, publish
-    from jobs.measure import MEASUREMENTS
+    from jobs.confidential.measure import MEASUREMENTS
+    from jobs.storage.dataset import PartWriter, publish
 
     out = []
     for row in rows(lazy, geolevel).values():

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from das.errors import OutputError
-from jobs import measure as measuring
-from jobs.modes import close_folder, make_closed_folder
+from jobs.confidential import measure as measuring
+from jobs.storage.modes import close_folder, make_closed_folder
 from tests.e2e import in_process, toy
 
 MASKS = [0o022, 0o000, 0o077]

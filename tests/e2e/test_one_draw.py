@@ -17,16 +17,16 @@ import pytest
 
 import jobs.run
 from das.errors import DasError, InputError, LedgerError, OutputError
-from jobs.account import read_account
 from jobs.cli import main
+from jobs.confidential.measure import MeasureStage
 from jobs.config.load import account_of, load_run
-from jobs.dataset import MANIFEST, dataset_digest
-from jobs.draws import Draws
-from jobs.journal import read_journal
-from jobs.layout import release_layout
-from jobs.measure import MeasureStage
-from jobs.progress import Reporter
+from jobs.folder.draws import Draws
 from jobs.run import claim, measure_all, open_job, plan_and_read
+from jobs.storage.account import read_account
+from jobs.storage.dataset import MANIFEST, dataset_digest
+from jobs.storage.journal import read_journal
+from jobs.storage.layout import release_layout
+from jobs.tasks.progress import Reporter
 from tests.e2e import in_process, toy
 from tests.e2e.units import section, write_units
 
@@ -40,7 +40,7 @@ class Died(BaseException):
 @pytest.fixture(autouse=True)
 def here(monkeypatch):
     in_process.patch_spark(monkeypatch)
-    monkeypatch.setattr("jobs.resume._PATIENCE", 0.0)
+    monkeypatch.setattr("jobs.folder.resume._PATIENCE", 0.0)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def dies_at(geolevel: str, config: Path) -> Path:
             raise Died
         return begin(self, name, **options)
 
-    dies_with("jobs.draws.Draws.begin", dying, config)
+    dies_with("jobs.folder.draws.Draws.begin", dying, config)
     return load_run(config).config.output.directory
 
 
@@ -171,7 +171,7 @@ def test_an_older_backup_is_refused_with_the_true_reason(config, tmp_path):
 def test_a_folder_rolled_back_while_it_drew_is_refused_until_it_is_said_to_go_on(config, tmp_path):
     out = dies_at("tract", config)
     backup = Path(shutil.copytree(out, tmp_path / "backup"))
-    dies_with("jobs.measure.MeasureStage.measure", dying, config)
+    dies_with("jobs.confidential.measure.MeasureStage.measure", dying, config)
     shutil.rmtree(out)
     backup.rename(out)
     with pytest.raises(LedgerError, match=r"another copy of this folder began to draw it later"):
@@ -275,12 +275,12 @@ def after(call: Callable) -> Callable:
 @pytest.mark.parametrize(
     ("place", "when", "is_drawn"),
     [
-        ("jobs.draws.Draws.begin", before, False),
-        ("jobs.draws.Draws.begin", after, False),
-        ("jobs.measure.propose", before, False),
-        ("jobs.measure.propose", after, True),
-        ("jobs.draws.Draws.record", after, True),
-        ("jobs.draws.accept", after, True),
+        ("jobs.folder.draws.Draws.begin", before, False),
+        ("jobs.folder.draws.Draws.begin", after, False),
+        ("jobs.confidential.measure.propose", before, False),
+        ("jobs.confidential.measure.propose", after, True),
+        ("jobs.folder.draws.Draws.record", after, True),
+        ("jobs.folder.draws.accept", after, True),
         ("jobs.run.record_measured", after, True),
     ],
 )
@@ -300,14 +300,14 @@ def test_whatever_the_driver_dies_between_the_folder_goes_on(config, place, when
 def test_a_driver_that_is_killed_while_it_draws_goes_on(config, tmp_path):
     """A process of its own, ended by the system between the record and the publication."""
     script = (
-        "import os, pathlib, signal, sys, jobs.draws\n"
+        "import os, pathlib, signal, sys, jobs.folder.draws\n"
         "from tests.e2e.test_one_draw import in_process, measure, pytest\n"
         "patch = pytest.MonkeyPatch(); in_process.patch_spark(patch)\n"
-        "accept, places = jobs.draws.accept, []\n"
+        "accept, places = jobs.folder.draws.accept, []\n"
         "def killed(dataset):\n"
         "    places.append(dataset)\n"
         "    os.kill(os.getpid(), signal.SIGKILL) if len(places) == 3 else accept(dataset)\n"
-        "jobs.draws.accept = killed\n"
+        "jobs.folder.draws.accept = killed\n"
         "measure(pathlib.Path(sys.argv[1]))\n"
     )
     done = subprocess.run([sys.executable, "-c", script, str(config)], check=False, cwd=toy.ROOT)
@@ -322,7 +322,7 @@ def test_a_driver_that_is_killed_while_it_draws_goes_on(config, tmp_path):
 
 def test_what_waits_to_be_accepted_and_is_lost_stays_lost(config):
     out = dies_at("county", config)
-    dies_with("jobs.draws.accept", dying, config)
+    dies_with("jobs.folder.draws.accept", dying, config)
     next(release_layout(out).measurements("county").glob("part-*")).unlink()
     with pytest.raises(LedgerError, match="noisy answers are drawn once"):
         measure(config)
@@ -331,7 +331,7 @@ def test_what_waits_to_be_accepted_and_is_lost_stays_lost(config):
 
 def test_repairs_keep_what_waits_to_be_accepted(config, das):
     out = dies_at("county", config)
-    dies_with("jobs.draws.accept", dying, config)
+    dies_with("jobs.folder.draws.accept", dying, config)
     known = recorded(config)
     assert das("resume", out, "--quiet")[0] == 0
     assert known.items() <= recorded(config).items()
@@ -424,7 +424,7 @@ def test_an_account_that_cannot_be_written_is_refused_before_anything_is_made(
     account, access = account_of(load_run(config).config), os.access
     read_only = lambda path, mode: Path(path) != account.parent and access(path, mode)  # noqa: E731
     with monkeypatch.context() as patch:
-        patch.setattr("jobs.account.os.access", read_only)
+        patch.setattr("jobs.storage.account.os.access", read_only)
         for command in ("validate", "run"):
             code, printed = das(command, config)
             assert code == OutputError.exit_code
@@ -442,7 +442,7 @@ def test_a_disk_that_turns_read_only_stops_before_the_first_draw(config, tmp_pat
         return opened(path, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr("jobs.journal.os.open", refused)
+        patch.setattr("jobs.storage.journal.os.open", refused)
         with pytest.raises(OutputError, match=r"account.jsonl: cannot be written; got Read-only"):
             measure(config)
     assert not (tmp_path / "out" / "release" / "measurements").exists()

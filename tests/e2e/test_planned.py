@@ -19,9 +19,9 @@ from das.queries.factor import Factor
 from das.queries.query import Query
 from jobs.config import planned
 from jobs.config.load import load_run
-from jobs.layout import release_layout
-from jobs.run_ledger import record_measured
-from jobs.verify import verify_release
+from jobs.release.verify import verify_release
+from jobs.storage.layout import release_layout
+from jobs.storage.ledger import record_measured
 from tests.e2e import toy
 from tests.e2e.in_process import execute
 from tests.release_checks import output_equals_input, totals_are_exact, tree_is_consistent

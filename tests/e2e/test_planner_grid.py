@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from das.errors import ConfigError
+from jobs.confidential.inputs import check_geounits
 from jobs.config.load import load_run
-from jobs.inputs import check_geounits
 from tests.bench.planner_grid import (
     REFUSED,
     SOLVED,

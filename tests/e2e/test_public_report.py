@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.dataset import read_manifest
+from jobs.storage.dataset import read_manifest
 from tests.e2e import toy, units
 from tests.e2e.in_process import execute
 

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from das.errors import ConfigError, DasError, InputError, OutputError
 from jobs.cli import app
 from jobs.config.load import load_run
-from jobs.progress import Reporter
 from jobs.run import open_job, plan_and_read
+from jobs.tasks.progress import Reporter
 from tests.e2e import toy
 from tests.e2e.in_process import execute, patch_spark
 

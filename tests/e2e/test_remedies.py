@@ -664,16 +664,16 @@ INSTALLS = NotTried("installs a package from a registry")
 SOLVER = NotTried("no run file makes a solver stop there for sure; tests/unit/solvers does")
 DAMAGED = NotTried("needs run.json or the manifest to be lost between two steps of one command")
 ENTRIES: dict[Key, Entry] = {
-    ("das/strategy/strategy.py", "give every geolevel of the run a share and queries under "
+    ("das/strategy.py", "give every geolevel of the run a share and queries under "
      "`levels`"): every_geolevel_needs_a_share,
-    ("das/strategy/strategy.py", "give detailed a share, or a weight among the tables of a "
+    ("das/strategy.py", "give detailed a share, or a weight among the tables of a "
      "workload, however small"): detailed_needs_a_share,
     ("jobs/config/load.py", "use total, detailed, attributes and recodes; functions of them are "
      "for output.tables"): functions_are_for_tables,
     ("jobs/config/load.py", 'pip install "topdown-das[{}]"'): INSTALLS,
     ("jobs/config/solvable.py", "choose method nnls"): maxfit_takes_no_rows,
     ("jobs/config/solvable.py", "leave them out, or solve in one pass with method nnls"): LARGE,
-    ("jobs/draws.py", "go on there"): TriedIn(
+    ("jobs/folder/draws.py", "go on there"): TriedIn(
         f"{_DRAWS}::test_a_copy_that_draws_at_the_same_time_leaves_one_of_both"),
     ("jobs/config/solvable.py", "leave it out, or plan with hdmm on plain counts, whose queries "
      "are partitions"): LARGE,
@@ -685,94 +685,94 @@ ENTRIES: dict[Key, Entry] = {
         recodes_are_asked_under_bases,
     ("jobs/config/yaml_file.py", "put quotes around text; write numbers in plain decimal, such "
      'as 10, 0.5 or "1/4"'): plain_numbers,
-    ("jobs/inputs.py", "paths are relative to the folder of the run file"): relative_paths,
-    ("jobs/exact.py", "add the section `units`"): units_are_a_section,
-    ("jobs/exact.py", "add it to units.invariants"): facilities_need_exact_units,
-    ("jobs/read/files.py", "its columns are separated by {}: set {}"): another_separator,
-    ("jobs/read/files.py", "its columns are separated by {}: write it with commas"):
+    ("jobs/confidential/inputs.py", "paths are relative to the folder of the run file"): relative_paths,
+    ("jobs/storage/exact.py", "add the section `units`"): units_are_a_section,
+    ("jobs/storage/exact.py", "add it to units.invariants"): facilities_need_exact_units,
+    ("jobs/input/files.py", "its columns are separated by {}: set {}"): another_separator,
+    ("jobs/input/files.py", "its columns are separated by {}: write it with commas"):
         another_separator_of_the_list,
-    ("jobs/read/files.py", "the first line of a CSV file must hold the names of its columns"):
+    ("jobs/input/files.py", "the first line of a CSV file must hold the names of its columns"):
         a_header,
-    ("jobs/read/records.py", "say under data.columns.{}.codes what each code of the file means"):
+    ("jobs/confidential/read/records.py", "say under data.columns.{}.codes what each code of the file means"):
         codes_of_the_file,
-    ("jobs/read/values.py", "programs that read geocodes as numbers drop leading zeros: write "
+    ("jobs/input/values.py", "programs that read geocodes as numbers drop leading zeros: write "
      "them as text"): leading_zeros,
-    ("jobs/read/values.py", "correct the counts; none can be that large"):
+    ("jobs/input/values.py", "correct the counts; none can be that large"):
         NotTried("needs a table of more than 2^50 persons"),
-    ("jobs/gather.py", "correct the data, or complete the list"): complete_the_list,
-    ("jobs/gather.py", "correct the counts; none can be that large"):
+    ("jobs/confidential/leaves.py", "correct the data, or complete the list"): complete_the_list,
+    ("jobs/confidential/leaves.py", "correct the counts; none can be that large"):
         NotTried("needs input of more than 2^50 persons in several files"),
-    ("jobs/read/block_table.py", "correct the data, or the configuration of data.checks"):
+    ("jobs/confidential/read/block_table.py", "correct the data, or the configuration of data.checks"):
         sums_that_are_checked,
-    ("jobs/read/pl94.py", "unpack it and pack it anew"): NotTried("the standard library packs no "
+    ("jobs/confidential/read/pl94.py", "unpack it and pack it anew"): NotTried("the standard library packs no "
      "archive by a method that it cannot read"),
-    ("jobs/read/pl94.py", "unpack it and name the folder"): NotTried("the standard library writes "
+    ("jobs/confidential/read/pl94.py", "unpack it and name the folder"): NotTried("the standard library writes "
      "no encrypted archive; folders are read in tests/unit/jobs/test_read_pl94.py"),
-    ("jobs/invariants.py", "correct the data or the invariant"): data_that_break_an_invariant,
-    ("jobs/invariants.py", "correct the table one of them comes from, or leave one out"):
+    ("jobs/confidential/check.py", "correct the data or the invariant"): data_that_break_an_invariant,
+    ("jobs/confidential/check.py", "correct the table one of them comes from, or leave one out"):
         invariants_that_contradict_each_other,
     ("jobs/run.py", "give another output.directory; noise must not be drawn for other data here"):
         input_that_changed,
     ("jobs/run.py", "choose another output.directory"): a_folder_of_another_configuration,
     ("jobs/run.py", "choose another place for the log"): a_log_in_the_release,
-    ("jobs/inspect.py", "run `das measure`"): measure_first,
-    ("jobs/inspect.py", "give the output.directory of a run"): no_folder_of_a_run,
-    ("jobs/dataset.py", "run the stage that writes it"): estimates_need_their_stage,
-    ("jobs/dataset.py", "`das resume` with the run folder says what can be made again, and makes "
+    ("jobs/analysis/inspect.py", "run `das measure`"): measure_first,
+    ("jobs/analysis/inspect.py", "give the output.directory of a run"): no_folder_of_a_run,
+    ("jobs/storage/dataset.py", "run the stage that writes it"): estimates_need_their_stage,
+    ("jobs/storage/dataset.py", "`das resume` with the run folder says what can be made again, and makes "
      "it"): damage_is_made_again,
-    ("jobs/dataset.py", "remove it"): files_that_no_manifest_names,
+    ("jobs/storage/dataset.py", "remove it"): files_that_no_manifest_names,
     ("jobs/cli.py", "run `das solve` first"): evaluation_needs_a_release,
-    ("jobs/verify.py", "run `das solve`"): verification_needs_a_release,
-    ("jobs/resume.py", "`das resume` with the run folder makes it again"):
+    ("jobs/release/verify.py", "run `das solve`"): verification_needs_a_release,
+    ("jobs/folder/resume.py", "`das resume` with the run folder makes it again"):
         counts_below_lost_counts,
-    ("jobs/resume.py", "give the output.directory of a run"): no_folder_of_a_run_to_resume,
-    ("jobs/resume.py", "say where it is with --config"): a_run_file_that_moved,
-    ("jobs/generate.py", "choose another or remove it"): generated_into_a_full_folder,
-    ("jobs/optimize.py", "name another file or remove it"): another_name_for_the_allocation,
-    ("jobs/optimize.py", "raise the budget or the targets"): targets_beyond_the_budget,
-    ("jobs/optimize.py", "set privacy.definition to zcdp"): optimization_needs_zcdp,
+    ("jobs/folder/resume.py", "give the output.directory of a run"): no_folder_of_a_run_to_resume,
+    ("jobs/folder/resume.py", "say where it is with --config"): a_run_file_that_moved,
+    ("jobs/synthetic/generate.py", "choose another or remove it"): generated_into_a_full_folder,
+    ("jobs/planning/allocation.py", "name another file or remove it"): another_name_for_the_allocation,
+    ("jobs/planning/allocation.py", "raise the budget or the targets"): targets_beyond_the_budget,
+    ("jobs/planning/allocation.py", "set privacy.definition to zcdp"): optimization_needs_zcdp,
     ("jobs/cli.py", "name another file or remove it"): codes_that_exist,
-    ("jobs/files.py", "name a new file, or remove this one"): a_log_over_another_file,
-    ("jobs/spine.py", "name another file or remove it"):
+    ("jobs/storage/files.py", "name a new file, or remove this one"): a_log_over_another_file,
+    ("jobs/analysis/respine.py", "name another file or remove it"):
         NotTried("only if the file appears while codes are made; before that the command says it"),
-    ("jobs/estimate_command.py", "use {} {}"): estimates_into_a_file_of_another_kind,
-    ("jobs/estimate_command.py", "make it first"): estimates_into_a_folder_that_is_not_there,
-    ("jobs/area_files.py", "save it as UTF-8"): areas_in_utf_8,
-    ("jobs/area_files.py", "leave the other columns out"): areas_with_more_columns,
-    ("jobs/area_files.py", "put quotes around names that hold the separator"):
+    ("jobs/analysis/estimate.py", "use {} {}"): estimates_into_a_file_of_another_kind,
+    ("jobs/analysis/estimate.py", "make it first"): estimates_into_a_folder_that_is_not_there,
+    ("jobs/analysis/area_files.py", "save it as UTF-8"): areas_in_utf_8,
+    ("jobs/analysis/area_files.py", "leave the other columns out"): areas_with_more_columns,
+    ("jobs/analysis/area_files.py", "put quotes around names that hold the separator"):
         areas_with_separators_in_names,
-    ("jobs/area_files.py", "correct the row, or remove it"): areas_of_unknown_blocks,
-    ("jobs/area_files.py", "programs that read geocodes as numbers drop leading zeros: write them "
+    ("jobs/analysis/area_files.py", "correct the row, or remove it"): areas_of_unknown_blocks,
+    ("jobs/analysis/area_files.py", "programs that read geocodes as numbers drop leading zeros: write them "
      "as text"): areas_without_leading_zeros,
-    ("jobs/account.py", "go on in that folder; or grant a new budget for the same people by "
+    ("jobs/storage/account.py", "go on in that folder; or grant a new budget for the same people by "
      "another privacy.grant, and its cost is added to what they have lost"): a_grant_that_is_spent,
-    ("jobs/account.py", "make it writable for those who measure, or name another file under "
+    ("jobs/storage/account.py", "make it writable for those who measure, or name another file under "
      "privacy.account"): MACHINE,
-    ("jobs/journal.py", "restore it from a backup; never edit or shorten it"):
+    ("jobs/storage/journal.py", "restore it from a backup; never edit or shorten it"):
         an_account_that_was_edited,
-    ("jobs/draws.py", "go on there; if that copy is lost, `das resume {} --moved`"): TriedIn(
+    ("jobs/folder/draws.py", "go on there; if that copy is lost, `das resume {} --moved`"): TriedIn(
         f"{_DRAWS}::test_a_folder_rolled_back_while_it_drew_is_refused_until_it_is_said_to_go_on"),
-    ("jobs/draws.py", "go on there; if it shall be given up, `das resume {} --moved`"): TriedIn(
+    ("jobs/folder/draws.py", "go on there; if it shall be given up, `das resume {} --moved`"): TriedIn(
         f"{_DRAWS}::test_a_folder_that_moved_goes_on_and_the_one_left_behind_does_not"),
-    ("jobs/draws.py", "go on there, or restore the measurements from a later backup" + _ANOTHER):
+    ("jobs/folder/draws.py", "go on there, or restore the measurements from a later backup" + _ANOTHER):
         TriedIn(f"{_DRAWS}::test_copies_of_a_folder_draw_nothing"),
-    ("jobs/draws.py", "use those and remove this folder; never publish what is in it"): TriedIn(
+    ("jobs/folder/draws.py", "use those and remove this folder; never publish what is in it"): TriedIn(
         f"{_DRAWS}::test_a_copy_that_draws_at_the_same_time_leaves_one_of_both"),
-    ("jobs/draws.py", "restore it from a backup, or name the account that the run was begun "
+    ("jobs/folder/draws.py", "restore it from a backup, or name the account that the run was begun "
      "with"): NotTried("needs a driver that dies between two draws and an account that is lost"),
-    ("jobs/resume.py", "undo the change, or choose another output.directory and a new "
+    ("jobs/folder/resume.py", "undo the change, or choose another output.directory and a new "
      "privacy.grant"): a_run_file_that_changed,
-    ("jobs/resume.py", "restore the file from a backup" + _ANOTHER): lost_noisy_answers,
-    ("jobs/resume.py", "restore it from a backup" + _ANOTHER): a_lost_ledger,
-    ("jobs/resume.py", "wait for its end, or end it"):
+    ("jobs/folder/resume.py", "restore the file from a backup" + _ANOTHER): lost_noisy_answers,
+    ("jobs/folder/resume.py", "restore it from a backup" + _ANOTHER): a_lost_ledger,
+    ("jobs/folder/resume.py", "wait for its end, or end it"):
         TriedIn("tests/e2e/test_resume.py::test_a_second_driver_is_refused"),
-    ("jobs/resume.py", "remove the folder"): DAMAGED,
-    ("jobs/run_ledger.py", "run `das measure`; if it was measured before, restore it from a "
+    ("jobs/folder/resume.py", "remove the folder"): DAMAGED,
+    ("jobs/storage/ledger.py", "run `das measure`; if it was measured before, restore it from a "
      "backup"): a_lost_ledger_of_a_release,
-    ("jobs/run_ledger.py", "restore them from a backup, or grant a new budget and measure anew"):
+    ("jobs/storage/ledger.py", "restore them from a backup, or grant a new budget and measure anew"):
         TriedIn("tests/unit/jobs/test_run_ledger.py::"
                 "test_other_measurements_of_a_geolevel_are_refused"),
-    ("jobs/run_ledger.py", "remove the run folder"):
+    ("jobs/storage/ledger.py", "remove the run folder"):
         TriedIn("tests/unit/jobs/test_run_ledger.py::test_another_plan_or_grant_is_refused"),
     ("jobs/run.py", "restore it; or go on from the measurements with `das solve`"):
         lost_notes_on_the_input,
@@ -784,71 +784,71 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/run.py", "remove the run folder"): DAMAGED,
     ("jobs/run.py", "run `das measure`"): DAMAGED,
     ("jobs/run.py", "run `das evaluate`"): DAMAGED,
-    ("jobs/products.py", "run `das solve`"): DAMAGED,
-    ("jobs/inspect.py", "run `das solve`"): DAMAGED,
-    ("jobs/solutions.py", "`das solve {} --solution {}` keeps another solution beside it"):
+    ("jobs/analysis/products.py", "run `das solve`"): DAMAGED,
+    ("jobs/analysis/inspect.py", "run `das solve`"): DAMAGED,
+    ("jobs/folder/solutions.py", "`das solve {} --solution {}` keeps another solution beside it"):
         other_settings_of_a_sealed_release,
-    ("jobs/solutions.py", "run `das measure`"): a_solution_of_nothing,
-    ("jobs/solutions.py", "remove it"): DAMAGED,
+    ("jobs/folder/solutions.py", "run `das measure`"): a_solution_of_nothing,
+    ("jobs/folder/solutions.py", "remove it"): DAMAGED,
     ("jobs/config/frozen.py", "restore it from a backup; the measurements name the same "
      "matrices"): NotTried("needs a backup that is newer than the damage; the message names it"),
     ("jobs/config/frozen.py", "start again: it is read then"):
         NotTried("needs libraries that change while the run is planned"),
     ("jobs/run.py", "restore {} from a backup"):
         NotTried("needs libraries that plan otherwise, and a plan that is lost"),
-    ("jobs/resume.py", "name that one under privacy.account, or move it to the new place"):
+    ("jobs/folder/resume.py", "name that one under privacy.account, or move it to the new place"):
         an_account_in_another_place,
-    ("jobs/measured.py", "restore those counts from a backup; or remove them and solve them again "
+    ("jobs/storage/answers.py", "restore those counts from a backup; or remove them and solve them again "
      "with the libraries and the machine that solved them first"):
         NotTried("needs counts that another machine solves otherwise"),
     ("jobs/config/planned.py", "give detailed a larger weight"): too_small_a_weight,
     ("jobs/cli.py", "give it room, then `das resume`"): MACHINE,
     ("jobs/cli.py", "see to memory, disks and machines, then go on with `das resume`"): MACHINE,
-    ("jobs/files.py", "give the disk room, or mend it; then go on with `das resume`"): MACHINE,
-    ("jobs/modes.py", "put it on a file system with permissions, in a folder of the user of the "
+    ("jobs/storage/files.py", "give the disk room, or mend it; then go on with `das resume`"): MACHINE,
+    ("jobs/storage/modes.py", "put it on a file system with permissions, in a folder of the user of the "
      "run"): MACHINE,
-    ("jobs/noise_key.py", "nothing, if another attempt of this task was done; else go on with "
+    ("jobs/confidential/noise_key.py", "nothing, if another attempt of this task was done; else go on with "
      "`das resume`"): MACHINE,
-    ("jobs/session.py", "install a Java runtime 17 or 21, or `pip install 'topdown-das[java]'`"):
+    ("jobs/tasks/session.py", "install a Java runtime 17 or 21, or `pip install 'topdown-das[java]'`"):
         INSTALLS,
-    ("jobs/protection.py", "set them to true where the session is opened, and a secret of the "
+    ("jobs/config/protection.py", "set them to true where the session is opened, and a secret of the "
      "cluster (docs/cluster.md); or accept the risk by `runtime.allow_open_cluster: true`, which "
      "the release then states"): _SHELL,
-    ("jobs/protection.py", "make one by `python -c 'import secrets; "
+    ("jobs/config/protection.py", "make one by `python -c 'import secrets; "
      "print(secrets.token_hex(32))'`, write it to a properties file that only its owner can read, "
      "and give that file to all three by --properties-file (docs/cluster.md); or accept the risk "
      "by `runtime.allow_open_cluster: true`, which the release then states"): _SHELL,
-    ("jobs/measure.py", "give no key; or a run file with `privacy.randomness: {source: "
+    ("jobs/confidential/measure.py", "give no key; or a run file with `privacy.randomness: {source: "
      "seeded_not_for_release, seed: ...}`"): NotTried("keys are no part of a run file"),
-    ("jobs/explain.py", "leave --losses out; the epsilon that follows from rho holds for all of "
+    ("jobs/planning/terminal.py", "leave --losses out; the epsilon that follows from rho holds for all of "
      "them"): NotTried("needs more kinds of paths than a test may plan"),
-    ("das/estimation/tree_pass.py", "measure the detailed query at the last geolevel"): SOLVER,
+    ("das/tree/passes.py", "measure the detailed query at the last geolevel"): SOLVER,
     ("das/inference/expectation_maximization.py", "start nearer, or simulate more"): LIBRARY,
     ("das/inference/rejection.py", "use fewer answers at a time, or "
      "das.inference.expectation_maximization"): LIBRARY,
     ("das/mechanisms/entropy.py", "run on a machine with getrandom(2) or /dev/urandom"): MACHINE,
-    ("das/planning/auto.py", "raise rho, or plan with orp"): LARGE,
-    ("das/planning/auto.py", "allow more memory, or ask for a marginal with fewer answers"):
+    ("das/workload/plan.py", "raise rho, or plan with orp"): LARGE,
+    ("das/workload/plan.py", "allow more memory, or ask for a marginal with fewer answers"):
         LIBRARY,
-    ("das/planning/auto.py", "plan with orp, or ask for marginals on fewer attributes"): LARGE,
-    ("das/planning/bases.py", "choose the planner for general base matrices"): LIBRARY,
-    ("das/planning/bounds.py", "use separate_bound, or fewer levels"): LIBRARY,
-    ("das/planning/convex_loss.py", "allow a larger gap"): LIBRARY,
-    ("das/planning/convex_loss.py", "raise all limits by the factor {}"): LIBRARY,
-    ("das/planning/integer_bases.py", "choose a higher resolution"): LIBRARY,
-    ("das/planning/integer_bases.py", "scale its rows to integers"): LIBRARY,
-    ("das/planning/integer_strategy.py", "choose a larger scale, or ask for single levels too"):
+    ("das/workload/plan.py", "plan with orp, or ask for marginals on fewer attributes"): LARGE,
+    ("das/workload/residual/bases.py", "choose the planner for general base matrices"): LIBRARY,
+    ("das/workload/bounds.py", "use separate_bound, or fewer levels"): LIBRARY,
+    ("das/workload/residual/convex_loss.py", "allow a larger gap"): LIBRARY,
+    ("das/workload/residual/convex_loss.py", "raise all limits by the factor {}"): LIBRARY,
+    ("das/workload/residual/integer_rows.py", "choose a higher resolution"): LIBRARY,
+    ("das/workload/residual/integer_rows.py", "scale its rows to integers"): LIBRARY,
+    ("das/workload/hdmm/integer.py", "choose a larger scale, or ask for single levels too"):
         LIBRARY,
-    ("das/planning/measurement.py", "plan with hdmm, raise rho, or ask for tables of fewer "
+    ("das/workload/residual/integer_plan.py", "plan with hdmm, raise rho, or ask for tables of fewer "
      "attributes"): LARGE,
-    ("das/planning/one_dimensional.py", "allow a larger gap"): LIBRARY,
-    ("das/planning/reconstruction.py", "allow more memory, or ask for a marginal with fewer "
+    ("das/workload/one_dimensional.py", "allow a larger gap"): LIBRARY,
+    ("das/workload/residual/reconstruction.py", "allow more memory, or ask for a marginal with fewer "
      "answers"): LIBRARY,
-    ("das/planning/spine_components.py", "measure fewer recodes, prefixes or ranges"): LARGE,
-    ("das/planning/spine_error.py", "measure fewer or coarser recodes"): LARGE,
-    ("das/planning/workload.py", "add a row of ones"): LIBRARY,
-    ("das/planning/workload.py", "leave the attribute out"): LIBRARY,
-    ("das/planning/workload.py", "leave the attribute out; it holds nothing to plan for"):
+    ("das/tree/components.py", "measure fewer recodes, prefixes or ranges"): LARGE,
+    ("das/tree/errors.py", "measure fewer or coarser recodes"): LARGE,
+    ("das/workload/workload.py", "add a row of ones"): LIBRARY,
+    ("das/workload/workload.py", "leave the attribute out"): LIBRARY,
+    ("das/workload/workload.py", "leave the attribute out; it holds nothing to plan for"):
         LIBRARY,
     ("das/privacy/cost.py", "convert to the weakest with to_zero_concentrated or "
      "to_approximate"): LIBRARY,
@@ -858,23 +858,23 @@ ENTRIES: dict[Key, Entry] = {
     ("solvers/backends/gurobi.py", "install a licence (GRB_LICENSE_FILE), or choose solver "
      "structured"): INSTALLS,
     ("solvers/backends/registry.py", 'pip install "topdown-das[{}]"'): INSTALLS,
-    ("solvers/failsafe.py", "the invariants contradict each other: check them on the input, or "
+    ("solvers/rounding/failsafe.py", "the invariants contradict each other: check them on the input, or "
      "impose the implied constraints"): SOLVER,
-    ("solvers/kronecker.py", "use the structured solver"): SOLVER,
-    ("solvers/kronecker.py", "measure detailed, or a workload that contains it"): SOLVER,
-    ("solvers/matrix_free_layers.py", "measure detailed"): SOLVER,
-    ("solvers/matrix_free_layers.py", "use the structured solver"): SOLVER,
+    ("solvers/dual_newton/kronecker.py", "use the structured solver"): SOLVER,
+    ("solvers/dual_newton/kronecker.py", "measure detailed, or a workload that contains it"): SOLVER,
+    ("solvers/dual_newton/layers.py", "measure detailed"): SOLVER,
+    ("solvers/dual_newton/layers.py", "use the structured solver"): SOLVER,
     ("solvers/node.py", "install piqp, which is tried where the structured solver stops, or "
      "raise solve.tolerance if such a residual is acceptable"): TriedIn(
         f"{_SOLUTIONS}::test_a_tolerance_that_is_not_reached_is_raised_in_the_same_folder"),
     ("solvers/node.py", "round queries whose groups nest"): SOLVER,
-    ("solvers/passes.py", "leave the planned queries of this geolevel to the last pass"): SOLVER,
-    ("solvers/postprocessing/bounded.py", "look for weights that spread over more than 12 "
+    ("solvers/least_squares/passes.py", "leave the planned queries of this geolevel to the last pass"): SOLVER,
+    ("solvers/objectives/bounded.py", "look for weights that spread over more than 12 "
      "digits"): SOLVER,
-    ("solvers/postprocessing/in_node.py", "solve such nodes with nnls"): TriedIn(
+    ("solvers/objectives/in_node.py", "solve such nodes with nnls"): TriedIn(
         f"{_SOLUTIONS}::test_a_method_that_does_not_fit_is_changed_by_solve_and_by_resume"),
-    ("solvers/rounding.py", "raise the time limit, or round queries whose groups nest"): SOLVER,
-    ("solvers/structure.py", "measure detailed, or a workload that contains it"): SOLVER,
+    ("solvers/rounding/round.py", "raise the time limit, or round queries whose groups nest"): SOLVER,
+    ("solvers/least_squares/blocks.py", "measure detailed, or a workload that contains it"): SOLVER,
 }  # fmt: skip
 
 

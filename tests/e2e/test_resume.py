@@ -17,15 +17,15 @@ import pytest
 from py4j.java_gateway import GatewayClient, GatewayParameters
 from py4j.protocol import Py4JError, Py4JNetworkError
 
-import jobs.dataset
+import jobs.storage.dataset
 from das.errors import ConfigError, InputError, LedgerError, OutputError, RuntimeSetupError
+from jobs.analysis.products import verify_run
 from jobs.cli import main
 from jobs.config.load import load_run
-from jobs.dataset import MANIFEST, read_manifest
-from jobs.layout import release_layout
-from jobs.products import verify_run
-from jobs.resume import only_driver
+from jobs.folder.resume import only_driver
 from jobs.run import claim, write_internal_reports
+from jobs.storage.dataset import MANIFEST, read_manifest
+from jobs.storage.layout import release_layout
 from tests.e2e import in_process, toy
 from tests.e2e.test_failsafe import configure, hide_what_leaves_imply
 
@@ -34,7 +34,7 @@ from tests.e2e.test_failsafe import configure, hide_what_leaves_imply
 def here(monkeypatch):
     """All tasks in this process, a driver that is refused at once."""
     in_process.patch_spark(monkeypatch)
-    monkeypatch.setattr("jobs.resume._PATIENCE", 0.0)
+    monkeypatch.setattr("jobs.folder.resume._PATIENCE", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -220,7 +220,7 @@ def test_a_driver_that_dies_again_and_again_ends_like_one_that_lives(
     while out is None:
         start += 1
         with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
-            patch.setattr(jobs.dataset.os, "link", dies)
+            patch.setattr(jobs.storage.dataset.os, "link", dies)
             out = in_process.execute(config)
     assert start == 14
     assert contents(out) == contents(finished)

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-import solvers.postprocessing.in_node
+import solvers.objectives.in_node
 from das.errors import ConfigError, LedgerError, OutputError, SolverError
+from jobs.analysis.products import verify_run
 from jobs.cli import main
 from jobs.config.load import account_of, load_run
-from jobs.dataset import MANIFEST, dataset_digest, read_manifest
-from jobs.journal import read_journal
-from jobs.layout import release_layout
-from jobs.products import verify_run
+from jobs.storage.dataset import MANIFEST, dataset_digest, read_manifest
+from jobs.storage.journal import read_journal
+from jobs.storage.layout import release_layout
 from tests.e2e import in_process, toy
 from tests.e2e.units import section, write_units
 from tests.release_checks import sparse, totals_are_exact, tree_is_consistent
@@ -30,7 +30,7 @@ SYSTEM = {"source": "operating_system"}
 @pytest.fixture(autouse=True)
 def here(monkeypatch):
     in_process.patch_spark(monkeypatch)
-    monkeypatch.setattr("jobs.resume._PATIENCE", 0.0)
+    monkeypatch.setattr("jobs.folder.resume._PATIENCE", 0.0)
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_a_tolerance_that_is_not_reached_is_raised_in_the_same_folder(folder, da
 
 def test_a_method_that_does_not_fit_is_changed_by_solve_and_by_resume(folder, das, monkeypatch):
     """Each on a copy of the folder, whose first geolevels were solved before another one failed."""
-    monkeypatch.setattr(solvers.postprocessing.in_node, "MOST_UNKNOWNS", 12, raising=True)
+    monkeypatch.setattr(solvers.objectives.in_node, "MOST_UNKNOWNS", 12, raising=True)
     code, printed = das("run", real(folder, solve={"method": "maxfit"}))
     assert code == SolverError.exit_code, printed
     assert "12" in printed

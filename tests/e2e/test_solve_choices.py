@@ -12,23 +12,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from das.estimation.posterior import learn_prior, merge, tally
+from das.tree.prior import learn_prior, merge, tally
 from jobs.config.load import load_run
-from jobs.dataset import read_manifest
-from jobs.estimate import CONFIDENCE, LevelEstimator
-from jobs.estimate_files import all_geounits
-from jobs.layout import ReleaseLayout, release_layout
 from jobs.plan import Plan, read_geography
-from jobs.progress import Reporter
+from jobs.release.estimate import CONFIDENCE, LevelEstimator
+from jobs.release.evidence import all_geounits
+from jobs.release.solve import node_settings
+from jobs.release.verify import verify_release
 from jobs.run import run
-from jobs.solve import node_settings
-from jobs.verify import verify_release
+from jobs.storage.dataset import read_manifest
+from jobs.storage.layout import ReleaseLayout, release_layout
+from jobs.tasks.progress import Reporter
 from solvers.backends.registry import LeastSquaresSolver
-from solvers.least_squares import solve_quadratic
+from solvers.least_squares.passes import solve_in_passes
+from solvers.least_squares.solve import solve_quadratic
 from solvers.node import NodeSolution, solve_nodes
-from solvers.passes import solve_in_passes
-from solvers.postprocessing.in_node import fit_largest_in_node, in_sequence, reweight
-from solvers.postprocessing.table import NoiseLaw
+from solvers.objectives.in_node import fit_largest_in_node, in_sequence, reweight
+from solvers.objectives.table import NoiseLaw
 from solvers.problem import NodeProblem
 from tests.e2e import in_process, toy
 from tests.oracles.quadratic import optimality_gap
@@ -82,7 +82,7 @@ def configure(folder: Path, name: str, **changes: Any) -> Path:
 def few_are_enough() -> Iterator[None]:
     """A prior is learned from the few blocks of the toy state, by the driver."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("das.estimation.posterior._LEAST_OBSERVATIONS", 1)
+        patch.setattr("das.tree.prior._LEAST_OBSERVATIONS", 1)
         yield
 
 
@@ -111,7 +111,7 @@ def released(folder: Path) -> dict[str, Released]:
         config = configure(folder, name)
         with pytest.MonkeyPatch.context() as patch:
             in_process.patch_spark(patch)
-            patch.setattr("jobs.solve.solve_nodes", solve)
+            patch.setattr("jobs.release.solve.solve_nodes", solve)
             out = in_process.execute(config)
         found[name] = Released(load_run(config).plan, out, nodes)
     return found
@@ -357,7 +357,7 @@ def test_reweighting_knows_the_law_of_the_noise(folder, definition, law):
 def test_tasks_are_cut_by_what_they_are_expected_to_solve(released, folder, monkeypatch):
     """Where next to nothing is allowed, a family each; the counts know nothing of it."""
     whole = released["full"]
-    monkeypatch.setattr("jobs.solve._BATCH_VARIABLES", 1)
+    monkeypatch.setattr("jobs.release.solve._BATCH_VARIABLES", 1)
     out = folder / "cut"
     changes = {"output__directory": str(out), "runtime__batches_per_slot": 1}
     in_process.execute(configure(folder, "full", **changes))

@@ -16,13 +16,13 @@ import yaml
 
 from das.errors import DasError, InputError, OutputError, VerificationError
 from jobs.config.load import load_run
-from jobs.counts import SPARSE_SCHEMA
-from jobs.dataset import is_published
-from jobs.layout import release_layout
-from jobs.progress import Reporter
-from jobs.resume import repair
+from jobs.folder.resume import repair
+from jobs.release.verify import verify_release
 from jobs.run import products_of, run
-from jobs.verify import verify_release
+from jobs.storage.dataset import is_published
+from jobs.storage.histograms import SPARSE_SCHEMA
+from jobs.storage.layout import release_layout
+from jobs.tasks.progress import Reporter
 from tests.e2e import toy
 from tests.e2e.in_process import execute
 from tests.release_checks import (

@@ -18,14 +18,15 @@ import pytest
 import yaml
 
 from das.errors import ConfigError, InputError, LedgerError, OutputError, VerificationError
-from jobs.account import read_account
+from jobs.analysis.products import verify_run
 from jobs.config.load import account_of, load_run
-from jobs.exact import exact_query, read_exact
-from jobs.layout import release_layout
-from jobs.products import verify_run
-from jobs.resume import repair
+from jobs.folder.resume import repair
+from jobs.plan import exact_query
 from jobs.run import products_of, write_internal_reports
-from jobs.run_ledger import read_ledger
+from jobs.storage.account import read_account
+from jobs.storage.exact import read_exact
+from jobs.storage.layout import release_layout
+from jobs.storage.ledger import read_ledger
 from tests.e2e import toy
 from tests.e2e.in_process import execute
 from tests.e2e.test_canaries import Canaries, sightings

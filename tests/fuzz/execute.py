@@ -21,8 +21,8 @@ import pytest
 import typer.main
 
 import jobs.cli
-from jobs.account import read_account
-from jobs.dataset import MANIFEST
+from jobs.storage.account import read_account
+from jobs.storage.dataset import MANIFEST
 from tests.e2e.in_process import no_session, patch_spark
 from tests.fuzz.case import Case
 
@@ -81,7 +81,7 @@ def without_spark() -> Iterator[None]:
         patch_spark(patch)
         patch.setattr("os.fsync", lambda _: None)
         patch.setattr("typer.main.get_command", _get_command)
-        patch.setattr("jobs.session.spark_session", no_session)
+        patch.setattr("jobs.tasks.session.spark_session", no_session)
         patch.setattr("jobs.run.write_internal_reports", lambda *_: [])
         yield
 

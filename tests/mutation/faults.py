@@ -33,22 +33,22 @@ MECHANISM = "das/mechanisms/mechanism.py"
 REFERENCE = "das/mechanisms/reference.py"
 MEASURE = "das/measure.py"
 SENSITIVITY = "das/queries/sensitivity.py"
-STRATEGY = "das/strategy/strategy.py"
+STRATEGY = "das/strategy.py"
 JOINT = "das/queries/joint_sensitivity.py"
-CHANGES = "das/strategy/change_costs.py"
-MEASUREMENT = "das/planning/measurement.py"
+CHANGES = "das/change_costs.py"
+MEASUREMENT = "das/workload/residual/integer_plan.py"
 LEDGER = "das/privacy/ledger.py"
 ACCOUNTING = "das/privacy/accounting.py"
-STAGE = "jobs/measure.py"
-STRUCTURE = "solvers/structure.py"
-ACTIVE_SET = "solvers/active_set.py"
-OPTIMALITY = "solvers/optimality.py"
-SOLVER = "solvers/least_squares.py"
-TREE_PASS = "das/estimation/tree_pass.py"
-TARGETS = "das/estimation/targets.py"
-AREA = "das/estimation/area.py"
-INTERVALS = "das/estimation/intervals.py"
-POSTERIOR = "das/estimation/posterior.py"
+STAGE = "jobs/confidential/measure.py"
+STRUCTURE = "solvers/least_squares/blocks.py"
+ACTIVE_SET = "solvers/least_squares/active_set.py"
+OPTIMALITY = "solvers/least_squares/certificate.py"
+SOLVER = "solvers/least_squares/solve.py"
+TREE_PASS = "das/tree/passes.py"
+TARGETS = "das/tree/targets.py"
+AREA = "das/tree/area.py"
+INTERVALS = "das/tree/intervals.py"
+POSTERIOR = "das/tree/prior.py"
 
 TABLE_LAW = "tests/exact/test_table_law.py::"
 REFERENCE_LAW = "tests/exact/test_reference_law.py::"
@@ -432,7 +432,7 @@ FAULTS = (
     ),
     Fault(
         "the share of a key stays when its tasks are done",
-        "jobs/noise_key.py",
+        "jobs/confidential/noise_key.py",
         "        with writing(file):\n            file.unlink(missing_ok=True)",
         "        pass",
         (
@@ -449,7 +449,7 @@ FAULTS = (
     ),
     Fault(
         "sessions ask nobody for a secret",
-        "jobs/protection.py",
+        "jobs/config/protection.py",
         "if allow_open and (is_off or not is_local(master)):",
         "if is_off or not is_local(master):",
         ("tests/unit/jobs/test_protection.py::test_every_session_is_started_protected",),

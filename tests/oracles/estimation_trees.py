@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from das.estimation.area import CutChild, Share, estimate_share, share_of_family
-from das.estimation.coordinates import Coordinates
-from das.estimation.model import GeolevelTerms, spine_terms
-from das.estimation.tree_pass import LevelAnswers, Moments, TreeEstimate
 from das.queries.query import Query
-from das.schema.schema import Schema
+from das.schema import Schema
+from das.tree.area import CutChild, Share, estimate_share, share_of_family
+from das.tree.coordinates import Coordinates
+from das.tree.model import GeolevelTerms, spine_terms
+from das.tree.passes import LevelAnswers, Moments, TreeEstimate
 from geography.lattice import Lattice
 from tests.strategies import dense_matrix
 

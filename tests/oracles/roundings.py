@@ -11,9 +11,9 @@ from scipy.optimize import LinearConstraint, linprog, milp
 from scipy.sparse import block_diag, csr_array, hstack, identity, vstack
 
 from invariants.leaves import Leaves
-from solvers.flow import Contradiction, Limit
 from solvers.problem import NO_LIMIT, LeavesTerm, NodeProblem, RowsTerm
-from solvers.rounding import Rounding
+from solvers.rounding.flow import Contradiction, Limit
+from solvers.rounding.round import Rounding
 from tests.oracles.quadratic import indicator
 
 

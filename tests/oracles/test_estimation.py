@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from das.estimation.coordinates import Coordinates
-from das.estimation.model import GeolevelTerms, spine_terms
-from das.estimation.targets import subtree_targets
-from das.estimation.tree_pass import (
+from das.queries.query import Query, is_answered_by, marginal, parse_query
+from das.schema import Attribute, Recode, Schema
+from das.tree.coordinates import Coordinates
+from das.tree.model import GeolevelTerms, spine_terms
+from das.tree.passes import (
     Moments,
     TreeEstimate,
     add_families,
@@ -21,8 +22,7 @@ from das.estimation.tree_pass import (
     estimate_tree,
     gather_evidence,
 )
-from das.queries.query import Query, is_answered_by, marginal, parse_query
-from das.schema.schema import Attribute, Recode, Schema
+from das.tree.targets import subtree_targets
 from geography.lattice import Lattice, Spine
 from tests.oracles.estimation_trees import TreeCase, area_by_shares
 from tests.strategies import dense_matrix, marginals, queries, schemas, trees

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from das.planning.auto import Method, plan_workload
-from das.planning.workload import AttributeWorkload, BaseKind, Workload
 from das.queries import joint_sensitivity as module
 from das.queries.factor import Factor
 from das.queries.joint_sensitivity import joint_sensitivity
 from das.queries.query import Query
 from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
+from das.workload.plan import Method, plan_workload
+from das.workload.workload import AttributeWorkload, BaseKind, Workload
 from tests.oracles.pairs_of_records import pair_costs
 
 

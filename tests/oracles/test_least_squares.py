@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import minimize
 
 from das.errors import SolverError
-from solvers.least_squares import solve_least_squares
+from solvers.least_squares.solve import solve_least_squares
 from solvers.problem import GeneralTerm, NodeProblem, Status
 from tests.oracles.quadratic import best_of_all_supports, dense, gram_and_pull, optimality_gap
 from tests.strategies import Shape, random_node

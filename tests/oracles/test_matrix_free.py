@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from solvers import matrix_free_face
-from solvers.least_squares import solve_least_squares, solve_quadratic
-from solvers.matrix_free import solve_matrix_free
-from solvers.passes import solve_in_passes
+from solvers.dual_newton import face as matrix_free_face
+from solvers.dual_newton.solve import solve_matrix_free
+from solvers.least_squares.passes import solve_in_passes
+from solvers.least_squares.solve import solve_least_squares, solve_quadratic
 from solvers.problem import (
     NO_LIMIT,
     ExactTerm,

@@ -10,11 +10,12 @@ import pytest
 from das.errors import SolverError
 from das.queries.factor import Factor, identity
 from das.queries.query import Query, kronecker, parse_query
-from das.schema.schema import Attribute, Recode, Schema
-from solvers import kronecker as kronecker_module
+from das.schema import Attribute, Recode, Schema
 from solvers import node as node_module
-from solvers.least_squares import solve_quadratic
-from solvers.matrix_free_kronecker import solve_kronecker
+from solvers.dual_newton import kronecker as kronecker_module
+from solvers.dual_newton.projected import solve_kronecker
+from solvers.least_squares.blocks import given_sums
+from solvers.least_squares.solve import solve_quadratic
 from solvers.node import NodeSettings
 from solvers.problem import (
     ExactTerm,
@@ -25,7 +26,6 @@ from solvers.problem import (
     Status,
     group_sums,
 )
-from solvers.structure import given_sums
 
 TOLERANCE = 1e-7
 AGE = Attribute("age", tuple("01234"))

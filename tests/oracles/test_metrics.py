@@ -23,7 +23,7 @@ from das.metrics.accuracy import (
 )
 from das.metrics.statistics import ERROR_EDGES, QUANTILES, describe
 from das.queries.query import Factor, Query, parse_query
-from das.schema.schema import Attribute, Schema
+from das.schema import Attribute, Schema
 
 SCHEMA = Schema(
     "toy", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))), recodes=()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from geography.lattice import Lattice, Spine
 from geography.offspine import Entities, combine, offspine_distances
-from geography.optimize import group_items, most_children
+from geography.respine import group_items, most_children
 from tests.strategies import trees
 
 

@@ -14,20 +14,20 @@ import pytest
 from das.mechanisms.entropy import NoiseKey, stream_label
 from das.mechanisms.mechanism import DiscreteGaussian
 from das.mechanisms.noise import add_noise
-from das.planning.bases import uniform_basis
-from das.planning.convex_loss import minimize_largest_variance
-from das.planning.measurement import measure_exactly
-from das.planning.oblique_largest import plan_oblique_largest
-from das.planning.one_dimensional import minimize_largest_variance as minimize_in_one_dimension
-from das.planning.one_dimensional import minimize_total_variance
-from das.planning.reconstruction import ResidualAnswers, reconstruct
-from das.planning.total_variance import (
+from das.workload.one_dimensional import minimize_largest_variance as minimize_in_one_dimension
+from das.workload.one_dimensional import minimize_total_variance
+from das.workload.residual.bases import uniform_basis
+from das.workload.residual.convex_loss import minimize_largest_variance
+from das.workload.residual.integer_plan import measure_exactly
+from das.workload.residual.oblique_largest import plan_oblique_largest
+from das.workload.residual.reconstruction import ResidualAnswers, reconstruct
+from das.workload.residual.total_variance import (
     plan_marginals,
     plan_oblique,
     plan_orthogonal,
     plan_projected,
 )
-from das.planning.workload import AttributeWorkload, Workload
+from das.workload.workload import AttributeWorkload, Workload
 from tests.unit.planning.dense import MIXED, marginal_matrix, workload_matrix
 
 SIZES = {

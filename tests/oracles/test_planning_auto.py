@@ -9,11 +9,11 @@ import pytest
 
 from das.mechanisms.entropy import NoiseKey, stream_label
 from das.mechanisms.noise import add_noise
-from das.planning.auto import LossKind, Method, plan_workload
-from das.planning.bases import oblique_basis
-from das.planning.bounds import minimize_over_all_strategies
-from das.planning.total_variance import minimize_noise
-from das.planning.workload import AttributeWorkload, BaseKind, Workload
+from das.workload.bounds import minimize_over_all_strategies
+from das.workload.plan import LossKind, Method, plan_workload
+from das.workload.residual.bases import oblique_basis
+from das.workload.residual.total_variance import minimize_noise
+from das.workload.workload import AttributeWorkload, BaseKind, Workload
 from tests.bench.matrix_mechanisms_published import (
     K_WAY_PREFIX,
     NUMERIC,

@@ -11,16 +11,16 @@ import math
 import numpy as np
 import pytest
 
-from das.planning.bounds import dual_bound, minimize_over_all_strategies, svd_bound
-from das.planning.hdmm import (
+from das.workload.bounds import dual_bound, minimize_over_all_strategies, svd_bound
+from das.workload.hdmm.marginals import optimize_marginals
+from das.workload.hdmm.strategies import (
     UnionStrategy,
     optimize_hdmm,
     optimize_kronecker,
     optimize_union,
 )
-from das.planning.kronecker import workload_gram
-from das.planning.marginals_strategy import optimize_marginals
-from das.planning.workload import AttributeWorkload, Workload
+from das.workload.kronecker import workload_gram
+from das.workload.workload import AttributeWorkload, Workload
 
 SUMS = {
     "CPS": [50, 100],

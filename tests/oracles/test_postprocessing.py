@@ -9,15 +9,15 @@ import pytest
 from scipy.optimize import linprog, minimize, nnls
 from scipy.stats import laplace, norm
 
-from solvers.postprocessing.bounded import (
+from solvers.objectives.bounded import (
     BoundedProblems,
     Equalities,
     solve_bounded,
     solve_with_equalities,
 )
-from solvers.postprocessing.in_node import fit_largest_in_node, reweight
-from solvers.postprocessing.methods import Method, fit_nonnegative, fit_reweighted, post_process
-from solvers.postprocessing.table import NoiseLaw, NoisyQuery, NoisyTable
+from solvers.objectives.in_node import fit_largest_in_node, reweight
+from solvers.objectives.methods import Method, fit_nonnegative, fit_reweighted, post_process
+from solvers.objectives.table import NoiseLaw, NoisyQuery, NoisyTable
 from tests.strategies import Shape, random_node
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from das.errors import InfeasibleError
-from solvers.laminar import arrange
-from solvers.least_squares import solve_least_squares
+from solvers.least_squares.solve import solve_least_squares
 from solvers.problem import NodeProblem, RoundingQuery
-from solvers.rounding import Method, round_counts
-from solvers.sums import STEPS
+from solvers.rounding.laminar import arrange
+from solvers.rounding.round import Method, round_counts
+from solvers.rounding.sums import STEPS
 from solvers.verify import verify_counts
 from tests.oracles.roundings import (
     all_controlled,

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 from das.errors import BudgetError
-from das.planning.information import Information
-from das.planning.spine_allocation import (
+from das.queries.query import parse_query
+from das.queries.sensitivity import Neighbors
+from das.schema import Attribute, Recode, Schema
+from das.tree.allocation import (
     LEAST_DETAILED,
     AllocationProblem,
     least_rho,
     least_weighted_error,
 )
-from das.planning.spine_error import SpineModel
-from das.planning.subtree_classes import SubtreeClasses
-from das.queries.query import parse_query
-from das.queries.sensitivity import Neighbors
-from das.schema.schema import Attribute, Recode, Schema
+from das.tree.classes import SubtreeClasses
+from das.tree.errors import SpineModel
+from das.tree.information import Information
 
 AGE = Attribute("age", ("0", "1", "2", "3"))
 SCHEMA = Schema(

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from das.planning.information import Information
-from das.planning.spine_components import SpineComponents
-from das.planning.spine_error import (
+from das.queries.query import Query, is_refinement, marginal, parse_query
+from das.schema import Attribute, Recode, Schema
+from das.tree.classes import SubtreeClasses
+from das.tree.components import SpineComponents
+from das.tree.errors import (
     PredictedErrors,
     SpineModel,
     predict_errors,
     solve_spine,
 )
-from das.planning.subtree_classes import SubtreeClasses
-from das.queries.query import Query, is_refinement, marginal, parse_query
-from das.schema.schema import Attribute, Recode, Schema
+from das.tree.information import Information
 from geography.lattice import Lattice, Spine
 from tests.strategies import dense_matrix, marginals, queries, schemas, trees
 

@@ -9,17 +9,17 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from das.planning.auto import Method
 from das.privacy.budget import Budget, Definition
 from das.queries.query import parse_query
 from das.queries.sensitivity import Neighbors
-from das.schema.schema import Attribute, Schema
-from das.strategy.strategy import LevelStrategy, QueryShare, strategy_for
+from das.schema import Attribute, Schema
+from das.strategy import LevelStrategy, QueryShare, strategy_for
+from das.workload.plan import Method
 from geography.lattice import Lattice, Spine
 from jobs.config.models import WorkloadConfig
 from jobs.config.planned import BudgetKind, plan_shares
-from jobs.manifest import privacy_statements
 from jobs.plan import Plan, Solving, planned_ledger
+from jobs.release.manifest import privacy_statements
 
 SPINE = Spine(("nation", "county", "block"), (0, 1, 2))
 TREES = (

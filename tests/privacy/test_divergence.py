@@ -20,7 +20,7 @@ from das.privacy.accounting import epsilon_from_rho
 from das.privacy.budget import Budget, Definition
 from das.queries.query import parse_query
 from das.queries.sensitivity import Neighbors
-from das.strategy.strategy import NoisyQuery, query_mechanism
+from das.strategy import NoisyQuery, query_mechanism
 from tests.privacy.output_laws import (
     ROUNDING,
     Move,

@@ -18,13 +18,13 @@ from das.errors import ConfigError, OutputError
 from das.histograms import Histograms
 from das.mechanisms.entropy import NoiseKey
 from geography.lattice import Lattice
-from jobs import measure as measuring
+from jobs.confidential import measure as measuring
+from jobs.confidential.measure import MeasureStage, MeasureTask
 from jobs.config.load import load_run
-from jobs.counts import SPARSE_SCHEMA, sparse_table
-from jobs.dataset import PartWriter, publish, read_manifest
-from jobs.layout import confidential_layout, release_layout
-from jobs.measure import MeasureStage, MeasureTask
 from jobs.plan import write_geography
+from jobs.storage.dataset import PartWriter, publish, read_manifest
+from jobs.storage.histograms import SPARSE_SCHEMA, sparse_table
+from jobs.storage.layout import confidential_layout, release_layout
 from tests.e2e import toy
 
 PERSONS = 1000  # in every cell of every geounit

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from jobs.dataset import read_manifest, read_range
-from jobs.layout import release_layout
+from jobs.storage.dataset import read_manifest, read_range
+from jobs.storage.layout import release_layout
 from tests.e2e import in_process, toy
 
 LEVELS = {"nation": 0, "state": 1}

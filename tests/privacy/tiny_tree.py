@@ -13,8 +13,8 @@ from das.histograms import Histograms
 from das.privacy.budget import Budget
 from das.queries.query import parse_query
 from das.queries.sensitivity import Neighbors
-from das.schema.schema import Attribute, Schema
-from das.strategy.strategy import LevelStrategy, NoisyQuery, QueryShare, Strategy, noisy_queries
+from das.schema import Attribute, Schema
+from das.strategy import LevelStrategy, NoisyQuery, QueryShare, Strategy, noisy_queries
 from tests.privacy.output_laws import Move
 
 SCHEMA = Schema("tiny", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))

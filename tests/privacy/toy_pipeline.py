@@ -18,8 +18,8 @@ from das.measure import measure
 from das.mechanisms.entropy import NoiseKey
 from das.privacy.budget import Budget
 from das.queries.query import parse_query
-from das.schema.schema import Attribute, Schema
-from das.strategy.strategy import LevelStrategy, NoisyQuery, QueryShare, Strategy, noisy_queries
+from das.schema import Attribute, Schema
+from das.strategy import LevelStrategy, NoisyQuery, QueryShare, Strategy, noisy_queries
 from solvers.node import NodeSettings, solve_node
 from solvers.problem import LeastSquaresTerm, NodeProblem, RoundingQuery
 

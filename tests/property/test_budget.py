@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from das.errors import LedgerError
 from das.privacy.ledger import Ledger
 from das.queries.sensitivity import l2_sensitivity_sq
-from das.strategy.strategy import noisy_queries
+from das.strategy import noisy_queries
 from geography.lattice import Lattice
 from jobs.plan import Plan, planned_ledger
 from tests.strategies import budgets, schemas, strategies_for, trees

@@ -9,8 +9,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import jobs.dataset
-from jobs.dataset import PartWriter, publish, read_manifest, read_range, verify_files
+import jobs.storage.dataset
+from jobs.storage.dataset import PartWriter, publish, read_manifest, read_range, verify_files
 
 SCHEMA = pa.schema([("geocode", pa.string()), ("value", pa.int64())])
 CODES = st.text(alphabet="0129", min_size=1, max_size=3)
@@ -27,8 +27,8 @@ BOUND = st.one_of(CODES, st.just(""), st.just("\x7f"))
 def test_read_range_is_a_filter(codes, cuts, ranges, row_group_bytes):
     rows = [(code, index) for index, code in enumerate(sorted(codes))]
     edges = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
-    before = jobs.dataset.ROW_GROUP_BYTES
-    jobs.dataset.ROW_GROUP_BYTES = row_group_bytes
+    before = jobs.storage.dataset.ROW_GROUP_BYTES
+    jobs.storage.dataset.ROW_GROUP_BYTES = row_group_bytes
     try:
         with tempfile.TemporaryDirectory() as folder:
             dataset = Path(folder) / "level=block"
@@ -47,4 +47,4 @@ def test_read_range_is_a_filter(codes, cuts, ranges, row_group_bytes):
                 assert table.schema == SCHEMA
                 assert list(zip(*table.to_pydict().values(), strict=True)) == expected
     finally:
-        jobs.dataset.ROW_GROUP_BYTES = before
+        jobs.storage.dataset.ROW_GROUP_BYTES = before

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import jobs.draws
+import jobs.folder.draws
 from das.errors import LedgerError
 from das.privacy.budget import Budget
 from das.queries.sensitivity import Neighbors
-from jobs.account import Claim, make_claim
-from jobs.dataset import MANIFEST, PartWriter, dataset_digest, is_published, propose
-from jobs.draws import Draws, draw_once
+from jobs.folder.draws import Draws, draw_once
+from jobs.storage.account import Claim, make_claim
+from jobs.storage.dataset import MANIFEST, PartWriter, dataset_digest, is_published, propose
 
 BUDGET = Budget(Fraction(1), Fraction(1, 10**10), Neighbors.BOUNDED)
 SCHEMA = pa.schema([("geocode", pa.string())])
@@ -44,7 +44,7 @@ class World:
         make_claim(self.account, self.claim("a"))
         for name in ("begin", "record"):
             patch.setattr(Draws, name, self.mortal(name, getattr(Draws, name)))
-        patch.setattr(jobs.draws, "accept", self.mortal("accept", jobs.draws.accept))
+        patch.setattr(jobs.folder.draws, "accept", self.mortal("accept", jobs.folder.draws.accept))
 
     def claim(self, place: str) -> Claim:
         return Claim("persons", "1", BUDGET, "r", str(self.root / place))

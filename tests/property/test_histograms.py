@@ -22,9 +22,9 @@ from das.confidential import Confidential
 from das.errors import DasError
 from das.histograms import Histograms
 from das.metrics.accuracy import Change, summarize
-from jobs.dataset import PartFile
-from jobs.read.files import Batch, Chunk, Table
-from jobs.truth import RollUp
+from jobs.confidential.histograms import RollUp
+from jobs.input.files import Batch, Chunk, Table
+from jobs.storage.dataset import PartFile
 from tests.strategies import dense_counts
 
 ENTRIES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 6), st.integers(0, 3)), max_size=25)

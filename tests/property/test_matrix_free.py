@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solvers.matrix_free import solve_matrix_free
+from solvers.dual_newton.solve import solve_matrix_free
 from solvers.problem import Status, group_sums
 from tests.oracles.quadratic import optimality_gap
 from tests.strategies import random_node, shapes

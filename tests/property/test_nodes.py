@@ -9,10 +9,10 @@ import numpy as np
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from solvers.least_squares import solve_least_squares
+from solvers.least_squares.solve import solve_least_squares
 from solvers.node import NodeSettings, solve_node
 from solvers.problem import NO_LIMIT, NodeProblem, Status, group_sums
-from solvers.rounding import round_counts
+from solvers.rounding.round import round_counts
 from solvers.verify import verify_counts
 from tests.oracles.quadratic import optimality_gap
 from tests.oracles.roundings import is_controlled, pass_cost

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from das.histograms import Histograms
 from geography.lattice import Lattice
-from jobs.counts import align_histograms, sparse_table
-from jobs.layout import ReleaseLayout
 from jobs.plan import geounit_batches, read_geography, write_geography
+from jobs.storage.histograms import align_histograms, sparse_table
+from jobs.storage.layout import ReleaseLayout
 from tests.strategies import dense_counts, trees
 
 

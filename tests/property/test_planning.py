@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from das.planning.convex_loss import minimize_largest_variance
-from das.planning.measurement import measure_exactly
-from das.planning.reconstruction import ResidualAnswers, reconstruct
-from das.planning.total_variance import plan_oblique, plan_orthogonal, plan_projected
-from das.planning.workload import AttributeWorkload, Workload
 from das.queries.sensitivity import Neighbors
+from das.workload.residual.convex_loss import minimize_largest_variance
+from das.workload.residual.integer_plan import measure_exactly
+from das.workload.residual.reconstruction import ResidualAnswers, reconstruct
+from das.workload.residual.total_variance import plan_oblique, plan_orthogonal, plan_projected
+from das.workload.workload import AttributeWorkload, Workload
 from tests.oracles.pairs_of_records import pair_costs
 from tests.unit.planning.dense import (
     covariance,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solvers.postprocessing.methods import Method, post_process
-from solvers.postprocessing.table import NoiseLaw, NoisyQuery, NoisyTable
+from solvers.objectives.methods import Method, post_process
+from solvers.objectives.table import NoiseLaw, NoisyQuery, NoisyTable
 
 
 @st.composite

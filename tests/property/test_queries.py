@@ -13,7 +13,7 @@ from das.histograms import Histograms
 from das.queries.factor import FUNCTIONS
 from das.queries.query import Query, is_refinement, marginal, parse_query
 from das.queries.sensitivity import Neighbors, l1_sensitivity, l2_sensitivity_sq
-from das.schema.schema import Attribute, Schema
+from das.schema import Attribute, Schema
 from tests.strategies import (
     cells_in_order,
     dense_counts,

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from das.schema.schema import Attribute, Recode, Schema
+from das.schema import Attribute, Recode, Schema
 from tests.strategies import cells_in_order, schemas
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from geography.bypass import bypass_parents_of_one, level_budgets, path_sums
 from geography.lattice import Lattice
 from geography.offspine import Entities, offspine_distances
-from geography.optimize import (
+from geography.respine import (
     SpineDesign,
     group_items,
     most_children,

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 import pyspark
 
-from jobs.session import find_java_home
+from jobs.tasks.session import find_java_home
 from tests.checkout import ROOT, checkout, environment
 
 SPARK = Path(pyspark.__file__).parent
@@ -30,10 +30,10 @@ SECRET_FILE = "secret.conf"
 RUN_FILE = "conf/run/demo.yaml"
 # Appended to modules: small states are cut into as many tasks as large ones.
 MANY_TASKS = {
-    "jobs/measure.py": "\n_TASK_NUMBERS = _TASK_GEOUNITS = 0\n",
-    "jobs/estimate.py": "\n_TASK_NUMBERS = 0\n",
-    "jobs/solve.py": "\n_TASK_VARIABLES = 0\n",
-    "jobs/write.py": "\n_TASK_GEOUNITS = 0\n",
+    "jobs/confidential/measure.py": "\n_TASK_NUMBERS = _TASK_GEOUNITS = 0\n",
+    "jobs/release/estimate.py": "\n_TASK_NUMBERS = 0\n",
+    "jobs/release/solve.py": "\n_TASK_VARIABLES = 0\n",
+    "jobs/release/write.py": "\n_TASK_GEOUNITS = 0\n",
 }
 
 

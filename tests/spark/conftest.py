@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jobs.session import spark_session
+from jobs.tasks.session import spark_session
 
 
 @pytest.fixture(scope="session")

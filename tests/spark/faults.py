@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import psutil
 
-from jobs.dataset import MANIFEST, is_published, read_manifest
+from jobs.storage.dataset import MANIFEST, is_published, read_manifest
 from tests.spark.cluster import Cluster
 
 T = TypeVar("T")

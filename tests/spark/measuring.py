@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from das.mechanisms.entropy import NoiseKey
-from jobs import measure as measuring
+from jobs.confidential import measure as measuring
+from jobs.confidential.measure import MeasureTask
 from jobs.config.load import load_run
-from jobs.measure import MeasureTask
-from jobs.progress import Reporter
 from jobs.run import measure_all, open_job, plan_and_read
+from jobs.tasks.progress import Reporter
 
 
 def main() -> None:

@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from jobs.config.load import load_run
-from jobs.dataset import MANIFEST, is_published
-from jobs.layout import release_layout
+from jobs.storage.dataset import MANIFEST, is_published
+from jobs.storage.layout import release_layout
 from tests.e2e import in_process, toy
 from tests.release_checks import sparse, totals_are_exact, tree_is_consistent
 from tests.spark.cluster import MANY_TASKS, Cluster, build_zip, standalone_cluster

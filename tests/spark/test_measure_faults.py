@@ -17,12 +17,12 @@ import pytest
 import yaml
 
 from jobs.config.load import load_run
-from jobs.dataset import is_published, read_manifest, read_range
-from jobs.generate import GenerateSpec, generate
-from jobs.layout import release_layout
-from jobs.progress import Reporter
 from jobs.run import measure_all, open_job, plan_and_read
-from jobs.session import spark_session
+from jobs.storage.dataset import is_published, read_manifest, read_range
+from jobs.storage.layout import release_layout
+from jobs.synthetic.generate import GenerateSpec, generate
+from jobs.tasks.progress import Reporter
+from jobs.tasks.session import spark_session
 from tests.spark import faults
 from tests.spark.cluster import MANY_TASKS, ROOT, Cluster, build_zip, standalone_cluster
 

@@ -16,6 +16,9 @@ from pyspark.sql import SparkSession
 
 from das.errors import InputError
 from geography.lattice import Lattice, Spine
+from jobs.confidential.histograms import write_truth
+from jobs.confidential.leaves import EntrySource
+from jobs.confidential.read.formats import read_entries, read_geocodes
 from jobs.config.load import load_schema
 from jobs.config.models import (
     BlockTableData,
@@ -25,11 +28,8 @@ from jobs.config.models import (
     Pl94Data,
     RecordsData,
 )
-from jobs.gather import EntrySource
-from jobs.layout import confidential_layout
-from jobs.read import files
-from jobs.read.read import read_entries, read_geocodes
-from jobs.truth import write_truth
+from jobs.input import files
+from jobs.storage.layout import confidential_layout
 from tests.unit.jobs import test_read_pl94 as pl94_files
 from tests.unit.jobs.reading import ROOT, TOY, read
 

@@ -13,20 +13,20 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-import jobs.gather
-import jobs.truth
+import jobs.confidential.histograms
+import jobs.confidential.leaves
 from das.confidential import Confidential
 from das.errors import GeographyError, InputError, OutputError
-from das.schema.schema import Schema
+from das.schema import Schema
 from geography.lattice import Lattice, Spine
+from jobs.confidential.histograms import read_truth, write_truth
+from jobs.confidential.read.formats import read_entries, read_geocodes
 from jobs.config.load import load_run
 from jobs.config.models import HistogramsData
-from jobs.dataset import is_published, read_manifest, verify_files
-from jobs.generate import GenerateSpec, generate
-from jobs.layout import ConfidentialLayout, confidential_layout
-from jobs.nation import SCHEMAS
-from jobs.read.read import read_entries, read_geocodes
-from jobs.truth import read_truth, write_truth
+from jobs.storage.dataset import is_published, read_manifest, verify_files
+from jobs.storage.layout import ConfidentialLayout, confidential_layout
+from jobs.synthetic.generate import GenerateSpec, generate
+from jobs.synthetic.nation import SCHEMAS
 from tests.unit.jobs.reading import ROOT, read
 
 pytestmark = pytest.mark.spark
@@ -75,9 +75,9 @@ def test_every_geolevel_equals_naive_sums(
     monkeypatch: pytest.MonkeyPatch,
     sizes: tuple[int, int, int],
 ) -> None:
-    monkeypatch.setattr(jobs.gather, "_LEAVES_PER_RANGE", sizes[0])
-    monkeypatch.setattr(jobs.truth, "CHILDREN_PER_SMALL_TASK", sizes[1])
-    monkeypatch.setattr(jobs.truth, "CHILDREN_PER_TASK", sizes[2])
+    monkeypatch.setattr(jobs.confidential.leaves, "_LEAVES_PER_RANGE", sizes[0])
+    monkeypatch.setattr(jobs.confidential.histograms, "CHILDREN_PER_SMALL_TASK", sizes[1])
+    monkeypatch.setattr(jobs.confidential.histograms, "CHILDREN_PER_TASK", sizes[2])
     layout, lattice = truth(nation, tmp_path, spark)
     leaves = read(nation, SCHEMA, 15)
     for level, digits in enumerate(SPINE.digits):

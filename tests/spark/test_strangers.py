@@ -19,8 +19,8 @@ from typing import Any
 import psutil
 import pytest
 
-from jobs.dataset import read_manifest
-from jobs.layout import confidential_layout, release_layout
+from jobs.storage.dataset import read_manifest
+from jobs.storage.layout import confidential_layout, release_layout
 from tests.e2e import toy
 from tests.spark.stranger import FAILURE, Door, RefusedError, ask_for_block, doors
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import pytest
 
 from das.errors import InputError
-from jobs import tasks
-from jobs.resources import Meter
-from jobs.session import run_tasks
-from jobs.tasks import Step, Straggler, watching
+from jobs.tasks import step as tasks
+from jobs.tasks.resources import Meter
+from jobs.tasks.session import run_tasks
+from jobs.tasks.step import Step, Straggler, watching
 
 pytestmark = pytest.mark.spark
 

@@ -17,14 +17,14 @@ from das.confidential import Confidential
 from das.histograms import Histograms
 from das.measure import measure
 from das.mechanisms.entropy import NoiseKey
-from das.planning.information import Information
-from das.planning.spine_error import SpineModel, predict_errors
-from das.planning.subtree_classes import SubtreeClasses
 from das.privacy.budget import Budget
 from das.queries.query import parse_query
 from das.queries.sensitivity import Neighbors
-from das.schema.schema import Attribute, Recode, Schema
-from das.strategy.strategy import LevelStrategy, QueryShare, Strategy, noisy_queries
+from das.schema import Attribute, Recode, Schema
+from das.strategy import LevelStrategy, QueryShare, Strategy, noisy_queries
+from das.tree.classes import SubtreeClasses
+from das.tree.errors import SpineModel, predict_errors
+from das.tree.information import Information
 from geography.lattice import Lattice, Spine
 from tests.strategies import dense_matrix
 

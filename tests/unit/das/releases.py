@@ -12,7 +12,7 @@ import yaml
 
 from das.privacy.semantics import ChangeCosts, touched_attributes
 from das.queries.query import Query, parse_query
-from das.schema.schema import Attribute, Recode, Schema
+from das.schema import Attribute, Recode, Schema
 
 ROOT = Path(__file__).resolve().parents[3]
 CONF = ROOT / "conf"

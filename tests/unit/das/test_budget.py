@@ -13,8 +13,8 @@ from das.privacy.accounting import epsilon_bun_steinke, epsilon_from_rho
 from das.privacy.budget import Budget
 from das.queries.query import Factor, Query, marginal
 from das.queries.sensitivity import Neighbors
-from das.schema.schema import Attribute, Schema
-from das.strategy.strategy import (
+from das.schema import Attribute, Schema
+from das.strategy import (
     LevelStrategy,
     QueryShare,
     Strategy,

@@ -6,13 +6,13 @@ from fractions import Fraction
 
 import pytest
 
+from das.change_costs import Chain, change_costs
 from das.errors import BudgetError
 from das.privacy.budget import Budget, Definition
 from das.queries.query import parse_query
 from das.queries.sensitivity import Neighbors
-from das.schema.schema import Attribute, Schema
-from das.strategy.change_costs import Chain, change_costs
-from das.strategy.strategy import LevelStrategy, QueryShare, noisy_queries, strategy_for
+from das.schema import Attribute, Schema
+from das.strategy import LevelStrategy, QueryShare, noisy_queries, strategy_for
 from jobs.config.models import WorkloadConfig
 from jobs.config.planned import BudgetKind, plan_shares
 from tests.oracles.pairs_of_records import pair_costs

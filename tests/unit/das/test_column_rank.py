@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from das.errors import BudgetError
-from das.planning.curvature import least_eigenvalue
 from das.queries.column_rank import has_full_column_rank
 from das.queries.factor import Factor
 from das.queries.query import Query, parse_query
-from das.schema.schema import Attribute, Schema
-from das.strategy.strategy import LevelStrategy, QueryShare
+from das.schema import Attribute, Schema
+from das.strategy import LevelStrategy, QueryShare
+from das.tree.curvature import least_eigenvalue
 
 
 def factor(matrix: np.ndarray) -> Factor:
@@ -102,7 +102,7 @@ def test_tens_of_thousands_of_cells_take_no_matrix():
 @pytest.mark.parametrize("picks", [[(5, 1, 1), (6, 1, 1)], [(0, 1, 1), (6, 1, 1)]])
 def test_the_bound_of_products_is_a_bound(picks, monkeypatch):
     """Beyond the sizes for which components are formed."""
-    monkeypatch.setattr("das.planning.spine_components.MOST_GROUPS", 0)
+    monkeypatch.setattr("das.tree.components.MOST_GROUPS", 0)
     queries = [query(one) for one in picks] + [query((3, 2, 3))]
     gram = np.zeros((12, 12))
     for one in queries:

@@ -26,7 +26,7 @@ from das.privacy.loss_distribution import (
 )
 from das.queries.query import Factor, Query, marginal
 from das.queries.sensitivity import Neighbors
-from das.schema.schema import Attribute, Schema
+from das.schema import Attribute, Schema
 from tests.unit.das.releases import RELEASES, Release, page_rows, read_release, rounded_up
 
 DELTA = Fraction(1, 10**10)

@@ -10,12 +10,11 @@ import pytest
 from das.confidential import Confidential
 from das.errors import BudgetError, SchemaError
 from das.histograms import Histograms
-from das.measure import measure
-from das.measurement import Measurements
+from das.measure import Measurements, measure
 from das.mechanisms.entropy import NoiseKey
 from das.mechanisms.mechanism import DiscreteGaussian, DiscreteLaplace
 from das.queries.query import marginal
-from das.schema.schema import Attribute, Schema
+from das.schema import Attribute, Schema
 
 SCHEMA = Schema("s", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
 QUERY = marginal(SCHEMA, ("age",))

@@ -14,7 +14,7 @@ from das.measure import Part, measure, measure_at
 from das.mechanisms.entropy import NoiseKey
 from das.mechanisms.mechanism import DiscreteGaussian
 from das.queries.query import parse_query
-from das.schema.schema import Attribute, Recode, Schema
+from das.schema import Attribute, Recode, Schema
 
 AGE = Attribute("age", ("0", "1", "2"))
 SCHEMA = Schema(

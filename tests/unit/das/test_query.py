@@ -22,7 +22,7 @@ from das.queries.factor import (
     total,
 )
 from das.queries.query import Query, is_answered_by, is_refinement, kronecker, marginal, parse_query
-from das.schema.schema import Attribute, Recode, Schema
+from das.schema import Attribute, Recode, Schema
 
 SEX = Attribute("sex", ("f", "m"))
 AGE = Attribute("age", ("0-17", "18-64", "65+"))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from das.errors import SchemaError
-from das.schema.schema import Attribute, Recode, Schema
+from das.schema import Attribute, Recode, Schema
 
 SEX = Attribute("sex", ("f", "m"))
 AGE = Attribute("age", ("child", "adult", "old"))

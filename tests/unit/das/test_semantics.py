@@ -21,7 +21,7 @@ from das.privacy.semantics import (
     touched_attributes,
 )
 from das.queries.query import Query, marginal
-from das.schema.schema import Attribute, Recode, Schema
+from das.schema import Attribute, Recode, Schema
 from tests.unit.das.releases import (
     RELEASES,
     measured_query,

@@ -10,7 +10,7 @@ import pytest
 from das.queries.factor import Factor, prefix, residual
 from das.queries.query import Query, parse_query
 from das.queries.sensitivity import Neighbors, l1_sensitivity, l2_sensitivity_sq
-from das.schema.schema import Attribute, Schema
+from das.schema import Attribute, Schema
 
 SEX = Attribute("sex", ("f", "m"))
 AGE = Attribute("age", ("0", "1", "2", "3", "4"))

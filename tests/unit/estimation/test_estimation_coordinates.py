@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from das.errors import SolverError
-from das.estimation.coordinates import Coordinates
-from das.estimation.model import spine_terms
-from das.estimation.tree_pass import combine, gather_evidence
 from das.queries.query import marginal, parse_query
-from das.schema.schema import Attribute, Schema
+from das.schema import Attribute, Schema
+from das.tree.coordinates import Coordinates
+from das.tree.model import spine_terms
+from das.tree.passes import combine, gather_evidence
 from tests.strategies import dense_matrix, queries, schemas
 
 

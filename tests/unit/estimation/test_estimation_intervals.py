@@ -9,7 +9,7 @@ import pytest
 from scipy.special import ndtr
 
 from das.errors import ConfigError
-from das.estimation.intervals import (
+from das.tree.intervals import (
     central_intervals,
     normal_factor,
     positive_intervals,

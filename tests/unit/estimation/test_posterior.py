@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from das.errors import SchemaError
-from das.estimation.posterior import Tally, learn_prior, merge, tally
+from das.tree.prior import Tally, learn_prior, merge, tally
 
 VARIANCE = 9.7
 

@@ -19,7 +19,7 @@ from geography.bypass import (
 )
 from geography.lattice import Lattice, Spine
 from geography.offspine import NO_ENTITY, Entities, offspine_distances
-from geography.optimize import (
+from geography.respine import (
     Insertion,
     SpineDesign,
     group_items,

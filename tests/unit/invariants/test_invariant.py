@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from das.errors import SchemaError
-from das.schema.schema import Attribute, Recode, Schema
-from invariants.invariant import Invariant, check_invariants, invariants_at
+from das.schema import Attribute, Recode, Schema
+from invariants.exact import Invariant, check_invariants, invariants_at
 
 SEX = Attribute("sex", ("f", "m"))
 AGE = Attribute("age", ("0-17", "18-64", "65+"))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from das.schema.schema import Attribute, Recode, Schema
+from das.schema import Attribute, Recode, Schema
+from jobs.confidential.read import block_table, histograms, pl94, records
 from jobs.config.data import check_data
 from jobs.config.models import BlockTableData, DataConfig, HistogramsData, Pl94Data, RecordsData
-from jobs.read import block_table, histograms, pl94, records
-from jobs.read.files import plan_chunks
+from jobs.input.files import plan_chunks
 
 ROOT = Path(__file__).resolve().parents[3]
 DATA = ROOT / "tests" / "data"

@@ -11,7 +11,7 @@ import pytest
 from das.errors import ConfigError, LedgerError, OutputError
 from das.privacy.budget import Budget, Definition
 from das.queries.sensitivity import Neighbors
-from jobs.account import (
+from jobs.storage.account import (
     Claim,
     account_document,
     check_account,
@@ -23,7 +23,7 @@ from jobs.account import (
     read_account,
     read_failed_checks,
 )
-from jobs.journal import append_to_journal, read_journal
+from jobs.storage.journal import append_to_journal, read_journal
 
 DELTA = Fraction(1, 10**10)
 PERSONS = Claim(
@@ -192,7 +192,7 @@ def test_an_account_that_cannot_be_written_is_refused_untouched(tmp_path, monkey
     if exists:
         account.touch()
     check_account(account)
-    monkeypatch.setattr("jobs.account.os.access", lambda *_: False)
+    monkeypatch.setattr("jobs.storage.account.os.access", lambda *_: False)
     with pytest.raises(OutputError, match=r"cannot be written; got .*read-only disk; make it"):
         check_account(account)
     assert account.exists() == exists

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from das.errors import InputError
-from jobs.area_files import AreaFile, read_areas
+from jobs.analysis.area_files import AreaFile, read_areas
 
 LEAVES = ["0101", "0102", "0103", "0201"]
 TWO = {"North county": ["0101", "0102"], "South": ["0103", "0201"]}

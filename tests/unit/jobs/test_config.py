@@ -26,11 +26,11 @@ from das.errors import (
 from das.privacy.accounting import epsilon_from_rho
 from das.privacy.budget import Budget
 from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
-from das.strategy.strategy import Strategy, noisy_queries
+from das.strategy import Strategy, noisy_queries
 from geography.lattice import Spine
 from jobs.config.load import Resolved, load_allocation, load_run, load_schema
+from jobs.folder.solutions import settings_digest, settings_of
 from jobs.plan import Solving
-from jobs.solutions import settings_digest, settings_of
 
 CONF = Path(__file__).resolve().parents[3] / "conf"
 DELTA = Fraction(1, 10**10)

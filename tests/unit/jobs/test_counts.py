@@ -8,9 +8,15 @@ import pytest
 
 from das.errors import OutputError
 from das.histograms import Histograms
-from jobs.counts import SPARSE_SCHEMA, align_histograms, read_counts, read_sparse, sparse_table
-from jobs.dataset import PartWriter, publish, read_manifest
-from jobs.layout import ReleaseLayout
+from jobs.storage.dataset import PartWriter, publish, read_manifest
+from jobs.storage.histograms import (
+    SPARSE_SCHEMA,
+    align_histograms,
+    read_counts,
+    read_sparse,
+    sparse_table,
+)
+from jobs.storage.layout import ReleaseLayout
 
 CODES = ("01", "02", "03", "04")
 DENSE = np.array([[0, 2, 0], [0, 0, 0], [1, 0, 5], [0, 0, 0]])

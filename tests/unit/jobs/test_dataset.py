@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import jobs.dataset
+import jobs.storage.dataset
 from das.errors import OutputError
-from jobs.dataset import (
+from jobs.storage.dataset import (
     MANIFEST,
     PROPOSED,
     PartFile,
@@ -80,7 +80,7 @@ def test_a_part_without_rows_is_a_readable_file(dataset):
 
 
 def test_rows_are_gathered_into_row_groups_of_the_wanted_size(dataset, monkeypatch):
-    monkeypatch.setattr(jobs.dataset, "ROW_GROUP_BYTES", 40)
+    monkeypatch.setattr(jobs.storage.dataset, "ROW_GROUP_BYTES", 40)
     writer = PartWriter(dataset, SCHEMA)
     for index in range(9):
         writer.write(table(f"{index:04}"))  # 4 + 8 bytes and an offset

@@ -13,9 +13,9 @@ import pytest
 from das.errors import LedgerError
 from das.privacy.budget import Budget
 from das.queries.sensitivity import Neighbors
-from jobs.account import Claim, make_claim, read_account
-from jobs.draws import Draws
-from jobs.journal import read_journal
+from jobs.folder.draws import Draws
+from jobs.storage.account import Claim, make_claim, read_account
+from jobs.storage.journal import read_journal
 
 BUDGET = Budget(Fraction(1), Fraction(1, 10**10), Neighbors.BOUNDED)
 
@@ -172,7 +172,7 @@ def test_draws_are_no_claims(first):
 
 
 def test_a_line_that_lacks_something_is_refused(first):
-    from jobs.journal import append_to_journal
+    from jobs.storage.journal import append_to_journal
 
     append_to_journal(first.account, lambda _: [{"event": "drawing", "product": "persons"}])
     with pytest.raises(LedgerError, match="not of an account; got 'grant'"):

@@ -18,15 +18,20 @@ from das.histograms import Histograms
 from das.metrics.accuracy import merge, summarize_query
 from das.metrics.statistics import describe
 from das.queries.query import parse_query
-from das.schema.schema import Attribute, Schema
-from das.strategy.strategy import LevelStrategy, QueryShare, Strategy
+from das.schema import Attribute, Schema
+from das.strategy import LevelStrategy, QueryShare, Strategy
 from geography.lattice import Spine
-from invariants.invariant import Invariant
-from jobs import evaluate as module
-from jobs.counts import sparse_table
-from jobs.dataset import PartWriter, publish
-from jobs.evaluate import Slice, compare, evaluate, query_names
-from jobs.layout import ConfidentialLayout, ReleaseLayout, confidential_layout, release_layout
+from invariants.exact import Invariant
+from jobs.confidential import evaluate as module
+from jobs.confidential.evaluate import Slice, compare, evaluate, query_names
+from jobs.storage.dataset import PartWriter, publish
+from jobs.storage.histograms import sparse_table
+from jobs.storage.layout import (
+    ConfidentialLayout,
+    ReleaseLayout,
+    confidential_layout,
+    release_layout,
+)
 
 SCHEMA = Schema("toy", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
 SPINE = Spine(("state", "block"), (1, 3))
@@ -186,7 +191,7 @@ def test_only_the_rows_of_the_slice_are_compared(folder, start, stop):
 
 @pytest.mark.spark
 def test_on_spark(folder):
-    from jobs.session import spark_session
+    from jobs.tasks.session import spark_session
 
     with spark_session("evaluate", master="local[2]") as spark:
         document = evaluate(release_layout(folder), confidential_layout(folder), DESIGN, spark)

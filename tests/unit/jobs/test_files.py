@@ -9,7 +9,7 @@ import pytest
 
 from das.errors import OutputError
 from jobs.cli import main
-from jobs.files import create_file, read_json, refuse_foreign, write_json
+from jobs.storage.files import create_file, read_json, refuse_foreign, write_json
 
 
 def test_what_is_written_is_read(tmp_path):

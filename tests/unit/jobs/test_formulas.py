@@ -8,9 +8,9 @@ import sys
 import pytest
 import yaml
 
-from das.schema.schema import Attribute, Recode, Schema
+from das.schema import Attribute, Recode, Schema
 from jobs.cli import main
-from jobs.explain import formulas
+from jobs.planning.terminal import formulas
 from tests.e2e.toy import configuration
 
 AGE = Attribute("age", ("0-4", "-5", "=1+1", "85+", " +1", "a=b"))

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import jobs.gather
+import jobs.confidential.leaves
 from das.errors import InputError
-from jobs.dataset import is_published
-from jobs.gather import EntrySource, gather_leaves
+from jobs.confidential.leaves import EntrySource, gather_leaves
+from jobs.storage.dataset import is_published
 from tests.release_checks import sparse
 
 CODES = np.array(sorted(f"9{c}{t}{b:02d}" for c in "012" for t in "05" for b in range(7)), "S5")
@@ -29,8 +29,8 @@ def _tasks_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def run_here(_spark, _label, descriptors, task):
         return [task(descriptor) for descriptor in descriptors]
 
-    monkeypatch.setattr(jobs.gather, "run_tasks", run_here)
-    monkeypatch.setattr(jobs.gather, "slots", lambda _spark: 5)
+    monkeypatch.setattr(jobs.confidential.leaves, "run_tasks", run_here)
+    monkeypatch.setattr(jobs.confidential.leaves, "slots", lambda _spark: 5)
 
 
 def source(pieces: list[list[Entry]], batch: int = 4) -> EntrySource[list[Entry]]:
@@ -68,7 +68,7 @@ def added(rows: list[Entry]) -> dict[str, dict[int, int]]:
 def test_equals_a_dict_of_sums(
     tmp_path: Path, seed: int, run_entries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs.gather, "_RUN_ENTRIES", run_entries)
+    monkeypatch.setattr(jobs.confidential.leaves, "_RUN_ENTRIES", run_entries)
     rows = entries(seed)
     pieces = [rows[:100], [], rows[100:]]
     dataset = tmp_path / "level=block"
@@ -106,7 +106,7 @@ def test_pieces_whose_sum_int64_cannot_hold_publish_nothing(tmp_path: Path) -> N
 
 
 def test_ranges_cover_each_code_once() -> None:
-    ranges = jobs.gather._ranges(CODES, 5)
+    ranges = jobs.confidential.leaves._ranges(CODES, 5)
     assert len(ranges) == 5
     for code in CODES:
         assert sum(low <= code.decode() <= high for low, high in ranges) == 1

@@ -14,13 +14,13 @@ import yaml
 from typer.main import get_command
 
 from das.errors import ConfigError, OutputError
-from invariants.rows import cells_in
-from jobs import nation
+from invariants.linear import cells_in
 from jobs.cli import app
 from jobs.config.load import load_schema
 from jobs.config.models import BlockTableData, HistogramsData, RecordsData
-from jobs.generate import GenerateSpec, draw_tract, generate, plan_tracts
-from jobs.nation import FORMATS, SCHEMAS
+from jobs.synthetic import nation
+from jobs.synthetic.generate import GenerateSpec, draw_tract, generate, plan_tracts
+from jobs.synthetic.nation import FORMATS, SCHEMAS
 from tests.unit.jobs.reading import ROOT, read
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from das.errors import OutputError
 from das.mechanisms.mechanism import DiscreteGaussian, DiscreteLaplace
-from jobs.dataset import PartWriter, publish
-from jobs.inference import read_answers
-from jobs.layout import ReleaseLayout
-from jobs.measure import MEASUREMENTS
+from jobs.analysis.measurements import read_answers
+from jobs.confidential.measure import MEASUREMENTS
+from jobs.storage.dataset import PartWriter, publish
+from jobs.storage.layout import ReleaseLayout
 
 ROWS = [
     ("71", "sex", "discrete_gaussian", "16", 16.0, [5, -2]),

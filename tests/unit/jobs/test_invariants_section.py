@@ -10,12 +10,12 @@ from pydantic import TypeAdapter
 
 from das.errors import ConfigError, DasError, SchemaError
 from das.queries.query import parse_query
-from das.schema.schema import Attribute, Recode, Schema
+from das.schema import Attribute, Recode, Schema
 from invariants.facilities import groups_of
 from jobs.config.invariants import exact_queries, limits_of
 from jobs.config.load import load_run
 from jobs.config.models import RunConfig
-from jobs.exact import exact_query
+from jobs.plan import exact_query
 from tests.e2e import toy
 
 HHGQ = Attribute("hhgq", ("household", "nursing", "military"))

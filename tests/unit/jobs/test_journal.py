@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from das.errors import LedgerError, OutputError
-from jobs import journal
-from jobs.journal import append_to_journal, read_journal
+from jobs.storage import journal
+from jobs.storage.journal import append_to_journal, read_journal
 
 
 def add(path: Path, *lines: dict) -> list[dict]:

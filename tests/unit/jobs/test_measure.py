@@ -12,13 +12,13 @@ import pytest
 
 from das.mechanisms.entropy import NoiseKey
 from geography.lattice import Lattice
+from jobs.confidential.measure import MeasureTask, measure_batch
+from jobs.confidential.noise_key import lent
 from jobs.config.load import load_run
-from jobs.counts import SPARSE_SCHEMA
-from jobs.dataset import PartFile, PartWriter, publish
-from jobs.layout import confidential_layout, release_layout
-from jobs.measure import MeasureTask, measure_batch
-from jobs.noise_key import lent
 from jobs.plan import Batch, write_geography
+from jobs.storage.dataset import PartFile, PartWriter, publish
+from jobs.storage.histograms import SPARSE_SCHEMA
+from jobs.storage.layout import confidential_layout, release_layout
 from tests.e2e import toy
 
 CODES = [code for code in toy.blocks() if code[2:5] == "001"]

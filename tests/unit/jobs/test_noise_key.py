@@ -10,7 +10,7 @@ import pytest
 
 from das.errors import OutputError, RuntimeSetupError
 from das.mechanisms.entropy import KEY_BYTES, NoiseKey
-from jobs.noise_key import lent, sweep_shares
+from jobs.confidential.noise_key import lent, sweep_shares
 
 KEY = NoiseKey.draw()
 

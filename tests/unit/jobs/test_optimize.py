@@ -10,11 +10,11 @@ import yaml
 from typer.testing import CliRunner
 
 from das.errors import BudgetError, ConfigError, DasError, OutputError, SchemaError
-from das.planning.information import Information
+from das.tree.information import Information
 from geography.lattice import Lattice
 from jobs.cli import app
 from jobs.config.load import load_allocation, load_run
-from jobs.optimize import (
+from jobs.planning.allocation import (
     optimize_allocation,
     optimize_targets,
     optimize_weights,
@@ -22,7 +22,7 @@ from jobs.optimize import (
     read_wish,
     write_allocation,
 )
-from jobs.predict import parse_tables, predict, subtree_classes
+from jobs.planning.errors import parse_tables, predict, subtree_classes
 
 LEAVES = ["111", "112", "113", "121", "131", "132", "211", "212", "221", "222", "223", "231"]
 LEVELS = ("nation", "county", "block")

@@ -11,11 +11,9 @@ from das.errors import LedgerError
 from das.privacy.budget import Budget
 from das.queries.query import marginal
 from das.queries.sensitivity import Neighbors
-from das.schema.schema import Attribute, Schema
-from das.strategy.strategy import LevelStrategy, QueryShare, Strategy
+from das.schema import Attribute, Schema
+from das.strategy import LevelStrategy, QueryShare, Strategy
 from geography.lattice import Lattice, Spine
-from jobs.dataset import MANIFEST, read_manifest
-from jobs.layout import ReleaseLayout
 from jobs.plan import (
     Batch,
     Plan,
@@ -25,6 +23,8 @@ from jobs.plan import (
     read_geography,
     write_geography,
 )
+from jobs.storage.dataset import MANIFEST, read_manifest
+from jobs.storage.layout import ReleaseLayout
 
 SCHEMA = Schema("s", (Attribute("sex", ("f", "m")),))
 DETAILED, TOTAL = marginal(SCHEMA, ("sex",)), marginal(SCHEMA, ())

@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 from das.errors import BudgetError, ConfigError, SchemaError
-from das.planning.auto import Method
 from das.privacy.budget import Budget, Definition
 from das.queries.query import parse_query
 from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
-from das.schema.schema import Attribute, Recode, Schema
-from das.strategy.strategy import LevelStrategy, noisy_queries, strategy_for
+from das.schema import Attribute, Recode, Schema
+from das.strategy import LevelStrategy, noisy_queries, strategy_for
+from das.workload.plan import Method
 from geography.lattice import Spine
 from jobs.config.load import load_allocation
 from jobs.config.models import WorkloadConfig

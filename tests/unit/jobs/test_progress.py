@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from das.errors import OutputError
-from jobs.progress import EVENTS, Reporter, speed_text
-from jobs.tasks import Step, TaskReport, current_watch
+from jobs.tasks.progress import EVENTS, Reporter, speed_text
+from jobs.tasks.step import Step, TaskReport, current_watch
 from tests.architecture.test_docs import rows
 
 STATISTICS = {

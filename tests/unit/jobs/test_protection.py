@@ -12,9 +12,7 @@ import yaml
 from das.errors import ConfigError, RuntimeSetupError
 from jobs.config.cluster import read_cluster
 from jobs.config.load import load_run
-from jobs.layout import release_layout
-from jobs.progress import Reporter
-from jobs.protection import (
+from jobs.config.protection import (
     PROTECTION,
     is_local,
     lacks_secret,
@@ -24,7 +22,9 @@ from jobs.protection import (
     secret_properties,
 )
 from jobs.run import run
-from jobs.session import spark_session
+from jobs.storage.layout import release_layout
+from jobs.tasks.progress import Reporter
+from jobs.tasks.session import spark_session
 from tests.e2e import in_process, toy
 
 OPEN = {"spark.authenticate": "false"}

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from das.errors import ConfigError, InputError
+from jobs.confidential.read import pl94
 from jobs.config.load import load_schema
 from jobs.config.models import Pl94Data
-from jobs.read import pl94
 from tests.unit.jobs.reading import DATA, ROOT, read
 
 PERSONS = load_schema(ROOT / "conf" / "schema" / "pl94_tables.yaml")

@@ -13,7 +13,7 @@ import pytest
 
 from das.errors import ConfigError, InputError
 from jobs.config.models import RecordColumn, RecordsData
-from jobs.read import files
+from jobs.input import files
 from tests.unit.jobs.reading import TOY, read
 
 PEOPLE = [

@@ -10,11 +10,11 @@ import pytest
 from das.errors import VerificationError
 from das.histograms import Histograms
 from geography.lattice import Spine
-from jobs import reaggregate
-from jobs.counts import SPARSE_SCHEMA, read_counts, sparse_table
-from jobs.dataset import PartWriter, publish, read_manifest, verify_files
-from jobs.layout import release_layout
-from jobs.reaggregate import HOLDS, carry_up
+from jobs.release import reaggregate
+from jobs.release.reaggregate import HOLDS, carry_up
+from jobs.storage.dataset import PartWriter, publish, read_manifest, verify_files
+from jobs.storage.histograms import SPARSE_SCHEMA, read_counts, sparse_table
+from jobs.storage.layout import release_layout
 
 SPINE = Spine(("state", "county", "tract"), (1, 2, 3))
 COUNTS = {

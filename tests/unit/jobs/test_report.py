@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.internal_report import write_internal_report
-from jobs.public_report import write_public_report
+from jobs.report.internal import write_internal_report
+from jobs.report.public import write_public_report
 from tests.unit.jobs.report_samples import (
     CANARY,
     HOSTILE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from das.planning.workload import Weighting
+from das.workload.workload import Weighting
 from jobs.report.fairness import SIZES, draw, explore
 
 

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from jobs import resources
-from jobs.resources import (
+from jobs.tasks import resources
+from jobs.tasks.resources import (
     Meter,
     PeakMemory,
     Reading,
@@ -67,7 +67,7 @@ def test_processes_are_named_by_machine_and_number():
 
 def test_the_peak_of_a_task_forgets_what_was_before():
     code = (
-        "from jobs.resources import *\n"
+        "from jobs.tasks.resources import *\n"
         "before = bytearray(300 << 20); del before\n"
         "high = task_peak_bytes(); forget_task_peak()\n"
         "after = bytearray(100 << 20); now = task_peak_bytes(); print(high, now)"

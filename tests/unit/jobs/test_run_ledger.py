@@ -10,7 +10,7 @@ import pytest
 from das.errors import LedgerError
 from das.mechanisms.mechanism import DiscreteGaussian, DiscreteLaplace
 from das.privacy.ledger import Ledger, LedgerEntry
-from jobs.run_ledger import read_ledger, record_measured, seal_ledger, start_ledger
+from jobs.storage.ledger import read_ledger, record_measured, seal_ledger, start_ledger
 
 GRANTED = {"definition": "zcdp", "total": "3/4"}
 ENTRIES = (

@@ -14,11 +14,17 @@ from typer.testing import CliRunner
 from das.errors import ConfigError, InputError, OutputError
 from geography.lattice import Spine
 from geography.offspine import NO_ENTITY
-from geography.optimize import SpineDesign, optimize_spine, original_codes
+from geography.respine import SpineDesign, optimize_spine, original_codes
+from jobs.analysis.respine import (
+    read_codes,
+    read_entities,
+    recode_parquet,
+    spine_summary,
+    write_codes,
+)
 from jobs.cli import app
+from jobs.confidential.read.formats import list_geounits
 from jobs.config.models import GeounitsFile
-from jobs.read.read import list_geounits
-from jobs.spine import read_codes, read_entities, recode_parquet, spine_summary, write_codes
 
 SPINE = Spine(("state", "tract", "group", "block"), (1, 2, 3, 4))
 LEAVES = np.array([b"7111", b"7112", b"7121", b"7122", b"7211", b"7212"])

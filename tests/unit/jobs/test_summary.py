@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from jobs import resources
-from jobs.progress import EVENTS, Reporter
-from jobs.resources import PeakMemory, Reading
+from jobs.report.summary import Recorder, read_summary, summarized, summary_table
 from jobs.run import refuse_released_log
-from jobs.summary import Recorder, read_summary, summarized, summary_table
-from jobs.tasks import Step, TaskReport, current_watch
+from jobs.tasks import resources
+from jobs.tasks.progress import EVENTS, Reporter
+from jobs.tasks.resources import PeakMemory, Reading
+from jobs.tasks.step import Step, TaskReport, current_watch
 
 FUTURE = 4e9  # born after the run began
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from jobs.tasks import Step, TaskReport, current_watch, watching
+from jobs.tasks.step import Step, TaskReport, current_watch, watching
 
 COSTS = (400, 200, 200, 100, 100)
 

@@ -12,14 +12,14 @@ import pytest
 
 from das.errors import OutputError, VerificationError
 from geography.lattice import Lattice
-from invariants.invariant import Invariant
+from invariants.exact import Invariant
+from jobs.confidential.measure import INVARIANTS
 from jobs.config.load import load_run
-from jobs.counts import SPARSE_SCHEMA
-from jobs.dataset import PartWriter, publish
-from jobs.layout import ReleaseLayout, release_layout
-from jobs.measure import INVARIANTS
 from jobs.plan import Plan, geounit_batches, write_geography
-from jobs.verify import _verify_families, _verify_invariants
+from jobs.release.verify import _verify_families, _verify_invariants
+from jobs.storage.dataset import PartWriter, publish
+from jobs.storage.histograms import SPARSE_SCHEMA
+from jobs.storage.layout import ReleaseLayout, release_layout
 from tests.e2e import toy
 
 CELLS = {code: {i % 6: 1 + i % 3} for i, code in enumerate(toy.blocks()) if i % 4}

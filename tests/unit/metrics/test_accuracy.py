@@ -10,7 +10,7 @@ from das.histograms import Histograms
 from das.metrics.accuracy import pack, summarize, summarize_query
 from das.metrics.statistics import describe, moments, quantile
 from das.queries.query import parse_query
-from das.schema.schema import Attribute, Schema
+from das.schema import Attribute, Schema
 
 SCHEMA = Schema("toy", (Attribute("sex", ("f", "m")),))
 

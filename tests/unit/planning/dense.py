@@ -6,9 +6,9 @@ from functools import reduce
 
 import numpy as np
 
-from das.planning.attribute_sets import AttributeSets
-from das.planning.residual_plan import ResidualPlan
-from das.planning.workload import AttributeWorkload, Workload
+from das.workload.attribute_sets import AttributeSets
+from das.workload.residual.plan import ResidualPlan
+from das.workload.workload import AttributeWorkload, Workload
 
 
 def listed(sets: AttributeSets) -> list[tuple[int, ...]]:

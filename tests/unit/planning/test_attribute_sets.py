@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from das.errors import SchemaError
-from das.planning.attribute_sets import AttributeSets, list_combinations, rank_sets
+from das.workload.attribute_sets import AttributeSets, list_combinations, rank_sets
 from tests.unit.planning.dense import listed
 
 

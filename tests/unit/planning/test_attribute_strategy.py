@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from das.planning.attribute_strategy import (
+from das.workload.hdmm.attribute import (
     AttributeStrategy,
     evaluate_p_identity,
     measure_total,
     p_identity_solver,
     solve_exactly,
 )
-from das.planning.workload import AttributeWorkload
+from das.workload.workload import AttributeWorkload
 from tests.unit.planning.dense import GROUPED, MIXED
 
 ATTRIBUTES = {f"{each.name} {i}": each for i, each in enumerate((*MIXED, *GROUPED))}

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from das.errors import BudgetError, InfeasibleError, SchemaError
-from das.planning import auto
-from das.planning.auto import Bound, LossKind, Method, WorkloadPlan, plan_workload
-from das.planning.convex_loss import meet_variances
-from das.planning.hdmm import optimize_kronecker, optimize_union
-from das.planning.marginals_strategy import optimize_marginals
-from das.planning.residual_plan import ResidualPlan
-from das.planning.total_variance import plan_oblique
-from das.planning.workload import AttributeWorkload, Workload
 from das.queries.sensitivity import Neighbors
+from das.workload import plan as auto
+from das.workload.hdmm.marginals import optimize_marginals
+from das.workload.hdmm.strategies import optimize_kronecker, optimize_union
+from das.workload.plan import Bound, LossKind, Method, WorkloadPlan, plan_workload
+from das.workload.residual.convex_loss import meet_variances
+from das.workload.residual.plan import ResidualPlan
+from das.workload.residual.total_variance import plan_oblique
+from das.workload.workload import AttributeWorkload, Workload
 from tests.oracles.pairs_of_records import pair_costs
 from tests.unit.planning.dense import (
     GROUPED,

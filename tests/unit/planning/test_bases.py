@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from das.errors import SchemaError
-from das.planning.bases import (
+from das.workload.one_dimensional import minimize_total_variance
+from das.workload.residual.bases import (
     oblique_basis,
     orthogonal_basis,
     projected_basis,
     projected_largest_basis,
     uniform_basis,
 )
-from das.planning.one_dimensional import minimize_total_variance
-from das.planning.workload import AttributeWorkload
+from das.workload.workload import AttributeWorkload
 from tests.unit.planning.dense import GROUPED, MIXED
 
 BUILDERS = {

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from das.errors import SchemaError
-from das.planning import bounds
-from das.planning.bounds import (
+from das.workload import bounds
+from das.workload.bounds import (
     dual_bound,
     minimize_largest_over_all_strategies,
     minimize_over_all_strategies,
@@ -15,9 +15,9 @@ from das.planning.bounds import (
     separate_variance_bound,
     svd_bound,
 )
-from das.planning.hdmm import optimize_kronecker
-from das.planning.marginals_strategy import optimize_marginals
-from das.planning.workload import AttributeWorkload, Workload
+from das.workload.hdmm.marginals import optimize_marginals
+from das.workload.hdmm.strategies import optimize_kronecker
+from das.workload.workload import AttributeWorkload, Workload
 from tests.unit.planning.dense import GROUPED, MIXED, workload_matrix
 
 PLAIN = [

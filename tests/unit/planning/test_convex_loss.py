@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 
 from das.errors import BudgetError, InfeasibleError, SchemaError, SolverError
-from das.planning.answer_rows import AnswerRows
-from das.planning.convex_loss import meet_variances, minimize_largest_variance, minimize_loss
-from das.planning.residual_plan import ResidualPlan
-from das.planning.total_variance import plan_marginals, plan_oblique, plan_projected
-from das.planning.workload import AttributeWorkload, Workload
+from das.workload.residual.answer_rows import AnswerRows
+from das.workload.residual.convex_loss import (
+    meet_variances,
+    minimize_largest_variance,
+    minimize_loss,
+)
+from das.workload.residual.plan import ResidualPlan
+from das.workload.residual.total_variance import plan_marginals, plan_oblique, plan_projected
+from das.workload.workload import AttributeWorkload, Workload
 from tests.unit.planning.dense import (
     GROUPED,
     MIXED,
@@ -165,13 +169,13 @@ def test_losses_that_reward_variance_are_refused():
 
 
 def test_stopping_early_is_an_error(monkeypatch):
-    monkeypatch.setattr("das.planning.convex_loss._MOST_ITERATIONS", 1)
-    monkeypatch.setattr("das.planning.convex_loss._MOST_RESTARTS", 1)
+    monkeypatch.setattr("das.workload.residual.convex_loss._MOST_ITERATIONS", 1)
+    monkeypatch.setattr("das.workload.residual.convex_loss._MOST_RESTARTS", 1)
     workload = WORKLOADS["mixed"]
     bases = bases_of(workload)
     with pytest.raises(SolverError, match="convex loss: was not proven minimal"):
         minimize_loss(workload, bases, lambda v: (float((v**4).sum()), 4 * v**3))
-    monkeypatch.setattr("das.planning.convex_loss._MOST_NEWTON_ROWS", 0)
+    monkeypatch.setattr("das.workload.residual.convex_loss._MOST_NEWTON_ROWS", 0)
     with pytest.raises(SolverError, match="largest variance: was not proven minimal"):
         minimize_largest_variance(workload, bases)
 

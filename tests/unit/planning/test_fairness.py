@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from das.planning.fairness import explore_cell_variances
-from das.planning.workload import AttributeWorkload, Weighting
+from das.workload.fairness import explore_cell_variances
+from das.workload.workload import AttributeWorkload, Weighting
 
 ADULT = [
     AttributeWorkload.identity(f"a{i}", size)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from das.errors import SchemaError
-from das.planning import hdmm
-from das.planning.attribute_strategy import AttributeStrategy, p_identity_solver
-from das.planning.bounds import minimize_over_all_strategies
-from das.planning.hdmm import (
+from das.workload.bounds import minimize_over_all_strategies
+from das.workload.hdmm import strategies as hdmm
+from das.workload.hdmm.attribute import AttributeStrategy, p_identity_solver
+from das.workload.hdmm.marginals import MarginalsStrategy, optimize_marginals
+from das.workload.hdmm.strategies import (
     HdmmStrategy,
     KroneckerStrategy,
     UnionStrategy,
@@ -19,9 +20,8 @@ from das.planning.hdmm import (
     optimize_kronecker,
     optimize_union,
 )
-from das.planning.kronecker import workload_gram
-from das.planning.marginals_strategy import MarginalsStrategy, optimize_marginals
-from das.planning.workload import AttributeWorkload, Workload
+from das.workload.kronecker import workload_gram
+from das.workload.workload import AttributeWorkload, Workload
 from tests.unit.planning.dense import GROUPED, MIXED, kron, listed, marginal_matrix
 
 SMALL = (

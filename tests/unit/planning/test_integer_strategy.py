@@ -9,13 +9,13 @@ import pytest
 
 from das.errors import SchemaError
 from das.histograms import Histograms
-from das.planning.attribute_strategy import p_identity_solver
-from das.planning.hdmm import optimize_kronecker, optimize_union
-from das.planning.integer_strategy import round_to_integers
-from das.planning.marginals_strategy import optimize_marginals
-from das.planning.workload import AttributeWorkload, Workload
 from das.queries.factor import FactorKind
 from das.queries.sensitivity import Neighbors
+from das.workload.hdmm.attribute import p_identity_solver
+from das.workload.hdmm.integer import round_to_integers
+from das.workload.hdmm.marginals import optimize_marginals
+from das.workload.hdmm.strategies import optimize_kronecker, optimize_union
+from das.workload.workload import AttributeWorkload, Workload
 from tests.oracles.pairs_of_records import pair_costs
 from tests.unit.planning.dense import GROUPED, MIXED, listed, marginal_matrix
 

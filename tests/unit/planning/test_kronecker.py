@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from das.errors import SchemaError
-from das.planning.kronecker import (
+from das.workload.kronecker import (
     Kronecker,
     KroneckerSum,
     list_members,
     mark_attributes,
     workload_gram,
 )
-from das.planning.workload import Workload
+from das.workload.workload import Workload
 from tests.unit.planning.dense import GROUPED, MIXED, kron, listed, marginal_matrix
 
 SHAPES = [

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from das.errors import SchemaError, SolverError
-from das.planning import marginals_strategy
-from das.planning.bounds import svd_bound
-from das.planning.kronecker import workload_gram
-from das.planning.marginals_strategy import _MarginalsDescent, optimize_marginals
-from das.planning.workload import AttributeWorkload, Workload
+from das.workload.bounds import svd_bound
+from das.workload.hdmm import marginals as marginals_strategy
+from das.workload.hdmm.marginals import _MarginalsDescent, optimize_marginals
+from das.workload.kronecker import workload_gram
+from das.workload.workload import AttributeWorkload, Workload
 from tests.unit.planning.dense import MIXED, kron
 
 PLAIN = [

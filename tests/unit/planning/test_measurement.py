@@ -9,15 +9,20 @@ import numpy as np
 import pytest
 
 from das.errors import BudgetError, SchemaError
-from das.planning.bases import oblique_basis
-from das.planning.exact_inverse import invert_exactly
-from das.planning.integer_bases import center_counts, decode_exactly, integer_rows, round_rows
-from das.planning.measurement import measure_exactly
-from das.planning.reconstruction import ResidualAnswers, reconstruct
-from das.planning.total_variance import plan_marginals, plan_oblique
-from das.planning.workload import AttributeWorkload, Workload
 from das.queries.query import Query
 from das.queries.sensitivity import Neighbors
+from das.workload.exact_inverse import invert_exactly
+from das.workload.residual.bases import oblique_basis
+from das.workload.residual.integer_plan import measure_exactly
+from das.workload.residual.integer_rows import (
+    center_counts,
+    decode_exactly,
+    integer_rows,
+    round_rows,
+)
+from das.workload.residual.reconstruction import ResidualAnswers, reconstruct
+from das.workload.residual.total_variance import plan_marginals, plan_oblique
+from das.workload.workload import AttributeWorkload, Workload
 from tests.oracles.pairs_of_records import pair_costs
 from tests.unit.planning.dense import (
     GROUPED,

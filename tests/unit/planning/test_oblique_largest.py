@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from das.planning.bases import projected_largest_basis
-from das.planning.convex_loss import minimize_largest_variance
-from das.planning.oblique_largest import plan_oblique_largest
-from das.planning.one_dimensional import minimize_largest_variance as minimize_in_one_dimension
-from das.planning.total_variance import plan_marginals, plan_oblique
-from das.planning.workload import AttributeWorkload, Workload
+from das.workload.one_dimensional import minimize_largest_variance as minimize_in_one_dimension
+from das.workload.residual.bases import projected_largest_basis
+from das.workload.residual.convex_loss import minimize_largest_variance
+from das.workload.residual.oblique_largest import plan_oblique_largest
+from das.workload.residual.total_variance import plan_marginals, plan_oblique
+from das.workload.workload import AttributeWorkload, Workload
 from tests.unit.planning.dense import MIXED, covariance, strategy_matrix, workload_matrix
 
 WORKLOADS = {

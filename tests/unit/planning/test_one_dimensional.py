@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from das.errors import SolverError
-from das.planning.one_dimensional import (
+from das.workload.one_dimensional import (
     count_rank,
     minimize_largest_variance,
     minimize_total_variance,
 )
-from das.planning.workload import AttributeWorkload
+from das.workload.workload import AttributeWorkload
 from tests.unit.planning.dense import GROUPED, MIXED
 
 WORKLOADS = {attribute.name + str(i): attribute for i, attribute in enumerate((*MIXED, *GROUPED))}
@@ -91,7 +91,7 @@ def test_a_start_changes_nothing_but_the_work():
 
 
 def test_an_unreachable_gap_is_an_error(monkeypatch):
-    monkeypatch.setattr("das.planning.one_dimensional._MOST_ROUNDS", 2)
+    monkeypatch.setattr("das.workload.one_dimensional._MOST_ROUNDS", 2)
     with pytest.raises(SolverError, match="not proven optimal") as caught:
         minimize_total_variance(AttributeWorkload.prefix("a", 40).gram)
     assert caught.value.want == "a relative gap of 1e-06"

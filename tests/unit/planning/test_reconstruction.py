@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from das.errors import SchemaError
-from das.planning.reconstruction import (
+from das.workload.residual.reconstruction import (
     ResidualAnswers,
     locate_answers,
     reconstruct,
     reconstruct_all,
 )
-from das.planning.total_variance import plan_marginals, plan_oblique, plan_projected
-from das.planning.workload import AttributeWorkload, Workload
+from das.workload.residual.total_variance import plan_marginals, plan_oblique, plan_projected
+from das.workload.workload import AttributeWorkload, Workload
 from tests.unit.planning.dense import (
     GROUPED,
     MIXED,
@@ -72,7 +72,7 @@ def test_any_answers_give_the_least_squares_estimate(plan):
 
 @pytest.mark.parametrize("batch", [1, 100, 1 << 18])
 def test_batches_give_every_marginal_once(plan, batch, monkeypatch):
-    monkeypatch.setattr("das.planning.reconstruction._BATCH", batch)
+    monkeypatch.setattr("das.workload.residual.reconstruction._BATCH", batch)
     values = np.random.default_rng(3).normal(size=locate_answers(plan)[-1])
     residuals = ResidualAnswers(plan, values)
     seen = {}

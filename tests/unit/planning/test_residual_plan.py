@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from das.errors import SchemaError
-from das.planning.residual_plan import ResidualPlan
-from das.planning.total_variance import (
+from das.workload.residual.plan import ResidualPlan
+from das.workload.residual.total_variance import (
     plan_marginals,
     plan_oblique,
     plan_orthogonal,
     plan_projected,
 )
-from das.planning.workload import AttributeWorkload, Workload
+from das.workload.workload import AttributeWorkload, Workload
 from tests.unit.planning.dense import (
     GROUPED,
     MIXED,

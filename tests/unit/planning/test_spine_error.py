@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from das.errors import GeographyError, SchemaError
-from das.planning import spine_components
-from das.planning.information import Information
-from das.planning.spine_components import SpineComponents
-from das.planning.spine_error import SpineModel, predict_errors
-from das.planning.subtree_classes import SubtreeClasses
 from das.queries.query import parse_query
-from das.schema.schema import Attribute, Recode, Schema
+from das.schema import Attribute, Recode, Schema
+from das.tree import components as spine_components
+from das.tree.classes import SubtreeClasses
+from das.tree.components import SpineComponents
+from das.tree.errors import SpineModel, predict_errors
+from das.tree.information import Information
 from geography.lattice import Lattice
 from tests.strategies import trees
 

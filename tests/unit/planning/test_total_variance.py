@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from das.errors import BudgetError, SchemaError
-from das.planning.residual_plan import ResidualPlan
-from das.planning.total_variance import (
+from das.workload.residual.plan import ResidualPlan
+from das.workload.residual.total_variance import (
     evaluate_total_variance,
     minimize_noise,
     plan_marginals,
@@ -18,7 +18,7 @@ from das.planning.total_variance import (
     plan_projected,
     sum_over_supersets,
 )
-from das.planning.workload import AttributeWorkload, Weighting, Workload
+from das.workload.workload import AttributeWorkload, Weighting, Workload
 from tests.unit.planning.dense import MIXED, listed
 
 MANY = tuple(AttributeWorkload.prefix(f"a{i}", 3 + i) for i in range(6))
@@ -104,7 +104,7 @@ def test_oblique_plans_are_never_worse(workload):
 
 def test_the_better_starting_point_wins(monkeypatch):
     """After one round only c = 0 is known, which is worse than orthogonal bases for 1-way sums."""
-    monkeypatch.setattr("das.planning.total_variance._MOST_ROUNDS", 1)
+    monkeypatch.setattr("das.workload.residual.total_variance._MOST_ROUNDS", 1)
     many = [AttributeWorkload.prefix(f"a{i}", 20) for i in range(20)]
     one_way, all_way = Workload.all_k_way(many, 1), Workload.all_k_way(MANY, 6)
     orthogonal = plan_orthogonal(one_way).total_variances().sum()

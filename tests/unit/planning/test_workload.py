@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from das.errors import SchemaError
-from das.planning.workload import AttributeWorkload, BaseKind, Weighting, Workload
+from das.workload.workload import AttributeWorkload, BaseKind, Weighting, Workload
 from tests.unit.planning.dense import GROUPED, MIXED, listed
 
 DENSE = {

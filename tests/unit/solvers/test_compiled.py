@@ -12,15 +12,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from jobs import session
 from jobs.cli import app
+from jobs.tasks import session
 from tests.spark.cluster import ROOT, build_zip
 
 pytest.importorskip("numba")
 
 # In a process of its own, where nothing was compiled or loaded yet.
 _AFTER_COMPILING = """
-from solvers import compiled, least_squares
+from solvers.least_squares import compiled
+from solvers.least_squares import solve as least_squares
 from tests.strategies import Shape, random_node
 
 def signatures():

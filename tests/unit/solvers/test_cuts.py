@@ -11,8 +11,8 @@ import pytest
 from das.errors import SolverError
 from invariants.implied import can_be_dealt, most_violated
 from invariants.leaves import Leaves
-from solvers.cuts import bounds_of, solve_with_cuts
-from solvers.least_squares import solve_least_squares
+from solvers.least_squares.cuts import bounds_of, solve_with_cuts
+from solvers.least_squares.solve import solve_least_squares
 from solvers.problem import (
     Certificate,
     Estimate,

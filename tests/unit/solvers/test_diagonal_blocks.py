@@ -7,12 +7,12 @@ import importlib
 import numpy as np
 import pytest
 
-from solvers.diagonal_blocks import factorise, substitute
+from solvers.dual_newton.blocks import factorise, substitute
 
 
 def compiled_substitute(*arguments):
     pytest.importorskip("numba")
-    return importlib.import_module("solvers.compiled").substitute(*arguments)
+    return importlib.import_module("solvers.least_squares.compiled").substitute(*arguments)
 
 
 either = pytest.mark.parametrize("solve", [substitute, compiled_substitute])

@@ -9,9 +9,9 @@ import pytest
 
 from das.errors import InfeasibleError, SolverError
 from invariants.leaves import Leaves
-from solvers.failsafe import Promises, nearest_parent
-from solvers.mixed_integer import MixedIntegerSolution, Outcome
 from solvers.problem import NO_LIMIT, ExactTerm, LeavesTerm, RowsTerm
+from solvers.rounding.failsafe import Promises, nearest_parent
+from solvers.rounding.mixed_integer import MixedIntegerSolution, Outcome
 
 ALL = np.zeros(3, np.int64)
 TYPES = np.arange(3)

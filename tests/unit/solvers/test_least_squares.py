@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 
 from das.errors import SolverError
-from solvers import active_set, compilation, least_squares, structure
-from solvers.active_set import Guess, first_guess, solve_guess
-from solvers.interior_point import follow_path
-from solvers.least_squares import solve_many, solve_quadratic
-from solvers.optimality import certify, gradient, natural_residual, origin
+from solvers.least_squares import active_set, compilation
+from solvers.least_squares import blocks as structure
+from solvers.least_squares import solve as least_squares
+from solvers.least_squares.active_set import Guess, first_guess, solve_guess
+from solvers.least_squares.blocks import arrange
+from solvers.least_squares.certificate import certify, gradient, natural_residual, origin
+from solvers.least_squares.interior_point import follow_path
+from solvers.least_squares.partitions import IN_ARRAYS, Partitions, partition_sums
+from solvers.least_squares.solve import solve_many, solve_quadratic
 from solvers.problem import NO_LIMIT, ExactTerm, NodeProblem, RowsTerm, Status
-from solvers.structure import arrange
-from solvers.term_sums import IN_ARRAYS, Partitions, partition_sums
 from tests.oracles.quadratic import dense, optimality_gap
 from tests.strategies import Shape, random_node
 
@@ -169,7 +171,7 @@ def test_compiled_iterations_are_those_in_arrays(shape, division, monkeypatch):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_compiled_sums_over_queries_are_those_in_arrays(shape, division):
-    compiled = pytest.importorskip("solvers.compiled", exc_type=ImportError).TERM_SUMS
+    compiled = pytest.importorskip("solvers.least_squares.compiled", exc_type=ImportError).TERM_SUMS
     problem = random_node(shape, 6)
     q, (C, k) = arrange(problem), (problem.n_children, problem.n_cells)
     rng = np.random.default_rng(7)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from das.errors import SolverError
-from solvers.matrix_free import Climb, certify, project, solve_matrix_free
-from solvers.matrix_free_face import conjugate_gradients
-from solvers.matrix_free_layers import FORBIDDEN, lift
+from solvers.dual_newton.face import conjugate_gradients
+from solvers.dual_newton.layers import FORBIDDEN, lift
+from solvers.dual_newton.solve import Climb, certify, project, solve_matrix_free
 from solvers.problem import ExactTerm, GeneralTerm, LeastSquaresTerm, NodeProblem, Status
 from tests.bench.large_node import large_node
 
@@ -27,7 +27,7 @@ def small_node(answers: tuple[tuple[float, ...], ...], parent: tuple[int, ...]) 
 
 def compiled_project(*arguments, **more):
     pytest.importorskip("numba")
-    return importlib.import_module("solvers.compiled").project(*arguments, **more)
+    return importlib.import_module("solvers.least_squares.compiled").project(*arguments, **more)
 
 
 @pytest.mark.parametrize("project", [project, compiled_project])

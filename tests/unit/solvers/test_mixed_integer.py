@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from das.errors import SolverError
-from solvers.mixed_integer import MixedIntegerProgram, Outcome, solve_mixed_integer
+from solvers.rounding.mixed_integer import MixedIntegerProgram, Outcome, solve_mixed_integer
 
 
 def program(c, A, lower, upper, *, whole=True, most=10.0) -> MixedIntegerProgram:

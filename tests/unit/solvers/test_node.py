@@ -10,12 +10,12 @@ import pytest
 
 from das.errors import InfeasibleError, RuntimeSetupError, SolverError
 from invariants.leaves import Leaves
-from solvers import least_squares
 from solvers.backends.registry import LeastSquaresSolver
+from solvers.least_squares import solve as least_squares
 from solvers.node import NodeSettings, estimate_node, solve_node, solve_nodes
-from solvers.postprocessing.in_node import fit_largest_in_node, reweight
-from solvers.postprocessing.methods import Method
-from solvers.postprocessing.table import NoiseLaw
+from solvers.objectives.in_node import fit_largest_in_node, reweight
+from solvers.objectives.methods import Method
+from solvers.objectives.table import NoiseLaw
 from solvers.problem import Estimate, ExactTerm, LeavesTerm, NodeProblem, Status, group_sums
 from solvers.verify import verify_counts
 from tests.oracles.quadratic import optimality_gap

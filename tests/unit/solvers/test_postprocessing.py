@@ -9,17 +9,17 @@ import pytest
 from scipy import stats
 
 from das.errors import SolverError
-from solvers.postprocessing.bounded import (
+from solvers.objectives.bounded import (
     BoundedProblems,
     Equalities,
     solve_bounded,
     solve_with_equalities,
 )
-from solvers.postprocessing.in_node import apply_method, fit_largest_in_node, reweight
-from solvers.postprocessing.methods import Method, fit_largest, post_process
-from solvers.postprocessing.posterior import classify
-from solvers.postprocessing.reweighted import downweight, find_low_answers
-from solvers.postprocessing.table import NoiseLaw, NoisyQuery, NoisyTable
+from solvers.objectives.in_node import apply_method, fit_largest_in_node, reweight
+from solvers.objectives.methods import Method, fit_largest, post_process
+from solvers.objectives.posterior import classify
+from solvers.objectives.reweighted import downweight, find_low_answers
+from solvers.objectives.table import NoiseLaw, NoisyQuery, NoisyTable
 from solvers.problem import GeneralTerm, RowsTerm
 from tests.strategies import Shape, random_node
 

@@ -9,13 +9,6 @@ import pytest
 
 from das.errors import InfeasibleError, SolverError
 from invariants.leaves import Leaves
-from solvers.flow import Limit
-from solvers.mixed_integer import (
-    MixedIntegerProgram,
-    MixedIntegerSolution,
-    Outcome,
-    solve_mixed_integer,
-)
 from solvers.problem import (
     NO_LIMIT,
     ExactTerm,
@@ -27,7 +20,14 @@ from solvers.problem import (
     Status,
     group_sums,
 )
-from solvers.rounding import Method, Widening, round_counts
+from solvers.rounding.flow import Limit
+from solvers.rounding.mixed_integer import (
+    MixedIntegerProgram,
+    MixedIntegerSolution,
+    Outcome,
+    solve_mixed_integer,
+)
+from solvers.rounding.round import Method, Widening, round_counts
 from solvers.verify import verify_counts
 from tests.oracles.roundings import all_controlled, pass_cost, refutes
 

@@ -8,14 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from solvers import active_set, least_squares, node
+from solvers import node
 from solvers.backends.registry import LeastSquaresSolver
-from solvers.least_squares import solve_quadratic
-from solvers.matrix_free import solve_matrix_free
+from solvers.dual_newton.solve import solve_matrix_free
+from solvers.least_squares import active_set
+from solvers.least_squares import solve as least_squares
+from solvers.least_squares.blocks import arrange, extent
+from solvers.least_squares.solve import solve_quadratic
+from solvers.least_squares.supports import solve_by_supports
 from solvers.node import NodeSettings, estimate_node, solve_nodes
 from solvers.problem import ExactTerm, Status, group_sums
-from solvers.structure import arrange, extent
-from solvers.supports import solve_by_supports
 from tests.strategies import Shape, random_node
 
 CROSSING = random_node(Shape(4, 160, persons=1.0), 3)  # two of its queries cross

@@ -1,1 +1,0 @@
-"""Choosing what to measure, and how noisily, for a workload of marginals (matrix mechanisms)."""

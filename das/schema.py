@@ -1,0 +1,201 @@
+"""Attribute, Recode, Schema: the axes of a histogram and the numbering of its cells."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from das.arrays import IntArray
+from das.errors import SchemaError
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """One axis of the histogram: a name and its levels in order.
+
+    Raises:
+      SchemaError: No levels, or two levels with the same name.
+    """
+
+    name: str
+    levels: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.levels:
+            raise SchemaError(f"attribute {self.name}", "has no levels")
+        if len(set(self.levels)) != len(self.levels):
+            twice = sorted({level for level in self.levels if self.levels.count(level) > 1})
+            raise SchemaError(f"attribute {self.name}", "has a level twice", got=twice)
+
+    @property
+    def size(self) -> int:
+        """Number of levels, n_i."""
+        return len(self.levels)
+
+    @cached_property
+    def level_index(self) -> Mapping[str, int]:
+        """Position of each level."""
+        return {level: index for index, level in enumerate(self.levels)}
+
+
+@dataclass(frozen=True)
+class Recode:
+    """A many-to-one map of one attribute's levels onto groups.
+
+    Every level belongs to exactly one group, so a query over the recode is a partition of the
+    cells.
+
+    Attributes:
+      name: Name used in queries, distinct from attribute names.
+      attribute: The attribute whose levels are grouped.
+      groups: Group labels in order.
+      codes: For each level of the attribute, the index of its group.
+    """
+
+    name: str
+    attribute: str
+    groups: tuple[str, ...]
+    codes: tuple[int, ...]
+
+    @classmethod
+    def from_groups(
+        cls, name: str, attribute: Attribute, groups: Mapping[str, tuple[str, ...]]
+    ) -> Recode:
+        """Build a recode from a map of group label to the levels in it.
+
+        Raises:
+          SchemaError: A level is unknown, in two groups, or in none.
+        """
+        where = f"recode {name} of {attribute.name}"
+        code_of: dict[str, int] = {}
+        for index, (label, levels) in enumerate(groups.items()):
+            for level in levels:
+                if level not in attribute.level_index:
+                    raise SchemaError(where, f"group {label} names an unknown level", got=level)
+                if level in code_of:
+                    raise SchemaError(where, "puts a level in two groups", got=level)
+                code_of[level] = index
+        missing = [level for level in attribute.levels if level not in code_of]
+        if missing:
+            raise SchemaError(where, "leaves levels without a group", got=missing)
+        empty = [label for label, levels in groups.items() if not levels]
+        if empty:
+            raise SchemaError(where, "has an empty group", got=empty)
+        codes = tuple(code_of[level] for level in attribute.levels)
+        return cls(name, attribute.name, tuple(groups), codes)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Attributes in order and the recodes that queries may use.
+
+    Cells are numbered in C order, the last attribute fastest: cell = sum_i code_i * stride_i.
+
+    Raises:
+      SchemaError: Names collide, a recode names an unknown attribute, or the cell numbers would
+        not fit in 63 bits.
+
+    >>> schema = Schema("toy", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
+    >>> schema.size, schema.cells_of({"sex": np.array([1]), "age": np.array([2])})
+    (6, array([5]))
+    """
+
+    name: str
+    attributes: tuple[Attribute, ...]
+    recodes: tuple[Recode, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [a.name for a in self.attributes] + [r.name for r in self.recodes]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise SchemaError(f"schema {self.name}", "uses a name twice", got=twice)
+        unclear = [name for name in names if not _is_plain(name)]
+        if unclear:
+            raise SchemaError(
+                f"schema {self.name}",
+                "has a name that would make queries ambiguous",
+                got=unclear,
+                want="no * or #, no outer spaces, not total or detailed, not like prefix(age)",
+            )
+        if not self.attributes:
+            raise SchemaError(f"schema {self.name}", "has no attributes")
+        known = {a.name: a.size for a in self.attributes}
+        for recode in self.recodes:
+            if recode.attribute not in known:
+                raise SchemaError(
+                    f"recode {recode.name}", "names an unknown attribute", got=recode.attribute
+                )
+            if len(recode.codes) != known[recode.attribute]:
+                raise SchemaError(f"recode {recode.name}", "does not give one code per level")
+        if self.size >= 2**63:
+            raise SchemaError(f"schema {self.name}", "has too many cells", got=self.size)
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """(n_1, ..., n_d)."""
+        return tuple(a.size for a in self.attributes)
+
+    @cached_property
+    def size(self) -> int:
+        """Number of cells, n."""
+        return math.prod(self.shape)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Cells to step for the next level of each attribute."""
+        return tuple(math.prod(self.shape[i + 1 :]) for i in range(len(self.shape)))
+
+    def attribute(self, name: str) -> Attribute:
+        """Return the attribute of that name.
+
+        Raises:
+          SchemaError: There is none.
+        """
+        for attribute in self.attributes:
+            if attribute.name == name:
+                return attribute
+        raise SchemaError(
+            f"schema {self.name}",
+            "has no such attribute",
+            got=name,
+            want=f"one of {[a.name for a in self.attributes]}",
+        )
+
+    def cells_of(self, codes: Mapping[str, npt.NDArray[np.integer]]) -> IntArray:
+        """Number the cells given one code array per attribute.
+
+        Args:
+          codes: For every attribute, int[m] level positions, already known to be in range.
+
+        Returns:
+          int64[m] cell numbers.
+        """
+        parts = [
+            np.asarray(codes[attribute.name], np.int64) * stride
+            for attribute, stride in zip(self.attributes, self.strides, strict=True)
+        ]
+        return np.asarray(sum(parts[1:], start=parts[0]), np.int64)
+
+    def codes_of(self, cells: IntArray) -> dict[str, IntArray]:
+        """Invert `cells_of`: int64[m] cells to one int64[m] code array per attribute."""
+        return {
+            attribute.name: (cells // stride) % attribute.size
+            for attribute, stride in zip(self.attributes, self.strides, strict=True)
+        }
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a name can stand in a query; query names select noise streams, so none may clash."""
+    looks_like_call = name.endswith(")") and name.partition("(")[0].isidentifier()
+    return (
+        bool(name)
+        and name == name.strip()
+        and not {"*", "#"} & set(name)
+        and name not in ("total", "detailed")
+        and not looks_like_call
+    )

@@ -1,1 +1,0 @@
-"""Attributes, recodes and cells of a histogram."""

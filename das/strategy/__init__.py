@@ -1,1 +1,0 @@
-"""What is measured at which geolevel, with what share of the budget."""

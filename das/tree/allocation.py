@@ -1,0 +1,283 @@
+"""The split of rho over geolevels and queries that makes tables over a spine most accurate.
+
+Under zCDP the precision of a query is 2 / Delta^2 times its rho, so with shares x (of geolevel l
+and query q, summing to 1) every mean squared error is a function of rho x, convex where no geounit
+is an only child, and homogeneous of degree -1. Two goals are minimized over the shares:
+
+    weighted: sum_j c_j f_j(x),            targets: max_j f_j(x) / tau_j^2 .
+
+The second is the least rho at which every error f_j / rho meets its target tau_j; it is minimized
+through p-norms with growing p. Both run on log f in the logarithms of the shares with exact
+gradients.
+
+No better allocation than the bound exists: let c >= 0 be any weights (for targets, weights with
+sum 1 over f_j / tau_j^2), f = sum_j c_j f_j, and let each chain of only children spread its rho
+over its queries as it likes. Then f is convex in what is spent, and its tangent at x and
+homogeneity give
+
+    f(y) >= f(x)^2 / max_k sum_{chains over k} max_q |df / dx_{chain, q}|   for every allocation y.
+
+References:
+  Boyd & Vandenberghe, Convex Optimization, Cambridge 2004, section 3.1.3 (the tangent bound).
+  Liu & Nocedal, Mathematical Programming 45, 1989 (L-BFGS).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from das.arrays import FloatArray
+from das.errors import BudgetError
+from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
+from das.strategy import LevelStrategy, QueryShare, Strategy
+from das.tree.errors import SpineModel, solve_spine
+from das.tree.information import Information
+
+Goal = Callable[[FloatArray], tuple[float, FloatArray]]  # errors[T, L] -> value, its gradient
+
+LEAST_DETAILED = Fraction(1, 10_000)  # of the budget, for `detailed` at every geolevel
+DENOMINATOR = 10_000  # of the exact shares
+_POWERS = (4.0, 16.0, 64.0, 256.0)
+_MOST_STEPS = 1000
+# Relative decrease of the goal at which the search stops; full information costs far more a step.
+_LEAST_DECREASE = {Information.OWN: 1e-11, Information.FULL: 1e-7}
+
+
+@dataclass(frozen=True, eq=False)
+class Allocation:
+    """Shares, what they attain and what no shares can beat.
+
+    Attributes:
+      shares: float64[L, Q] shares of the budget; they sum to 1.
+      value: The goal at these shares at rho = 1: a weighted error, or the least rho.
+      bound: No allocation over these queries has a lower value.
+    """
+
+    shares: FloatArray
+    value: float
+    bound: float
+
+
+@dataclass(frozen=True, eq=False)
+class AllocationProblem:
+    """Errors at rho = 1 as a function of shares.
+
+    Attributes:
+      model: Tree, candidate queries (`model.measured`, detailed among them) and tables.
+      neighbors: The relation that rho is counted under.
+      information: What estimates may use.
+    """
+
+    model: SpineModel
+    neighbors: Neighbors
+    information: Information
+
+    def precisions(self, shares: FloatArray) -> FloatArray:
+        """float64[chains, Q] at rho = 1 of shares float64[L, Q], chains measured at their tops."""
+        levels = shares.sum(axis=1)
+        rows = [
+            shares[c.first] * levels[c.first : c.last + 1].sum() / levels[c.first]
+            for c in self.model.tree.chains
+        ]
+        return np.asarray(np.stack(rows) * self._per_rho)
+
+    def errors(self, shares: FloatArray) -> FloatArray:
+        """float64[T, L]: mean squared errors at rho = 1."""
+        return solve_spine(self.model, self.precisions(shares), self.information).mean
+
+    def evaluate(self, shares: FloatArray, goal: Goal) -> tuple[float, FloatArray, float]:
+        """Return the goal, its gradient float64[L, Q] in the shares, and the bound's denominator.
+
+        The denominator is max_k sum_{chains over k} max_q |d goal / dx_{chain, q}|.
+        """
+        solved = solve_spine(self.model, self.precisions(shares), self.information)
+        value, weights = goal(solved.mean)
+        slopes = solved.gradient(weights) * self._per_rho
+        levels = shares.sum(axis=1)
+        gradient, steepest = np.zeros_like(shares), np.zeros(len(levels))
+        for chain, slope in zip(self.model.tree.chains, slopes, strict=True):
+            inside = slice(chain.first, chain.last + 1)
+            top, whole = levels[chain.first], levels[inside].sum()
+            gradient[chain.first] += slope * whole / top
+            moved = float(slope @ shares[chain.first]) / top
+            gradient[inside] += moved
+            gradient[chain.first] -= moved * whole / top
+            steepest[inside] += -slope.min()
+        return value, gradient, float(steepest.max())
+
+    @property
+    def _per_rho(self) -> FloatArray:
+        """float64[Q]: precision of each query per unit of rho."""
+        squares = [l2_sensitivity_sq(query, self.neighbors) for query in self.model.measured]
+        return np.asarray(2.0 / np.array(squares, np.float64))
+
+
+def least_weighted_error(
+    problem: AllocationProblem, weights: FloatArray, start: FloatArray
+) -> Allocation:
+    """Minimize sum of weights * mean squared error.
+
+    Args:
+      problem: Errors as a function of shares.
+      weights: float64[T, L], nonnegative.
+      start: float64[L, Q], nonnegative; shares to start from, up to a factor.
+
+    Raises:
+      BudgetError: No pair of a table and a geolevel with noise has a positive weight.
+    """
+    if not (weights[~problem.model.is_determined] > 0).any() or (weights < 0).any():
+        raise BudgetError("weights of tables", "must be nonnegative, one of a noisy table positive")
+    goal = _weighted(weights)
+    shares = _descend(problem, goal, start)
+    value, _, steepest = problem.evaluate(shares, goal)
+    return Allocation(shares, value, value**2 / steepest)
+
+
+def least_rho(problem: AllocationProblem, targets: FloatArray, start: FloatArray) -> Allocation:
+    """Find shares that meet error targets with the least rho.
+
+    Args:
+      problem: Errors as a function of shares.
+      targets: float64[T, L], the largest accepted root mean squared errors; infinite for none.
+      start: float64[L, Q], nonnegative; shares to start from, up to a factor.
+
+    Returns:
+      The shares; `value` is the rho at which they meet every target.
+
+    Raises:
+      BudgetError: A target is not positive, or none is finite.
+    """
+    if not (targets > 0).all() or not np.isfinite(targets).any():
+        raise BudgetError("error targets", "must be positive, one of them finite")
+    scale = 1.0 / targets**2
+
+    def norm(power: float) -> Goal:
+        def goal(errors: FloatArray) -> tuple[float, FloatArray]:
+            ratios = errors * scale
+            largest = float(ratios.max())
+            shape = (ratios / largest) ** power
+            length = float(shape.sum()) ** (1 / power)
+            slope = (ratios / largest) ** (power - 1) * length ** (1 - power)
+            return largest * length, slope * scale
+
+        return goal
+
+    bound, shares, asked = 0.0, start, np.isfinite(targets)
+    for power in _POWERS:
+        shares = _descend(problem, norm(power), shares)
+        # A mean of the ratios with any weights is below their maximum, and bounded by its tangent.
+        _, slope = norm(power)(problem.errors(shares))
+        weights = slope / float((slope[asked] * targets[asked] ** 2).sum())
+        mean, _, steepest = problem.evaluate(shares, _weighted(weights))
+        bound = max(bound, mean**2 / steepest)
+    return Allocation(shares, float((problem.errors(shares) * scale).max()), bound)
+
+
+def exact_strategy(
+    problem: AllocationProblem, shares: FloatArray, spine: tuple[str, ...]
+) -> Strategy:
+    """Round shares to exact fractions of DENOMINATOR.
+
+    Every geolevel and `detailed` in it keep at least one part; queries that round to none are not
+    measured. Level shares and the query shares of each geolevel sum to exactly 1.
+
+    Args:
+      problem: Its candidate queries name the columns.
+      shares: float64[L, Q].
+      spine: Names of the geolevels, root first.
+    """
+    queries = problem.model.measured
+    detailed = _detailed(problem)
+    of_levels = _parts(shares.sum(axis=1), np.arange(len(spine)))
+    levels = []
+    for name, level, row in zip(spine, of_levels, shares, strict=True):
+        parts = _parts(row, np.array([detailed]))
+        asked = tuple(
+            QueryShare(query, Fraction(part, DENOMINATOR))
+            for query, part in zip(queries, parts, strict=True)
+            if part
+        )
+        levels.append(LevelStrategy(name, Fraction(level, DENOMINATOR), asked))
+    return Strategy(tuple(levels))
+
+
+def strategy_shares(problem: AllocationProblem, strategy: Strategy) -> FloatArray:
+    """float64[L, Q] shares of a strategy; what it spends on other queries is not counted."""
+    column = {query.name: index for index, query in enumerate(problem.model.measured)}
+    out = np.zeros((len(strategy.levels), len(column)))
+    for row, level in enumerate(strategy.levels):
+        for entry in level.queries:
+            if entry.query.name in column:
+                out[row, column[entry.query.name]] = float(level.share * entry.share)
+    return out
+
+
+def _weighted(weights: FloatArray) -> Goal:
+    def goal(errors: FloatArray) -> tuple[float, FloatArray]:
+        return float((weights * errors).sum()), weights
+
+    return goal
+
+
+def _detailed(problem: AllocationProblem) -> int:
+    """Column of the detailed query.
+
+    Raises:
+      BudgetError: It is not a candidate.
+    """
+    names = [query.name for query in problem.model.measured]
+    if "detailed" not in names:
+        raise BudgetError("allocation", "needs the detailed query among its candidates", got=names)
+    return names.index("detailed")
+
+
+def _descend(problem: AllocationProblem, goal: Goal, start: FloatArray) -> FloatArray:
+    """Minimize log goal over shares = floor + rest * softmax(logarithms)."""
+    from scipy.optimize import minimize
+
+    floor = np.zeros_like(start)
+    floor[:, _detailed(problem)] = float(LEAST_DETAILED)
+    rest = 1.0 - floor.sum()
+
+    def spread(logarithms: FloatArray) -> FloatArray:
+        raised = np.exp(logarithms - logarithms.max())
+        return np.asarray(raised / raised.sum())
+
+    def objective(logarithms: FloatArray) -> tuple[float, FloatArray]:
+        parts = spread(logarithms)
+        value, gradient, _ = problem.evaluate(floor + rest * parts.reshape(start.shape), goal)
+        slope = rest * gradient.ravel() / value
+        return float(np.log(value)), parts * (slope - float(slope @ parts))
+
+    # A share of exactly zero would stay zero.
+    blended = start + 0.01 / start.size
+    found = minimize(
+        objective,
+        np.log(blended.ravel()),
+        jac=True,
+        method="L-BFGS-B",
+        options={
+            "maxiter": _MOST_STEPS,
+            "ftol": _LEAST_DECREASE[problem.information],
+            "gtol": 1e-9,
+        },
+    )
+    return np.asarray(floor + rest * spread(found.x).reshape(start.shape))
+
+
+def _parts(shares: FloatArray, kept: npt.NDArray[np.int64]) -> list[int]:
+    """Integers near shares * DENOMINATOR / sum that sum to DENOMINATOR; `kept` get at least 1."""
+    wanted = shares * (DENOMINATOR / shares.sum())
+    least = np.zeros(len(shares), np.int64)
+    least[kept] = 1
+    parts = np.maximum(np.floor(wanted).astype(np.int64), least)
+    while parts.sum() < DENOMINATOR:
+        parts[np.argmax(wanted - parts)] += 1
+    while parts.sum() > DENOMINATOR:
+        parts[np.argmax(np.where(parts > least, parts - wanted, -np.inf))] -= 1
+    return [int(part) for part in parts]

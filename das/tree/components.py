@@ -1,0 +1,164 @@
+"""Orthogonal components in which every measured query on a schema is a small matrix.
+
+The Gram matrices of marginals commute and share the residual components (total | differences
+between levels) of every attribute. Those of recodes with groups of unequal size do not commute with
+the total, nested or not, so one number per component is not enough. Here each attribute splits into
+
+    groups: the span of the group indicators u_a = 1_a / sqrt(size_a), one per atom a of the common
+            refinement of its recodes (without recodes the whole attribute is the one atom), and
+    within: everything orthogonal to that, on which a recode is zero and the identity is one.
+
+A factor whose Gram matrix is a I + b J fits any atoms; any other one refines them until levels of
+one atom have equal columns. A component of the schema takes one of the two parts for every
+attribute. On each, the Gram matrix of a query is a multiple of the identity on what lies within,
+times a matrix as large as the number of combinations of atoms. Least squares over a whole census
+then works on these small matrices. Without recodes they are 1 x 1: the residual basis.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+
+import numpy as np
+
+from das.arrays import FloatArray, IntArray
+from das.errors import SchemaError
+from das.queries.factor import Factor
+from das.queries.query import Query
+
+MOST_GROUPS = 256  # largest matrix of a component
+
+
+@dataclass(frozen=True, eq=False)
+class SpineComponents:
+    """The components for a set of measured or exact queries.
+
+    Attributes:
+      atoms: Per attribute, int64[n_i]: the atom of each level.
+      within: Per component, for every attribute whether it lies within the atoms.
+    """
+
+    atoms: tuple[IntArray, ...]
+    within: tuple[tuple[bool, ...], ...]
+
+    @classmethod
+    def of_queries(cls, queries: Sequence[Query]) -> SpineComponents:
+        """Find the components that all these queries respect.
+
+        Args:
+          queries: Queries over one schema, at least one.
+
+        Raises:
+          SchemaError: There are more than MOST_GROUPS combinations of atoms.
+
+        >>> from das.queries.query import parse_query
+        >>> from das.schema import Attribute, Recode, Schema
+        >>> age = Attribute("age", ("0", "1", "2"))
+        >>> adult = Recode("adult", "age", ("no", "yes"), (0, 0, 1))
+        >>> schema = Schema("s", (Attribute("sex", ("f", "m")), age), (adult,))
+        >>> found = SpineComponents.of_queries([parse_query(schema, "adult * sex")])
+        >>> found.atoms[1].tolist(), found.sizes
+        ([1, 1, 0], (2, 1, 2, 1))
+        """
+        atoms = tuple(
+            _atoms(factors) for factors in zip(*(query.factors for query in queries), strict=True)
+        )
+        groups = math.prod(int(codes.max()) + 1 for codes in atoms)
+        if groups > MOST_GROUPS:
+            raise SchemaError(
+                "prediction of errors",
+                "the measured queries group the levels in too many ways",
+                got=f"{groups} combinations of groups",
+                want=f"at most {MOST_GROUPS}",
+                remedy="measure fewer recodes, prefixes or ranges",
+            )
+        sides = [(False, True) if codes.max() + 1 < len(codes) else (False,) for codes in atoms]
+        return cls(atoms, tuple(itertools.product(*sides)))
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Rows of the matrix of every component."""
+        return tuple(
+            math.prod(
+                int(codes.max()) + 1
+                for codes, inside in zip(self.atoms, component, strict=True)
+                if not inside
+            )
+            for component in self.within
+        )
+
+    def grams(self, query: Query) -> list[FloatArray]:
+        """Return Q^T Q on every component, float64[D, D], for one of the queries given."""
+        between, inside = self._parts(query)
+        counts = [max(len(codes) - int(codes.max()) - 1, 1) for codes in self.atoms]
+        return self._kronecker(between, [x / n for x, n in zip(inside, counts, strict=True)])
+
+    def trace_forms(self, query: Query) -> list[FloatArray]:
+        """Return T, float64[D, D] per component, for any query.
+
+        The sum of the variances of all its answers is sum of <T, S> over components, where S is
+        the covariance on the component: T is Q^T Q with what lies within the atoms traced out.
+        """
+        return self._kronecker(*self._parts(query))
+
+    def _parts(self, query: Query) -> tuple[list[FloatArray], list[float]]:
+        """Per attribute, F^T F between the groups, and its trace on what lies within."""
+        between, inside = [], []
+        for factor, codes in zip(query.factors, self.atoms, strict=True):
+            part = _on_groups(factor, codes)
+            between.append(part)
+            if codes.max() + 1 == len(codes) or _merges_atoms(factor, codes):
+                inside.append(0.0)
+                continue
+            whole = float((factor.matrix.astype(np.float64) ** 2).sum())
+            inside.append(whole - float(np.trace(part)))
+        return between, inside
+
+    def _kronecker(
+        self, between: Sequence[FloatArray], inside: Sequence[float]
+    ) -> list[FloatArray]:
+        out = []
+        for component in self.within:
+            parts = [
+                np.array([[scalar]]) if is_inside else matrix
+                for matrix, scalar, is_inside in zip(between, inside, component, strict=True)
+            ]
+            out.append(reduce(np.kron, parts))
+        return out
+
+
+def _atoms(factors: Sequence[Factor]) -> IntArray:
+    """Coarsest atoms that fit all the factors."""
+    codes = np.zeros(factors[0].matrix.shape[1], np.int64)
+    for factor in dict.fromkeys(factors):
+        if not _is_symmetric(factor):
+            merged = factor.distinct[1]
+            pairs = codes * (int(merged.max()) + 1) + merged
+            codes = np.unique(pairs, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return codes
+
+
+def _is_symmetric(factor: Factor) -> bool:
+    """Whether F^T F = a I + b J: no level and no pair of levels is special."""
+    matrix = factor.matrix.astype(np.float64)
+    gram = matrix.T @ matrix
+    apart = gram[~np.eye(len(gram), dtype=np.bool_)]
+    diagonal = np.diag(gram)
+    return bool((diagonal == diagonal[0]).all() and (apart == apart[:1]).all())
+
+
+def _merges_atoms(factor: Factor, codes: IntArray) -> bool:
+    """Whether levels of one atom have equal columns, so that nothing is seen within."""
+    first = np.unique(codes, return_index=True)[1]
+    return bool((factor.matrix == factor.matrix[:, first[codes]]).all())
+
+
+def _on_groups(factor: Factor, codes: IntArray) -> FloatArray:
+    """U^T F^T F U, float64[k, k], for the normalized indicators U of the atoms."""
+    indicators = (codes[:, None] == np.arange(codes.max() + 1)).astype(np.float64)
+    answered = factor.matrix.astype(np.float64) @ (indicators / np.sqrt(indicators.sum(0)))
+    return np.asarray(answered.T @ answered)

@@ -1,0 +1,265 @@
+"""Coordinates of a histogram in which the information of every measured query is small matrices.
+
+The components of `das.tree.components` are subspaces; here each gets an orthonormal
+basis. Attribute i with k groups of levels (atoms) has k coordinates for the normalized sums of its
+groups and n_i - k within them. A component with D combinations of groups and R coordinates within
+holds a histogram as a D x R array, on which any covariance is a D x D matrix, the same for all R.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from das.arrays import FloatArray, IntArray
+from das.queries.query import Query
+from das.tree.components import SpineComponents
+
+Values = tuple[FloatArray, ...]  # per component, float64[G, D, R]: G histograms in coordinates
+Matrices = tuple[FloatArray, ...]  # per component, float64[K, D, D]: K covariances or informations
+
+_Factors = Sequence[Mapping[bool, FloatArray | None]]  # per attribute: on groups, and within them
+
+_ZERO = 1e-12  # products of a factor with a basis below this times its largest entry are zero
+_DIGITS = 12  # rows of a table that agree to so many digits have equal variances
+
+
+@dataclass(frozen=True, eq=False)
+class Coordinates:
+    """Orthonormal coordinates of some components.
+
+    Attributes:
+      components: The components; possibly a part of those that make up the whole space.
+    """
+
+    components: SpineComponents
+
+    @classmethod
+    def of_queries(cls, queries: Sequence[Query]) -> Coordinates:
+        """Coordinates of the whole space that fit all these queries.
+
+        Raises:
+          SchemaError: The queries group the levels in too many ways.
+        """
+        return cls(SpineComponents.of_queries(queries))
+
+    def touched_by(self, queries: Sequence[Query]) -> Coordinates:
+        """Only the components on which one of the queries is not zero; any queries."""
+        every = [self._factors(query) for query in queries]
+        touched = [
+            within
+            for index, within in enumerate(self.components.within)
+            if any(self._blocks(factors, index) is not None for factors in every)
+        ]
+        return Coordinates(replace(self.components, within=tuple(touched)))
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """D of every component."""
+        return self.components.sizes
+
+    @cached_property
+    def widths(self) -> tuple[int, ...]:
+        """R of every component."""
+        free = [basis[True].shape[1] for basis in self.bases]
+        return tuple(
+            math.prod(n for n, inside in zip(free, within, strict=True) if inside)
+            for within in self.components.within
+        )
+
+    @cached_property
+    def size(self) -> int:
+        """Coordinates of one histogram: the cells, if no component was left out."""
+        return sum(d * r for d, r in zip(self.sizes, self.widths, strict=True))
+
+    @cached_property
+    def bases(self) -> tuple[dict[bool, FloatArray], ...]:
+        """Per attribute, float64[n, k] on groups (False) and float64[n, n - k] within (True)."""
+        return tuple({False: _groups(c), True: _within(c)} for c in self.components.atoms)
+
+    # --- histograms and answers ------------------------------------------------------------------
+
+    def pull(self, query: Query, answers: npt.NDArray[np.integer | np.floating]) -> Values:
+        """Return Q'y.
+
+        Args:
+          query: One of the queries the components were made for, or any other.
+          answers: number[G, m], one row y per geounit.
+        """
+        # Geounits run fastest, so that every product is one of large matrices.
+        tensor = np.ascontiguousarray(answers.T, np.float64).reshape(*query.shape, len(answers))
+        every = list(range(len(self.sizes)))
+        found = dict(self._split(self._factors(query), tensor, set(range(tensor.ndim - 1)), every))
+        return tuple(
+            self._from_tensor(found[index], index)
+            if index in found
+            else np.zeros((len(answers), size, width))
+            for index, (size, width) in enumerate(zip(self.sizes, self.widths, strict=True))
+        )
+
+    def _split(
+        self, factors: _Factors, tensor: FloatArray, axes: set[int], chosen: list[int]
+    ) -> Iterator[tuple[int, FloatArray]]:
+        """Multiply axis by axis; components that agree on the axes so far share the work."""
+        if not axes:
+            yield chosen[0], tensor
+            return
+        within = self.components.within
+        divides = {one: any(within[c][one] for c in chosen) for one in axes}
+        # Sums over groups alone come first, of most levels: they leave little to multiply.
+        size = tensor.shape
+        axis = min(axes, key=lambda one: (divides[one], size[one] if divides[one] else -size[one]))
+        for inside in (False, True):
+            some = [c for c in chosen if within[c][axis] is inside]
+            block = factors[axis][inside]
+            if some and block is not None:
+                yield from self._split(factors, along(axis, tensor, block), axes - {axis}, some)
+
+    def answer(self, query: Query, values: Values) -> FloatArray:
+        """Return float64[G, m]: the answers of any query to histograms in coordinates."""
+        out = np.zeros((*query.shape, len(values[0])))
+        factors = self._factors(query)
+        for index, part in enumerate(values):
+            blocks = self._blocks(factors, index)
+            if blocks is None:
+                continue
+            tensor = self._to_tensor(part, index)
+            for axis, block in enumerate(blocks):
+                tensor = along(axis, tensor, block.T)
+            out += tensor
+        return np.ascontiguousarray(out.reshape(query.size, -1).T)
+
+    def variances(self, query: Query, covariances: Matrices) -> FloatArray:
+        """Return float64[K, m]: the variance of every answer of any query, for K covariances."""
+        rows = []
+        factors = self._factors(query)
+        for index, size in enumerate(self.sizes):
+            blocks = self._blocks(factors, index)
+            rows.append(
+                np.zeros((query.size, size)) if blocks is None else self._row(blocks, index)
+            )
+        joined = np.concatenate(rows, axis=1)
+        _, first, place = np.unique(
+            np.round(joined, _DIGITS), axis=0, return_index=True, return_inverse=True
+        )
+        out = np.zeros((len(covariances[0]), len(first)))
+        for row, matrices in zip(rows, covariances, strict=True):
+            if row.any():
+                out += ((row[first] @ matrices) * row[first]).sum(axis=2)
+        return np.maximum(out, 0)[:, place.reshape(-1)]
+
+    def _row(self, blocks: Sequence[FloatArray], index: int) -> FloatArray:
+        """float64[m, D]: v_j with v_j'Sv_j the variance of answer j on this component."""
+        out = np.ones((1, 1))
+        for block, inside in zip(blocks, self.components.within[index], strict=True):
+            part = np.linalg.norm(block, axis=1)[:, None] if inside else block
+            out = np.kron(out, part)
+        return out
+
+    def _factors(self, query: Query) -> _Factors:
+        """Per attribute, the query's factor on coordinates of groups and of what lies within."""
+        found = []
+        for factor, bases in zip(query.factors, self.bases, strict=True):
+            blocks = {
+                inside: np.asarray(factor.matrix @ basis, np.float64)
+                for inside, basis in bases.items()
+            }
+            least = _ZERO * factor.largest
+            found.append(
+                {
+                    inside: block if np.abs(block).max(initial=0.0) > least else None
+                    for inside, block in blocks.items()
+                }
+            )
+        return found
+
+    def _blocks(self, factors: _Factors, index: int) -> list[FloatArray] | None:
+        """Per attribute, the factor on the coordinates of a component; None where it is zero."""
+        out = []
+        for blocks, inside in zip(factors, self.components.within[index], strict=True):
+            block = blocks[inside]
+            if block is None:
+                return None
+            out.append(block)
+        return out
+
+    def _tensor_axes(self, index: int) -> tuple[list[int], list[int]]:
+        """Attributes in the order groups first, and their numbers of coordinates."""
+        within = self.components.within[index]
+        order = sorted(range(len(within)), key=lambda axis: within[axis])
+        return order, [self.bases[axis][within[axis]].shape[1] for axis in order]
+
+    def _from_tensor(self, tensor: FloatArray, index: int) -> FloatArray:
+        order, _ = self._tensor_axes(index)
+        moved = tensor.transpose(tensor.ndim - 1, *order)
+        return moved.reshape(len(moved), self.sizes[index], self.widths[index])
+
+    def _to_tensor(self, part: FloatArray, index: int) -> FloatArray:
+        order, shape = self._tensor_axes(index)
+        back = np.argsort(order)
+        return part.reshape(len(part), *shape).transpose(*(axis + 1 for axis in back), 0)
+
+    # --- flat rows, as files hold them -----------------------------------------------------------
+
+    def flatten(self, values: Values) -> FloatArray:
+        """Return float64[G, size]."""
+        return np.concatenate([part.reshape(len(part), -1) for part in values], axis=1)
+
+    def unflatten(self, rows: FloatArray) -> Values:
+        """Undo `flatten`."""
+        shapes = list(zip(self.sizes, self.widths, strict=True))
+        cuts = np.cumsum([size * width for size, width in shapes])[:-1]
+        parts = np.split(rows, cuts, axis=1)
+        return tuple(
+            np.ascontiguousarray(part).reshape(len(rows), *shape)
+            for part, shape in zip(parts, shapes, strict=True)
+        )
+
+    def flatten_matrices(self, matrices: Matrices) -> FloatArray:
+        """Return float64[K, sum of D^2]."""
+        return np.concatenate([part.reshape(len(part), -1) for part in matrices], axis=1)
+
+    def unflatten_matrices(self, rows: FloatArray) -> Matrices:
+        """Undo `flatten_matrices`."""
+        cuts = np.cumsum([size**2 for size in self.sizes])[:-1]
+        parts = np.split(rows, cuts, axis=1)
+        return tuple(
+            np.ascontiguousarray(part).reshape(len(rows), size, size)
+            for part, size in zip(parts, self.sizes, strict=True)
+        )
+
+    def select(self, whole: Coordinates, parts: Sequence[FloatArray]) -> tuple[FloatArray, ...]:
+        """Of one array per component of `whole`, those of the components kept here."""
+        position = {within: index for index, within in enumerate(whole.components.within)}
+        return tuple(parts[position[within]] for within in self.components.within)
+
+
+def along(axis: int, tensor: FloatArray, block: FloatArray) -> FloatArray:
+    """Multiply axis `axis` of an array with float64[n, k]."""
+    before, after = tensor.shape[:axis], tensor.shape[axis + 1 :]
+    found = block.T @ tensor.reshape(math.prod(before), len(block), math.prod(after))
+    return found.reshape(*before, block.shape[1], *after)
+
+
+def _groups(codes: IntArray) -> FloatArray:
+    """Normalized indicators of the atoms, float64[n, k]."""
+    indicators = (codes[:, None] == np.arange(codes.max() + 1)).astype(np.float64)
+    return np.asarray(indicators / np.sqrt(indicators.sum(axis=0)))
+
+
+def _within(codes: IntArray) -> FloatArray:
+    """An orthonormal basis of what sums to zero over every atom, float64[n, n - k]."""
+    columns = []
+    for atom in range(int(codes.max()) + 1):
+        levels = np.flatnonzero(codes == atom)
+        for step in range(1, len(levels)):
+            column = np.zeros(len(codes))
+            column[levels[:step]] = 1.0 / math.sqrt(step * (step + 1))
+            column[levels[step]] = -step / math.sqrt(step * (step + 1))
+            columns.append(column)
+    return np.array(columns).T.reshape(len(codes), len(columns))

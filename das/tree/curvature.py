@@ -1,0 +1,82 @@
+"""How well determined the cells are by measured queries: the least curvature of their squares.
+
+Full column rank is decided exactly (`das.queries.column_rank`); solvers work with floats and need
+more than that.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from das.errors import SchemaError
+from das.queries.factor import Factor
+from das.queries.query import Query
+from das.tree.components import SpineComponents
+
+
+def least_eigenvalue(queries: Sequence[Query], weights: Sequence[float]) -> float:
+    """Return a lower bound of the smallest eigenvalue of sum_q w_q Q_q' Q_q / max column^2.
+
+    Exact up to rounding where the queries fit the components of `spine_components`, which have
+    matrices of at most 256 rows. Otherwise the bound is that of one query of full rank, or of all
+    products of the factors of every attribute; 0 if neither is there.
+
+    Args:
+      queries: Queries over one schema.
+      weights: Positive, one per query.
+    """
+    scaled = [
+        weight / math.prod(_longest_sq(factor) for factor in query.factors)
+        for query, weight in zip(queries, weights, strict=True)
+    ]
+    try:
+        components = SpineComponents.of_queries(queries)
+    except SchemaError:
+        return _product_bound(queries, scaled)
+    grams = [components.grams(query) for query in queries]
+    least = math.inf
+    for index in range(len(components.sizes)):
+        total = sum(weight * gram[index] for weight, gram in zip(scaled, grams, strict=True))
+        least = min(least, float(np.linalg.eigvalsh(total)[0]))
+    return max(least, 0.0)
+
+
+def _product_bound(queries: Sequence[Query], scaled: Sequence[float]) -> float:
+    """The bound from products alone: the smallest eigenvalue of a product is that of its parts."""
+    bounds = [0.0]
+    for query, weight in zip(queries, scaled, strict=True):
+        bounds.append(weight * math.prod(_least_of([factor]) for factor in query.factors))
+    keys = [tuple(_key(factor) for factor in query.factors) for query in queries]
+    choices = [dict.fromkeys(column) for column in zip(*keys, strict=True)]
+    weight_of = dict(zip(keys, scaled, strict=True))
+    grid = math.prod(len(choice) for choice in choices)
+    if grid == len(weight_of) and all(one in weight_of for one in itertools.product(*choices)):
+        parts = [
+            {key: query.factors[axis] for key, query in zip(column, queries, strict=True)}
+            for axis, column in enumerate(zip(*keys, strict=True))
+        ]
+        sizes = {
+            key: math.prod(_longest_sq(factor) for factor in query.factors)
+            for key, query in zip(keys, queries, strict=True)
+        }
+        least = min(weight * sizes[key] for key, weight in weight_of.items())
+        bounds.append(least * math.prod(_least_of(list(part.values())) for part in parts))
+    return max(bounds)
+
+
+def _least_of(factors: Sequence[Factor]) -> float:
+    """The smallest eigenvalue of the sum of F'F / max column^2 of factors of one attribute."""
+    gram = sum(factor.gram / _longest_sq(factor) for factor in factors)
+    return max(0.0, float(np.linalg.eigvalsh(gram)[0]))
+
+
+def _longest_sq(factor: Factor) -> float:
+    return float(factor.gram.diagonal().max())
+
+
+def _key(factor: Factor) -> tuple[tuple[int, ...], bytes]:
+    return factor.matrix.shape, factor.matrix.tobytes()

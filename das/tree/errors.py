@@ -1,0 +1,415 @@
+"""Error of every table at every geolevel, known before any data is read.
+
+Least squares on noisy answers has a covariance that depends on the noise and the tree alone. On one
+component (see `spine_components`), let W_u be the information of the queries measured in node u and
+N_l a basis of what the invariants of geolevel l leave unknown. Going up, with S_c the covariance of
+child c given all measurements in its subtree,
+
+    B_u = sum_c S_c ,       S_u = N (N^T (W_u + B_u^+) N)^{-1} N^T .
+
+Going down, the covariance given all measurements of the tree is F_root = S_root and
+
+    F_c = S_c + S_c Y_u S_c ,     Y_u = B_u^+ F_u B_u^+ - B_u^+ .
+
+Both passes run over classes of equal subtrees. This is the recursion of a Kalman smoother on a
+tree, exact up to rounding, and linear in F: a mean over geounits needs only sums per class, and the
+gradient in all precisions costs two more such passes.
+
+References:
+  Rauch, Tung & Striebel, AIAA Journal 3, 1965 (smoothing).
+  Hay, Rastogi, Miklau & Suciu, PVLDB 3, 2010, arXiv:0904.0942 (least squares on a tree of counts).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from das.arrays import FloatArray, IntArray
+from das.errors import SchemaError
+from das.queries.query import Query
+from das.tree.classes import SubtreeClasses
+from das.tree.components import SpineComponents
+from das.tree.information import Information
+
+_NULL = 1e-9  # eigenvalues of exact information below this times the largest are zero
+_MOST_ENTRIES = 1 << 27  # numbers in the matrices of all classes on one component: 1 GiB
+
+
+@dataclass(frozen=True, eq=False)
+class SpineModel:
+    """What the errors of tables depend on besides the precisions.
+
+    Attributes:
+      tree: Classes of equal subtrees.
+      measured: Queries that may be measured anywhere, Q of them.
+      exact: Per geolevel, the invariant queries known there; a geolevel knows all that the next
+        one down knows.
+      tables: Queries of any kind whose errors are wanted, T of them.
+
+    Raises:
+      SchemaError: The matrices of the measured and exact queries are too large.
+    """
+
+    tree: SubtreeClasses
+    measured: tuple[Query, ...]
+    exact: tuple[tuple[Query, ...], ...]
+    tables: tuple[Query, ...]
+
+    def __post_init__(self) -> None:
+        largest = max(self.components.sizes)
+        if largest**2 * self.tree.n_classes > _MOST_ENTRIES:
+            raise SchemaError(
+                "prediction of errors",
+                "needs too much memory",
+                got=f"{largest} x {largest} numbers for {self.tree.n_classes} subtrees",
+                remedy="measure fewer or coarser recodes",
+            )
+
+    @cached_property
+    def components(self) -> SpineComponents:
+        """Components that measured and exact queries respect."""
+        exact = [query for queries in self.exact for query in queries]
+        return SpineComponents.of_queries([*self.measured, *exact])
+
+    @cached_property
+    def terms(self) -> tuple[ComponentTerms, ...]:
+        """Matrices of the queries on every component."""
+        grams = [self.components.grams(query) for query in self.measured]
+        forms = [self.components.trace_forms(table) for table in self.tables]
+        exact = {q.name: self.components.grams(q) for queries in self.exact for q in queries}
+        out = []
+        for index, size in enumerate(self.components.sizes):
+            known = [
+                sum((exact[q.name][index] for q in queries), np.zeros((size, size)))
+                for queries in self.exact
+            ]
+            out.append(
+                ComponentTerms(
+                    np.stack([gram[index] for gram in grams]),
+                    np.stack([form[index] for form in forms]),
+                    tuple(null_space(matrix) for matrix in known),
+                )
+            )
+        return tuple(out)
+
+    @cached_property
+    def table_scale(self) -> FloatArray:
+        """float64[T, L]: 1 / (answers of the table x geounits of the geolevel)."""
+        answers = np.array([float(table.size) for table in self.tables])
+        return np.asarray(1.0 / np.outer(answers, self.tree.level_sizes()))
+
+    @cached_property
+    def is_determined(self) -> npt.NDArray[np.bool_]:
+        """bool[T, L]: whether the invariants alone give the whole table."""
+        left, whole = np.zeros_like(self.table_scale), np.zeros((len(self.tables), 1))
+        for terms in self.terms:
+            whole[:, 0] += np.einsum("tii->t", terms.forms)
+            for level, basis in enumerate(terms.unknown):
+                left[:, level] += np.einsum("ik,tij,jk->t", basis, terms.forms, basis)
+        return np.asarray(left <= _NULL * whole)
+
+    @cached_property
+    def edges(self) -> tuple[Any, ...]:
+        """Per chain, sparse float64[nodes, C]: how many children of each class a node has."""
+        from scipy.sparse import csr_array
+
+        tree = self.tree
+        shape = (tree.n_classes, tree.n_classes)
+        numbers = tree.number.astype(np.float64)
+        whole = csr_array((numbers, (tree.parent, tree.child)), shape=shape)
+        return tuple(whole[chain.start : chain.stop] for chain in tree.chains)
+
+
+@dataclass(frozen=True, eq=False)
+class ComponentTerms:
+    """Queries and tables on one component of D x D matrices.
+
+    Attributes:
+      grams: float64[Q, D, D], Q^T Q of the measured queries.
+      forms: float64[T, D, D], forms whose product with a covariance is the summed variance.
+      unknown: Per geolevel, float64[D, k], a basis of what the invariants do not determine.
+    """
+
+    grams: FloatArray
+    forms: FloatArray
+    unknown: tuple[FloatArray, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class PredictedErrors:
+    """Expected squared errors of the unbiased linear estimate, in persons squared.
+
+    Attributes:
+      mean: float64[T, L], mean over the answers of a table and all geounits of a geolevel.
+      worst: float64[T, L], mean over the answers in the geounit where it is largest.
+    """
+
+    mean: FloatArray
+    worst: FloatArray
+
+
+def predict_errors(
+    model: SpineModel, precisions: FloatArray, information: Information
+) -> PredictedErrors:
+    """Predict the error of every table at every geolevel.
+
+    Args:
+      model: Tree, queries and tables.
+      precisions: float64[chains, Q], 1 / variance of the noise of one answer of each measured
+        query in the nodes of each chain; 0 where it is not measured.
+      information: What the estimate of a geounit may use.
+
+    Returns:
+      Errors before nonnegativity and rounding; these change the final counts.
+    """
+    solved = solve_spine(model, precisions, information)
+    chains = model.tree.chains
+    shape = (len(model.tables), model.tree.n_levels)
+    worst = np.zeros(shape)
+    if information is Information.OWN:
+        for row, chain in enumerate(chains):
+            variances = sum(
+                np.einsum("tij,ij->t", terms.forms, found.subtree[row])
+                for terms, found in zip(model.terms, solved.passes, strict=True)
+            )
+            _raise_to(worst, chain.first, chain.last, np.asarray(variances))
+    else:
+        for first, last, variances in _every_node(model, solved):
+            _raise_to(worst, first, last, variances.max(axis=1))
+    answers = np.array([float(table.size) for table in model.tables])
+    return PredictedErrors(solved.mean, np.where(model.is_determined, 0, worst / answers[:, None]))
+
+
+def _raise_to(worst: FloatArray, first: int, last: int, variances: FloatArray) -> None:
+    columns = slice(first, last + 1)
+    worst[:, columns] = np.maximum(worst[:, columns], variances[:, None])
+
+
+@dataclass(frozen=True, eq=False)
+class _Pass:
+    """Covariances on one component. OWN has one matrix per chain, FULL one per class.
+
+    Attributes:
+      subtree: float64[., D, D], S.
+      below: float64[C, D, D], B^+; empty for OWN.
+      total: float64[., D, D], the sum of F over the nodes of the class; for OWN of S.
+      spread: float64[C, D, D], the sum of Y over the parents of all nodes; empty for OWN.
+    """
+
+    subtree: FloatArray
+    below: FloatArray
+    total: FloatArray
+    spread: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class SolvedSpine:
+    """Mean squared errors at given precisions, and what their gradient needs.
+
+    Attributes:
+      model: The model.
+      information: What estimates used.
+      mean: float64[T, L], as in `PredictedErrors`.
+      passes: Covariances per component.
+    """
+
+    model: SpineModel
+    information: Information
+    mean: FloatArray
+    passes: tuple[_Pass, ...]
+
+    def gradient(self, weights: FloatArray) -> FloatArray:
+        """Return d(sum of weights * mean) / d(precision), float64[chains, Q], never positive.
+
+        Args:
+          weights: float64[T, L].
+        """
+        model = self.model
+        backward = _backward_own if self.information is Information.OWN else _backward_full
+        out = np.zeros((len(model.tree.chains), len(model.measured)))
+        scaled = weights * model.table_scale
+        for terms, found in zip(model.terms, self.passes, strict=True):
+            per_level = np.einsum("tl,tij->lij", scaled, terms.forms)
+            seeds = np.stack(
+                [per_level[c.first : c.last + 1].sum(axis=0) for c in model.tree.chains]
+            )
+            out += np.einsum("cij,qij->cq", backward(model, terms, found, seeds), terms.grams)
+        return out
+
+
+def solve_spine(model: SpineModel, precisions: FloatArray, information: Information) -> SolvedSpine:
+    """Compute covariances and mean squared errors; arguments as in `predict_errors`."""
+    forward = _forward_own if information is Information.OWN else _forward_full
+    passes = []
+    summed = np.zeros((len(model.tables), model.tree.n_levels))
+    for terms in model.terms:
+        informations = np.einsum("cq,qij->cij", precisions, terms.grams)
+        found = forward(model, terms, informations)
+        passes.append(found)
+        for row, chain in enumerate(model.tree.chains):
+            rows = (
+                slice(row, row + 1)
+                if information is Information.OWN
+                else slice(chain.start, chain.stop)
+            )
+            total = np.einsum("tij,ij->t", terms.forms, found.total[rows].sum(axis=0))
+            summed[:, chain.first : chain.last + 1] += total[:, None]
+    mean = np.where(model.is_determined, 0, summed * model.table_scale)
+    return SolvedSpine(model, information, mean, tuple(passes))
+
+
+# --- own measurements ----------------------------------------------------------------------------
+
+
+def _forward_own(model: SpineModel, terms: ComponentTerms, informations: FloatArray) -> _Pass:
+    subtree = np.stack(
+        [
+            covariance_matrices(informations[row : row + 1], terms.unknown[chain.first])[0]
+            for row, chain in enumerate(model.tree.chains)
+        ]
+    )
+    nodes = np.array([float(model.tree.geounits_in(chain)) for chain in model.tree.chains])
+    empty = np.zeros((0, *subtree.shape[1:]))
+    return _Pass(subtree, empty, nodes[:, None, None] * subtree, empty)
+
+
+def _backward_own(
+    model: SpineModel, terms: ComponentTerms, found: _Pass, seeds: FloatArray
+) -> FloatArray:
+    nodes = np.array([float(model.tree.geounits_in(chain)) for chain in model.tree.chains])
+    return -nodes[:, None, None] * (found.subtree @ seeds @ found.subtree)
+
+
+# --- measurements of the whole tree --------------------------------------------------------------
+
+
+def _forward_full(model: SpineModel, terms: ComponentTerms, informations: FloatArray) -> _Pass:
+    tree = model.tree
+    size = informations.shape[1]
+    subtree, below, total, spread = (np.zeros((tree.n_classes, size, size)) for _ in range(4))
+    for row, chain in enumerate(tree.chains):
+        nodes = slice(chain.start, chain.stop)
+        if chain.last + 1 < tree.n_levels:
+            sums = _gather(model, row, subtree)
+            below[nodes] = covariance_matrices(sums, terms.unknown[chain.last + 1])
+        subtree[nodes] = covariance_matrices(
+            informations[row] + below[nodes], terms.unknown[chain.first]
+        )
+    counts = tree.geounits[:, None, None].astype(np.float64)
+    for row, chain in reversed(list(enumerate(tree.chains))):
+        nodes = slice(chain.start, chain.stop)
+        own = subtree[nodes]
+        total[nodes] = counts[nodes] * own + own @ spread[nodes] @ own
+        if chain.last + 1 < tree.n_levels:
+            inverse = below[nodes]
+            moved = inverse @ total[nodes] @ inverse - counts[nodes] * inverse
+            _scatter(model, row, moved, spread)
+    return _Pass(subtree, below, total, spread)
+
+
+def _backward_full(
+    model: SpineModel, terms: ComponentTerms, found: _Pass, seeds: FloatArray
+) -> FloatArray:
+    """Reverse `_forward_full`: each line undoes one of it, last to first."""
+    tree = model.tree
+    subtree, below, total, spread = found.subtree, found.below, found.total, found.spread
+    of_subtree, of_spread, of_below = (np.zeros_like(subtree) for _ in range(3))
+    counts = tree.geounits[:, None, None].astype(np.float64)
+    for row, chain in enumerate(tree.chains):
+        nodes = slice(chain.start, chain.stop)
+        own, of_total = subtree[nodes], np.broadcast_to(seeds[row], subtree[nodes].shape)
+        if chain.last + 1 < tree.n_levels:
+            of_y, inverse = _gather(model, row, of_spread), below[nodes]
+            of_total = of_total + inverse @ of_y @ inverse
+            half = total[nodes] @ inverse @ of_y
+            of_below[nodes] = half + half.swapaxes(1, 2) - counts[nodes] * of_y
+        half = of_total @ own @ spread[nodes]
+        of_subtree[nodes] = counts[nodes] * of_total + half + half.swapaxes(1, 2)
+        of_spread[nodes] = own @ of_total @ own
+    out = np.zeros_like(seeds)
+    for row, chain in reversed(list(enumerate(tree.chains))):
+        nodes = slice(chain.start, chain.stop)
+        of_information = -(subtree[nodes] @ of_subtree[nodes] @ subtree[nodes])
+        out[row] = of_information.sum(axis=0)
+        if chain.last + 1 < tree.n_levels:
+            inverse = below[nodes]
+            of_sums = -(inverse @ (of_below[nodes] + of_information) @ inverse)
+            _scatter(model, row, of_sums, of_subtree)
+    return out
+
+
+def _gather(model: SpineModel, row: int, values: FloatArray) -> FloatArray:
+    """Sum over the children of each node of a chain, float64[nodes, D, D]."""
+    summed = model.edges[row] @ values.reshape(len(values), -1)
+    return np.asarray(summed).reshape(-1, *values.shape[1:])
+
+
+def _scatter(model: SpineModel, row: int, values: FloatArray, into: FloatArray) -> None:
+    """Add the value of each node of a chain to all its children."""
+    added = model.edges[row].T @ values.reshape(len(values), -1)
+    into += np.asarray(added).reshape(into.shape)
+
+
+def _every_node(model: SpineModel, solved: SolvedSpine) -> Iterator[tuple[int, int, FloatArray]]:
+    """Yield (first, last, float64[T, nodes]): summed variances of the nodes of every chain.
+
+    Nodes with equal subtrees below equal parents count once.
+    """
+    tree = model.tree
+    root = len(tree.chains) - 1
+    row_of = np.repeat(np.arange(root + 1), [chain.stop - chain.start for chain in tree.chains])
+    starts = np.searchsorted(tree.parent, np.arange(tree.n_classes + 1))
+    # Per row of a chain: (row of the parents, position of each parent there, class of each node).
+    links: dict[int, list[tuple[int, IntArray, IntArray]]] = {row: [] for row in range(root + 1)}
+    members: dict[int, IntArray] = {}
+    for row in range(root, -1, -1):
+        parts = [child for _, _, child in links[row]] or [np.array([tree.n_classes - 1])]
+        members[row] = np.concatenate(parts)
+        degree = np.diff(starts)[members[row]]
+        parent = np.repeat(np.arange(len(degree)), degree)
+        offset = np.arange(len(parent)) - np.repeat(np.cumsum(degree) - degree, degree)
+        child = tree.child[np.repeat(starts[members[row]], degree) + offset]
+        for lower in np.unique(row_of[child]).tolist():
+            chosen = row_of[child] == lower
+            links[lower].append((row, parent[chosen], child[chosen]))
+    variances = {row: np.zeros((len(model.tables), len(found))) for row, found in members.items()}
+    for terms, one in zip(model.terms, solved.passes, strict=True):
+        finals: dict[int, FloatArray] = {}
+        forms = terms.forms.reshape(len(terms.forms), -1)
+        for row in range(root, -1, -1):
+            pieces = [one.subtree[members[row]]] if row == root else []
+            for above, parent, child in links[row]:
+                own = one.subtree[child]
+                step = own @ one.below[members[above][parent]]
+                pieces.append(own + step @ (finals[above][parent] @ step.swapaxes(1, 2) - own))
+            finals[row] = np.concatenate(pieces)
+            variances[row] += forms @ finals[row].reshape(len(finals[row]), -1).T
+    for row, chain in enumerate(tree.chains):
+        yield chain.first, chain.last, variances[row]
+
+
+# --- small matrices ------------------------------------------------------------------------------
+
+
+def covariance_matrices(information: FloatArray, unknown: FloatArray) -> FloatArray:
+    """N (N^T P N)^{-1} N^T for a stack of matrices P, float64[k, D, D]."""
+    if unknown.shape[1] == 0:
+        return np.zeros_like(information)
+    if unknown.shape == (1, 1):
+        return 1.0 / information
+    if unknown.shape[0] == unknown.shape[1]:
+        return np.asarray(np.linalg.inv(information), np.float64)
+    inner = np.linalg.inv(unknown.T @ information @ unknown)
+    return np.asarray(unknown @ inner @ unknown.T)
+
+
+def null_space(matrix: FloatArray) -> FloatArray:
+    """Orthonormal basis of the null space of a positive semidefinite matrix."""
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray(vectors[:, values <= _NULL * max(1.0, float(values.max(initial=0.0)))])

@@ -1,0 +1,161 @@
+"""Intervals around unbiased estimates: of one answer, of a whole table at once, of small counts.
+
+Errors are sums of many independent noises and close to normal; `docs/estimation.md` says how close.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+import numpy.typing as npt
+
+from das.arrays import FloatArray
+from das.errors import ConfigError
+
+_HALVINGS = 60  # of an interval of a few standard errors, down to rounding
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """Bounds of G geounits times m answers, float64[G, m] each."""
+
+    lower: FloatArray
+    upper: FloatArray
+
+
+def normal_factor(confidence: float) -> float:
+    """Half width in standard errors of the central interval of one answer.
+
+    Raises:
+      ConfigError: The confidence is not between 1/2 and 1.
+
+    >>> round(normal_factor(0.9), 4)
+    1.6449
+    """
+    if not 0.5 < confidence < 1:
+        raise ConfigError(
+            "confidence", "is out of range", got=confidence, want="more than 0.5, less than 1"
+        )
+    return NormalDist().inv_cdf((1 + confidence) / 2)
+
+
+def simultaneous_factor(confidence: float, n_answers: int, rank: int) -> float:
+    """Half width in standard errors with which all answers of a table are covered at once.
+
+    The smaller of two bounds that hold for normal errors however they are correlated: Sidak's,
+    P(all |Z_j| <= c) >= prod P(|Z_j| <= c), and Scheffe's, since the largest |Z_j| of r dimensions
+    is at most the root of a chi square with r degrees of freedom.
+
+    Args:
+      confidence: Wanted probability.
+      n_answers: Answers with an error.
+      rank: Dimensions their errors can span.
+
+    References:
+      Sidak, Journal of the American Statistical Association 62, 1967.
+      Scheffe, Biometrika 40, 1953.
+
+    >>> round(simultaneous_factor(0.9, 1, 1), 4), round(simultaneous_factor(0.9, 100, 100), 4)
+    (1.6449, 3.276)
+    """
+    from scipy.special import gammaincinv
+
+    normal_factor(confidence)
+    if n_answers <= 1:
+        return normal_factor(confidence)
+    sidak = normal_factor(confidence ** (1 / n_answers))
+    return min(sidak, float(np.sqrt(2 * gammaincinv(rank / 2, confidence))))
+
+
+def positive_simultaneous_factor(confidence: float, n_answers: int) -> float:
+    """The factor for `positive_intervals` that cover all answers of a table at once.
+
+    These intervals keep lopsided sets of estimates, for which Sidak's inequality is not known to
+    hold; the probabilities of missing are added up instead.
+
+    >>> round(positive_simultaneous_factor(0.9, 100), 4)
+    3.2905
+    """
+    return normal_factor(1 - (1 - confidence) / max(1, n_answers))
+
+
+def central_intervals(
+    estimates: FloatArray, standard_errors: FloatArray, factor: float
+) -> Intervals:
+    """Estimate -+ factor times the standard error; arguments float64[G, m]."""
+    half = factor * standard_errors
+    return Intervals(estimates - half, estimates + half)
+
+
+def positive_intervals(
+    estimates: FloatArray, standard_errors: FloatArray, factor: float
+) -> Intervals:
+    """Intervals for answers that cannot be negative.
+
+    For every possible truth mu >= 0, keep the estimates whose likelihood at mu is largest relative
+    to the best truth that is not negative, until they have the wanted probability; the interval is
+    the set of truths that keep what was seen. It covers every mu >= 0 with exactly that
+    probability under normal errors, is never empty, and where the estimate exceeds twice the half
+    width it is the central one. An answer without error keeps its value.
+
+    Args:
+      estimates: float64[G, m], unbiased; may be negative.
+      standard_errors: float64[G, m].
+      factor: Half width of the central interval in standard errors, from `normal_factor` or
+        `simultaneous_factor`.
+
+    References:
+      Feldman & Cousins, Physical Review D 57, 1998, Section IV.B.
+
+    >>> found = positive_intervals(np.array([[-1.0, 0.0, 4.0]]), np.ones((1, 3)), 1.6448536)
+    >>> found.lower.round(2).tolist(), found.upper.round(2).tolist()
+    ([[0.0, 0.0, 2.36]], [[0.81, 1.64, 5.64]])
+    """
+    confidence = 2 * NormalDist().cdf(factor) - 1
+    scale = np.where(standard_errors > 0, standard_errors, 1.0)
+    seen = estimates / scale
+    lower = np.where(seen >= 2 * factor, seen - factor, _low_end(seen, factor, confidence))
+    upper = np.where(seen >= 0, seen + factor, _high_end(seen, factor, confidence))
+    exact = standard_errors == 0
+    return Intervals(
+        np.where(exact, estimates, scale * lower), np.where(exact, estimates, scale * upper)
+    )
+
+
+def _low_end(seen: FloatArray, factor: float, confidence: float) -> FloatArray:
+    """Where seen is the largest estimate kept; 0 if mu = 0 keeps it."""
+    from scipy.special import ndtr
+
+    x = np.clip(seen, 0, 2 * factor)
+
+    def kept(mu: FloatArray) -> FloatArray:
+        return np.asarray(ndtr(x - mu) - ndtr(x - x * x / (2 * mu) - mu))
+
+    found = _halve(lambda mu: kept(mu) > confidence, np.zeros_like(x), x / np.sqrt(2))
+    return np.where(x <= NormalDist().inv_cdf(confidence), 0.0, found)
+
+
+def _high_end(seen: FloatArray, factor: float, confidence: float) -> FloatArray:
+    """Where seen, below zero, is the smallest estimate kept."""
+    from scipy.special import ndtr
+
+    x = np.minimum(seen, 0)
+
+    def kept(mu: FloatArray) -> FloatArray:
+        return np.asarray(ndtr(np.sqrt(mu * mu - 2 * mu * x)) - ndtr(x - mu))
+
+    return _halve(lambda mu: kept(mu) < confidence, np.zeros_like(x), np.full_like(x, factor))
+
+
+def _halve(
+    goes_up: Callable[[FloatArray], npt.NDArray[np.bool_]], low: FloatArray, high: FloatArray
+) -> FloatArray:
+    """Bisection, element by element: the root lies above where `goes_up` holds."""
+    for _ in range(_HALVINGS):
+        middle = np.maximum((low + high) / 2, np.finfo(float).tiny)
+        up = goes_up(middle)
+        low, high = np.where(up, middle, low), np.where(up, high, middle)
+    return (low + high) / 2

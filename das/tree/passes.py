@@ -1,0 +1,397 @@
+"""Least squares on a tree of histograms: up the tree family by family, then down again.
+
+On one component (`coordinates`), let node u have measured with information W_u and pulled answers
+b_u = sum_q w_q Q_q'y_q. Invariants leave the span of N open and fix the rest of u at k_u. Up, with
+s_u and B_u the sums over the children of their estimates z_c and covariances S_c,
+
+    S_u = N (N'(W_u + B_u^+) N)^{-1} N',   z_u = k_u + S_u (b_u + B_u^+ s_u - (W_u + B_u^+) k_u),
+
+which is the estimate of u from all answers in its subtree. Down, from the root, where x = z, F = S,
+
+    x_c = z_c + S_c B_u^+ (x_u - s_u),     F_c = S_c + S_c (B_u^+ F_u B_u^+ - B_u^+) S_c,
+
+the best linear unbiased estimate from all answers of the tree, and its covariance. Exact knowledge
+is a direction without variance, never a large weight. An only child holds what its parent holds and
+was not measured: up it passes on (s, B^+) of what lies below, down it takes the parent's estimate.
+
+Covariances depend on the tree and the noise, not on answers. Geounits share them: each row names
+its covariance by `kind`. All functions work on many families at once.
+
+References:
+  Rauch, Tung & Striebel, AIAA Journal 3, 1965 (smoothing).
+  Hay, Rastogi, Miklau & Suciu, PVLDB 3, 2010, arXiv:0904.0942 (least squares on a tree of counts).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from das.arrays import BoolArray, FloatArray, IntArray
+from das.errors import SolverError
+from das.tree.coordinates import Matrices, Values
+from das.tree.errors import covariance_matrices
+from das.tree.model import GeolevelTerms
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What the measurements and invariants of geounits say about them.
+
+    Attributes:
+      pulled: Values of G geounits, sum_q w_q Q_q'y_q.
+      known: Values of G geounits, what invariants fix, zero in what they leave open.
+      information: Matrices of K kinds, sum_q w_q Q_q'Q_q.
+      kind: int64[G].
+    """
+
+    pulled: Values
+    known: Values
+    information: Matrices
+    kind: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Estimates and their covariances.
+
+    Attributes:
+      values: Values of G geounits.
+      matrices: Matrices of K kinds: covariances. In messages up the tree (see `pass_up`) those of
+        only children are the precision of what lies below them.
+      kind: int64[G], which of the K belongs to each geounit.
+    """
+
+    values: Values
+    matrices: Matrices
+    kind: IntArray
+
+    def take(self, rows: IntArray | BoolArray) -> Moments:
+        """Some of the geounits, with all kinds."""
+        return Moments(tuple(part[rows] for part in self.values), self.matrices, self.kind[rows])
+
+
+def gather_evidence(
+    terms: GeolevelTerms,
+    *,
+    noisy: Sequence[npt.NDArray[np.integer | np.floating]],
+    exact: Sequence[npt.NDArray[np.integer | np.floating]],
+    precisions: FloatArray,
+    kind: IntArray,
+) -> Evidence:
+    """Turn answers of G geounits into evidence.
+
+    Args:
+      terms: The queries of the geolevel.
+      noisy: Per measured query, number[G, m].
+      exact: Per invariant, number[G, m].
+      precisions: float64[K, Q], 1 / variance of the noise of one answer, by kind of geounit.
+      kind: int64[G].
+    """
+    coordinates = terms.coordinates
+    shapes = list(zip(coordinates.sizes, coordinates.widths, strict=True))
+    pulled: Values = tuple(np.zeros((len(kind), *shape)) for shape in shapes)
+    for query, answers, weight in zip(terms.measured, noisy, precisions.T, strict=True):
+        for into, part in zip(pulled, coordinates.pull(query, answers), strict=True):
+            into += weight[kind, None, None] * part
+    stated: Values = tuple(np.zeros((len(kind), *shape)) for shape in shapes)
+    for query, answers in zip(terms.exact, exact, strict=True):
+        for into, part in zip(stated, coordinates.pull(query, answers), strict=True):
+            into += part
+    known = tuple(m @ part for m, part in zip(terms.known_inverse, stated, strict=True))
+    return Evidence(pulled, known, terms.information(precisions), kind)
+
+
+def combine(terms: GeolevelTerms, evidence: Evidence, below: Moments | None) -> Moments:
+    """Estimate geounits from their subtrees.
+
+    Args:
+      terms: The queries of the geolevel.
+      evidence: Of G geounits themselves.
+      below: Of what lies below them: sums s and precisions B^+; None at the leaves.
+
+    Raises:
+      SolverError: The answers do not determine every cell.
+    """
+    kind = evidence.kind
+    pairs = np.stack([kind, np.zeros_like(kind) if below is None else below.kind], axis=1)
+    chosen, place = _distinct(pairs)
+    values, covariances = [], []
+    for index, unknown in enumerate(terms.unknown):
+        precision = evidence.information[index][chosen[:, 0]]
+        pulled, known = evidence.pulled[index], evidence.known[index]
+        if below is not None:
+            precision = precision + below.matrices[index][chosen[:, 1]]
+            pulled = pulled + _apply(below.matrices[index], below.kind, below.values[index])
+        covariance = _inverse(precision, unknown)
+        moved = pulled - _apply(precision, place, known)
+        values.append(known + _apply(covariance, place, moved))
+        covariances.append(covariance)
+    return Moments(tuple(values), tuple(covariances), place)
+
+
+def add_families(children: Moments, starts: IntArray, unknown: Sequence[FloatArray]) -> Moments:
+    """Add up families of more than one child.
+
+    Args:
+      children: Subtree estimates, families one after the other.
+      starts: int64[U], first row of every family; a family ends where the next begins.
+      unknown: Per component, basis of what invariants leave open at the children's geolevel.
+
+    Returns:
+      Per family, sums s and, as matrices, precisions B^+.
+    """
+    sums = tuple(np.add.reduceat(part, starts, axis=0) for part in children.values)
+    ends = np.append(starts[1:], len(children.kind)).tolist()
+    numbers: dict[bytes, int] = {}
+    rows: list[IntArray] = []
+    kind = np.empty(len(starts), np.int64)
+    for family, (start, stop) in enumerate(zip(starts.tolist(), ends, strict=True)):
+        mine = np.sort(children.kind[start:stop])
+        kind[family] = numbers.setdefault(mine.tobytes(), len(numbers))
+        if kind[family] == len(rows):
+            rows.append(mine)
+    counts = np.stack([np.bincount(mine, minlength=len(children.matrices[0])) for mine in rows])
+    return Moments(sums, _summed_precision(children.matrices, counts, unknown), kind)
+
+
+def add_leaves(sums: Moments, numbers: IntArray, unknown: Sequence[FloatArray]) -> Moments:
+    """Make the families' sums of leaves from estimates of their summed answers.
+
+    Leaves of one kind have equal covariances and estimates linear in their answers, so the answers
+    are added up first and estimated once per family.
+
+    Args:
+      sums: Estimates of the summed answers, all of one kind, whose covariance is that of one leaf.
+      numbers: int64[U], leaves of every family; 0 for a family with nothing measured below.
+      unknown: As in `add_families`.
+    """
+    distinct, kind = np.unique(numbers, return_inverse=True)
+    precisions = _summed_precision(sums.matrices, np.maximum(distinct, 1)[:, None], unknown)
+    measured = (distinct > 0)[:, None, None]
+    return Moments(
+        tuple(part * (numbers > 0)[:, None, None] for part in sums.values),
+        tuple(part * measured for part in precisions),
+        kind.reshape(-1).astype(np.int64),
+    )
+
+
+def _summed_precision(
+    covariances: Matrices, counts: npt.NDArray[np.int64], unknown: Sequence[FloatArray]
+) -> Matrices:
+    """(sum of counts times covariances)^+, per row of counts int64[U, K]."""
+    out = []
+    for part, basis in zip(covariances, unknown, strict=True):
+        total = (counts.astype(np.float64) @ part.reshape(len(part), -1)).reshape(
+            -1, *part.shape[1:]
+        )
+        out.append(_inverse(total, basis))
+    return tuple(out)
+
+
+def join(first: Moments, second: Moments, is_second: BoolArray) -> Moments:
+    """Interleave two sets of rows; `is_second` bool[G] says where those of the second stand."""
+    kind = np.empty(len(is_second), np.int64)
+    kind[~is_second] = first.kind
+    kind[is_second] = second.kind + len(first.matrices[0])
+    values = []
+    for one, other in zip(first.values, second.values, strict=True):
+        part = np.empty((len(is_second), *one.shape[1:]))
+        part[~is_second], part[is_second] = one, other
+        values.append(part)
+    matrices = tuple(map(np.concatenate, zip(first.matrices, second.matrices, strict=True)))
+    return Moments(tuple(values), matrices, kind)
+
+
+def sum_below(
+    children: Moments, starts: IntArray, is_only: BoolArray, unknown: Sequence[FloatArray]
+) -> Moments:
+    """Say what lies below every parent: the sums of its children, or what an only child passes on.
+
+    Args:
+      children: Messages of all children of U parents, in order.
+      starts: int64[U], first row of every family.
+      is_only: bool[G], whether a child is an only child.
+      unknown: As in `add_families`.
+    """
+    passes = is_only[starts]
+    if passes.all():
+        return children
+    alone = children.take(is_only)
+    if not passes.any():
+        return add_families(children, starts, unknown)
+    several = children.take(~is_only)
+    before: IntArray = np.cumsum(is_only) - is_only
+    sums = add_families(several, (starts - before[starts])[~passes], unknown)
+    return join(sums, alone, passes)
+
+
+def spread(children: Moments, below: Moments, parents: Moments, family: IntArray) -> Moments:
+    """Estimate children from all answers of the tree.
+
+    Args:
+      children: Subtree estimates of G children, none an only child.
+      below: Of U parents, as `add_families` gives it.
+      parents: Estimates of the same U parents from all answers, with covariances F.
+      family: int64[G], the parent's row of every child.
+    """
+    triples = np.stack([parents.kind[family], below.kind[family], children.kind], axis=1)
+    chosen, place = _distinct(triples)
+    values, covariances = [], []
+    for index, part in enumerate(children.values):
+        precision = below.matrices[index]
+        change = parents.values[index] - below.values[index]
+        change = _apply(precision, below.kind, change)
+        values.append(part + _apply(children.matrices[index], children.kind, change[family]))
+        given, inverse = parents.matrices[index][chosen[:, 0]], precision[chosen[:, 1]]
+        own = children.matrices[index][chosen[:, 2]]
+        covariances.append(own + own @ (inverse @ given @ inverse - inverse) @ own)
+    return Moments(tuple(values), tuple(covariances), place)
+
+
+def _distinct(rows: IntArray) -> tuple[IntArray, IntArray]:
+    """Distinct rows, and which of them each row is."""
+    chosen, place = np.unique(rows, axis=0, return_inverse=True)
+    return chosen, np.asarray(place.reshape(-1), np.int64)
+
+
+def _apply(matrices: FloatArray, kind: IntArray, values: FloatArray) -> FloatArray:
+    """M_kind(g) @ x_g for every geounit, float64[G, D, R]."""
+    if len(matrices) == 1:
+        return np.asarray(matrices[0] @ values)
+    if matrices.shape[1] == 1:
+        return np.asarray(matrices[kind] * values)
+    return np.asarray(matrices[kind] @ values)
+
+
+def _inverse(precision: FloatArray, unknown: FloatArray) -> FloatArray:
+    try:
+        with np.errstate(divide="raise", over="raise", invalid="raise"):
+            return covariance_matrices(precision, unknown)
+    except (np.linalg.LinAlgError, FloatingPointError):
+        raise SolverError(
+            "estimate",
+            "the answers of a geounit and of all below it do not have full column rank",
+            remedy="measure the detailed query at the last geolevel",
+        ) from None
+
+
+# --- one geolevel at a time ----------------------------------------------------------------------
+
+
+def nothing_below(terms: GeolevelTerms, n_geounits: int) -> Moments:
+    """What only children at the last geolevel pass up: no sum, no precision."""
+    sizes, widths = terms.coordinates.sizes, terms.coordinates.widths
+    return Moments(
+        tuple(np.zeros((n_geounits, d, r)) for d, r in zip(sizes, widths, strict=True)),
+        tuple(np.zeros((1, d, d)) for d in sizes),
+        np.zeros(n_geounits, np.int64),
+    )
+
+
+def pass_up(
+    terms: GeolevelTerms, evidence: Evidence, below: Moments | None, is_only: BoolArray
+) -> Moments:
+    """Messages of a geolevel: subtree estimates, and of only children what lies below them.
+
+    Args:
+      terms: The queries of the geolevel.
+      evidence: Of the geounits that are not only children.
+      below: Of all G geounits; None at the leaves.
+      is_only: bool[G].
+    """
+    if below is None:
+        alone = nothing_below(terms, int(is_only.sum()))
+        return join(combine(terms, evidence, None), alone, is_only)
+    own = combine(terms, evidence, below.take(~is_only))
+    return join(own, below.take(is_only), is_only)
+
+
+def pass_down(
+    messages: Moments, below: Moments, parents: Moments, starts: IntArray, is_only: BoolArray
+) -> Moments:
+    """Estimates of a geolevel from all answers of the tree.
+
+    Args:
+      messages: Of all G children of U parents, from `pass_up`.
+      below: Of the U parents, from `sum_below`.
+      parents: Estimates of the U parents from all answers.
+      starts: int64[U], first row of every family.
+      is_only: bool[G].
+    """
+    sizes = np.diff(np.append(starts, len(is_only)))
+    family = np.repeat(np.arange(len(starts)), sizes)
+    several = spread(messages.take(~is_only), below, parents, family[~is_only])
+    return join(several, parents.take(family[is_only]), is_only)
+
+
+@dataclass(frozen=True, eq=False)
+class LevelAnswers:
+    """Answers of all geounits of one geolevel.
+
+    Attributes:
+      starts: int64[U], first row of the children of every geounit one geolevel up; [0] at the root.
+      is_only: bool[G], only children; the root is none.
+      noisy: Per measured query, number[G', m], of the geounits that are not only children.
+      exact: Per invariant, number[G, m].
+      precisions: float64[K, Q], 1 / variance of one answer of each query, by kind of geounit.
+      kind: int64[G'], of the geounits that are not only children.
+    """
+
+    starts: IntArray
+    is_only: BoolArray
+    noisy: tuple[npt.NDArray[np.integer | np.floating], ...]
+    exact: tuple[npt.NDArray[np.integer | np.floating], ...]
+    precisions: FloatArray
+    kind: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class TreeEstimate:
+    """Estimates of every geounit of a tree, per geolevel, root first.
+
+    Attributes:
+      messages: From the subtree alone; of only children, what lies below.
+      below: Sums and precisions below every geounit; none at the last geolevel.
+      whole: From all answers of the tree.
+    """
+
+    messages: tuple[Moments, ...]
+    below: tuple[Moments, ...]
+    whole: tuple[Moments, ...]
+
+
+def estimate_tree(terms: Sequence[GeolevelTerms], answers: Sequence[LevelAnswers]) -> TreeEstimate:
+    """Estimate a whole tree that fits in memory.
+
+    Raises:
+      SolverError: The answers do not determine every cell.
+    """
+    messages: list[Moments] = []
+    sums: list[Moments] = []
+    for level in range(len(terms) - 1, -1, -1):
+        one = answers[level]
+        evidence = gather_evidence(
+            terms[level],
+            noisy=one.noisy,
+            exact=[part[~one.is_only] for part in one.exact],
+            precisions=one.precisions,
+            kind=one.kind,
+        )
+        below = None
+        if messages:
+            next_one = answers[level + 1]
+            unknown = terms[level + 1].unknown
+            below = sum_below(messages[0], next_one.starts, next_one.is_only, unknown)
+            sums.insert(0, below)
+        messages.insert(0, pass_up(terms[level], evidence, below, one.is_only))
+    whole = [messages[0]]
+    for level in range(1, len(terms)):
+        one = answers[level]
+        whole.append(
+            pass_down(messages[level], sums[level - 1], whole[-1], one.starts, one.is_only)
+        )
+    return TreeEstimate(tuple(messages), tuple(sums), tuple(whole))

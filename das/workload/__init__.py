@@ -1,0 +1,1 @@
+"""Which integer queries serve a workload: residual planners, HDMM, ours."""

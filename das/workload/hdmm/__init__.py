@@ -1,0 +1,1 @@
+"""High-dimensional matrix mechanism: strategies of products and of marginals."""

@@ -1,0 +1,179 @@
+"""IntegerStrategy: an HDMM strategy as integer queries with exact noise variances."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from das.arrays import FloatArray, IntArray
+from das.errors import SchemaError
+from das.queries.factor import Factor
+from das.queries.joint_sensitivity import joint_sensitivity
+from das.queries.query import Query
+from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
+from das.workload.exact_shares import as_fractions, round_up, split_exactly
+from das.workload.hdmm.attribute import AttributeStrategy
+from das.workload.hdmm.strategies import HdmmStrategy, KroneckerStrategy, UnionStrategy
+from das.workload.workload import AttributeWorkload, BaseKind
+
+DEFAULT_SCALE = 1024
+"""Integer at which an entry of 1 is measured."""
+
+_IN_ROW_SPACE = 1e-8
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerStrategy:
+    """Integer queries Q_j, measured with independent noise of variance sigma_sq_j.
+
+    Attributes:
+      queries: One per product of the strategy, factors in the order of the workload.
+      shares: Part of the joint cost per query, exact; they sum to 1.
+      noise: sigma_sq per query, exact, for which all queries together cost 1.
+      neighbors: The relation under which the privacy cost is counted.
+      strategy: The strategy these queries are, scaled to unit columns; its `error` is the weighted
+        total variance at privacy cost 1 among unbounded neighbors. Discrete Gaussian noise has no
+        more variance than sigma_sq.
+      loss: Error by rounding, relative to the error before.
+    """
+
+    queries: tuple[Query, ...]
+    shares: tuple[Fraction, ...]
+    noise: tuple[Fraction, ...]
+    neighbors: Neighbors
+    strategy: HdmmStrategy
+    loss: float
+
+    @property
+    def privacy_cost(self) -> Fraction:
+        """Worst pair of neighbors for all queries together, exact; zCDP rho is half of it."""
+        weights = [1 / sigma_sq for sigma_sq in self.noise]
+        return joint_sensitivity(self.queries, weights).of(self.neighbors)
+
+    def answer(self, noisy: Sequence[FloatArray | IntArray], names: Sequence[str]) -> FloatArray:
+        """Return the least-squares answers of one marginal, float64[m_A] in C order.
+
+        Args:
+          noisy: The noisy answers to `queries`.
+          names: Attributes of the marginal.
+        """
+        lengths = [
+            math.sqrt(l2_sensitivity_sq(query, Neighbors.UNBOUNDED)) for query in self.queries
+        ]
+        scaled = [values / length for values, length in zip(noisy, lengths, strict=True)]
+        return self.strategy.answer(scaled, names)
+
+
+def round_to_integers(
+    strategy: HdmmStrategy,
+    *,
+    scale: int = DEFAULT_SCALE,
+    neighbors: Neighbors = Neighbors.UNBOUNDED,
+) -> IntegerStrategy:
+    """Round the rows of a strategy to multiples of 1 / scale and count their exact cost.
+
+    Every factor A becomes rint(scale A), measured with noise for its exact squared sensitivity, and
+    the least-squares inverse is computed anew, so answers stay unbiased and the promise exact; only
+    the optimality suffers, by about 1 / scale. Levels that the workload never tells apart keep
+    equal columns. Marginals are integer already. Answers of a product over k attributes are about
+    scale^k times the counts and must fit in 63 bits.
+
+    Args:
+      strategy: The strategy.
+      scale: At least 1.
+      neighbors: The relation of the budget.
+
+    Returns:
+      Queries and noise of privacy cost 1, to 2^-48, and never above.
+
+    Raises:
+      SchemaError: The rounded rows of an attribute do not determine its workload: the scale is too
+        small, or its base matrix has dependent columns that are not equal.
+
+    >>> from das.workload.hdmm.strategies import optimize_kronecker
+    >>> from das.workload.workload import Workload
+    >>> ages = Workload.all_k_way([AttributeWorkload.prefix("age", 3)], 1)
+    >>> found = round_to_integers(optimize_kronecker(ages))
+    >>> found.privacy_cost, found.queries[0].shape, abs(found.loss) < 0.01
+    (Fraction(1, 1), (3,), True)
+    """
+    known: dict[tuple[object, ...], tuple[Factor, AttributeStrategy]] = {}
+    parts = strategy.parts if isinstance(strategy, UnionStrategy) else (strategy,)
+    factors, rounded_parts = [], []
+    for part in parts:
+        if not isinstance(part, KroneckerStrategy):
+            factors += [
+                tuple(
+                    _label(attribute, matrix.astype(np.int64))
+                    for attribute, matrix in zip(
+                        part.workload.attributes, product.factors, strict=True
+                    )
+                )
+                for product in part.products
+            ]
+            continue
+        pairs = []
+        for attribute, given in zip(part.workload.attributes, part.factors, strict=True):
+            key = (attribute.name, given)
+            if key not in known:
+                known[key] = _round(attribute, given, scale)
+            pairs.append(known[key])
+        factors.append(tuple(factor for factor, _ in pairs))
+        rounded_parts.append(replace(part, factors=tuple(scaled for _, scaled in pairs)))
+    rounded: HdmmStrategy = strategy
+    if isinstance(strategy, UnionStrategy):
+        rounded = replace(strategy, parts=tuple(rounded_parts))
+    elif isinstance(strategy, KroneckerStrategy):
+        rounded = rounded_parts[0]
+    queries = tuple(Query(f"strategy {j}", found) for j, found in enumerate(factors))
+    shares = as_fractions(split_exactly(rounded.shares))
+    # Noise for one added record, then for the worst neighbors of all queries together.
+    alone = [
+        l2_sensitivity_sq(query, Neighbors.UNBOUNDED) / share
+        for query, share in zip(queries, shares, strict=True)
+    ]
+    joint = round_up(joint_sensitivity(queries, [1 / sigma_sq for sigma_sq in alone]).of(neighbors))
+    noise = tuple(joint * sigma_sq for sigma_sq in alone)
+    loss = rounded.error / strategy.error - 1
+    return IntegerStrategy(queries, shares, noise, neighbors, rounded, loss)
+
+
+def _round(
+    attribute: AttributeWorkload, given: AttributeStrategy, scale: int
+) -> tuple[Factor, AttributeStrategy]:
+    """The integer rows, and the same rows with columns of norm at most 1."""
+    if len(given.rows) == 1 and (given.rows == 1).all():
+        return _label(attribute, np.ones((1, attribute.size), np.int64)), given
+    first = group = np.arange(attribute.size)
+    if attribute.kind is BaseKind.GIVEN:
+        _, first, group = np.unique(
+            attribute.matrix, axis=1, return_index=True, return_inverse=True
+        )
+    rows = given.rows[:, first]
+    if len(rows) <= len(first):
+        # The same Gram matrix from a triangle: zeros and, for plain counts, ones need no rounding.
+        rows = np.linalg.qr(rows)[1]
+        rows *= np.where(rows.diagonal() < 0, -1.0, 1.0)[:, None]
+    integers = np.rint(scale * rows).astype(np.int64)[:, group.ravel()]
+    integers = integers[(integers != 0).any(axis=1)]
+    integers //= max(1, int(np.gcd.reduce(integers, axis=None)))
+    length = math.sqrt(int((integers**2).sum(axis=0).max(initial=0))) or 1.0
+    scaled = integers / length
+    decoder: FloatArray = np.linalg.pinv(scaled, rcond=1e-10).astype(np.float64)
+    answers = attribute.apply(decoder) @ scaled
+    if np.abs(answers - attribute.matrix).max() > _IN_ROW_SPACE * np.abs(answers).max(initial=1):
+        raise SchemaError(
+            f"workload of {attribute.name}",
+            "is not determined by rounded rows",
+            got=f"scale {scale}",
+            remedy="choose a larger scale, or ask for single levels too",
+        )
+    return _label(attribute, integers), AttributeStrategy(scaled, decoder)
+
+
+def _label(attribute: AttributeWorkload, matrix: IntArray) -> Factor:
+    return Factor(matrix, tuple(f"{attribute.name} {row}" for row in range(len(matrix))))

@@ -1,0 +1,84 @@
+"""Incidence: which residual sets a marginal is made of, as index arrays and sparse matrices."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from das.arrays import FloatArray, IntArray
+from das.workload.attribute_sets import AttributeSets
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+
+@dataclass(frozen=True, eq=False)
+class Incidence:
+    """For every marginal A the flat numbers of its subsets S in a family of residual sets.
+
+    Attributes:
+      marginals: The sets A.
+      residuals: The sets S, holding every subset of every A.
+      columns: columns[k] is int64[m_k, 2^k]; bit c of the column number, highest first, says
+        whether member c of A is in S.
+    """
+
+    marginals: AttributeSets
+    residuals: AttributeSets
+    columns: tuple[IntArray, ...]
+
+    @classmethod
+    def build(cls, marginals: AttributeSets, residuals: AttributeSets) -> Incidence:
+        """Look up all subsets.
+
+        Raises:
+          SchemaError: A subset is missing from `residuals`.
+        """
+        return cls(
+            marginals,
+            residuals,
+            tuple(locate_subsets(residuals, members) for members in marginals.by_order),
+        )
+
+    def values(self, pivots: FloatArray, residuals: FloatArray) -> list[FloatArray]:
+        """Return prod_{i in S} residuals[i] prod_{i in A - S} pivots[i], shaped as `columns`."""
+        pairs = np.column_stack([pivots, residuals])
+        return [expand_products(pairs, members) for members in self.marginals.by_order]
+
+    def matrix(self, pivots: FloatArray, residuals: FloatArray) -> csr_array:
+        """Return the values as a sparse float64[number of marginals, number of residual sets]."""
+        from scipy.sparse import csr_array
+
+        widths = np.repeat(
+            [found.shape[1] for found in self.columns], [len(found) for found in self.columns]
+        )
+        rows = np.concatenate([[0], np.cumsum(widths)])
+        return csr_array(
+            (
+                np.concatenate([part.ravel() for part in self.values(pivots, residuals)]),
+                np.concatenate([part.ravel() for part in self.columns]),
+                rows,
+            ),
+            shape=(self.marginals.size, self.residuals.size),
+        )
+
+
+def locate_subsets(residuals: AttributeSets, members: IntArray) -> IntArray:
+    """Return int64[m, 2^k], the flat numbers of all subsets of each row of `members`."""
+    order = members.shape[1]
+    masks = itertools.product((False, True), repeat=order)
+    return np.column_stack(
+        [residuals.positions(members[:, np.array(mask, bool)]) for mask in masks]
+    )
+
+
+def expand_products(pairs: FloatArray, members: IntArray) -> FloatArray:
+    """Return float64[m, 2^k], the products over members of pairs[i, 0] (absent) or [i, 1]."""
+    out = np.ones((len(members), 1))
+    for column in range(members.shape[1]):
+        width = 2 * out.shape[1]
+        out = (out[:, :, None] * pairs[members[:, column], None, :]).reshape(-1, width)
+    return out

@@ -1,0 +1,154 @@
+"""Kronecker and KroneckerSum: products and sums of Kronecker products, never multiplied out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from das.arrays import BoolArray, FloatArray
+from das.errors import SchemaError
+from das.workload.attribute_sets import AttributeSets
+from das.workload.workload import Workload
+
+
+@dataclass(frozen=True, eq=False)
+class Kronecker:
+    """K = kron_i F_i, rows and columns in C order: the last factor moves fastest.
+
+    Attributes:
+      factors: F_i, float64[m_i, n_i] each.
+
+    >>> pair = Kronecker((np.tri(2), np.ones((1, 3))))
+    >>> pair.shape, pair.apply(np.arange(6.0)).tolist()
+    ((2, 6), [3.0, 15.0])
+    """
+
+    factors: tuple[FloatArray, ...]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(prod m_i, prod n_i)."""
+        return (
+            math.prod(factor.shape[0] for factor in self.factors),
+            math.prod(factor.shape[1] for factor in self.factors),
+        )
+
+    def apply(self, columns: FloatArray) -> FloatArray:
+        """Return K @ columns, axis by axis.
+
+        Args:
+          columns: float64[n] or float64[n, k], n = prod n_i.
+
+        Returns:
+          float64[m] or float64[m, k], m = prod m_i.
+
+        Raises:
+          SchemaError: The columns have another length.
+        """
+        if len(columns) != self.shape[1]:
+            raise SchemaError(
+                "Kronecker product",
+                "was applied to a vector of another length",
+                got=len(columns),
+                want=self.shape[1],
+            )
+        out = columns.reshape([factor.shape[1] for factor in self.factors] + [-1])
+        for factor in self.factors:
+            # The first axis is multiplied and becomes the last one, so that a round over all
+            # factors leaves the axes in order behind the one of the columns.
+            out = np.tensordot(out, factor, axes=([0], [1]))
+        return np.asarray(out.reshape(-1, self.shape[0]).T.reshape(-1, *columns.shape[1:]))
+
+    def transpose(self) -> Kronecker:
+        """K^T."""
+        return Kronecker(tuple(factor.T for factor in self.factors))
+
+    def gram(self) -> Kronecker:
+        """K^T K."""
+        return Kronecker(tuple(factor.T @ factor for factor in self.factors))
+
+    def multiply(self, other: Kronecker) -> Kronecker:
+        """K L for L with factors that fit one by one."""
+        pairs = zip(self.factors, other.factors, strict=True)
+        return Kronecker(tuple(left @ right for left, right in pairs))
+
+    def trace(self) -> float:
+        """Return the trace of K, for square factors."""
+        return math.prod(float(np.trace(factor)) for factor in self.factors)
+
+    def trace_with(self, other: Kronecker) -> float:
+        """tr(K L) = prod_i sum_jk F_i[j, k] L_i[k, j]."""
+        pairs = zip(self.factors, other.factors, strict=True)
+        return math.prod(float(np.einsum("ij,ji->", left, right)) for left, right in pairs)
+
+    def largest_column(self) -> float:
+        """max_j |K_j|^2, the squared L2 sensitivity of one record."""
+        return math.prod(float((factor**2).sum(axis=0).max()) for factor in self.factors)
+
+
+@dataclass(frozen=True, eq=False)
+class KroneckerSum:
+    """sum_j weights_j K_j.
+
+    Attributes:
+      weights: float64[number of terms].
+      terms: K_j, all of one shape.
+    """
+
+    weights: FloatArray
+    terms: tuple[Kronecker, ...]
+
+    def apply(self, columns: FloatArray) -> FloatArray:
+        """Return the sum of the terms applied to float64[n] or float64[n, k]."""
+        out = self.weights[0] * self.terms[0].apply(columns)
+        for weight, term in zip(self.weights[1:], self.terms[1:], strict=True):
+            out += weight * term.apply(columns)
+        return np.asarray(out)
+
+    def trace(self) -> float:
+        """Trace of the sum, for square terms."""
+        return float(self.weights @ [term.trace() for term in self.terms])
+
+    def trace_with(self, other: Kronecker) -> float:
+        """tr(sum_j weights_j K_j L): the total variance, for a workload's Gram and L = V^-."""
+        return float(self.weights @ [term.trace_with(other) for term in self.terms])
+
+
+def list_members(sets: AttributeSets) -> BoolArray:
+    """Return bool[number of sets, d]: which attributes are in which set."""
+    out = np.zeros((sets.size, sets.n_attributes), bool)
+    for order, members in enumerate(sets.by_order):
+        np.put_along_axis(out[sets.part(order)], members, True, axis=1)
+    return out
+
+
+def mark_attributes(workload: Workload, names: Sequence[str]) -> BoolArray:
+    """Return bool[d]: which attributes have these names.
+
+    Raises:
+      SchemaError: An unknown attribute.
+    """
+    known = [attribute.name for attribute in workload.attributes]
+    unknown = sorted(set(names) - set(known))
+    if unknown:
+        raise SchemaError(
+            f"marginal {list(names)}", "names an unknown attribute", got=unknown, want=known
+        )
+    return np.isin(known, list(names))
+
+
+def workload_gram(workload: Workload) -> KroneckerSum:
+    """Return sum_A w_A kron_i (W_i^T W_i if i in A else 1 1^T).
+
+    Its trace with the covariance of the cells is the weighted total variance of the answers.
+    """
+    ones = [np.ones((attribute.size, attribute.size)) for attribute in workload.attributes]
+    grams = [attribute.gram for attribute in workload.attributes]
+    terms = []
+    for row in list_members(workload.marginals):
+        chosen = zip(row, grams, ones, strict=True)
+        terms.append(Kronecker(tuple(gram if asked else one for asked, gram, one in chosen)))
+    return KroneckerSum(workload.weights, tuple(terms))

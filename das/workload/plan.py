@@ -1,0 +1,664 @@
+"""plan_workload: one door to all planners of a single level, and the best of them.
+
+A plan is made at privacy cost 1 (zCDP rho 1/2, Gaussian DP mu 1) for the neighbors of the budget;
+at cost c all variances and the bounds on them are divided by c. A strategy itself is scaled so that
+one added record costs at most 1; where neighbors change a record, its noise is larger by what the
+worst change costs then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from fractions import Fraction
+from types import MappingProxyType
+
+import numpy as np
+
+from das.arrays import FloatArray, IntArray
+from das.errors import BudgetError, SchemaError, SolverError
+from das.mechanisms.mechanism import DiscreteGaussian
+from das.mechanisms.wide import MOST_SIGMA_SQ
+from das.queries.joint_sensitivity import GramSum
+from das.queries.query import Query
+from das.queries.sensitivity import Neighbors
+from das.workload.bounds import (
+    MOST_CELLS,
+    minimize_largest_over_all_strategies,
+    minimize_over_all_strategies,
+    separate_bound,
+    separate_variance_bound,
+    svd_bound,
+)
+from das.workload.hdmm.integer import DEFAULT_SCALE, IntegerStrategy, round_to_integers
+from das.workload.hdmm.marginals import MOST_ATTRIBUTES, MarginalsStrategy, optimize_marginals
+from das.workload.hdmm.strategies import (
+    HdmmStrategy,
+    KroneckerStrategy,
+    UnionStrategy,
+    optimize_kronecker,
+    optimize_union,
+)
+from das.workload.kronecker import list_members
+from das.workload.one_dimensional import OneDimensionalStrategy
+from das.workload.residual.answer_rows import AnswerRows
+from das.workload.residual.bases import (
+    AttributeBasis,
+    build_basis,
+    orthogonal_basis,
+    projected_basis,
+    projected_largest_basis,
+    split_off_total,
+    uniform_basis,
+)
+from das.workload.residual.bounded_noise import change_cost, minimize_noise_for_changes
+from das.workload.residual.convex_loss import minimize_largest_variance
+from das.workload.residual.integer_plan import ExactMeasurement
+from das.workload.residual.integer_plan import measure_exactly as measure_residuals_exactly
+from das.workload.residual.oblique_largest import plan_oblique_largest
+from das.workload.residual.plan import ResidualPlan
+from das.workload.residual.reconstruction import DEFAULT_BYTES, ResidualAnswers, reconstruct
+from das.workload.residual.total_variance import (
+    minimize_noise,
+    plan_oblique,
+)
+from das.workload.workload import AttributeWorkload, BaseKind, Workload
+
+MOST_ANSWERS = 1 << 28
+"""Most noisy answers a plan may measure, 2 GB of integers."""
+
+DENSE_CELLS = 256
+"""Most cells for which the optimum over all strategies is computed as a bound unless told more."""
+
+# HDMM visits every attribute of every marginal many times.
+_MOST_HDMM_WORK = 100_000
+_SVD_CELLS = 1024
+# Strategies that differ by less than their solvers prove count as equal; then the first one wins.
+_EQUAL = 1e-6
+_LARGEST_GAP = 1e-4
+_DENSE_GAP = 2e-3
+# The same bound as for residual plans, so that answers fit in 63 bits.
+_MOST_COEFFICIENT = 1 << 34
+
+
+class Method(StrEnum):
+    """A family of planners."""
+
+    RESIDUAL_PLANNER = "residual_planner"  # plain counts only; optimal for them
+    RESIDUAL_PLANNER_PLUS = "residual_planner_plus"  # any base matrix, pivots 1/n
+    ORP = "orp"  # oblique: pivots chosen too
+    HDMM = "hdmm"  # the best of three families of Kronecker products
+    AUTO = "auto"  # the best of all that are within reach
+
+
+class LossKind(StrEnum):
+    """What a plan minimizes."""
+
+    SUM_OF_VARIANCES = "sum_of_variances"  # weighted over marginals
+    LARGEST_VARIANCE = "largest_variance"  # over all answers; weights are not used
+
+
+class Bound(StrEnum):
+    """A lower bound on the loss of every matrix mechanism at privacy cost 1."""
+
+    SINGULAR_VALUES = "singular_values"  # the sum of the singular values of all answers
+    EACH_MARGINAL = "each_marginal"  # every marginal as if it were the only one
+    ALL_STRATEGIES = "all_strategies"  # the dual of the problem over all cells; the optimum
+    PLAIN_COUNTS = "plain_counts"  # the dual over residual noise, where ResidualPlanner is optimal
+
+
+@dataclass(frozen=True, eq=False)
+class ExactQuery:
+    """One integer query with discrete Gaussian noise.
+
+    Attributes:
+      query: Over the attributes of the workload.
+      mechanism: The noise.
+      rho: Its part of the zCDP cost of all queries together, exact.
+    """
+
+    query: Query
+    mechanism: DiscreteGaussian
+    rho: Fraction
+
+    @property
+    def sensitivity_sq(self) -> Fraction:
+        """The squared sensitivity to which the noise is scaled, 2 rho sigma_sq."""
+        return 2 * self.rho * self.mechanism.sigma_sq
+
+
+@dataclass(frozen=True, eq=False)
+class ExactPlan:
+    """A plan as integer queries that cost rho together.
+
+    Attributes:
+      workload: What is answered.
+      rho: The zCDP cost of all queries.
+      neighbors: The relation it holds for.
+      measurement: The integer rows and how answers come from them.
+    """
+
+    workload: Workload
+    rho: Fraction
+    neighbors: Neighbors
+    measurement: ExactMeasurement | IntegerStrategy
+
+    def queries(self) -> Iterator[ExactQuery]:
+        """Yield the queries in the order in which `answer` takes their noisy answers."""
+        found = self.measurement
+        if isinstance(found, ExactMeasurement):
+            for position, (query, sigma_sq) in enumerate(found.noisy_queries()):
+                yield ExactQuery(query, DiscreteGaussian(sigma_sq), found.rho_of(position))
+            return
+        for query, share, sigma_sq in zip(found.queries, found.shares, found.noise, strict=True):
+            # The strategy is rounded at privacy cost 1, which is rho 1/2.
+            yield ExactQuery(query, DiscreteGaussian(sigma_sq / (2 * self.rho)), share * self.rho)
+
+    def answer(
+        self,
+        noisy: Sequence[IntArray | FloatArray],
+        names: Sequence[str],
+        *,
+        most_bytes: int = DEFAULT_BYTES,
+    ) -> FloatArray:
+        """Answer one marginal from the noisy answers to all queries, without bias.
+
+        Args:
+          noisy: One array per query.
+          names: Attributes of a marginal of the workload, in its order.
+          most_bytes: Memory that reconstruction may take.
+
+        Returns:
+          float64[m_1, ..., m_k].
+
+        Raises:
+          SchemaError: An unknown attribute, another order, a marginal that was not planned or that
+            does not fit in the memory.
+        """
+        found = self.measurement
+        if isinstance(found, ExactMeasurement):
+            values = np.concatenate(noisy).astype(np.float64)
+            return reconstruct(ResidualAnswers(found.plan, values), names, most_bytes=most_bytes)
+        rows = {attribute.name: attribute.n_rows for attribute in self.workload.attributes}
+        if list(names) != [name for name in rows if name in names]:
+            raise SchemaError(
+                f"marginal {list(names)}",
+                "does not list attributes once each, in the order of the workload",
+                want=f"a part of {list(rows)}",
+            )
+        shape = [rows[name] for name in names]
+        needed = 16 * math.prod(shape)
+        if needed > most_bytes:
+            raise SchemaError(
+                f"marginal {list(names)}",
+                "is too large to reconstruct",
+                got=f"{needed:.3g} bytes",
+                want=f"at most {most_bytes}",
+                remedy="allow more memory, or ask for a marginal with fewer answers",
+            )
+        return found.answer(noisy, names).reshape(shape)
+
+
+@dataclass(frozen=True, eq=False)
+class WorkloadPlan:
+    """The chosen strategy at privacy cost 1, and how good it is.
+
+    Attributes:
+      workload: What is answered.
+      method: The family of the strategy, never AUTO.
+      kind: The loss that was minimized.
+      neighbors: The relation whose worst pair costs 1.
+      strategy: What is measured, scaled so that one added record costs at most 1.
+      loss: Weighted sum of variances, or largest variance.
+      average_variances: float64[marginals], mean variance of the answers of each.
+      privacy_cost: Cost of one added record, summed over the rows of the strategy; at most 1.
+      bounds: Lower bounds that could be computed, in the unit of `loss`.
+      skipped: Methods that were not tried, and why.
+    """
+
+    workload: Workload
+    method: Method
+    kind: LossKind
+    neighbors: Neighbors
+    strategy: ResidualPlan | HdmmStrategy
+    loss: float
+    average_variances: FloatArray
+    privacy_cost: float
+    bounds: Mapping[Bound, float]
+    skipped: Mapping[Method, str]
+
+    @property
+    def root_mean_square_error(self) -> float:
+        """sqrt(sum of the variances of all answers / their number), at privacy cost 1."""
+        sizes = self.workload.sizes
+        return float(np.sqrt((self.average_variances * sizes).sum() / sizes.sum()))
+
+    @property
+    def best_bound(self) -> float:
+        """The largest of the bounds: no mechanism of this privacy cost has a smaller loss."""
+        return max(self.bounds.values())
+
+    @property
+    def distance(self) -> float:
+        """sqrt(loss / best_bound) - 1: the fraction by which errors may exceed the optimum."""
+        return math.sqrt(self.loss / self.best_bound) - 1
+
+    def measure_exactly(self, rho: Fraction, neighbors: Neighbors | None = None) -> ExactPlan:
+        """Turn the plan into integer queries with discrete Gaussian noise that cost rho together.
+
+        Args:
+          rho: The zCDP budget, exact and positive.
+          neighbors: The relation it holds for, if not the one of the plan.
+
+        Returns:
+          The queries, for any family of strategies.
+
+        Raises:
+          BudgetError: rho is not positive, or noise and answers fit their integers at no scale.
+          SchemaError: The strategy has more answers than can be measured.
+        """
+        if rho <= 0:
+            raise BudgetError("rho", "must be positive", got=rho)
+        neighbors = neighbors or self.neighbors
+        answers = _count_answers(self.strategy)
+        if answers > MOST_ANSWERS:
+            raise SchemaError(
+                f"strategy of {self.method}",
+                "has more answers than can be measured",
+                got=f"{answers:.3g}",
+                want=f"at most {MOST_ANSWERS}",
+                remedy="plan with orp, or ask for marginals on fewer attributes",
+            )
+        measurement: ExactMeasurement | IntegerStrategy
+        if isinstance(self.strategy, ResidualPlan):
+            measurement = measure_residuals_exactly(self.strategy, rho, neighbors)
+        else:
+            measurement = _round_to_fit(self.strategy, rho, neighbors)
+        return ExactPlan(self.workload, rho, neighbors, measurement)
+
+
+def plan_workload(
+    workload: Workload,
+    method: Method = Method.AUTO,
+    kind: LossKind = LossKind.SUM_OF_VARIANCES,
+    *,
+    neighbors: Neighbors = Neighbors.UNBOUNDED,
+    dense_cells: int = DENSE_CELLS,
+) -> WorkloadPlan:
+    """Plan what to measure for a workload.
+
+    `auto` returns the best of ResidualPlanner for plain counts, else ResidualPlanner+ and the
+    oblique planner, and of HDMM, at the neighbors given. The oblique planner also starts from the
+    bases of the best Kronecker product, so it is at least as good as that one even where HDMM
+    cannot be measured.
+
+    Args:
+      workload: Marginals with weights.
+      method: The family of planners.
+      kind: What to minimize.
+      neighbors: The relation at which errors are compared at equal cost. Where a record is changed,
+        the noise of residual sets is chosen for that too, for the sum of variances.
+      dense_cells: Most cells for which the optimum over all strategies is computed as a bound; it
+        takes a minute at 1000 cells.
+
+    Returns:
+      The plan at privacy cost 1.
+
+    Raises:
+      SchemaError: The method cannot plan this workload.
+      SolverError: A solver stopped without a proof.
+
+    >>> age, sex = AttributeWorkload.prefix("age", 8), AttributeWorkload.identity("sex", 2)
+    >>> plan = plan_workload(Workload.up_to_k_way((age, sex), 2))
+    >>> plan.method.value, 0 <= plan.distance < 0.001, sorted(plan.bounds)[0].value
+    ('orp', True, 'all_strategies')
+    """
+    goal = _Goal(workload, kind, neighbors)
+    skipped: dict[Method, str] = {}
+    if method is Method.AUTO:
+        found, skipped = _try_all(goal)
+        best = _least(found)
+    else:
+        best = _PLANNERS[method](goal)
+    # Every mechanism pays at least twice as much for a move as for an added record.
+    least_cost = 1.0 if neighbors is Neighbors.UNBOUNDED else 2.0
+    bounds = _list_bounds(workload, kind, goal.is_plain, dense_cells)
+    return WorkloadPlan(
+        workload,
+        best.method,
+        kind,
+        neighbors,
+        best.strategy,
+        best.loss,
+        list_average_variances(best.strategy) * best.cost,
+        _measure_cost(best.strategy),
+        MappingProxyType({name: bound * least_cost for name, bound in bounds.items()}),
+        MappingProxyType(skipped),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Goal:
+    """What is planned for: the loss of a workload at cost 1 among neighbors."""
+
+    workload: Workload
+    kind: LossKind
+    neighbors: Neighbors
+
+    @property
+    def is_plain(self) -> bool:
+        return all(each.kind is BaseKind.IDENTITY for each in self.workload.attributes)
+
+    def cost_of(self, strategy: ResidualPlan | HdmmStrategy) -> float:
+        """What the worst neighbors cost, if one added record costs 1."""
+        if self.neighbors is Neighbors.UNBOUNDED:
+            return 1.0
+        if isinstance(strategy, ResidualPlan):
+            return change_cost(strategy)
+        return _change_cost_of_products(strategy)
+
+
+@dataclass(frozen=True, eq=False)
+class _Candidate:
+    method: Method
+    strategy: ResidualPlan | HdmmStrategy
+    loss: float
+    cost: float
+
+
+def _try_all(goal: _Goal) -> tuple[list[_Candidate], dict[Method, str]]:
+    """The candidates of `auto`, the preferred ones first, and what was left out."""
+    workload = goal.workload
+    skipped: dict[Method, str] = {}
+    if goal.is_plain:
+        found = [_plan_plain(goal)]
+        reason = "the same as residual_planner for plain counts"
+        skipped |= dict.fromkeys((Method.RESIDUAL_PLANNER_PLUS, Method.ORP), reason)
+    else:
+        found = [_plan_oblique(goal), _plan_plus(goal)]
+        skipped[Method.RESIDUAL_PLANNER] = "a base matrix is not the identity"
+    if workload.marginals.size * len(workload.attributes) > _MOST_HDMM_WORK:
+        skipped[Method.HDMM] = f"{workload.marginals.size} marginals would take it too long"
+        return found, skipped
+    strategies = _list_hdmm(workload)
+    for strategy in strategies:
+        if isinstance(strategy, KroneckerStrategy) and not goal.is_plain:
+            found.append(_with_noise(Method.ORP, goal, _split_off_totals(strategy)))
+    usable = [each for each in strategies if _count_answers(each) <= MOST_ANSWERS]
+    found += [_evaluate(Method.HDMM, strategy, goal) for strategy in usable]
+    if len(usable) < len(strategies):
+        skipped[Method.HDMM] = (
+            f"{len(strategies) - len(usable)} of its {len(strategies)} strategies measure more "
+            f"than {MOST_ANSWERS} answers"
+        )
+    return found, skipped
+
+
+def _plan_plain(goal: _Goal) -> _Candidate:
+    bases = _per_matrix(goal.workload, uniform_basis)
+    return _with_noise(Method.RESIDUAL_PLANNER, goal, bases)
+
+
+def _plan_plus(goal: _Goal) -> _Candidate:
+    builders = [projected_basis]
+    if goal.kind is LossKind.LARGEST_VARIANCE:
+        builders.append(projected_largest_basis)
+    return _least(
+        [
+            _with_noise(Method.RESIDUAL_PLANNER_PLUS, goal, _per_matrix(goal.workload, build))
+            for build in builders
+        ]
+    )
+
+
+def _plan_oblique(goal: _Goal) -> _Candidate:
+    plan = plan_oblique(goal.workload)
+    found = [_with_noise(Method.ORP, goal, plan.bases)]
+    if goal.kind is LossKind.LARGEST_VARIANCE:
+        certified = plan_oblique_largest(goal.workload, gap=_LARGEST_GAP)
+        found.insert(0, _candidate(Method.ORP, certified.plan, certified.loss, goal))
+    return _least(found)
+
+
+def _plan_hdmm(goal: _Goal) -> _Candidate:
+    return _least([_evaluate(Method.HDMM, each, goal) for each in _list_hdmm(goal.workload)])
+
+
+_PLANNERS: Mapping[Method, Callable[[_Goal], _Candidate]] = {
+    Method.RESIDUAL_PLANNER: _plan_plain,
+    Method.RESIDUAL_PLANNER_PLUS: _plan_plus,
+    Method.ORP: _plan_oblique,
+    Method.HDMM: _plan_hdmm,
+}
+
+
+def _least(found: Sequence[_Candidate]) -> _Candidate:
+    """Return the first candidate that no other one improves on noticeably."""
+    best = found[0]
+    for other in found[1:]:
+        if other.loss < best.loss * (1 - _EQUAL):
+            best = other
+    return best
+
+
+def _with_noise(method: Method, goal: _Goal, bases: tuple[AttributeBasis, ...]) -> _Candidate:
+    """The best noise for the loss and given bases."""
+    if goal.kind is LossKind.LARGEST_VARIANCE:
+        certified = minimize_largest_variance(goal.workload, bases, gap=_LARGEST_GAP)
+        return _candidate(method, certified.plan, certified.loss, goal)
+    is_change = goal.neighbors is Neighbors.BOUNDED
+    minimize = minimize_noise_for_changes if is_change else minimize_noise
+    return _evaluate(method, minimize(goal.workload, bases), goal)
+
+
+def _evaluate(method: Method, strategy: ResidualPlan | HdmmStrategy, goal: _Goal) -> _Candidate:
+    if goal.kind is LossKind.LARGEST_VARIANCE:
+        loss = float(list_largest_variances(strategy).max())
+    elif isinstance(strategy, ResidualPlan):
+        loss = float(strategy.workload.weights @ strategy.total_variances())
+    else:
+        loss = strategy.error
+    return _candidate(method, strategy, loss, goal)
+
+
+def _candidate(
+    method: Method, strategy: ResidualPlan | HdmmStrategy, loss: float, goal: _Goal
+) -> _Candidate:
+    """A candidate, given its loss where one added record costs 1."""
+    cost = goal.cost_of(strategy)
+    return _Candidate(method, strategy, loss * cost, cost)
+
+
+def _change_cost_of_products(strategy: HdmmStrategy) -> float:
+    """What a changed record costs, if one added record costs 1; at most 4."""
+    if isinstance(strategy, MarginalsStrategy):
+        return 2.0
+    products = strategy.products
+    grams = tuple(
+        np.stack([factor.T @ factor for factor in factors])
+        for factors in zip(*(product.factors for product in products), strict=True)
+    )
+    kinds = np.repeat(np.arange(len(products))[:, None], len(grams), axis=1)
+    weights = [Fraction(share) for share in strategy.shares.tolist()]
+    pair = GramSum(tuple(weights), kinds, grams).largest_pair(exact=False)
+    if pair is not None:
+        return max(2.0, float(pair.value))
+    separate = 0.0  # too many pairs for all products together
+    for place, weight in enumerate(weights):
+        alone = GramSum((weight,), kinds[:1], tuple(gram[[place]] for gram in grams))
+        worst = alone.largest_pair(exact=False)
+        separate += 4.0 * float(weight) if worst is None else float(worst.value)
+    return max(2.0, separate)
+
+
+def _per_matrix(
+    workload: Workload, build: Callable[[AttributeWorkload], AttributeBasis]
+) -> tuple[AttributeBasis, ...]:
+    built = {each.signature: each for each in workload.attributes}
+    bases = {signature: build(each) for signature, each in built.items()}
+    return tuple(bases[each.signature] for each in workload.attributes)
+
+
+def _list_hdmm(workload: Workload) -> list[HdmmStrategy]:
+    found: list[HdmmStrategy] = [optimize_kronecker(workload), optimize_union(workload)]
+    if len(workload.attributes) <= MOST_ATTRIBUTES:
+        found.append(optimize_marginals(workload))
+    return found
+
+
+def _split_off_totals(strategy: KroneckerStrategy) -> tuple[AttributeBasis, ...]:
+    """Oblique bases that contain a Kronecker product: some noise for them is the same strategy."""
+    bases = []
+    for attribute, factor in zip(strategy.workload.attributes, strategy.factors, strict=True):
+        if attribute.kind is BaseKind.IDENTITY or len(factor.rows) == 1:
+            bases.append(orthogonal_basis(attribute))
+            continue
+        one = OneDimensionalStrategy(
+            factor.rows.T, factor.decoder, 0.0, 0.0, np.zeros(attribute.size)
+        )
+        bases.append(split_off_total(attribute, one))
+    return tuple(bases)
+
+
+def _marginals_plan(strategy: MarginalsStrategy) -> ResidualPlan:
+    """The same estimates as residual answers.
+
+    The least-squares estimate in the range of P_T = kron(I - J/n if i in T else J/n) has the
+    precision lambda_T = sum over S containing T of c_S prod_{i not in S} n_i; residual rows of
+    T with orthonormal factors and ones have it at the noise prod_{i not in T} n_i / lambda_T.
+    """
+    workload = strategy.workload
+    bases = []
+    for attribute in workload.attributes:
+        rows = uniform_basis(AttributeWorkload.identity("", attribute.size)).subtraction
+        pivot = np.full(attribute.size, 1 / attribute.size)
+        bases.append(build_basis(attribute, rows, pivot, rows.T))
+    closure = workload.marginals.closure()
+    sizes = np.array([attribute.size for attribute in workload.attributes], np.float64)
+    outside = np.where(strategy.sets, 1.0, sizes).prod(axis=1) * strategy.shares
+    targets = list_members(closure)
+    precision = np.array(
+        [outside[(strategy.sets >= target).all(axis=1)].sum() for target in targets]
+    )
+    with np.errstate(divide="ignore"):
+        noise = np.where(targets, 1.0, sizes).prod(axis=1) / precision
+    return ResidualPlan(workload, tuple(bases), closure, noise)
+
+
+def list_average_variances(strategy: ResidualPlan | HdmmStrategy) -> FloatArray:
+    """Return the mean variance of the answers of every marginal at privacy cost 1.
+
+    Returns:
+      float64[marginals]; infinite where a strategy has no answer, as for weights of 0.
+    """
+    if isinstance(strategy, MarginalsStrategy):
+        strategy = _marginals_plan(strategy)
+    if isinstance(strategy, ResidualPlan):
+        return strategy.average_variances()
+    if isinstance(strategy, UnionStrategy):
+        return _join(strategy, list_average_variances)
+    pairs = zip(strategy.workload.attributes, strategy.factors, strict=True)
+    return _multiply(strategy, [each.variance(a.gram) / a.n_rows for a, each in pairs])
+
+
+def list_largest_variances(strategy: ResidualPlan | HdmmStrategy) -> FloatArray:
+    """Return the largest variance of an answer of every marginal, as `list_average_variances`."""
+    if isinstance(strategy, MarginalsStrategy):
+        strategy = _marginals_plan(strategy)
+    if isinstance(strategy, ResidualPlan):
+        rows = AnswerRows.build(strategy.workload, strategy.bases)
+        return rows.find_largest(strategy.noise)[0]
+    if isinstance(strategy, UnionStrategy):
+        return _join(strategy, list_largest_variances)
+    pairs = zip(strategy.workload.attributes, strategy.factors, strict=True)
+    return _multiply(
+        strategy,
+        [float(a.row_forms(each.decoder @ each.decoder.T).max()) for a, each in pairs],
+    )
+
+
+def _multiply(strategy: KroneckerStrategy, variances: Sequence[float]) -> FloatArray:
+    """Return prod over members of a variance times prod over the others of that of the total."""
+    totals = np.array([factor.total_variance for factor in strategy.factors])
+    ratios = np.array(variances) / totals
+    return np.asarray(strategy.workload.marginals.product(ratios) * totals.prod())
+
+
+def _join(
+    strategy: UnionStrategy, describe: Callable[[KroneckerStrategy], FloatArray]
+) -> FloatArray:
+    marginals = strategy.workload.marginals
+    out = np.full(marginals.size, np.inf)
+    for part, share in zip(strategy.parts, strategy.shares, strict=True):
+        places = [marginals.positions(members) for members in part.workload.marginals.by_order]
+        out[np.concatenate(places)] = describe(part) / share
+    return out
+
+
+def _measure_cost(strategy: ResidualPlan | HdmmStrategy) -> float:
+    """The privacy cost of the rows themselves: sum of squared sensitivity / noise variance."""
+    if isinstance(strategy, ResidualPlan):
+        return strategy.privacy_cost
+    if isinstance(strategy, MarginalsStrategy):
+        return float(strategy.shares.sum())
+    products = zip(strategy.shares, strategy.products, strict=True)
+    return float(sum(share * product.largest_column() for share, product in products))
+
+
+def _count_answers(strategy: ResidualPlan | HdmmStrategy) -> float:
+    """Number of noisy answers, a float because it may pass 2^63."""
+    if isinstance(strategy, ResidualPlan):
+        widths = np.array([len(basis.subtraction) for basis in strategy.bases], np.float64)
+        return float(strategy.residuals.product(widths).sum())
+    if isinstance(strategy, MarginalsStrategy):
+        sizes = [float(attribute.size) for attribute in strategy.workload.attributes]
+        return float(np.where(strategy.sets, sizes, 1.0).prod(axis=1).sum())
+    return float(sum(math.prod(map(float, map(len, p.factors))) for p in strategy.products))
+
+
+def _round_to_fit(strategy: HdmmStrategy, rho: Fraction, neighbors: Neighbors) -> IntegerStrategy:
+    """Round at the largest scale at which answers and noise fit their integers."""
+    scale = DEFAULT_SCALE
+    while scale > 1:
+        found = round_to_integers(strategy, scale=scale, neighbors=neighbors)
+        coefficients = [
+            math.prod(int(np.abs(factor.matrix).max()) for factor in query.factors)
+            for query in found.queries
+        ]
+        widest = max(found.noise) / (2 * rho)
+        if max(coefficients) <= _MOST_COEFFICIENT and widest <= MOST_SIGMA_SQ:
+            return found
+        scale //= 2
+    raise BudgetError(
+        "discrete noise",
+        "does not fit its integers at any scale",
+        remedy="raise rho, or plan with orp",
+    )
+
+
+def _list_bounds(
+    workload: Workload, kind: LossKind, plain: bool, dense_cells: int
+) -> dict[Bound, float]:
+    """The bounds that can be had for this domain."""
+    cells = math.prod(attribute.size for attribute in workload.attributes)
+    out: dict[Bound, float] = {}
+    total = kind is LossKind.SUM_OF_VARIANCES
+    out[Bound.EACH_MARGINAL] = (separate_bound if total else separate_variance_bound)(workload)
+    if plain or cells <= _SVD_CELLS:
+        # The largest variance is at least the mean over all answers.
+        mean = np.full(workload.marginals.size, 1 / workload.sizes.sum())
+        counted = workload if total else replace(workload, weights=mean, weighting=None)
+        out[Bound.SINGULAR_VALUES] = svd_bound(counted)
+    if cells <= min(dense_cells, MOST_CELLS):
+        minimize = minimize_over_all_strategies if total else minimize_largest_over_all_strategies
+        # Without a proof in reasonable time the other bounds have to do.
+        with suppress(SolverError):
+            out[Bound.ALL_STRATEGIES] = minimize(workload, gap=_DENSE_GAP).bound
+    if plain and not total:
+        bases = _per_matrix(workload, uniform_basis)
+        certified = minimize_largest_variance(workload, bases, gap=_LARGEST_GAP)
+        out[Bound.PLAIN_COUNTS] = certified.bound
+    return out

@@ -1,0 +1,1 @@
+"""Residual planners: bases, optimal noise, integer queries."""

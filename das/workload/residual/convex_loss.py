@@ -1,0 +1,351 @@
+"""Planning for any convex loss of the variances, for the largest one, and for variances to meet.
+
+With fixed bases the variances are linear in the noise x and the privacy cost is sum_S p_S / x_S, so
+all of these are convex problems. Each result comes with a lower bound from the dual, in which the
+best noise for weights y is closed-form: min { y^T A x : sum p/x <= 1 } = (sum sqrt(p A^T y))^2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from das.arrays import FloatArray, IntArray
+from das.errors import BudgetError, InfeasibleError, SchemaError, SolverError
+from das.workload.residual.answer_rows import AnswerRows
+from das.workload.residual.bases import AttributeBasis
+from das.workload.residual.plan import ResidualPlan
+from das.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+Loss = Callable[[FloatArray], tuple[float, FloatArray]]
+
+_MOST_ITERATIONS = 3000
+_MOST_RESTARTS = 6
+_MOST_ROW_ROUNDS = 100
+_MOST_NEWTON_ROWS = 1500
+_LEAST = 1e-300
+
+
+@dataclass(frozen=True, eq=False)
+class CertifiedPlan:
+    """A plan and the proof of how good it is.
+
+    Attributes:
+      plan: The plan.
+      loss: Its loss.
+      bound: No noise at the same cost and with the same bases has a smaller loss.
+    """
+
+    plan: ResidualPlan
+    loss: float
+    bound: float
+
+
+def minimize_largest_variance(
+    workload: Workload,
+    bases: tuple[AttributeBasis, ...],
+    privacy_cost: float = 1.0,
+    *,
+    limits: FloatArray | None = None,
+    gap: float = 1e-6,
+) -> CertifiedPlan:
+    """Choose the noise whose largest variance, over all answers of all marginals, is least.
+
+    Args:
+      workload: The marginals; their weights are not used.
+      bases: One per attribute.
+      privacy_cost: c > 0.
+      limits: float64[marginals], positive; the loss is the largest variance / limit. Default 1.
+      gap: Relative distance to the optimum to be proven.
+
+    Returns:
+      The plan, its largest (relative) variance, and the bound.
+
+    Raises:
+      BudgetError: The privacy cost is not positive.
+      SchemaError: The limits do not fit.
+      SolverError: The gap was not reached.
+
+    References:
+      He, Xiao, Toksoz, Ding, Zhang & Kifer, ResidualPlanner+, Section 7.5 (the primal problem).
+    """
+    _check_cost(privacy_cost)
+    scale = 1 / check_limits(workload, limits)
+    rows = AnswerRows.build(workload, bases)
+    residuals = rows.incidence.residuals
+    costs = residuals.product(np.array([basis.cell_cost for basis in bases]))
+    noise = best = costs * residuals.size
+    value, bound = np.inf, 0.0
+    chosen, weights = np.zeros(0, np.int64), np.zeros(0)
+    # Answers enter the problem when they are found to be the largest of their marginal.
+    for _ in range(_MOST_ROW_ROUNDS):
+        largest, where = rows.find_largest(noise)
+        largest = largest * scale
+        if largest.max() < value:
+            value, best = float(largest.max()), noise
+        if value <= bound * (1 + gap):
+            break
+        violated = where[largest > bound * (1 + gap / 4)]
+        new = np.setdiff1d(violated, chosen, assume_unique=True)
+        if not len(new):
+            break
+        chosen, weights = _merge(chosen, weights, new)
+        owners = np.searchsorted(rows.starts, chosen, side="right") - 1
+        matrix = rows.matrix(chosen)
+        matrix.data *= np.repeat(scale[owners], np.diff(matrix.indptr))
+        noise, weights, floor = _balance(matrix, costs, weights, gap / 4)
+        bound = max(bound, floor)
+    if value > bound * (1 + gap):
+        raise _not_proven("largest variance", value, bound, gap)
+    plan = ResidualPlan(workload, bases, residuals, best / privacy_cost)
+    return CertifiedPlan(plan, value / privacy_cost, bound / privacy_cost)
+
+
+def meet_variances(
+    workload: Workload,
+    bases: tuple[AttributeBasis, ...],
+    limits: FloatArray,
+    *,
+    most_privacy_cost: float | None = None,
+    gap: float = 1e-6,
+) -> CertifiedPlan:
+    """Find the least privacy cost at which every answer of marginal A has variance <= limits[A].
+
+    Args:
+      workload: The marginals; their weights are not used.
+      bases: One per attribute.
+      limits: float64[marginals], positive.
+      most_privacy_cost: The most that may be spent.
+      gap: Relative distance to the optimum to be proven.
+
+    Returns:
+      The plan; `loss` is its privacy cost, `bound` the least one possible with these bases.
+
+    Raises:
+      InfeasibleError: The limits cost more than `most_privacy_cost`.
+      SchemaError: The limits do not fit.
+      SolverError: The gap was not reached.
+    """
+    found = minimize_largest_variance(workload, bases, limits=limits, gap=gap)
+    if most_privacy_cost is not None and found.loss > most_privacy_cost:
+        raise InfeasibleError(
+            "variance limits",
+            "cannot be met at this privacy cost",
+            got=most_privacy_cost,
+            want=f"at least {found.bound:.6g}",
+            remedy=f"raise all limits by the factor {found.loss / most_privacy_cost:.6g}",
+        )
+    plan = ResidualPlan(workload, bases, found.plan.residuals, found.plan.noise / found.loss)
+    return CertifiedPlan(plan, found.loss, found.bound)
+
+
+def minimize_loss(
+    workload: Workload,
+    bases: tuple[AttributeBasis, ...],
+    loss: Loss,
+    privacy_cost: float = 1.0,
+    *,
+    gap: float = 1e-6,
+) -> CertifiedPlan:
+    """Choose the noise that minimizes a convex loss of the average variances of the marginals.
+
+    Args:
+      workload: The marginals; their weights are not used.
+      bases: One per attribute.
+      loss: Takes float64[marginals], the average variance of the answers of every marginal (for
+        plain marginals the variance of every cell); returns the loss and its gradient. It must be
+        convex, and its gradient nonnegative.
+      privacy_cost: c > 0.
+      gap: Distance to the optimum to be proven, relative to the loss.
+
+    Returns:
+      The plan, its loss and the bound, which holds if the loss is convex and its gradient exact.
+
+    Raises:
+      BudgetError: The privacy cost is not positive.
+      SchemaError: The gradient has a negative entry or does not fit.
+      SolverError: The gap was not reached.
+    """
+    _check_cost(privacy_cost)
+    closure = workload.marginals.closure()
+    draft = ResidualPlan(workload, bases, closure, np.ones(closure.size))
+    n_rows = np.array([attribute.n_rows for attribute in workload.attributes])
+    matrix = draft.incidence.matrix(
+        np.array([basis.pivot_variance for basis in bases]) / n_rows,
+        np.array([basis.residual_variance for basis in bases]) / n_rows,
+    )
+    transposed, costs = matrix.T.tocsr(), draft.set_costs
+    best, best_loss, bound = draft.noise, np.inf, -np.inf
+
+    def evaluate(logs: FloatArray) -> tuple[float, FloatArray]:
+        nonlocal best, best_loss, bound
+        shares = np.exp(logs - logs.max())
+        shares /= shares.sum()
+        noise = costs / (privacy_cost * np.maximum(shares, _LEAST))
+        variances = matrix @ noise
+        value, gradient = _check_loss(*loss(variances))
+        pulled = transposed @ gradient
+        # Convexity bounds the loss from below by its tangent, whose minimum is closed-form.
+        floor = np.sqrt(costs * pulled).sum() ** 2 / privacy_cost
+        bound = max(bound, float(value - gradient @ variances + floor))
+        if value < best_loss:
+            best, best_loss = noise, value
+        slope = -pulled * noise
+        return value, slope - shares * slope.sum()
+
+    _descend(evaluate, lambda: best_loss - bound <= gap * abs(best_loss), np.log(np.sqrt(costs)))
+    if best_loss - bound > gap * abs(best_loss):
+        raise _not_proven("convex loss", best_loss, bound, gap)
+    return CertifiedPlan(ResidualPlan(workload, bases, closure, best), best_loss, bound)
+
+
+def _balance(
+    matrix: csr_array, costs: FloatArray, start: FloatArray, gap: float
+) -> tuple[FloatArray, FloatArray, float]:
+    """Minimize max(A x) subject to sum p/x <= 1: the noise, dual weights, and a lower bound.
+
+    The dual maximizes (sum sqrt(p A^T y))^2 / sum y, concave in y >= 0; with y = z^2 it has no
+    constraints, and weights of inactive answers can vanish.
+    """
+    transposed = matrix.T.tocsr()
+    noise, value, bound, best = np.ones(len(costs)), np.inf, 0.0, start
+
+    def evaluate(root: FloatArray) -> tuple[float, FloatArray]:
+        nonlocal noise, value, bound, best
+        weights = root**2
+        pulled = np.maximum(transposed @ weights, _LEAST)
+        height, total = float(np.sqrt(costs * pulled).sum()), float(weights.sum())
+        relative = np.sqrt(costs / pulled)
+        variances = matrix @ relative
+        if height**2 / total > bound:
+            bound, best = height**2 / total, weights / total
+        if height * variances.max() < value:
+            value, noise = float(height * variances.max()), height * relative
+        slope = (1 / total - variances / height) * root
+        return float(np.log(total) / 2 - np.log(height)), slope
+
+    _descend(evaluate, lambda: value <= bound * (1 + gap), np.sqrt(start))
+    if value > bound * (1 + gap) and len(start) <= _MOST_NEWTON_ROWS:
+        # Where the optimal weights are not unique, the objective is flat beyond its own rounding.
+        for weights in _follow_barrier(matrix, costs, best):
+            evaluate(np.sqrt(weights))
+            if value <= bound * (1 + gap):
+                break
+    return noise, best, bound
+
+
+def _follow_barrier(
+    matrix: csr_array, costs: FloatArray, start: FloatArray
+) -> Iterator[FloatArray]:
+    """Yield weights y, sum 1, from Newton steps on -sum sqrt(p A^T y) - mu sum log y as mu falls.
+
+    At the minimum for mu the answers with large weight have equal variances up to mu / y; the
+    matrix of each step is positive definite even where the weights themselves are not unique.
+    """
+    rows = matrix.toarray()
+    count = len(start)
+    weights = 0.9 * start / start.sum() + 0.1 / count
+    scale = float(np.sqrt(costs * (weights @ rows)).sum())
+    for barrier in np.geomspace(1e-2, 1e-14, 49) / count:
+        for _ in range(2):
+            pulled = np.maximum(weights @ rows, _LEAST)
+            slope = -rows @ np.sqrt(costs / pulled) / (2 * scale) - barrier / weights
+            bend = rows * (costs**0.25 * pulled**-0.75 / (2 * np.sqrt(scale)))
+            curvature = bend @ bend.T + np.diag(barrier / weights**2)
+            solved = np.linalg.solve(curvature, np.column_stack([slope, np.ones(count)]))
+            step = solved[:, 1] * (solved[:, 0].sum() / solved[:, 1].sum()) - solved[:, 0]
+            length = min(1.0, 0.9 / max(1e-300, float((-step / weights).max())))
+            weights = weights + length * step
+            weights /= weights.sum()
+        yield weights
+
+
+def _descend(
+    evaluate: Callable[[FloatArray], tuple[float, FloatArray]],
+    is_proven: Callable[[], bool],
+    start: FloatArray,
+) -> None:
+    """Run L-BFGS until the caller's certificate holds; restarts clear a stale curvature."""
+    from scipy.optimize import minimize
+
+    def stop_when_proven(_: FloatArray) -> None:
+        if is_proven():
+            raise StopIteration
+
+    point = start
+    for _ in range(_MOST_RESTARTS):
+        result = minimize(
+            evaluate,
+            point,
+            jac=True,
+            method="L-BFGS-B",
+            callback=stop_when_proven,
+            options={
+                "maxiter": _MOST_ITERATIONS,
+                "maxfun": 4 * _MOST_ITERATIONS,
+                "maxcor": 20,
+                "ftol": 0.0,
+                "gtol": 0.0,
+            },
+        )
+        if is_proven() or np.array_equal(result.x, point):
+            return
+        point = result.x
+
+
+def _merge(chosen: IntArray, weights: FloatArray, new: IntArray) -> tuple[IntArray, FloatArray]:
+    """Sort new answers in; they start with a tenth of the mean weight."""
+    merged = np.concatenate([chosen, new])
+    start = np.concatenate([weights, np.full(len(new), 0.1 / max(1, len(chosen)))])
+    order = np.argsort(merged)
+    return merged[order], start[order]
+
+
+def _check_cost(privacy_cost: float) -> None:
+    if not privacy_cost > 0:
+        raise BudgetError("privacy cost", "must be positive", got=privacy_cost)
+
+
+def check_limits(workload: Workload, limits: FloatArray | None) -> FloatArray:
+    """Return the limits, or ones; float64[marginals].
+
+    Raises:
+      SchemaError: The limits do not fit.
+    """
+    if limits is None:
+        return np.ones(workload.marginals.size)
+    limits = np.asarray(limits, np.float64)
+    if limits.shape != (workload.marginals.size,) or not (limits > 0).all():
+        raise SchemaError(
+            "variance limits",
+            "do not fit the workload",
+            want=f"{workload.marginals.size} positive numbers",
+        )
+    return limits
+
+
+def _check_loss(value: float, gradient: FloatArray) -> tuple[float, FloatArray]:
+    if not (np.isfinite(gradient) & (gradient >= 0)).all():
+        raise SchemaError(
+            "convex loss",
+            "has a gradient that cannot be used",
+            got=gradient.min(),
+            want="nonnegative entries: less variance is never worse",
+        )
+    return float(value), gradient
+
+
+def _not_proven(what: str, value: float, bound: float, gap: float) -> SolverError:
+    return SolverError(
+        what,
+        "was not proven minimal",
+        got=f"{value:.8g} against the bound {bound:.8g}",
+        want=f"a relative gap of {gap:g}",
+        remedy="allow a larger gap",
+    )

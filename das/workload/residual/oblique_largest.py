@@ -1,0 +1,219 @@
+"""Oblique bases for the largest variance: pivots, strategies and row weights found together.
+
+At the optimum the largest variance equals a weighted sum of variances. The weights are looked for
+in product form: a weight y_A per marginal and a distribution lambda_i over the rows of each W_i.
+For fixed weights this is the total-variance problem with Grams W_i^T diag(lambda_i) W_i, whose
+pairs (s_i, rho_i) move along the frontier V(c_i); the weights then move toward the largest
+variances. The noise for the bases found is solved exactly afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from das.arrays import FloatArray, IntArray
+from das.workload.incidence import Incidence
+from das.workload.one_dimensional import count_rank, minimize_total_variance
+from das.workload.residual.bases import (
+    AttributeBasis,
+    orthogonal_basis,
+    split_off_total,
+    uniform_basis,
+)
+from das.workload.residual.convex_loss import CertifiedPlan, check_limits, minimize_largest_variance
+from das.workload.workload import AttributeWorkload, BaseKind, Workload
+
+_ROUNDS = 150
+_ROUND_GAP = 1e-3
+_LAST_GAP = 1e-6
+_LEAST_WEIGHT = 1e-12
+
+
+def plan_oblique_largest(
+    workload: Workload,
+    privacy_cost: float = 1.0,
+    *,
+    limits: FloatArray | None = None,
+    gap: float = 1e-4,
+) -> CertifiedPlan:
+    """Oblique ResidualPlanner for the largest variance over all answers of all marginals.
+
+    Args:
+      workload: The marginals; their weights are not used.
+      privacy_cost: c > 0.
+      limits: float64[marginals], positive; the loss is the largest variance / limit. Default 1.
+      gap: Relative distance, for the bases found, to the optimum to be proven. The bases
+        themselves are a stationary point without a proof.
+
+    Returns:
+      The plan, its largest (relative) variance, and the bound for its bases.
+
+    Raises:
+      BudgetError: The privacy cost is not positive.
+      SchemaError: The limits do not fit.
+      SolverError: The gap was not reached.
+    """
+    scale = 1 / check_limits(workload, limits)
+    bases = _choose_bases(workload, scale)
+    return minimize_largest_variance(workload, bases, privacy_cost, limits=limits, gap=gap)
+
+
+@dataclass(frozen=True, eq=False)
+class _Attribute:
+    """One attribute, or several with the same matrix in a symmetric workload."""
+
+    workload: AttributeWorkload
+    places: IntArray
+    rank: int
+    row_weights: FloatArray
+    total_weight: float
+    cell_weights: FloatArray | None
+    basis: AttributeBasis
+    pivot_rows: FloatArray
+    residual_rows: FloatArray
+
+
+def _choose_bases(workload: Workload, scale: FloatArray) -> tuple[AttributeBasis, ...]:
+    incidence = Incidence.build(workload.marginals, workload.marginals.closure())
+    attributes = [_start(found, places) for found, places in _gather_equal(workload, scale)]
+    weights = scale / scale.sum()
+    plain = all(attribute.kind is BaseKind.IDENTITY for attribute in workload.attributes)
+    for _ in range(0 if plain else _ROUNDS):
+        state = _weigh(incidence, attributes, weights, scale)
+        attributes = [_move(attribute, state) for attribute in attributes]
+        weights = np.maximum(weights * state.variances / state.value, _LEAST_WEIGHT)
+        weights /= weights.sum()
+    out: dict[int, AttributeBasis] = {}
+    for attribute in attributes:
+        found = _solve(attribute, _LAST_GAP)
+        out |= {int(place): found.basis for place in attribute.places}
+    return tuple(out[place] for place in range(len(out)))
+
+
+def _gather_equal(
+    workload: Workload, scale: FloatArray
+) -> list[tuple[AttributeWorkload, IntArray]]:
+    """Attributes that may share a basis: those of equal matrix, if no marginal sets them apart."""
+    marginals = workload.marginals
+    symmetric = bool((scale == scale[0]).all()) and all(
+        marginals.is_complete(order) for order, found in enumerate(marginals.by_order) if len(found)
+    )
+    places: dict[Hashable, list[int]] = {}
+    for place, attribute in enumerate(workload.attributes):
+        key: Hashable = attribute.signature if symmetric else place
+        places.setdefault(key, []).append(place)
+    return [(workload.attributes[found[0]], np.array(found, np.int64)) for found in places.values()]
+
+
+def _start(workload: AttributeWorkload, places: IntArray) -> _Attribute:
+    plain = workload.kind is BaseKind.IDENTITY
+    basis = uniform_basis(workload) if plain else orthogonal_basis(workload, gap=_ROUND_GAP)
+    weights = np.full(workload.n_rows, 1 / workload.n_rows)
+    rank = count_rank(workload.gram)
+    rows = basis.row_variances(workload)
+    start = _Attribute(workload, places, rank, weights, 1.0, None, basis, *rows)
+    return _solve(start, _ROUND_GAP)
+
+
+def _solve(attribute: _Attribute, gap: float) -> _Attribute:
+    """Find V at the present weights; plain counts keep the uniform pivot by symmetry."""
+    workload = attribute.workload
+    if workload.kind is BaseKind.IDENTITY:
+        return attribute
+    strategy = minimize_total_variance(
+        workload.weighted_gram(attribute.row_weights) + attribute.total_weight,
+        rank=attribute.rank,
+        gap=gap,
+        start=attribute.cell_weights,
+    )
+    basis = split_off_total(workload, strategy)
+    pivot_rows, residual_rows = basis.row_variances(workload)
+    return replace(
+        attribute,
+        cell_weights=strategy.cell_weights,
+        basis=basis,
+        pivot_rows=pivot_rows,
+        residual_rows=residual_rows,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    """The weighted problem at one round.
+
+    Attributes:
+      value: Weighted sum of variances at the best noise, relative to the limits.
+      variances: float64[marginals], relative variance of each marginal, averaged by row weights.
+      outside: float64[d], part of `value` from residual sets without the attribute.
+      inside: float64[d], part of `value` from residual sets with it.
+    """
+
+    value: float
+    variances: FloatArray
+    outside: FloatArray
+    inside: FloatArray
+
+
+def _weigh(
+    incidence: Incidence, attributes: list[_Attribute], weights: FloatArray, scale: FloatArray
+) -> _State:
+    n_attributes = incidence.marginals.n_attributes
+    pairs, cell_costs = np.zeros((n_attributes, 2)), np.zeros(n_attributes)
+    for attribute in attributes:
+        pairs[attribute.places] = (
+            attribute.row_weights @ attribute.pivot_rows,
+            attribute.row_weights @ attribute.residual_rows,
+        )
+        cell_costs[attribute.places] = attribute.basis.cell_cost
+    values = incidence.values(pairs[:, 0], pairs[:, 1])
+    costs = incidence.residuals.product(cell_costs)
+    pulled = np.zeros(len(costs))
+    for order, (columns, products) in enumerate(zip(incidence.columns, values, strict=True)):
+        factor = (weights * scale)[incidence.marginals.part(order)][:, None]
+        pulled += np.bincount(columns.ravel(), (products * factor).ravel(), minlength=len(costs))
+    height = float(np.sqrt(costs * pulled).sum())
+    noise = height * np.sqrt(costs / pulled)
+    variances = np.zeros(len(weights))
+    outside, inside = np.zeros(n_attributes), np.zeros(n_attributes)
+    for order, (columns, products) in enumerate(zip(incidence.columns, values, strict=True)):
+        part = incidence.marginals.part(order)
+        members = incidence.marginals.by_order[order]
+        terms = products * noise[columns] * scale[part][:, None]
+        variances[part] = terms.sum(axis=1)
+        weighted = terms * weights[part][:, None]
+        for column in range(order):
+            shape = (len(members), 1 << column, 2, 1 << (order - 1 - column))
+            halves = weighted.reshape(shape).sum(axis=(1, 3))
+            outside += np.bincount(members[:, column], halves[:, 0], minlength=n_attributes)
+            inside += np.bincount(members[:, column], halves[:, 1], minlength=n_attributes)
+    return _State(height**2, variances, outside, inside)
+
+
+def _move(attribute: _Attribute, state: _State) -> _Attribute:
+    """Move row weights toward large variances and c_i toward stationarity; solve for V again."""
+    outside = state.outside[attribute.places].sum()
+    inside = state.inside[attribute.places].sum()
+    if attribute.workload.kind is BaseKind.IDENTITY or outside + inside == 0:
+        return attribute
+    rest = len(attribute.places) * state.value - outside - inside
+    pivot = attribute.row_weights @ attribute.pivot_rows
+    residual = attribute.row_weights @ attribute.residual_rows
+    by_row = (
+        attribute.pivot_rows * (outside / pivot)
+        + attribute.residual_rows * (inside / residual)
+        + rest
+    )
+    row_weights = attribute.row_weights * by_row
+    row_weights = np.maximum(row_weights / row_weights.sum(), _LEAST_WEIGHT)
+    # rho F_rho = inside and s F_s = outside, so rho (F_rho / F_s)^2 = (inside s / outside)^2 / rho.
+    product = residual * attribute.basis.cell_cost
+    stationary = max(0.0, (inside * pivot / outside) ** 2 / product - pivot)
+    moved = replace(
+        attribute,
+        row_weights=row_weights / row_weights.sum(),
+        total_weight=(attribute.total_weight + stationary) / 2,
+    )
+    return _solve(moved, _ROUND_GAP)

@@ -1,0 +1,145 @@
+"""ResidualPlan: residual sets with their noise; exact variances of every answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+
+from das.arrays import FloatArray, IntArray
+from das.errors import SchemaError
+from das.queries.joint_sensitivity import GramSum
+from das.workload.attribute_sets import AttributeSets
+from das.workload.incidence import Incidence, locate_subsets
+from das.workload.kronecker import list_members
+from das.workload.residual.bases import AttributeBasis
+from das.workload.workload import Workload
+
+
+@dataclass(frozen=True, eq=False)
+class ResidualPlan:
+    """What is measured for a workload.
+
+    For each residual set S of attributes,
+
+        y_S = (kron_i Sub_i if i in S else 1^T) x + N(0, noise_S I).
+
+    The answer to marginal A is the sum over S subset of A of
+    kron(W_i R_i if i in S else W_i u_i, i in A) y_S. It is unbiased, and no linear unbiased
+    estimate from these measurements has less variance, because the residual rows are independent.
+
+    Attributes:
+      workload: What should be accurate.
+      bases: One per attribute.
+      residuals: The sets S: all subsets of all marginals.
+      noise: float64[number of sets], the noise variances.
+    """
+
+    workload: Workload
+    bases: tuple[AttributeBasis, ...]
+    residuals: AttributeSets
+    noise: FloatArray
+
+    @property
+    def set_costs(self) -> FloatArray:
+        """prod_{i in S} beta_i per set: the privacy cost at noise variance 1."""
+        return self.residuals.product(np.array([basis.cell_cost for basis in self.bases]))
+
+    @property
+    def privacy_cost(self) -> float:
+        """Sum over S of prod beta_i / noise_S; zCDP rho is half of it, Gaussian DP mu its root."""
+        return float((self.set_costs / self.noise).sum())
+
+    def gram_sum(self, weights: Sequence[Fraction]) -> GramSum:
+        """Return the Gram matrix of the residual rows, with a weight per residual set."""
+        grams = {
+            id(basis): np.stack(
+                [np.ones((len(basis.pivot),) * 2), basis.subtraction.T @ basis.subtraction]
+            )
+            for basis in self.bases
+        }
+        kinds = list_members(self.residuals).astype(np.int64)
+        return GramSum(tuple(weights), kinds, tuple(grams[id(basis)] for basis in self.bases))
+
+    @cached_property
+    def incidence(self) -> Incidence:
+        """Which residual sets make up each marginal of the workload."""
+        return Incidence.build(self.workload.marginals, self.residuals)
+
+    def total_variances(self) -> FloatArray:
+        """Return the summed variance of the answers of every marginal, float64[marginals]."""
+        matrix = self.incidence.matrix(
+            np.array([basis.pivot_variance for basis in self.bases]),
+            np.array([basis.residual_variance for basis in self.bases]),
+        )
+        return np.asarray(matrix @ self.noise)
+
+    def average_variances(self) -> FloatArray:
+        """Return the mean variance of the answers of every marginal, float64[marginals].
+
+        For plain marginals every cell has this variance.
+        """
+        return self.total_variances() / self.workload.sizes
+
+    def root_mean_square_error(self) -> float:
+        """Return sqrt(summed variance of all answers / number of answers)."""
+        return float(np.sqrt(self.total_variances().sum() / self.workload.sizes.sum()))
+
+    def answer_variances(self, names: Sequence[str]) -> FloatArray:
+        """Return the variance of each answer of a marginal, float64[m_1, ..., m_k].
+
+        Args:
+          names: Attributes in the order of the workload; any subset of a planned marginal.
+        """
+        members = self.members_of(names)
+        parts = [
+            np.column_stack(self.bases[i].row_variances(self.workload.attributes[i]))
+            for i in members
+        ]
+        return self._contract(members, parts)
+
+    def covariance(self, names: Sequence[str], left: Sequence[int], right: Sequence[int]) -> float:
+        """Return the covariance of two answers of a marginal, given by one row per attribute."""
+        members = self.members_of(names)
+        parts = []
+        for place, i in enumerate(members):
+            rows = self.workload.attributes[i].apply(self.bases[i].decoder)
+            first, second = rows[left[place]], rows[right[place]]
+            parts.append(np.array([[first[0] * second[0], first[1:] @ second[1:]]]))
+        return float(self._contract(members, parts).item())
+
+    def members_of(self, names: Sequence[str]) -> IntArray:
+        """Return int64[k], the positions of named attributes.
+
+        Raises:
+          SchemaError: An unknown attribute, an attribute twice, or another order than the workload.
+        """
+        place = {attribute.name: i for i, attribute in enumerate(self.workload.attributes)}
+        unknown = [name for name in names if name not in place]
+        if unknown:
+            raise SchemaError(
+                f"marginal {list(names)}",
+                "names an unknown attribute",
+                got=unknown,
+                want=f"some of {list(place)}",
+            )
+        members = np.array([place[name] for name in names], np.int64)
+        if (np.diff(members) <= 0).any():
+            raise SchemaError(
+                f"marginal {list(names)}",
+                "does not list attributes once each, in the order of the workload",
+                want=f"a part of {list(place)}",
+            )
+        return members
+
+    def _contract(self, members: IntArray, parts: Sequence[FloatArray]) -> FloatArray:
+        """Sum noise_S times the product of column 1 (i in S) or 0 (not) of every part."""
+        order = len(members)
+        found = locate_subsets(self.residuals, members[None, :])[0]
+        out = self.noise[found].reshape((2,) * order)
+        for part in parts:
+            out = np.tensordot(out, part, axes=([0], [1]))
+        return np.asarray(out)

@@ -1,0 +1,221 @@
+"""Answers to marginals from residual answers: one tensor per marginal, one matrix per axis.
+
+The residual answers of all subsets of A fill a tensor with axes [total, residual rows of i] for the
+members i of A. Applying W_i [u_i | R_i] along each axis adds up all 2^k terms at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from das.arrays import FloatArray, IntArray
+from das.errors import SchemaError
+from das.workload.incidence import locate_subsets
+from das.workload.residual.answer_rows import group_by_shape
+from das.workload.residual.plan import ResidualPlan
+from das.workload.workload import AttributeWorkload
+
+DEFAULT_BYTES = 1 << 30
+
+# Numbers of one batch; a few arrays of this size stay in the cache of one core.
+_BATCH = 1 << 18
+# Above this many rows per level, W is applied by sums instead of as a matrix.
+_MOST_ROWS_PER_LEVEL = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Decoder:
+    """What takes [total, residual answers] of one attribute to its answers.
+
+    Attributes:
+      matrix: W [u | R], float64[m, 1 + q], or [u | R], float64[n, 1 + q].
+      remaining: The base matrix still to apply, if it has far more rows than levels.
+    """
+
+    matrix: FloatArray
+    remaining: AttributeWorkload | None
+
+
+@dataclass(frozen=True, eq=False)
+class ResidualAnswers:
+    """Answers y_S of all residual sets of a plan, in one array.
+
+    Attributes:
+      plan: The plan.
+      values: float64[sum of sizes]; set by set, each in C order of its residual rows.
+
+    Raises:
+      SchemaError: The number of values does not fit the plan.
+    """
+
+    plan: ResidualPlan
+    values: FloatArray
+
+    def __post_init__(self) -> None:
+        if self.values.shape != (int(self.starts[-1]),):
+            raise SchemaError(
+                "residual answers",
+                "do not fit the plan",
+                got=self.values.shape,
+                want=f"({self.starts[-1]},)",
+            )
+
+    @cached_property
+    def starts(self) -> IntArray:
+        """int64[sets + 1]: where each set begins, and the end."""
+        return locate_answers(self.plan)
+
+    @cached_property
+    def decoders(self) -> tuple[Decoder, ...]:
+        """One per attribute; attributes with one basis and base matrix share the object."""
+        built: dict[Hashable, Decoder] = {}
+        out = []
+        for attribute, basis in zip(self.plan.workload.attributes, self.plan.bases, strict=True):
+            key = (attribute.signature, id(basis))
+            if key not in built:
+                sums = attribute.n_rows > _MOST_ROWS_PER_LEVEL * attribute.size
+                matrix = basis.decoder if sums else attribute.apply(basis.decoder)
+                built[key] = Decoder(np.ascontiguousarray(matrix), attribute if sums else None)
+            out.append(built[key])
+        return tuple(out)
+
+
+def locate_answers(plan: ResidualPlan) -> IntArray:
+    """Return int64[sets + 1], where the answers of each residual set begin, and the end."""
+    widths = np.array([len(basis.subtraction) for basis in plan.bases], np.float64)
+    return np.concatenate([[0], np.cumsum(plan.residuals.product(widths))]).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class AnsweredMarginals:
+    """Marginals of one shape.
+
+    Attributes:
+      members: int64[m, k], the attributes of each.
+      answers: float64[m, rows of member 1, ..., rows of member k].
+    """
+
+    members: IntArray
+    answers: FloatArray
+
+
+def reconstruct(
+    residuals: ResidualAnswers, names: Sequence[str], *, most_bytes: int = DEFAULT_BYTES
+) -> FloatArray:
+    """Answer one marginal: the best linear unbiased estimate from the residual answers.
+
+    Args:
+      residuals: What was measured.
+      names: Attributes in the order of the workload; any subset of a planned marginal.
+      most_bytes: Memory the work may take.
+
+    Returns:
+      float64[m_1, ..., m_k].
+
+    Raises:
+      SchemaError: An unknown attribute, a marginal that was not planned, or one that is too large.
+
+    References:
+      He, Xiao, Toksoz, Ding, Zhang & Kifer, ResidualPlanner+, Algorithm 6 (term by term).
+    """
+    members = residuals.plan.members_of(names)[None, :]
+    _check_memory(residuals.plan, members[0], most_bytes)
+    positions = locate_subsets(residuals.plan.residuals, members)
+    return np.asarray(_answer(residuals, members, positions)[0])
+
+
+def reconstruct_all(
+    residuals: ResidualAnswers, *, most_bytes: int = DEFAULT_BYTES
+) -> Iterator[AnsweredMarginals]:
+    """Answer all marginals of the workload, in batches of equal shape that fit in the cache.
+
+    Raises:
+      SchemaError: A marginal takes more than `most_bytes`.
+    """
+    plan = residuals.plan
+    for members in plan.workload.marginals.by_order:
+        if len(members):
+            _check_memory(plan, members[_count_numbers(plan, members).argmax()], most_bytes)
+    decoders = residuals.decoders
+    distinct = {id(decoder): place for place, decoder in enumerate(decoders)}
+    kinds = np.array([distinct[id(decoder)] for decoder in decoders])
+    for order, members in enumerate(plan.workload.marginals.by_order):
+        numbers = _count_numbers(plan, members)
+        for found, _ in group_by_shape(members, kinds):
+            step = max(1, int(_BATCH // numbers[found[0]]))
+            for begin in range(0, len(found), step):
+                rows = found[begin : begin + step]
+                positions = plan.incidence.columns[order][rows]
+                yield AnsweredMarginals(members[rows], _answer(residuals, members[rows], positions))
+
+
+def _answer(residuals: ResidualAnswers, members: IntArray, positions: IntArray) -> FloatArray:
+    """Answer marginals whose attributes have the same decoders, float64[m, m_1, ..., m_k]."""
+    out = _fill(residuals, members, positions)
+    for axis in range(members.shape[1], 0, -1):
+        before, after = out.shape[:axis], out.shape[axis + 1 :]
+        block = out.reshape(math.prod(before), out.shape[axis], math.prod(after))
+        answered = _apply_along(residuals.decoders[members[0, axis - 1]], block)
+        out = answered.reshape(*before, answered.shape[1], *after)
+    return out
+
+
+def _fill(residuals: ResidualAnswers, members: IntArray, positions: IntArray) -> FloatArray:
+    """Collect the residual answers of all subsets in float64[m, 1 + q_1, ..., 1 + q_k]."""
+    widths = [len(residuals.plan.bases[i].subtraction) for i in members[0]]
+    out = np.empty((len(members), *(1 + width for width in widths)))
+    starts = residuals.starts[positions]
+    masks = itertools.product((False, True), repeat=len(widths))
+    for mask, begins in zip(masks, starts.T, strict=True):
+        shape = [width for width, inside in zip(widths, mask, strict=True) if inside]
+        place = tuple(slice(1, None) if inside else 0 for inside in mask)
+        found = _gather(residuals.values, begins, math.prod(shape))
+        out[(slice(None), *place)] = found.reshape(len(members), *shape)
+    return out
+
+
+def _gather(values: FloatArray, begins: IntArray, size: int) -> FloatArray:
+    """Return float64[m, size], the stretches of values that begin at the given places."""
+    if (np.diff(begins) == size).all():
+        return values[begins[0] : begins[-1] + size].reshape(-1, size)
+    return np.asarray(np.lib.stride_tricks.sliding_window_view(values, size)[begins])
+
+
+def _apply_along(decoder: Decoder, block: FloatArray) -> FloatArray:
+    """Apply a decoder along the middle axis of float64[lead, 1 + q, trail]."""
+    if block.shape[2] == 1:
+        out = (block[:, :, 0] @ decoder.matrix.T)[:, :, None]
+    else:
+        out = np.matmul(decoder.matrix, block)
+    if decoder.remaining is None:
+        return out
+    lead, levels, trail = out.shape
+    answers = decoder.remaining.apply(out.transpose(1, 0, 2).reshape(levels, -1))
+    return answers.reshape(-1, lead, trail).transpose(1, 0, 2)
+
+
+def _count_numbers(plan: ResidualPlan, members: IntArray) -> FloatArray:
+    """Return the largest size of the tensor on the way to each marginal, float64[m]."""
+    most = [
+        max(attribute.n_rows, 1 + len(basis.subtraction))
+        for attribute, basis in zip(plan.workload.attributes, plan.bases, strict=True)
+    ]
+    return np.asarray(np.array(most, np.float64)[members].prod(axis=1))
+
+
+def _check_memory(plan: ResidualPlan, members: IntArray, most_bytes: int) -> None:
+    needed = 16 * float(_count_numbers(plan, members[None, :])[0])
+    if needed > most_bytes:
+        raise SchemaError(
+            f"marginal {list(plan.workload.names_of(members))}",
+            "is too large to reconstruct",
+            got=f"{needed:.3g} bytes",
+            want=f"at most {most_bytes}",
+            remedy="allow more memory, or ask for a marginal with fewer answers",
+        )

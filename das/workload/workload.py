@@ -1,0 +1,399 @@
+"""AttributeWorkload and Workload: the linear queries whose answers should be accurate.
+
+Every attribute i has a base matrix W_i (identity, prefix sums, ranges, groups, ...). The marginal
+on a set A of attributes asks kron_i (W_i if i in A else 1^T).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from das.arrays import FloatArray, IntArray
+from das.errors import SchemaError
+from das.workload.attribute_sets import AttributeSets, append_one, list_combinations
+
+_IN_ROW_SPACE = 1e-9
+
+
+class BaseKind(StrEnum):
+    """How the rows of a base matrix are given."""
+
+    IDENTITY = "identity"  # row i: level i
+    PREFIX = "prefix"  # row i: levels 0..i
+    RANGES = "ranges"  # row (a, b), a <= b: levels a..b, in lexicographic order
+    GIVEN = "given"  # any matrix
+
+
+@dataclass(frozen=True, eq=False)
+class AttributeWorkload:
+    """The base matrix W of one attribute, float64[m, n]; implicit for the regular kinds.
+
+    Attributes:
+      name: The attribute.
+      kind: How W is given.
+      size: n, the number of levels, at least 2.
+      given: float64[m, n], read-only, if the kind is GIVEN.
+
+    Raises:
+      SchemaError: Fewer than two levels, entries that are not finite, the ones vector is not in the
+        row space of W, or W tells no two levels apart.
+
+    >>> AttributeWorkload.ranges("age", 3).matrix.astype(int).tolist()
+    [[1, 0, 0], [1, 1, 0], [1, 1, 1], [0, 1, 0], [0, 1, 1], [0, 0, 1]]
+    """
+
+    name: str
+    kind: BaseKind
+    size: int
+    given: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", BaseKind(self.kind))
+        if self.size < 2:
+            raise SchemaError(
+                f"workload of {self.name}",
+                "needs at least two levels",
+                got=self.size,
+                remedy="leave the attribute out; it holds nothing to plan for",
+            )
+        if (self.kind is BaseKind.GIVEN) != (self.given is not None):
+            raise SchemaError(
+                f"workload of {self.name}", "needs a matrix exactly if its kind is given"
+            )
+        if self.given is not None:
+            matrix = np.array(self.given, np.float64, order="C")
+            matrix.flags.writeable = False
+            object.__setattr__(self, "given", matrix)
+            _check_given(self.name, matrix, self.size)
+
+    @classmethod
+    def identity(cls, name: str, size: int) -> AttributeWorkload:
+        """Every level by itself: plain marginals."""
+        return cls(name, BaseKind.IDENTITY, size)
+
+    @classmethod
+    def prefix(cls, name: str, size: int) -> AttributeWorkload:
+        """Levels up to i, for every i."""
+        return cls(name, BaseKind.PREFIX, size)
+
+    @classmethod
+    def ranges(cls, name: str, size: int) -> AttributeWorkload:
+        """All n (n + 1) / 2 ranges of consecutive levels."""
+        return cls(name, BaseKind.RANGES, size)
+
+    @classmethod
+    def from_matrix(
+        cls, name: str, matrix: npt.NDArray[np.floating | np.integer]
+    ) -> AttributeWorkload:
+        """Any matrix[m, n] whose row space holds the ones vector."""
+        given = np.asarray(matrix, np.float64)
+        if given.ndim != 2:
+            raise SchemaError(f"workload of {name}", "needs a matrix", got=f"shape {given.shape}")
+        return cls(name, BaseKind.GIVEN, given.shape[1], given)
+
+    @classmethod
+    def partition(cls, name: str, codes: Sequence[int]) -> AttributeWorkload:
+        """The groups of a recode; codes[j] is the group of level j."""
+        return cls.from_matrix(name, _group_rows(codes))
+
+    @classmethod
+    def tree(cls, name: str, levels: Sequence[Sequence[int]]) -> AttributeWorkload:
+        """All nodes of a hierarchy; each entry of `levels` gives the node of every level there."""
+        return cls.from_matrix(name, np.concatenate([_group_rows(codes) for codes in levels]))
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, m."""
+        if self.given is not None:
+            return len(self.given)
+        return self.size * (self.size + 1) // 2 if self.kind is BaseKind.RANGES else self.size
+
+    @property
+    def signature(self) -> tuple[object, ...]:
+        """Equal for attributes with the same base matrix, whatever their names."""
+        return (self.kind, self.size, None if self.given is None else self.given.tobytes())
+
+    @property
+    def matrix(self) -> FloatArray:
+        """W, float64[m, n], materialized."""
+        return self.apply(np.eye(self.size))
+
+    @cached_property
+    def gram(self) -> FloatArray:
+        """W^T W, float64[n, n]."""
+        return self.weighted_gram(np.ones(self.n_rows))
+
+    @cached_property
+    def row_sums(self) -> FloatArray:
+        """W 1, float64[m]."""
+        return self.apply(np.ones((self.size, 1)))[:, 0]
+
+    def apply(self, columns: FloatArray) -> FloatArray:
+        """Return W @ columns, float64[m, k], for columns float64[n, k]."""
+        if self.given is not None:
+            return self.given @ columns
+        if self.kind is BaseKind.IDENTITY:
+            return columns
+        sums = np.cumsum(columns, axis=0)
+        if self.kind is BaseKind.PREFIX:
+            return sums
+        first, last = np.triu_indices(self.size)
+        below = np.concatenate([np.zeros((1, columns.shape[1])), sums])
+        return np.asarray(sums[last] - below[first])
+
+    def weighted_gram(self, weights: FloatArray) -> FloatArray:
+        """Return W^T diag(weights) W, float64[n, n], for weights float64[m]."""
+        if self.given is not None:
+            return (self.given.T * weights) @ self.given
+        if self.kind is BaseKind.IDENTITY:
+            return np.diag(weights)
+        n = self.size
+        later = np.maximum.outer(np.arange(n), np.arange(n))
+        if self.kind is BaseKind.PREFIX:
+            return np.asarray(np.cumsum(weights[::-1])[::-1][later])
+        ranges = np.zeros((n, n))
+        ranges[np.triu_indices(n)] = weights
+        # Levels j <= k lie together in the ranges that start at or before j and end at or after k.
+        together = np.cumsum(np.cumsum(ranges, axis=0)[:, ::-1], axis=1)[:, ::-1]
+        return np.asarray(together[np.minimum.outer(np.arange(n), np.arange(n)), later])
+
+    def row_forms(self, form: FloatArray) -> FloatArray:
+        """Return the diagonal of W form W^T, float64[m], for a symmetric form float64[n, n].
+
+        With the covariance of the levels as form these are the variances of the answers.
+        """
+        if self.given is not None:
+            return np.asarray(np.einsum("ij,ij->i", self.given @ form, self.given))
+        if self.kind is BaseKind.IDENTITY:
+            return np.diag(form).copy()
+        sums = np.cumsum(np.cumsum(form, axis=0), axis=1)
+        if self.kind is BaseKind.PREFIX:
+            return np.diag(sums).copy()
+        padded = np.zeros((self.size + 1, self.size + 1))
+        padded[1:, 1:] = sums
+        first, last = np.triu_indices(self.size)
+        own = np.diag(padded)
+        return np.asarray(own[last + 1] + own[first] - 2 * padded[first, last + 1])
+
+
+def _group_rows(codes: Sequence[int]) -> FloatArray:
+    found = np.asarray(codes, np.int64)
+    return np.asarray(found[None, :] == np.unique(found)[:, None], np.float64)
+
+
+def _check_given(name: str, matrix: FloatArray, size: int) -> None:
+    where = f"workload of {name}"
+    if matrix.ndim != 2 or matrix.shape[1] != size:
+        raise SchemaError(
+            where, "has a matrix of the wrong shape", got=matrix.shape, want=f"(m, {size})"
+        )
+    if not np.isfinite(matrix).all():
+        raise SchemaError(where, "has entries that are not finite")
+    ones = np.ones(size)
+    weights, _, rank, _ = np.linalg.lstsq(matrix.T, ones, rcond=None)
+    if np.abs(matrix.T @ weights - ones).max() > _IN_ROW_SPACE:
+        raise SchemaError(
+            where,
+            "does not determine the total, so marginals without this attribute have no answer",
+            want="the ones vector in the row space",
+            remedy="add a row of ones",
+        )
+    if rank < 2:
+        raise SchemaError(where, "tells no two levels apart", remedy="leave the attribute out")
+
+
+class Weighting(StrEnum):
+    """How much a marginal counts: importance Imp_A of the average variance of its answers."""
+
+    EQUAL = "equal"  # Imp_A = 1
+    SQUARE_ROOT = "square_root"  # Imp_A = sqrt(number of answers)
+    CELL_SIZE = "cell_size"  # Imp_A = number of answers: the sum of all variances
+
+
+_WEIGHT_EXPONENT = {Weighting.EQUAL: -1.0, Weighting.SQUARE_ROOT: -0.5, Weighting.CELL_SIZE: 0.0}
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """Marginals over attributes with base matrices, each with a weight.
+
+    The objective counts w_A times the sum of the variances of marginal A; an importance Imp_A of
+    the average variance is w_A = Imp_A / m_A.
+
+    Attributes:
+      attributes: In order; names are unique, and everything is keyed by position, so attributes of
+        equal size keep their own matrices.
+      marginals: Which sets of attributes are asked.
+      weights: float64[number of marginals], nonnegative, one positive.
+      weighting: The scheme, if the weights follow one; None for weights given one by one.
+
+    Raises:
+      SchemaError: A name repeats, no marginal, or weights that do not fit.
+
+    >>> sex, age = AttributeWorkload.identity("sex", 2), AttributeWorkload.prefix("age", 5)
+    >>> workload = Workload.up_to_k_way((sex, age), 2)
+    >>> workload.marginals.size, workload.n_answers
+    (4, 18)
+    """
+
+    attributes: tuple[AttributeWorkload, ...]
+    marginals: AttributeSets
+    weights: FloatArray
+    weighting: Weighting | None = None
+
+    def __post_init__(self) -> None:
+        names = [attribute.name for attribute in self.attributes]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise SchemaError("workload", "names an attribute twice", got=twice)
+        if self.marginals.size == 0:
+            raise SchemaError("workload", "has no marginals")
+        weights = np.array(self.weights, np.float64)
+        weights.flags.writeable = False
+        object.__setattr__(self, "weights", weights)
+        if (
+            weights.shape != (self.marginals.size,)
+            or not (np.isfinite(weights) & (weights >= 0)).all()
+            or not weights.any()
+        ):
+            raise SchemaError(
+                "workload",
+                "has weights that cannot be used",
+                want=f"{self.marginals.size} nonnegative numbers, one positive",
+            )
+
+    @classmethod
+    def all_k_way(
+        cls,
+        attributes: Sequence[AttributeWorkload],
+        order: int,
+        weighting: Weighting = Weighting.CELL_SIZE,
+    ) -> Workload:
+        """All marginals on exactly `order` attributes."""
+        return cls._of_orders(attributes, [order], weighting)
+
+    @classmethod
+    def up_to_k_way(
+        cls,
+        attributes: Sequence[AttributeWorkload],
+        order: int,
+        weighting: Weighting = Weighting.CELL_SIZE,
+    ) -> Workload:
+        """All marginals on 0, 1, ..., `order` attributes."""
+        return cls._of_orders(attributes, range(order + 1), weighting)
+
+    @classmethod
+    def small(
+        cls,
+        attributes: Sequence[AttributeWorkload],
+        most_answers: int,
+        weighting: Weighting = Weighting.CELL_SIZE,
+        orders: Sequence[int] | None = None,
+    ) -> Workload:
+        """All marginals, of the given orders or of any, with at most `most_answers` answers."""
+        rows = np.array([attribute.n_rows for attribute in attributes], np.float64)
+        members, sizes = np.zeros((1, 0), np.int64), np.ones(1)
+        by_order = []
+        while len(members):
+            by_order.append(members)
+            last = members[:, -1] if members.shape[1] else np.full(len(members), -1)
+            members = append_one(members, len(attributes) - 1 - last)
+            sizes = rows[members].prod(axis=1)
+            members = members[sizes <= most_answers]
+        kept = [
+            found if orders is None or order in orders else found[:0]
+            for order, found in enumerate(by_order)
+        ]
+        while kept and not len(kept[-1]):
+            kept.pop()
+        return cls._from_sets(attributes, AttributeSets(len(attributes), tuple(kept)), weighting)
+
+    @classmethod
+    def of_marginals(
+        cls,
+        attributes: Sequence[AttributeWorkload],
+        marginals: Sequence[Sequence[str]],
+        weights: Sequence[float] | Weighting = Weighting.CELL_SIZE,
+    ) -> Workload:
+        """Marginals by the names of their attributes, with a weight w_A each or a scheme.
+
+        Raises:
+          SchemaError: An unknown attribute, an attribute twice in a marginal, a marginal twice, or
+            as many weights as marginals are not given.
+        """
+        place = {attribute.name: i for i, attribute in enumerate(attributes)}
+        rows = []
+        for names in marginals:
+            where = f"marginal {list(names)}"
+            unknown = [name for name in names if name not in place]
+            if unknown:
+                raise SchemaError(
+                    where, "names an unknown attribute", got=unknown, want=f"some of {list(place)}"
+                )
+            if len(set(names)) != len(names):
+                raise SchemaError(where, "names an attribute twice")
+            rows.append(np.array([sorted(place[name] for name in names)], np.int64))
+        sets = AttributeSets.from_rows(len(attributes), rows)
+        if sets.size != len(rows):
+            raise SchemaError("workload", "lists a marginal twice")
+        if isinstance(weights, Weighting):
+            return cls._from_sets(attributes, sets, weights)
+        if len(weights) != len(rows):
+            raise SchemaError("workload", "needs a weight per marginal", got=len(weights))
+        flat = np.zeros(sets.size)
+        for row, weight in zip(rows, weights, strict=True):
+            flat[sets.positions(row)] = weight
+        return cls(tuple(attributes), sets, flat)
+
+    @classmethod
+    def _of_orders(
+        cls,
+        attributes: Sequence[AttributeWorkload],
+        orders: Sequence[int],
+        weighting: Weighting,
+    ) -> Workload:
+        top = max(orders)
+        if not 0 <= top <= len(attributes):
+            raise SchemaError(
+                "workload", "asks for more attributes than there are", got=top, want=len(attributes)
+            )
+        empty = [np.zeros((0, order), np.int64) for order in range(top + 1)]
+        for order in orders:
+            empty[order] = list_combinations(len(attributes), order)
+        return cls._from_sets(attributes, AttributeSets(len(attributes), tuple(empty)), weighting)
+
+    @classmethod
+    def _from_sets(
+        cls, attributes: Sequence[AttributeWorkload], sets: AttributeSets, weighting: Weighting
+    ) -> Workload:
+        rows = np.array([attribute.n_rows for attribute in attributes], np.float64)
+        weights = sets.product(rows ** _WEIGHT_EXPONENT[weighting])
+        return cls(tuple(attributes), sets, weights, weighting)
+
+    @cached_property
+    def sizes(self) -> FloatArray:
+        """Number of answers m_A of every marginal, float64 because it may pass 2^63."""
+        return self.marginals.product(np.array([a.n_rows for a in self.attributes], np.float64))
+
+    @property
+    def n_answers(self) -> int:
+        """Number of answers of all marginals together."""
+        return int(self.sizes.sum())
+
+    @property
+    def weight_factors(self) -> FloatArray | None:
+        """float64[d], t with w_A = prod_{i in A} t_i, if the weights follow a scheme."""
+        if self.weighting is None:
+            return None
+        rows = np.array([attribute.n_rows for attribute in self.attributes], np.float64)
+        return np.asarray(rows ** _WEIGHT_EXPONENT[self.weighting])
+
+    def names_of(self, members: IntArray) -> tuple[str, ...]:
+        """Return the names of the attributes in one set, int64[k]."""
+        return tuple(self.attributes[i].name for i in members)

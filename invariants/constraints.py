@@ -1,0 +1,78 @@
+"""Limits: invariants other than exact queries. What they say is public."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from das.arrays import IntArray
+from das.schema import Schema
+from invariants.facilities import Facilities
+from invariants.linear import LinearRow
+
+
+@dataclass(frozen=True, eq=False)
+class Limits:
+    """All that counts must keep beside the exact queries of a plan.
+
+    Attributes:
+      facilities: Facility counts by type, or none.
+      zeros: int64[z], cells in which nobody can be, sorted.
+      rows: Linear rows.
+    """
+
+    facilities: Facilities | None = None
+    zeros: IntArray | None = None
+    rows: tuple[LinearRow, ...] = ()
+
+    def possible(self, schema: Schema) -> IntArray:
+        """int64[k]: cells in which somebody may be, sorted."""
+        may_be = np.ones(schema.size, np.bool_)
+        if self.zeros is not None:
+            may_be[self.zeros] = False
+        return np.flatnonzero(may_be)
+
+    def rows_at(self, geolevel: str) -> list[LinearRow]:
+        """Rows imposed at a geolevel."""
+        return [row for row in self.rows if geolevel in row.geolevels]
+
+    def bounded_rows_at(self, geolevel: str) -> list[LinearRow]:
+        """Rows with stated bounds imposed at a geolevel."""
+        return [row for row in self.rows_at(geolevel) if not row.is_exact]
+
+    def exact_rows_at(self, geolevel: str) -> list[LinearRow]:
+        """Rows whose sums are published exactly at a geolevel."""
+        return [row for row in self.rows_at(geolevel) if row.is_exact]
+
+    def binds(self, geolevel: str) -> bool:
+        """Whether geounits of a geolevel have leaves or bounded rows to keep."""
+        counted = self.facilities is not None and geolevel in self.facilities.geolevels
+        return counted or bool(self.bounded_rows_at(geolevel))
+
+    def document(self, schema: Schema) -> list[dict[str, object]]:
+        """What a manifest says of each: its kind, its name, where it holds, whether it is exact."""
+        rows: list[dict[str, object]] = []
+        if self.facilities is not None:
+            counted = [
+                label
+                for label, is_counted in zip(
+                    self.facilities.query.labels(), self.facilities.counted, strict=True
+                )
+                if is_counted
+            ]
+            rows.append(
+                {
+                    "kind": "facilities",
+                    "name": self.facilities.query.name,
+                    "geolevels": list(self.facilities.geolevels),
+                    "types": counted,
+                }
+            )
+        if self.zeros is not None:
+            cells = f"{len(self.zeros)} of {schema.size} cells"
+            rows.append({"kind": "structural zeros", "name": cells, "geolevels": []})
+        for row in self.rows:
+            kind = "exact row" if row.is_exact else "bounded row"
+            rows.append({"kind": kind, "name": row.name, "geolevels": list(row.geolevels)})
+        return rows

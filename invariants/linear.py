@@ -1,0 +1,83 @@
+"""Cells by attribute levels: structural zeros and linear rows that a user writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from das.arrays import BoolArray, IntArray
+from das.errors import SchemaError
+from das.histograms import Histograms
+from das.schema import Schema
+
+
+@dataclass(frozen=True, eq=False)
+class LinearRow:
+    """A weighted sum of cells that is bounded, or exact, at a geolevel.
+
+    It is imposed at all coarser geolevels too, with its bounds added up over the geounits of its
+    own, so that a parent is not given counts that its children cannot add up to in this row. Unlike
+    nested partitions, rows may still contradict each other in integers.
+
+    Attributes:
+      name: Its name in the configuration.
+      coefficients: int64[n].
+      geolevels: Geolevels at which it is imposed, root first, its own last.
+      least: Fewest, in every geounit of its own geolevel; None without limit.
+      most: Most; None without limit. Both None: the sum of the confidential data, published.
+    """
+
+    name: str
+    coefficients: IntArray
+    geolevels: tuple[str, ...]
+    least: int | None
+    most: int | None
+
+    @property
+    def size(self) -> int:
+        """One answer."""
+        return 1
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether its answers are those of the confidential data."""
+        return self.least is None and self.most is None
+
+    def answer(self, histograms: Histograms) -> IntArray:
+        """int64[G, 1]."""
+        out = np.zeros(histograms.n_geounits, np.int64)
+        np.add.at(out, histograms.owners(), self.coefficients[histograms.cells] * histograms.counts)
+        return out[:, None]
+
+
+def cells_in(schema: Schema, group: Mapping[str, Sequence[str]], where: str) -> BoolArray:
+    """bool[n]: cells whose level is one of those listed, for every attribute or recode listed.
+
+    Raises:
+      SchemaError: A name or level is unknown.
+    """
+    recodes = {recode.name: recode for recode in schema.recodes}
+    codes = schema.codes_of(np.arange(schema.size))
+    mask = np.ones(schema.size, np.bool_)
+    for name, wanted in group.items():
+        if name in recodes:
+            labels: Sequence[str] = recodes[name].groups
+            code = np.asarray(recodes[name].codes)[codes[recodes[name].attribute]]
+        elif name in codes:
+            labels, code = schema.attribute(name).levels, codes[name]
+        else:
+            raise SchemaError(
+                where, "names an unknown attribute", got=name, want=f"one of {[*codes, *recodes]}"
+            )
+        unknown = [level for level in wanted if level not in labels]
+        if unknown or not wanted:
+            raise SchemaError(
+                f"{where}.{name}",
+                "names no known level" if not wanted else "names an unknown level",
+                got=unknown,
+                want=f"some of {list(labels)}",
+            )
+        mask &= np.isin(code, [labels.index(level) for level in wanted])
+    return mask

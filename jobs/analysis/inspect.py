@@ -1,0 +1,226 @@
+"""Inspect a run folder: what is complete, what was released of a geounit. Reads no truth."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+from rich.box import SIMPLE
+from rich.table import Table
+
+from das.errors import InputError, OutputError
+from jobs.printable import printable, result_console
+from jobs.storage.dataset import MANIFEST, read_manifest, read_range
+from jobs.storage.files import read_json
+from jobs.storage.layout import EstimateLayout, ReleaseLayout, release_layout, solutions_of
+
+
+def inspect_run(out: Path, solution: str | None = None) -> dict[str, Any]:
+    """Every published dataset of the release, or of a solution of it, with its rows and bytes.
+
+    Raises:
+      OutputError: It is not the folder of a run.
+    """
+    owner = read_json(out / "run.json", "give the output.directory of a run")
+    root = release_layout(out, solution).root
+    datasets = []
+    for path in sorted(root.rglob(MANIFEST)):
+        parts, _ = read_manifest(path.parent)
+        datasets.append(
+            {
+                "dataset": str(path.parent.relative_to(out)),
+                "files": len(parts),
+                "rows": sum(p.rows for p in parts),
+                "bytes": sum(p.bytes for p in parts),
+            }
+        )
+    sealed = (root / "manifest.json").exists()
+    known = {"sealed": sealed, "solution": solution, "solutions": ", ".join(solutions_of(out))}
+    return {**owner, **known, "datasets": datasets}
+
+
+def inspect_geounit(
+    out: Path, geocode: str, query: str | None, solution: str | None = None
+) -> dict[str, Any]:
+    """Noisy measurements, estimates and protected total of one geounit.
+
+    What there is not is said in `notes`.
+
+    Args:
+      out: Folder of the run.
+      geocode: Of any geolevel.
+      query: Only this query; terms in any order.
+      solution: Name of a solution beside the release.
+
+    Raises:
+      InputError: There is no such geounit.
+    """
+    release = release_layout(out, solution)
+    geolevel, geounit = _find(release, geocode)
+    query = None if query is None else _known_name(release, query)
+    document: dict[str, Any] = {"geolevel": geolevel, **geounit}
+    dataset = release.measurements(geolevel)
+    measured = [
+        {**held, "answers": answers}
+        for held, answers in _answers(dataset, geocode, query, ("answers",))
+    ]
+    estimates = [
+        {**held, "confidence": _facts(EstimateLayout.of(release).tables(geolevel))["confidence"],
+         "estimates": answers}
+        for held, answers in _answers(
+            EstimateLayout.of(release).tables(geolevel), geocode, query, _INTERVAL
+        )
+    ]  # fmt: skip
+    document["notes"] = [
+        *_measured_notes(dataset, geolevel, geounit, query, bool(measured)),
+        *_estimated_notes(release, geolevel, geocode, query, bool(estimates)),
+    ]
+    document["measurements"], document["estimates"] = measured, estimates
+    counts = release.counts(geolevel)
+    if (counts / MANIFEST).exists():
+        parts, _ = read_manifest(counts)
+        rows = read_range(counts, parts, geocode, geocode).to_pylist()
+        document["protected_total"] = int(np.sum([n for row in rows for n in row["counts"]]))
+    return document
+
+
+_INTERVAL = ("estimate", "standard_error", "lower", "upper")
+
+
+def _answers(
+    dataset: Path, geocode: str, query: str | None, values: Sequence[str]
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Of every row about a geounit and query: what it says beside answers, and answers by label."""
+    if not (dataset / MANIFEST).exists():
+        return
+    parts, facts = read_manifest(dataset)
+    described = {q["query"]: q for q in facts["queries"]}
+    for row in read_range(dataset, parts, geocode, geocode).to_pylist():
+        if query is None or _same(query, row["query"]):
+            held = {k: v for k, v in row.items() if k not in ("geocode", "positions", *values)}
+            columns = [
+                _labelled(described[row["query"]], row[name], row.get("positions"))
+                for name in values
+            ]
+            if len(values) == 1:
+                yield held, columns[0]
+                continue
+            named = zip(values, columns, strict=True)
+            found = [(name, column) for name, column in named]
+            yield held, {label: {name: c[label] for name, c in found} for label in columns[0]}
+
+
+def _known_name(release: ReleaseLayout, query: str) -> str:
+    """`detailed` for all attributes of a sealed release joined, else the query itself."""
+    if not release.manifest.exists():
+        return query
+    schema = read_json(release.manifest, "run `das solve`").get("schema", {})
+    names = [str(attribute["name"]) for attribute in schema.get("attributes", [])]
+    return "detailed" if _same(query, " * ".join(names)) else query
+
+
+def _facts(dataset: Path) -> dict[str, Any]:
+    return read_manifest(dataset)[1]
+
+
+def _same(asked: str, name: str) -> bool:
+    """Whether two texts ask the same, their terms in any order."""
+    return sorted(map(str.strip, asked.split("*"))) == sorted(map(str.strip, name.split("*")))
+
+
+def _measured_notes(
+    dataset: Path, geolevel: str, geounit: Mapping[str, Any], query: str | None, there: bool
+) -> list[str]:
+    if there:
+        return []
+    if not (dataset / MANIFEST).exists():
+        return [f"{geolevel} is not measured yet"]
+    if geounit["only_child"]:
+        return [f"an only child: its measurement is that of {geounit['parent'] or 'the root'}"]
+    names = [q["query"] for q in _facts(dataset)["queries"]]
+    return [f"{query} is not measured at {geolevel}; measured there: {', '.join(names)}"]
+
+
+def _estimated_notes(
+    release: ReleaseLayout, geolevel: str, geocode: str, query: str | None, there: bool
+) -> list[str]:
+    dataset = EstimateLayout.of(release).tables(geolevel)
+    if there or not (release.measurements(geolevel) / MANIFEST).exists():
+        return []
+    if not (dataset / MANIFEST).exists():
+        return [f"no estimates at {geolevel}"]
+    names = [q["query"] for q in _facts(dataset)["queries"]]
+    return [
+        f"no estimate of {query} is stored; stored are: {', '.join(names)}; das estimate makes "
+        f"any, with --query and --geounit {geocode}"
+    ]
+
+
+def _labelled(
+    query: Mapping[str, Any], answers: Sequence[Any], positions: Sequence[int] | None
+) -> dict[str, Any]:
+    """Answers by label; of a lazy query, those that were drawn."""
+    places = range(len(answers)) if positions is None else positions
+    if "labels" in query:
+        return {query["labels"][p]: answer for p, answer in zip(places, answers, strict=True)}
+    levels = zip(*np.unravel_index(np.array(places, np.int64), query["shape"]), strict=True)
+    names = query["factor_labels"]
+    return {
+        " / ".join(name[at] for name, at in zip(names, level, strict=True)): answer
+        for level, answer in zip(levels, answers, strict=True)
+    }
+
+
+def _find(release: ReleaseLayout, geocode: str) -> tuple[str, dict[str, Any]]:
+    for folder in sorted((release.root / "geography").glob("level=*")):
+        parts, facts = read_manifest(folder)
+        rows = read_range(folder, parts, geocode, geocode).to_pylist()
+        if rows:
+            return str(facts["geolevel"]), rows[0]
+    if not (release.root / "geography").exists():
+        raise OutputError(str(release.root), "holds no geography", remedy="run `das measure`")
+    raise InputError(str(release.root), "has no such geounit", got=geocode)
+
+
+def print_inspection(document: dict[str, Any], *, as_json: bool) -> None:
+    """Print an inspection as JSON or as tables."""
+    if as_json:
+        typer.echo(json.dumps(document, indent=1))
+        return
+    console = result_console()
+    document = printable(document)
+    for note in document.pop("notes", []):
+        console.print(note)
+    tables = {k: v for k, v in document.items() if isinstance(v, list)}
+    for key, value in document.items():
+        if key not in tables:
+            console.print(f"{key}: {value}")
+    for name, rows in tables.items():
+        if not rows:
+            continue
+        table = Table(*rows[0].keys(), title=name, box=SIMPLE)
+        for row in rows:
+            table.add_row(*(_short(value) for value in row.values()))
+        console.print(table)
+
+
+def _short(value: object) -> str:
+    if isinstance(value, dict):
+        shown = [f"{k}: {_one(v)}" for k, v in list(value.items())[:12]]
+        more = f" … {len(value) - 12} more" if len(value) > 12 else ""
+        return "\n".join(shown) + more
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _one(value: object) -> str:
+    """An answer, or an estimate with its interval."""
+    if not isinstance(value, dict):
+        return str(value)
+    return (
+        f"{value['estimate']:,.1f} ± {value['standard_error']:,.1f}, "
+        f"{value['lower']:,.1f} to {value['upper']:,.1f}"
+    )

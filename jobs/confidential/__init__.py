@@ -1,0 +1,1 @@
+"""What sees the truth: reading, histograms, measuring, checks, evaluation."""

@@ -1,0 +1,265 @@
+"""Evaluation: how far the release is from the truth. Its output is confidential.
+
+Every task compares the geounits of one range of one geolevel and returns exact, mergeable
+summaries whose size does not grow with the number of geounits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from das.confidential import redact_errors
+from das.errors import OutputError
+from das.metrics.accuracy import ErrorSummary, empty_summary, merge, summarize_query
+from das.metrics.statistics import describe
+from das.queries.query import parse_query
+from das.schema import Schema
+from das.strategy import Strategy
+from geography.lattice import Spine
+from invariants.exact import Invariant
+from jobs.confidential.histograms import read_truth
+from jobs.report.noise import expected_rmse
+from jobs.storage.dataset import read_manifest
+from jobs.storage.files import write_json
+from jobs.storage.histograms import read_counts
+from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
+from jobs.tasks.session import run_tasks, slots
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BATCH = 4_096  # geounits read and compared at a time by a task
+LEAST_ROWS = 2_048  # geounits below which a task is not worth starting
+MOST_ROWS = 65_536  # geounits of one task, so that progress shows and a retry is cheap
+
+
+class Design(Protocol):
+    """What the evaluation needs to know of a run; a resolved configuration has it."""
+
+    @property
+    def schema(self) -> Schema:
+        """Attributes and cells."""
+
+    @property
+    def spine(self) -> Spine:
+        """Geolevels."""
+
+    @property
+    def strategy(self) -> Strategy:
+        """Measured queries."""
+
+    @property
+    def invariants(self) -> Sequence[Invariant]:
+        """Exact queries."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The geounits of one task: rows start..stop-1 of one file of the geography.
+
+    Attributes:
+      release: The publishable half of the run.
+      confidential: The other half.
+      schema: Attributes and cells.
+      queries: Names of the queries.
+      geolevel: The geolevel.
+      file: Path of the geography's part file, relative to its dataset.
+      start: First row.
+      stop: Row after the last.
+    """
+
+    release: ReleaseLayout
+    confidential: ConfidentialLayout
+    schema: Schema
+    queries: tuple[str, ...]
+    geolevel: str
+    file: str
+    start: int
+    stop: int
+
+    @property
+    def cost(self) -> int:
+        """Predicted cost, in geounits."""
+        return self.stop - self.start
+
+
+def evaluate(
+    release: ReleaseLayout,
+    confidential: ConfidentialLayout,
+    design: Design,
+    spark: SparkSession,
+    *,
+    queries: Sequence[str] = (),
+) -> dict[str, object]:
+    """Compare the protected counts with the truth at every geolevel and write the evaluation.
+
+    Evaluated are the listed queries measured at any geolevel, the invariants, every single
+    attribute, the total, the detailed query and `queries`.
+
+    Args:
+      release: Has the geography and the counts; its manifest, if written, gives the noise.
+      confidential: Has the true histograms and receives the evaluation.
+      design: Schema, spine, strategy and invariants of the run.
+      spark: The session.
+      queries: Further queries.
+
+    Returns:
+      created; levels; queries; results, one per (geolevel, query) with geolevel, query, size
+      (answers per geounit), measured, expected_rmse (of the raw noisy answer, None if not
+      measured) and the statistics of `das.metrics.statistics.describe`.
+
+    Raises:
+      OutputError: A dataset is not complete, or the evaluation cannot be written.
+      SchemaError: A query is unknown.
+    """
+    names = query_names(design, queries)
+    slices = [
+        piece
+        for geolevel in design.spine.levels
+        for piece in _slices(release, confidential, design.schema, names, geolevel, slots(spark))
+    ]
+    slices.sort(key=lambda piece: -piece.cost)
+    found = run_tasks(spark, "evaluate", slices, compare)
+    document = _document(design, names, _merged(slices, found), _noise(release))
+    write_json(confidential.evaluation, document)
+    return document
+
+
+def query_names(design: Design, further: Sequence[str] = ()) -> tuple[str, ...]:
+    """Canonical names of the evaluated queries, coarse before fine, without repeats."""
+    schema = design.schema
+    wanted = ["total", *(a.name for a in schema.attributes), "detailed", *further]
+    wanted += [
+        entry.query.name
+        for level in design.strategy.levels
+        for entry in level.queries
+        if entry.query.is_listed
+    ]
+    wanted += [invariant.query.name for invariant in design.invariants]
+    parsed = {query.name: query.size for query in (parse_query(schema, text) for text in wanted)}
+    return tuple(sorted(parsed, key=lambda name: (parsed[name], name)))
+
+
+@redact_errors
+def compare(piece: Slice) -> list[ErrorSummary]:
+    """Compare truth and release in one slice; one summary per query of the slice."""
+    queries = [parse_query(piece.schema, name) for name in piece.queries]
+    geocodes = _geocodes(piece)
+    found = [empty_summary() for _ in queries]
+    for low in range(0, len(geocodes), BATCH):
+        batch = geocodes[low : low + BATCH]
+        n_cells = piece.schema.size
+        truth = read_truth(piece.confidential, piece.geolevel, batch, n_cells).reveal()
+        released = read_counts(piece.release, piece.geolevel, batch, n_cells)
+        for index, query in enumerate(queries):
+            found[index] = merge(found[index], summarize_query(query, batch, truth, released))
+    return found
+
+
+def _slices(
+    release: ReleaseLayout,
+    confidential: ConfidentialLayout,
+    schema: Schema,
+    queries: tuple[str, ...],
+    geolevel: str,
+    n_slots: int,
+) -> list[Slice]:
+    """Cut a geolevel into slices of similar size without reading its rows."""
+    parts, _ = read_manifest(release.geography(geolevel))
+    rows = sum(part.rows for part in parts)
+    step = min(max(-(-rows // (2 * n_slots)), LEAST_ROWS), MOST_ROWS)
+    return [
+        Slice(
+            release,
+            confidential,
+            schema,
+            queries,
+            geolevel,
+            part.file,
+            start,
+            min(start + step, part.rows),
+        )
+        for part in parts
+        for start in range(0, part.rows, step)
+    ]
+
+
+def _geocodes(piece: Slice) -> list[str]:
+    """Read the geocodes of a slice; row groups outside it are skipped."""
+    path = piece.release.geography(piece.geolevel) / piece.file
+    try:
+        with pq.ParquetFile(path) as file:
+            first, wanted, row = None, [], 0
+            for group in range(file.num_row_groups):
+                after = row + file.metadata.row_group(group).num_rows
+                if after > piece.start and row < piece.stop:
+                    first = row if first is None else first
+                    wanted.append(group)
+                row = after
+            column = file.read_row_groups(wanted, columns=["geocode"], use_threads=False)
+    except (OSError, pa.ArrowException) as error:
+        raise OutputError(str(path), "cannot be read", got=error) from None
+    start = piece.start - (first or 0)
+    geocodes: list[str] = column.column("geocode").to_pylist()
+    return geocodes[start : start + piece.stop - piece.start]
+
+
+def _merged(
+    slices: Sequence[Slice], found: Sequence[Sequence[ErrorSummary]]
+) -> dict[tuple[str, str], ErrorSummary]:
+    """One summary per (geolevel, query)."""
+    merged: dict[tuple[str, str], ErrorSummary] = {}
+    for piece, summaries in zip(slices, found, strict=True):
+        for name, summary in zip(piece.queries, summaries, strict=True):
+            key = (piece.geolevel, name)
+            merged[key] = merge(merged.get(key, empty_summary()), summary)
+    return merged
+
+
+def _document(
+    design: Design,
+    names: Sequence[str],
+    merged: Mapping[tuple[str, str], ErrorSummary],
+    noise: Mapping[tuple[str, str], float],
+) -> dict[str, object]:
+    measured = {
+        (level.geolevel, entry.query.name)
+        for level in design.strategy.levels
+        for entry in level.queries
+    }
+    sizes = {name: parse_query(design.schema, name).size for name in names}
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "levels": list(design.spine.levels),
+        "queries": list(names),
+        "results": [
+            {
+                "geolevel": level,
+                "query": name,
+                "size": sizes[name],
+                "measured": (level, name) in measured,
+                "expected_rmse": noise.get((level, name)),
+                **describe(merged.get((level, name), empty_summary())),
+            }
+            for level in design.spine.levels
+            for name in names
+        ],
+    }
+
+
+def _noise(release: ReleaseLayout) -> dict[tuple[str, str], float]:
+    """Expected error of the raw noisy answers, as far as a manifest was written."""
+    try:
+        manifest = json.loads(release.manifest.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise OutputError(str(release.manifest), "cannot be read", got=error) from None
+    return expected_rmse(manifest)

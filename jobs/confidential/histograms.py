@@ -1,0 +1,187 @@
+"""The truth: exact histograms of every geolevel, confidential.
+
+The leaf geolevel is gathered from the input; every coarser geolevel is the sum of the one below
+it, made by tasks over contiguous ranges of geocodes without any shuffle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from das.arrays import Geocodes
+from das.confidential import Confidential, redact_errors
+from das.errors import GeographyError, VerificationError
+from das.histograms import Histograms
+from das.schema import Schema
+from geography.lattice import ROOT_CODE, Lattice
+from jobs.confidential.leaves import EntrySource, gather_leaves, remove_runs
+from jobs.storage.dataset import (
+    PartFile,
+    PartWriter,
+    is_published,
+    publish,
+    read_manifest,
+    read_range,
+)
+from jobs.storage.histograms import SPARSE_SCHEMA, read_sparse, sparse_arrays, sparse_table
+from jobs.storage.layout import ConfidentialLayout
+from jobs.tasks.session import run_tasks, slots
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+
+CHILDREN_PER_TASK = 50_000
+CHILDREN_PER_SMALL_TASK = 2_000
+_TASKS_PER_SLOT = 4
+
+
+def write_truth(
+    entries: EntrySource[T],
+    lattice: Lattice,
+    *,
+    schema: Schema,
+    layout: ConfidentialLayout,
+    spark: SparkSession,
+) -> None:
+    """Write the histograms of all geolevels, leaves first; published geolevels are skipped.
+
+    Args:
+      entries: From `confidential.read.formats`; not read if the leaves are published.
+      lattice: All geounits.
+      schema: Its cells.
+      layout: Where to write; all workers must see the folder.
+      spark: The session.
+
+    Raises:
+      InputError: The data breaks its format, or holds a geocode that is not in the lattice.
+      OutputError: A folder cannot be written.
+      VerificationError: Two geolevels do not hold the same persons.
+    """
+    levels = lattice.spine.levels
+    leaf = levels[-1]
+    if not is_published(layout.histograms(leaf)):
+        gather_leaves(
+            entries,
+            lattice.codes[-1],
+            n_cells=schema.size,
+            dataset=layout.histograms(leaf),
+            spark=spark,
+        )
+    remove_runs(layout.histograms(leaf))
+    for level in range(len(levels) - 2, -1, -1):
+        if not is_published(layout.histograms(levels[level])):
+            _roll_up(lattice, level, schema=schema, layout=layout, spark=spark)
+
+
+def read_truth(
+    layout: ConfidentialLayout, geolevel: str, geocodes: Sequence[str] | Geocodes, n_cells: int
+) -> Confidential[Histograms]:
+    """Read the true histograms of some geounits.
+
+    Args:
+      layout: Where the truth lies.
+      geolevel: Name of the geolevel.
+      geocodes: G geocodes, sorted, best contiguous in the geolevel.
+      n_cells: n, the number of cells of the schema.
+
+    Returns:
+      G histograms in the order of `geocodes`; geounits without persons are empty.
+
+    Raises:
+      OutputError: The geolevel was not written or a file is damaged.
+      GeographyError: The geocodes are not sorted and unique.
+    """
+    codes = np.asarray(geocodes, np.str_) if len(geocodes) else np.zeros(0, np.str_)
+    if isinstance(geocodes, np.ndarray) and geocodes.dtype.kind == "S":
+        codes = np.char.decode(geocodes, "ascii")
+    if not (codes[1:] > codes[:-1]).all():
+        raise GeographyError(f"truth, geolevel {geolevel}", "geocodes are not sorted and unique")
+    dataset = layout.histograms(geolevel)
+    parts, _ = read_manifest(dataset)
+    return Confidential(read_sparse(dataset, parts, codes, n_cells))
+
+
+@dataclass(frozen=True, slots=True)
+class RollUp:
+    """One task: the geounits of a geolevel whose children lie in low..high.
+
+    Attributes:
+      fine: Dataset of the children.
+      parts: Its part files that hold some of them.
+      coarse: Dataset to write.
+      low: Geocode of the first child.
+      high: Geocode of the last child.
+      digits: Prefix length of the coarse geolevel.
+      n_cells: n.
+    """
+
+    fine: Path
+    parts: tuple[PartFile, ...] = field(repr=False)
+    coarse: Path
+    low: str
+    high: str
+    digits: int
+    n_cells: int
+
+
+@redact_errors
+def roll_up(task: RollUp) -> PartFile:
+    """Sum the children of some geounits and write them."""
+    table = read_range(task.fine, task.parts, task.low, task.high)
+    writer = PartWriter(task.coarse, SPARSE_SCHEMA)
+    persons = 0
+    if table.num_rows:
+        codes, lengths, cells, counts = sparse_arrays(table)
+        prefixes = (
+            codes.astype(f"U{task.digits}") if task.digits else np.full(len(codes), ROOT_CODE)
+        )
+        unique, owners = np.unique(prefixes, return_inverse=True)
+        histograms = Histograms.from_entries(
+            task.n_cells, len(unique), np.repeat(owners, lengths), cells, counts
+        )
+        writer.write(sparse_table(unique, histograms))
+        persons = int(histograms.counts.sum())
+    return writer.close(persons=persons)
+
+
+def _roll_up(
+    lattice: Lattice,
+    level: int,
+    *,
+    schema: Schema,
+    layout: ConfidentialLayout,
+    spark: SparkSession,
+) -> None:
+    names = lattice.spine.levels
+    fine, coarse = (layout.histograms(names[index]) for index in (level + 1, level))
+    parts, _ = read_manifest(fine)
+    children, first = lattice.codes[level + 1], lattice.first_child[level]
+    n_tasks = max(
+        min(slots(spark) * _TASKS_PER_SLOT, len(children) // CHILDREN_PER_SMALL_TASK + 1),
+        len(children) // CHILDREN_PER_TASK + 1,
+    )
+    edges = np.unique(
+        np.searchsorted(first, np.linspace(0, len(children), min(n_tasks, len(first) - 1) + 1))
+    )
+    tasks = []
+    for start, stop in zip(first[edges[:-1]], first[edges[1:]], strict=True):
+        low, high = children[start].decode(), children[stop - 1].decode()
+        inside = tuple(p for p in parts if p.rows and p.high >= low and p.low <= high)
+        digits = lattice.spine.digits[level]
+        tasks.append(RollUp(fine, inside, coarse, low, high, digits, schema.size))
+    name = names[level]
+    written = run_tasks(spark, f"truth {name}", tasks, roll_up)
+    if _persons(written) != _persons(parts):
+        raise VerificationError(str(coarse), "does not hold the persons of the geolevel below")
+    publish(coarse, written, {"n_cells": schema.size})
+
+
+def _persons(parts: Iterable[PartFile]) -> int:
+    return sum(int(part.facts["persons"]) for part in parts)

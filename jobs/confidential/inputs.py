@@ -1,0 +1,121 @@
+"""Input files before anything is read: whether they are there, and fit the run file.
+
+Opens no more than the names of columns of confidential files, and of public ones the list of
+geounits. What can be told here is told before Spark is started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from das.errors import DasError, InputError
+from geography.lattice import Lattice
+from jobs.confidential.read.formats import list_geounits, read_entries
+from jobs.config.load import Resolved
+from jobs.config.solvable import refuse_large_families
+from jobs.input.files import Table, plan_chunks
+from jobs.storage.dataset import is_published
+from jobs.storage.layout import confidential_layout
+
+
+def absent_files(resolved: Resolved) -> list[str]:
+    """What a run file names and is not there, each with its key."""
+    return [f"{key}: {path}" for key, path in _named_files(resolved) if not path.exists()]
+
+
+def check_geounits(resolved: Resolved) -> None:
+    """Check the public list of geounits against the spine, if there is one.
+
+    Raises:
+      InputError, GeographyError: A geocode does not fit, appears twice, or has another root.
+      ConfigError: A family of geounits is too large for the method that solves it.
+    """
+    public = resolved.config.geography.geounits
+    if public is not None and public.path.exists():
+        spine = resolved.plan.spine
+        lattice = Lattice.from_leaves(spine, list_geounits(public, spine))
+        for product in _products(resolved):
+            refuse_large_families(product.plan, lattice)
+
+
+def refuse_unreadable(resolved: Resolved) -> None:
+    """Check the input of a run that has not read it yet.
+
+    Raises:
+      DasError: As `check_inputs`.
+    """
+    layout, levels = confidential_layout(resolved.config.output.directory), resolved.plan.spine
+    products = [layout, *([layout.units] if resolved.units else [])]
+    read = [one.histograms(level) for one in products for level in levels.levels]
+    if not all(is_published(dataset) for dataset in read):
+        check_inputs(resolved)
+
+
+def check_inputs(resolved: Resolved) -> None:
+    """Check that all input files are there, readable and have the columns that the run file names.
+
+    Raises:
+      DasError: Some are not; all are named.
+    """
+    absent = absent_files(resolved)
+    checks: list[Callable[[], object]] = [partial(_refuse_absent, absent)]
+    if not absent:
+        checks = [*_column_checks(resolved), partial(check_geounits, resolved)]
+    errors = []
+    for check in checks:
+        try:
+            check()
+        except DasError as error:
+            errors.append(error)
+    if len(errors) > 1:
+        first, *others = errors
+        own = str(first).removeprefix(f"{first.where}: ")
+        raise type(first)(first.where, " | ".join([own, *map(str, others)]))
+    if errors:
+        raise errors[0]
+
+
+def _refuse_absent(absent: list[str]) -> None:
+    if absent:
+        raise InputError(
+            "input",
+            "does not exist",
+            got=", ".join(absent),
+            remedy="paths are relative to the folder of the run file",
+        )
+
+
+def _column_checks(resolved: Resolved) -> Iterator[Callable[[], object]]:
+    """One check of names and columns for every input, cheap however large it is."""
+    for product in _products(resolved):
+        plan, config = product.plan, product.config
+        yield partial(read_entries, config.data, plan.schema, spine=plan.spine)
+        for entry in config.invariants:
+            table = getattr(entry, "table", None)
+            if table is not None:
+                columns = (table.geocode, *table.columns.values())
+                yield partial(
+                    plan_chunks,
+                    Table(table.path, columns, table.delimiter, "the delimiter of this table"),
+                )
+
+
+def _named_files(resolved: Resolved) -> Iterator[tuple[str, Path]]:
+    geounits = resolved.config.geography.geounits
+    if geounits is not None:
+        yield "geography.geounits.path", geounits.path
+    for product in _products(resolved):
+        section = "" if product is resolved else "units."
+        yield f"{section}data.path", product.config.data.path
+        for index, entry in enumerate(product.config.invariants):
+            table = getattr(entry, "table", None)
+            if table is not None:
+                yield f"{section}invariants.{index}.table.path", table.path
+
+
+def _products(resolved: Resolved) -> Iterator[Resolved]:
+    yield resolved
+    if resolved.units is not None:
+        yield resolved.units

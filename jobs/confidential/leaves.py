@@ -1,0 +1,232 @@
+"""Gather: entries in any order to leaf histograms sorted by geocode, in two steps of tasks.
+
+First each task reads one piece of the input, adds up equal entries and writes runs sorted by
+geocode. Then each task reads one range of geocodes from all runs and adds them up. Both steps are
+committed datasets, so the input is read once whatever is retried, and nothing passes through the
+driver but descriptors.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from das.arrays import Geocodes
+from das.confidential import redact_errors
+from das.errors import InputError
+from das.histograms import TOTAL_LIMIT, Histograms
+from jobs.storage.dataset import (
+    PartFile,
+    PartWriter,
+    is_published,
+    publish,
+    read_manifest,
+    read_range,
+)
+from jobs.storage.histograms import SPARSE_SCHEMA, sparse_table
+from jobs.tasks.session import run_tasks, slots
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+
+_RUN_ENTRIES = 4_000_000  # entries sorted at once in a task
+_LEAVES_PER_RANGE = 50_000
+_ROWS = 200_000  # entries per Arrow table of a run
+
+
+@dataclass(frozen=True, eq=False)
+class EntrySource(Generic[T]):
+    """An input cut into pieces that tasks read on their own.
+
+    Attributes:
+      pieces: Small picklable descriptors.
+      stream: Reads a piece as batches (geocode: string, cell: int64, n: int64), n > 0, in any
+        order, equal (geocode, cell) allowed.
+      place: Says in which file and row a geocode stands, for error messages; may be slow.
+    """
+
+    pieces: Sequence[T]
+    stream: Callable[[T], Iterator[pa.RecordBatch]]
+    place: Callable[[str], str]
+
+
+def gather_leaves(
+    source: EntrySource[T],
+    codes: Geocodes,
+    *,
+    n_cells: int,
+    dataset: Path,
+    spark: SparkSession,
+) -> None:
+    """Write the histograms of all leaf geounits that have persons, and publish them.
+
+    Args:
+      source: The input.
+      codes: bytes[G], all leaf geocodes, sorted.
+      n_cells: Cells of the schema.
+      dataset: Where to write; its sibling `runs` holds the first step until this is published.
+      spark: The session; all workers see the folders.
+
+    Raises:
+      InputError: The input breaks its format, or holds a geocode that is not in `codes`.
+      OutputError: A folder cannot be written.
+    """
+    runs = _runs_of(dataset)
+    ranges = _ranges(codes, slots(spark))
+    if not is_published(runs):
+
+        @redact_errors
+        def sort_piece(piece: T) -> list[PartFile]:
+            return list(_sorted_runs(source.stream(piece), n_cells, runs))
+
+        written = run_tasks(
+            spark,
+            "read input",
+            source.pieces,
+            sort_piece,
+        )
+        found = [part for parts in written for part in parts]
+        if sum(int(part.facts["persons"]) for part in found) >= TOTAL_LIMIT:
+            remove_runs(dataset)
+            raise InputError(
+                "data.path",
+                "the counts of all files add up to too many",
+                want=f"fewer than {TOTAL_LIMIT} in all",
+                remedy="correct the counts; none can be that large",
+            )
+        publish(runs, found, {"n_cells": n_cells})
+    parts, _ = read_manifest(runs)
+
+    @redact_errors
+    def merge(bounds: tuple[str, str]) -> PartFile:
+        return _merge_range(bounds, runs, parts, n_cells, dataset)
+
+    leaves = run_tasks(
+        spark,
+        "merge input",
+        ranges,
+        merge,
+    )
+    try:
+        _refuse_unknown(dataset, leaves, codes, source.place)
+        publish(dataset, leaves, {"n_cells": n_cells})
+    finally:  # whoever mends the input must not find what was read before
+        remove_runs(dataset)
+
+
+def remove_runs(dataset: Path) -> None:
+    """Remove the first step's output, which a driver that died may have left."""
+    shutil.rmtree(_runs_of(dataset), ignore_errors=True)
+
+
+def _runs_of(dataset: Path) -> Path:
+    return dataset.with_name("runs")
+
+
+def _ranges(codes: Geocodes, wanted: int) -> list[tuple[str, str]]:
+    """Contiguous ranges of geocodes that cover every possible code, in order."""
+    n_ranges = max(1, min(len(codes), max(wanted, -(-len(codes) // _LEAVES_PER_RANGE))))
+    starts = [codes[i * len(codes) // n_ranges].decode() for i in range(n_ranges)]
+    lows = ["", *starts[1:]]
+    # A range ends just before the next one starts: the greatest string below it of that length.
+    highs = [start[:-1] + chr(ord(start[-1]) - 1) + "\x7f" for start in starts[1:]]
+    return list(zip(lows, [*highs, "\x7f"], strict=True))
+
+
+def _sorted_runs(batches: Iterator[pa.RecordBatch], n_cells: int, runs: Path) -> Iterator[PartFile]:
+    """Write sorted runs of bounded size, equal entries added up."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        waiting.append(batch)
+        size += batch.num_rows
+        if size >= _RUN_ENTRIES:
+            yield _write_run(waiting, n_cells, runs)
+            waiting, size = [], 0
+    if size:
+        yield _write_run(waiting, n_cells, runs)
+
+
+def _write_run(batches: Sequence[pa.RecordBatch], n_cells: int, runs: Path) -> PartFile:
+    codes, histograms = _added_up(pa.Table.from_batches(batches), n_cells)
+    writer = PartWriter(runs, SPARSE_SCHEMA)
+    for start in range(0, len(codes), _ROWS):
+        stop = min(start + _ROWS, len(codes))
+        writer.write(sparse_table(codes[start:stop], histograms.slice(start, stop)))
+    return writer.close(persons=int(histograms.counts.sum()))
+
+
+def _added_up(entries: pa.Table, n_cells: int) -> tuple[npt.NDArray[np.object_], Histograms]:
+    """Sorted unique geocodes and their histograms."""
+    encoded = entries.column("geocode").combine_chunks().dictionary_encode()
+    values = encoded.dictionary.to_numpy(zero_copy_only=False)
+    order = np.argsort(values.astype(np.str_), kind="stable")
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    owners = rank[encoded.indices.to_numpy()]
+    histograms = Histograms.from_entries(
+        n_cells,
+        len(order),
+        owners,
+        entries.column("cell").to_numpy(),
+        entries.column("n").to_numpy(),
+    )
+    return values[order], histograms
+
+
+def _merge_range(
+    bounds: tuple[str, str], runs: Path, parts: Sequence[PartFile], n_cells: int, dataset: Path
+) -> PartFile:
+    writer = PartWriter(dataset, SPARSE_SCHEMA)
+    persons = 0
+    table = read_range(runs, parts, *bounds)
+    if table.num_rows:
+        lengths = pc.list_value_length(table.column("cells")).to_numpy()
+        entries = pa.table(
+            {
+                "geocode": pa.array(
+                    np.repeat(table.column("geocode").to_numpy(), lengths), pa.string()
+                ),
+                "cell": pc.list_flatten(table.column("cells")),
+                "n": pc.list_flatten(table.column("counts")),
+            }
+        )
+        codes, histograms = _added_up(entries, n_cells)
+        for start in range(0, len(codes), _ROWS):
+            stop = min(start + _ROWS, len(codes))
+            writer.write(sparse_table(codes[start:stop], histograms.slice(start, stop)))
+        persons = int(histograms.counts.sum())
+    return writer.close(persons=persons)
+
+
+@redact_errors
+def _refuse_unknown(
+    dataset: Path, leaves: Sequence[PartFile], codes: Geocodes, place: Callable[[str], str]
+) -> None:
+    """Stop if a leaf of the data is not among the known geounits."""
+    first, n_unknown = "", 0
+    for part in leaves:
+        if not part.rows:
+            continue
+        found = read_range(dataset, [part], columns=("geocode",)).column("geocode")
+        present = found.to_numpy(zero_copy_only=False).astype(codes.dtype)
+        at = np.minimum(np.searchsorted(codes, present), len(codes) - 1)
+        unknown = present[codes[at] != present]
+        if unknown.size:
+            first, n_unknown = first or unknown[0].decode(), n_unknown + unknown.size
+    if n_unknown:  # which ones is confidential: it says where somebody lives
+        raise InputError(
+            place(first),
+            f"geocode is not in the list of geounits ({n_unknown} such in the data)",
+            remedy="correct the data, or complete the list",
+        )

@@ -1,0 +1,358 @@
+"""Measure: the only private stage. Noisy answers and exact invariants, written once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from das.arrays import IntArray
+from das.confidential import Confidential, redact_errors
+from das.errors import ConfigError
+from das.histograms import Histograms
+from das.measure import Measurements, Part, measure, measure_at
+from das.mechanisms.entropy import NoiseKey
+from das.mechanisms.mechanism import Mechanism
+from das.queries.query import Query
+from invariants.linear import LinearRow
+from jobs.confidential.histograms import read_truth
+from jobs.confidential.noise_key import LentKey, lent
+from jobs.plan import Batch, Plan, families, geounit_batches, read_geography
+from jobs.storage.dataset import PartFile, PartWriter, is_published, propose, publish, read_manifest
+from jobs.storage.histograms import read_counts
+from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
+from jobs.tasks.session import run_tasks, slots
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+MEASUREMENTS = pa.schema(
+    [
+        ("geocode", pa.string()),
+        ("query", pa.dictionary(pa.int32(), pa.string())),
+        ("mechanism", pa.dictionary(pa.int32(), pa.string())),
+        ("parameter", pa.dictionary(pa.int32(), pa.string())),
+        ("variance", pa.float64()),
+        ("answers", pa.list_(pa.int64())),
+    ]
+)
+LAZY_MEASUREMENTS = MEASUREMENTS.append(pa.field("positions", pa.list_(pa.int64())))
+INVARIANTS = pa.schema(
+    [
+        ("geocode", pa.string()),
+        ("query", pa.dictionary(pa.int32(), pa.string())),
+        ("answers", pa.list_(pa.int64())),
+    ]
+)
+_CHUNK_NUMBERS = 4_000_000  # numbers held at once in a task
+_BATCH_NUMBERS = 40_000_000  # numbers written by one task
+_TASK_NUMBERS = 1_000_000  # fewer are not worth a task of their own
+_TASK_GEOUNITS = 10_000  # likewise, of invariants
+_LABELS = 100_000  # of a query with more answers, labels of its factors stand for their products
+
+
+@dataclass(frozen=True, eq=False)
+class MeasureTask:
+    """All that a measuring task knows."""
+
+    plan: Plan
+    release: ReleaseLayout
+    confidential: ConfidentialLayout
+    geolevel: str
+    key: LentKey
+
+
+@dataclass(frozen=True, eq=False)
+class MeasureStage:
+    """The stage, with all it works on.
+
+    Attributes:
+      plan: The plan.
+      release: Where measurements and invariants go.
+      confidential: Where the truth lies.
+      spark: The session.
+      batches_per_slot: Tasks per parallel slot.
+      is_open: Whether the session lacks protection; stated with the measurements.
+    """
+
+    plan: Plan
+    release: ReleaseLayout
+    confidential: ConfidentialLayout
+    spark: SparkSession
+    batches_per_slot: int = 4
+    is_open: bool = False
+
+    def measure(self, level: int, key: NoiseKey | None = None, attempt: str | None = None) -> None:
+        """Measure one geolevel and publish the noisy answers; published ones are kept.
+
+        Lazy queries are drawn for answers about cells in which the published counts of the parent
+        are positive, so the geolevel above must be solved; what is drawn is published with all
+        other answers of the geolevel, once.
+
+        The key is drawn here, for this geolevel and this start of the driver, lent to the tasks,
+        and cannot be put together again when they are done. A task that is run again draws the
+        same noise; a published geolevel is never measured again.
+
+        Args:
+          level: Position of the geolevel.
+          key: Only for seeded tests; default: a fresh key from the operating system.
+          attempt: How the account knows this draw. Then the answers are only proposed: the caller
+            accepts them when the account has recorded them.
+
+        Raises:
+          OutputError: A query is lazy and the geolevel above is not solved.
+          ConfigError: The key can be guessed, and the plan is not marked as not for release.
+        """
+        plan = self.plan
+        if key is not None and key.is_for_testing and not plan.not_for_release:
+            raise ConfigError(
+                "noise key",
+                "can be made again by anyone, so it must not protect what is to be released",
+                remedy="give no key; or a run file with `privacy.randomness: {source: "
+                "seeded_not_for_release, seed: ...}`",
+            )
+        geolevel = plan.spine.levels[level]
+        dataset = self.release.measurements(geolevel)
+        if is_published(dataset):
+            return
+        lazy = {query.name for query in plan.lazy_at(level)}
+        if lazy:
+            read_manifest(self.release.counts(plan.spine.levels[level - 1]))
+        queries = [entry.query for entry in plan.strategy.levels[level].queries]
+        eager = sum(query.size for query in queries if query.name not in lazy)
+        largest = max(1, _BATCH_NUMBERS // max(1, eager))
+        every = sum(query.size for query in queries)
+        batches = self._batches(level, largest, _TASK_NUMBERS // max(1, every))
+        with lent(key or NoiseKey.draw(), self.confidential.keys) as held:
+            task = MeasureTask(plan, self.release, self.confidential, geolevel, held)
+            parts = run_tasks(self.spark, f"measure {geolevel}", batches, _measurer(task))
+        facts = {
+            "geolevel": geolevel,
+            "configuration_digest": plan.digest,
+            "not_for_release": plan.not_for_release,
+            "queries": [_described(query) for query in queries],
+            "lazy_queries": sorted(lazy),
+            "open_session": self.is_open,
+        }
+        if attempt is None:
+            publish(dataset, parts, facts)
+        else:
+            propose(dataset, parts, {**facts, "attempt": attempt})
+
+    def publish_invariants(self, level: int) -> None:
+        """Write the exact answers of the invariants of one geolevel, if it has any.
+
+        The second door of the firewall: exact, outside the privacy guarantee, listed in the
+        manifest.
+        """
+        geolevel = self.plan.spine.levels[level]
+        held = self.plan.exact_at(geolevel)
+        dataset = self.release.invariants(geolevel)
+        if not held or is_published(dataset):
+            return
+        release, confidential, n_cells = self.release, self.confidential, self.plan.schema.size
+
+        @redact_errors
+        def run(batch: Batch) -> PartFile:
+            table = read_geography(release, geolevel, batch, columns=("geocode",))
+            codes = table.column("geocode").to_numpy(zero_copy_only=False)
+            truth = read_truth(confidential, geolevel, geocodes=codes, n_cells=n_cells)
+            writer = PartWriter(dataset, INVARIANTS)
+            writer.write_apart(_invariant_table(codes, query, truth) for query in held)
+            return writer.close()
+
+        batches = self._batches(level, 100_000, _TASK_GEOUNITS)
+        parts = run_tasks(self.spark, f"invariants {geolevel}", batches, run)
+        publish(dataset, parts, {"geolevel": geolevel, "queries": [q.name for q in held]})
+
+    def _batches(self, level: int, largest: int, smallest: int) -> list[Batch]:
+        wanted = slots(self.spark) * self.batches_per_slot
+        geolevel = self.plan.spine.levels[level]
+        return geounit_batches(self.release, geolevel, level, wanted, largest, smallest)
+
+
+def _described(query: Query) -> dict[str, Any]:
+    """What a reader of the measurements needs to know about a query."""
+    described = {
+        "query": query.name,
+        "answers": query.size,
+        "shape": list(query.shape),
+        **_labels(query),
+    }
+    if query.is_partition:
+        return described
+    return {**described, "factors": [factor.matrix.tolist() for factor in query.factors]}
+
+
+def _labels(query: Query) -> dict[str, Any]:
+    if query.size <= _LABELS:
+        return {"labels": query.labels()}
+    return {"factor_labels": [list(factor.labels) for factor in query.factors]}
+
+
+def _measurer(task: MeasureTask) -> Callable[[Batch], PartFile]:
+    def run(batch: Batch) -> PartFile:
+        return measure_batch(batch, task)
+
+    return run
+
+
+@redact_errors
+def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
+    """Measure the geounits of one range that are not only children."""
+    plan, level, key = task.plan, batch.level, task.key.key()
+    table = read_geography(task.release, task.geolevel, batch)
+    measured = table.filter(pc.invert(table.column("only_child")))
+    codes = measured.column("geocode").to_numpy(zero_copy_only=False)
+    ends = measured.column("chain_end").to_numpy(zero_copy_only=False)
+    queries = [entry.query for entry in plan.strategy.levels[level].queries]
+    lazy = plan.lazy_at(level)
+    above = _Above.read(task, measured.column("parent").to_numpy(zero_copy_only=False))
+    eager = sum(query.size for query in queries if query not in lazy)
+    numbers = np.cumsum(eager + len(lazy) * above.live_cells() + 1)
+    noise = {end: plan.noise(level, plan.spine.levels.index(end)) for end in set(ends)}
+    schema = LAZY_MEASUREMENTS if lazy else MEASUREMENTS
+    writer = PartWriter(task.release.measurements(task.geolevel), schema)
+    start = 0
+    while start < len(codes):
+        most = (numbers[start - 1] if start else 0) + _CHUNK_NUMBERS
+        stop = max(start + 1, int(np.searchsorted(numbers, most, side="right")))
+        some = list(codes[start:stop])
+        truth = read_truth(task.confidential, task.geolevel, some, plan.schema.size)
+        tables = []
+        for index, query in enumerate(queries):
+            laws = [noise[end][index].mechanism for end in ends[start:stop]]
+            if query in lazy:
+                drawn = above.part(start, stop)
+                tables.append(_lazy_table(truth, query, drawn, some, laws, key))
+            else:
+                one = measure(truth, query, geocodes=some, mechanisms=laws, key=key)
+                tables.append(_measurement_table(some, one, schema))
+        writer.write_apart(tables)
+        start = stop
+    return writer.close()
+
+
+@dataclass(frozen=True, eq=False)
+class _Above:
+    """The published counts of the parents of some geounits, where a query is lazy.
+
+    Attributes:
+      counts: Of the parents; none without lazy queries.
+      parent: int64[G], its number for each geounit, rising.
+    """
+
+    counts: Histograms | None
+    parent: IntArray
+
+    @classmethod
+    def read(cls, task: MeasureTask, parents: npt.NDArray[np.object_]) -> _Above:
+        level = task.plan.spine.levels.index(task.geolevel)
+        starts = np.array([start for start, _ in families(parents)], np.int64)
+        number = np.searchsorted(starts, np.arange(len(parents)), side="right") - 1
+        if not task.plan.lazy_at(level):
+            return cls(None, number)
+        above, n_cells = task.plan.spine.levels[level - 1], task.plan.schema.size
+        return cls(read_counts(task.release, above, parents[starts], n_cells), number)
+
+    def live_cells(self) -> IntArray:
+        """int64[G]: positive cells of the parent of each geounit."""
+        if self.counts is None:
+            return np.zeros(len(self.parent), np.int64)
+        return np.diff(self.counts.offsets)[self.parent]
+
+    def part(self, start: int, stop: int) -> _Above:
+        """The geounits start..stop-1."""
+        return _Above(self.counts, self.parent[start:stop])
+
+    def families(self) -> Iterator[tuple[slice, IntArray]]:
+        """Geounits of one parent, and its positive cells."""
+        for start, stop in families(self.parent):
+            if self.counts is not None:
+                number = int(self.parent[start])
+                yield slice(start, stop), self.counts.slice(number, number + 1).cells
+
+
+def _lazy_table(
+    truth: Confidential[Histograms],
+    query: Query,
+    above: _Above,
+    codes: Sequence[str],
+    laws: Sequence[Mechanism],
+    key: NoiseKey,
+) -> pa.Table:
+    """One row per geounit: the answers about positive cells of the parent, and their positions."""
+    answers, places, lengths = [], [], []
+    for rows, cells in above.families():
+        positions = np.unique(query.rows_of(cells))
+        part = Part(rows, positions)
+        one = measure_at(truth, query, part, geocodes=codes[rows], mechanisms=laws[rows], key=key)
+        answers.append(one.answers.ravel())
+        places.append(np.tile(positions, len(one.answers)))
+        lengths.append(np.full(len(one.answers), len(positions)))
+    offsets = np.concatenate([[0], *lengths]).cumsum().astype(np.int32)
+    lists = [pa.ListArray.from_arrays(offsets, np.concatenate(one)) for one in (answers, places)]
+    return _answer_table(codes, query.name, laws, lists, LAZY_MEASUREMENTS)
+
+
+def _measurement_table(codes: Sequence[str], measured: Measurements, schema: pa.Schema) -> pa.Table:
+    """One row per geounit, for one query."""
+    lists = [_lists(measured.answers)]
+    if len(schema) > len(MEASUREMENTS):
+        lists.append(pa.nulls(len(codes), schema.field("positions").type))
+    return _answer_table(codes, measured.query, measured.mechanisms, lists, schema)
+
+
+def _answer_table(
+    codes: Sequence[str],
+    query: str,
+    mechanisms: Sequence[Mechanism],
+    lists: Sequence[pa.Array],
+    schema: pa.Schema,
+) -> pa.Table:
+    laws = list({id(law): law for law in mechanisms}.values())
+    position = {id(law): index for index, law in enumerate(laws)}
+    law = np.array([position[id(m)] for m in mechanisms], np.int32)
+    return pa.table(
+        [
+            pa.array(codes, pa.string()),
+            _dictionary(np.zeros(len(codes), np.int32), [query]),
+            _dictionary(law, [m.kind for m in laws]),
+            _dictionary(law, [str(m.parameter) for m in laws]),
+            pa.array(np.array([m.variance() for m in laws])[law], pa.float64()),
+            *lists,
+        ],
+        schema=schema,
+    )
+
+
+def _dictionary(index: npt.NDArray[np.int32], values: Sequence[str]) -> pa.DictionaryArray:
+    """Strings as positions in a list whose values may repeat."""
+    distinct = list(dict.fromkeys(values))
+    place = np.array([distinct.index(value) for value in values], np.int32)
+    return pa.DictionaryArray.from_arrays(pa.array(place[index]), pa.array(distinct, pa.string()))
+
+
+def _lists(answers: IntArray) -> pa.ListArray:
+    """[G, m] as G lists."""
+    offsets = np.arange(len(answers) + 1, dtype=np.int32) * answers.shape[1]
+    return pa.ListArray.from_arrays(offsets, pa.array(answers.ravel(), pa.int64()))
+
+
+def _invariant_table(
+    codes: Sequence[str], query: Query | LinearRow, truth: Confidential[Histograms]
+) -> pa.Table:
+    return pa.table(
+        [
+            pa.array(codes, pa.string()),
+            _dictionary(np.zeros(len(codes), np.int32), [query.name]),
+            _lists(query.answer(truth.reveal())),
+        ],
+        schema=INVARIANTS,
+    )

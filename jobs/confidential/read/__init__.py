@@ -1,0 +1,1 @@
+"""Readers of confidential input, one module a format."""

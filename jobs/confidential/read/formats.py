@@ -1,0 +1,198 @@
+"""Read any input format as entries (geocode, cell, n), and the geocodes of all leaf geounits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from das.arrays import Geocodes
+from das.confidential import redact_errors
+from das.errors import InputError
+from das.schema import Schema
+from geography.lattice import Spine
+from jobs.confidential.leaves import EntrySource
+from jobs.confidential.read import block_table, histograms, pl94, records
+from jobs.config.data import check_data
+from jobs.config.models import (
+    BlockTableData,
+    DataConfig,
+    GeounitsFile,
+    HistogramsData,
+    Pl94Data,
+    RecordsData,
+)
+from jobs.input import values
+from jobs.input.files import Chunk, Table, plan_chunks, read_chunk, read_table
+from jobs.tasks.session import run_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def read_entries(data: DataConfig, schema: Schema, *, spine: Spine) -> EntrySource[Any]:
+    """Cut the confidential input into pieces that tasks read as entries.
+
+    Nothing is read here apart from file names and columns.
+
+    Args:
+      data: Format and place of the input.
+      schema: Numbers the cells.
+      spine: Its last prefix length is the length of a leaf geocode.
+
+    Returns:
+      Pieces, and a function that streams a piece as (geocode, cell, n) with n > 0; entries of
+      equal (geocode, cell) add up. The stream raises InputError for a value that does not fit,
+      with file and row.
+
+    Raises:
+      ConfigError: The configuration does not fit the schema.
+      InputError: A file is missing, unreadable, empty, or lacks a column.
+    """
+    digits = spine.digits[-1]
+    place = partial(_place, data)
+    if isinstance(data, Pl94Data):
+        check_data(data, schema)
+        states = partial(pl94.read_entries, data=data, digits=digits)
+        return EntrySource(pl94.find_files(data.path), states, place)
+    stream: Callable[[Chunk], Iterator[pa.RecordBatch]]
+    if isinstance(data, RecordsData):
+        table = records.table_of(data, schema)
+        stream = partial(records.read_entries, data=data, schema=schema, digits=digits)
+    elif isinstance(data, BlockTableData):
+        table = block_table.table_of(data, schema)
+        stream = partial(block_table.read_entries, data=data, schema=schema, digits=digits)
+    else:
+        table = histograms.table_of(data)
+        stream = partial(histograms.read_entries, data=data, schema=schema, digits=digits)
+    return EntrySource(plan_chunks(table), stream, place)
+
+
+def read_geocodes(
+    data: DataConfig, geounits: GeounitsFile | None, *, spine: Spine, spark: SparkSession
+) -> Geocodes:
+    """List the geocodes of all leaf geounits.
+
+    Args:
+      data: The confidential input; read only if there is no public list.
+      geounits: Public list of all leaf geounits; without it the geocodes of the data count,
+        empty geounits of tables and histograms included.
+      spine: Its last prefix length is the length of a leaf geocode.
+      spark: The session; used for person records only.
+
+    Returns:
+      bytes[G], sorted, unique.
+
+    Raises:
+      InputError: A geocode is missing, has the wrong length, or appears twice where each row is a
+        geounit.
+    """
+    digits = spine.digits[-1]
+    return (
+        _data_geocodes(data, digits, spark) if geounits is None else list_geounits(geounits, spine)
+    )
+
+
+def list_geounits(geounits: GeounitsFile, spine: Spine) -> Geocodes:
+    """List the geocodes of the public list of leaf geounits; reads no confidential data.
+
+    Returns:
+      bytes[G], sorted, unique.
+
+    Raises:
+      InputError: A geocode is missing, has the wrong length, or appears twice.
+    """
+    digits = spine.digits[-1]
+    table = Table(geounits.path, (geounits.geocode,))
+    return _sorted_unique(_column(table, geounits.geocode, digits), table, digits)
+
+
+@redact_errors
+def _data_geocodes(data: DataConfig, digits: int, spark: SparkSession) -> Geocodes:
+    if isinstance(data, RecordsData):
+        return _record_geocodes(data, digits, spark)
+    if isinstance(data, Pl94Data):
+        arrays = [
+            values.geocode_bytes(array, digits)
+            for state in pl94.find_files(data.path)
+            for array in pl94.read_geocodes(state, digits=digits)
+        ]
+        codes = np.sort(np.concatenate(arrays))
+        _refuse_twice(codes, lambda code: [_place(data, code)])
+        return codes
+    table, column = _geocode_table(data)
+    return _sorted_unique(_column(table, column, digits), table, digits)
+
+
+def _geocode_table(data: RecordsData | BlockTableData | HistogramsData) -> tuple[Table, str]:
+    if isinstance(data, HistogramsData):
+        return Table(data.path, ("geocode",)), "geocode"
+    return Table(data.path, (data.geocode,), data.delimiter, "data.delimiter"), data.geocode
+
+
+def _record_geocodes(data: RecordsData, digits: int, spark: SparkSession) -> Geocodes:
+    table, column = _geocode_table(data)
+
+    @redact_errors
+    def distinct(chunk: Chunk) -> Geocodes:
+        parts = [
+            values.geocode_bytes(pc.unique(values.geocodes(batch, column, digits)), digits)
+            for batch in read_chunk(chunk, table)
+        ]
+        return np.unique(np.concatenate(parts)) if parts else np.zeros(0, f"S{digits}")
+
+    found = run_tasks(spark, "list geounits", plan_chunks(table), distinct)
+    return np.unique(np.concatenate(found))
+
+
+def _column(table: Table, column: str, digits: int) -> list[Geocodes]:
+    return [
+        values.geocode_bytes(values.geocodes(batch, column, digits), digits)
+        for batch in read_table(table)
+    ]
+
+
+def _sorted_unique(parts: list[Geocodes], table: Table, digits: int) -> Geocodes:
+    codes = np.sort(np.concatenate(parts))
+    _refuse_twice(codes, lambda code: _rows_of(table, code, digits))
+    return codes
+
+
+def _refuse_twice(codes: Geocodes, places: Callable[[str], list[str]]) -> None:
+    twice = np.flatnonzero(codes[1:] == codes[:-1])
+    if len(twice):
+        found = places(codes[twice[0]].decode())
+        raise InputError(
+            found[0],
+            f"geocode appears twice ({len(np.unique(codes[twice]))} such)",
+            got=f"again at {found[1]}" if len(found) > 1 else None,
+            want="one row per geounit",
+        )
+
+
+def _rows_of(table: Table, code: str, digits: int) -> list[str]:
+    """First two places of a geocode."""
+    found: list[str] = []
+    for batch in read_table(table):
+        codes = values.geocodes(batch, table.columns[0], digits)
+        for index in np.flatnonzero(np.asarray(pc.equal(codes, code))):
+            found.append(batch.where(int(index)))
+            if len(found) == 2:
+                return found
+    return found
+
+
+def _place(data: DataConfig, code: str) -> str:
+    """File and row of a geocode of the data."""
+    if isinstance(data, Pl94Data):
+        for state in pl94.find_files(data.path):
+            line = pl94.line_of(state, code)
+            if line is not None:
+                return f"{state.where(0)}, row {line}"
+        return str(data.path)
+    table, _ = _geocode_table(data)
+    return _rows_of(table, code, len(code))[0]

@@ -1,0 +1,1 @@
+"""Whose folder a run is, what is done, what is drawn."""

@@ -1,0 +1,332 @@
+"""One grant, one draw: what the account of a population knows of measured geolevels.
+
+A run folder can be copied, or restored from a backup, with its identity. So what was drawn is
+recorded outside of it, geolevel by geolevel, in the account:
+
+1. Before the noise of a geolevel is drawn, a line `drawing` names the attempt by a random number.
+   The folder keeps the numbers of its own attempts (`OUT/draws.jsonl`, written first). A folder
+   that does not know the last attempt in the account is a copy that was overtaken, and is refused.
+2. Before the noisy answers can be read, a line `measured` holds their digest. It is refused if
+   another attempt was begun or measured meanwhile; these answers are then removed, unread.
+
+So of every geolevel and grant one draw can ever be read, whatever is copied and whatever dies.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from das.errors import LedgerError
+from jobs.folder.resume import lost_answers
+from jobs.storage.account import DRAWING, FAILED_CHECK, MEASURED, Claim, claims_among, now
+from jobs.storage.dataset import (
+    PROPOSED,
+    accept,
+    find_damage,
+    is_proposed,
+    read_proposal,
+    withdraw,
+)
+from jobs.storage.journal import append_to_journal, read_journal
+
+_NEW_GRANT = (
+    "or give another privacy.grant and output.directory, and its cost is added to what the same "
+    "people have lost"
+)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One attempt to draw the noise of a geolevel, or what was measured by it.
+
+    Attributes:
+      geolevel: Name of the geolevel.
+      attempt: A random number; empty for measurements of which only the digest is known.
+      folder: Where the run folder was.
+      at: When, UTC.
+      sha256: Digest of the measurements; none of an attempt.
+    """
+
+    geolevel: str
+    attempt: str
+    folder: str
+    at: str
+    sha256: str | None
+
+
+@dataclass(frozen=True)
+class Draws:
+    """The draws of one product of a run, in the account and in its folder.
+
+    Attributes:
+      account: The account; the grant must be claimed there.
+      claim: The claim.
+      folder: Folder of the run as it is now.
+    """
+
+    account: Path
+    claim: Claim
+    folder: Path
+
+    @property
+    def journal(self) -> Path:
+        """The attempts that this folder made."""
+        return self.folder / "draws.jsonl"
+
+    def begin(self, geolevel: str, *, moved: bool = False) -> str:
+        """Record an attempt to draw a geolevel, before its key is drawn.
+
+        Args:
+          geolevel: Name of the geolevel.
+          moved: Whether the caller knows that this folder is the one that goes on.
+
+        Returns:
+          The number of the attempt.
+
+        Raises:
+          LedgerError: The geolevel was measured under this grant; another folder began to draw it
+            later than this one; or the run lies in another folder too.
+          OutputError: The account or the folder cannot be written.
+        """
+        known, attempt = self._own_attempts(geolevel), uuid.uuid4().hex
+        own = {"product": self.claim.product, "geolevel": geolevel, "attempt": attempt}
+        line = {**self._line(DRAWING, geolevel, attempt), **({"moved": True} if moved else {})}
+
+        def decide(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+            self._refuse(lines, geolevel, known, moved=moved)
+            return [line]
+
+        append_to_journal(self.journal, lambda _: [own])
+        append_to_journal(self.account, decide)
+        return attempt
+
+    def record(self, geolevel: str, attempt: str, sha256: str) -> Draw | None:
+        """Record what an attempt measured, before anybody can read it.
+
+        Returns:
+          None if the measurements are recorded; what was begun or measured instead, if they must
+          not be used.
+
+        Raises:
+          OutputError: The account cannot be written.
+        """
+        earlier: list[Draw] = []
+
+        def decide(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+            draws = self._of(lines, geolevel)
+            if not draws:
+                self._unknown()
+            measured = _measured(draws)
+            if measured is None and draws[-1].attempt == attempt:
+                return [{**self._line(MEASURED, geolevel, attempt), "sha256": sha256}]
+            if measured is None or measured.sha256 != sha256:
+                earlier.append(measured or draws[-1])
+            return []
+
+        append_to_journal(self.account, decide)
+        return earlier[0] if earlier else None
+
+    def measured(self, geolevel: str) -> Draw | None:
+        """What was measured of a geolevel under the grant, wherever."""
+        return _measured(self._of(read_journal(self.account), geolevel))
+
+    def attempt(self, geolevel: str) -> str | None:
+        """The last attempt in the account."""
+        draws = self._of(read_journal(self.account), geolevel)
+        return draws[-1].attempt if draws else None
+
+    def confirm(self, geolevel: str, sha256: str, attempt: str, *, write: bool) -> None:
+        """Check that measurements that can be read are those that the account knows.
+
+        An account that was restored from an older backup, or is of an older version, does not know
+        them; then it is told, so that no copy of the folder draws again.
+
+        Args:
+          geolevel: Name of the geolevel.
+          sha256: Their digest.
+          attempt: The attempt that they name.
+          write: Whether to tell the account.
+
+        Raises:
+          LedgerError: Others were measured under the grant.
+        """
+
+        def decide(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+            measured = _measured(self._of(lines, geolevel))
+            if measured is None:
+                return [{**self._line(MEASURED, geolevel, attempt), "sha256": sha256}]
+            if measured.sha256 != sha256:
+                raise LedgerError(
+                    f"{self.folder}, {self.claim.product}, geolevel {geolevel}",
+                    "holds other measurements than those recorded under this grant; both together "
+                    "tell more than it allows",
+                    got=f"recorded for {measured.folder}, {measured.at}",
+                    remedy="use those and remove this folder; never publish what is in it",
+                )
+            return []
+
+        if write:
+            append_to_journal(self.account, decide)
+        else:
+            decide(read_journal(self.account))
+
+    def _refuse(
+        self,
+        lines: Sequence[Mapping[str, Any]],
+        geolevel: str,
+        known: Sequence[str],
+        *,
+        moved: bool,
+    ) -> None:
+        claim, draws = self.claim, self._of(lines, geolevel)
+        where = f"{self.folder}, {claim.product}, geolevel {geolevel}"
+        claims = [one for one in claims_among(self.account, lines) if one.run == claim.run]
+        if not any((one.product, one.grant) == (claim.product, claim.grant) for one in claims):
+            self._unknown()
+        measured = _measured(draws)
+        if measured is not None:
+            raise LedgerError(
+                where,
+                f"was measured under grant {claim.grant!r} before, and the measurements are not "
+                "in this folder: it is a copy, or was restored from a backup that is older",
+                got=f"measured in {measured.folder}, {measured.at}",
+                remedy="go on there, or restore the measurements from a later backup; "
+                + _NEW_GRANT,
+            )
+        if moved:
+            return
+        if draws and draws[-1].attempt not in known:
+            raise LedgerError(
+                where,
+                "another copy of this folder began to draw it later; this one is older",
+                got=f"{draws[-1].folder}, {draws[-1].at}",
+                remedy=f"go on there; if that copy is lost, `das resume {self.folder} --moved`",
+            )
+        places = [
+            line["folder"]
+            for line in lines
+            if line.get("run") == claim.run and line.get("event") != FAILED_CHECK
+        ]
+        if places and _is_other_run(Path(places[-1]), self.folder, claim.run):
+            raise LedgerError(
+                where,
+                "is to be drawn in a copy of the folder that the run was begun in",
+                got=places[-1],
+                remedy=f"go on there; if it shall be given up, `das resume {self.folder} --moved`",
+            )
+
+    def _unknown(self) -> NoReturn:
+        raise LedgerError(
+            str(self.account),
+            f"does not hold the claim of this run on grant {self.claim.grant!r} of "
+            f"{self.claim.product!r}, or its draws",
+            remedy="restore it from a backup, or name the account that the run was begun with",
+        )
+
+    def _of(self, lines: Sequence[Mapping[str, Any]], geolevel: str) -> list[Draw]:
+        """Attempts and measurements of a geolevel, oldest first."""
+        wanted = (self.claim.product, self.claim.grant, geolevel)
+        about = [line for line in lines if line.get("event") in (DRAWING, MEASURED)]
+        try:
+            return [
+                Draw(geolevel, line["attempt"], line["folder"], line["at"], line.get("sha256"))
+                for line in about
+                if (line["product"], line["grant"], line["geolevel"]) == wanted
+            ]
+        except KeyError as error:
+            what = "holds a line that is not of an account"
+            raise LedgerError(str(self.account), what, got=error) from None
+
+    def _own_attempts(self, geolevel: str) -> list[str]:
+        return [
+            str(line.get("attempt"))
+            for line in read_journal(self.journal)
+            if (line.get("product"), line.get("geolevel")) == (self.claim.product, geolevel)
+        ]
+
+    def _line(self, event: str, geolevel: str, attempt: str) -> dict[str, Any]:
+        return {
+            "event": event,
+            "product": self.claim.product,
+            "grant": self.claim.grant,
+            "geolevel": geolevel,
+            "run": self.claim.run,
+            "folder": str(self.folder),
+            "attempt": attempt,
+            "at": now(),
+        }
+
+
+def draw_once(
+    dataset: Path,
+    draws: Draws,
+    geolevel: str,
+    draw: Callable[[str], None],
+    *,
+    moved: bool = False,
+) -> None:
+    """Draw a geolevel and make it readable, or go on with a draw that was stopped before it was.
+
+    Args:
+      dataset: Where the noisy answers go; not published.
+      draws: What the account knows.
+      geolevel: Name of the geolevel.
+      draw: Draws the noise and proposes the dataset; gets the number of the attempt, which the
+        facts of the dataset must name.
+      moved: As for `Draws.begin`.
+
+    Raises:
+      LedgerError: The geolevel was drawn by another copy of the folder, or noisy answers that
+        count were lost.
+      OutputError: Something cannot be written.
+    """
+    if not _waits(dataset, draws, geolevel):
+        withdraw(dataset)
+        draw(draws.begin(geolevel, moved=moved))
+    digest, facts = read_proposal(dataset)
+    other = draws.record(geolevel, facts["attempt"], digest)
+    if other is not None:
+        withdraw(dataset)
+        raise LedgerError(
+            f"{draws.folder}, {draws.claim.product}, geolevel {geolevel}",
+            "was drawn by a copy of this folder at the same time; what was drawn here was removed, "
+            "and nobody could read it",
+            got=f"{other.folder}, {other.at}",
+            remedy="go on there",
+        )
+    accept(dataset)
+
+
+def _waits(dataset: Path, draws: Draws, geolevel: str) -> bool:
+    """Whether a draw that was stopped before it could be read is the one that counts."""
+    if not is_proposed(dataset):
+        return False
+    measured, damage = draws.measured(geolevel), find_damage(dataset, PROPOSED)
+    if damage:
+        if measured is not None:
+            raise lost_answers(damage[0])
+        return False
+    digest, facts = read_proposal(dataset)
+    if measured is not None:
+        return measured.sha256 == digest
+    return bool(facts["attempt"] == draws.attempt(geolevel))
+
+
+def _measured(draws: Sequence[Draw]) -> Draw | None:
+    return next((draw for draw in draws if draw.sha256 is not None), None)
+
+
+def _is_other_run(place: Path, here: Path, run: str) -> bool:
+    """Whether another folder than this one holds the same run."""
+    document = place / "run.json"
+    try:
+        if not document.exists() or document.samefile(here / "run.json"):
+            return False
+        return bool(json.loads(document.read_text(encoding="utf-8")).get("run") == run)
+    except (OSError, ValueError, AttributeError):
+        return False  # not a folder that could go on

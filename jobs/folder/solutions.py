@@ -1,0 +1,216 @@
+"""Solutions: with which settings counts were made of noisy answers, and others beside a release.
+
+What follows from measurements may be made again with other settings, as often as one likes: it
+costs nothing. Until a release is sealed, what other settings made is removed and made again in its
+place. A sealed release stays as it is. A further solution then gets a name and a folder of its own,
+OUT/solutions/NAME, which is a whole release: all that was made before solving is in it as hard
+links to the same files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from das.errors import ConfigError, OutputError
+from das.queries.query import parse_query
+from jobs.config.load import Resolved
+from jobs.config.models import RunConfig
+from jobs.folder.resume import Product
+from jobs.storage.dataset import MANIFEST, is_published, read_manifest
+from jobs.storage.files import read_json, writing
+from jobs.storage.journal import append_to_journal, read_journal
+from jobs.storage.layout import EstimateLayout, ReleaseLayout, release_layout
+from jobs.storage.ledger import read_ledger
+from jobs.storage.modes import make_closed_folder
+
+_BEFORE_SOLVING = ("geography", "measurements", "invariants", "given", "implied", "estimates")
+_OUTPUTS = {"microdata", "tables", "h1"}
+
+
+def settings_of(config: RunConfig) -> dict[str, Any]:
+    """Everything in a run file that may change after measuring, as JSON values."""
+    settings = _settings(config)
+    return settings if config.units is None else {**settings, "units": _settings(config.units)}
+
+
+def _settings(product: Any) -> dict[str, Any]:  # noqa: ANN401 - a run or its units
+    output = product.output.model_dump(mode="json", include=_OUTPUTS)
+    return {"solve": product.solve.model_dump(mode="json"), "output": output}
+
+
+def settings_digest(settings: Mapping[str, Any]) -> str:
+    """SHA-256 of settings, keys in order."""
+    return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
+
+
+def tabulated(resolved: Resolved) -> list[str]:
+    """Queries tabulated per geolevel."""
+    chosen = resolved.config.output.tables
+    return (
+        ["total", *(a.name for a in resolved.plan.schema.attributes)] if chosen is None else chosen
+    )
+
+
+# --- what was sealed -----------------------------------------------------------------------------
+
+
+def refuse_sealed(resolved: Resolved) -> None:
+    """Refuse to make a sealed release again with other settings.
+
+    Raises:
+      OutputError: It is sealed, and was made with other settings.
+    """
+    release = release_layout(resolved.config.output.directory, resolved.solution)
+    if not release.manifest.exists():
+        return
+    manifest = read_json(release.manifest, "remove it")
+    if manifest.get("configuration_digest") != resolved.plan.digest:
+        return  # of other measurements, which is said where the folder is claimed
+    sealed, wanted = manifest.get("solution", {}), settings_of(resolved.config)
+    if sealed.get("digest") == settings_digest(wanted):
+        return
+    name = "another name" if resolved.solution else "NAME"
+    raise OutputError(
+        str(release.root),
+        "is sealed, and was made with other settings",
+        got=", ".join(_differences(sealed.get("settings", {}), wanted)) or None,
+        want="the settings it was made with",
+        remedy=f"`das solve {resolved.source} --solution {name}` keeps another solution beside it",
+    )
+
+
+def _differences(one: Mapping[str, Any], other: Mapping[str, Any], under: str = "") -> list[str]:
+    found = []
+    for key in dict.fromkeys((*one, *other)):
+        before, after, where = one.get(key), other.get(key), f"{under}{key}"
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            found += _differences(before, after, f"{where}.")
+        elif before != after:
+            found.append(f"{where} {json.dumps(before)}, now {json.dumps(after)}")
+    return found
+
+
+# --- what is not sealed yet ----------------------------------------------------------------------
+
+
+def remove_outdated(products: Sequence[Product]) -> list[Path]:
+    """Remove what other settings made of the measurements, so that it is made again.
+
+    Counts under lazy queries stay: the noise of finer geolevels was drawn for them. Geolevels that
+    are not solved yet are solved with the new settings.
+
+    Returns:
+      The datasets removed.
+    """
+    found = [path for product in products for path in _outdated(product)]
+    for path in found:
+        (path / MANIFEST).unlink(missing_ok=True)
+        shutil.rmtree(path, ignore_errors=True)
+    return found
+
+
+def _outdated(product: Product) -> list[Path]:
+    """Datasets of other settings, what is made of them first."""
+    release, resolved = product.release, product.resolved
+    plan, output, levels = resolved.plan, resolved.config.output, resolved.plan.spine.levels
+    counts = [release.counts(level) for level in reversed(levels)]
+    microdata = {release.microdata / name: name for name in ("parquet", "csv")}
+    made = [path(level) for path in (release.tables, release.h1) for level in levels]
+    tables = [parse_query(plan.schema, name).name for name in tabulated(resolved)]
+    h1 = None if output.h1 is None else [parse_query(plan.schema, output.h1).name]
+    solved = {facts["solve_digest"] for path in counts for facts in _facts(path)}
+    if solved - {plan.solve_digest} and not plan.lazy:
+        outdated = [*microdata, *made, *counts]
+    else:
+        outdated = [path for path, name in microdata.items() if name not in output.microdata]
+        outdated += [p for p in map(release.tables, levels) if _asked(p) != tables]
+        outdated += [p for p in map(release.h1, levels) if _asked(p) != h1]
+    for path in map(EstimateLayout.of(release).tables, levels):
+        outdated += [
+            path for facts in _facts(path) if [q["query"] for q in facts["queries"]] != tables
+        ]
+    return [path for path in outdated if is_published(path)]
+
+
+def _facts(dataset: Path) -> list[dict[str, Any]]:
+    """The facts of a dataset, if it is published."""
+    return [read_manifest(dataset)[1]] if is_published(dataset) else []
+
+
+def _asked(dataset: Path) -> list[str] | None:
+    """The queries of a table, if it is published."""
+    return next((facts["queries"] for facts in _facts(dataset)), None)
+
+
+# --- what is said of it --------------------------------------------------------------------------
+
+
+def note_solve(release: ReleaseLayout, settings: Mapping[str, Any]) -> None:
+    """Note the settings with which a release is solved, if they are not those noted last."""
+    line = {"digest": settings_digest(settings), "settings": dict(settings)}
+    append_to_journal(release.solves, lambda lines: [] if [*lines[-1:]] == [line] else [line])
+
+
+def solution_document(resolved: Resolved, release: ReleaseLayout) -> dict[str, Any]:
+    """What a manifest says of the settings: those that made it, and all that were tried before."""
+    settings = settings_of(resolved.config)
+    return {
+        "name": resolved.solution,
+        "digest": settings_digest(settings),
+        "settings": settings,
+        "history": read_journal(release.solves),
+    }
+
+
+# --- beside a release ----------------------------------------------------------------------------
+
+
+def begin_solution(resolved: Resolved) -> None:
+    """Make the folder of a named solution, with all that was made before solving; once.
+
+    Raises:
+      OutputError: The run is not measured completely, or the folder cannot be written.
+      ConfigError: A query is lazy: its noise was drawn for the counts of the first solution.
+      LedgerError: The ledger was tampered with.
+    """
+    out = resolved.config.output.directory
+    products = [resolved, *([resolved.units] if resolved.units else [])]
+    if any(one.plan.lazy for one in products):
+        raise ConfigError(
+            "--solution",
+            "needs complete measurements; those of lazy queries were drawn for the counts of the "
+            "release",
+            want="a run without privacy.lazy_queries",
+        )
+    first, own = (release_layout(out, name) for name in (None, resolved.solution))
+    pairs = [(first, own), *([(first.units, own.units)] if resolved.units else [])]
+    for release, _ in pairs:
+        if not (release.ledger.exists() and read_ledger(release.ledger).is_sealed):
+            raise OutputError(str(release.root), "is not measured", remedy="run `das measure`")
+    for release, other in pairs:
+        folders = [release.root / name for name in _BEFORE_SOLVING]
+        for manifest in sorted(path for root in folders for path in root.rglob(MANIFEST)):
+            _link_dataset(manifest.parent, other.root / manifest.parent.relative_to(release.root))
+        for file in (release.ledger, release.planned, release.root / "account.json"):
+            if file.exists():
+                _link(file, other.root / file.name)
+
+
+def _link_dataset(dataset: Path, other: Path) -> None:
+    """The manifest last: then all is there."""
+    parts, _ = read_manifest(dataset)
+    for name in (*(part.file for part in parts), MANIFEST):
+        _link(dataset / name, other / name)
+
+
+def _link(file: Path, other: Path) -> None:
+    with writing(other):
+        make_closed_folder(other.parent)
+        if not other.exists():
+            os.link(file, other)

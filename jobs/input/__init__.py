@@ -1,0 +1,1 @@
+"""Input files before anything confidential is read: chunks, columns, checks, public lists."""

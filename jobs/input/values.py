@@ -1,0 +1,328 @@
+"""Check and convert columns: geocodes, counts, codes.
+
+Errors name file, row, column and how many rows are concerned. They quote no value of the input: a
+geocode tells where somebody lives, a code who they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from das.arrays import BoolArray, Geocodes, IntArray
+from das.errors import InputError
+from das.histograms import TOTAL_LIMIT
+from jobs.input.files import Batch, Table, read_table
+
+Fault = tuple[str, BoolArray]  # what is wrong, and bool[m] with which rows
+
+ENTRIES = pa.schema([("geocode", pa.string()), ("cell", pa.int64()), ("n", pa.int64())])
+LARGEST_COUNT = 10**18 - 1
+_UNKNOWN, _MISSING = -1, -2  # positions of codes that are no level
+
+
+def entries(
+    geocodes: pa.Array, rows: IntArray, cells: IntArray, counts: IntArray
+) -> pa.RecordBatch:
+    """Build a batch of entries.
+
+    Args:
+      geocodes: One geocode per row of the input.
+      rows: int64[m] input row of every entry.
+      cells: int64[m].
+      counts: int64[m], positive.
+    """
+    return pa.RecordBatch.from_arrays(
+        [geocodes.take(pa.array(rows)), pa.array(cells), pa.array(counts)], schema=ENTRIES
+    )
+
+
+def refuse(
+    batch: Batch,
+    column: str,
+    faults: Callable[[Batch], Sequence[Fault]],
+    *,
+    want: str | None = None,
+    remedy: str | None = None,
+) -> NoReturn:
+    """Say which row of a file is the first faulty one, and how many have the same fault.
+
+    Args:
+      batch: Rows with a fault; their whole file is read again.
+      column: The column or columns, for the message.
+      faults: Finds the faults of any batch of the file.
+      want: What would be legal.
+      remedy: What to do.
+
+    Raises:
+      InputError: Always.
+    """
+    path = batch.chunk.path
+    where, what, rows = "", "", 0
+    for part in read_table(Table(path, batch.source.columns, batch.source.delimiter)):
+        found = faults(part)
+        if not where and any(mask.any() for _, mask in found):
+            first, what = min((int(np.argmax(mask)), name) for name, mask in found if mask.any())
+            where = part.where(first)
+        rows += sum(int(mask.sum()) for name, mask in found if name == what)
+    if not where:
+        raise InputError(str(path), "changed while it was read")
+    raise InputError(
+        f"{where}, {column}",
+        f"{what} ({rows} {'row' if rows == 1 else 'rows'} of the file)",
+        want=want,
+        remedy=remedy,
+    )
+
+
+def geocodes(batch: Batch, column: str, digits: int) -> pa.Array:
+    """Read a column of geocodes.
+
+    Args:
+      batch: Rows of a file.
+      column: Name of the column.
+      digits: Length every geocode must have.
+
+    Returns:
+      string[m] without nulls.
+
+    Raises:
+      InputError: A geocode is null, not text, has another length, or holds anything but ASCII
+        letters and digits.
+    """
+    array = _plain(batch.table.column(column))
+    if not pa.types.is_string(array.type):
+        raise InputError(
+            f"{batch.chunk.path}, column {column}",
+            "holds geocodes that are not text",
+            got=array.type,
+            want="text, so that leading zeros are kept",
+        )
+    if _wrong_geocodes(array, digits).any():
+
+        def faults(part: Batch) -> list[Fault]:
+            array = _plain(part.table.column(column))
+            missing = _mask(pc.equal(pc.fill_null(pc.binary_length(array), 0), 0))
+            wrong = _wrong_geocodes(array, digits) & ~missing
+            return [
+                ("geocode is missing", missing),
+                ("geocode does not fit the leaf geolevel", wrong),
+            ]
+
+        shorter = _mask(pc.less(pc.fill_null(pc.binary_length(array), digits), digits)).any()
+        remedy = "programs that read geocodes as numbers drop leading zeros: write them as text"
+        refuse(
+            batch,
+            f"column {column}",
+            faults,
+            want=f"{digits} letters or digits",
+            remedy=remedy if shorter else None,
+        )
+    return array
+
+
+def _wrong_geocodes(array: pa.Array, digits: int) -> BoolArray:
+    fits = pc.and_(pc.equal(pc.binary_length(array), digits), pc.ascii_is_alnum(array))
+    return ~_mask(pc.fill_null(fits, False))
+
+
+def geocode_bytes(array: pa.Array, digits: int) -> Geocodes:
+    """Convert checked geocodes to bytes[m] of dtype S<digits>."""
+    fixed = array.cast(pa.binary()).cast(pa.binary(digits))
+    start = fixed.offset * digits
+    size = len(fixed)
+    return np.frombuffer(fixed.buffers()[1], f"S{digits}", size, start).copy()
+
+
+def counts(batch: Batch, column: str) -> IntArray:
+    """Read a column of counts.
+
+    Returns:
+      int64[m], nonnegative.
+
+    Raises:
+      InputError: A count is missing, negative, not an integer or above `LARGEST_COUNT`.
+    """
+    array = _plain(batch.table.column(column))
+    kind = array.type
+    if not (
+        pa.types.is_string(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind)
+    ):
+        raise InputError(
+            f"{batch.chunk.path}, column {column}",
+            "does not hold counts",
+            got=f"values of type {kind}",
+            want="integers",
+        )
+    if any(mask.any() for _, mask in _count_faults(array)):
+        refuse(
+            batch,
+            f"column {column}",
+            lambda part: _count_faults(_plain(part.table.column(column))),
+            want="a nonnegative integer",
+        )
+    return np.asarray(array.cast(pa.int64()).to_numpy(zero_copy_only=False), np.int64)
+
+
+def _count_faults(array: pa.Array) -> list[Fault]:
+    kind = array.type
+    if pa.types.is_string(kind):
+        text = pc.fill_null(array, "")
+        missing = _mask(pc.match_substring_regex(text, r"^\s*$"))
+        negative = _mask(pc.starts_with(text, "-"))
+        large = _mask(pc.match_substring_regex(text, r"^[0-9]{19,}$"))
+        legal = _mask(pc.match_substring_regex(text, r"^[0-9]{1,18}$"))
+        other = ~(missing | negative | large | legal)
+    else:
+        missing = _mask(pc.is_null(array))
+        exact = array.cast(pa.float64()) if pa.types.is_floating(kind) else array
+        exact = exact.fill_null(pa.scalar(0, exact.type))
+        other = np.zeros(len(array), np.bool_)
+        rough = exact
+        if not pa.types.is_integer(kind):
+            rough = exact.cast(pa.float64())
+            other = ~_mask(pc.and_(pc.equal(pc.floor(exact), exact), pc.is_finite(rough)))
+        numbers = rough.to_numpy(zero_copy_only=False)
+        negative, large = (numbers < 0) & ~other, (numbers > LARGEST_COUNT) & ~other
+    return [
+        ("count is missing", missing),
+        ("count is negative", negative),
+        ("count is not an integer", other),
+        ("count is too large", large),
+    ]
+
+
+def add_rows(
+    before: float,
+    rows: npt.NDArray[np.floating],
+    where: Callable[[int], str],
+    limit: int = TOTAL_LIMIT,
+) -> float:
+    """Add the counts of some rows to those before them, or refuse the row that is too much.
+
+    Floats are enough: below the limit they hold every sum exactly, and above it none comes back.
+
+    Args:
+      before: Sum of the rows before.
+      rows: float64[m] sum of every row.
+      where: File and row of a row, for the message.
+      limit: What the sum may not reach.
+
+    Returns:
+      The sum of all rows.
+
+    Raises:
+      InputError: The sum reaches the limit.
+    """
+    running = before + np.cumsum(rows, dtype=np.float64)
+    above = np.flatnonzero(running >= limit)
+    if len(above):
+        raise InputError(
+            where(int(above[0])),
+            "the counts of the file up to this row add up to too many",
+            want=f"fewer than {limit} in all",
+            remedy="correct the counts; none can be that large",
+        )
+    return float(running[-1]) if len(running) else before
+
+
+def codes(
+    batch: Batch, column: str, legal: Mapping[str, int], remedy: str | None = None
+) -> IntArray:
+    """Read a column of codes.
+
+    Args:
+      batch: Rows of a file.
+      column: Name of the column.
+      legal: Level position of every legal code.
+      remedy: What to do about codes that are not legal.
+
+    Returns:
+      int64[m] level positions.
+
+    Raises:
+      InputError: A code is missing or not legal, or the column holds neither text nor numbers.
+    """
+    found = _positions(batch, column, legal)
+    if (found < 0).any():
+
+        def faults(part: Batch) -> list[Fault]:
+            positions = _positions(part, column, legal)
+            return [
+                ("code is missing", positions == _MISSING),
+                ("unknown code", positions == _UNKNOWN),
+            ]
+
+        refuse(batch, f"column {column}", faults, want=f"one of {list(legal)}", remedy=remedy)
+    return found
+
+
+def _positions(batch: Batch, column: str, legal: Mapping[str, int]) -> IntArray:
+    """int64[m]: level positions; _UNKNOWN and _MISSING for what is no level."""
+    encoded = _one(batch.table.column(column))
+    if not pa.types.is_dictionary(encoded.type):
+        _check_codes(batch, column, encoded.type)
+        encoded = encoded.dictionary_encode(null_encoding="encode")
+    _check_codes(batch, column, encoded.type.value_type)
+    of_value = [
+        legal.get(text, _UNKNOWN if text else _MISSING) if text is not None else _MISSING
+        for text in _texts(encoded.dictionary)
+    ]
+    positions = np.array([*of_value, _MISSING], np.int64)
+    # A dictionary column of the file keeps its nulls as indices.
+    indices = pc.fill_null(encoded.indices.cast(pa.int64()), len(of_value))
+    return np.asarray(positions[np.asarray(indices)], np.int64)
+
+
+def _check_codes(batch: Batch, column: str, kind: pa.DataType) -> None:
+    known = (
+        *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+        *(pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_null),
+    )
+    if not any(is_kind(kind) for is_kind in known):
+        raise InputError(
+            f"{batch.chunk.path}, column {column}",
+            "holds codes that are not text",
+            got=f"values of type {kind}",
+            want="text or integers",
+        )
+
+
+def _texts(array: pa.Array) -> list[str | None]:
+    """Values as text; integers in decimal. Text that is not UTF-8 becomes no legal code."""
+    numeric = pa.types.is_primitive(array.type) or pa.types.is_null(array.type)
+    found = (array if numeric else array.cast(pa.binary())).to_pylist()
+    return [
+        None if v is None else v.decode(errors="surrogateescape") if not numeric else str(v)
+        for v in found
+    ]
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    """The chunks as one array."""
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        array = array.chunk(0) if array.num_chunks else pa.array([], array.type)
+    return array
+
+
+def _plain(column: pa.ChunkedArray) -> pa.Array:
+    """One array; text as string, dictionaries decoded."""
+    array = _one(column)
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_large_string(array.type) or pa.types.is_string_view(array.type):
+        array = array.cast(pa.string())
+    return array
+
+
+def _mask(array: pa.Array) -> BoolArray:
+    return np.asarray(array, np.bool_)

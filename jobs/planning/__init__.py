@@ -1,0 +1,1 @@
+"""Budgets before anything is spent: errors, allocations, what is printed."""

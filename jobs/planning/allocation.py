@@ -1,0 +1,317 @@
+"""Find the allocation that makes the wanted tables most accurate, and write it as a file.
+
+The wanted tables come with weights, to be made as accurate as the budget allows, or with targets,
+to be met with as little of it as possible. Nothing here reads data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from das.arrays import FloatArray
+from das.errors import BudgetError, ConfigError, DasError, OutputError
+from das.privacy.budget import Definition
+from das.queries.query import Query, parse_query
+from das.strategy import Strategy
+from das.tree.allocation import (
+    DENOMINATOR,
+    Allocation,
+    AllocationProblem,
+    exact_strategy,
+    least_rho,
+    least_weighted_error,
+    strategy_shares,
+)
+from das.tree.classes import SubtreeClasses
+from das.tree.information import Information
+from jobs.config.yaml_file import read_map
+from jobs.plan import Plan
+from jobs.planning.errors import Prediction, parse_tables, predict, spine_model
+
+
+@dataclass(frozen=True, eq=False)
+class Wish:
+    """One number per table and geolevel.
+
+    Attributes:
+      tables: The tables, T of them.
+      numbers: float64[T, L]; what is not named is 0 for weights and infinite for targets.
+    """
+
+    tables: tuple[Query, ...]
+    numbers: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Goal:
+    """Weights or targets, one of them."""
+
+    weights: Wish | None
+    targets: Wish | None
+
+
+@dataclass(frozen=True, eq=False)
+class Optimized:
+    """An allocation and what it attains.
+
+    Attributes:
+      strategy: Exact shares.
+      before: Predicted errors of the allocation of the run file.
+      after: Predicted errors of the strategy, at the same budget.
+      value: With weights, the weighted mean of squared errors over those before; with targets, the
+        least rho; before shares are rounded.
+      bound: No allocation over the same queries has a lower value.
+      source: How it was made, for the file.
+    """
+
+    strategy: Strategy
+    before: Prediction
+    after: Prediction
+    value: float
+    bound: float
+    source: str
+
+
+def read_goal(
+    plan: Plan, weights: Path | None, targets: Path | None, out: Path | None
+) -> Goal | None:
+    """Read what the command line asks for; None if nothing.
+
+    Raises:
+      ConfigError: Both files are given, or one without a place for the result.
+      DasError: As `read_wish`.
+    """
+    if weights is not None and targets is not None:
+        raise ConfigError("das plan", "takes --weights or --targets, not both")
+    if out is None and (weights is not None or targets is not None):
+        raise ConfigError("das plan", "needs --optimize with --weights or --targets")
+    if out is not None and out.exists():
+        raise OutputError(str(out), "exists", remedy="name another file or remove it")
+    if targets is not None:
+        return Goal(None, read_wish(plan, targets, math.inf))
+    return Goal(read_wish(plan, weights, 0.0), None) if weights is not None else None
+
+
+def optimize_allocation(
+    plan: Plan,
+    tree: SubtreeClasses,
+    tables: Sequence[str],
+    information: Information,
+    goal: Goal | None,
+) -> Optimized:
+    """Optimize for targets, for weights, or for equal weights of `tables`."""
+    if goal is not None and goal.targets is not None:
+        return optimize_targets(plan, tree, information, goal.targets)
+    return optimize_weights(plan, tree, tables, information, goal.weights if goal else None)
+
+
+def read_wish(plan: Plan, path: Path, missing: float) -> Wish:
+    """Read a file of weights or targets: table to a number, or to {geolevel: number}.
+
+    A number stands for all geolevels; what is not named does not count.
+
+    Raises:
+      ConfigError: The file cannot be used: not such a map, an unknown geolevel, a number that is
+        negative or not finite.
+      SchemaError: A table is not a query on the schema.
+    """
+    document = read_map(path)
+    if not document:
+        raise ConfigError(
+            str(path), "must map tables to numbers", want="total: 1, or total: {tract: 1}"
+        )
+    levels = plan.spine.levels
+    tables: dict[str, Query] = {}
+    numbers: dict[str, FloatArray] = {}
+    for text, given in document.items():
+        where = f"{path}: {text}"
+        try:
+            table = parse_query(plan.schema, str(text))
+        except DasError as error:
+            raise type(error)(
+                f"{where}: {error.where}", error.what, got=error.got, want=error.want
+            ) from None
+        if table.name in tables:
+            raise ConfigError(where, "names a table twice", got=table.name)
+        per_level = given if isinstance(given, dict) else dict.fromkeys(levels, given)
+        unknown = [str(name) for name in per_level if name not in levels]
+        if unknown:
+            raise ConfigError(where, "names an unknown geolevel", got=unknown, want=list(levels))
+        tables[table.name] = table
+        numbers[table.name] = np.array(
+            [_number(f"{where}.{name}", per_level.get(name, missing), missing) for name in levels]
+        )
+    return Wish(tuple(tables.values()), np.stack(list(numbers.values())))
+
+
+def _number(where: str, value: object, missing: float) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ConfigError(where, "must be a number", got=repr(value))
+    if value != missing and not (math.isfinite(value) and value >= 0):
+        raise ConfigError(where, "must not be negative or infinite", got=value)
+    return float(value)
+
+
+def optimize_weights(
+    plan: Plan,
+    tree: SubtreeClasses,
+    tables: Sequence[str],
+    information: Information,
+    wish: Wish | None = None,
+) -> Optimized:
+    """Make tables as accurate as the budget allows.
+
+    Minimizes the weighted mean, over tables and geolevels with noise, of the mean squared error
+    divided by that under the allocation of the run file.
+
+    Args:
+      plan: Budget, invariants and the allocation to compare with.
+      tree: Classes of equal subtrees.
+      tables: Tables of equal weight; used if there is no wish.
+      information: What estimates may use.
+      wish: Weights per table and geolevel.
+
+    Raises:
+      BudgetError: The budget is not zCDP, or no table with noise has weight.
+    """
+    _require_zcdp(plan)
+    wanted = wish.tables if wish is not None else parse_tables(plan, tables)
+    before = predict(plan, plan.strategy, tree, wanted)
+    errors = before.errors[information].mean
+    noisy = errors > 0
+    weights = np.where(noisy, 1.0 if wish is None else wish.numbers, 0.0)
+    if not weights.any():
+        raise BudgetError("weights of tables", "leave no table with noise at any geolevel")
+    weights /= weights.sum()
+    rho = float(plan.budget.total)
+    relative = np.divide(weights, rho * errors, out=np.zeros_like(errors), where=noisy)
+    problem, found = _search(
+        plan, tree, wanted, information, lambda p, start: least_weighted_error(p, relative, start)
+    )
+    how = "equal weights" if wish is None else "given weights"
+    source = (
+        f"das plan --optimize, {how} of squared errors relative to the allocation it replaces, "
+        f"{information} information: {found.value:.4f} of it, least possible {found.bound:.4f}; "
+        f"tables: {', '.join(table.name for table in wanted)}"
+    )
+    return _optimized(plan, tree, problem, found, (before, source))
+
+
+def optimize_targets(
+    plan: Plan, tree: SubtreeClasses, information: Information, wish: Wish
+) -> Optimized:
+    """Meet targets of root mean squared errors, in persons, with the least rho.
+
+    The allocation is then used with the whole budget of the plan.
+
+    Raises:
+      BudgetError: The budget is not zCDP, a target is 0, none is given, or the targets need more
+        rho than the budget; the message says how much.
+    """
+    _require_zcdp(plan)
+    before = predict(plan, plan.strategy, tree, wish.tables)
+    # What invariants determine has no error, so it meets any target.
+    targets = np.where(before.model.is_determined, np.inf, wish.numbers)
+    problem, found = _search(
+        plan, tree, wish.tables, information, lambda p, start: least_rho(p, targets, start)
+    )
+    rho = float(plan.budget.total)
+    if found.value > rho:
+        raise BudgetError(
+            "error targets",
+            "need more than the budget",
+            got=f"rho {rho:.6g}",
+            want=f"rho {found.value:.6g} (none below {found.bound:.6g} can do)",
+            remedy="raise the budget or the targets",
+        )
+    source = (
+        f"das plan --optimize, error targets, {information} information: they need rho "
+        f"{found.value:.6g}, least possible {found.bound:.6g}; "
+        f"tables: {', '.join(table.name for table in wish.tables)}"
+    )
+    return _optimized(plan, tree, problem, found, (before, source))
+
+
+def _require_zcdp(plan: Plan) -> None:
+    if plan.budget.definition is not Definition.ZCDP:
+        raise BudgetError(
+            "optimization of an allocation",
+            "knows only zCDP budgets",
+            got=plan.budget.definition,
+            remedy="set privacy.definition to zcdp",
+        )
+
+
+def _search(
+    plan: Plan,
+    tree: SubtreeClasses,
+    tables: Sequence[Query],
+    information: Information,
+    search: Callable[[AllocationProblem, FloatArray], Allocation],
+) -> tuple[AllocationProblem, Allocation]:
+    """Search with own measurements first, which is fast; full information starts from there."""
+    candidates = {
+        query.name: query
+        for query in (
+            parse_query(plan.schema, "detailed"),
+            *(entry.query for level in plan.strategy.levels for entry in level.queries),
+            *tables,
+        )
+        if query.is_partition and query.is_listed
+    }
+    model = spine_model(plan, tree, list(candidates.values()), tables)
+    own = AllocationProblem(model, plan.budget.neighbors, Information.OWN)
+    found = search(own, strategy_shares(own, plan.strategy))
+    if information is Information.OWN:
+        return own, found
+    full = AllocationProblem(model, plan.budget.neighbors, information)
+    return full, search(full, found.shares)
+
+
+def _optimized(
+    plan: Plan,
+    tree: SubtreeClasses,
+    problem: AllocationProblem,
+    found: Allocation,
+    told: tuple[Prediction, str],
+) -> Optimized:
+    strategy = exact_strategy(problem, found.shares, plan.spine.levels)
+    after = predict(plan, strategy, tree, problem.model.tables)
+    before, source = told
+    return Optimized(strategy, before, after, found.value, found.bound, source)
+
+
+def write_allocation(optimized: Optimized, path: Path) -> None:
+    """Write the strategy as an allocation file; an existing file is not replaced.
+
+    Raises:
+      OutputError: The file exists or cannot be written.
+    """
+    levels: Mapping[str, Any] = {
+        level.geolevel: {
+            "share": str(level.share),
+            "queries": {entry.query.name: str(entry.share) for entry in level.queries},
+        }
+        for level in optimized.strategy.levels
+    }
+    document = {
+        "name": path.stem,
+        "source": f"{optimized.source}. Shares are multiples of 1/{DENOMINATOR}.",
+        "levels": dict(levels),
+    }
+    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise OutputError(str(path), "exists", remedy="name another file or remove it") from None
+    except OSError as error:
+        raise OutputError(str(path), "cannot be written", got=error.strerror) from None

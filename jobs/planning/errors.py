@@ -1,0 +1,110 @@
+"""Predict the error of every table at every geolevel from public facts: budget, queries, tree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from das.queries.query import Query, parse_query
+from das.strategy import Strategy, noisy_queries
+from das.tree.classes import SubtreeClasses
+from das.tree.errors import (
+    PredictedErrors,
+    SpineModel,
+    predict_errors,
+)
+from das.tree.information import Information
+from geography.lattice import Lattice
+from invariants.exact import invariants_at
+from jobs.plan import Plan
+from jobs.release.evidence import precision
+
+NORMAL_90 = 1.6448536269514722  # half width of the central 90 % of a normal law, in its deviation
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """Errors of a strategy.
+
+    Attributes:
+      model: Tree, measured queries and tables.
+      errors: Mean and worst squared errors per kind of estimate.
+    """
+
+    model: SpineModel
+    errors: Mapping[Information, PredictedErrors]
+
+
+def subtree_classes(lattice: Lattice) -> SubtreeClasses:
+    """Classes of equal subtrees of all geounits."""
+    depth = len(lattice.spine.levels)
+    return SubtreeClasses.of_tree([lattice.n_children(level) for level in range(depth)])
+
+
+def parse_tables(plan: Plan, tables: Sequence[str]) -> tuple[Query, ...]:
+    """Read tables by name, each once.
+
+    Raises:
+      SchemaError: One is not a query on the schema.
+    """
+    parsed = (parse_query(plan.schema, text) for text in tables)
+    return tuple({query.name: query for query in parsed}.values())
+
+
+def spine_model(
+    plan: Plan, tree: SubtreeClasses, measured: Sequence[Query], tables: Sequence[Query]
+) -> SpineModel:
+    """The model of errors of these tables when these queries may be measured.
+
+    Raises:
+      SchemaError: Its matrices would be too large.
+    """
+    exact = tuple(
+        tuple(invariant.query for invariant in invariants_at(plan.invariants, level))
+        for level in plan.spine.levels
+    )
+    return SpineModel(tree, tuple(measured), exact, tuple(tables))
+
+
+def predict(
+    plan: Plan, strategy: Strategy, tree: SubtreeClasses, tables: Sequence[Query]
+) -> Prediction:
+    """Predict the errors of a strategy at the budget of a plan.
+
+    Raises:
+      SchemaError: The measured queries need matrices that are too large.
+    """
+    asked = {entry.query.name: entry.query for level in strategy.levels for entry in level.queries}
+    model = spine_model(plan, tree, list(asked.values()), tables)
+    column = {name: index for index, name in enumerate(asked)}
+    precisions = np.zeros((len(tree.chains), len(asked)))
+    for row, chain in enumerate(tree.chains):
+        for noisy in noisy_queries(strategy, plan.budget, chain.first, chain.last):
+            precisions[row, column[noisy.query.name]] = precision(noisy.mechanism)
+    errors = {kind: predict_errors(model, precisions, kind) for kind in Information}
+    return Prediction(model, errors)
+
+
+def prediction_rows(plan: Plan, prediction: Prediction) -> list[dict[str, Any]]:
+    """One row per table and geolevel: root mean squared error, half width and worst geounit."""
+    return [
+        {
+            "table": table.name,
+            "answers": table.size,
+            "geolevel": name,
+            **{
+                str(kind): _numbers(errors.mean[row, level], errors.worst[row, level])
+                for kind, errors in prediction.errors.items()
+            },
+        }
+        for row, table in enumerate(prediction.model.tables)
+        for level, name in enumerate(plan.spine.levels)
+    ]
+
+
+def _numbers(mean: float, worst: float) -> dict[str, float]:
+    rmse = float(mean) ** 0.5
+    return {"rmse": rmse, "half_width_90": NORMAL_90 * rmse, "worst_rmse": float(worst) ** 0.5}

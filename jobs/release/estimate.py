@@ -1,0 +1,335 @@
+"""Estimate: unbiased estimates and intervals of every geounit, up the tree and down again.
+
+One Spark job per geolevel and direction; a task works on a range of whole families. Nothing but
+descriptors of files reaches the driver, which itself does the steps that are one small task.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from das.arrays import FloatArray
+from das.queries.query import Query, parse_query
+from das.tree.coordinates import Coordinates
+from das.tree.intervals import normal_factor
+from das.tree.model import GeolevelTerms
+from das.tree.passes import Moments, add_leaves, combine, pass_down, pass_up, sum_below
+from das.tree.targets import SubtreeTargets, subtree_targets
+from jobs.plan import Batch, Plan, geounit_batches, plan_terms
+from jobs.release.evidence import (
+    MOMENTS,
+    TABLES,
+    LevelRange,
+    RangeAnswers,
+    estimate_rows,
+    moments_table,
+    range_evidence,
+    read_moments,
+    select_moments,
+)
+from jobs.storage.dataset import PartFile, PartWriter, is_published, publish
+from jobs.storage.layout import EstimateLayout, ReleaseLayout
+from jobs.tasks.session import run_tasks, slots
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+
+CONFIDENCE = 0.9  # of the intervals of a run
+_BATCH_NUMBERS = 20_000_000  # numbers held by one task
+_TASK_NUMBERS = 1_000_000  # fewer are not worth a task of their own
+_CHUNK_NUMBERS = 2_000_000  # numbers in coordinates at once
+
+
+@dataclass(frozen=True, eq=False)
+class LevelEstimator:
+    """What a task does at one geolevel.
+
+    Attributes:
+      plan: The plan.
+      release: Where measurements lie and estimates go.
+      tables: Queries of any kind to estimate in every geounit.
+      confidence: Of the intervals.
+    """
+
+    plan: Plan
+    release: ReleaseLayout
+    tables: tuple[Query, ...]
+    confidence: float
+
+    @cached_property
+    def terms(self) -> tuple[GeolevelTerms, ...]:
+        """Queries of every geolevel."""
+        return plan_terms(self.plan)
+
+    @cached_property
+    def coordinates(self) -> Coordinates:
+        """Coordinates of the whole space."""
+        return self.terms[0].coordinates
+
+    @property
+    def layout(self) -> EstimateLayout:
+        """Where estimates go."""
+        return EstimateLayout.of(self.release)
+
+    @property
+    def leaf(self) -> int:
+        """Position of the last geolevel."""
+        return len(self.plan.spine.levels) - 1
+
+    def numbers(self, level: int) -> int:
+        """Numbers held per geounit of a geolevel."""
+        if level == self.leaf:
+            return sum(query.size for query in self.terms[level].measured)
+        return self.coordinates.size + sum(size**2 for size in self.coordinates.sizes)
+
+    # --- up --------------------------------------------------------------------------------------
+
+    def climb(self, batch: Batch) -> PartFile:
+        """Write the messages of the parents of a range of families."""
+        children = self._range(batch)
+        names = children.parents[children.starts]
+        above = batch.level - 1
+        parents = self._range(Batch(above, str(names[0]), str(names[-1]), 0))
+        answers = self._answers(parents)
+        terms = self.terms[above]
+        evidence = range_evidence(self.plan, terms, parents, answers)
+        messages = pass_up(terms, evidence, self._below(children), parents.is_only)
+        writer = PartWriter(self.layout.subtree(self.plan.spine.levels[above]), MOMENTS)
+        writer.write(moments_table(self.coordinates, parents.codes, messages))
+        return writer.close()
+
+    def _below(self, children: LevelRange) -> Moments:
+        """Sums over families and their precisions."""
+        level = children.level
+        unknown = self.terms[level].unknown
+        if level < self.leaf:
+            return sum_below(self._messages(children), children.starts, children.is_only, unknown)
+        return self.sum_leaves(self.terms[level], children, self._answers(children))
+
+    def sum_leaves(
+        self, terms: GeolevelTerms, children: LevelRange, answers: RangeAnswers
+    ) -> Moments:
+        """Sums over families of leaves: answers are added before they are estimated."""
+        starts = children.starts
+        passes = children.is_only[starts]
+        before = np.concatenate(([0], np.cumsum(~children.is_only)))
+        measured = before[starts[~passes]]
+        noisy = [_family_sums(part, measured, ~passes) for part in answers.noisy]
+        exact = [_family_sums(part[~children.is_only], measured, ~passes) for part in answers.exact]
+        alike = LevelRange(
+            self.leaf,
+            children.codes[starts],
+            children.parents[starts],
+            children.n_children[starts],
+            np.zeros(len(starts), np.bool_),
+            np.full(len(starts), self.plan.spine.levels[self.leaf], object),
+        )
+        evidence = range_evidence(self.plan, terms, alike, RangeAnswers(noisy, exact))
+        sizes = np.diff(np.append(starts, len(children.codes)))
+        return add_leaves(combine(terms, evidence, None), np.where(passes, 0, sizes), terms.unknown)
+
+    # --- down ------------------------------------------------------------------------------------
+
+    def descend(self, batch: Batch) -> dict[str, PartFile]:
+        """Write the estimates and tables of a range of families."""
+        geolevel = self.plan.spine.levels[batch.level]
+        rows = self._range(batch)
+        tables = PartWriter(self.layout.tables(geolevel), TABLES)
+        factor = normal_factor(self.confidence)
+        if batch.level == self.leaf:
+            self._descend_leaves(rows, tables, factor)
+            return {"tables": tables.close()}
+        messages = self._messages(rows)
+        found = messages
+        if batch.level:
+            above = self._whole(rows)
+            below = sum_below(messages, rows.starts, rows.is_only, self.terms[batch.level].unknown)
+            found = pass_down(messages, below, above, rows.starts, rows.is_only)
+        whole = PartWriter(self.layout.whole(geolevel), MOMENTS)
+        whole.write(moments_table(self.coordinates, rows.codes, found))
+        tables.write_apart(estimate_rows(self.coordinates, self.tables, rows.codes, found, factor))
+        return {"whole": whole.close(), "tables": tables.close()}
+
+    def _descend_leaves(self, rows: LevelRange, writer: PartWriter, factor: float) -> None:
+        terms = self.leaf_terms(self.coordinates.touched_by(self.tables))
+        answers = self._answers(rows)
+        for start, stop in rows.pieces(max(1, _CHUNK_NUMBERS // self.numbers(self.leaf))):
+            some = rows.slice(start, stop)
+            found = self.leaf_estimates(terms, some, answers.slice(rows, start, stop))
+            tables = estimate_rows(terms.coordinates, self.tables, some.codes, found, factor)
+            writer.write_apart(tables)
+
+    def leaf_terms(self, part: Coordinates) -> GeolevelTerms:
+        """Queries of leaves on some components."""
+        return self.terms[self.leaf].restricted(part)
+
+    def leaf_estimates(
+        self, terms: GeolevelTerms, rows: LevelRange, answers: RangeAnswers
+    ) -> Moments:
+        """Estimates of whole families of leaves from all answers, on the components of `terms`."""
+        messages = self.leaf_messages(terms, rows, answers)
+        if self.leaf == 0:
+            return messages
+        below = sum_below(messages, rows.starts, rows.is_only, terms.unknown)
+        above = select_moments(terms.coordinates, self.coordinates, self._whole(rows))
+        return pass_down(messages, below, above, rows.starts, rows.is_only)
+
+    def leaf_messages(
+        self, terms: GeolevelTerms, rows: LevelRange, answers: RangeAnswers
+    ) -> Moments:
+        """Estimates of leaves from their own answers, on the components of `terms`."""
+        evidence = range_evidence(self.plan, terms, rows, answers)
+        return pass_up(terms, evidence, None, rows.is_only)
+
+    # --- targets of the node problems ------------------------------------------------------------
+
+    def target_queries(self, level: int) -> tuple[Query, ...]:
+        """Queries of a geolevel and of all below it, each once."""
+        named = {q.name: q for terms in self.terms[level:] for q in terms.measured}
+        return tuple(named.values())
+
+    def targets(self, batch: Batch) -> SubtreeTargets:
+        """Subtree targets of the geounits of a range that are not only children.
+
+        Raises:
+          OutputError: The upward pass has not been made.
+        """
+        rows = self._range(batch)
+        subtree = self._messages(rows).take(~rows.is_only)
+        return subtree_targets(self.terms[batch.level], self.target_queries(batch.level), subtree)
+
+    def cell_estimates(self, batch: Batch) -> tuple[FloatArray, FloatArray]:
+        """Estimates of all cells of the geounits of a range that are not only children.
+
+        Returns:
+          float64[G, n] from each geounit's subtree, and float64[G], the mean variance of a cell.
+        """
+        rows = self._range(batch)
+        if batch.level == self.leaf:
+            found = self.leaf_messages(self.terms[self.leaf], rows, self._answers(rows))
+        else:
+            found = self._messages(rows)
+        kept = found.take(~rows.is_only)
+        cells = parse_query(self.plan.schema, "detailed")
+        variances = self.coordinates.variances(cells, kept.matrices).mean(1)
+        return self.coordinates.answer(cells, kept.values), variances[kept.kind]
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def _range(self, batch: Batch) -> LevelRange:
+        return LevelRange.read(self.release, self.plan.spine.levels[batch.level], batch)
+
+    def _answers(self, rows: LevelRange) -> RangeAnswers:
+        geolevel = self.plan.spine.levels[rows.level]
+        return RangeAnswers.read(self.release, geolevel, self.terms[rows.level], rows)
+
+    def _messages(self, rows: LevelRange) -> Moments:
+        dataset = self.layout.subtree(self.plan.spine.levels[rows.level])
+        return read_moments(dataset, self.coordinates, rows.codes)
+
+    def _whole(self, rows: LevelRange) -> Moments:
+        """Estimates of the parents of families."""
+        dataset = self.layout.whole(self.plan.spine.levels[rows.level - 1])
+        return read_moments(dataset, self.coordinates, rows.parents[rows.starts])
+
+
+def _family_sums(
+    answers: np.ndarray[tuple[int, int], np.dtype[np.int64]],
+    starts: np.ndarray[tuple[int], np.dtype[np.int64]],
+    is_measured: np.ndarray[tuple[int], np.dtype[np.bool_]],
+) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    """Sums of answers over families, zero for those without a measured leaf."""
+    out = np.zeros((len(is_measured), answers.shape[1]), np.int64)
+    if len(starts):
+        out[is_measured] = np.add.reduceat(answers, starts, axis=0)
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class EstimateStage:
+    """The stage, with all it works on.
+
+    Attributes:
+      estimator: What the tasks do.
+      spark: The session.
+      batches_per_slot: Tasks per parallel slot.
+    """
+
+    estimator: LevelEstimator
+    spark: SparkSession
+    batches_per_slot: int = 4
+
+    def run(self) -> None:
+        """Estimate every geolevel and publish what is not published yet.
+
+        Raises:
+          SchemaError: The measured queries group the levels in too many ways.
+          OutputError: The measurements are not complete.
+        """
+        names = self.estimator.plan.spine.levels
+        for level in range(len(names) - 2, -1, -1):
+            self.climb(level)
+        for level in range(len(names)):
+            self.descend(level)
+
+    def climb(self, level: int) -> None:
+        """Publish the messages of one geolevel."""
+        estimator = self.estimator
+        geolevel = estimator.plan.spine.levels[level]
+        dataset = estimator.layout.subtree(geolevel)
+        if is_published(dataset):
+            return
+        started = time.monotonic()
+        label = f"estimate {geolevel} from below"
+        parts = self._run(label, level + 1, estimator.climb)
+        self._publish(dataset, parts, level, started)
+
+    def descend(self, level: int) -> None:
+        """Publish the estimates and tables of one geolevel."""
+        estimator, layout = self.estimator, self.estimator.layout
+        geolevel = estimator.plan.spine.levels[level]
+        if is_published(layout.tables(geolevel)):
+            return
+        started = time.monotonic()
+        parts = self._run(f"estimate {geolevel}", level, estimator.descend)
+        if level < estimator.leaf and not is_published(layout.whole(geolevel)):
+            self._publish(layout.whole(geolevel), [p["whole"] for p in parts], level, started)
+        self._publish(layout.tables(geolevel), [p["tables"] for p in parts], level, started)
+
+    def _publish(
+        self, dataset: Path, parts: Sequence[PartFile], level: int, started: float
+    ) -> None:
+        estimator = self.estimator
+        facts = {
+            "geolevel": estimator.plan.spine.levels[level],
+            "configuration_digest": estimator.plan.digest,
+            "not_for_release": estimator.plan.not_for_release,
+            "confidence": estimator.confidence,
+            "queries": [
+                {"query": q.name, "answers": q.size, "shape": list(q.shape), "labels": q.labels()}
+                for q in estimator.tables
+            ],
+            "seconds": time.monotonic() - started,
+        }
+        publish(dataset, parts, facts)
+
+    def _run(self, label: str, level: int, task: Callable[[Batch], T]) -> list[T]:
+        """Do a step on all families of a geolevel."""
+        estimator = self.estimator
+        geolevel = estimator.plan.spine.levels[level]
+        numbers = estimator.numbers(level)
+        wanted = slots(self.spark) * self.batches_per_slot
+        largest, smallest = max(1, _BATCH_NUMBERS // numbers), _TASK_NUMBERS // numbers
+        batches = geounit_batches(estimator.release, geolevel, level, wanted, largest, smallest)
+        if len(batches) == 1:
+            return [task(batches[0])]
+        return run_tasks(self.spark, label, batches, task)

@@ -1,0 +1,292 @@
+"""Files of the estimate stage: answers read by range, moments and tables written and read back.
+
+OUT/release/estimates/subtree/level=<L>/   messages up the tree, of all geolevels but the last
+OUT/release/estimates/whole/level=<L>/     estimates from all answers, of all geolevels but the last
+OUT/release/estimates/tables/level=<L>/    estimates, standard errors and intervals of tables
+
+All of it is made from noisy answers and invariants alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from das.arrays import BoolArray, FloatArray, IntArray, ObjectArray
+from das.errors import OutputError
+from das.mechanisms.mechanism import Mechanism
+from das.queries.query import Query
+from das.tree.coordinates import Coordinates
+from das.tree.model import GeolevelTerms
+from das.tree.passes import Evidence, Moments, gather_evidence
+from invariants.linear import LinearRow
+from jobs.plan import Batch, Plan, read_geography
+from jobs.storage.dataset import read_manifest, read_range, rows_about
+from jobs.storage.layout import ReleaseLayout
+
+LEAST_VARIANCE = 1e-6  # integer noise that is zero but once in a million draws counts as this
+MOMENTS = pa.schema(
+    [
+        ("geocode", pa.string()),
+        ("values", pa.list_(pa.float64())),
+        ("matrices", pa.dictionary(pa.int32(), pa.binary())),
+    ]
+)
+TABLES = pa.schema(
+    [
+        ("geocode", pa.string()),
+        ("query", pa.dictionary(pa.int32(), pa.string())),
+        ("estimate", pa.list_(pa.float64())),
+        ("standard_error", pa.list_(pa.float64())),
+        ("lower", pa.list_(pa.float64())),
+        ("upper", pa.list_(pa.float64())),
+    ]
+)
+
+
+def precision(mechanism: Mechanism) -> float:
+    """1 / variance of one noisy answer."""
+    return 1.0 / max(mechanism.variance(), LEAST_VARIANCE)
+
+
+def all_geounits(level: int) -> Batch:
+    """The range of a whole geolevel."""
+    return Batch(level, "", "\x7f", 0)
+
+
+@dataclass(frozen=True, eq=False)
+class LevelRange:
+    """Geounits of one range of a geolevel, families one after the other.
+
+    Attributes:
+      level: Position of the geolevel.
+      codes: str[G] geocodes, ascending.
+      parents: str[G] geocodes of their parents.
+      n_children: int64[G].
+      is_only: bool[G].
+      chain_end: str[G], names of geolevels.
+    """
+
+    level: int
+    codes: ObjectArray
+    parents: ObjectArray
+    n_children: IntArray
+    is_only: BoolArray
+    chain_end: ObjectArray
+
+    @classmethod
+    def read(cls, release: ReleaseLayout, geolevel: str, batch: Batch) -> LevelRange:
+        """Read the geography of a range."""
+        table = read_geography(release, geolevel, batch)
+        columns = {
+            name: table.column(name).to_numpy(zero_copy_only=False) for name in table.column_names
+        }
+        return cls(batch.level, *(columns[name] for name in cls._columns()))
+
+    @staticmethod
+    def _columns() -> tuple[str, ...]:
+        return ("geocode", "parent", "n_children", "only_child", "chain_end")
+
+    @property
+    def starts(self) -> IntArray:
+        """int64[U]: the first row of every family."""
+        first = np.ones(len(self.codes), np.bool_)
+        first[1:] = self.parents[1:] != self.parents[:-1]
+        return np.flatnonzero(first)
+
+    def slice(self, start: int, stop: int) -> LevelRange:
+        """The rows start..stop-1."""
+        return LevelRange(
+            self.level,
+            self.codes[start:stop],
+            self.parents[start:stop],
+            self.n_children[start:stop],
+            self.is_only[start:stop],
+            self.chain_end[start:stop],
+        )
+
+    def pieces(self, most: int) -> list[tuple[int, int]]:
+        """Ranges of rows of at most so many geounits, or one family if that is larger."""
+        bounds = [*self.starts.tolist(), len(self.codes)]
+        out, first = [], 0
+        for index in range(1, len(bounds)):
+            last = index == len(bounds) - 1
+            if last or bounds[index + 1] - bounds[first] > most:
+                out.append((bounds[first], bounds[index]))
+                first = index
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class RangeAnswers:
+    """Answers of a range.
+
+    Attributes:
+      noisy: Per measured query, int64[G', m], of the geounits that are not only children.
+      exact: Per invariant, int64[G, m].
+    """
+
+    noisy: list[IntArray]
+    exact: list[IntArray]
+
+    @classmethod
+    def read(
+        cls, release: ReleaseLayout, geolevel: str, terms: GeolevelTerms, rows: LevelRange
+    ) -> RangeAnswers:
+        """Read the answers of exactly these geounits.
+
+        Raises:
+          OutputError: The measurements are not complete.
+        """
+        noisy = read_answers(
+            release.measurements(geolevel), terms.measured, rows.codes[~rows.is_only]
+        )
+        held = terms.exact
+        exact = read_answers(release.invariants(geolevel), held, rows.codes) if held else []
+        return cls(noisy, exact)
+
+    def slice(self, rows: LevelRange, start: int, stop: int) -> RangeAnswers:
+        """Answers of the rows start..stop-1 of the range they were read for."""
+        before = np.concatenate(([0], np.cumsum(~rows.is_only)))
+        measured = slice(int(before[start]), int(before[stop]))
+        return RangeAnswers(
+            [answers[measured] for answers in self.noisy],
+            [answers[start:stop] for answers in self.exact],
+        )
+
+
+def read_answers(
+    dataset: Path, queries: Sequence[Query | LinearRow], codes: ObjectArray
+) -> list[IntArray]:
+    """Read the answers of queries for exactly these geocodes: per query int64[G, m].
+
+    Raises:
+      OutputError: The dataset is not complete or lacks a geounit.
+    """
+    if not len(codes):
+        return [np.zeros((0, query.size), np.int64) for query in queries]
+    parts, _ = read_manifest(dataset)
+    table = read_range(dataset, parts, str(codes[0]), str(codes[-1]))
+    answers = []
+    for query in queries:
+        rows = rows_about(table, query.name)
+        found = rows.column("geocode").to_numpy(zero_copy_only=False)
+        flat = pc.list_flatten(rows.column("answers")).to_numpy()
+        if not np.array_equal(found, codes) or len(flat) != len(codes) * query.size:
+            raise OutputError(
+                str(dataset),
+                f"does not hold query {query.name} of every geounit",
+                got=f"{len(found)} rows",
+                want=len(codes),
+            )
+        answers.append(flat.reshape(len(codes), query.size))
+    return answers
+
+
+def range_evidence(
+    plan: Plan, terms: GeolevelTerms, rows: LevelRange, answers: RangeAnswers
+) -> Evidence:
+    """What the geounits of a range that are not only children say themselves."""
+    measured = ~rows.is_only
+    ends = rows.chain_end[measured]
+    names = sorted(set(ends), key=plan.spine.levels.index)
+    position = {name: index for index, name in enumerate(names)}
+    precisions = [
+        [
+            precision(noisy.mechanism)
+            for noisy in plan.noise(rows.level, plan.spine.levels.index(name))
+        ]
+        for name in names
+    ]
+    return gather_evidence(
+        terms,
+        noisy=answers.noisy,
+        exact=[part[measured] for part in answers.exact],
+        precisions=np.array(precisions).reshape(len(names), len(terms.measured)),
+        kind=np.array([position[end] for end in ends], np.int64),
+    )
+
+
+# --- moments -------------------------------------------------------------------------------------
+
+
+def moments_table(coordinates: Coordinates, codes: ObjectArray, moments: Moments) -> pa.Table:
+    """One row per geounit; equal matrices are stored once."""
+    flat = coordinates.flatten_matrices(moments.matrices)
+    kinds = pa.array([row.tobytes() for row in flat], pa.binary())
+    return pa.table(
+        [
+            pa.array(codes, pa.string()),
+            _lists(coordinates.flatten(moments.values)),
+            pa.DictionaryArray.from_arrays(pa.array(moments.kind.astype(np.int32)), kinds),
+        ],
+        schema=MOMENTS,
+    )
+
+
+def read_moments(dataset: Path, coordinates: Coordinates, codes: ObjectArray) -> Moments:
+    """Read the moments of exactly these geocodes.
+
+    Raises:
+      OutputError: The dataset is not complete or lacks a geounit.
+    """
+    parts, _ = read_manifest(dataset)
+    table = read_range(dataset, parts, str(codes[0]), str(codes[-1]))
+    found = table.column("geocode").to_numpy(zero_copy_only=False)
+    if not np.array_equal(found, codes):
+        if not np.isin(codes, found).all():
+            raise OutputError(str(dataset), "lacks a geounit", got=len(found), want=len(codes))
+        table = table.take(np.searchsorted(found, codes))
+    values = pc.list_flatten(table.column("values")).to_numpy()
+    column = table.column("matrices").unify_dictionaries().combine_chunks()
+    used, kind = np.unique(column.indices.to_numpy(), return_inverse=True)
+    rows = [np.frombuffer(column.dictionary[int(index)].as_py()) for index in used]
+    return Moments(
+        coordinates.unflatten(values.reshape(len(codes), coordinates.size)),
+        coordinates.unflatten_matrices(np.stack(rows)),
+        kind.reshape(-1).astype(np.int64),
+    )
+
+
+def select_moments(part: Coordinates, whole: Coordinates, moments: Moments) -> Moments:
+    """Moments on fewer components."""
+    return Moments(
+        part.select(whole, moments.values), part.select(whole, moments.matrices), moments.kind
+    )
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+def estimate_rows(
+    coordinates: Coordinates,
+    queries: Sequence[Query],
+    codes: ObjectArray,
+    moments: Moments,
+    factor: float,
+) -> list[pa.Table]:
+    """Estimates, standard errors and central intervals of tables, one Arrow table per query."""
+    out = []
+    for query in queries:
+        estimates = coordinates.answer(query, moments.values)
+        errors = np.sqrt(coordinates.variances(query, moments.matrices))[moments.kind]
+        half = factor * errors
+        name = pa.DictionaryArray.from_arrays(
+            pa.array(np.zeros(len(codes), np.int32)), pa.array([query.name], pa.string())
+        )
+        columns = [estimates, errors, estimates - half, estimates + half]
+        out.append(
+            pa.table([pa.array(codes, pa.string()), name, *map(_lists, columns)], schema=TABLES)
+        )
+    return out
+
+
+def _lists(rows: FloatArray) -> pa.ListArray:
+    """[G, m] as G lists."""
+    offsets = np.arange(len(rows) + 1, dtype=np.int32) * np.int32(rows.shape[1])
+    return pa.ListArray.from_arrays(offsets, pa.array(rows.ravel()))

@@ -1,0 +1,199 @@
+"""Verify a finished release from its files alone: digests, the tree, the invariants. In integers.
+
+Independent of the solver: it reads what was written and trusts nothing but the manifests' digests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from das.arrays import BoolArray
+from das.errors import VerificationError
+from das.histograms import Histograms
+from jobs.plan import Batch, Plan, families, geounit_batches, read_geography
+from jobs.release.evidence import read_answers
+from jobs.release.given import facilities_name, facility_counts
+from jobs.storage.dataset import MANIFEST, dataset_digest, verify_files
+from jobs.storage.files import read_json, understanding
+from jobs.storage.histograms import read_counts
+from jobs.storage.layout import ReleaseLayout
+from jobs.storage.ledger import read_ledger
+
+Progress = Callable[[int, int], None]
+
+_GEOUNITS = 20_000  # children compared at a time
+
+
+def verify_release(
+    plan: Plan, release: ReleaseLayout, progress: Progress | None = None
+) -> dict[str, int]:
+    """Check the promises that need no truth.
+
+    Every dataset is the one that the manifest of the release names, every published file has the
+    digest its dataset records, children sum to their parent, cell by cell, every invariant's
+    published answer is the answer of the counts, and counts keep all limits. Microdata and tables
+    are checked by digest only.
+
+    Args:
+      plan: The plan of the run.
+      release: The finished release.
+      progress: Called with (finished, all) geolevels.
+
+    Returns:
+      Numbers of datasets, families, exact answers, and geounits with limits checked.
+
+    Raises:
+      OutputError: A dataset is incomplete, or a file is missing or changed.
+      LedgerError: The ledger was tampered with, or does not cost what was granted.
+      BudgetError: A planned strategy costs more than its share.
+      VerificationError: A promise is broken; names the geounit.
+    """
+    manifest = read_json(release.manifest, "run `das solve`")
+    if manifest.get("configuration_digest") != plan.digest:
+        raise VerificationError(str(release.root), "belongs to a different configuration")
+    with understanding(release.manifest, "restore it from a copy of the release"):
+        outputs = [(release.root / one["path"], one["sha256"]) for one in manifest["outputs"]]
+    for folder, digest in outputs:
+        found = folder / MANIFEST
+        if not found.exists() or dataset_digest(folder) != digest:
+            raise VerificationError(str(found), "is not the one the manifest of the release names")
+    _verify_ledger(plan, release)
+    checked = {"datasets": 0, "families": 0, "exact_answers": 0, "limited_geounits": 0}
+    for path in sorted(release.root.rglob(MANIFEST)):
+        verify_files(path.parent)
+        checked["datasets"] += 1
+    levels = plan.spine.levels
+    for level, geolevel in enumerate(levels):
+        for batch in geounit_batches(release, geolevel, level, 1, _GEOUNITS):
+            checked["families"] += _verify_families(plan, release, batch)
+            checked["exact_answers"] += _verify_invariants(plan, release, batch)
+            checked["limited_geounits"] += _verify_limits(plan, release, batch)
+        if progress:
+            progress(level + 1, len(levels))
+    return checked
+
+
+def _verify_ledger(plan: Plan, release: ReleaseLayout) -> None:
+    """Check that the ledger is whole, sealed, of the plan, and of the measurements that are there.
+
+    The queries of a planned strategy have one cost together, which is searched for again here.
+    """
+    ledger = read_ledger(release.ledger)
+    if not ledger.is_sealed:
+        raise VerificationError(str(release.ledger), "is not sealed")
+    ledger.spent().seal()
+    for planned in plan.strategy.levels:
+        planned.check_joint_cost(plan.budget.neighbors)
+    entries = ledger.planned.entries
+    for first, last in dict.fromkeys((one.geolevel, one.chain_end) for one in entries):
+        laws = [
+            (one.query, one.mechanism, one.cost)
+            for one in entries
+            if (one.geolevel, one.chain_end) == (first, last)
+        ]
+        levels = plan.spine.levels
+        measured = plan.noise(levels.index(first), levels.index(last))
+        if laws != [(one.query.name, one.mechanism, one.cost) for one in measured]:
+            raise VerificationError(
+                f"{release.ledger}, geolevel {first}", "has other noise or costs than the plan"
+            )
+    for geolevel in ledger.planned.spine:
+        dataset = release.measurements(geolevel)
+        if ledger.measured.get(geolevel) != dataset_digest(dataset):
+            raise VerificationError(str(dataset), "is not the one the ledger names")
+
+
+def _verify_families(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
+    """Check that the children of one range sum to their parents; returns how many parents."""
+    if batch.level == 0:
+        return 0
+    geolevel, above = plan.spine.levels[batch.level], plan.spine.levels[batch.level - 1]
+    table = read_geography(release, geolevel, batch, ("geocode", "parent"))
+    codes = table.column("geocode").to_numpy(zero_copy_only=False)
+    parents = table.column("parent").to_numpy(zero_copy_only=False)
+    ranges = list(families(parents))
+    children = read_counts(release, geolevel, codes, plan.schema.size)
+    owners = np.repeat(np.arange(len(ranges)), [stop - start for start, stop in ranges])
+    sums = Histograms.from_entries(
+        plan.schema.size, len(ranges), owners[children.owners()], children.cells, children.counts
+    )
+    names = parents[[start for start, _ in ranges]]
+    expected = read_counts(release, above, names, plan.schema.size)
+    wrong = _first_difference(sums, expected)
+    if wrong is not None:
+        raise VerificationError(f"{above} {names[wrong]}", f"its {geolevel}s do not sum to it")
+    return len(ranges)
+
+
+def _first_difference(one: Histograms, other: Histograms) -> int | None:
+    """The first geounit in which two histograms differ, if there is one."""
+    if all(
+        np.array_equal(getattr(one, name), getattr(other, name))
+        for name in ("offsets", "cells", "counts")
+    ):
+        return None
+    differ = (
+        i
+        for i in range(one.n_geounits)
+        for a, b in [(one.slice(i, i + 1), other.slice(i, i + 1))]
+        if not (np.array_equal(a.cells, b.cells) and np.array_equal(a.counts, b.counts))
+    )
+    return next(differ)
+
+
+def _verify_invariants(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
+    """Check the invariants of one range; returns how many answers."""
+    geolevel = plan.spine.levels[batch.level]
+    held = plan.exact_at(geolevel)
+    if not held:
+        return 0
+    codes = read_geography(release, geolevel, batch, ("geocode",)).column("geocode")
+    names = codes.to_numpy(zero_copy_only=False)
+    counts = read_counts(release, geolevel, names, plan.schema.size)
+    published = read_answers(release.invariants(geolevel), held, names)
+    for query, answers in zip(held, published, strict=True):
+        wrong = (query.answer(counts) != answers).any(1)
+        if wrong.any():
+            raise VerificationError(
+                f"{geolevel} {names[int(np.argmax(wrong))]}", f"breaks the invariant {query.name}"
+            )
+    return sum(answers.size for answers in published)
+
+
+def _verify_limits(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
+    """Check facilities, structural zeros and bounded rows of one range; returns how many geounits.
+
+    Given counts are taken as they were given, not from what the solver was told they imply.
+    """
+    geolevel, limits = plan.spine.levels[batch.level], plan.limits
+    facilities = limits.facilities
+    counted = facilities is not None and facilities.geolevel == geolevel
+    rows = [row for row in limits.bounded_rows_at(geolevel) if row.geolevels[-1] == geolevel]
+    if not (counted or rows or limits.zeros is not None):
+        return 0
+    table = read_geography(release, geolevel, batch, ("geocode",))
+    codes = table.column("geocode").to_numpy(zero_copy_only=False)
+    counts = read_counts(release, geolevel, codes, plan.schema.size)
+    broken: dict[str, BoolArray] = {}
+    if facilities is not None and counted:
+        boxes = facilities.boxes(facility_counts(release, facilities, codes, batch))
+        persons = facilities.query.answer(counts)
+        outside = ((persons < boxes.least) | (persons > boxes.most)).any(1)
+        broken[facilities_name(facilities)] = np.asarray(outside, np.bool_)
+    for row in rows:
+        sums = row.answer(counts)[:, 0]
+        below = np.False_ if row.least is None else sums < row.least
+        above = np.False_ if row.most is None else sums > row.most
+        broken[f"row {row.name}"] = np.zeros(len(codes), np.bool_) | below | above
+    if limits.zeros is not None:
+        nobody = np.zeros(len(codes), np.bool_)
+        nobody[counts.owners()[np.isin(counts.cells, limits.zeros)]] = True
+        broken["structural zeros"] = nobody
+    for name, mask in broken.items():
+        if mask.any():
+            raise VerificationError(
+                f"{geolevel} {codes[int(np.argmax(mask))]}", f"breaks the invariant {name}"
+            )
+    return len(codes)

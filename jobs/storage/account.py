@@ -1,0 +1,297 @@
+"""Account: which budgets were granted for the people of one population, and which run spent them.
+
+One file per population, shared by all products made of it. A run must claim its grant before its
+first draw. The claim counts as spent from then on, whatever becomes of the run: only the same run
+folder may go on under it. Lines with a key `event` are about something else than a claim: what was
+drawn under a claimed grant (`jobs.folder.draws`), and checks of the input that failed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from das.errors import ConfigError, LedgerError, OutputError
+from das.privacy.budget import Budget, Definition
+from das.privacy.cost import Pure, compose
+from das.queries.sensitivity import Neighbors
+from jobs.storage.journal import append_to_journal, read_journal
+
+DRAWING, MEASURED, FAILED_CHECK = "drawing", "measured", "failed_check"
+_EVENTS = (DRAWING, MEASURED, FAILED_CHECK)
+_ENDING = ".das-account.jsonl"
+_REMEDY = "make it writable for those who measure, or name another file under privacy.account"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a run asks of the account.
+
+    Attributes:
+      product: What is made, such as "persons" or "units".
+      grant: Name of the budget that pays for it.
+      budget: The budget.
+      run: Identity of the run folder.
+      folder: Where that folder is, for people.
+    """
+
+    product: str
+    grant: str
+    budget: Budget
+    run: str
+    folder: str
+
+
+@dataclass(frozen=True)
+class Spent:
+    """One claimed grant.
+
+    Attributes:
+      product: What was made.
+      grant: Name of the budget.
+      budget: What it granted, spent as a whole.
+      run: Identity of the run folder.
+      folder: Where it was.
+      claimed: When, UTC.
+    """
+
+    product: str
+    grant: str
+    budget: Budget
+    run: str
+    folder: str
+    claimed: str
+
+
+@dataclass(frozen=True)
+class FailedCheck:
+    """An input that broke an invariant: what the error told of the data was not paid for.
+
+    Attributes:
+      product: What was to be made.
+      grant: The budget that was to pay for it; it was not claimed.
+      run: Identity of the run folder.
+      folder: Where it was.
+      geounit: Geolevel and geocode that the error named.
+      at: When, UTC.
+    """
+
+    product: str
+    grant: str
+    run: str
+    folder: str
+    geounit: str
+    at: str
+
+
+def default_account(data: Path) -> Path:
+    """The account of data for which none is named: beside it, however its path is spelled.
+
+    A file and the folder it lies in may hold the same people. So if the folder, or one above it,
+    has an account, that one is also the account of the file.
+
+    Args:
+      data: The input, an absolute path without links.
+
+    Raises:
+      ConfigError: There are several such accounts, or some of files within the input; or the input
+        is the root of all files.
+    """
+    if data == data.parent:
+        raise ConfigError(
+            "data.path", "is the root of all files", got=data, want="a file or folder"
+        )
+    own = _beside(data)
+    found = [path for path in (own, *map(_beside, data.parents)) if path.exists()]
+    found += sorted(  # folders that cannot be listed, or go meanwhile, are passed by
+        Path(folder) / name
+        for folder, _, names in os.walk(data)
+        for name in names
+        if name.endswith(_ENDING)
+    )
+    if len(found) > 1 or (found and found[0].is_relative_to(data)):
+        raise ConfigError(
+            "privacy.account",
+            "is needed: more than one account may be that of these people",
+            got=[str(path) for path in found],
+            want="the one that all runs on them share",
+        )
+    return found[0] if found else own
+
+
+def _beside(data: Path) -> Path:
+    return data.with_name(f"{data.name}{_ENDING}") if data.name else data / _ENDING
+
+
+def check_account(path: Path) -> None:
+    """Refuse an account that cannot be written, as far as that is known without touching it.
+
+    Raises:
+      OutputError: It cannot.
+    """
+    if path.exists():
+        usable = path.is_file() and os.access(path, os.R_OK | os.W_OK)
+    else:
+        usable = not path.parent.exists() or os.access(path.parent, os.W_OK | os.X_OK)
+    if not usable:
+        got = os.strerror(errno.EISDIR) if path.is_dir() else "no permission, or a read-only disk"
+        raise OutputError(str(path), "the account cannot be written", got=got, remedy=_REMEDY)
+
+
+def read_account(path: Path) -> tuple[Spent, ...]:
+    """Read all claimed grants, oldest first.
+
+    Raises:
+      LedgerError: The file was tampered with.
+    """
+    return claims_among(path, read_journal(path))
+
+
+def read_failed_checks(path: Path) -> tuple[FailedCheck, ...]:
+    """Read which checks of the input failed, oldest first.
+
+    Raises:
+      LedgerError: The file was tampered with.
+    """
+    keys = FailedCheck.__dataclass_fields__
+    return tuple(
+        FailedCheck(**{key: str(line.get(key)) for key in keys})
+        for line in read_journal(path)
+        if line.get("event") == FAILED_CHECK
+    )
+
+
+def note_failed_check(path: Path, claim: Claim, geounit: str) -> None:
+    """Record that a check of the input failed, before anybody is told which geounit it was.
+
+    Raises:
+      OutputError: The account cannot be written; then nothing may be told.
+    """
+    failed = FailedCheck(claim.product, claim.grant, claim.run, claim.folder, geounit, now())
+    append_to_journal(path, lambda _: [{"event": FAILED_CHECK, **asdict(failed)}])
+
+
+def check_claim(path: Path, claim: Claim) -> None:
+    """Refuse a claim that `make_claim` would refuse, without making it.
+
+    Raises:
+      LedgerError: The grant was spent by another run.
+    """
+    _is_new(path, claim, read_account(path))
+
+
+def make_claim(path: Path, *claims: Claim) -> tuple[Spent, ...]:
+    """Claim grants for a run, all or none; claims the same run made before are kept.
+
+    Returns:
+      All claimed grants, these included.
+
+    Raises:
+      LedgerError: The grant was spent by another run, or for another budget.
+      OutputError: The account cannot be written; nothing may be measured then.
+    """
+
+    def decide(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        spent = claims_among(path, lines)
+        return [_line(claim) for claim in claims if _is_new(path, claim, spent)]
+
+    return claims_among(path, append_to_journal(path, decide))
+
+
+def claims_among(path: Path, lines: Sequence[Mapping[str, Any]]) -> tuple[Spent, ...]:
+    """The claims among the lines of an account.
+
+    Raises:
+      LedgerError: A line is not of an account, or of a later version of this program.
+    """
+    for line in lines:
+        if "event" in line and line["event"] not in _EVENTS:
+            what = "holds a line that is not of an account"
+            raise LedgerError(str(path), what, got=f"event {line['event']}")
+    return tuple(_spent(path, line) for line in lines if "event" not in line)
+
+
+def now() -> str:
+    """The time as an account has it: UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def composed(spent: Sequence[Spent | Claim]) -> tuple[Budget, ...]:
+    """What the people of an account have lost in all, one budget per neighbor relation.
+
+    Costs of one definition add up; grants of both definitions are added as rho, since a pure
+    epsilon costs at most epsilon^2 / 2. The statement is made at the smallest delta of the grants.
+    """
+    totals = []
+    for neighbors in dict.fromkeys(one.budget.neighbors for one in spent):
+        budgets = [one.budget for one in spent if one.budget.neighbors is neighbors]
+        delta = min(budget.delta for budget in budgets)
+        if all(budget.definition is Definition.PURE for budget in budgets):
+            epsilon = compose([Pure(budget.total) for budget in budgets]).epsilon
+            totals.append(Budget(epsilon, delta, neighbors, Definition.PURE))
+        else:
+            rho = compose([budget.zero_concentrated for budget in budgets]).rho
+            totals.append(Budget(rho, delta, neighbors))
+    return tuple(totals)
+
+
+def account_document(spent: Sequence[Spent | Claim]) -> dict[str, Any]:
+    """What may be published of grants: the grants and what they compose to, without folders."""
+    return {
+        "grants": [
+            {"product": one.product, "grant": one.grant, **one.budget.document()} for one in spent
+        ],
+        "composed": [budget.document() for budget in composed(spent)],
+    }
+
+
+def _is_new(path: Path, claim: Claim, spent: Sequence[Spent]) -> bool:
+    for one in spent:
+        if (one.product, one.grant) != (claim.product, claim.grant):
+            continue
+        if one.run != claim.run:
+            raise LedgerError(
+                str(path),
+                f"grant {claim.grant!r} of {claim.product!r} was spent by another run",
+                got=f"{one.folder}, {one.claimed}",
+                remedy="go on in that folder; or grant a new budget for the same people by another "
+                "privacy.grant, and its cost is added to what they have lost",
+            )
+        if one.budget != claim.budget:
+            raise LedgerError(
+                str(path), "holds another budget for this run", got=one.budget, want=claim.budget
+            )
+        return False
+    return True
+
+
+def _line(claim: Claim) -> dict[str, Any]:
+    return {
+        "product": claim.product,
+        "grant": claim.grant,
+        **claim.budget.exact(),
+        "run": claim.run,
+        "folder": claim.folder,
+        "claimed": now(),
+    }
+
+
+def _spent(path: Path, line: Mapping[str, Any]) -> Spent:
+    try:
+        budget = Budget(
+            Fraction(line["total"]),
+            Fraction(line["delta"]),
+            Neighbors(line["neighbors"]),
+            Definition(line["definition"]),
+        )
+        return Spent(
+            line["product"], line["grant"], budget, line["run"], line["folder"], line["claimed"]
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise LedgerError(str(path), "holds a line that is not of an account", got=error) from None

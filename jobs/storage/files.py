@@ -1,0 +1,195 @@
+"""Files that are replaced at once, and errors of file systems that name the file."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from das.errors import OutputError
+from jobs.storage.modes import OWNER_ONLY
+
+_NOT_UNDERSTOOD = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+
+@contextmanager
+def writing(path: Path, part: Path | None = None) -> Iterator[None]:
+    """Make a file system's refusal an error that names the file.
+
+    Args:
+      path: What is written.
+      part: A file nobody can read yet, removed to give back what it took.
+
+    Raises:
+      OutputError: The disk is full, or the file cannot be written for another reason.
+    """
+    try:
+        yield
+    except OSError as error:
+        if part is not None:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+        raise OutputError(
+            str(path),
+            "cannot be written",
+            got=os.strerror(error.errno) if error.errno else type(error).__name__,
+            remedy="give the disk room, or mend it; then go on with `das resume`",
+        ) from None
+
+
+@contextmanager
+def understanding(path: Path, remedy: str | None = None) -> Iterator[None]:
+    """Make what a damaged record of a run leads to an error that names the file.
+
+    Args:
+      path: The record: JSON that this program wrote and somebody, or a disk, changed.
+      remedy: What to do.
+
+    Raises:
+      OutputError: It cannot be read, or does not hold what it held.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(str(path), "cannot be read", got=error.strerror, remedy=remedy) from None
+    except _NOT_UNDERSTOOD as error:
+        got = f"{type(error).__name__} {error}"
+        raise OutputError(str(path), "is damaged", got=got, remedy=remedy) from None
+
+
+def replace_file(path: Path, text: str, *, mode: int = OWNER_ONLY) -> None:
+    """Write a file, and its folder if absent, so that it is either the old one or the new one.
+
+    It survives a crash of the machine.
+
+    Args:
+      path: The file.
+      text: Its text.
+      mode: Permissions, of which the process's mask takes some away; default: its owner's alone.
+
+    Raises:
+      OutputError: It cannot be written.
+    """
+    draft = path.parent / f".{path.name}.{uuid.uuid4().hex}"
+    with writing(path, draft):
+        _write_draft(draft, text, mode)
+        draft.replace(path)
+        sync_folder(path.parent)
+
+
+def create_file(path: Path, text: str, *, mode: int = OWNER_ONLY) -> bool:
+    """Write a file unless there is one; of all who do so at once, one succeeds.
+
+    Args:
+      path: The file.
+      text: Its text.
+      mode: Permissions, of which the process's mask takes some away; default: its owner's alone.
+
+    Returns:
+      Whether it was this text that was written.
+
+    Raises:
+      OutputError: It cannot be written.
+    """
+    draft = path.parent / f".{path.name}.{uuid.uuid4().hex}"
+    with writing(path, draft):
+        try:
+            _write_draft(draft, text, mode)
+            os.link(draft, path)
+            sync_folder(path.parent)
+        except FileExistsError:
+            return False
+        finally:
+            draft.unlink(missing_ok=True)
+    return True
+
+
+def _write_draft(draft: Path, text: str, mode: int) -> None:
+    draft.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_json(path: Path, document: Mapping[str, Any], *, mode: int = OWNER_ONLY) -> None:
+    """`replace_file` with a document as JSON.
+
+    Raises:
+      OutputError: It cannot be written.
+    """
+    replace_file(path, json_text(document), mode=mode)
+
+
+def json_text(document: Mapping[str, Any]) -> str:
+    """A document as the JSON files of a run have it."""
+    return json.dumps(document, indent=1) + "\n"
+
+
+def read_json(path: Path, remedy: str) -> dict[str, Any]:
+    """Read a JSON map.
+
+    Raises:
+      OutputError: It is missing or damaged.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise OutputError(str(path), "is missing", remedy=remedy) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise OutputError(str(path), "cannot be read", got=error) from None
+    if not isinstance(document, dict):
+        raise OutputError(str(path), "is damaged", got=type(document).__name__)
+    return document
+
+
+def refuse_foreign(path: Path, start: bytes, kind: str) -> None:
+    """Refuse to replace or extend a file that this program did not write.
+
+    Args:
+      path: Where a file is about to be written, on the word of a command line.
+      start: How files of the kind start.
+      kind: What a file there must be.
+
+    Raises:
+      OutputError: There is something else.
+    """
+    try:
+        if not path.exists():
+            return
+        found = _first_bytes(path, len(start)) if path.is_file() else None
+    except OSError as error:
+        raise OutputError(str(path), "cannot be written", got=error.strerror) from None
+    if found is None or (found and found != start):
+        raise OutputError(
+            str(path),
+            "is another file and is not written over",
+            want=kind,
+            remedy="name a new file, or remove this one",
+        )
+
+
+def _first_bytes(path: Path, n: int) -> bytes:
+    with path.open("rb") as handle:
+        return handle.read(n)
+
+
+def sync_folder(folder: Path) -> None:
+    """Let the names of a folder's files survive a crash of the machine."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,100 @@
+"""Protected counts: reading and writing sparse histograms of a release."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from das.arrays import IntArray
+from das.histograms import Histograms
+from jobs.storage.dataset import PartFile, read_manifest, read_range
+from jobs.storage.layout import ReleaseLayout
+
+Geocodes = Sequence[str] | npt.NDArray[np.object_] | npt.NDArray[np.str_]
+
+_NO_ENTRIES = np.zeros(0, np.int64)
+SPARSE_SCHEMA = pa.schema(
+    [
+        ("geocode", pa.string()),
+        ("cells", pa.list_(pa.int64())),
+        ("counts", pa.list_(pa.int64())),
+    ]
+)
+
+
+def sparse_table(geocodes: Geocodes, histograms: Histograms) -> pa.Table:
+    """Arrow table of the geounits that have persons, in the order given."""
+    lengths = np.diff(histograms.offsets)
+    held = np.flatnonzero(lengths)
+    offsets = np.concatenate(([0], np.cumsum(lengths[held]))).astype(np.int32)
+    codes = np.asarray(geocodes, dtype=object)[held]
+    return pa.table(
+        [
+            pa.array(codes, pa.string()),
+            pa.ListArray.from_arrays(offsets, histograms.cells),
+            pa.ListArray.from_arrays(offsets, histograms.counts),
+        ],
+        schema=SPARSE_SCHEMA,
+    )
+
+
+def sparse_arrays(
+    table: pa.Table,
+) -> tuple[npt.NDArray[np.str_], IntArray, IntArray, IntArray]:
+    """Columns of sparse rows as arrays.
+
+    Returns:
+      str[r] geocodes, int64[r] entries of each, and int64[nnz] cells and counts.
+    """
+    codes = table.column("geocode").to_numpy(zero_copy_only=False).astype(np.str_)
+    lengths = pc.list_value_length(table.column("cells")).to_numpy().astype(np.int64)
+    cells = pc.list_flatten(table.column("cells")).to_numpy()
+    return codes, lengths, cells, pc.list_flatten(table.column("counts")).to_numpy()
+
+
+def align_histograms(table: pa.Table, geocodes: Geocodes, n_cells: int) -> Histograms:
+    """Histograms for exactly these geounits, sorted as given; those without a row are empty.
+
+    Args:
+      table: Rows (geocode, cells, counts) sorted by geocode.
+      geocodes: Sorted geocodes.
+      n_cells: Cells of the schema.
+    """
+    wanted = np.asarray(geocodes, dtype=np.str_)
+    present, sizes, cells, counts = sparse_arrays(table)
+    keep = np.isin(present, wanted)
+    entries = np.repeat(keep, sizes)
+    lengths = np.zeros(len(wanted), np.int64)
+    lengths[np.searchsorted(wanted, present[keep])] = sizes[keep]
+    offsets = np.concatenate(([0], np.cumsum(lengths)))
+    return Histograms(n_cells, offsets, cells[entries], counts[entries])
+
+
+def read_sparse(
+    dataset: Path, parts: Sequence[PartFile], geocodes: Geocodes, n_cells: int
+) -> Histograms:
+    """Read the histograms of sorted geocodes from a dataset of sparse rows."""
+    if not len(geocodes):
+        return Histograms(n_cells, np.zeros(1, np.int64), _NO_ENTRIES, _NO_ENTRIES)
+    table = read_range(dataset, parts, str(geocodes[0]), str(geocodes[-1]))
+    if table.num_columns == 0:
+        table = SPARSE_SCHEMA.empty_table()
+    return align_histograms(table, geocodes, n_cells)
+
+
+def read_counts(
+    layout: ReleaseLayout, geolevel: str, geocodes: Geocodes, n_cells: int
+) -> Histograms:
+    """Read the protected histograms of sorted geocodes of a geolevel.
+
+    Raises:
+      OutputError: The geolevel is not solved.
+    """
+    dataset = layout.counts(geolevel)
+    parts, _ = read_manifest(dataset)
+    return read_sparse(dataset, parts, geocodes, n_cells)

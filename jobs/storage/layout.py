@@ -1,0 +1,202 @@
+"""Where everything of a run lies. Two roots: what may be published, and what may not.
+
+OUT/run.json                             identity; digest of the configuration, run file and files
+OUT/driver.lock                          held by the one driver at work
+OUT/summary.json                         what the run cost
+OUT/draws.jsonl                          attempts to draw a geolevel, as the account has them
+OUT/release/geography/level=<L>/         public geounits of each geolevel
+OUT/release/measurements/level=<L>/      noisy measurements
+OUT/release/invariants/level=<L>/        exact answers of the invariants
+OUT/release/given/level=<L>/             facility counts and published tables, as given
+OUT/release/implied/level=<L>/           what they imply for every geounit
+OUT/release/counts/level=<L>/            protected counts
+OUT/release/microdata/{parquet,csv}/     one row per person
+OUT/release/tables/level=<L>/            tables of protected counts, CSV
+OUT/release/ledger.jsonl                 what was granted, what every query costs, what is measured
+OUT/release/planned.json                 planned strategies, once they are measured
+OUT/release/solves.jsonl                 settings with which it was solved
+OUT/release/account.json                 budgets granted for the same people until it was measured
+OUT/release/manifest.json, report.html
+OUT/release/NOT_FOR_RELEASE.txt          only if the noise was seeded
+OUT/solutions/NAME/                      another solution of the same measurements, like release
+OUT/confidential/histograms/level=<L>/   the truth
+OUT/confidential/histograms/runs/        sorted pieces of the input, while it is read
+OUT/confidential/keys/                   half of the noise key at work, while tasks draw
+OUT/confidential/input.json              size and time of change of the input files
+OUT/confidential/evaluation.json, report.html
+OUT/confidential/solutions/NAME/         the same two of another solution, and what it cost
+
+If the run has units beside the persons, OUT/release/units and OUT/confidential/units hold the same
+of them, but for the geography, the account and the input files, which are one for both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class ReleaseLayout:
+    """Paths of one product under OUT/release. All that the stages after measuring are given.
+
+    Attributes:
+      root: Folder of the product.
+      public: Folder of what all products share, if not the same.
+    """
+
+    root: Path
+    public: Path | None = None
+
+    @property
+    def units(self) -> ReleaseLayout:
+        """The units beside the persons."""
+        return ReleaseLayout(self.root / "units", self.root)
+
+    def geography(self, geolevel: str) -> Path:
+        """Dataset of the geounits of a geolevel."""
+        return (self.public or self.root) / "geography" / f"level={geolevel}"
+
+    def measurements(self, geolevel: str) -> Path:
+        """Dataset of the noisy measurements of a geolevel."""
+        return self.root / "measurements" / f"level={geolevel}"
+
+    def invariants(self, geolevel: str) -> Path:
+        """Dataset of the exact answers at a geolevel."""
+        return self.root / "invariants" / f"level={geolevel}"
+
+    def given(self, geolevel: str) -> Path:
+        """Dataset of public counts that were given for the geounits of a geolevel."""
+        return self.root / "given" / f"level={geolevel}"
+
+    def implied(self, geolevel: str) -> Path:
+        """Dataset of what given counts imply for the geounits of a geolevel."""
+        return self.root / "implied" / f"level={geolevel}"
+
+    def counts(self, geolevel: str) -> Path:
+        """Dataset of the protected counts of a geolevel."""
+        return self.root / "counts" / f"level={geolevel}"
+
+    def tables(self, geolevel: str) -> Path:
+        """Dataset of the tables of a geolevel."""
+        return self.root / "tables" / f"level={geolevel}"
+
+    def h1(self, geolevel: str) -> Path:
+        """Dataset of table H1 of a geolevel."""
+        return self.root / "h1" / f"level={geolevel}"
+
+    @property
+    def microdata(self) -> Path:
+        """Folder of the microdata."""
+        return self.root / "microdata"
+
+    @property
+    def ledger(self) -> Path:
+        """The ledger of the run."""
+        return self.root / "ledger.jsonl"
+
+    @property
+    def planned(self) -> Path:
+        """The planned strategies, as they were when the run was begun."""
+        return self.root / "planned.json"
+
+    @property
+    def solves(self) -> Path:
+        """The settings with which counts were made, oldest first."""
+        return (self.public or self.root) / "solves.jsonl"
+
+    @property
+    def account(self) -> Path:
+        """All budgets granted for the same people when the run measured them."""
+        return (self.public or self.root) / "account.json"
+
+    @property
+    def manifest(self) -> Path:
+        """The manifest."""
+        return self.root / "manifest.json"
+
+    @property
+    def report(self) -> Path:
+        """The public report."""
+        return self.root / "report.html"
+
+
+@dataclass(frozen=True)
+class ConfidentialLayout:
+    """Paths of one product under OUT/confidential. Never given to the stages after measuring.
+
+    Attributes:
+      root: Folder of the product.
+      solution: Name of the solution that is compared with the truth, if not the release.
+    """
+
+    root: Path
+    solution: str | None = None
+
+    @property
+    def units(self) -> ConfidentialLayout:
+        """The units beside the persons."""
+        return ConfidentialLayout(self.root / "units", self.solution)
+
+    @property
+    def compared(self) -> Path:
+        """Folder of what compares a solution with the truth."""
+        return self.root if self.solution is None else self.root / "solutions" / self.solution
+
+    def histograms(self, geolevel: str) -> Path:
+        """Dataset of the true histograms of a geolevel."""
+        return self.root / "histograms" / f"level={geolevel}"
+
+    @property
+    def keys(self) -> Path:
+        """Where one share of the noise key lies while a geolevel is measured."""
+        return self.root / "keys"
+
+    @property
+    def evaluation(self) -> Path:
+        """Error metrics against the truth."""
+        return self.compared / "evaluation.json"
+
+    @property
+    def report(self) -> Path:
+        """The internal report."""
+        return self.compared / "report.html"
+
+
+def release_layout(out: Path, solution: str | None = None) -> ReleaseLayout:
+    """The publishable half of a run folder, or a further solution, which is as complete."""
+    return ReleaseLayout(out / "release" if solution is None else out / "solutions" / solution)
+
+
+def confidential_layout(out: Path, solution: str | None = None) -> ConfidentialLayout:
+    """The confidential half of a run folder."""
+    return ConfidentialLayout(out / "confidential", solution)
+
+
+def solutions_of(out: Path) -> list[str]:
+    """Names of the solutions beside the release of a run folder."""
+    return sorted(path.name for path in (out / "solutions").glob("*") if path.is_dir())
+
+
+@dataclass(frozen=True)
+class EstimateLayout:
+    """Paths of the datasets of the estimate stage."""
+
+    root: Path
+
+    @classmethod
+    def of(cls, release: ReleaseLayout) -> EstimateLayout:
+        """The layout inside a release."""
+        return cls(release.root / "estimates")
+
+    def subtree(self, geolevel: str) -> Path:
+        """Messages up the tree: estimates from the subtree, or what lies below an only child."""
+        return self.root / "subtree" / f"level={geolevel}"
+
+    def whole(self, geolevel: str) -> Path:
+        """Estimates from all answers of the tree."""
+        return self.root / "whole" / f"level={geolevel}"
+
+    def tables(self, geolevel: str) -> Path:
+        """Tables of estimates."""
+        return self.root / "tables" / f"level={geolevel}"

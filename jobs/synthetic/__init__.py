@@ -1,0 +1,1 @@
+"""Generated persons and geographies."""

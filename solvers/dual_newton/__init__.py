@@ -1,0 +1,1 @@
+"""Nonnegative least squares of large nodes, matrix-free."""

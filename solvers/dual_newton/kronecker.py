@@ -1,0 +1,227 @@
+"""The information of Kronecker queries on live cells, applied without a matrix over the cells.
+
+Every measured query is a product of one matrix per attribute, so sum_q w_q Q_q'Q_q falls apart into
+small matrices on the orthogonal components of `das.tree.components`, whatever the number
+of cells; live cells are some rows and columns of it. Where no attribute has groups these matrices
+are numbers, the sum is a signed combination of marginals, and sums over live cells apply it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from das.arrays import FloatArray, IntArray
+from das.errors import SolverError
+from das.queries.query import Query
+from das.tree.coordinates import Coordinates, Matrices, along
+from das.tree.model import gram_matrices
+from solvers.least_squares.blocks import Equality
+from solvers.least_squares.partitions import partition_sums
+from solvers.problem import KroneckerTerm, LeastSquaresTerm, NodeProblem
+
+_NUMBERS = 4_000_000  # of children in coordinates at a time: 32 MB
+_SUM_PRICE = 10.0  # of adding one number to its group, over an operation in matrix products
+_FLAT = 1e-12  # as in `solvers.least_squares.blocks`
+_GIVEN = 1e3  # curvature of a given sum over the mean one of its cells
+
+
+class Information:
+    """G_c + sum_e gamma_ce E_e'E_e for all children of a node.
+
+    The given sums E_e are constants of the problem, so their squares change no solution; they make
+    definite what the queries leave to them.
+
+    Attributes:
+      least: float64[C], a positive lower bound of the smallest eigenvalue.
+      diagonal: float64[C, k].
+      given_weights: float64[given sums, C], gamma.
+      marginals: Groups of the live cells and weights float64[C] of marginals whose combination this
+        is; none where it is applied in coordinates.
+    """
+
+    def __init__(self, problem: NodeProblem, equalities: Sequence[Equality]) -> None:
+        """Add up the terms.
+
+        Args:
+          problem: The node problem; its terms are Kronecker queries or partitions.
+          equalities: Given sums.
+
+        Raises:
+          SolverError: Queries and given sums do not have full column rank.
+          SchemaError: The queries group the levels in too many ways.
+        """
+        C, k = problem.n_children, problem.n_cells
+        self._shape = (C, k)
+        partitions = [term for term in problem.terms if isinstance(term, LeastSquaresTerm)]
+        general = [term for term in problem.terms if isinstance(term, KroneckerTerm)]
+        if len(partitions) + len(general) < len(problem.terms) or not general:
+            raise SolverError(
+                f"node {problem.geocode}",
+                "has no Kronecker query, or a matrix over its cells",
+                remedy="use the structured solver",
+            )
+        self.diagonal = np.zeros((C, k))
+        for term in partitions:
+            self.diagonal += term.weights[:, None]
+        for one in general:
+            self.diagonal += one.weights[:, None] * one.squares
+        mean = self.diagonal.mean(1)
+        mean = np.where(mean > 0, mean, 1.0)
+        self.given_weights = np.array(
+            [_GIVEN * mean * e.targets.shape[1] / k for e in equalities]
+        ).reshape(len(equalities), C)
+        self.diagonal += self.given_weights.sum(0)[:, None]
+        queries = {id(e.groups): e.query for e in problem.exact}
+        named = [(term.query, term.weights) for term in general]
+        named += [(t.query, t.weights) for t in partitions if t.query is not None]
+        self._plain = [(t.groups, t.weights) for t in partitions if t.query is None]
+        for e, weights in zip(equalities, self.given_weights, strict=True):
+            query = queries.get(id(e.groups))
+            if query is None:
+                self._plain.append((e.groups, weights))
+            else:
+                named.append((query, weights))
+        cells = general[0].cells
+        asked = tuple(query for query, _ in named)
+        weights = np.array([weights for _, weights in named])
+        patterns, self._pattern = np.unique(weights.T, axis=0, return_inverse=True)
+        self._pattern = self._pattern.reshape(-1)
+        self._coordinates, grams = _components(asked)
+        self._matrices = [np.tensordot(patterns, gram, 1) for gram in grams]
+        values = [np.linalg.eigvalsh(matrices) for matrices in self._matrices]
+        least = np.min([v[:, 0] for v in values], axis=0)
+        most = np.max([v[:, -1] for v in values], axis=0)
+        flat = least <= _FLAT * most
+        if flat.any():
+            raise SolverError(
+                f"node {problem.geocode} ({k} live cells), child "
+                f"{int(np.flatnonzero(flat[self._pattern])[0])}",
+                "the measured and exact queries together do not have full column rank",
+                remedy="measure detailed, or a workload that contains it",
+            )
+        self.least = least[self._pattern]
+        self._sizes = [len(codes) for codes in self._coordinates.components.atoms]
+        levels = np.unravel_index(cells, self._sizes)
+        self.marginals: list[tuple[IntArray, FloatArray]] = []
+        if max(self._coordinates.sizes) == 1 and self._sums_cost() * k < self._tensor_cost():
+            self._prepare_sums(levels)
+        else:
+            self._prepare_tensor(levels)
+
+    def apply(self, x: FloatArray) -> FloatArray:
+        """Multiply, float64[C, k] to float64[C, k]."""
+        out = self._by_sums(x) if self.marginals else self._by_tensor(x)
+        for groups, weights in self._plain:
+            sums = partition_sums(x, groups, int(groups.max()) + 1)
+            out += weights[:, None] * sums[:, groups]
+        return out
+
+    # --- sums over live cells --------------------------------------------------------------------
+
+    def _sums_cost(self) -> float:
+        return _SUM_PRICE * float(2 ** sum(size > 1 for size in self._sizes))
+
+    def _tensor_cost(self) -> float:
+        return 2.0 * math.prod(self._sizes) * sum(self._sizes)
+
+    def _prepare_sums(self, levels: Sequence[IntArray]) -> None:
+        """Weights v_B of marginals M_B with sum_B v_B M_B'M_B = sum_A w_A P_A.
+
+        P_A is I - J/n_i for attributes within A and J/n_i for the others, so v_B is the sum over
+        the components A that hold B of w_A (-1)^|A - B|, over the product of n_i outside B.
+        """
+        within = self._coordinates.components.within
+        position = {one: index for index, one in enumerate(within)}
+        self.marginals = []
+        for kept in within:
+            total = np.zeros(len(self._matrices[0]))
+            for more in itertools.product(*[(True,) if one else (False, True) for one in kept]):
+                if more in position:
+                    sign = (-1) ** (sum(more) - sum(kept))
+                    total += sign * self._matrices[position[more]][:, 0, 0]
+            joined = math.prod(size for size, one in zip(self._sizes, kept, strict=True) if not one)
+            code = np.zeros(self._shape[1], np.int64)
+            for axis, one in enumerate(kept):
+                if one:
+                    code = code * self._sizes[axis] + levels[axis]
+            groups = np.unique(code, return_inverse=True)[1].reshape(-1).astype(np.int64)
+            self.marginals.append((groups, (total / joined)[self._pattern]))
+
+    def _by_sums(self, x: FloatArray) -> FloatArray:
+        out = np.zeros(self._shape)
+        for groups, weights in self.marginals:
+            m = int(groups.max()) + 1
+            if m == self._shape[1]:
+                out += weights[:, None] * x
+            else:
+                out += (weights[:, None] * partition_sums(x, groups, m))[:, groups]
+        return out
+
+    # --- coordinates -----------------------------------------------------------------------------
+
+    def _prepare_tensor(self, levels: Sequence[IntArray]) -> None:
+        """Bases of the levels that occur, and where each live cell stands among them."""
+        self._bases, self._splits = [], []
+        self._spots = np.zeros(self._shape[1], np.int64)
+        for axis, level in enumerate(levels):
+            bases = self._coordinates.bases[axis]
+            occurring, place = np.unique(level, return_inverse=True)
+            self._bases.append(np.concatenate([bases[False], bases[True]], axis=1)[occurring])
+            self._splits.append(bases[False].shape[1])
+            self._spots = self._spots * len(occurring) + place.reshape(-1)
+
+    def _by_tensor(self, x: FloatArray) -> FloatArray:
+        C, k = self._shape
+        at_once = max(1, _NUMBERS // math.prod(self._sizes))
+        out = np.empty((C, k))
+        for low in range(0, C, at_once):
+            some = slice(low, low + at_once)
+            out[some] = self._some_by_tensor(x[some], self._pattern[some])
+        return out
+
+    def _some_by_tensor(self, x: FloatArray, pattern: IntArray) -> FloatArray:
+        shape = [len(basis) for basis in self._bases]
+        flat = np.zeros((math.prod(shape), len(x)))
+        flat[self._spots] = x.T
+        tensor = flat.reshape(*shape, len(x))
+        for axis, basis in enumerate(self._bases):
+            tensor = along(axis, tensor, basis)
+        for within, matrices in zip(
+            self._coordinates.components.within, self._matrices, strict=True
+        ):
+            part = tuple(
+                slice(split, None) if inside else slice(0, split)
+                for split, inside in zip(self._splits, within, strict=True)
+            )
+            tensor[part] = _mixed(tensor[part], within, matrices, pattern)
+        for axis, basis in enumerate(self._bases):
+            tensor = along(axis, tensor, basis.T)
+        return np.ascontiguousarray(tensor.reshape(-1, len(x))[self._spots].T)
+
+
+def _mixed(
+    block: FloatArray, within: Sequence[bool], matrices: FloatArray, pattern: IntArray
+) -> FloatArray:
+    """Multiply the combinations of groups of one component, children last, by each child's."""
+    if matrices.shape[1] == 1:
+        return np.asarray(block * matrices[pattern, 0, 0])
+    axes = sorted(range(len(within)), key=lambda axis: within[axis])
+    moved = block.transpose(*axes, len(within))
+    rows = moved.reshape(matrices.shape[1], -1, len(pattern))
+    if len(matrices) == 1:
+        found = (matrices[0] @ rows.reshape(len(rows), -1)).reshape(rows.shape)
+    else:
+        found = np.einsum("cde,erc->drc", matrices[pattern], rows, optimize=True)
+    return np.asarray(found.reshape(moved.shape).transpose(*np.argsort(axes), len(within)))
+
+
+@lru_cache(maxsize=64)
+def _components(queries: tuple[Query, ...]) -> tuple[Coordinates, Matrices]:
+    """Coordinates of queries and their squares; the same for all nodes of a geolevel."""
+    coordinates = Coordinates.of_queries(queries)
+    return coordinates, gram_matrices(coordinates, queries)

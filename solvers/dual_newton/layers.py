@@ -1,0 +1,208 @@
+"""A node problem as layers of partitions over single cells: the lifted form of the objective.
+
+Every query but the detailed one is a layer: sums by group of the cells, or of a finer layer that
+tells its groups apart. Sums run from the cells up, multipliers from the coarsest layer down, and
+no matrix over cells appears. An exact invariant is a layer with noise variance zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from das.arrays import FloatArray, IntArray
+from das.errors import SolverError
+from solvers.least_squares.blocks import Fixed
+from solvers.problem import NO_LIMIT, LeastSquaresTerm, NodeProblem
+
+CELLS = -1  # `Layer.on` of a layer that sums cells
+FORBIDDEN = -1e200  # detailed answer of a cell that an invariant of zero forbids
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """One partition query.
+
+    Attributes:
+      groups: int64[k], group of each cell.
+      size: m, number of groups.
+      on: Number of the layer whose sums it sums, or CELLS.
+      index: int64[size of `on`], group of each group of `on` (of each cell).
+      answers: float64[C, m], noisy or exact.
+      variance: float64[C], of the noise; 0 if exact, inf where it was not asked.
+    """
+
+    groups: IntArray
+    size: int
+    on: int
+    index: IntArray
+    answers: FloatArray
+    variance: FloatArray
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether this is the invariant."""
+        return not self.variance.any()
+
+
+@dataclass(frozen=True, eq=False)
+class Lifted:
+    """The node problem in layers.
+
+    Attributes:
+      unit: float64[C], precision of the detailed answers.
+      base: float64[C, k], detailed answers; FORBIDDEN where an invariant forbids persons.
+      parent: float64[k] or None.
+      layers: Fine before coarse.
+      settled: Per term of the problem, whether it is left out because the invariants answer it.
+      rows: float64[r, k] coefficients of linear rows.
+      least: float64[C, r], -inf without limit.
+      most: float64[C, r], inf without limit.
+      slack_variance: float64[C, r], at first, of the slack of a row around the place where it was:
+        the proximal term that keeps the dual function differentiable; the place moves along.
+    """
+
+    unit: FloatArray
+    base: FloatArray
+    parent: FloatArray | None
+    layers: tuple[Layer, ...]
+    settled: tuple[bool, ...]
+    rows: FloatArray
+    least: FloatArray
+    most: FloatArray
+    slack_variance: FloatArray
+
+    def sums(self, values: FloatArray) -> list[FloatArray]:
+        """Answers of all layers, float64[C, m] each, to values float64[C, k]."""
+        found: list[FloatArray] = []
+        for layer in self.layers:
+            below = values if layer.on == CELLS else found[layer.on]
+            found.append(sum_by(below, layer.index, layer.size))
+        return found
+
+    def spread(self, multipliers: list[FloatArray], onto: FloatArray) -> FloatArray:
+        """Add sum_q Q_q' u_q to `onto`, float64[C, k], in place."""
+        pending = [u.copy() for u in multipliers]
+        for number in reversed(range(len(self.layers))):
+            layer = self.layers[number]
+            target = onto if layer.on == CELLS else pending[layer.on]
+            for c in range(len(target)):
+                target[c] += pending[number][c][layer.index]
+        return onto
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """A partition query before it is hung; as in `Layer`."""
+
+    groups: IntArray
+    answers: FloatArray
+    variance: FloatArray
+
+
+def sum_by(values: FloatArray, index: IntArray, size: int) -> FloatArray:
+    """Sum columns by group: [C, n] -> [C, size]."""
+    return np.stack([np.bincount(index, row, size) for row in values])
+
+
+def lift(problem: NodeProblem, fixed: Fixed = ()) -> Lifted:
+    """Write a node problem in layers.
+
+    Queries of the same partition become one; noisy queries that the finest given sums answer, and
+    given sums coarser than these, say nothing more and are left out.
+
+    Args:
+      problem: The node problem; of its exact sums and those of `fixed`, one refines all others.
+      fixed: Further partition sums that are given, as in `least_squares.solve_quadratic`.
+
+    Raises:
+      SolverError: A query is not a partition, or some child has no detailed answers.
+    """
+    where = f"node {problem.geocode}"
+    k, C = problem.n_cells, problem.n_children
+    unit, base = np.zeros(C), np.zeros((C, k))
+    given = [*((exact.groups, exact.targets.astype(float)) for exact in problem.exact), *fixed]
+    finest, sums = max(given, key=lambda one: one[1].shape[1], default=(None, None))
+    parts: list[_Part] = []
+    settled = []
+    for term in problem.terms:
+        if not isinstance(term, LeastSquaresTerm):
+            raise SolverError(
+                where, "a query is not a partition", remedy="use the structured solver"
+            )
+        is_detailed = term.answers.shape[1] == k
+        answered = finest is not None and determined(finest, term.groups) is not None
+        settled.append(answered and not is_detailed)
+        if is_detailed:
+            unit += term.weights
+            base += term.weights[:, None] * term.answers[:, term.groups]
+        elif not answered:
+            with np.errstate(divide="ignore"):
+                parts.append(_Part(term.groups, term.answers, 1 / term.weights))
+    if unit.min() <= 0:
+        raise SolverError(where, "a child has no detailed answers", remedy="measure detailed")
+    base /= unit[:, None]
+    for groups, targets in given:
+        base[targets[:, groups] == 0] = FORBIDDEN
+    if finest is not None and sums is not None:
+        parts.append(_Part(finest, sums, np.zeros(C)))
+    coefficients = [row.coefficients.astype(float) for row in problem.rows]
+    rows = np.concatenate([np.zeros((0, k)), *coefficients])
+    least = np.concatenate([np.zeros((C, 0)), *(row.least for row in problem.rows)], axis=1)
+    most = np.concatenate([np.zeros((C, 0)), *(row.most for row in problem.rows)], axis=1)
+    least[least <= -NO_LIMIT], most[most >= NO_LIMIT] = -np.inf, np.inf
+    held = np.maximum((rows**2).max(1, initial=0.0), 1e-300) / unit[:, None]
+    return Lifted(
+        unit,
+        base,
+        None if problem.parent is None else problem.parent.astype(float),
+        _hang(_merge(parts)),
+        tuple(settled),
+        rows,
+        least,
+        most,
+        held,
+    )
+
+
+def determined(fine: IntArray, coarse: IntArray) -> IntArray | None:
+    """Group in `coarse` of each group of `fine`, or None if `fine` does not determine it."""
+    index = np.zeros(int(fine.max()) + 1, np.int64)
+    index[fine] = coarse
+    return index if np.array_equal(index[fine], coarse) else None
+
+
+def _merge(parts: list[_Part]) -> list[_Part]:
+    """Sort fine before coarse; equal partitions become one, weighted by precision."""
+    merged: list[_Part] = []
+    for part in sorted(parts, key=lambda part: -part.answers.shape[1]):
+        for at, first in enumerate(merged):
+            same = first.answers.shape == part.answers.shape
+            index = determined(first.groups, part.groups) if same else None
+            if index is not None:
+                precisions = 1 / first.variance, 1 / part.variance
+                total = precisions[0] + precisions[1]
+                share = np.divide(precisions[1], total, where=total > 0, out=np.zeros_like(total))
+                mixed = first.answers + share[:, None] * (part.answers[:, index] - first.answers)
+                with np.errstate(divide="ignore"):
+                    merged[at] = _Part(first.groups, mixed, 1 / total)
+                break
+        else:
+            merged.append(part)
+    return merged
+
+
+def _hang(parts: list[_Part]) -> tuple[Layer, ...]:
+    """Hang every layer on the coarsest finer one that determines it."""
+    layers: list[Layer] = []
+    for part in parts:
+        on, index = CELLS, part.groups
+        for number in reversed(range(len(layers))):
+            found = determined(layers[number].groups, part.groups)
+            if found is not None:
+                on, index = number, found
+                break
+        size = part.answers.shape[1]
+        layers.append(Layer(part.groups, size, on, index, part.answers, part.variance))
+    return tuple(layers)

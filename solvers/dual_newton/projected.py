@@ -1,0 +1,362 @@
+"""Continuous stage for large nodes with Kronecker queries: no matrix over cells, ever.
+
+Every step guesses which cells are positive, as in `active_set`, minimises on them by projected
+conjugate gradients without those that turn negative, and goes towards the result as far as the
+objective falls. Where it does not fall, a step among the positive cells and one along the projected
+gradient take its place, so that it falls to the optimum from everywhere. What is allowed are
+simplices: x >= 0 with sum_c x_c = p, or at the root with the finest given sums. Other given sums
+are approached by the method of multipliers, their squares being part of the matrix.
+
+References:
+  Hintermueller, Ito & Kunisch, SIAM J. Optim. 13 (2003), 865-888 (active sets as Newton steps).
+  More & Toraldo, SIAM J. Optim. 1 (1991), 93-113 (gradient projection and conjugate gradients).
+  Michelot, J. Optim. Theory Appl. 50 (1986), 195-200 (projection onto a simplex).
+  Bertsekas, Constrained Optimization and Lagrange Multiplier Methods (1982), ch. 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from das.arrays import BoolArray, FloatArray
+from solvers.dual_newton.kronecker import Information
+from solvers.least_squares.blocks import Fixed, given_sums
+from solvers.least_squares.partitions import partition_sums
+from solvers.problem import (
+    Certificate,
+    Estimate,
+    KroneckerTerm,
+    LeastSquaresTerm,
+    NodeProblem,
+    Status,
+)
+
+_STEPS = 200
+_DROPS = 8  # times that negative cells are dropped in a step
+_ITERATIONS = 500  # of conjugate gradients in a step
+_LOOSE, _TIGHT, _EXACT = 1e-2, 1e-4, 1e-12  # relative residuals of conjugate gradients
+_FEW = 0.02  # of the positive cells: so few changes are worth tighter ones
+_ROUNDING = 1e-15  # of a force, over its parts
+_NEAR = 100.0  # times the tolerance: from here on the certificate is asked
+_TINY = np.finfo(float).tiny
+
+
+@dataclass(frozen=True, eq=False)
+class _Point:
+    """Counts and multipliers; `sums` are those of the other given sums, float64[C, m] each."""
+
+    x: FloatArray
+    sums: tuple[FloatArray, ...]
+
+
+class _Node:
+    """A node problem in vectors over its cells."""
+
+    def __init__(self, problem: NodeProblem, fixed: Fixed) -> None:
+        C, k = problem.n_children, problem.n_cells
+        self.problem, self.fixed = problem, fixed
+        every = given_sums(problem, fixed)
+        self.information = Information(problem, every)
+        self.unit = self.information.least
+        self.diagonal = self.information.diagonal
+        self.linear = np.zeros((C, k))
+        for term in problem.terms:
+            if isinstance(term, LeastSquaresTerm):
+                self.linear += term.weights[:, None] * term.answers[:, term.groups]
+            else:
+                self.linear += term.weights[:, None] * term.pulled
+        self.free = np.ones((C, k), np.bool_)
+        for one, weights in zip(every, self.information.given_weights, strict=True):
+            self.linear += weights[:, None] * one.targets[:, one.groups]
+            self.free &= one.targets[:, one.groups] > 0
+        # The simplex of every count, and what it sums to.
+        self._simplex, self.totals = None, np.zeros(0)
+        self.given, self._weights = every, self.information.given_weights
+        if problem.parent is not None:
+            self._simplex = np.tile(np.arange(k), C)
+            self.totals = problem.parent.astype(float)
+        elif every:
+            self._simplex, self.totals = every[0].groups, every[0].targets[0]
+            self.given, self._weights = every[1:], self._weights[1:]
+        self.iterations = 0
+
+    def apply(self, x: FloatArray) -> FloatArray:
+        """G x, with the squares of the given sums."""
+        return self.information.apply(x)
+
+    def totals_of(self, x: FloatArray) -> FloatArray:
+        """Sums of every simplex; none without."""
+        if self._simplex is None:
+            return np.zeros(0)
+        return np.bincount(self._simplex, x.ravel(), len(self.totals)).astype(float, copy=False)
+
+    def spread(self, multiplier: FloatArray) -> FloatArray:
+        """The multiplier of each count's simplex, float64[C, k]; 0 without."""
+        if self._simplex is None:
+            return np.zeros_like(self.linear)
+        return np.asarray(multiplier[self._simplex].reshape(self.linear.shape))
+
+    def coupling(self, g: FloatArray, support: BoolArray, metric: FloatArray) -> FloatArray:
+        """Multiplier per simplex that leaves least of a gradient on a support."""
+        share = np.where(support, 1 / metric, 0.0)
+        return self.totals_of(share * g) / np.maximum(self.totals_of(share), _TINY)
+
+    def project(self, x: FloatArray) -> FloatArray:
+        """The nearest allowed counts, distances weighed by the diagonal."""
+        if self._simplex is None:
+            return np.where(self.free, np.maximum(x, 0.0), 0.0)
+        give = np.where(self.free, 1 / self.diagonal, 0.0)
+        held = self.free
+        while True:  # positive counts only ever become fewer
+            share = np.where(held, give, 0.0)
+            missing = self.totals - self.totals_of(np.where(held, x, 0.0))
+            level = missing / np.maximum(self.totals_of(share), _TINY)
+            moved = x + give * self.spread(level)
+            positive = held & (moved > 0)
+            if np.array_equal(positive, held):
+                return np.where(held, moved, 0.0)
+            held = positive
+
+    def fitted(self, x: FloatArray, support: BoolArray) -> FloatArray:
+        """Counts on a support moved to the sums of their simplices."""
+        x = np.where(support, x, 0.0)
+        if self._simplex is None:
+            return x
+        share = np.where(support, 1 / self.diagonal, 0.0)
+        missing = self.totals - self.totals_of(x)
+        return x + share * self.spread(missing / np.maximum(self.totals_of(share), _TINY))
+
+    def with_holders(self, support: BoolArray, reduced: FloatArray) -> BoolArray:
+        """Make sure that every simplex has a count that may carry it."""
+        if self._simplex is None:
+            return support
+        empty = (self.totals_of(support.astype(float)) == 0) & (self.totals > 0)
+        if empty.any():
+            score = np.where(self.free, reduced, np.inf).ravel()
+            least = np.full(len(self.totals), np.inf)
+            np.minimum.at(least, self._simplex, score)
+            best = (score == least[self._simplex]) & empty[self._simplex]
+            support = support | (best.reshape(support.shape) & self.free)
+        return support
+
+    def gaps(self, x: FloatArray) -> list[FloatArray]:
+        """What is missing to the other given sums."""
+        return [e.targets - partition_sums(x, e.groups, e.targets.shape[1]) for e in self.given]
+
+    def missing(self, x: FloatArray) -> float:
+        """The largest of that, over the largest count."""
+        worst = max([0.0, *(float(np.abs(gap).max(initial=0.0)) for gap in self.gaps(x))])
+        return worst / max(1.0, float(x.max(initial=0.0)))
+
+    def pushed(self, sums: tuple[FloatArray, ...]) -> FloatArray:
+        """B with the multipliers of the other given sums."""
+        out = self.linear
+        for e, mu in zip(self.given, sums, strict=True):
+            out = out + mu[:, e.groups]
+        return out
+
+    def raised(self, point: _Point) -> tuple[FloatArray, ...]:
+        """Multipliers of the other given sums after what is missing to them."""
+        every = zip(point.sums, self._weights, self.gaps(point.x), strict=True)
+        return tuple(mu + w[:, None] * gap for mu, w, gap in every)
+
+    def on_face(
+        self, support: BoolArray, push: FloatArray, image: FloatArray, tolerance: float
+    ) -> FloatArray:
+        """Minimise dx'G dx / 2 - (push - image)'dx over dx on a support that keep all simplices.
+
+        Projected conjugate gradients, preconditioned by the diagonal; they end where rounding of
+        the force does.
+        """
+        share = np.where(support, 1 / self.diagonal, 0.0)
+        room = np.maximum(self.totals_of(share), _TINY)
+
+        def projected(r: FloatArray) -> FloatArray:
+            if self._simplex is not None:
+                r = r - self.spread(self.totals_of(share * r) / room)
+            return np.where(support, r, 0.0)
+
+        x = np.zeros_like(push)
+        r = projected(push - image)
+        z = share * r
+        p, rho = z, float((r * z).sum())
+        rounding = _ROUNDING**2 * float((share * (push**2 + image**2)).sum())
+        goal = max(rho * tolerance**2, rounding)
+        for _ in range(_ITERATIONS):
+            if rho <= goal:
+                break
+            image = self.apply(p)
+            curvature = float((p * image).sum())
+            if curvature <= 0:
+                break
+            self.iterations += 1
+            step = rho / curvature
+            x += step * p
+            r = r - projected(step * image)
+            z = share * r
+            after = float((r * z).sum())
+            p = z + (after / rho) * p
+            rho = after
+        return x
+
+
+def solve_kronecker(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -> Estimate:
+    """Solve the continuous stage of a large node whose terms are queries over the schema.
+
+    Args:
+      problem: The node problem, without linear rows; terms are Kronecker queries or partitions.
+      tolerance: Largest accepted certificate residual, for example 1e-7.
+      fixed: Further partition sums that are given, as in `least_squares.solve_quadratic`.
+
+    Returns:
+      The estimate; its status is LIMIT if the tolerance was not reached, as where no solution
+      exists, which callers must not take for a solution.
+
+    Raises:
+      SolverError: Queries and given sums do not have full column rank.
+      SchemaError: The queries group the levels in too many ways.
+    """
+    node = _Node(problem, fixed)
+    sums = tuple(np.zeros_like(e.targets) for e in node.given)
+    x = node.project(node.linear / node.diagonal)
+    image = node.apply(x)
+    best, certificate = _Point(x, sums), None
+    forcing, steps = _LOOSE, 0
+    while steps < _STEPS:
+        steps += 1
+        push = node.pushed(sums)
+        reduced = _reduced(node, image - push, x > 0)
+        support = (x - reduced / node.diagonal > 0) & node.free
+        support = node.with_holders(support, reduced)
+        changed = int((support != (x > 0)).sum())
+        goal, push_on = _minimum(node, x, support, push, reduced, forcing)
+        changed += push_on
+        before = x
+        x, image = _towards(node, x, image, push, goal)
+        if x is before:  # no way down: among the positive cells there is one
+            x, image = _inside(node, x, image, push, forcing)
+            down = node.project(x - _reduced(node, image - push, x > 0) / node.diagonal)
+            x, image = _towards(node, x, image, push, down)
+        scaled = np.where(node.free, _reduced(node, image - push, x > 0) / node.unit[:, None], 0.0)
+        size = max(1.0, float(x.max(initial=0.0)))
+        off = float(np.abs(np.minimum(x, scaled)).max(initial=0.0)) / size
+        missing = node.missing(x)
+        if max(off, missing) <= _NEAR * tolerance:
+            its = certify(node, _Point(x, sums))
+            if certificate is None or its.residual < certificate.residual:
+                best, certificate = _Point(x, sums), its
+            if its.residual <= tolerance:
+                break
+        if off <= max(0.1 * missing, 0.1 * tolerance) and node.given:
+            sums = node.raised(_Point(x, sums))
+            image = node.apply(x)
+        if not changed:
+            forcing = max(_EXACT, forcing * 1e-3)
+        else:
+            forcing = _LOOSE if changed > _FEW * support.sum() else _TIGHT
+    if certificate is None:
+        best = _Point(x, sums)
+        certificate = certify(node, best)
+    status = Status.SOLVED if certificate.residual <= tolerance else Status.LIMIT
+    return Estimate(np.maximum(best.x, 0), certificate, status, node.iterations, steps)
+
+
+def _minimum(
+    node: _Node,
+    x: FloatArray,
+    support: BoolArray,
+    push: FloatArray,
+    reduced: FloatArray,
+    forcing: float,
+) -> tuple[FloatArray, int]:
+    """The minimum on a support without the cells that turn negative, and how many these are."""
+    dropped = 0
+    for _ in range(_DROPS):
+        y = node.fitted(x, support)
+        for _ in range(2 if forcing <= _EXACT else 1):  # the second for what rounding left
+            y = y + node.on_face(support, push, node.apply(y), forcing)
+        negative = support & (y < 0)
+        if not negative.any():
+            return y, dropped
+        dropped += int(negative.sum())
+        support = node.with_holders(support & ~negative, reduced)
+        x = y
+    return node.project(y), dropped
+
+
+def _inside(
+    node: _Node, x: FloatArray, image: FloatArray, push: FloatArray, forcing: float
+) -> tuple[FloatArray, FloatArray]:
+    """Towards the minimum on the positive cells, up to the first that would turn negative."""
+    dx = node.on_face(x > 0, push, image, forcing)
+    falls = dx < 0
+    if not dx.any():
+        return x, image
+    t = min(1.0, float((x[falls] / -dx[falls]).min(initial=1.0)))
+    return np.maximum(x + t * dx, 0.0), image + t * node.apply(dx)
+
+
+def _reduced(node: _Node, g: FloatArray, support: BoolArray) -> FloatArray:
+    """A gradient without what the simplices take up."""
+    return g - node.spread(node.coupling(g, support, node.diagonal))
+
+
+def _towards(
+    node: _Node, x: FloatArray, image: FloatArray, push: FloatArray, goal: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Go to allowed counts as far as the objective falls; returns the counts and G times these."""
+    step = goal - x
+    slope = float(((image - push) * step).sum())
+    if not slope < 0:
+        return x, image
+    change = node.apply(step)
+    curvature = float((step * change).sum())
+    t = min(1.0, -slope / curvature) if curvature > 0 else 1.0
+    return (goal if t == 1 else x + t * step), image + t * change
+
+
+def certify(node: _Node, point: _Point) -> Certificate:
+    """Measure how far a point is from optimal, from the terms of the problem itself.
+
+    Query by query, not with the arrays of the solver.
+    """
+    problem, x = node.problem, np.maximum(point.x, 0)
+    top = float(node.unit.max())
+    scale = node.unit / top
+    size = max(1.0, float(x.max(initial=0.0)))
+    g, linear = np.zeros_like(x), 0.0
+    for term in problem.terms:
+        w = term.weights[:, None] / top
+        if isinstance(term, LeastSquaresTerm):
+            sums = partition_sums(x, term.groups, term.answers.shape[1])
+            g += w * sums[:, term.groups]
+            pulled = term.answers[:, term.groups]
+        else:
+            image = term.apply(x) if isinstance(term, KroneckerTerm) else x @ term.gram
+            g += w * image
+            pulled = term.pulled
+        g -= w * pulled
+        linear += float((w * pulled * x).sum())
+    quadratic = float((g * x).sum()) + linear
+    primal = float(np.maximum(-point.x, 0).max(initial=0.0))
+    dual = -0.5 * quadratic
+    for e, mu in zip(node.given, node.raised(point), strict=True):
+        g -= mu[:, e.groups] / top
+        dual += float((mu * e.targets).sum()) / top
+    every = [(e.groups, e.targets.astype(float)) for e in problem.exact]
+    for groups, targets in (*every, *node.fixed):
+        missing = targets - partition_sums(x, groups, targets.shape[1])
+        primal = max(primal, float(np.abs(missing).max(initial=0.0)))
+    if problem.parent is not None:
+        primal = max(primal, float(np.abs(x.sum(0) - problem.parent).max(initial=0.0)))
+    coupling = node.coupling(g, x > 0, node.diagonal)
+    g -= node.spread(coupling)
+    dual += float(coupling @ node.totals)
+    persons = np.where(node.free, g / scale[:, None], 0.0)
+    stationarity = float(np.maximum(-persons, 0).max(initial=0.0))
+    complementarity = float(np.minimum(x, np.maximum(persons, 0)).max(initial=0.0))
+    objective = 0.5 * quadratic - linear
+    gap = abs(objective - dual) / max(1.0, abs(objective))
+    return Certificate(stationarity / size, primal / size, complementarity / size, gap)

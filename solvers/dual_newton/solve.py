@@ -1,0 +1,280 @@
+"""Continuous stage for nodes with many live cells: no matrix over cells, ever.
+
+Dual Newton method. Every query but the detailed one gets multipliers u_q, one per child and group,
+and for given u the best cells are known in closed form: each live cell deals the parent's persons
+to the children by a projection onto a simplex,
+
+    x_cj = max(0, d_cj + (sum_q u_cq[j] + lambda_j) / w_c),   sum_c x_cj = p_j,
+
+d the detailed answers and w_c their precision. So every iterate keeps x >= 0 and sum_c x_c = p, and
+the dual function is concave, piecewise quadratic and once differentiable; its gradient is
+y_q - u_q / w_q - Q_q x. Newton steps (`solvers.dual_newton.face`) with a line search climb it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from das.arrays import BoolArray, FloatArray
+from solvers.dual_newton.face import Face, Step, assign_roles
+from solvers.dual_newton.layers import FORBIDDEN, Lifted, lift
+from solvers.least_squares.blocks import Fixed
+from solvers.least_squares.compilation import has_compiler
+from solvers.problem import Certificate, Estimate, LeastSquaresTerm, NodeProblem, Status
+
+_NEWTON_STEPS = 200
+_TRIALS = 8  # of the line search
+_ITERATIONS = 300  # of conjugate gradients in a step
+_STALE_STEPS = 100  # without a smaller residual
+# Relative to the first variance of a slack: growth per step, most, and the damping of rows that
+# bind, since those that bind in all children can contradict the parent on a face.
+_FREER, _FREEST, _DAMPING = 2.0, 100.0, 0.1
+_LOOSE, _TIGHT = 0.3, 1e-3  # relative residuals of conjugate gradients
+_BLOCK = 1 << 14  # cells projected at a time
+_NEAR = 100.0  # times the tolerance: from here on the certificate is asked
+
+
+class Climb:
+    """The dual iterate and what it implies; mutable."""
+
+    def __init__(self, q: Lifted) -> None:
+        self.lifted = q
+        C = len(q.unit)
+        self.u = [np.zeros((C, layer.size)) for layer in q.layers]
+        self.nu = np.zeros((C, len(q.rows)))
+        self.slack_variance = q.slack_variance
+        self.center = np.clip(np.zeros_like(q.least), q.least, q.most)
+        self._variance = [
+            np.where(np.isfinite(layer.variance), layer.variance, 0.0)[:, None]
+            for layer in q.layers
+        ]
+        self._asked = [np.isfinite(layer.variance)[:, None] for layer in q.layers]
+        self.field = q.base.copy()
+        self._project = _projection(q)
+        self.x, self.multiplier = self._project(self.field, q.unit, q.parent)
+
+    def slack(self, nu: FloatArray) -> FloatArray:
+        """R x as the multipliers want it."""
+        q = self.lifted
+        return np.clip(self.center - nu * self.slack_variance, q.least, q.most)
+
+    def inside(self) -> BoolArray:
+        """Rows that do not bind."""
+        q = self.lifted
+        wanted = self.center - self.nu * self.slack_variance
+        return (wanted > q.least) & (wanted < q.most)
+
+    def residuals(self) -> tuple[list[FloatArray], FloatArray]:
+        """Gradient of the dual function: per layer [C, m], and of the rows [C, r]."""
+        q = self.lifted
+        sums = q.sums(self.x)
+        out = [
+            np.where(asked, layer.answers - variance * u - s, 0.0)
+            for layer, u, s, variance, asked in zip(
+                q.layers, self.u, sums, self._variance, self._asked, strict=True
+            )
+        ]
+        return out, self.slack(self.nu) - self.x @ q.rows.T
+
+    def off(self, residuals: list[FloatArray], rows: FloatArray) -> float:
+        """About what the certificate will say, for much less work."""
+        q = self.lifted
+        found = [float(np.abs(rows).max(initial=0.0))]
+        for layer, residual in zip(q.layers, residuals, strict=True):
+            precise = (layer.variance > 0) & np.isfinite(layer.variance)
+            scale = np.where(precise, layer.variance * q.unit, 1.0)
+            found.append(float(np.abs(residual / scale[:, None]).max(initial=0.0)))
+        return max(found) / max(1.0, float(self.x.max(initial=0.0)))
+
+    def move(self, step: Step) -> float:
+        """Go along a step as far as the dual function rises; returns how far, 1 for all of it."""
+        q = self.lifted
+        change = q.spread(step.layers, step.rows @ q.rows)
+        change /= q.unit[:, None]
+        constant, linear = 0.0, 0.0
+        for layer, u, du, variance in zip(
+            q.layers, self.u, step.layers, self._variance, strict=True
+        ):
+            constant += float((du * (layer.answers - variance * u)).sum())
+            linear += float((variance * du**2).sum())
+
+        def slope(t: float, x: FloatArray) -> float:
+            rows = float((step.rows * self.slack(self.nu + t * step.rows)).sum())
+            moved = float(q.unit @ np.einsum("ck,ck->c", x, change))
+            return constant - t * linear + rows - moved
+
+        first = slope(0.0, self.x)
+        t, low, high = 1.0, (0.0, first), (np.inf, 0.0)
+        for trial in range(_TRIALS):
+            if trial:
+                cut = low[1] / (low[1] - high[1])
+                t = low[0] + (high[0] - low[0]) * min(0.9, max(0.1, cut))
+            field = self.field + t * change
+            x, multiplier = self._project(field, q.unit, q.parent, self.multiplier)
+            now = slope(t, x)
+            if now >= 0:
+                low = (t, now)
+            else:
+                high = (t, now)
+            if first <= 0 or t == low[0] == 1 or abs(now) <= 0.1 * first:
+                break
+        self.field, self.x, self.multiplier = field, x, multiplier
+        self.u = [u + t * du for u, du in zip(self.u, step.layers, strict=True)]
+        self.nu = self.nu + t * step.rows
+        self.center = self.slack(self.nu)
+        freer = np.minimum(_FREER * self.slack_variance, _FREEST * q.slack_variance)
+        self.slack_variance = freer
+        return t
+
+
+def project(
+    field: FloatArray, unit: FloatArray, parent: FloatArray | None, start: FloatArray | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """Per cell, the children's persons nearest to `field` that are nonnegative and sum to parent.
+
+    Args:
+      field: float64[C, k].
+      unit: float64[C], weight of the distance per child.
+      parent: float64[k], positive, or None for x >= 0 alone.
+      start: float64[k], multipliers to begin from.
+
+    Returns:
+      float64[C, k] and the multiplier per cell: x = max(0, field + multiplier / unit).
+
+    References:
+      Michelot, J. Optim. Theory Appl. 50 (1986), 195-200 (projection onto a simplex).
+    """
+    if parent is None:
+        return np.maximum(field, 0.0), np.zeros(field.shape[1])
+    x = np.empty_like(field)
+    multiplier = np.empty(field.shape[1])
+    inverse = (1 / unit)[:, None]
+    for low in range(0, field.shape[1], _BLOCK):
+        part = slice(low, low + _BLOCK)
+        a = field[:, part]
+        if start is None:
+            held = a > FORBIDDEN / 2
+        else:
+            held = a + start[part] * inverse > 0
+            empty = ~held.any(0)
+            held[:, empty] = a[:, empty] > FORBIDDEN / 2
+        for _ in range(2 * len(unit) + 2):
+            room = np.maximum(np.where(held, inverse, 0.0).sum(0), 1e-300)
+            level = (parent[part] - np.where(held, a, 0.0).sum(0)) / room
+            now = a + level * inverse
+            after = now > 0
+            if np.array_equal(after, held):
+                break
+            held = after
+        x[:, part] = np.maximum(now, 0.0)
+        multiplier[part] = level
+    return x, multiplier
+
+
+def _projection(q: Lifted) -> Callable[..., tuple[FloatArray, FloatArray]]:
+    """`project`, compiled if it can be."""
+    if q.parent is None or not has_compiler():
+        return project
+    from solvers.least_squares import compiled
+
+    return compiled.project
+
+
+def solve_matrix_free(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -> Estimate:
+    """Solve the continuous stage of a node with many live cells.
+
+    Args:
+      problem: The node problem; partition queries only, detailed asked of every child.
+      tolerance: Largest accepted certificate residual, for example 1e-7.
+      fixed: Further partition sums that are given, as in `least_squares.solve_quadratic`; one of
+        the sums that are given refines all others.
+
+    Returns:
+      The estimate; its status is LIMIT if the tolerance was not reached, as where no solution
+      exists, which callers must not take for a solution.
+
+    Raises:
+      SolverError: A query is not a partition, or some child has no detailed answers.
+    """
+    q = lift(problem, fixed)
+    roles = assign_roles(q)
+    climb = Climb(q)
+    iterations, forcing = 0, _LOOSE
+    best, stale = np.inf, 0
+    steps = 0
+    certificate = None
+    while True:
+        residuals, rows = climb.residuals()
+        off = climb.off(residuals, rows)
+        certificate = certify(problem, climb) if off <= _NEAR * tolerance else None
+        if certificate:
+            off = certificate.residual
+        best, stale = min(best, off), stale + 1
+        if off == best:
+            stale = 0
+        if (certificate and off <= tolerance) or stale >= _STALE_STEPS or steps == _NEWTON_STEPS:
+            break
+        slacks = np.where(climb.inside(), climb.slack_variance, _DAMPING * q.slack_variance)
+        face = Face(q, roles, climb.x > 0, slacks)
+        step = face.solve(residuals, rows, forcing, _ITERATIONS)
+        iterations += step.iterations
+        steps += 1
+        # Where the support still changes much, an exact direction is not worth its price.
+        t = climb.move(step)
+        forcing = _LOOSE if t < 1 else _TIGHT
+    certificate = certificate or certify(problem, climb)
+    status = Status.SOLVED if certificate.residual <= tolerance else Status.LIMIT
+    return Estimate(climb.x, certificate, status, iterations, steps)
+
+
+def certify(problem: NodeProblem, climb: Climb) -> Certificate:
+    """Measure how far the iterate and its multipliers are from optimal, from the problem itself.
+
+    Child by child, so that nothing but vectors over the cells is needed.
+    """
+    q = climb.lifted
+    exact = [(layer, u) for layer, u in zip(q.layers, climb.u, strict=True) if layer.is_exact]
+    terms = [term for term in problem.terms if isinstance(term, LeastSquaresTerm)]
+    size = max(1.0, float(climb.x.max(initial=0.0)))
+    primal, complementarity, stationarity, objective, gap = 0.0, 0.0, 0.0, 0.0, 0.0
+    if q.parent is not None:
+        missing = climb.x.sum(0) - q.parent
+        primal = float(np.abs(missing).max())
+        gap += float(climb.multiplier @ missing)
+    up = np.where(np.isfinite(q.least), np.maximum(climb.nu, 0), 0.0)
+    down = np.where(np.isfinite(q.most), np.maximum(-climb.nu, 0), 0.0)
+    for c, x in enumerate(climb.x):
+        gradient = -climb.multiplier - (up[c] - down[c]) @ q.rows
+        for term, settled in zip(terms, q.settled, strict=True):
+            weight, answers = term.weights[c], term.answers[c]
+            sums = np.bincount(term.groups, x, len(answers))
+            objective += float(weight * (sums @ (0.5 * sums - answers)))
+            if not settled:  # else the multiplier of the invariant takes it up
+                gradient += weight * (sums - answers)[term.groups]
+        for layer, u in exact:
+            missing = np.bincount(layer.groups, x, layer.size) - layer.answers[c]
+            primal = max(primal, float(np.abs(missing).max()))
+            gap += float(u[c] @ missing)
+            gradient -= u[c][layer.groups]
+        found = q.rows @ x
+        outside = np.abs(found - np.clip(found, q.least[c], q.most[c]))
+        primal = max(primal, float(outside.max(initial=0.0)))
+        below, above = found - q.least[c], q.most[c] - found
+        products = np.multiply(up[c], below, where=up[c] > 0, out=np.zeros_like(found))
+        products += np.multiply(down[c], above, where=down[c] > 0, out=np.zeros_like(found))
+        gap += float(products.sum())
+        complementarity = max(complementarity, float(np.abs(products).max(initial=0.0)) / q.unit[c])
+        free = q.base[c] > FORBIDDEN
+        persons = np.where(free, gradient / q.unit[c], 0.0)
+        stationarity = max(stationarity, float(-persons.min(initial=0.0)))
+        natural = np.minimum(x, np.maximum(persons, 0))
+        complementarity = max(complementarity, float(natural.max(initial=0.0)))
+        gap += float(persons @ x) * q.unit[c]
+    return Certificate(
+        stationarity / size,
+        primal / size,
+        complementarity / size,
+        abs(gap) / max(1.0, abs(objective)),
+    )

@@ -1,0 +1,1 @@
+"""Nonnegative least squares of one node, by active sets."""

@@ -1,0 +1,447 @@
+"""The node problem in arrays, arranged so that most of it falls apart into small blocks.
+
+Partition queries come in two kinds. Those inside join only cells of the same block; blocks are the
+finest partition that all of them refine. The others, outside, have few groups. So
+
+    G_c / d_c = H_c = blockdiag(H_c1, ..., H_cB) + F_c' F_c ,
+
+with F_c of few rows. Eliminating the blocks, and within a block the coupling of the children, costs
+little and leaves a system of the outside rows of all children (see `elimination`). The division
+into inside and outside is the one of least estimated cost; with everything inside there is one
+block, with everything outside every cell is a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from das.arrays import BoolArray, FloatArray, IntArray
+from das.errors import SolverError
+from solvers.least_squares.partitions import IN_ARRAYS, Partitions, TermSums
+from solvers.problem import NO_LIMIT, LeastSquaresTerm, NodeProblem, Term
+
+Fixed = tuple[tuple[IntArray, FloatArray], ...]
+
+_SUPPORT = 0.2  # usual share of the cells of a child that are positive
+_DENSE = 0.2  # cost of an operation in large matrix products, over one in small loops
+_ONE_BLOCK = 48  # so few cells are not worth dividing
+_PENALTY = 1e4  # of an equality in the factorised matrix, over the largest curvature
+# Curvature over the largest diagonal entry that is taken for none. Strategies are accepted with
+# 1e-9 and more; rounding leaves about 1e-13 at a thousand cells.
+_FLAT = 1e-12
+_NULL = 1e-7  # singular values of normalized groups of several partitions that are zero
+
+
+@dataclass(frozen=True, eq=False)
+class Equality:
+    """Partition sums of every child that are given.
+
+    Attributes:
+      groups: int64[k].
+      targets: float64[C, m].
+    """
+
+    groups: IntArray
+    targets: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Quadratic:
+    """The node problem in arrays; patterns are children of proportional weights, P is 1 or C.
+
+    Attributes:
+      unit: float64[C], d_c: the weight of queries of single cells, or the smallest curvature of
+        G_c that the equalities leave open where there is none.
+      scale: float64[C], d_c divided by its largest.
+      linear: float64[C, k], b_c / d_c.
+      parent: float64[k] or None.
+      cells: int64[B, s], the cells of each block; k where a block has fewer than s.
+      blocks: float64[B, P, s, s], H_cb.
+      outside: float64[P, r, k], F_c.
+      diagonal: float64[P, k] of H_c, 1 where it has none.
+      free: bool[C, k], cells not forced to zero.
+      equalities: Partition sums that are given.
+      is_inside: Whether each equality joins only cells of the same block.
+      coefficients: float64[n, k], rows R.
+      least: float64[C, n], lower limits of R x_c, -inf if none.
+      most: float64[C, n], upper limits, inf if none.
+      given: Per term, the equality that makes its answers constants; -1 if none.
+      penalty: Curvature an equality is given in factorised matrices.
+    """
+
+    unit: FloatArray
+    scale: FloatArray
+    linear: FloatArray
+    parent: FloatArray | None
+    cells: IntArray
+    blocks: FloatArray
+    outside: FloatArray
+    diagonal: FloatArray
+    free: BoolArray
+    equalities: tuple[Equality, ...]
+    is_inside: tuple[bool, ...]
+    coefficients: FloatArray
+    least: FloatArray
+    most: FloatArray
+    given: tuple[int, ...]
+    penalty: float
+
+    def apply(self, x: FloatArray) -> FloatArray:
+        """H_c x_c for every child, float64[C, k]."""
+        y = self.scatter(self.times(self.blocks, self.gather(x)))
+        if self.outside.shape[1]:
+            y += ((self.outside @ x[:, :, None]).transpose(0, 2, 1) @ self.outside)[:, 0]
+        return y
+
+    def penalized(self) -> FloatArray:
+        """float64[B, P, s, s]: the blocks with penalties for the equalities inside."""
+        blocks = self.blocks
+        for equality, within in zip(self.equalities, self.is_inside, strict=True):
+            if within:
+                blocks = blocks + self.penalty * _same(equality.groups, self.cells)[:, None]
+        return blocks
+
+    def outside_given(self) -> FloatArray:
+        """float64[P, r, k]: the outside rows with those of the equalities outside."""
+        parts = [self.outside]
+        for equality, within in zip(self.equalities, self.is_inside, strict=True):
+            if not within:
+                m = equality.targets.shape[1]
+                rows = (np.arange(m)[:, None] == equality.groups) * self.penalty**0.5
+                parts.append(np.broadcast_to(rows, (len(self.outside), *rows.shape)))
+        return np.concatenate(parts, axis=1)
+
+    def gather(self, x: FloatArray) -> FloatArray:
+        """[C, k] -> [B, C, s], zero where a block has no cell."""
+        padded = np.concatenate([x, np.zeros((len(x), 1))], axis=1)
+        return np.ascontiguousarray(padded[:, self.cells].transpose(1, 0, 2))
+
+    def scatter(self, y: FloatArray) -> FloatArray:
+        """[B, C, s] -> [C, k]."""
+        out = np.empty((y.shape[1], self.linear.shape[1] + 1))
+        out[:, self.cells] = y.transpose(1, 0, 2)
+        return np.ascontiguousarray(out[:, :-1])
+
+    @staticmethod
+    def times(blocks: FloatArray, y: FloatArray) -> FloatArray:
+        """Multiply [B, P, s, s] with [B, C, s]."""
+        return np.asarray((blocks @ y[..., None])[..., 0])
+
+
+def is_refined(coarse: IntArray, fine: IntArray) -> bool:
+    """Whether each group of `fine` lies in one group of `coarse`."""
+    first = np.empty(int(fine.max(initial=-1)) + 1, np.int64)
+    first[fine] = coarse
+    return bool(np.array_equal(first[fine], coarse))
+
+
+def arrange(problem: NodeProblem, fixed: Fixed = (), sums: TermSums = IN_ARRAYS) -> Quadratic:
+    """Arrange a node problem.
+
+    Args:
+      problem: The node problem.
+      fixed: Further partition sums that are given, as groups int64[k] and targets float64[C, m].
+      sums: What to compute with.
+
+    Raises:
+      SolverError: The queries and equalities do not have full column rank in some child.
+    """
+    k, C = problem.n_cells, problem.n_children
+    equalities, given, terms = _not_given(problem, fixed)
+    unit = _units(problem, equalities)
+    weights = _relative_weights(terms, unit)
+    inside, labels = _divide(terms, equalities, C, k)
+    cells = _members(labels)
+    partitions = [t for t in terms if isinstance(t, LeastSquaresTerm)]
+    is_partition = np.array([isinstance(t, LeastSquaresTerm) for t in terms], bool)
+    within = np.array(inside, bool)
+    every = Partitions.of(partitions, C, k)
+    shares = np.array([t.weights / unit for t in partitions]).reshape(len(partitions), C)
+    linear = sums.pull(every, shares)
+    joined = within[is_partition]
+    blocks = sums.join(every.index[joined], weights[is_partition & within], cells)
+    diagonal = np.repeat(weights[is_partition].sum(0)[:, None], k, axis=1)
+    for term, weight in zip(terms, weights, strict=True):
+        if not isinstance(term, LeastSquaresTerm):
+            linear += (term.weights / unit)[:, None] * term.pulled
+            diagonal += weight[:, None] * np.diag(term.gram)
+            blocks += weight[None, :, None, None] * term.gram
+    diagonal = np.where(diagonal > 0, diagonal, 1.0)  # of a cell that equalities alone decide
+    rows = [
+        (np.arange(t.answers.shape[1])[:, None] == t.groups).astype(float)
+        for t, within_ in zip(partitions, joined, strict=True)
+        if not within_
+    ]
+    row_weights = [
+        np.repeat(weight[None], len(one), axis=0)
+        for weight, one in zip(weights[is_partition & ~within], rows, strict=True)
+    ]
+    outside = _compressed(rows, row_weights, weights.shape[1], k)
+    free = np.ones((C, k), bool)
+    for equality in equalities:
+        free &= equality.targets[:, equality.groups] > 0
+    coefficients, least, most = _rows(problem)
+    for row, high in zip(coefficients, most.T, strict=True):
+        if (row >= 0).all():
+            free &= ~((high <= 0)[:, None] & (row > 0))
+    curvature = 1.0 + float(diagonal.max(initial=0.0))
+    return Quadratic(
+        unit,
+        unit / unit.max(),
+        linear,
+        None if problem.parent is None else problem.parent.astype(float),
+        cells,
+        blocks,
+        outside,
+        diagonal,
+        free,
+        equalities,
+        tuple(is_refined(labels, e.groups) for e in equalities),
+        coefficients,
+        least,
+        most,
+        given,
+        _PENALTY * curvature,
+    )
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How large an arranged problem is.
+
+    Attributes:
+      largest_block: Cells of its largest block.
+      numbers: Of its matrices over cells: those of the blocks, one for each pattern, and those of
+        the positive cells of each child.
+    """
+
+    largest_block: int
+    numbers: float
+
+
+def extent(problem: NodeProblem, fixed: Fixed = ()) -> Extent:
+    """How large the arranged problem is, without arranging it."""
+    C = problem.n_children
+    equalities, _, terms = _not_given(problem, fixed)
+    _, labels = _divide(terms, equalities, C, problem.n_cells)
+    sizes = np.bincount(labels).astype(float)
+    patterns = _relative_weights(terms, _units(problem, equalities)).shape[1]
+    numbers = max(patterns, C * _SUPPORT**2) * float((sizes**2).sum())
+    return Extent(int(sizes.max(initial=0)), numbers)
+
+
+def _relative_weights(terms: Sequence[Term], unit: FloatArray) -> FloatArray:
+    """float64[terms, P], weights in units of each child's: one pattern if all are alike."""
+    weights = np.array([t.weights for t in terms]).reshape(len(terms), len(unit)) / unit
+    if np.ptp(weights, axis=1).max(initial=0.0) <= 1e-12 * weights.max(initial=0.0):
+        return weights[:, :1]
+    return weights
+
+
+def _not_given(
+    problem: NodeProblem, fixed: Fixed
+) -> tuple[tuple[Equality, ...], tuple[int, ...], list[Term]]:
+    """Equalities, the one that fixes each term (-1 if none), and the terms that none fixes."""
+    equalities = given_sums(problem, fixed)
+    given = tuple(_given_by(term, equalities, problem.n_cells) for term in problem.terms)
+    return equalities, given, [t for t, i in zip(problem.terms, given, strict=True) if i < 0]
+
+
+def given_sums(problem: NodeProblem, fixed: Fixed) -> tuple[Equality, ...]:
+    """Given partition sums, without those that finer ones imply."""
+    every = [Equality(e.groups, e.targets.astype(float)) for e in problem.exact]
+    every += [Equality(groups, targets) for groups, targets in fixed]
+    kept: list[Equality] = []
+    for one in sorted(every, key=lambda e: -e.targets.shape[1]):
+        if not any(is_refined(one.groups, finer.groups) for finer in kept):
+            kept.append(one)
+    return tuple(kept)
+
+
+def _given_by(term: Term, equalities: Sequence[Equality], k: int) -> int:
+    """The equality that fixes the answers of a query, -1 if none or a query of single cells."""
+    if isinstance(term, LeastSquaresTerm) and term.answers.shape[1] < k:
+        for index, equality in enumerate(equalities):
+            if is_refined(term.groups, equality.groups):
+                return index
+    return -1
+
+
+def _units(problem: NodeProblem, equalities: Sequence[Equality]) -> FloatArray:
+    """A lower bound of the smallest curvature of each G_c that the equalities leave open."""
+    k = problem.n_cells
+    unit = np.zeros(problem.n_children)
+    for term in problem.terms:
+        if isinstance(term, LeastSquaresTerm) and term.answers.shape[1] == k:
+            unit += term.weights
+    missing = np.flatnonzero(unit == 0)
+    if not missing.size:
+        return unit
+    fixed = _fixed_directions(equalities, k)
+    seen: dict[bytes, float] = {}
+    for c in missing:
+        weights = np.array([t.weights[c] for t in problem.terms])
+        largest = float(weights.max())
+        if fixed.shape[1] == k:  # every cell is given: nothing is left to curve
+            unit[c] = largest if largest > 0 else 1.0
+            continue
+        if largest <= 0:
+            raise _not_full_rank(problem, int(c))
+        key = (weights / largest).tobytes()
+        if key not in seen:
+            seen[key] = _smallest_curvature(problem, int(c), weights / largest, fixed)
+        unit[c] = seen[key] * largest
+    return unit
+
+
+def _fixed_directions(equalities: Sequence[Equality], k: int) -> FloatArray:
+    """float64[k, r]: an orthonormal basis of the sums that equalities give.
+
+    Groups of one partition are orthogonal as they are. Of several, the squares of the singular
+    values are eigenvalues of an integer matrix of a few rows: far above rounding, or 0.
+    """
+    parts = []
+    for equality in equalities:
+        indicators = (equality.groups[:, None] == np.unique(equality.groups)).astype(float)
+        parts.append(indicators / np.sqrt(indicators.sum(0)))
+    if len(parts) < 2:
+        return parts[0] if parts else np.zeros((k, 0))
+    vectors, values, _ = np.linalg.svd(np.concatenate(parts, axis=1), full_matrices=False)
+    return np.asarray(vectors[:, values > _NULL])
+
+
+def _smallest_curvature(
+    problem: NodeProblem, child: int, weights: FloatArray, fixed: FloatArray
+) -> float:
+    """The smallest eigenvalue of G_c on what is orthogonal to `fixed` float64[k, r], r < k.
+
+    Projected on that, G_c has r eigenvalues 0, which come first because none is negative.
+    """
+    G = np.zeros((problem.n_cells, problem.n_cells))
+    for term, weight in zip(problem.terms, weights, strict=True):
+        if not isinstance(term, LeastSquaresTerm):
+            G += weight * term.gram
+        else:
+            G += weight * (term.groups[:, None] == term.groups)
+    scale = float(G.diagonal().max())
+    if fixed.shape[1]:
+        half = G - (G @ fixed) @ fixed.T
+        G = half - fixed @ (fixed.T @ half)
+        G = (G + G.T) / 2
+    least = float(np.linalg.eigvalsh(G)[fixed.shape[1]])
+    if least <= _FLAT * scale:
+        raise _not_full_rank(problem, child)
+    return least
+
+
+def _not_full_rank(problem: NodeProblem, child: int) -> SolverError:
+    return SolverError(
+        f"node {problem.geocode} ({problem.n_cells} live cells), child {child}",
+        "the measured and exact queries together do not have full column rank on the live cells",
+        remedy="measure detailed, or a workload that contains it",
+    )
+
+
+def _divide(
+    terms: Sequence[Term],
+    equalities: Sequence[Equality],
+    C: int,
+    k: int,
+) -> tuple[list[bool], IntArray]:
+    """Which terms are inside, and the block of each cell."""
+    queries = [t for t in terms if isinstance(t, LeastSquaresTerm)]
+    if len(queries) < len(terms) or k <= _ONE_BLOCK:
+        return [True] * len(terms), np.zeros(k, np.int64)
+    sizes = [t.answers.shape[1] for t in queries]
+    partitions = [(m, t.groups) for m, t in zip(sizes, queries, strict=True)]
+    partitions += [(e.targets.shape[1], e.groups) for e in equalities]
+    order = sorted(range(len(partitions)), key=lambda i: -partitions[i][0])
+    labels = np.arange(k)
+    left = sum(m for m, _ in partitions if m < k)
+    best = (_cost(labels, left, C, k), 0, labels)
+    for count, index in enumerate(order, 1):
+        if not labels.any() and count < len(order):
+            continue  # one block: the more queries are inside, the better
+        m, groups = partitions[index]
+        if m < k:
+            labels = _joined(labels, groups) if labels.any() else labels
+            left = sum(partitions[other][0] for other in order[count:])
+            cost = _cost(labels, left, C, k)
+            if cost < best[0]:
+                best = (cost, count, labels)
+        elif best[1] == count - 1:
+            best = (best[0], count, labels)
+    within = set(order[: best[1]])
+    return [i in within or m == k for i, m in enumerate(sizes)], best[2]
+
+
+def _cost(labels: IntArray, rows: int, C: int, k: int) -> float:
+    """Estimated work of one factorisation with these blocks and so many rows outside."""
+    sizes = np.bincount(labels).astype(float)
+    outside = float(C * rows)
+    inside = C * (3 * (_SUPPORT * sizes) ** 3).sum() + (sizes**3 / 2).sum()
+    return float(inside + _DENSE * (outside**2 * k + outside**3 / 3) + outside * (sizes**2).sum())
+
+
+def _joined(labels: IntArray, groups: IntArray) -> IntArray:
+    """The finest partition that both refine, numbered from 0."""
+    while True:
+        least = np.full(int(groups.max()) + 1, len(labels))
+        np.minimum.at(least, groups, labels)
+        lowered = least[groups]
+        least = np.full(int(labels.max()) + 1, len(labels))
+        np.minimum.at(least, labels, lowered)
+        lowered = least[labels]
+        if np.array_equal(lowered, labels):
+            is_least = np.zeros(len(least), np.bool_)
+            is_least[labels] = True
+            return np.asarray((np.cumsum(is_least) - 1)[labels])
+        labels = lowered
+
+
+def _members(labels: IntArray) -> IntArray:
+    """Cells of each block, padded with k."""
+    k = len(labels)
+    sizes = np.bincount(labels)
+    cells = np.full((len(sizes), int(sizes.max(initial=0))), k)
+    order = np.argsort(labels, kind="stable")
+    starts = np.cumsum(sizes) - sizes
+    cells[labels[order], np.arange(k) - starts[labels[order]]] = order
+    return cells
+
+
+def _same(groups: IntArray, cells: IntArray) -> FloatArray:
+    """float64[B, s, s]: 1 where two cells of a block are in the same group."""
+    padded = np.append(groups, -1)[cells]
+    return np.asarray((padded[:, :, None] == padded[:, None]) & (padded >= 0)[:, :, None], float)
+
+
+def _compressed(
+    rows: Sequence[FloatArray], weights: Sequence[FloatArray], patterns: int, k: int
+) -> FloatArray:
+    """F with F'F = sum of weighted rows: as few rows as their rank, if there is one pattern."""
+    if not rows:
+        return np.zeros((patterns, 0, k))
+    every = np.concatenate(rows)
+    root = np.sqrt(np.concatenate(weights)).T[:, :, None]
+    F = root * every
+    if patterns > 1:
+        return F
+    values, vectors = np.linalg.eigh(F[0] @ F[0].T)
+    kept = values > 1e-14 * values[-1]
+    return np.asarray((vectors[:, kept].T @ F[0])[None])
+
+
+def _rows(problem: NodeProblem) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """R and the limits of R x, infinite where there is none."""
+    C, k = problem.n_children, problem.n_cells
+    coefficients = [np.zeros((0, k))]
+    least, most = [np.zeros((C, 0))], [np.zeros((C, 0))]
+    for rows in problem.rows:
+        coefficients.append(rows.coefficients.astype(float))
+        least.append(np.where(rows.least <= -NO_LIMIT, -np.inf, rows.least))
+        most.append(np.where(rows.most >= NO_LIMIT, np.inf, rows.most))
+    return np.concatenate(coefficients), np.hstack(least), np.hstack(most)

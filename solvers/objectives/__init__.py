@@ -1,0 +1,1 @@
+"""Other objectives than least squares in a node."""

@@ -1,0 +1,160 @@
+"""Post-processing methods inside a node: another node problem for the same solver.
+
+NNLS is the node problem as it is. SEQUENTIAL gives every query a pass of its own. REWEIGHTED gives
+every child its own weights per answer. MAXFIT has another objective, so it has its own solver, for
+small nodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from das.arrays import FloatArray
+from das.errors import SolverError
+from solvers.objectives.bounded import Equalities
+from solvers.objectives.max_fit import fit_largest_deviation
+from solvers.objectives.methods import Method
+from solvers.objectives.reweighted import downweight, find_low_answers
+from solvers.objectives.table import NoiseLaw
+from solvers.problem import GeneralTerm, LeastSquaresTerm, NodeProblem, group_sums
+
+MOST_ENTRIES = 100_000_000  # of all children's matrices: 800 MB
+MOST_UNKNOWNS = 3000  # cells and coarse answers of all children
+
+
+def apply_method(problem: NodeProblem, method: Method, law: NoiseLaw) -> NodeProblem:
+    """Return the node problem whose least-squares solution is the method's.
+
+    Args:
+      problem: The node problem.
+      method: NNLS, SEQUENTIAL or REWEIGHTED.
+      law: Law of the noise, which tells what is likely to be noise alone.
+
+    Raises:
+      SolverError: The method does not lead to a node problem, or to one that is too large.
+    """
+    if method is Method.NNLS:
+        return problem
+    if method is Method.SEQUENTIAL:
+        return in_sequence(problem)
+    if method is Method.REWEIGHTED:
+        return reweight(problem, law)
+    raise SolverError(
+        f"node {problem.geocode}",
+        "this method does not change weights or order",
+        got=method,
+        want="nnls, sequential or reweighted",
+    )
+
+
+def in_sequence(problem: NodeProblem) -> NodeProblem:
+    """Give every partition query a pass of its own, coarse ones first.
+
+    Terms of single cells and general terms share the last pass.
+    """
+    sizes = [
+        t.answers.shape[1] if isinstance(t, LeastSquaresTerm) else problem.n_cells
+        for t in problem.terms
+    ]
+    ranked = sorted(range(len(sizes)), key=sizes.__getitem__)
+    most = max(sizes)
+    early = tuple((index,) for index in ranked if sizes[index] < most)
+    return replace(problem, order=(*early, tuple(i for i in ranked if sizes[i] == most)))
+
+
+def reweight(problem: NodeProblem, law: NoiseLaw) -> NodeProblem:
+    """Weigh the answers of every child by `reweighted.downweight`, and add sums of low ones.
+
+    Low answers differ by child, so each child gets one term of its own, with the Gram matrix
+    sum_q M_q' diag(w_qc) M_q + v_qc l_qc l_qc', where l_qc are the cells in low answers of query q
+    and v_qc is the weight of their sum. General terms stay as they are.
+    """
+    C, k = problem.n_children, problem.n_cells
+    if C * k * k > MOST_ENTRIES:
+        raise SolverError(
+            f"node {problem.geocode} ({C} children, {k} live cells)",
+            "too large for a weight per answer and child",
+            want=f"at most {MOST_ENTRIES} entries of Gram matrices",
+            remedy="solve such nodes with nnls",
+        )
+    gram, pulled = np.zeros((C, k, k)), np.zeros((C, k))
+    kept = []
+    for term in problem.terms:
+        if not isinstance(term, LeastSquaresTerm):
+            kept.append(term)
+            continue
+        same = term.groups[:, None] == term.groups[None, :]
+        for c in np.flatnonzero(term.weights > 0):
+            answers, variance = term.answers[c : c + 1], 1 / float(term.weights[c])
+            low = find_low_answers(answers, variance, law)
+            weights, of_sum = downweight(low, variance, law)
+            in_low = low[0, term.groups]
+            gram[c] += same * weights[0, term.groups] + of_sum[0] * np.outer(in_low, in_low)
+            pulled[c] += (weights * answers)[0, term.groups]
+            pulled[c] += of_sum[0] * answers[low].sum() * in_low
+    terms = tuple(
+        GeneralTerm(gram[c], np.where(np.arange(C)[:, None] == c, pulled[c], 0.0), np.eye(C)[c])
+        for c in range(C)
+    )
+    return replace(problem, terms=(*kept, *terms))
+
+
+def fit_largest_in_node(problem: NodeProblem) -> FloatArray:
+    """Minimise the largest standardized deviation over all children, then least squares.
+
+    Args:
+      problem: A node without other rows and leaves, whose terms are partitions, one of them into
+        single cells, asked in all children.
+
+    Returns:
+      float64[C, k], nonnegative, with the sums of the parent and of the exact terms.
+
+    Raises:
+      SolverError: The node is of another kind or too large, or was not solved.
+    """
+    C, k = problem.n_children, problem.n_cells
+    partitions = [term for term in problem.terms if isinstance(term, LeastSquaresTerm)]
+    single = [t for t in partitions if t.answers.shape[1] == k and (t.weights > 0).all()]
+    coarse = [term for term in partitions if not single or term is not single[0]]
+    unknowns = C * (k + sum(term.answers.shape[1] for term in coarse))
+    where = f"node {problem.geocode} ({C} children, {k} live cells)"
+    if len(partitions) < len(problem.terms) or not single or problem.rows or problem.leaves:
+        raise SolverError(where, "maxfit needs partitions alone, one of them into single cells")
+    if unknowns > MOST_UNKNOWNS:
+        raise SolverError(
+            where, "too large for maxfit", got=f"{unknowns} unknowns", want=MOST_UNKNOWNS
+        )
+    rows, answers, variances = [np.zeros((0, C * k))], [], []
+    for term in coarse:
+        asked = np.flatnonzero(term.weights > 0)
+        rows.append(_by_child(term.groups, term.answers.shape[1], C)[asked].reshape(-1, C * k))
+        answers.append(term.answers[asked].ravel())
+        variances.append(np.repeat(1 / term.weights[asked], term.answers.shape[1]))
+    answers.append(single[0].answers[:, single[0].groups].ravel())
+    variances.append(np.repeat(1 / single[0].weights, k))
+    fixed, targets = [np.zeros((0, C * k))], [np.zeros(0)]
+    if problem.parent is not None:
+        fixed.append(np.tile(np.eye(k), C))
+        targets.append(problem.parent.astype(float))
+    for exact in problem.exact:
+        fixed.append(_by_child(exact.groups, exact.targets.shape[1], C).reshape(-1, C * k))
+        targets.append(exact.targets.astype(float).ravel())
+    equalities = Equalities(np.vstack(fixed), np.concatenate(targets)[None])
+    x = fit_largest_deviation(
+        np.vstack(rows),
+        np.concatenate(answers)[None],
+        np.concatenate(variances),
+        equalities=equalities,
+    )
+    return x.reshape(C, k)
+
+
+def _by_child(groups: np.ndarray, n_answers: int, children: int) -> FloatArray:
+    """float64[C, m, C k]: the query of each child as rows over the cells of all children."""
+    one = group_sums(np.eye(len(groups)), groups, n_answers).T
+    out = np.zeros((children, n_answers, children, len(groups)))
+    for c in range(children):
+        out[c, :, c] = one
+    return out.reshape(children, n_answers, -1)

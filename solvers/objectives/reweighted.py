@@ -1,0 +1,54 @@
+"""Which noisy answers look like noise around zero, and what they weigh then.
+
+References:
+  Algorithm 2 of "An Uncertainty Principle is a Price of Privacy-Preserving Microdata", NeurIPS
+  2021, in the reading of its authors' program: the deviation of the largest noise is in counts and
+  weakens the single answers, the sum has half of its inverse variance.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from das.arrays import BoolArray, FloatArray
+from solvers.objectives.table import NoiseLaw
+
+CONFIDENCE = 0.99
+
+
+def find_low_answers(
+    answers: FloatArray, variance: float, law: NoiseLaw, confidence: float = CONFIDENCE
+) -> BoolArray:
+    """Mark the answers of disjoint queries that could be noise alone.
+
+    In ascending order, the first answer j that the largest of j noises exceeds with probability at
+    most 1 - confidence is not low, nor is any above it.
+
+    Args:
+      answers: float64[R, m].
+      variance: Of the noise.
+      law: Of the noise.
+      confidence: Near 1.
+
+    Returns:
+      bool[R, m].
+    """
+    ranked = np.sort(answers, axis=1)
+    place = np.arange(1, answers.shape[1] + 1)
+    surprising = place * law.log_cdf(ranked, variance) >= np.log(confidence)
+    n_low = np.where(surprising.any(1), surprising.argmax(1), answers.shape[1])
+    below = np.take_along_axis(ranked, np.maximum(n_low - 1, 0)[:, None], axis=1)
+    return np.asarray((answers <= below) & (n_low > 0)[:, None])
+
+
+def downweight(low: BoolArray, variance: float, law: NoiseLaw) -> tuple[FloatArray, FloatArray]:
+    """Return the weights of single answers, float64[R, m], and of the sum of low ones, float64[R].
+
+    High answers keep 1 / variance. The n low ones get 1 / (2 median^2 variance), with the median of
+    the largest of n noises, at least 1; their sum gets 1 / (2 n variance).
+    """
+    n_low = low.sum(1)
+    some = np.maximum(n_low, 1)
+    median = np.maximum(1.0, law.quantile(0.5 ** (1 / some), variance))
+    each = np.where(low, 1 / (2 * median**2 * variance)[:, None], 1 / variance)
+    return each, np.where(n_low > 0, 1 / (2 * some * variance), 0.0)

@@ -1,1 +1,0 @@
-"""From noisy answers to a histogram: least squares, its rivals, and a posterior mean."""

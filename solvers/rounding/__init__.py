@@ -1,0 +1,1 @@
+"""Integers next to the solution, and what to do where there are none."""

@@ -1,0 +1,108 @@
+"""Mixed-integer linear programs as plain data, and their solution by HiGHS.
+
+Another solver only needs a function with the signature of `solve_mixed_integer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from das.arrays import BoolArray, FloatArray
+from das.errors import SolverError
+
+_TIME_LIMIT = 1  # status codes of scipy.optimize.milp
+_INFEASIBLE = 2
+
+
+class Outcome(StrEnum):
+    """How a program ended. A limit reached is never a solution."""
+
+    SOLVED = "solved"
+    LIMIT = "limit"
+    INFEASIBLE = "infeasible"
+
+
+@dataclass(frozen=True, eq=False)
+class MixedIntegerProgram:
+    """minimise c'x subject to lower <= A x <= upper, least <= x <= most, some x integer.
+
+    Attributes:
+      c: float64[n].
+      integrality: bool[n], which variables are integers.
+      least: float64[n]; -inf where there is none.
+      most: float64[n]; inf where there is none.
+      A: float64[m, n], sparse.
+      lower: float64[m]; -inf where there is none.
+      upper: float64[m]; inf where there is none.
+    """
+
+    c: FloatArray
+    integrality: BoolArray
+    least: FloatArray
+    most: FloatArray
+    A: csr_array
+    lower: FloatArray
+    upper: FloatArray
+
+
+class MixedIntegerSolution(NamedTuple):
+    """What a solver found.
+
+    Attributes:
+      x: float64[n], the best feasible point found, its integer variables whole; None without one.
+      gap: (c'x - proven bound) / max(1, |c'x|), at least 0; infinite without a point or a bound.
+      outcome: SOLVED only if x is proven optimal within the solver's tolerances.
+    """
+
+    x: FloatArray | None
+    gap: float
+    outcome: Outcome
+
+
+MixedIntegerSolver = Callable[[MixedIntegerProgram, float], MixedIntegerSolution]
+
+
+def solve_mixed_integer(program: MixedIntegerProgram, time_limit: float) -> MixedIntegerSolution:
+    """Solve a program with HiGHS by branch and bound, to a gap of zero.
+
+    Deterministic unless the time limit is reached.
+
+    Args:
+      program: The program.
+      time_limit: Seconds.
+
+    Returns:
+      The solution; its outcome says whether it is one.
+
+    Raises:
+      SolverError: The program is unbounded, or HiGHS failed.
+    """
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
+    result = milp(
+        program.c,
+        integrality=program.integrality.astype(int),
+        bounds=Bounds(program.least, program.most),
+        constraints=LinearConstraint(program.A, program.lower, program.upper)
+        if program.A.shape[0]
+        else None,
+        options={"time_limit": max(time_limit, 0.0), "mip_rel_gap": 0.0},
+    )
+    if result.status == _INFEASIBLE:
+        return MixedIntegerSolution(None, np.inf, Outcome.INFEASIBLE)
+    if result.status not in (0, _TIME_LIMIT):
+        raise SolverError("mixed-integer program", "HiGHS failed", got=result.message)
+    outcome = Outcome.LIMIT if result.status == _TIME_LIMIT else Outcome.SOLVED
+    if result.x is None:
+        return MixedIntegerSolution(None, np.inf, outcome)
+    x = np.where(program.integrality, np.rint(result.x), result.x)
+    value = float(program.c @ x)
+    bound = result.mip_dual_bound if result.mip_dual_bound is not None else value
+    gap = max(0.0, value - float(bound)) / max(1.0, abs(value))
+    return MixedIntegerSolution(x, gap, outcome)

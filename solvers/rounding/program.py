@@ -1,0 +1,154 @@
+"""Rounding as a mixed-integer program, for sums that are no flow."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import block_array, block_diag, csr_array, eye_array, kron, vstack
+
+from das.arrays import FloatArray, IntArray
+from invariants.leaves import Leaves
+from solvers.problem import NO_LIMIT
+from solvers.rounding.mixed_integer import MixedIntegerProgram
+from solvers.rounding.sums import Penalty, Sums
+
+
+class _Rows(NamedTuple):
+    """lower <= A_u u + A_z z + A_d d <= upper; None for a block of zeros."""
+
+    of_cells: csr_array | None
+    of_leaves: csr_array | None
+    of_penalties: csr_array | None
+    lower: FloatArray
+    upper: FloatArray
+
+
+def write_program(
+    sums: Sums, low: IntArray, high: IntArray, penalty: Penalty
+) -> MixedIntegerProgram:
+    """Write the search for integer sums within bounds at the least penalty as a program.
+
+    Variables: u = h - low of the cells, child by child; z, what each pattern of leaves holds of
+    each type; d, the penalty of each sum that may leave the neighborhood of its real value, where
+    alone it is linear. Subtracting `low` keeps numbers small. Given whole counts, what the leaves
+    hold is a flow with whole bounds, so z need not be declared whole.
+
+    Args:
+      sums: The sums.
+      low: int64[C, I].
+      high: int64[C, I].
+      penalty: What they cost.
+
+    Returns:
+      The program; its first C k variables are u.
+    """
+    C, S = sums.n_children, sums.n_sets
+    base, room = low[:, S:], (high - low)[:, S:]
+    items = _every_child(C, sums.family.items)
+    near = (low >= sums.whole) & (high <= sums.next_whole)
+    wide = np.flatnonzero((~near & (penalty.weights > 0)).ravel())
+    leaves = sums.leaves or ()
+    rows = [
+        *_bounds(sums, base, low, high),
+        *_leaves(sums, base, leaves),
+        *_kinks(sums, base, penalty, items[wide], wide),
+    ]
+    slopes = np.where(near, penalty.middle * penalty.weights, 0.0).ravel()
+    n_dealt = sum(one.least.size for one in leaves)
+    sizes = (base.size, n_dealt, len(wide))
+    free = np.full(len(wide), np.inf)
+    return MixedIntegerProgram(
+        np.concatenate([items.T @ slopes, np.zeros(n_dealt), np.tile(penalty.weights, C)[wide]]),
+        np.repeat([True, False, False], sizes),
+        np.concatenate([np.zeros(base.size), *(one.least.ravel() for one in leaves), 0.0 * wide]),
+        np.concatenate([room.ravel(), *(_limits(one.most).ravel() for one in leaves), free]),
+        _stack(rows, sizes),
+        np.concatenate([row.lower for row in rows]),
+        np.concatenate([row.upper for row in rows]),
+    )
+
+
+def _stack(rows: list[_Rows], sizes: tuple[int, ...]) -> csr_array:
+    """Rows below one another; blocks of zeros have the width of their variables."""
+    blocks = [
+        [
+            csr_array((len(row.lower), size)) if block is None else block
+            for block, size in zip(row[:3], sizes, strict=True)
+        ]
+        for row in rows
+    ]
+    return csr_array(block_array(blocks))
+
+
+def _every_child(C: int, matrix: csr_array) -> csr_array:
+    return csr_array(kron(eye_array(C), matrix))
+
+
+def _limits(bounds: IntArray) -> FloatArray:
+    """Bounds as floats, infinite where there is none."""
+    return np.where(np.abs(bounds) >= NO_LIMIT, np.copysign(np.inf, bounds), bounds.astype(float))
+
+
+def _bounds(sums: Sums, base: IntArray, low: IntArray, high: IntArray) -> list[_Rows]:
+    """Sets, the parent, and rows that are no sets."""
+    C, k = base.shape
+    held = sums.of_counts(base)[:, : sums.n_sets]
+    low, high = (one[:, : sums.n_sets] - held for one in (low, high))
+    sets = _every_child(C, sums.family.incidence)
+    out = [_Rows(sets, None, None, low.ravel().astype(float), high.ravel().astype(float))]
+    if sums.parent is not None:
+        missing = (sums.parent - base.sum(0)).astype(float)
+        out.append(_Rows(kron(np.ones((1, C)), eye_array(k)), None, None, missing, missing))
+    if len(sums.rows.coefficients):
+        R = sums.rows.coefficients
+        held = base @ R.T
+        least, most = (_limits(one) - held for one in (sums.rows.least, sums.rows.most))
+        rows = _every_child(C, csr_array(R))
+        out.append(_Rows(rows, None, None, least.ravel(), most.ravel()))
+    return out
+
+
+def _leaves(sums: Sums, base: IntArray, leaves: tuple[Leaves, ...]) -> list[_Rows]:
+    """Persons of each type are those the patterns hold; patterns hold no more than they can."""
+    if not leaves:
+        return []
+    k = base.shape[1]
+    shapes = [one.least.shape for one in leaves]
+    nobody = csr_array((1, k))  # the row of types that no cell has: their item is -1
+    items = csr_array(vstack([sums.family.items, nobody], format="csr"))
+    types = csr_array(items[sums.types])
+    held = (types @ base.T).T.ravel()
+    by_type = block_diag([kron(np.ones((1, R)), eye_array(t)) for R, t in shapes])
+    by_pattern = block_diag([kron(eye_array(R), np.ones((1, t))) for R, t in shapes])
+    low, high = (
+        _limits(np.concatenate([getattr(one, side) for one in leaves])) for side in ("low", "high")
+    )
+    return [
+        _Rows(-_every_child(len(base), types), by_type, None, held, held),
+        _Rows(None, by_pattern, None, low, high),
+    ]
+
+
+def _kinks(
+    sums: Sums, base: IntArray, penalty: Penalty, items: csr_array, wide: IntArray
+) -> list[_Rows]:
+    """Every penalty lies above three lines, the pieces of a convex function, divided by weight.
+
+    With v the sum minus its floor, f and g the cost at floor and ceiling, and s = 1 where they
+    differ, else 0:  d >= f - v,  d >= f + middle v (where s = 1),  d >= g + v - s.
+    """
+    if not len(wide):
+        return []
+    held = (sums.of_counts(base) - sums.whole).ravel()[wide]
+    step = (sums.next_whole - sums.whole).ravel()[wide]
+    middle = np.where(step > 0, penalty.middle.ravel()[wide], 0.0)
+    f = penalty.floor_cost.ravel()[wide]
+    g = f + middle
+    d, none = csr_array(eye_array(len(wide))), np.full(len(wide), np.inf)
+    slope = csr_array((middle, (np.arange(len(wide)), np.arange(len(wide)))))
+    return [
+        _Rows(items, None, d, f - held, none),
+        _Rows(-slope @ items, None, d, np.where(step > 0, f + middle * held, -np.inf), none),
+        _Rows(-items, None, d, g + held - step, none),
+    ]

@@ -1,0 +1,246 @@
+"""Integer stage: round the continuous solution to integers, keeping every promise.
+
+Every cell is rounded to a neighboring integer and so is every sum of a rounding query (controlled
+rounding). Where the sets whose sums are bounded nest, this is a flow (`rounding.flow`); then the
+continuous solution is a feasible point with integer bounds, hence an integral one exists. Where
+they cross, it is a mixed-integer program (`rounding.program`), and none need exist.
+
+If none exists, sums may leave the neighborhood of their real values by as few persons in all as
+can be, and the result says which sums, and why.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from das.arrays import FloatArray, IntArray
+from das.errors import InfeasibleError, SolverError
+from solvers.problem import NodeProblem, Status
+from solvers.rounding.flow import Contradiction, explain_contradiction, solve_flow
+from solvers.rounding.mixed_integer import MixedIntegerSolver, Outcome, solve_mixed_integer
+from solvers.rounding.program import write_program
+from solvers.rounding.sums import Penalty, Sums, gather_sums, on_grid
+
+TIME_LIMIT = 600.0
+
+_Solve = Callable[[Sums, IntArray, IntArray, Penalty, IntArray], IntArray | None]
+
+
+class Method(StrEnum):
+    """How a node was rounded."""
+
+    FLOW = "flow"
+    MIXED_INTEGER = "mixed-integer"
+
+
+@dataclass(frozen=True)
+class Widening:
+    """A sum that is not next to its real value.
+
+    Attributes:
+      child: Number of the child.
+      cells: The live cells summed.
+      persons: How many persons it is below the floor (negative) or above the ceiling.
+    """
+
+    child: int
+    cells: tuple[int, ...]
+    persons: int
+
+
+@dataclass(frozen=True, eq=False)
+class Rounding:
+    """Rounded counts.
+
+    Attributes:
+      counts: int64[C, k], nonnegative.
+      widened: Sums that had to leave the neighborhood of their real values; their persons add up,
+        in absolute value, to the least there is.
+      contradiction: Why they had to, if the node is a flow; else branch and bound has shown it.
+      cost: Per pass, the L1 distance of its sums from their real values.
+      gap: Largest gap of any mixed-integer program; 0 for flows, which are optimal.
+      method: How.
+      status: LIMIT if a mixed-integer program reached its time limit: no solution.
+    """
+
+    counts: IntArray
+    widened: tuple[Widening, ...]
+    contradiction: Contradiction | None
+    cost: tuple[float, ...]
+    gap: float
+    method: Method
+    status: Status
+
+
+def round_counts(
+    problem: NodeProblem,
+    values: FloatArray,
+    *,
+    method: Method | None = None,
+    solver: MixedIntegerSolver = solve_mixed_integer,
+    time_limit: float = TIME_LIMIT,
+) -> Rounding:
+    """Round to integers with the least L1 distance, pass by pass.
+
+    Each pass minimises the sum over its queries of |rounded sum - continuous sum|, continuous sums
+    to a ten-thousandth of a person; the sums it finds are fixed for the passes after it.
+    Deterministic given its input, and free of the order of the children unless they have the same
+    values: they are taken in the order of their values. Ties between cells depend on the order of
+    the cells, which is that of the schema. Last digits of the input decide nothing, see
+    `sums.on_grid`.
+
+    Args:
+      problem: The node problem; its terms are not used.
+      values: float64[C, k], the continuous solution.
+      method: How; None for a flow where it is one.
+      solver: Solves mixed-integer programs.
+      time_limit: Seconds for all mixed-integer programs of the node together.
+
+    Returns:
+      The rounding. Its status must be looked at.
+
+    Raises:
+      InfeasibleError: No nonnegative integers keep the invariants.
+      SolverError: The time limit came before any counts were found, or a solver failed.
+    """
+    children = _order_of_children(values)
+    sums = gather_sums(problem, values, children)
+    if method is None:
+        method = Method.FLOW if sums.is_flow else Method.MIXED_INTEGER
+    programs = _Programs(problem.geocode, solver, time.monotonic() + time_limit)
+    low, high = np.maximum(sums.least, _floor(sums)), np.minimum(sums.most, _ceiling(sums))
+    contradiction = None
+    if method is Method.FLOW:
+        counts = _round_coarsely(sums, low, high)
+        if counts is None:
+            counts = _round_in_passes(sums, low, high, solve_flow)
+        if counts is None:
+            contradiction = explain_contradiction(sums, low, high)
+            counts = _round_widened(problem, sums, solve_flow)
+    else:
+        counts = _round_in_passes(sums, low, high, programs.solve)
+        if counts is None:
+            counts = _round_widened(problem, sums, programs.solve)
+    found = sums.of_counts(counts)
+    return Rounding(
+        counts[np.argsort(children)],
+        _widenings(sums, found),
+        contradiction,
+        _costs(sums, found),
+        programs.gap,
+        method,
+        programs.status,
+    )
+
+
+@dataclass
+class _Programs:
+    """Solves roundings as mixed-integer programs and remembers how they ended."""
+
+    geocode: str
+    solver: MixedIntegerSolver
+    deadline: float
+    gap: float = 0.0
+    status: Status = Status.SOLVED
+
+    def solve(
+        self, sums: Sums, low: IntArray, high: IntArray, penalty: Penalty, finest: IntArray
+    ) -> IntArray | None:
+        """As `solve_flow`; the sums need not nest, and single cells are always considered."""
+        if (low > high).any():
+            return None
+        program = write_program(sums, low, high, penalty)
+        x, gap, outcome = self.solver(program, self.deadline - time.monotonic())
+        if outcome is Outcome.INFEASIBLE:
+            return None
+        if x is None:
+            raise SolverError(
+                f"node {self.geocode}",
+                "the time limit of the integer stage came before any counts were found",
+                remedy="raise the time limit, or round queries whose groups nest",
+            )
+        self.gap = max(self.gap, gap)
+        if outcome is Outcome.LIMIT:
+            self.status = Status.LIMIT
+        base = low[:, sums.n_sets :]
+        counts = base + np.rint(x[: base.size]).astype(np.int64).reshape(base.shape)
+        return sums.of_counts(counts)[:, finest]
+
+
+def _order_of_children(values: FloatArray) -> IntArray:
+    """By their values on the grid, first cell first."""
+    numbers = np.ascontiguousarray(on_grid(np.maximum(values, 0.0)).astype(">i8"))
+    return np.argsort(numbers.view(f"V{8 * values.shape[1]}").ravel(), kind="stable")
+
+
+def _floor(sums: Sums) -> IntArray:
+    """int64[C, I], the least of every promised sum."""
+    return np.where(sums.promised, sums.whole, sums.least)
+
+
+def _ceiling(sums: Sums) -> IntArray:
+    return np.where(sums.promised, sums.next_whole, sums.most)
+
+
+def _round_in_passes(sums: Sums, low: IntArray, high: IntArray, solve: _Solve) -> IntArray | None:
+    """Pass after pass over all cells; None if the bounds contradict one another."""
+    counts = None
+    for number in range(len(sums.weights)):
+        counts = solve(sums, low, high, Penalty.of_distance(sums, number), sums.cells)
+        if counts is None:
+            return None
+        asked = np.flatnonzero(sums.weights[number])
+        found = sums.of_counts(counts)[:, asked]
+        low, high = low.copy(), high.copy()
+        low[:, asked] = high[:, asked] = found
+    return counts
+
+
+def _round_coarsely(sums: Sums, low: IntArray, high: IntArray) -> IntArray | None:
+    """Every pass over its own finest sums, as if these were cells; the last one over cells.
+
+    What a pass finds this way costs at most as much as it would with all cells looked at. So if
+    the last pass finds counts, every pass has cost the least. If it finds none, nothing is shown.
+    """
+    for number, finest in enumerate(sums.finest):
+        found = solve_flow(sums, low, high, Penalty.of_distance(sums, number), finest)
+        if found is None or number + 1 == len(sums.finest):
+            return found
+        asked = np.flatnonzero(sums.weights[number])
+        low, high = low.copy(), high.copy()
+        low[:, asked] = high[:, asked] = sums.from_parts(asked, finest, found)
+    return None
+
+
+def _round_widened(problem: NodeProblem, sums: Sums, solve: _Solve) -> IntArray:
+    """Let as few persons as possible be outside the bounds, then round within those bounds."""
+    widest = (sums.least, sums.most)
+    found = solve(sums, *widest, Penalty.of_widening(sums), sums.cells)
+    if found is None:
+        raise InfeasibleError(
+            f"node {problem.geocode}", "no nonnegative integers keep the invariants"
+        )
+    needed = sums.of_counts(found)
+    low = np.maximum(sums.least, np.minimum(_floor(sums), needed))
+    high = np.minimum(sums.most, np.maximum(_ceiling(sums), needed))
+    counts = _round_in_passes(sums, low, high, solve)
+    return found if counts is None else counts
+
+
+def _widenings(sums: Sums, found: IntArray) -> tuple[Widening, ...]:
+    beyond = np.maximum(found - sums.next_whole, 0) + np.minimum(found - sums.whole, 0)
+    where = np.argwhere((beyond != 0) & sums.promised)
+    return tuple(
+        Widening(int(sums.children[child]), sums.cells_of(int(item)), int(beyond[child, item]))
+        for child, item in where
+    )
+
+
+def _costs(sums: Sums, found: IntArray) -> tuple[float, ...]:
+    distance = np.abs(found - sums.whole - sums.above).sum(0)
+    return tuple(float(weights @ distance) for weights in sums.weights)

@@ -1,0 +1,292 @@
+"""Every sum of cells that rounding has to do with: its real value, its bounds, its cost.
+
+Rounding queries, invariants, rows with one nonzero coefficient and types of leaves are all sets of
+cells, the same in every child. They become the items of one family (`rounding.laminar`), so that
+equal sets count once; what is left are rows of several coefficients and the leaves themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from das.arrays import BoolArray, FloatArray, IntArray
+from das.errors import InfeasibleError
+from invariants.leaves import Leaves
+from solvers.problem import NO_LIMIT, NodeProblem, RowsTerm
+from solvers.rounding.laminar import Family, arrange
+
+STEPS = 10**4  # to a person, of the grid on which choices between integers see real values
+_SHIFT = 1 / np.pi  # of a step; see `on_grid`
+_SNAP = 1e-6  # closer than this to an integer counts as that integer
+
+
+def on_grid(values: FloatArray) -> IntArray:
+    """Real values of persons as whole steps of 1/10,000 person, int64.
+
+    Processors add floats in different orders, so the same real value differs in its last digits
+    from one to another, by 1e-14 to 1e-9 of a person. What chooses between integers must not see
+    those digits: many choices cost exactly the same, and any digit would decide. It sees this grid,
+    on which values 1e-9 apart differ once in 100,000 times, 1e-13 apart once in a billion. The
+    grid is shifted, as halves, thirds and 1/32 lie on no edge of it then, however they are rounded.
+    """
+    return np.floor(values * STEPS + (0.5 + _SHIFT / 2)).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """The rounding problem. I = S + k items: sets, then cells; C children in any order.
+
+    Attributes:
+      children: int64[C], number of each child in the problem.
+      family: The sets and how they nest.
+      whole: int64[C, I], floor of the real value.
+      above: float64[C, I], real value minus floor, in [0, 1).
+      least: int64[C, I], fewest persons that invariants and nonnegativity allow.
+      most: int64[C, I], most persons that invariants and the parent allow.
+      promised: bool[I], which sums rounding keeps next to their real values.
+      weights: int64[P, I], how many queries of each pass ask for the item.
+      finest: Per pass, the items of its finest query, which together hold every cell once.
+      parent: int64[k], or None at the root.
+      rows: Rows that are no sets.
+      leaves: Per child what its leaves can hold, or None.
+      types: Item of each type of leaves; -1 where no cell has the type.
+    """
+
+    children: IntArray
+    family: Family
+    whole: IntArray
+    above: FloatArray
+    least: IntArray
+    most: IntArray
+    promised: BoolArray
+    weights: IntArray
+    finest: tuple[IntArray, ...]
+    parent: IntArray | None
+    rows: RowsTerm
+    leaves: tuple[Leaves, ...] | None
+    types: IntArray
+
+    @property
+    def n_children(self) -> int:
+        """C."""
+        return len(self.whole)
+
+    @property
+    def n_sets(self) -> int:
+        """S."""
+        return self.family.n_sets
+
+    @property
+    def cells(self) -> IntArray:
+        """int64[k], the items that are cells."""
+        return np.arange(self.n_sets, self.whole.shape[1])
+
+    @cached_property
+    def next_whole(self) -> IntArray:
+        """int64[C, I], ceiling of the real value."""
+        return np.asarray(self.whole + (self.above > 0), np.int64)
+
+    def of_counts(self, counts: IntArray) -> IntArray:
+        """All sums int64[C, I] of integer counts int64[C, k]."""
+        return _add_sets(counts, self.family)
+
+    def from_parts(self, asked: IntArray, finest: IntArray, found: IntArray) -> IntArray:
+        """Sums of the items asked for, from those of items that together hold every cell once.
+
+        Args:
+          asked: Items; each a union of the finest ones.
+          finest: int64[m], items.
+          found: int64[C, m], their sums.
+
+        Returns:
+          int64[C, len(asked)].
+        """
+        inside = np.append(self.family.cells[self.family.starts], np.arange(self.family.n_cells))
+        counts = np.zeros((len(found), self.family.n_cells), np.int64)
+        counts[:, inside[finest]] = found  # each at one of its cells
+        return self.of_counts(counts)[:, asked]
+
+    def cells_of(self, item: int) -> tuple[int, ...]:
+        """The live cells of an item."""
+        return self.family.cells_of(item)
+
+    @property
+    def is_flow(self) -> bool:
+        """Whether every constraint is one of a network.
+
+        The sets must nest. Leaves are passed on the way from the types to the whole child, so
+        nothing but the whole child may contain a type.
+        """
+        parents = self.family.parents
+        if parents is None or len(self.rows.coefficients):
+            return False
+        outer = parents[self.types[self.types >= 0]]
+        return bool((self.family.sizes[outer[outer >= 0]] == self.family.n_cells).all())
+
+
+@dataclass(frozen=True, eq=False)
+class Penalty:
+    """What every person costs: convex in each sum, with kinks at the floor and the ceiling.
+
+    A sum below its floor costs `unit` per person missing, one above its ceiling `unit` per person
+    too many; from `floor` to the floor plus one the cost changes by `middle`.
+
+    Attributes:
+      weights: int64[I], factor of each item.
+      floor_cost: float64[C, I], cost at the floor.
+      middle: float64[C, I], change of cost from the floor to one more, where the real value is
+        not whole.
+    """
+
+    weights: IntArray
+    floor_cost: FloatArray
+    middle: FloatArray
+
+    @classmethod
+    def of_distance(cls, sums: Sums, number: int) -> Penalty:
+        """|sum - real value| over the queries of a pass, the real value on the grid."""
+        above = np.where(sums.above > 0, on_grid(sums.above) / STEPS, 0.0)
+        return cls(sums.weights[number], above, 1.0 - 2.0 * above)
+
+    @classmethod
+    def of_widening(cls, sums: Sums) -> Penalty:
+        """Persons below the floor or above the ceiling, over all promised sums."""
+        zero = np.zeros_like(sums.above)
+        return cls(sums.promised.astype(np.int64), zero, zero)
+
+
+def gather_sums(problem: NodeProblem, values: FloatArray, children: IntArray) -> Sums:
+    """Write the rounding of a node as sums with bounds.
+
+    Args:
+      problem: The node problem.
+      values: float64[C, k], the continuous solution.
+      children: int64[C], the order in which the children are taken.
+
+    Raises:
+      InfeasibleError: An invariant asks for persons where no cell is live.
+    """
+    sets, bounds, general = _split_rows(problem, children)
+    for term in problem.exact:
+        there = np.bincount(term.groups, minlength=term.targets.shape[1]) > 0
+        if term.targets[:, ~there].any():
+            raise _nobody_there(problem)
+        sets.append((np.cumsum(there) - 1)[term.groups])
+        bounds.append((term.targets[children][:, there],) * 2)
+    types = np.zeros(0, np.int64) if problem.leaves is None else np.unique(problem.leaves.groups)
+    if problem.leaves is not None:
+        sets.append(np.searchsorted(types, problem.leaves.groups))
+    queries = [query for one in problem.passes for query in one]
+    sets += [query.groups for query in queries]
+    family, found = arrange(sets)
+    asked = np.split(found, np.cumsum([one.max() + 1 for one in sets])[:-1])
+
+    whole, above = _split_values(values[children], family)
+    most = _add_sets(_room(problem, whole), family)
+    least = np.zeros_like(most)
+    for items, (low, high) in zip(asked, bounds, strict=False):
+        for item, its_low, its_high in zip(items, low.T, high.T, strict=True):
+            least[:, item] = np.maximum(least[:, item], its_low)
+            most[:, item] = np.minimum(most[:, item], its_high)
+
+    asked, of_types = asked[len(sets) - len(queries) :], asked[len(bounds)]
+    weights = np.zeros((len(problem.passes), whole.shape[1]), np.int64)
+    numbers = np.repeat(np.arange(len(problem.passes)), [len(one) for one in problem.passes])
+    for number, items in zip(numbers, asked, strict=True):
+        weights[number, items] += 1
+    promised = np.asarray(weights.any(0), bool)
+    promised[family.n_sets :] = True
+    leaves, item_of_type = None, np.zeros(0, np.int64)
+    if problem.leaves is not None:
+        leaves = tuple(problem.leaves.leaves[child] for child in children)
+        item_of_type = np.full(leaves[0].least.shape[1], -1)
+        item_of_type[types] = of_types
+    finest = tuple(asked[end - 1] for end in np.cumsum([len(one) for one in problem.passes]))
+    return Sums(
+        children,
+        family,
+        whole,
+        above,
+        least,
+        most,
+        promised,
+        weights,
+        finest,
+        problem.parent,
+        general,
+        leaves,
+        item_of_type,
+    )
+
+
+def _nobody_there(problem: NodeProblem) -> InfeasibleError:
+    return InfeasibleError(
+        f"node {problem.geocode}", "an invariant asks for persons where no cell is live"
+    )
+
+
+def _split_rows(
+    problem: NodeProblem, children: IntArray
+) -> tuple[list[IntArray], list[tuple[IntArray, IntArray]], RowsTerm]:
+    """Rows with one nonzero coefficient a are sets: least <= a h(S) <= most, divided by a."""
+    sets, bounds, general = [], [], []
+    every = [(term, row) for term in problem.rows for row in range(len(term.coefficients))]
+    for term, row in every:
+        cells = np.flatnonzero(term.coefficients[row])
+        low, high = term.least[children, row], term.most[children, row]
+        kinds = np.unique(term.coefficients[row, cells])
+        if len(kinds) > 1:
+            general.append((term.coefficients[row], low, high, term.names[row]))
+            continue
+        if not len(kinds):
+            if (low > 0).any() or (high < 0).any():
+                raise _nobody_there(problem)
+            continue
+        if kinds[0] < 0:
+            low, high = -high, -low
+        size = abs(int(kinds[0]))
+        sets.append(np.where(term.coefficients[row] != 0, 0, -1))
+        bounds.append((-(-low // size)[:, None], (high // size)[:, None]))
+    none = np.zeros((len(children), 0), np.int64)
+    rows = RowsTerm(
+        np.array([row for row, *_ in general], np.int64).reshape(len(general), problem.n_cells),
+        np.column_stack([none, *(low for _, low, _, _ in general)]),
+        np.column_stack([none, *(high for _, _, high, _ in general)]),
+        tuple(name for *_, name in general),
+    )
+    return sets, bounds, rows
+
+
+def _room(problem: NodeProblem, whole: IntArray) -> IntArray:
+    """int64[C, k], more than which no cell has to hold."""
+    C, k = problem.n_children, problem.n_cells
+    if problem.parent is not None:
+        return np.broadcast_to(problem.parent, (C, k))
+    limits = [term.targets for term in problem.exact]
+    limits += [limit for term in problem.rows for limit in (term.least, term.most)]
+    if problem.leaves is not None:
+        limits += [side for one in problem.leaves.leaves for side in (one.least, one.low)]
+    asked = sum(int(np.abs(one[np.abs(one) < NO_LIMIT]).sum()) for one in limits)
+    return np.full((C, k), int(whole[:, -k:].sum()) + k + asked)
+
+
+def _split_values(values: FloatArray, family: Family) -> tuple[IntArray, FloatArray]:
+    """Floor and fraction of all sums. Fractions are added alone, which keeps their digits."""
+    whole, above = _floors(values)
+    carried, of_sets = _floors(family.add(above))
+    return np.hstack([family.add(whole) + carried, whole]), np.hstack([of_sets, above])
+
+
+def _floors(values: FloatArray) -> tuple[IntArray, FloatArray]:
+    nearest = np.rint(values)
+    is_whole = np.abs(values - nearest) <= _SNAP
+    whole = np.where(is_whole, nearest, np.floor(values))
+    return whole.astype(np.int64), np.where(is_whole, 0.0, values - whole)
+
+
+def _add_sets(cells: IntArray, family: Family) -> IntArray:
+    """Sums over the sets before the cells they are of: [C, k] -> [C, I]."""
+    return np.concatenate([family.add(cells), cells], axis=1)
