@@ -32,11 +32,8 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 import numpy as np  # noqa: E402
 import scipy.sparse as sp  # noqa: E402
 
-from solvers.least_squares.solve import (  # noqa: E402
-    compilation,
-    solve_many,
-    solve_quadratic,
-)
+from solvers.least_squares import compilation  # noqa: E402
+from solvers.least_squares.solve import solve_many, solve_quadratic  # noqa: E402
 from solvers.problem import (  # noqa: E402
     Estimate,
     LeastSquaresTerm,
