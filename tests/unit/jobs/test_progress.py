@@ -126,6 +126,6 @@ def test_every_event_is_documented():
 def test_every_event_in_the_code_is_known():
     jobs = Path(__file__).resolve().parents[3] / "jobs"
     used = set()
-    for path in jobs.glob("*.py"):
+    for path in jobs.rglob("*.py"):
         used |= set(re.findall(r'\.event\(\s*"(\w+)"', path.read_text()))
     assert used == set(EVENTS)

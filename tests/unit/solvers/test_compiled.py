@@ -41,7 +41,7 @@ for shape in shapes:
 print(before)
 print(signatures())
 """
-_LOADED_FROM = "from solvers import compiled; print(compiled.kernels.__file__)"
+_LOADED_FROM = "from solvers.least_squares import compiled; print(compiled.kernels.__file__)"
 
 
 def lines(code: str, path: Path, cache: Path | None = None) -> list[str]:
