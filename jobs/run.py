@@ -23,8 +23,9 @@ from das.errors import DasError, InfeasibleError, InputError, LedgerError, Outpu
 from das.mechanisms.entropy import NoiseKey
 from das.queries.query import parse_query
 from geography.lattice import Lattice
-from jobs.confidential.check import check_input, publish_given_counts
+from jobs.confidential.check import check_input
 from jobs.confidential.evaluate import evaluate
+from jobs.confidential.exact import publish_invariants
 from jobs.confidential.histograms import write_truth
 from jobs.confidential.inputs import refuse_unreadable
 from jobs.confidential.measure import MeasureStage
@@ -57,10 +58,12 @@ from jobs.neighborhoods import FROM_DATA, geounits_from_data
 from jobs.plan import Plan, planned_ledger, write_geography
 from jobs.printable import result_console
 from jobs.release.estimate import CONFIDENCE, EstimateStage, LevelEstimator
-from jobs.release.given import publish_implied
+from jobs.release.given import publish_given_counts
+from jobs.release.implied import publish_implied
 from jobs.release.manifest import RunFacts, write_manifest
+from jobs.release.microdata import write_microdata
 from jobs.release.solve import solve_level
-from jobs.release.write import write_h1, write_microdata, write_tables
+from jobs.release.tables import write_h1, write_tables
 from jobs.report.internal import write_internal_report
 from jobs.report.public import write_public_report
 from jobs.report.summary import SUMMARY, Recorder, read_summary, summary_table
@@ -482,9 +485,15 @@ def settle_invariants(job: Job) -> None:
             publish_given_counts(plan, stated, release, units)
             with noted_failures(job, product):
                 check_input(plan, stated, release, product.confidential, job.spark)
-            stage = MeasureStage(plan, release, product.confidential, job.spark, batches)
             for level in range(len(plan.spine.levels)):
-                stage.publish_invariants(level)
+                publish_invariants(
+                    plan,
+                    level,
+                    release=release,
+                    confidential=product.confidential,
+                    spark=job.spark,
+                    batches_per_slot=batches,
+                )
             publish_implied(plan, release, job.spark, batches)
         units = plan
 

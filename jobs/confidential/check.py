@@ -1,4 +1,4 @@
-"""Check the input against all invariants, then publish what is exact and what it implies.
+"""Check the confidential data against the invariants that are not made from them.
 
 Runs before anything is measured: a contradiction costs no budget.
 """
@@ -15,18 +15,13 @@ from das.arrays import BoolArray, IntArray, ObjectArray
 from das.confidential import redact_errors
 from das.errors import InfeasibleError, InputError
 from das.histograms import Histograms
-from das.queries.query import Query, parse_query
+from das.queries.query import Query
 from invariants.conflict import Statement, smallest_conflict
-from invariants.exact import invariants_at
-from invariants.facilities import Facilities
 from invariants.linear import LinearRow
 from jobs.confidential.histograms import read_truth
-from jobs.config.models import AnyInvariant, FacilitiesConfig, InvariantConfig, PublicTable
-from jobs.input import values
-from jobs.input.files import Table, read_table
-from jobs.plan import Batch, Plan, exact_query, geounit_batches, read_geography
-from jobs.release.given import Given, facilities_name, facility_counts, publish_given, read_given
-from jobs.storage.exact import read_exact
+from jobs.config.models import AnyInvariant, InvariantConfig
+from jobs.plan import Batch, Plan, geounit_batches, read_geography
+from jobs.release.given import facilities_name, facility_counts, read_given, stated_query
 from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
 from jobs.tasks.session import run_tasks, slots
 
@@ -35,9 +30,6 @@ if TYPE_CHECKING:
 
 
 _GEOUNITS = 20_000  # in a task
-_PUBLIC_LIMIT = (
-    10**12
-)  # of a public table: its sum times the most persons of a facility fits in int64
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,102 +43,6 @@ class Broken:
 
     name: str
     mask: BoolArray
-
-
-def publish_given_counts(
-    plan: Plan, stated: Sequence[AnyInvariant], release: ReleaseLayout, units: Plan | None
-) -> None:
-    """Copy facility counts and published tables into the release.
-
-    Args:
-      plan: The plan.
-      stated: The section `invariants` of the configuration, paths absolute.
-      release: Where to.
-      units: The plan of the units of the run, whose exact answers are published.
-
-    Raises:
-      InputError: A table cannot be read, or has geounits that do not exist or appear twice.
-    """
-    spine = plan.spine
-    for level, geolevel in enumerate(spine.levels):
-        given = []
-        for entry in stated:
-            if entry_level(entry) != geolevel:
-                continue
-            digits = spine.digits[level]
-            if isinstance(entry, FacilitiesConfig) and plan.limits.facilities is not None:
-                given.append(_facilities(plan.limits.facilities, entry, digits, release, units))
-            elif isinstance(entry, InvariantConfig) and entry.table is not None:
-                query = _query(plan, geolevel, entry)
-                given.append(read_public(entry.table, query.labels(), query.name, digits))
-        publish_given(release, geolevel, given)
-
-
-def entry_level(entry: AnyInvariant) -> str | None:
-    """Geolevel at which an invariant is stated; None for structural zeros."""
-    return getattr(entry, "geolevel", None)
-
-
-def _query(plan: Plan, geolevel: str, entry: InvariantConfig) -> Query:
-    name = parse_query(plan.schema, entry.query).name
-    held = invariants_at(plan.invariants, geolevel)
-    return next(one.query for one in held if one.query.name == name)
-
-
-def _facilities(
-    facilities: Facilities,
-    entry: FacilitiesConfig,
-    digits: int,
-    release: ReleaseLayout,
-    units: Plan | None,
-) -> Given:
-    name, types = facilities_name(facilities), facilities.query.labels()
-    if entry.table is not None:
-        return read_public(entry.table, types, name, digits)
-    query = exact_query(units, entry.units or "", entry.geolevel)
-    codes, answers = read_exact(release.units, entry.geolevel, query)
-    counts = np.zeros((len(codes), len(types)), np.int64)
-    for column, label in enumerate(query.labels()):
-        if label in types:
-            counts[:, types.index(label)] = answers[:, column]
-    return Given(name, codes, counts)
-
-
-def read_public(table: PublicTable, labels: Sequence[str], name: str, digits: int) -> Given:
-    """Read a public table of counts.
-
-    Args:
-      table: Where it is.
-      labels: What its columns may count, in the order wanted; 0 for those without a column.
-      name: What to call it.
-      digits: Length of its geocodes.
-
-    Raises:
-      InputError: It cannot be read, or has a geounit twice.
-    """
-    columns = (table.geocode, *table.columns.values())
-    source = Table(table.path, columns, table.delimiter, "the delimiter of this table")
-    codes, counts, total = [], [], 0.0
-    for batch in read_table(source):
-        array = values.geocodes(batch, table.geocode, digits)
-        codes.append(array.to_numpy(zero_copy_only=False).astype(object))
-        rows = np.zeros((len(array), len(labels)), np.int64)
-        for label, column in table.columns.items():
-            rows[:, labels.index(label)] = values.counts(batch, column)
-        total = values.add_rows(total, rows.sum(1, dtype=np.float64), batch.where, _PUBLIC_LIMIT)
-        counts.append(rows)
-    every = np.concatenate(codes)
-    order = np.argsort(every.astype(np.str_), kind="stable")
-    every = every[order]
-    twice = every[1:][every[1:] == every[:-1]]
-    if len(twice):
-        raise InputError(
-            str(table.path),
-            f"geocode appears twice ({len(np.unique(twice.astype(np.str_)))} such)",
-            got=twice[0],
-            want="one row per geounit",
-        )
-    return Given(name, every, np.concatenate(counts)[order])
 
 
 def check_input(
@@ -166,7 +62,7 @@ def check_input(
     """
     for level, geolevel in enumerate(plan.spine.levels):
         tables = [
-            _query(plan, geolevel, entry)
+            stated_query(plan, geolevel, entry)
             for entry in stated
             if isinstance(entry, InvariantConfig)
             and entry.table is not None
@@ -194,10 +90,10 @@ def _checker(
         codes = read.column("geocode").to_numpy(zero_copy_only=False)
         truth = read_truth(confidential, geolevel, codes, plan.schema.size).reveal()
         check = InputCheck(plan, release, batch, codes, tables)
-        broken = [one for one in check.broken(truth) if one.mask.any()]
+        broken = [failure for failure in check.broken(truth) if failure.mask.any()]
         if not broken:
             return
-        first = min(int(np.argmax(one.mask)) for one in broken)
+        first = min(int(np.argmax(failure.mask)) for failure in broken)
         conflict = smallest_conflict(check.statements(truth.slice(first, first + 1), first))
         where = f"{geolevel} {codes[first]}"
         if conflict:
@@ -208,8 +104,8 @@ def _checker(
                 want="counts of persons that keep all of them",
                 remedy="correct the table one of them comes from, or leave one out",
             )
-        name = next(one.name for one in broken if one.mask[first])
-        such = int(np.logical_or.reduce([one.mask for one in broken]).sum())
+        name = next(failure.name for failure in broken if failure.mask[first])
+        such = int(np.logical_or.reduce([failure.mask for failure in broken]).sum())
         raise InputError(
             where,
             f"the confidential data break an invariant ({such} geounits of its range do)",
@@ -241,8 +137,8 @@ class InputCheck:
     def broken(self, truth: Histograms) -> Iterator[Broken]:
         """Which geounits break which invariant."""
         for name, query, low, high in self._limits():
-            found = query.answer(truth)
-            outside = (found < low) | (found > high)
+            answers = query.answer(truth)
+            outside = (answers < low) | (answers > high)
             yield Broken(name, np.asarray(outside.any(1), np.bool_))
         if self.plan.limits.zeros is not None:
             mask = np.zeros(len(self.codes), np.bool_)
@@ -272,9 +168,9 @@ class InputCheck:
         plan, batch = self.plan, self.batch
         geolevel, facilities = plan.spine.levels[batch.level], plan.limits.facilities
         for query in self.tables:
-            found, answers = read_given(self.release, query.name, query.size, batch, geolevel)
+            given, answers = read_given(self.release, query.name, query.size, batch, geolevel)
             full = np.zeros((len(self.codes), query.size), np.int64)
-            full[np.isin(self.codes, found)] = answers
+            full[np.isin(self.codes, given)] = answers
             yield f"table of {query.name}", query, full, full
         if facilities is not None and facilities.geolevel == geolevel:
             counts = facility_counts(self.release, facilities, self.codes, batch)

@@ -1,4 +1,4 @@
-"""Measure: the only private stage. Noisy answers and exact invariants, written once."""
+"""Measure: noisy answers of every geounit, written once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from das.measure import Measurements, Part, measure, measure_at
 from das.mechanisms.entropy import NoiseKey
 from das.mechanisms.mechanism import Mechanism
 from das.queries.query import Query
-from invariants.linear import LinearRow
 from jobs.confidential.histograms import read_truth
 from jobs.confidential.noise_key import LentKey, lent
 from jobs.plan import Batch, Plan, families, geounit_batches, read_geography
@@ -43,17 +42,9 @@ MEASUREMENTS = pa.schema(
     ]
 )
 LAZY_MEASUREMENTS = MEASUREMENTS.append(pa.field("positions", pa.list_(pa.int64())))
-INVARIANTS = pa.schema(
-    [
-        ("geocode", pa.string()),
-        ("query", pa.dictionary(pa.int32(), pa.string())),
-        ("answers", pa.list_(pa.int64())),
-    ]
-)
 _CHUNK_NUMBERS = 4_000_000  # numbers held at once in a task
 _BATCH_NUMBERS = 40_000_000  # numbers written by one task
 _TASK_NUMBERS = 1_000_000  # fewer are not worth a task of their own
-_TASK_GEOUNITS = 10_000  # likewise, of invariants
 _LABELS = 100_000  # of a query with more answers, labels of its factors stand for their products
 
 
@@ -74,7 +65,7 @@ class MeasureStage:
 
     Attributes:
       plan: The plan.
-      release: Where measurements and invariants go.
+      release: Where measurements go.
       confidential: Where the truth lies.
       spark: The session.
       batches_per_slot: Tasks per parallel slot.
@@ -144,32 +135,6 @@ class MeasureStage:
             publish(dataset, parts, facts)
         else:
             propose(dataset, parts, {**facts, "attempt": attempt})
-
-    def publish_invariants(self, level: int) -> None:
-        """Write the exact answers of the invariants of one geolevel, if it has any.
-
-        The second door of the firewall: exact, outside the privacy guarantee, listed in the
-        manifest.
-        """
-        geolevel = self.plan.spine.levels[level]
-        held = self.plan.exact_at(geolevel)
-        dataset = self.release.invariants(geolevel)
-        if not held or is_published(dataset):
-            return
-        release, confidential, n_cells = self.release, self.confidential, self.plan.schema.size
-
-        @redact_errors
-        def run(batch: Batch) -> PartFile:
-            table = read_geography(release, geolevel, batch, columns=("geocode",))
-            codes = table.column("geocode").to_numpy(zero_copy_only=False)
-            truth = read_truth(confidential, geolevel, geocodes=codes, n_cells=n_cells)
-            writer = PartWriter(dataset, INVARIANTS)
-            writer.write_apart(_invariant_table(codes, query, truth) for query in held)
-            return writer.close()
-
-        batches = self._batches(level, 100_000, _TASK_GEOUNITS)
-        parts = run_tasks(self.spark, f"invariants {geolevel}", batches, run)
-        publish(dataset, parts, {"geolevel": geolevel, "queries": [q.name for q in held]})
 
     def _batches(self, level: int, largest: int, smallest: int) -> list[Batch]:
         wanted = slots(self.spark) * self.batches_per_slot
@@ -343,16 +308,3 @@ def _lists(answers: IntArray) -> pa.ListArray:
     """[G, m] as G lists."""
     offsets = np.arange(len(answers) + 1, dtype=np.int32) * answers.shape[1]
     return pa.ListArray.from_arrays(offsets, pa.array(answers.ravel(), pa.int64()))
-
-
-def _invariant_table(
-    codes: Sequence[str], query: Query | LinearRow, truth: Confidential[Histograms]
-) -> pa.Table:
-    return pa.table(
-        [
-            pa.array(codes, pa.string()),
-            _dictionary(np.zeros(len(codes), np.int32), [query.name]),
-            _lists(query.answer(truth.reveal())),
-        ],
-        schema=INVARIANTS,
-    )

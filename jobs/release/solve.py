@@ -23,7 +23,7 @@ from invariants.linear import LinearRow
 from jobs.plan import Batch, Plan, families, geounit_batches, read_geography
 from jobs.release.estimate import CONFIDENCE, LevelEstimator
 from jobs.release.evidence import read_answers
-from jobs.release.given import BatchLimits, read_limits
+from jobs.release.implied import BatchLimits, read_limits
 from jobs.release.reaggregate import carry_up
 from jobs.storage.answers import DrawnAnswers, read_noisy
 from jobs.storage.dataset import PartFile, PartWriter, is_published, publish, read_manifest

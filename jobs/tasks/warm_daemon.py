@@ -18,7 +18,8 @@ _STAGES = (
     "confidential.histograms",
     "confidential.measure",
     "release.solve",
-    "release.write",
+    "release.microdata",
+    "release.tables",
     "confidential.evaluate",
 )
 

@@ -101,7 +101,7 @@ def test_import_contracts_are_kept():
     [
         ("solvers/verify.py", "from das.confidential import Confidential", "After measuring"),
         ("jobs/release/solve.py", "import das.measure", "After measuring"),
-        ("jobs/release/write.py", "import jobs.confidential.read.records", "After measuring"),
+        ("jobs/release/tables.py", "import jobs.confidential.read.records", "After measuring"),
         ("solvers/problem.py", "import geography.lattice", "A node problem carries no geography"),
         ("das/schema.py", "import geography.lattice", "jobs > solvers"),
         ("das/histograms.py", "import pyarrow", "Spark, pydantic and files stay in jobs"),

@@ -18,14 +18,16 @@ from jobs.tasks.progress import Reporter
 USES_SPARK = (
     "confidential.check",
     "confidential.evaluate",
+    "confidential.exact",
     "confidential.histograms",
     "confidential.leaves",
     "confidential.measure",
     "confidential.read.formats",
     "release.estimate",
-    "release.given",
+    "release.implied",
+    "release.microdata",
     "release.solve",
-    "release.write",
+    "release.tables",
 )
 
 
@@ -45,7 +47,9 @@ def patch_spark(patch: pytest.MonkeyPatch) -> None:
     for least in (
         "confidential.measure._TASK_NUMBERS",
         "release.solve._TASK_VARIABLES",
-        "release.write._TASK_GEOUNITS",
+        "confidential.exact._TASK_GEOUNITS",
+        "release.microdata._TASK_GEOUNITS",
+        "release.tables._TASK_GEOUNITS",
     ):
         patch.setattr(f"jobs.{least}", 0)
     for name in USES_SPARK:

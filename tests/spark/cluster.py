@@ -30,10 +30,12 @@ SECRET_FILE = "secret.conf"
 RUN_FILE = "conf/run/demo.yaml"
 # Appended to modules: small states are cut into as many tasks as large ones.
 MANY_TASKS = {
-    "jobs/confidential/measure.py": "\n_TASK_NUMBERS = _TASK_GEOUNITS = 0\n",
+    "jobs/confidential/exact.py": "\n_TASK_GEOUNITS = 0\n",
+    "jobs/confidential/measure.py": "\n_TASK_NUMBERS = 0\n",
     "jobs/release/estimate.py": "\n_TASK_NUMBERS = 0\n",
     "jobs/release/solve.py": "\n_TASK_VARIABLES = 0\n",
-    "jobs/release/write.py": "\n_TASK_GEOUNITS = 0\n",
+    "jobs/release/microdata.py": "\n_TASK_GEOUNITS = 0\n",
+    "jobs/release/tables.py": "\n_TASK_GEOUNITS = 0\n",
 }
 
 

@@ -13,9 +13,9 @@ import pytest
 from das.errors import OutputError, VerificationError
 from geography.lattice import Lattice
 from invariants.exact import Invariant
-from jobs.confidential.measure import INVARIANTS
 from jobs.config.load import load_run
 from jobs.plan import Plan, geounit_batches, write_geography
+from jobs.release.given import ANSWERS
 from jobs.release.verify import _verify_families, _verify_invariants
 from jobs.storage.dataset import PartWriter, publish
 from jobs.storage.histograms import SPARSE_SCHEMA
@@ -89,7 +89,7 @@ def exact_totals(release: ReleaseLayout, change: int, drop: int) -> None:
         {"geocode": code, "query": "total", "answers": [total]}
         for code, total in zip(sorted(toy.blocks()), totals, strict=True)
     ]
-    write(release.invariants("block"), pa.Table.from_pylist(rows[drop:], schema=INVARIANTS))
+    write(release.invariants("block"), pa.Table.from_pylist(rows[drop:], schema=ANSWERS))
 
 
 @pytest.fixture

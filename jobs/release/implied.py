@@ -1,0 +1,242 @@
+"""What public counts and exact answers imply for every geounit.
+
+From what was given and the exact answers, the leaves below every geounit are added up from the
+geolevel of the facilities to the root, and bounds of linear rows likewise. No confidential data are
+read here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from das.arrays import IntArray, ObjectArray
+from das.errors import OutputError
+from invariants.facilities import Facilities, groups_of
+from invariants.leaves import Leaves, LeavesTable, add_up, limit_totals
+from jobs.plan import Batch, Plan, families, geounit_batches, read_geography
+from jobs.release.given import facility_counts
+from jobs.storage.dataset import (
+    PartFile,
+    PartWriter,
+    is_published,
+    publish,
+    read_manifest,
+    read_range,
+    rows_about,
+)
+from jobs.storage.layout import ReleaseLayout
+from jobs.tasks.session import run_tasks, slots
+from solvers.problem import NO_LIMIT
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_IMPLIED = pa.schema(
+    [
+        ("geocode", pa.string()),
+        *((name, pa.list_(pa.int64())) for name in ("least", "most", "low", "high")),
+        ("row_least", pa.list_(pa.int64())),
+        ("row_most", pa.list_(pa.int64())),
+    ]
+)
+_GEOUNITS = 50_000  # in a task
+
+
+@dataclass(frozen=True, eq=False)
+class BatchLimits:
+    """What some geounits must keep.
+
+    Attributes:
+      leaves: What the leaves below each can hold; none where no facilities are counted below.
+      row_least: int64[G, r], of the bounded rows of the geolevel.
+      row_most: int64[G, r].
+    """
+
+    leaves: LeavesTable | None
+    row_least: IntArray
+    row_most: IntArray
+
+
+def publish_implied(
+    plan: Plan, release: ReleaseLayout, spark: SparkSession, batches_per_slot: int = 4
+) -> None:
+    """Add up the limits of every geolevel, finest first; published ones are kept.
+
+    Raises:
+      OutputError: The exact answers or the given counts are not published.
+      InfeasibleError: Facilities and totals of a geounit contradict each other.
+    """
+    levels = plan.spine.levels
+    bound = [level for level, name in enumerate(levels) if plan.limits.binds(name)]
+    for level in reversed(bound):
+        dataset = release.implied(levels[level])
+        if is_published(dataset):
+            continue
+        below = level + 1 if level + 1 in bound else level
+        name = levels[below]
+        wanted = slots(spark) * batches_per_slot
+        batches = geounit_batches(release, name, below, wanted, _GEOUNITS)
+
+        def run(batch: Batch, level: int = level) -> PartFile:
+            return _write_implied(plan, release, level, batch)
+
+        parts = run_tasks(spark, f"implied {levels[level]}", batches, run)
+        publish(dataset, parts, {"geolevel": levels[level]})
+
+
+def _write_implied(plan: Plan, release: ReleaseLayout, level: int, batch: Batch) -> PartFile:
+    """The limits of one geolevel, from the geounits of the geolevel below it in a range.
+
+    The range is of the geolevel itself where nothing below is limited.
+    """
+    geolevel, facilities = plan.spine.levels[level], plan.limits.facilities
+    read = read_geography(release, plan.spine.levels[batch.level], batch, ("geocode", "parent"))
+    codes = read.column("geocode").to_numpy(zero_copy_only=False)
+    if batch.level == level:
+        below = None
+        owners = np.arange(len(codes))
+    else:
+        below = read_limits(plan, release, batch, codes)
+        parents = read.column("parent").to_numpy(zero_copy_only=False)
+        ranges = list(families(parents))
+        owners = np.repeat(np.arange(len(ranges)), [stop - start for start, stop in ranges])
+        codes = parents[[start for start, _ in ranges]]
+    own = Batch(level, str(codes[0]), str(codes[-1]), len(codes))
+    leaves = None
+    if facilities is not None and geolevel in facilities.geolevels:
+        if geolevel == facilities.geolevel:
+            boxes = facilities.boxes(facility_counts(release, facilities, codes, own))
+            leaves = add_up(boxes, np.arange(len(codes)), len(codes))
+        elif below is not None and below.leaves is not None:
+            finer = below.leaves
+            leaves = add_up(finer.leaves, owners[finer.owners()], len(codes))
+        if leaves is not None:
+            leaves = _with_totals(plan, release, facilities, leaves, codes, own)
+    least, most = _row_bounds(plan, geolevel, below, owners, len(codes))
+    writer = PartWriter(release.implied(geolevel), _IMPLIED)
+    writer.write(_implied_table(codes, leaves, least, most))
+    return writer.close()
+
+
+def _with_totals(
+    plan: Plan,
+    release: ReleaseLayout,
+    facilities: Facilities,
+    leaves: LeavesTable,
+    codes: ObjectArray,
+    batch: Batch,
+) -> LeavesTable:
+    """Impose totals that are exact here and not further down."""
+    geolevel = plan.spine.levels[batch.level]
+    query = facilities.totals_at(plan.invariants, geolevel)
+    if query is None:
+        return leaves
+    dataset = release.invariants(geolevel)
+    parts, _ = read_manifest(dataset)
+    table = read_range(dataset, parts, batch.low, batch.high)
+    rows = rows_about(table, query.name)
+    flat = pc.list_flatten(rows.column("answers")).to_numpy()
+    if len(rows) != len(codes) or len(flat) != len(codes) * query.size:
+        raise OutputError(str(dataset), f"does not hold query {query.name} of every geounit")
+    totals = flat.reshape(len(codes), query.size)
+    types = facilities.query
+    if query.size > types.size or query.name == types.name:  # the types themselves are exact
+        exact = np.zeros((len(codes), types.size), np.int64)
+        np.add.at(exact.T, groups_of(query, types), totals.T)
+        points = Leaves(exact, exact, exact.sum(1), exact.sum(1))
+        return add_up(points, np.arange(len(codes)), len(codes))
+    return limit_totals(leaves, groups_of(types, query), totals)
+
+
+def _row_bounds(
+    plan: Plan, geolevel: str, below: BatchLimits | None, owners: IntArray, n_geounits: int
+) -> tuple[IntArray, IntArray]:
+    """int64[G, r] least and most of the bounded rows: stated, or added up from below."""
+    rows = plan.limits.bounded_rows_at(geolevel)
+    least = np.zeros((n_geounits, len(rows)), np.int64)
+    most = np.zeros((n_geounits, len(rows)), np.int64)
+    finer: list[str] = []
+    if below is not None:
+        finer_level = plan.spine.levels[plan.spine.levels.index(geolevel) + 1]
+        finer = [row.name for row in plan.limits.bounded_rows_at(finer_level)]
+    for index, row in enumerate(rows):
+        if below is not None and row.name in finer:
+            np.add.at(least[:, index], owners, below.row_least[:, finer.index(row.name)])
+            np.add.at(most[:, index], owners, below.row_most[:, finer.index(row.name)])
+        if row.least is None:
+            least[:, index] = -NO_LIMIT
+        elif row.name not in finer:
+            least[:, index] = row.least
+        if row.most is None:
+            most[:, index] = NO_LIMIT
+        elif row.name not in finer:
+            most[:, index] = row.most
+    return least, most
+
+
+def read_limits(
+    plan: Plan, release: ReleaseLayout, batch: Batch, codes: ObjectArray
+) -> BatchLimits:
+    """Read the limits of exactly these geounits of a range, in order.
+
+    Raises:
+      OutputError: They are not published, or not of every geounit.
+    """
+    geolevel = plan.spine.levels[batch.level]
+    dataset = release.implied(geolevel)
+    parts, _ = read_manifest(dataset)
+    table = read_range(dataset, parts, batch.low, batch.high)
+    found = table.column("geocode").to_numpy(zero_copy_only=False)
+    if not np.array_equal(found, codes):
+        raise OutputError(
+            str(dataset), "does not hold every geounit", got=len(found), want=len(codes)
+        )
+    flat = {
+        name: pc.list_flatten(table.column(name)).to_numpy()
+        for name in ("least", "most", "low", "high", "row_least", "row_most")
+    }
+    rows = len(plan.limits.bounded_rows_at(geolevel))
+    facilities = plan.limits.facilities
+    leaves = None
+    if facilities is not None and geolevel in facilities.geolevels:
+        t = facilities.query.size
+        lengths = pc.list_value_length(table.column("low")).to_numpy()
+        leaves = LeavesTable(
+            np.concatenate(([0], np.cumsum(lengths))).astype(np.int64),
+            Leaves(
+                flat["least"].reshape(-1, t), flat["most"].reshape(-1, t), flat["low"], flat["high"]
+            ),
+        )
+    return BatchLimits(
+        leaves,
+        flat["row_least"].reshape(len(codes), rows),
+        flat["row_most"].reshape(len(codes), rows),
+    )
+
+
+def _implied_table(
+    codes: ObjectArray, leaves: LeavesTable | None, least: IntArray, most: IntArray
+) -> pa.Table:
+    none = np.zeros(len(codes) + 1, np.int64)
+    empty = np.zeros(0, np.int64)
+    columns = [pa.array(codes, pa.string())]
+    if leaves is None:
+        columns += [_lists(none, empty)] * 4
+    else:
+        offsets, rows = leaves.offsets, leaves.leaves
+        t = rows.n_types
+        columns += [_lists(offsets * t, rows.least), _lists(offsets * t, rows.most)]
+        columns += [_lists(offsets, rows.low), _lists(offsets, rows.high)]
+    width = least.shape[1] * np.arange(len(codes) + 1)
+    return pa.table([*columns, _lists(width, least), _lists(width, most)], schema=_IMPLIED)
+
+
+def _lists(offsets: IntArray, values: IntArray) -> pa.ListArray:
+    flat = pa.array(np.ascontiguousarray(values).ravel(), pa.int64())
+    return pa.ListArray.from_arrays(offsets.astype(np.int32), flat)

@@ -1,0 +1,117 @@
+"""Microdata: protected counts of the leaf geolevel, one row per person.
+
+Made from the release alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from das.histograms import Histograms
+from jobs.plan import Batch, Plan, geounit_batches, read_geography
+from jobs.storage.csv import CsvPartWriter
+from jobs.storage.dataset import PartFile, PartWriter, is_published, publish
+from jobs.storage.histograms import read_counts
+from jobs.storage.layout import ReleaseLayout
+from jobs.tasks.session import run_tasks, slots
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_PERSONS = 500_000  # rows held at once, but for one entry of a histogram with more
+_GEOUNITS = 50_000  # geounits per task
+_TASK_GEOUNITS = 1_000  # fewer are not worth a task of their own
+
+
+def write_microdata(
+    plan: Plan,
+    release: ReleaseLayout,
+    formats: Sequence[str],
+    spark: SparkSession,
+    *,
+    batches_per_slot: int = 4,
+) -> None:
+    """Write one row per person of the leaf geolevel, as Parquet and/or CSV; complete ones are kept.
+
+    Columns: geocode, then one column per attribute with the label of its level.
+    """
+    leaf = len(plan.spine.levels) - 1
+    missing = [name for name in formats if not is_published(release.microdata / name)]
+    if not missing:
+        return
+    started = time.monotonic()
+    batches = geounit_batches(
+        release,
+        plan.spine.levels[leaf],
+        leaf,
+        slots(spark) * batches_per_slot,
+        _GEOUNITS,
+        _TASK_GEOUNITS,
+    )
+
+    def run(batch: Batch) -> dict[str, PartFile]:
+        return _microdata_part(batch, plan, release, missing)
+
+    parts = run_tasks(spark, "write microdata", batches, run)
+    for name in missing:
+        facts = {
+            "configuration_digest": plan.digest,
+            "not_for_release": plan.not_for_release,
+            "seconds": time.monotonic() - started,
+        }
+        publish(release.microdata / name, [part[name] for part in parts], facts)
+
+
+def _microdata_part(
+    batch: Batch, plan: Plan, release: ReleaseLayout, formats: Sequence[str]
+) -> dict[str, PartFile]:
+    geolevel = plan.spine.levels[batch.level]
+    codes = read_geography(release, geolevel, batch, ("geocode",)).column("geocode")
+    names = codes.to_numpy(zero_copy_only=False)
+    counts = read_counts(release, geolevel, names, plan.schema.size)
+    schema = pa.schema(
+        [("geocode", pa.string())]
+        + [(a.name, pa.dictionary(pa.int16(), pa.string())) for a in plan.schema.attributes]
+    )
+    writers: dict[str, PartWriter | CsvPartWriter] = {}
+    for name in formats:
+        folder = release.microdata / name
+        writers[name] = CsvPartWriter(folder) if name == "csv" else PartWriter(folder, schema)
+    ends = np.cumsum(counts.counts)
+    first = 0
+    while first < len(ends):
+        before = ends[first - 1] if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, before + _PERSONS, side="right")))
+        table = _persons(plan, names, counts, slice(first, last), schema)
+        for writer in writers.values():
+            writer.write(table)
+        first = last
+    if "csv" in formats and not len(ends):
+        writers["csv"].write(schema.empty_table())
+    return {name: writer.close() for name, writer in writers.items()}
+
+
+def _persons(
+    plan: Plan,
+    names: Sequence[str],
+    counts: Histograms,
+    entries: slice,
+    schema: pa.Schema,
+) -> pa.Table:
+    """One row per person of some histogram entries."""
+    times = counts.counts[entries]
+    geocodes = np.asarray(names, dtype=object)[np.repeat(counts.owners()[entries], times)]
+    columns = [pa.array(geocodes, pa.string())]
+    codes = plan.schema.codes_of(counts.cells[entries])
+    for attribute in plan.schema.attributes:
+        index = np.repeat(codes[attribute.name].astype(np.int16), times)
+        columns.append(
+            pa.DictionaryArray.from_arrays(pa.array(index), pa.array(attribute.levels, pa.string()))
+        )
+    return pa.table(columns, schema=schema)

@@ -1,0 +1,145 @@
+"""Tables of protected counts as CSV, and table H1 of the redistricting data.
+
+Made from the release alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from das.histograms import Histograms
+from das.queries.query import Query, parse_query
+from jobs.plan import Batch, Plan, geounit_batches, read_geography
+from jobs.storage.csv import CsvPartWriter
+from jobs.storage.dataset import PartFile, is_published, publish
+from jobs.storage.histograms import read_counts
+from jobs.storage.layout import ReleaseLayout
+from jobs.tasks.session import run_tasks, slots
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_GEOUNITS = 50_000  # geounits per task
+_TASK_GEOUNITS = 1_000  # fewer are not worth a task of their own
+
+
+def write_tables(
+    plan: Plan,
+    release: ReleaseLayout,
+    queries: Sequence[str],
+    spark: SparkSession,
+    *,
+    batches_per_slot: int = 4,
+) -> None:
+    """Write a CSV table of protected counts per geolevel; complete ones are kept.
+
+    One row per geounit, one column per answer of each query.
+    """
+    parsed = [parse_query(plan.schema, text) for text in queries]
+
+    def tabulate(geocodes: Sequence[str], counts: Histograms) -> pa.Table:
+        return answer_table(geocodes, counts, parsed)
+
+    _write_csv(
+        plan, release, spark, batches_per_slot, _Table(release.tables, tabulate, tuple(parsed))
+    )
+
+
+def write_h1(
+    plan: Plan,
+    release: ReleaseLayout,
+    query: Query,
+    spark: SparkSession,
+    *,
+    batches_per_slot: int = 4,
+) -> None:
+    """Write table H1 of the redistricting data per geolevel; complete ones are kept.
+
+    Args:
+      plan: The plan of the units.
+      release: Has their counts.
+      query: Attribute or recode with the levels `occupied` and `vacant`; others are no housing
+        units.
+      spark: The session.
+      batches_per_slot: Tasks per parallel slot.
+    """
+
+    def tabulate(geocodes: Sequence[str], counts: Histograms) -> pa.Table:
+        return h1_table(geocodes, counts, query)
+
+    _write_csv(plan, release, spark, batches_per_slot, _Table(release.h1, tabulate, (query,)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """A table of every geolevel.
+
+    Attributes:
+      dataset: Where that of a geolevel goes.
+      tabulate: Rows of some geounits.
+      queries: What it is made of.
+    """
+
+    dataset: Callable[[str], Path]
+    tabulate: Callable[[Sequence[str], Histograms], pa.Table]
+    queries: tuple[Query, ...]
+
+
+def _write_csv(
+    plan: Plan, release: ReleaseLayout, spark: SparkSession, batches_per_slot: int, table: _Table
+) -> None:
+    names = [query.name for query in table.queries]
+    for level, geolevel in enumerate(plan.spine.levels):
+        dataset = table.dataset(geolevel)
+        if is_published(dataset):
+            continue
+
+        def run(batch: Batch, geolevel: str = geolevel, dataset: Path = dataset) -> PartFile:
+            codes = read_geography(release, geolevel, batch, ("geocode",)).column("geocode")
+            geocodes = codes.to_numpy(zero_copy_only=False)
+            counts = read_counts(release, geolevel, geocodes, plan.schema.size)
+            writer = CsvPartWriter(dataset)
+            writer.write(table.tabulate(geocodes, counts))
+            return writer.close()
+
+        batches = geounit_batches(
+            release, geolevel, level, slots(spark) * batches_per_slot, _GEOUNITS, _TASK_GEOUNITS
+        )
+        parts = run_tasks(spark, f"write {dataset.parent.name} {geolevel}", batches, run)
+        publish(dataset, parts, {"queries": names, "not_for_release": plan.not_for_release})
+
+
+def answer_table(
+    geocodes: Sequence[str], histograms: Histograms, queries: Sequence[Query]
+) -> pa.Table:
+    """Wide table: geocode, then "query: row label" columns with int64 answers."""
+    columns: dict[str, pa.Array] = {
+        "geocode": pa.array(np.asarray(geocodes, dtype=object), pa.string())
+    }
+    for query in queries:
+        answers = query.answer(histograms)
+        for index, label in enumerate(query.labels()):
+            name = query.name if query.size == 1 else f"{query.name}: {label}"
+            columns[name] = pa.array(answers[:, index], pa.int64())
+    return pa.table(columns)
+
+
+def h1_table(geocodes: Sequence[str], histograms: Histograms, query: Query) -> pa.Table:
+    """Table H1: geocode, then all, occupied and vacant housing units under their official names."""
+    labels = query.labels()
+    answers = query.answer(histograms)[:, [labels.index("occupied"), labels.index("vacant")]]
+    return pa.table(
+        {
+            "geocode": pa.array(np.asarray(geocodes, dtype=object), pa.string()),
+            "H0010001": pa.array(answers.sum(axis=1), pa.int64()),
+            "H0010002": pa.array(answers[:, 0], pa.int64()),
+            "H0010003": pa.array(answers[:, 1], pa.int64()),
+        }
+    )
