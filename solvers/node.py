@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +20,6 @@ from solvers.least_squares.blocks import extent, given_sums
 from solvers.least_squares.cuts import solve_with_cuts
 from solvers.least_squares.feasibility import contradiction
 from solvers.least_squares.passes import Fixed, Solve, solve_in_passes
-from solvers.least_squares.solve import solve_many
 from solvers.least_squares.supports import solve_by_supports
 from solvers.objectives.in_node import apply_method, fit_largest_in_node
 from solvers.objectives.methods import Method
@@ -80,23 +78,6 @@ class NodeSolution:
     rounding: Rounding
 
 
-def solve_nodes(problems: Sequence[NodeProblem], settings: NodeSettings) -> list[NodeSolution]:
-    """Solve many nodes; the same as `solve_node` one by one, but faster for small ones."""
-    plain = settings.least_squares is LeastSquaresSolver.STRUCTURED
-    plain &= settings.method is Method.NNLS
-    together = [
-        p
-        for p in problems
-        if plain
-        and p.leaves is None
-        and not p.order
-        and not _spares(p, ())
-        and not is_without_matrices(p)
-    ]
-    estimates = dict(zip(map(id, together), solve_many(together, settings.tolerance), strict=True))
-    return [_finish(p, estimates.get(id(p)), settings) for p in problems]
-
-
 def solve_node(problem: NodeProblem, settings: NodeSettings) -> NodeSolution:
     """Solve a node problem.
 
@@ -114,15 +95,8 @@ def solve_node(problem: NodeProblem, settings: NodeSettings) -> NodeSolution:
       RuntimeSetupError: A solver that was asked for is not there.
       VerificationError: The counts break a promise; a defect of this program.
     """
-    return _finish(problem, None, settings)
-
-
-def _finish(
-    problem: NodeProblem, estimate: Estimate | None, settings: NodeSettings
-) -> NodeSolution:
     where = f"node {problem.geocode} ({problem.n_children} children, {problem.n_cells} live cells)"
-    if estimate is None or estimate.status is Status.LIMIT:
-        estimate = estimate_node(problem, settings)
+    estimate = estimate_node(problem, settings)
     if estimate.status is Status.INFEASIBLE:
         raise InfeasibleError(where, "no counts keep its promises", got=estimate.evidence or None)
     if estimate.status is not Status.SOLVED:

@@ -36,7 +36,6 @@ from solvers.node import (
     NodeSolution,
     estimate_node,
     solve_node,
-    solve_nodes,
 )
 from solvers.objectives.methods import Method
 from solvers.objectives.table import NoiseLaw
@@ -62,8 +61,6 @@ _PIECE_NUMBERS = 4_000_000  # noisy numbers held at once, but for a family of mo
 _TABLED_CELLS = 50_000  # of a schema for which the groups of all cells are kept
 _OFF_EDGES = 1 + 1e-6
 _LEAST_TOTAL = 0.3  # persons, so that a child that seems empty is expected to hold some
-_FAMILIES = 64  # solved together, so that small nodes share their overhead
-_TOGETHER = 1_000_000  # variables of families solved together, but for one of more
 _BATCH_VARIABLES = 3_000_000  # of a task, so that none takes many minutes
 _TASK_VARIABLES = 50_000  # fewer are not worth a task of their own
 _WORST = 5
@@ -89,7 +86,7 @@ class SolveStatistics:
       trivial: Parents without persons.
       live: Sum over all children of their cells with persons.
       variables: Sum over solved nodes of children x live cells.
-      seconds: Processor time in the solver.
+      seconds: Processor seconds in the solver, each node's its own.
       max_residual: Largest certificate residual.
       iterations: Of interior points, conjugate gradients or a general solver.
       newton_steps: Active-set steps.
@@ -241,11 +238,11 @@ class LevelSolver:
         """Solve all families of a range and write their counts."""
         statistics = SolveStatistics()
         writer = PartWriter(self._release.counts(self._geolevel), SPARSE_SCHEMA)
-        for codes, data, every in self._read(batch):
-            for some in _together(every):
-                for family, counts in zip(some, self._counts(some, data, statistics), strict=True):
-                    statistics.live += len(counts.cells)
-                    writer.write(sparse_table(codes[family.rows], counts))
+        for codes, data, families_read in self._read(batch):
+            for family in families_read:
+                counts = self._counts(family, data, statistics)
+                statistics.live += len(counts.cells)
+                writer.write(sparse_table(codes[family.rows], counts))
         return writer.close(statistics=vars(statistics))
 
     def problems(self, batch: Batch) -> Iterator[NodeProblem]:
@@ -386,26 +383,33 @@ class LevelSolver:
             ordinary / self._plan.noise(self._level, last)[0].mechanism.continuous_variance
         )
 
-    def _counts(
-        self, some: Sequence[Family], data: _RangeData, statistics: SolveStatistics
-    ) -> list[Histograms]:
-        """Counts of the children of some families."""
-        found = [self._known(family, data, statistics) for family in some]
-        open_ = [i for i, counts in enumerate(found) if counts is None and some[i].has_persons]
-        problems = [self._drawn_to_posterior(some[index], data) for index in open_]
-        started = time.process_time()
+    def _counts(self, family: Family, data: _RangeData, statistics: SolveStatistics) -> Histograms:
+        """Counts of the children of a family.
+
+        Where what they must keep contradicts the parent, the failsafe moves the parent first.
+        """
+        known = self._known(family, data, statistics)
+        if known is not None:
+            return known
+        seconds = 0.0
         try:
-            solutions = solve_nodes(problems, self._settings)
+            if not family.has_persons:
+                raise InfeasibleError(f"node {family.geocode}", "some of its children need persons")
+            problem = self._drawn_to_posterior(family, data)
+            started = time.process_time()
+            try:
+                solution = solve_node(problem, self._settings)
+            finally:
+                seconds = time.process_time() - started
         except InfeasibleError:
-            solutions = []
-        seconds = (time.process_time() - started) / max(1, len(solutions))
-        for index, solution in zip(open_, solutions, strict=False):
-            statistics.note(some[index].geocode, solution, seconds)
-            found[index] = self._histograms(some[index], solution)
-        return [
-            self._with_failsafe(family, data, statistics) if counts is None else counts
-            for family, counts in zip(some, found, strict=True)
-        ]
+            if family.parent is None or not self._plan.solving.failsafe:
+                raise
+            started = time.process_time()
+            family = self._moved(family, data, statistics)
+            solution = solve_node(self._drawn_to_posterior(family, data), self._settings)
+            seconds += time.process_time() - started
+        statistics.note(family.geocode, solution, seconds)
+        return self._histograms(family, solution)
 
     def _known(
         self, family: Family, data: _RangeData, statistics: SolveStatistics
@@ -438,23 +442,6 @@ class LevelSolver:
         offsets = np.searchsorted(children, np.arange(family.n_children + 1))
         size = self._plan.schema.size
         return Histograms(size, offsets, cells[live], solution.counts[children, live])
-
-    def _with_failsafe(
-        self, family: Family, data: _RangeData, statistics: SolveStatistics
-    ) -> Histograms:
-        """Solve one family; where its promises contradict the parent, move the parent first."""
-        started = time.process_time()
-        try:
-            if not family.has_persons:
-                raise InfeasibleError(f"node {family.geocode}", "some of its children need persons")
-            solution = solve_node(self._drawn_to_posterior(family, data), self._settings)
-        except InfeasibleError:
-            if family.parent is None or not self._plan.solving.failsafe:
-                raise
-            family = self._moved(family, data, statistics)
-            solution = solve_node(self._drawn_to_posterior(family, data), self._settings)
-        statistics.note(family.geocode, solution, time.process_time() - started)
-        return self._histograms(family, solution)
 
     def _moved(self, family: Family, data: _RangeData, statistics: SolveStatistics) -> Family:
         """The family with the nearest parent that its children can add up to.
@@ -631,21 +618,6 @@ class Family:
     def has_persons(self) -> bool:
         """Whether the parent has a live cell, as the root has."""
         return self.parent is None or len(self.parent.cells) > 0
-
-
-def _together(every: Sequence[Family]) -> Iterator[list[Family]]:
-    """Families to solve together: few enough, and not too large."""
-    some: list[Family] = []
-    held = 0
-    for family in every:
-        size = family.n_children * (0 if family.parent is None else len(family.parent.cells))
-        if some and (len(some) == _FAMILIES or held + size > _TOGETHER):
-            yield some
-            some, held = [], 0
-        some.append(family)
-        held += size
-    if some:
-        yield some
 
 
 def _whole_answers(plan: Plan, level: int) -> int:

@@ -9,8 +9,6 @@ none, a linear program decides whether the promises of the node contradict one a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from solvers.least_squares import active_set
@@ -30,14 +28,6 @@ _PATH_STEPS = 100
 def solve_least_squares(problem: NodeProblem, tolerance: float) -> Estimate:
     """Solve the continuous stage of a node; see `solve_quadratic`."""
     return solve_quadratic(problem, tolerance)
-
-
-def solve_many(problems: Sequence[NodeProblem], tolerance: float) -> list[Estimate]:
-    """Solve the continuous stage of many nodes; see `solve_quadratic`.
-
-    What is found for a node does not depend, to the last digit, on the others.
-    """
-    return [solve_quadratic(problem, tolerance) for problem in problems]
 
 
 def solve_quadratic(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -> Estimate:

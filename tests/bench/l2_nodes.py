@@ -10,7 +10,7 @@ some repetitions where they are short. The peer of the ratio is the fastest of C
 HiGHS and Gurobi whose objective equals ours within 1e-7; where none ends in time the limit gives a
 lower bound of the ratio. PIQP is shown besides. HiGHS runs in a process of its own. Without
 --quick the node of 20 x 100,000 is solved too, with wall seconds for its peers. Last, many small
-nodes are solved together, one by one, and without numba. Prints a table and one line of JSON.
+nodes are solved with and without numba. Prints a table and one line of JSON.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import numpy as np  # noqa: E402
 import scipy.sparse as sp  # noqa: E402
 
 from solvers.least_squares import compilation  # noqa: E402
-from solvers.least_squares.solve import solve_many, solve_quadratic  # noqa: E402
+from solvers.least_squares.solve import solve_quadratic  # noqa: E402
 from solvers.problem import (  # noqa: E402
     Estimate,
     LeastSquaresTerm,
@@ -347,30 +347,25 @@ def large(limit: float) -> dict[str, object]:
 
 
 def small(children: int, cells: int, count: int = 100) -> dict[str, object]:
-    """Processor seconds per node of many small ones: together, one by one, and without numba."""
+    """Processor seconds per node of many small ones, with and without numba."""
     problems = [
         node("block_group", children, cells, children * cells, 0.783, seed=seed)
         for seed in range(count)
     ]
 
-    def together() -> list[Estimate]:
-        return solve_many(problems, TOLERANCE)
-
-    def alone() -> list[Estimate]:
+    def solve() -> list[Estimate]:
         return [solve_quadratic(problem, TOLERANCE) for problem in problems]
 
-    residual = max(estimate.certificate.residual for estimate in together())
-    alone()
+    residual = max(estimate.certificate.residual for estimate in solve())
     row: dict[str, object] = {"children": children, "cells": cells, "nodes": count}
-    row["seconds"] = round(least_seconds(together) / count, 6)
-    row["seconds_one_by_one"] = round(least_seconds(alone) / count, 6)
+    row["seconds"] = round(least_seconds(solve) / count, 6)
     has_numba, compilation._HAS_NUMBA = compilation._HAS_NUMBA, False
-    row["seconds_without_numba"] = round(least_seconds(together) / count, 6)
+    row["seconds_without_numba"] = round(least_seconds(solve) / count, 6)
     compilation._HAS_NUMBA = has_numba
     row["certificate"] = residual
     print(
-        f"{count} nodes of {children} x {cells}: {row['seconds']} s per node, one by one "
-        f"{row['seconds_one_by_one']} s, without numba {row['seconds_without_numba']} s",
+        f"{count} nodes of {children} x {cells}: {row['seconds']} s per node, "
+        f"without numba {row['seconds_without_numba']} s",
         flush=True,
     )
     return row

@@ -26,7 +26,7 @@ from jobs.tasks.progress import Reporter
 from solvers.backends.registry import LeastSquaresSolver
 from solvers.least_squares.passes import solve_in_passes
 from solvers.least_squares.solve import solve_quadratic
-from solvers.node import NodeSolution, solve_nodes
+from solvers.node import NodeSolution, solve_node
 from solvers.objectives.in_node import fit_largest_in_node, in_sequence, reweight
 from solvers.objectives.table import NoiseLaw
 from solvers.problem import NodeProblem
@@ -101,17 +101,16 @@ def released(folder: Path) -> dict[str, Released]:
         nodes: dict[str, dict[str, Node]] = {level: {} for level in toy.LEVELS}
         below = dict(zip((0, 2, 5, 7), toy.LEVELS, strict=True))
 
-        def solve(problems, settings, nodes=nodes, below=below):
-            solutions = solve_nodes(problems, settings)
-            for problem, solution in zip(problems, solutions, strict=True):
-                code = problem.geocode
-                nodes[below[0 if code == "root" else len(code)]][code] = problem, solution
-            return solutions
+        def solve(problem, settings, nodes=nodes, below=below):
+            solution = solve_node(problem, settings)
+            code = problem.geocode
+            nodes[below[0 if code == "root" else len(code)]][code] = problem, solution
+            return solution
 
         config = configure(folder, name)
         with pytest.MonkeyPatch.context() as patch:
             in_process.patch_spark(patch)
-            patch.setattr("jobs.release.solve.solve_nodes", solve)
+            patch.setattr("jobs.release.solve.solve_node", solve)
             out = in_process.execute(config)
         found[name] = Released(load_run(config).plan, out, nodes)
     return found

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from das.errors import SolverError
-from solvers.least_squares import active_set, compilation
+from solvers.least_squares import active_set
 from solvers.least_squares import blocks as structure
 from solvers.least_squares import solve as least_squares
 from solvers.least_squares.active_set import Guess, first_guess, solve_guess
@@ -16,7 +16,7 @@ from solvers.least_squares.blocks import arrange
 from solvers.least_squares.certificate import certify, gradient, natural_residual, origin
 from solvers.least_squares.interior_point import follow_path
 from solvers.least_squares.partitions import IN_ARRAYS, Partitions, partition_sums
-from solvers.least_squares.solve import solve_many, solve_quadratic
+from solvers.least_squares.solve import solve_quadratic
 from solvers.problem import NO_LIMIT, ExactTerm, NodeProblem, RowsTerm, Status
 from tests.oracles.quadratic import dense, optimality_gap
 from tests.strategies import Shape, random_node
@@ -242,18 +242,6 @@ def test_a_child_without_full_column_rank_is_named():
     blind = replace(last, weights=last.weights * [1.0, 1.0, 0.0])
     with pytest.raises(SolverError, match=r"child 2: .* do not have full column rank"):
         solve_quadratic(replace(problem, terms=(*others, blind)), TOLERANCE)
-
-
-@pytest.mark.parametrize("has_numba", [True, False])
-def test_many_nodes_are_solved_as_one_by_one(has_numba, monkeypatch):
-    if has_numba:
-        pytest.importorskip("numba")
-    monkeypatch.setattr(compilation, "_HAS_NUMBA", has_numba)
-    problems = [random_node(shape, seed) for shape in SHAPES for seed in range(2)]
-    for problem, estimate in zip(problems, solve_many(problems, TOLERANCE), strict=True):
-        alone = solve_quadratic(problem, TOLERANCE)
-        assert estimate.status is Status.SOLVED
-        assert np.array_equal(estimate.values, alone.values)
 
 
 def solved(problem: NodeProblem):
