@@ -1,0 +1,1 @@
+"""Private means of a numeric column, for everybody and by strata."""
