@@ -8,7 +8,7 @@ this machine cannot run is named and left out. `make test-processors` runs all p
 
 Which tests: those whose outcome rests on floats, at most a few seconds each; `PATHS` lists them. A
 pass takes about two core minutes, in a fresh clone one more to compile. That small runs come to the
-same on all processors is a test of the normal suite (`tests/e2e/test_digests.py`).
+same on all processors is a test of the normal suite (`tests/pipeline/local/test_digests.py`).
 """
 
 from __future__ import annotations
@@ -26,28 +26,20 @@ from numpy._core._multiarray_umath import (  # type: ignore[attr-defined]
 
 PATHS = (
     "tests/unit/solvers",
-    "tests/unit/estimation",
-    "tests/unit/das/test_loss_distribution.py",
-    "tests/oracles/test_estimation.py",
-    "tests/oracles/test_implied.py",
-    "tests/oracles/test_least_squares.py",
-    "tests/oracles/test_matrix_free.py",
-    "tests/oracles/test_offspine.py",
-    "tests/unit/planning/test_measurement.py::test_the_basis_in_which_eigenvectors_are_found_changes_no_row",
-    "tests/oracles/test_postprocessing.py",
-    "tests/oracles/test_rounding.py",
-    "tests/property/test_matrix_free.py",
-    "tests/property/test_nodes.py",
-    "tests/property/test_postprocessing.py",
-    "tests/contract",
-    "tests/e2e/test_planned.py",
-    "tests/e2e/test_solve_choices.py",
+    "tests/unit/das/tree",
+    "tests/unit/das/privacy/test_loss_distribution.py",
+    "tests/unit/das/queries/test_query_contract.py",
+    "tests/unit/das/workload/residual/test_integer_plan.py::test_the_basis_in_which_eigenvectors_are_found_changes_no_row",
+    "tests/unit/geography/test_offspine_oracle.py",
+    "tests/unit/invariants/test_implied_oracle.py",
+    "tests/pipeline/local/test_planned.py",
+    "tests/pipeline/local/test_solve_choices.py",
 )
 # Slow for what another processor could show of them: compiling, intervals, long tables.
 LEFT_OUT = (
-    "tests/unit/estimation/test_estimation_intervals.py",
-    "tests/unit/solvers/test_compiled.py",
-    "tests/unit/das/test_loss_distribution.py::test_epsilons_with_chains_in_the_accounting_page",
+    "tests/unit/das/tree/test_intervals.py",
+    "tests/unit/solvers/least_squares/test_compiled.py",
+    "tests/unit/das/privacy/test_loss_distribution.py::test_epsilons_with_chains_in_the_accounting_page",
 )
 
 

@@ -23,8 +23,8 @@ import yaml
 
 from jobs.config.protection import ENCRYPT_FILES, NAME_OF_SECRET, missing_protection
 from jobs.tasks.session import _SUPPORTED_JAVA
+from tests.checkout import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 SPARK = Path(pyspark.__file__).parent
 ENTRYPOINT = ROOT / "docker" / "entrypoint.sh"
 PACKAGES = {"das", "geography", "invariants", "solvers", "jobs"}

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.checkout import ROOT
+
 PACKAGES = ("das", "geography", "invariants", "solvers", "jobs")
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 NAMELESS = {"utils", "util", "helpers", "helper", "common", "base", "misc", "shared", "core"}

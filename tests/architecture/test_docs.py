@@ -15,8 +15,8 @@ import typer.main
 from das.privacy.accounting import epsilon_bun_steinke, epsilon_from_rho
 from jobs.cli import app
 from jobs.config.load import load_run
+from tests.checkout import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 SKIPPED = {"build", "dist", "node_modules"}
 PAGES = sorted(
     path

@@ -19,8 +19,9 @@ from tests.checkout import ROOT, project_files
 
 RUNS = sorted((ROOT / "conf" / "run").glob("*.yaml"))
 BENCHES = sorted(
-    path
-    for path in (ROOT / "tests" / "bench").glob("*.py")
+    f"tests.{path.parent.name}.{path.stem}"
+    for folder in ("bench", "studies")
+    for path in (ROOT / "tests" / folder).glob("*.py")
     if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
 )
 UPWARD = re.compile(r"(?<![\w.])((?:\.\./)+)|(?<!\w)parents\[(\d+)\]|\bROOT\.(parent)\b")
@@ -33,7 +34,7 @@ for name in sys.argv[1:]:
     kept, sys.argv = sys.argv, [name, "--help"]
     try:
         with contextlib.redirect_stdout(text):
-            runpy.run_module(f"tests.bench.{name}", run_name="__main__", alter_sys=True)
+            runpy.run_module(name, run_name="__main__", alter_sys=True)
     except SystemExit as end:
         code = end.code
     sys.argv = kept
@@ -44,9 +45,8 @@ print(json.dumps(found))
 
 @pytest.fixture(scope="module")
 def answers() -> dict[str, tuple[int | None, str]]:
-    names = [path.stem for path in BENCHES]
     done = subprocess.run(
-        [sys.executable, "-c", _HELP, *names],
+        [sys.executable, "-c", _HELP, *BENCHES],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -56,15 +56,14 @@ def answers() -> dict[str, tuple[int | None, str]]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("bench", [path.stem for path in BENCHES])
+@pytest.mark.parametrize("bench", BENCHES)
 def test_a_benchmark_says_what_it_does(bench, answers):
     code, text = answers[bench]
     assert code == 0, text
     assert text.startswith("usage:")
     said = " ".join(text.split())
-    purpose = " ".join(
-        (ROOT / "tests" / "bench" / f"{bench}.py").read_text().split('"""', 2)[1].split()
-    )
+    file = ROOT / f"{bench.replace('.', '/')}.py"
+    purpose = " ".join(file.read_text(encoding="utf-8").split('"""', 2)[1].split())
     assert purpose[:40] in said
 
 
@@ -74,7 +73,7 @@ def calls() -> Iterator[tuple[str, str, list[str]]]:
         if name.suffix in {".md", ".py", ".yaml"}:
             text = (ROOT / name).read_text(encoding="utf-8").replace("\\\n", " ")
             for line in re.split(r"[\n`#]", text):
-                found = re.search(r"python -m tests\.bench\.(\w+)(.*)", line)
+                found = re.search(r"python -m (tests\.(?:bench|studies)\.\w+)(.*)", line)
                 if found:
                     yield (
                         str(name),

@@ -31,8 +31,8 @@ from jobs.storage.histograms import read_counts
 from jobs.storage.layout import confidential_layout, release_layout
 from jobs.tasks.progress import Reporter
 from solvers.problem import group_sums
+from tests.checkout import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data"
 QUERIES = {"total": "total", "ethnicity_race": "ethnicity_race", "cells": "detailed"}
 WAYS = {

@@ -15,7 +15,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 
@@ -38,8 +37,8 @@ from das.tree.passes import LevelAnswers, estimate_tree
 from geography.lattice import Lattice, Spine
 from jobs.config.load import load_allocation, load_schema
 from jobs.config.planned import ZCDP_BOUNDED
+from tests.checkout import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 CONFIDENCE = 0.9
 TABLES = ("total", "votingage", "ethnicity_race", "detailed")
 SPINE = Spine(("state", "county", "tract", "block_group", "block"), (1, 2, 3, 4, 6))

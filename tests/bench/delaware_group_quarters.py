@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.checkout import ROOT
+
 SOURCE = ROOT / "tests" / "data" / "de_2020_block_pop_gq_hu.parquet"
 TARGET = ROOT / "build" / "de-2020-gq-input.parquet"
 TYPES = ["correctional", "juvenile", "other"]

@@ -46,7 +46,7 @@ from jobs.synthetic.generate import GenerateSpec, generate
 from jobs.tasks.progress import Reporter
 from jobs.tasks.session import spark_session
 from tests.bench.state import RUNS, run_file
-from tests.e2e import in_process, test_facilities, test_failsafe, toy, units
+from tests.pipeline.local import in_process, test_facilities, test_failsafe, toy, units
 
 GRID = 1e-3
 _SHIFT = GRID / math.pi

@@ -41,8 +41,8 @@ from jobs.config.load import load_run
 from jobs.storage.dataset import MANIFEST, is_published, read_manifest, read_range, sweep
 from jobs.storage.layout import confidential_layout, release_layout
 from jobs.synthetic.generate import GenerateSpec, generate
-from tests.spark import faults
-from tests.spark.cluster import MANY_TASKS, ROOT, Cluster, build_zip, standalone_cluster
+from tests.pipeline.spark import faults
+from tests.pipeline.spark.cluster import MANY_TASKS, ROOT, Cluster, build_zip, standalone_cluster
 
 LEVELS = {"state": 2, "tract": 11, "block": 15}
 HELD = {

@@ -35,6 +35,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.checkout import ROOT
 from tests.fuzz.case import Case, Maker
 from tests.fuzz.configurations import make_configuration, make_strategy
 from tests.fuzz.execute import Outcome, execute, without_spark
@@ -58,7 +59,6 @@ FAILURES = ("traceback", "hang", "half_written")
 QUICK = 300
 _AGAIN_EVERY = 100
 _MOST_MEMORY = 6 << 30  # of a worker: what reads without end stops here
-_ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _again(case: Case, outcome: Outcome) -> Outcome:
         return outcome
     done = subprocess.run(
         [sys.executable, "-m", "jobs", *case.arguments],
-        cwd=_ROOT,
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=300,
@@ -151,7 +151,7 @@ def supervise(seed: int, indices: range, progress: Any) -> list[Tried]:
             with (
                 errors.open("w") as sink,
                 subprocess.Popen(
-                    command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=sink, text=True
+                    command, cwd=ROOT, stdout=subprocess.PIPE, stderr=sink, text=True
                 ) as worker,
             ):
                 for line in worker.stdout or ():

@@ -20,9 +20,9 @@ from typing import Any
 
 import yaml
 
+from tests.checkout import ROOT
 from tests.release_checks import totals_are_exact, tree_is_consistent
 
-ROOT = Path(__file__).resolve().parents[2]
 RUNS = ROOT / "conf" / "run"
 
 

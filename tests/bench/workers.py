@@ -22,7 +22,7 @@ from pathlib import Path
 import yaml
 
 from tests.bench.state import das, generated
-from tests.spark.cluster import Cluster, build_zip, standalone_cluster
+from tests.pipeline.spark.cluster import Cluster, build_zip, standalone_cluster
 
 _STATES = 4  # so that no node of the upper geolevels holds up all others
 

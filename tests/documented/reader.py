@@ -18,7 +18,7 @@ from das.errors import DasError
 from jobs.config.load import Resolved, load_run, load_schema
 from tests.checkout import environment
 from tests.documented.blocks import PYTHON, SHELL, Block, instead
-from tests.unit.jobs import reading
+from tests.unit.jobs.confidential.read import reading
 
 SECONDS = 300  # of one block, on a machine with other work
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.toy import LEVELS
 from tests.fuzz.case import (
     Case,
     Plain,
@@ -20,6 +19,7 @@ from tests.fuzz.case import (
     write_toy,
     yaml_text,
 )
+from tests.pipeline.local.toy import LEVELS
 
 # By the kind of value a key takes: what people, or those who mean ill, might write there.
 FRACTIONS: list[Any] = [

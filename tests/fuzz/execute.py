@@ -23,13 +23,14 @@ import typer.main
 import jobs.cli
 from jobs.storage.account import read_account
 from jobs.storage.dataset import MANIFEST
-from tests.e2e.in_process import no_session, patch_spark
+from tests.checkout import ROOT
 from tests.fuzz.case import Case
+from tests.pipeline.local.in_process import no_session, patch_spark
 
 _get_command = cache(typer.main.get_command)
 CPU_SECONDS, WALL_SECONDS = 30, 240  # then a case counts as hanging; the slowest legal takes 5
 LONGEST_ERROR = 12_000  # characters
-_ROOT = str(Path(__file__).resolve().parents[2])
+_ROOT = str(ROOT)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from das.schema import Attribute, Schema
 from das.strategy import LevelStrategy, QueryShare, noisy_queries, strategy_for
 from jobs.config.models import WorkloadConfig
 from jobs.config.planned import BudgetKind, plan_shares
-from tests.oracles.pairs_of_records import pair_costs
+from tests.unit.das.queries.pairs_of_records import pair_costs
 
 SCHEMA = Schema("s", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
 NAMES = ["sex", "age"]

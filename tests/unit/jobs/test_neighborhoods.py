@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from jobs.cli import app
-from tests.e2e import toy
+from tests.pipeline.local import toy
 
 
 def said(folder: Path, *arguments: str, **changes: Any) -> str:

@@ -18,8 +18,8 @@ from solvers.objectives.methods import Method
 from solvers.objectives.table import NoiseLaw
 from solvers.problem import Estimate, ExactTerm, LeavesTerm, NodeProblem, Status, group_sums
 from solvers.verify import verify_counts
-from tests.oracles.quadratic import optimality_gap
 from tests.strategies import Shape, random_node
+from tests.unit.solvers.least_squares.quadratic import optimality_gap
 
 SETTINGS = NodeSettings()
 PLAIN = random_node(Shape(4, 6, persons=3.0, spread=1.0), 7)

@@ -1,1 +1,0 @@
-"""Does every member of a family keep the promises of the family?"""

@@ -1,0 +1,575 @@
+"""The faults: what is replaced where, and the tests that must notice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One change of one file.
+
+    Attributes:
+      name: What is wrong with the changed program.
+      file: Path in the repository.
+      old: Text that occurs there exactly once.
+      new: Text put in its place.
+      tests: Ids of tests that fail with the fault and pass without it.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+TABLE = "das/mechanisms/table.py"
+WIDE = "das/mechanisms/wide.py"
+CERTIFIED = "das/mechanisms/certified.py"
+ENTROPY = "das/mechanisms/entropy.py"
+NOISE = "das/mechanisms/noise.py"
+MECHANISM = "das/mechanisms/mechanism.py"
+REFERENCE = "das/mechanisms/reference.py"
+MEASURE = "das/measure.py"
+SENSITIVITY = "das/queries/sensitivity.py"
+STRATEGY = "das/strategy.py"
+JOINT = "das/queries/joint_sensitivity.py"
+CHANGES = "das/change_costs.py"
+MEASUREMENT = "das/workload/residual/integer_plan.py"
+LEDGER = "das/privacy/ledger.py"
+ACCOUNTING = "das/privacy/accounting.py"
+STAGE = "jobs/confidential/measure.py"
+STRUCTURE = "solvers/least_squares/blocks.py"
+ACTIVE_SET = "solvers/least_squares/active_set.py"
+OPTIMALITY = "solvers/least_squares/certificate.py"
+SOLVER = "solvers/least_squares/solve.py"
+TREE_PASS = "das/tree/passes.py"
+TARGETS = "das/tree/targets.py"
+AREA = "das/tree/area.py"
+INTERVALS = "das/tree/intervals.py"
+POSTERIOR = "das/tree/prior.py"
+
+TABLE_LAW = "tests/evidence/exact/test_table_law.py::"
+REFERENCE_LAW = "tests/evidence/exact/test_reference_law.py::"
+TABLE_UNIT = "tests/unit/das/mechanisms/test_table.py::"
+WIDE_UNIT = "tests/unit/das/mechanisms/test_wide.py::"
+ENTROPY_UNIT = "tests/unit/das/mechanisms/test_entropy.py::"
+NOISE_UNIT = "tests/unit/das/mechanisms/test_noise.py::"
+MECHANISM_UNIT = "tests/unit/das/mechanisms/test_mechanism.py::"
+MEASURE_UNIT = "tests/unit/das/test_measure.py::"
+NOISE_KEY_UNIT = "tests/unit/jobs/confidential/test_noise_key.py::"
+JOINT_ORACLE = "tests/unit/das/queries/test_joint_sensitivity_oracle.py::"
+CHANGES_UNIT = "tests/unit/das/test_change_costs.py::"
+BUDGET_UNIT = "tests/unit/das/privacy/test_budget.py::"
+LEDGER_UNIT = "tests/unit/das/privacy/test_ledger.py::"
+DIVERGENCE = "tests/evidence/privacy/test_divergence.py::"
+SOLVER_UNIT = "tests/unit/solvers/least_squares/test_solve.py::"
+STAGE_TEST = "tests/evidence/privacy/test_measure_stage.py::"
+ESTIMATION = "tests/unit/das/tree/test_estimation_oracle.py::"
+INTERVALS_UNIT = "tests/unit/das/tree/test_intervals.py::"
+POSTERIOR_UNIT = "tests/unit/das/tree/test_prior.py::"
+
+FAULTS = (
+    # --- tables ---
+    Fault(
+        "thresholds are one too large",
+        TABLE,
+        "np.array(_certain_floors(weights, word_bits), np.uint64)",
+        "np.array(_certain_floors(weights, word_bits), np.uint64) + np.uint64(1)",
+        (TABLE_LAW + "test_thresholds_are_the_true_floors[gaussian 1]",),
+    ),
+    Fault(
+        "thresholds are rounded up",
+        TABLE,
+        "return floors[: floors.index(top) + 1]",
+        "return [min(f + 1, top) for f in floors[: floors.index(top) + 1]]",
+        (TABLE_LAW + "test_thresholds_are_the_true_floors[laplace 1]",),
+    ),
+    Fault(
+        "a search finds the entry before",
+        TABLE,
+        'np.searchsorted(self.thresholds, prefix, side="right")',
+        'np.searchsorted(self.thresholds, prefix, side="left")',
+        (TABLE_LAW + "test_lookup_agrees_with_draw[gaussian 1-5]",),
+    ),
+    Fault(
+        "the guide decides cells that a threshold cuts",
+        TABLE,
+        'np.searchsorted(thresholds, final, side="right")',
+        'np.searchsorted(thresholds, final, side="left")',
+        (TABLE_LAW + "test_lookup_agrees_with_draw[gaussian 1-5]",),
+    ),
+    Fault(
+        "a tie is decided without further bits",
+        TABLE,
+        "return self._settle(prefix, bits) if is_tied else magnitude",
+        "return magnitude",
+        (TABLE_LAW + "test_gaussian_table[sigma_sq2-3]",),
+    ),
+    Fault(
+        "undecided draws become zero",
+        TABLE,
+        "values[i] = self.resolve(int(words[i]), more(i))",
+        "values[i] = 0",
+        (TABLE_UNIT + "test_draw_many_settles_what_is_undecided",),
+    ),
+    Fault(
+        "the sign bit is data too",
+        TABLE,
+        "prefix = (words << np.uint64(1)) >> np.uint64(STORED_BITS - self.word_bits)",
+        "prefix = words >> np.uint64(STORED_BITS - self.word_bits)",
+        (TABLE_LAW + "test_lookup_agrees_with_draw[gaussian 1-5]",),
+    ),
+    Fault(
+        "the tail beyond the table is cut off",
+        TABLE,
+        "                return magnitude\n\n\n@lru_cache",
+        "                return min(magnitude, len(self.thresholds) - 1)\n\n\n@lru_cache",
+        (TABLE_UNIT + "test_all_ones_reach_beyond_every_table_entry",),
+    ),
+    Fault(
+        "a draw is settled before its bits decide it",
+        TABLE,
+        "if magnitude < len(bounds.low) and beyond <= bounds.low[magnitude]:",
+        "if magnitude < len(bounds.low):",
+        (TABLE_LAW + "test_numbers_next_to_a_threshold_are_settled_correctly[gaussian 1]",),
+    ),
+    # --- bounds and laws ---
+    Fault(
+        "the lower bound of exp is rounded up",
+        CERTIFIED,
+        "return (low << precision) // low_scale,",
+        "return _ceil_div(low << precision, low_scale),",
+        (TABLE_LAW + "test_exp_bounds_enclose_exp_closely",),
+    ),
+    Fault(
+        "upper bounds of products are rounded down",
+        CERTIFIED,
+        "return -(-a >> n)",
+        "return a >> n",
+        (TABLE_LAW + "test_unnormalised_masses_are_rounded_outward",),
+    ),
+    Fault(
+        "the mass beyond the sum is forgotten",
+        CERTIFIED,
+        "high_total = high[-1] + beyond",
+        "high_total = high[-1]",
+        (TABLE_LAW + "test_bounds_hold_however_early_the_sum_stops",),
+    ),
+    Fault(
+        "sigma in the place of sigma^2",
+        CERTIFIED,
+        "return cls(1 / (2 * sigma_sq), 1 / sigma_sq, is_two_sided)",
+        "return cls(1 / (2 * sigma_sq**2), 1 / sigma_sq**2, is_two_sided)",
+        (TABLE_LAW + "test_every_sigma_sq_has_a_sampler_of_its_law[1]",),
+    ),
+    Fault(
+        "zero counts twice in the reference",
+        REFERENCE,
+        "if magnitude or not is_negative:",
+        "if True:",
+        (REFERENCE_LAW + "test_discrete_laplace",),
+    ),
+    # --- two levels ---
+    Fault(
+        "every attempt is accepted",
+        WIDE,
+        "is_accepted = _uniform_is_below_exp(gamma, bits)",
+        "is_accepted = True",
+        (TABLE_LAW + "test_one_attempt_of_wide_laplace",),
+    ),
+    Fault(
+        "every attempt is accepted on the fast path",
+        WIDE,
+        "is_accepted = uniform + slack < 1.0 - gamma",
+        "is_accepted = uniform < 2.0",
+        (WIDE_UNIT + "test_uniform_numbers_next_to_the_limit_of_acceptance",),
+    ),
+    Fault(
+        "the fast path accepts a little too much",
+        WIDE,
+        "is_accepted = uniform + slack < 1.0 - gamma",
+        "is_accepted = uniform < 1.0 - gamma + gamma * gamma",
+        (WIDE_UNIT + "test_uniform_numbers_next_to_the_limit_of_acceptance",),
+    ),
+    Fault(
+        "a negative zero is kept",
+        WIDE,
+        "if is_accepted and (magnitude or not is_negative):",
+        "if is_accepted:",
+        (TABLE_LAW + "test_one_attempt_of_wide_laplace",),
+    ),
+    Fault(
+        "a negative zero is kept on the fast path",
+        WIDE,
+        "is_accepted &= (values > 0) | ~is_negative",
+        "is_accepted &= values >= 0",
+        (WIDE_UNIT + "test_a_negative_zero_is_drawn_again",),
+    ),
+    Fault(
+        "the exponent forgets its mixed term",
+        WIDE,
+        "gamma = rest * (self.linear + self.quadratic * (2 * leading + rest))",
+        "gamma = rest * (self.linear + self.quadratic * rest)",
+        (TABLE_LAW + "test_one_attempt_of_wide_gaussian",),
+    ),
+    # --- streams ---
+    Fault(
+        "a label ignores the query",
+        ENTROPY,
+        "+ place + query.encode()",
+        "+ place",
+        (MEASURE_UNIT + "test_two_queries_of_one_geounit_have_different_noise",),
+    ),
+    Fault(
+        "rows share a stream",
+        NOISE,
+        "words = stream_words(key, labels[rows], words_per_row).reshape(-1)",
+        "words = stream_words(key, [labels[0]] * len(labels[rows]), words_per_row).reshape(-1)",
+        (NOISE_UNIT + "test_keys_and_labels_change_the_noise",),
+    ),
+    Fault(
+        "the counter starts again with every piece of a stream",
+        ENTROPY,
+        "stream.update_into(ZEROS",
+        "_key_stream(key, MAIN_STREAM, label).update_into(ZEROS",
+        (ENTROPY_UNIT + "test_a_long_stream_does_not_repeat_itself",),
+    ),
+    Fault(
+        "all draws of a row share their further bits",
+        ENTROPY,
+        'draw_index.to_bytes(8, "big") + label',
+        "bytes(8) + label",
+        (ENTROPY_UNIT + "test_further_bits_are_apart_from_the_main_stream_and_each_other",),
+    ),
+    Fault(
+        "further bits repeat the main stream",
+        ENTROPY,
+        'EXTRA_STREAM = b"das noise extra"',
+        "EXTRA_STREAM = MAIN_STREAM",
+        (ENTROPY_UNIT + "test_further_bits_are_apart_from_the_main_stream_and_each_other",),
+    ),
+    Fault(
+        "the key is not used",
+        ENTROPY,
+        "key=key.secret, person=person",
+        "key=bytes(KEY_BYTES), person=person",
+        (NOISE_UNIT + "test_keys_and_labels_change_the_noise",),
+    ),
+    Fault(
+        "columns of a row share their bits",
+        NOISE,
+        "words = stream_words(key, labels[rows], words_per_row).reshape(-1)",
+        "words = stream_words(key, labels[rows], sampler.words_per_draw)"
+        ".repeat(n_columns, axis=0).reshape(-1)",
+        (NOISE_UNIT + "test_columns_of_a_row_have_noise_of_their_own",),
+    ),
+    # --- costs ---
+    Fault(
+        "a Gaussian of half the variance",
+        MECHANISM,
+        "return cls(Fraction(l2_sensitivity_sq) / (2 * rho))",
+        "return cls(Fraction(l2_sensitivity_sq) / (4 * rho))",
+        (DIVERGENCE + "test_one_query_under_zcdp_costs_exactly_rho[4-total-unbounded]",),
+    ),
+    Fault(
+        "the scale is epsilon / Delta",
+        MECHANISM,
+        "return cls(Fraction(l1_sensitivity) / epsilon)",
+        "return cls(epsilon / l1_sensitivity)",
+        (
+            DIVERGENCE
+            + "test_one_query_under_pure_privacy_costs_exactly_epsilon[4-total-unbounded]",
+        ),
+    ),
+    Fault(
+        "pure privacy is paid with the L2 sensitivity",
+        STRATEGY,
+        "return DiscreteLaplace.costing(cost, l1_sensitivity(query, budget.neighbors))",
+        "return DiscreteLaplace.costing(cost, l2_sensitivity_sq(query, budget.neighbors))",
+        (
+            DIVERGENCE
+            + "test_one_query_under_pure_privacy_costs_exactly_epsilon[4-residual(age)-bounded]",
+        ),
+    ),
+    Fault(
+        "a changed record moves one answer only",
+        SENSITIVITY,
+        "return max(2 * product, *apart)",
+        "return max(product, *apart)",
+        (DIVERGENCE + "test_one_query_under_zcdp_costs_exactly_rho[4-sex-bounded]",),
+    ),
+    Fault(
+        "planned queries: a change within a geounit is forgotten",
+        JOINT,
+        "return max(2 * self.column, self.pair)",
+        "return 2 * self.column",
+        (JOINT_ORACLE + "test_a_change_within_a_geounit_may_be_worse_than_a_move",),
+    ),
+    Fault(
+        "planned queries: a box has its upper corner alone",
+        JOINT,
+        "for at in (int(rows[:, kind, 2].argmin()), int(rows[:, kind, 2].argmax())):",
+        "for at in (int(rows[:, kind, 2].argmax()), int(rows[:, kind, 2].argmax())):",
+        (JOINT_ORACLE + "test_boxes_of_pairs_come_close",),
+    ),
+    Fault(
+        "residual plans are charged for moves alone",
+        MEASUREMENT,
+        "joint = round_up(max(Fraction(2), _worst_pair(draft, shares)))",
+        "joint = Fraction(2)",
+        (
+            "tests/unit/das/workload/residual/test_integer_plan.py::test_a_change_within_a_geounit_is_paid_for",
+        ),
+    ),
+    Fault(
+        "rows with negative entries are stated as partitions",
+        CHANGES,
+        "return Fraction(changed, added)",
+        "return Fraction(2)",
+        (
+            CHANGES_UNIT + "test_listed_queries_cost_by_their_own_sensitivities"
+            "[residual(sex)-zcdp-4]",
+        ),
+    ),
+    Fault(
+        "a planned change of an attribute costs what an added record costs",
+        CHANGES,
+        "alone = (min(record, cost * one) for one in level.joint.attributes)",
+        "alone = (min(record, cost * one / 2) for one in level.joint.attributes)",
+        (CHANGES_UNIT + "test_planned_queries_cost_what_their_worst_pair_costs[orp-unbounded]",),
+    ),
+    Fault(
+        "opposite signs within a geounit are forgotten",
+        SENSITIVITY,
+        "return max(2 * product, *apart)",
+        "return 2 * product",
+        (DIVERGENCE + "test_one_query_under_zcdp_costs_exactly_rho[4-residual(age)-bounded]",),
+    ),
+    Fault(
+        "a changed record moves one answer only, in L1",
+        SENSITIVITY,
+        "return product if neighbors is Neighbors.UNBOUNDED else 2 * product",
+        "return product",
+        (DIVERGENCE + "test_one_query_under_pure_privacy_costs_exactly_epsilon[4-sex-bounded]",),
+    ),
+    Fault(
+        "the share of the geolevel is dropped",
+        STRATEGY,
+        "return budget.total * level_share * share",
+        "return budget.total * share",
+        (DIVERGENCE + "test_a_tree_under_pure_privacy[4-unbounded-tight]",),
+    ),
+    Fault(
+        "a chain drops the share of its last geolevel",
+        STRATEGY,
+        "self.levels[first : last + 1]",
+        "self.levels[first : max(last, first + 1)]",
+        (BUDGET_UNIT + "test_a_chain_of_only_children_has_the_shares_of_its_geolevels",),
+    ),
+    Fault(
+        "a chain has the share of one geolevel too many",
+        STRATEGY,
+        "self.levels[first : last + 1]",
+        "self.levels[first : last + 2]",
+        (DIVERGENCE + "test_a_tree_under_pure_privacy[4-unbounded-an only child]",),
+    ),
+    Fault(
+        "the seal accepts less than was granted",
+        LEDGER,
+        "if low != self.granted or high != self.granted:",
+        "if high > self.granted:",
+        (LEDGER_UNIT + "test_a_path_that_spends_too_little_is_noticed_beside_good_ones",),
+    ),
+    Fault(
+        "more may be spent than was granted",
+        LEDGER,
+        "if spent > self.granted:",
+        "if spent > 2 * self.granted:",
+        (
+            "tests/unit/jobs/storage/test_ledger.py::test_overspending_is_refused_before_it_is_recorded",
+        ),
+    ),
+    Fault(
+        "epsilon is rounded down",
+        ACCOUNTING,
+        "nearest if Decimal(nearest) >= value else math.nextafter(nearest, math.inf)",
+        "nearest if Decimal(nearest) <= value else math.nextafter(nearest, -math.inf)",
+        (DIVERGENCE + "test_the_claim_is_the_least_over_all_orders_rounded_up",),
+    ),
+    Fault(
+        "a pure epsilon costs a quarter of its square in zCDP",
+        "das/privacy/cost.py",
+        "ZeroConcentrated(cost.epsilon**2 / 2)",
+        "ZeroConcentrated(cost.epsilon**2 / 4)",
+        (DIVERGENCE + "test_pure_privacy_costs_half_its_square_in_zcdp",),
+    ),
+    # --- measuring ---
+    Fault(
+        "one query is published without noise",
+        MEASURE,
+        "return Measurements(query.name, tuple(mechanisms), noisy)",
+        "return Measurements(query.name, tuple(mechanisms), exact if query.size == 1 else noisy)",
+        (STAGE_TEST + "test_every_query_of_every_measured_geounit_is_published_with_noise",),
+    ),
+    Fault(
+        "empty cells have no noise",
+        MEASURE,
+        "return Measurements(query.name, tuple(mechanisms), noisy)",
+        "return Measurements(query.name, tuple(mechanisms), np.where(exact == 0, 0, noisy))",
+        (STAGE_TEST + "test_noise_is_the_same_whatever_the_truth_is",),
+    ),
+    Fault(
+        "all geolevels share a key",
+        STAGE,
+        "lent(key or NoiseKey.draw(), ",
+        'lent(key or globals().setdefault("_KEY", NoiseKey.draw()), ',
+        (STAGE_TEST + "test_every_geolevel_has_a_key_of_its_own",),
+    ),
+    Fault(
+        "one share of a key is the key",
+        ENTROPY,
+        "share = _system_bytes(KEY_BYTES)",
+        "share = bytes(KEY_BYTES)",
+        (NOISE_KEY_UNIT + "test_neither_share_is_the_key_nor_the_same_twice",),
+    ),
+    Fault(
+        "the share of a key stays when its tasks are done",
+        "jobs/confidential/noise_key.py",
+        "        with writing(file):\n            file.unlink(missing_ok=True)",
+        "        pass",
+        (
+            NOISE_KEY_UNIT + "test_after_the_tasks_nobody_puts_the_key_together",
+            STAGE_TEST + "test_after_a_geolevel_its_key_cannot_be_put_together",
+        ),
+    ),
+    Fault(
+        "a key that can be guessed protects a release",
+        STAGE,
+        "key.is_for_testing and not plan.not_for_release",
+        "False",
+        (STAGE_TEST + "test_a_key_that_can_be_guessed_is_refused_where_a_release_is_planned",),
+    ),
+    Fault(
+        "sessions ask nobody for a secret",
+        "jobs/config/protection.py",
+        "if allow_open and (is_off or not is_local(master)):",
+        "if is_off or not is_local(master):",
+        ("tests/unit/jobs/config/test_protection.py::test_every_session_is_started_protected",),
+    ),
+    Fault(
+        "a published geolevel is measured again",
+        STAGE,
+        "        if is_published(dataset):\n            return\n        lazy",
+        "        lazy",
+        (STAGE_TEST + "test_a_published_geolevel_is_never_measured_again",),
+    ),
+    Fault(
+        "only children are measured once more",
+        STAGE,
+        'measured = table.filter(pc.invert(table.column("only_child")))',
+        "measured = table",
+        (STAGE_TEST + "test_every_query_of_every_measured_geounit_is_published_with_noise",),
+    ),
+    Fault(
+        "geounits have the noise of other chains",
+        STAGE,
+        "plan.noise(level, plan.spine.levels.index(end))",
+        "plan.noise(level, level)",
+        (STAGE_TEST + "test_the_published_law_is_the_one_that_was_paid_for",),
+    ),
+    # --- the continuous stage ---
+    Fault(
+        "the certificate forgets the sum to the parent",
+        OPTIMALITY,
+        "        dual += float(point.coupling @ q.parent)",
+        "        dual += 0.0",
+        (SOLVER_UNIT + "test_the_certificate_sees_each_kind_of_fault",),
+    ),
+    Fault(
+        "outside rows do not reach the gradient",
+        STRUCTURE,
+        "        if self.outside.shape[1]:\n            y +=",
+        "        if False:\n            y +=",
+        (SOLVER_UNIT + "test_arranged_arrays_are_those_of_the_definition",),
+    ),
+    Fault(
+        "penalties of equalities are never corrected",
+        ACTIVE_SET,
+        "_ROUNDS = 10",
+        "_ROUNDS = 2",
+        (SOLVER_UNIT + "test_a_guess_is_solved_to_the_last_digits",),
+    ),
+    Fault(
+        "contradictions are taken for a limit",
+        SOLVER,
+        "        if reason:",
+        "        if False:",
+        (SOLVER_UNIT + "test_contradictions_are_recognized_and_explained",),
+    ),
+    # --- estimates ---
+    Fault(
+        "too little of the parent's covariance goes down",
+        TREE_PASS,
+        "own + own @ (inverse @ given @ inverse - inverse) @ own",
+        "own + 0.9 * own @ (inverse @ given @ inverse - inverse) @ own",
+        (ESTIMATION + "test_every_kind_of_strategy_with_every_kind_of_invariant",),
+    ),
+    Fault(
+        "what invariants fix is left out",
+        TREE_PASS,
+        "values.append(known + _apply(covariance, place, moved))",
+        "values.append(_apply(covariance, place, moved))",
+        (ESTIMATION + "test_every_kind_of_strategy_with_every_kind_of_invariant",),
+    ),
+    Fault(
+        "a family of leaves has the variance of one",
+        TREE_PASS,
+        "np.maximum(distinct, 1)[:, None]",
+        "np.ones_like(distinct)[:, None]",
+        (ESTIMATION + "test_summed_leaves_give_the_same_families",),
+    ),
+    Fault(
+        "an area forgets what its geounit tells",
+        AREA,
+        "covariance = spread - reach @ precision @ reach.T",
+        "covariance = spread",
+        (ESTIMATION + "test_any_set_of_leaves_has_the_dense_estimate_and_variance",),
+    ),
+    Fault(
+        "all components weigh the same in the fit of targets",
+        TARGETS,
+        "share, size = np.sqrt(width), part.shape[1]",
+        "share, size = 1.0, part.shape[1]",
+        (ESTIMATION + "test_targets_hold_the_subtree[False]",),
+    ),
+    Fault(
+        "posterior means forget the prior",
+        POSTERIOR,
+        "                    weights *= self.mass[index]\n",
+        "",
+        (POSTERIOR_UNIT + "test_posterior_means_come_near_those_of_the_true_prior",),
+    ),
+    Fault(
+        "the prior is not learned",
+        POSTERIOR,
+        "for _ in range(_ITERATIONS):",
+        "for _ in range(0):",
+        (POSTERIOR_UNIT + "test_means_are_kept_on_average",),
+    ),
+    Fault(
+        "large counts may be few and far between",
+        POSTERIOR,
+        "step = max(1.0, np.sqrt(variance))",
+        "step = 100.0 * max(1.0, np.sqrt(variance))",
+        (POSTERIOR_UNIT + "test_large_counts_stay_where_they_were_measured",),
+    ),
+    Fault(
+        "counts beyond the prior are drawn to its largest",
+        POSTERIOR,
+        "own = np.flatnonzero((bins == index) & (flat <= _largest(self.variance)))",
+        "own = np.flatnonzero(bins == index)",
+        (POSTERIOR_UNIT + "test_large_counts_stay_where_they_were_measured",),
+    ),
+)

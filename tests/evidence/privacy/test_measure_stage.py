@@ -1,0 +1,176 @@
+"""The measuring stage: every query of every measured geounit has noise, drawn once, under its key.
+
+Tasks run in this process, one after the other; nothing else of the stage is replaced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from das.errors import ConfigError, OutputError
+from das.histograms import Histograms
+from das.mechanisms.entropy import NoiseKey
+from geography.lattice import Lattice
+from jobs.confidential import measure as measuring
+from jobs.confidential.measure import MeasureStage, MeasureTask
+from jobs.config.load import load_run
+from jobs.plan import write_geography
+from jobs.storage.dataset import PartWriter, publish, read_manifest
+from jobs.storage.histograms import SPARSE_SCHEMA, sparse_table
+from jobs.storage.layout import confidential_layout, release_layout
+from tests.pipeline.local import toy
+
+PERSONS = 1000  # in every cell of every geounit
+RHO = f"1/{10**18}"  # so little that no answer comes out exact by chance
+
+
+@pytest.fixture
+def keys(monkeypatch) -> list[NoiseKey]:
+    """Keys that tasks were given, in order."""
+    given = []
+
+    def here(_spark, _label, batches, task):
+        return [task(batch) for batch in batches]
+
+    def remember(*arguments) -> MeasureTask:
+        task = MeasureTask(*arguments)
+        given.append(task.key.key())
+        return task
+
+    monkeypatch.setattr(measuring, "run_tasks", here)
+    monkeypatch.setattr(measuring, "slots", lambda _spark: 1)
+    monkeypatch.setattr(measuring, "MeasureTask", remember)
+    return given
+
+
+@pytest.fixture
+def stage(tmp_path: Path, keys: list[NoiseKey]) -> MeasureStage:
+    return stage_of(PERSONS, tmp_path)
+
+
+def stage_of(persons: int, tmp_path: Path) -> MeasureStage:
+    """The stage over geounits that all have this many persons in every cell."""
+    plan = load_run(toy.configuration(tmp_path, privacy__rho=RHO)).plan
+    release, truth = release_layout(tmp_path), confidential_layout(tmp_path)
+    lattice = Lattice.from_leaves(plan.spine, toy.blocks())
+    write_geography(lattice, release)
+    for level, name in enumerate(plan.spine.levels):
+        codes = sorted({code[: plan.spine.digits[level]] for code in toy.blocks()})
+        counts = np.full((len(codes), plan.schema.size), persons)
+        writer = PartWriter(truth.histograms(name), SPARSE_SCHEMA)
+        writer.write(sparse_table(codes, Histograms.from_dense(counts)))
+        publish(truth.histograms(name), [writer.close()], {})
+    return MeasureStage(plan, release, truth, spark=None)  # type: ignore[arg-type]
+
+
+def rows(stage: MeasureStage, level: int) -> list[dict]:
+    dataset = stage.release.measurements(stage.plan.spine.levels[level])
+    parts, _ = read_manifest(dataset)
+    tables = [pq.read_table(dataset / part.file, partitioning=None) for part in parts]
+    return pa.concat_tables(tables).to_pylist()
+
+
+def geounits(stage: MeasureStage, geolevel: str) -> list[dict]:
+    return pq.read_table(stage.release.geography(geolevel), partitioning=None).to_pylist()
+
+
+def test_every_geolevel_has_a_key_of_its_own(stage, keys):
+    for level in range(len(stage.plan.spine.levels)):
+        stage.measure(level)
+    secrets = {key.secret for key in keys}
+    assert len(keys) == len(secrets) == 4
+    assert not any(key.is_for_testing for key in keys)
+
+
+def test_a_start_without_a_published_geolevel_draws_a_new_key(stage, keys, tmp_path):
+    stage.measure(0)
+    published = stage.release.measurements("state")
+    published.rename(tmp_path / "gone")
+    stage.measure(0)
+    assert keys[0].secret != keys[1].secret
+
+
+def test_a_published_geolevel_is_never_measured_again(stage, keys):
+    stage.measure(0)
+    before = rows(stage, 0)
+    stage.measure(0)
+    assert len(keys) == 1
+    assert rows(stage, 0) == before
+
+
+def test_every_query_of_every_measured_geounit_is_published_with_noise(stage):
+    """Only children are not measured."""
+    for level, geolevel in enumerate(stage.plan.spine.levels):
+        stage.measure(level)
+        found = rows(stage, level)
+        geography = geounits(stage, geolevel)
+        wanted = {row["geocode"] for row in geography if not row["only_child"]}
+        assert {row["geocode"] for row in found} == wanted
+        queries = [entry.query for entry in stage.plan.strategy.levels[level].queries]
+        assert len(found) == len(wanted) * len(queries)
+        for query in queries:
+            exact = PERSONS * stage.plan.schema.size // query.size
+            answers = np.array([row["answers"] for row in found if row["query"] == query.name])
+            assert answers.shape == (len(wanted), query.size)
+            assert (answers != exact).all()
+
+
+def test_noise_is_the_same_whatever_the_truth_is(stage, tmp_path):
+    """Empty geounits have the noise that full ones have, under the same key."""
+    (tmp_path / "empty").mkdir()
+    empty, key = stage_of(0, tmp_path / "empty"), NoiseKey.for_testing(3)
+    for level in range(len(stage.plan.spine.levels)):
+        stage.measure(level, key)
+        empty.measure(level, key)
+        sizes = {q.query.name: q.query.size for q in stage.plan.strategy.levels[level].queries}
+        for full, none in zip(rows(stage, level), rows(empty, level), strict=True):
+            exact = PERSONS * stage.plan.schema.size // sizes[full["query"]]
+            assert [answer - exact for answer in full["answers"]] == none["answers"]
+
+
+def test_the_published_law_is_the_one_that_was_paid_for(stage):
+    """Each row names the mechanism of its chain of only children."""
+    plan = stage.plan
+    for level, geolevel in enumerate(plan.spine.levels):
+        stage.measure(level)
+        ends = {row["geocode"]: row["chain_end"] for row in geounits(stage, geolevel)}
+        for row in rows(stage, level):
+            last = plan.spine.levels.index(ends[row["geocode"]])
+            laws = {one.query.name: one.mechanism for one in plan.noise(level, last)}
+            law = laws[row["query"]]
+            assert (row["mechanism"], row["parameter"]) == (law.kind, str(law.parameter))
+
+
+def test_a_key_that_can_be_guessed_is_refused_where_a_release_is_planned(stage, tmp_path):
+    """Only a plan that is marked as not for release may have one."""
+    document = yaml.safe_load((tmp_path / "run.yaml").read_text())
+    del document["privacy"]["randomness"]
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(document))
+    real = replace(stage, plan=load_run(tmp_path / "run.yaml").plan)
+    assert not real.plan.not_for_release
+    with pytest.raises(ConfigError, match="can be made again by anyone"):
+        real.measure(0, NoiseKey.for_testing(5))
+    assert not stage.release.measurements("state").exists()
+    stage.measure(0, NoiseKey.for_testing(5))
+
+
+def test_after_a_geolevel_its_key_cannot_be_put_together(stage, monkeypatch):
+    tasks = []
+    remembered = measuring.MeasureTask
+
+    def remember(*arguments) -> MeasureTask:
+        tasks.append(remembered(*arguments))
+        return tasks[-1]
+
+    monkeypatch.setattr(measuring, "MeasureTask", remember)
+    stage.measure(0)
+    with pytest.raises(OutputError, match="is gone"):
+        tasks[0].key.key()
+    assert not any(stage.confidential.keys.iterdir())

@@ -1,1 +1,0 @@
-"""Is the fast answer the naive one?"""

@@ -1,0 +1,1 @@
+"""Does a whole run do what its run file says? On one machine and on a cluster."""

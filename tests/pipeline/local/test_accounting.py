@@ -1,0 +1,190 @@
+"""One grant, one run; lost measurements are not drawn again; products add up; pure DP end to end."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from das.errors import BudgetError, LedgerError, RuntimeSetupError, VerificationError
+from das.mechanisms import entropy
+from jobs.config.load import account_of, load_run
+from jobs.folder.resume import repair
+from jobs.release.verify import verify_release
+from jobs.run import products_of
+from jobs.storage.account import read_account
+from jobs.storage.layout import release_layout
+from tests.pipeline.local import toy
+from tests.pipeline.local.in_process import execute
+from tests.release_checks import sparse, totals_are_exact, tree_is_consistent
+
+SYSTEM = {"source": "operating_system"}
+
+
+def real(folder: Path, out: str, **changes) -> Path:
+    return toy.configuration(
+        folder, privacy__randomness=SYSTEM, output__directory=str(folder / out), **changes
+    )
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Records measured once, as persons under grant 1, into the folder `first`."""
+    folder = tmp_path_factory.mktemp("people")
+    toy.write_records(folder)
+    execute(real(folder, "first", privacy__product="persons"))
+    return folder
+
+
+def manifest_of(out: Path) -> dict:
+    return json.loads((out / "release" / "manifest.json").read_text())
+
+
+def test_a_second_run_on_the_same_people_is_refused_before_it_reads(people):
+    config = real(people, "second", privacy__product="persons")
+    with pytest.raises(
+        LedgerError, match=r"grant '1' of 'persons' was spent by another run.*first"
+    ):
+        execute(config)
+    assert not (people / "second" / "confidential" / "histograms").exists()
+    assert not (people / "second" / "release").exists()
+    assert len(read_account(account_of(load_run(config).config))) == 1
+
+
+def test_the_run_that_spent_the_grant_goes_on(people):
+    config = real(people, "first", privacy__product="persons")
+    counts = people / "first" / "release" / "counts" / "level=block"
+    before = sparse(counts)
+    shutil.rmtree(counts)
+    repair(products_of(load_run(config)))
+    execute(config)
+    assert sparse(counts) == before
+
+
+def test_another_product_of_the_same_people_adds_up(people):
+    config = real(people, "units", privacy__product="units", privacy__rho="1/2")
+    out = execute(config)
+    account = manifest_of(out)["account"]
+    assert [(g["product"], g["total"]) for g in account["grants"]] == [
+        ("persons", "1"),
+        ("units", "1/2"),
+    ]
+    assert [total["total"] for total in account["composed"]] == ["3/2"]
+    assert "3/2" in (out / "release" / "report.html").read_text()
+
+
+def test_measurements_that_are_gone_are_not_drawn_again(people):
+    shutil.copytree(people / "first", people / "kept")
+    lost = people / "first" / "release" / "measurements" / "level=tract"
+    shutil.rmtree(lost)
+    config = real(people, "first", privacy__product="persons")
+    with pytest.raises(
+        LedgerError, match="level=tract: is missing, and noisy answers are drawn once"
+    ):
+        execute(config)
+    assert not lost.exists()
+    shutil.copytree(people / "kept" / "release" / "measurements" / "level=tract", lost)
+    execute(config)
+    shutil.rmtree(people / "kept")
+
+
+def test_verify_finds_a_changed_ledger_and_foreign_measurements(people):
+    out = people / "first"
+    plan = load_run(real(people, "first", privacy__product="persons")).plan
+    release = release_layout(out)
+    verify_release(plan, release)
+    whole = release.ledger.read_text()
+    release.ledger.write_text(whole.replace('"geounits": 1}', '"geounits": 2}', 1))
+    with pytest.raises(LedgerError, match="edited or damaged"):
+        verify_release(plan, release)
+    release.ledger.write_text("".join(whole.splitlines(keepends=True)[:-1]))
+    with pytest.raises(VerificationError, match="is not sealed"):
+        verify_release(plan, release)
+    release.ledger.write_text(whole)
+    dataset = release.measurements("county") / "_manifest.json"
+    dataset.write_text(dataset.read_text() + "\n")
+    with pytest.raises(VerificationError, match="is not the one"):
+        verify_release(plan, release)
+
+
+def test_a_failure_before_the_first_draw_leaves_the_grant_to_the_run(tmp_path, monkeypatch):
+    """No entropy: nothing is measured; the same folder goes on later, another may not."""
+    toy.write_records(tmp_path)
+    config = real(tmp_path, "out")
+
+    def no_entropy(_: int) -> bytes:
+        raise NotImplementedError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(entropy, "os", SimpleNamespace(urandom=no_entropy))
+        with pytest.raises(RuntimeSetupError, match="gives no random bytes"):
+            execute(config)
+    assert not list((tmp_path / "out" / "release").glob("measurements/*/_manifest.json"))
+    assert len(read_account(account_of(load_run(config).config))) == 1
+    out = execute(config)
+    assert totals_are_exact(out, "state")
+    with pytest.raises(LedgerError):
+        execute(real(tmp_path, "other"))
+
+
+def test_seeded_runs_spend_nothing(tmp_path):
+    toy.write_records(tmp_path)
+    config = toy.configuration(tmp_path)
+    execute(config)
+    assert not account_of(load_run(config).config).exists()
+    assert manifest_of(tmp_path / "out")["account"] is None
+
+
+def test_pure_differential_privacy_end_to_end(tmp_path):
+    toy.write_records(tmp_path)
+    config = toy.configuration(
+        tmp_path,
+        privacy={
+            "definition": "pure",
+            "epsilon": "4",
+            "allocation": str(toy.ROOT / "conf" / "allocation" / "toy.yaml"),
+            "randomness": {"source": "seeded_not_for_release", "seed": 5},
+        },
+    )
+    out = execute(config)
+    assert tree_is_consistent(out, toy.LEVELS)
+    assert totals_are_exact(out, "state")
+    manifest = manifest_of(out)
+    assert (manifest["privacy"]["definition"], manifest["privacy"]["total"]) == ("pure", "4")
+    assert {row["mechanism"] for row in manifest["budget"]} == {"discrete_laplace"}
+    for level in toy.LEVELS:
+        files = (out / "release" / "measurements" / f"level={level}").glob("*.parquet")
+        table = pa.concat_tables(pq.read_table(path, partitioning=None) for path in files)
+        assert set(table.column("mechanism").to_pylist()) == {"discrete_laplace"}
+        assert min(table.column("variance").to_pylist()) > 0
+    page = (out / "release" / "report.html").read_text()
+    assert "ε-differential privacy" in page
+    assert "discrete Laplace" in page
+    assert "Gaussian" not in page
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"privacy__rho": 0.5}, "floating-point number, which is not exact"),
+        ({"privacy__rho": "0"}, "`rho` must be positive; got 0"),
+        ({"privacy__rho": "-1"}, "`rho` must be positive; got -1"),
+        ({"privacy__neighbors": "nearby"}, "privacy.neighbors: .*'bounded' or 'unbounded'"),
+        ({"privacy__definition": "pure"}, "counts `epsilon`, not `rho`"),
+        ({"privacy__definition": "renyi"}, "privacy.definition: .*'zcdp' or 'pure'"),
+        ({"privacy__randomness": {"source": "seeded_not_for_release"}}, "`seed` goes with"),
+    ],
+)
+def test_bad_privacy_settings_touch_nothing(tmp_path, changes, match):
+    from das.errors import ConfigError
+
+    toy.write_records(tmp_path)
+    before = sorted(p.name for p in tmp_path.iterdir())
+    with pytest.raises((ConfigError, BudgetError), match=match):
+        execute(toy.configuration(tmp_path, **changes))
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*before, "run.yaml"])

@@ -1,0 +1,195 @@
+"""Lazy queries on the toy state: drawn once, where the parent has persons, and nothing lost by it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from das.errors import ConfigError, LedgerError, OutputError
+from das.mechanisms.entropy import NoiseKey
+from das.queries.query import parse_query
+from jobs.confidential.measure import MeasureStage
+from jobs.config.load import Resolved, load_run
+from jobs.plan import read_geography
+from jobs.release.solve import solve_level
+from jobs.run import open_job, plan_and_read, products_of, settle_invariants
+from jobs.storage.answers import read_noisy
+from jobs.storage.dataset import dataset_digest, read_manifest, read_range
+from jobs.storage.histograms import read_counts
+from jobs.storage.layout import ReleaseLayout, release_layout
+from jobs.storage.ledger import record_measured
+from jobs.tasks.progress import Reporter
+from tests.pipeline.local import in_process, toy
+
+LAZY = ["detailed", "sex"]
+KEY = NoiseKey.for_testing(5)
+
+
+def configure(folder: Path, lazy: list[str], **changes: Any) -> Resolved:
+    folder.mkdir(exist_ok=True)
+    toy.write_records(folder)
+    wanted = {"privacy__lazy_queries": lazy, "solve": {"targets": "own"}, **changes}
+    return load_run(toy.configuration(folder, **wanted))
+
+
+def work(resolved: Resolved, levels: int = 4) -> ReleaseLayout:
+    """Measure and solve the first geolevels, one after the other."""
+    patch = pytest.MonkeyPatch()
+    in_process.patch_spark(patch)
+    with open_job(resolved, Reporter(quiet=True)) as job:
+        plan_and_read(job)
+        settle_invariants(job)
+        product = products_of(resolved)[0]
+        stage = MeasureStage(product.plan, product.release, product.confidential, job.spark)
+        for level in range(levels):
+            stage.measure(level, KEY)
+            solve_level(level, plan=product.plan, release=product.release, spark=job.spark)
+    patch.undo()
+    return release_layout(resolved.config.output.directory)
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Resolved, ReleaseLayout, ReleaseLayout]:
+    """The same state, lazy and not."""
+    folder = tmp_path_factory.mktemp("lazy")
+    resolved = configure(folder / "lazy", LAZY)
+    return resolved, work(resolved), work(configure(folder / "eager", []))
+
+
+def rows(release: ReleaseLayout, geolevel: str) -> dict[tuple[str, str], dict[str, Any]]:
+    dataset = release.measurements(geolevel)
+    table = read_range(dataset, read_manifest(dataset)[0])
+    return {(row["geocode"], row["query"]): row for row in table.to_pylist()}
+
+
+def test_drawn_are_the_answers_about_positive_cells_of_the_parent(both):
+    resolved, lazy, _ = both
+    plan, dead = resolved.plan, 0
+    for level, geolevel in enumerate(plan.spine.levels[1:], 1):
+        table = read_geography(lazy, geolevel)
+        measured = [row for row in table.to_pylist() if not row["only_child"]]
+        found = rows(lazy, geolevel)
+        assert len(found) == 3 * len(measured)
+        for row in measured:
+            above = read_counts(lazy, plan.spine.levels[level - 1], [row["parent"]], 6)
+            dead += 6 - len(above.cells)
+            for name in LAZY:
+                held = found[row["geocode"], name]
+                query = parse_query(plan.schema, name)
+                assert held["positions"] == sorted({*query.rows_of(above.cells)})
+                assert len(held["answers"]) == len(held["positions"])
+            assert found[row["geocode"], "total"]["positions"] is None
+    assert dead > 0
+
+
+def test_the_root_and_all_live_cells_have_the_noise_they_would_have_had(both):
+    _, lazy, eager = both
+    assert rows(lazy, "state") == rows(eager, "state")
+    same = 0
+    theirs = rows(eager, "county")
+    for name, row in rows(lazy, "county").items():
+        if row["positions"] is None or len(row["positions"]) == len(theirs[name]["answers"]):
+            assert row["answers"] == theirs[name]["answers"]
+            same += row["positions"] is not None
+    assert same > 0
+
+
+def test_counts_are_those_of_complete_measurements_with_the_same_numbers(both, tmp_path):
+    """Fill the gaps of the lazy answers with numbers nobody drew: the counts stay the same."""
+    resolved, lazy, _ = both
+    eager = configure(tmp_path / "filled", []).plan
+    release = ReleaseLayout(tmp_path / "release")
+    (tmp_path / "release").mkdir()
+    for name in ("geography", "invariants"):
+        (release.root / name).symlink_to(lazy.root / name)
+    patch = pytest.MonkeyPatch()
+    in_process.patch_spark(patch)
+    for level, geolevel in enumerate(eager.spine.levels):
+        fill(
+            lazy, release, geolevel, {q.query.name: q.query.size for q in queries(resolved, level)}
+        )
+        with in_process.no_session("") as spark:
+            solve_level(level, plan=eager, release=release, spark=spark)
+        parts = [read_manifest(one.counts(geolevel))[0] for one in (lazy, release)]
+        tables = [
+            read_range(one.counts(geolevel), part)
+            for one, part in zip((lazy, release), parts, strict=True)
+        ]
+        assert tables[0].equals(tables[1])
+    patch.undo()
+
+
+def queries(resolved: Resolved, level: int) -> Any:
+    return resolved.plan.strategy.levels[level].queries
+
+
+def fill(lazy: ReleaseLayout, full: ReleaseLayout, geolevel: str, sizes: dict[str, int]) -> None:
+    from jobs.confidential.measure import MEASUREMENTS
+    from jobs.storage.dataset import PartWriter, publish
+
+    out = []
+    for row in rows(lazy, geolevel).values():
+        answers = np.full(sizes[row["query"]], 1_000_000)
+        positions = row.pop("positions", None)
+        answers[slice(None) if positions is None else positions] = row["answers"]
+        out.append({**row, "answers": answers.tolist()})
+    writer = PartWriter(full.measurements(geolevel), MEASUREMENTS)
+    writer.write(pa.Table.from_pylist(out, schema=MEASUREMENTS))
+    publish(full.measurements(geolevel), [writer.close()], {})
+
+
+def test_a_geolevel_waits_for_the_one_above(tmp_path):
+    resolved = configure(tmp_path, LAZY)
+    patch = pytest.MonkeyPatch()
+    in_process.patch_spark(patch)
+    with open_job(resolved, Reporter(quiet=True)) as job:
+        plan_and_read(job)
+        product = products_of(resolved)[0]
+        stage = MeasureStage(product.plan, product.release, product.confidential, job.spark)
+        stage.measure(0, KEY)
+        with pytest.raises(OutputError, match="counts/level=state: is not complete"):
+            stage.measure(1, KEY)
+    patch.undo()
+
+
+def test_what_is_published_is_never_drawn_again(both):
+    resolved, lazy, _ = both
+    before = {name: dataset_digest(lazy.measurements(name)) for name in resolved.plan.spine.levels}
+    stage = MeasureStage(resolved.plan, lazy, None, None)  # type: ignore[arg-type]
+    for level in range(4):
+        stage.measure(level, NoiseKey.draw())  # has nothing to read the truth with
+    assert before == {name: dataset_digest(lazy.measurements(name)) for name in before}
+    record_measured(lazy.ledger, "county", before["county"])
+    with pytest.raises(LedgerError, match="other measurements were recorded before"):
+        record_measured(lazy.ledger, "county", "0" * 64)
+
+
+def test_answers_that_were_not_drawn_are_missed(both):
+    resolved, lazy, _ = both
+    plan = resolved.plan
+    table = read_geography(lazy, "tract").to_pylist()
+    codes = np.array([row["geocode"] for row in table if row["parent"] == "99003"], object)
+    above = read_counts(lazy, "county", ["99003"], 6)
+    missing = np.setdiff1d(np.arange(6), above.cells)
+    detailed = parse_query(plan.schema, "detailed")
+    found = read_noisy(lazy.measurements("tract"), [detailed], [detailed], codes)[0]
+    assert found.of(slice(0, 2), above.cells).shape == (2, len(above.cells))
+    with pytest.raises(OutputError, match="solved again"):
+        found.of(slice(0, 2), missing[:1])
+
+
+@pytest.mark.parametrize(
+    ("lazy", "solve", "message"),
+    [
+        (["age"], {"targets": "own"}, "age: is not measured below the root"),
+        (["detailed"], {}, "needs all measurements before the first geolevel"),
+        (["detailed"], {"targets": "own", "learned_prior": ["block"]}, "needs all measurements"),
+    ],
+)
+def test_a_configuration_that_cannot_be_lazy_is_refused(tmp_path, lazy, solve, message):
+    with pytest.raises(ConfigError, match=message):
+        configure(tmp_path, lazy, solve=solve)

@@ -1,0 +1,485 @@
+"""One grant, one draw: copies, backups and crashes never make a second noisy answer readable."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import pkgutil
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import jobs.run
+from das.errors import DasError, InputError, LedgerError, OutputError
+from jobs.cli import main
+from jobs.confidential.measure import MeasureStage
+from jobs.config.load import account_of, load_run
+from jobs.folder.draws import Draws
+from jobs.run import claim, measure_all, open_job, plan_and_read
+from jobs.storage.account import read_account
+from jobs.storage.dataset import MANIFEST, dataset_digest
+from jobs.storage.journal import read_journal
+from jobs.storage.layout import release_layout
+from jobs.tasks.progress import Reporter
+from tests.pipeline.local import in_process, toy
+from tests.pipeline.local.units import section, write_units
+
+SYSTEM = {"source": "operating_system"}
+
+
+class Died(BaseException):
+    """Stands for a driver that is killed."""
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch):
+    in_process.patch_spark(monkeypatch)
+    monkeypatch.setattr("jobs.folder.resume._PATIENCE", 0.0)
+
+
+@pytest.fixture
+def config(tmp_path) -> Path:
+    toy.write_records(tmp_path)
+    return toy.configuration(tmp_path, privacy__randomness=SYSTEM)
+
+
+@pytest.fixture
+def das(monkeypatch, capsys) -> Callable[..., tuple[int, str]]:
+    """Run a command: exit code and all that it printed."""
+
+    def call(*words: object) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["das", *map(str, words)])
+        capsys.readouterr()
+        code = main()
+        printed = capsys.readouterr()
+        return code, printed.out + printed.err
+
+    return call
+
+
+def measure(config: Path, out: Path | None = None, *, moved: bool = False) -> Path:
+    resolved = load_run(config, output=out)
+    with open_job(resolved, Reporter(quiet=True), moved=moved) as job:
+        plan_and_read(job)
+        measure_all(job)
+    return resolved.config.output.directory
+
+
+def dies_at(geolevel: str, config: Path) -> Path:
+    """Measure, and die before anything is done for a geolevel; returns the folder."""
+    begin = Draws.begin
+
+    def dying(self: Draws, name: str, **options: bool) -> str:
+        if name == geolevel:
+            raise Died
+        return begin(self, name, **options)
+
+    dies_with("jobs.folder.draws.Draws.begin", dying, config)
+    return load_run(config).config.output.directory
+
+
+def dies_with(place: str, replacement: Callable, config: Path) -> None:
+    """Measure, and die in a function that was replaced."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(place, replacement)
+        with pytest.raises(Died):
+            measure(config)
+
+
+def recorded(config: Path) -> dict[tuple[str, str], list[str]]:
+    """Digests in the account by product and geolevel."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for line in read_journal(account_of(load_run(config).config)):
+        if line.get("event") == "measured":
+            found.setdefault((line["product"], line["geolevel"]), []).append(line["sha256"])
+    return found
+
+
+def published(out: Path, product: str = "toy") -> dict[tuple[str, str], list[str]]:
+    """Digests of the measurements of a folder, as the account should have them."""
+    release = release_layout(out)
+    datasets = {level: release.measurements(level) for level in toy.LEVELS}
+    return {
+        (product, level): [dataset_digest(dataset)]
+        for level, dataset in datasets.items()
+        if (dataset / MANIFEST).exists()
+    }
+
+
+# --- copies and backups --------------------------------------------------------------------------
+
+
+def test_copies_of_a_folder_draw_nothing(config, tmp_path):
+    out = dies_at("county", config)
+    copies = [Path(shutil.copytree(out, tmp_path / f"copy{i}")) for i in range(2)]
+    for copy in copies:
+        with pytest.raises(LedgerError, match="in a copy of the folder that the run was begun in"):
+            measure(config, copy)
+        assert published(copy).keys() == {("toy", "state")}
+    measure(config)
+    shutil.rmtree(out)
+    for copy in copies:
+        for moved in (False, True):
+            with pytest.raises(LedgerError, match="county: was measured under grant '1' before"):
+                measure(config, copy, moved=moved)
+    assert {len(digests) for digests in recorded(config).values()} == {1}
+    assert len(recorded(config)) == 4
+
+
+def test_a_folder_that_moved_goes_on_and_the_one_left_behind_does_not(config, tmp_path, das):
+    out = dies_at("county", config)
+    copy = Path(shutil.copytree(out, tmp_path / "copy"))
+    code, printed = das("resume", copy)
+    assert code == LedgerError.exit_code
+    assert f"`das resume {copy} --moved`" in printed
+    assert das("resume", copy, "--moved", "--quiet")[0] == 0
+    assert published(copy) == recorded(config)
+    with pytest.raises(LedgerError, match=rf"was measured .* got measured in {copy}"):
+        measure(config)
+    assert published(out).keys() == {("toy", "state")}
+
+
+def test_a_renamed_folder_goes_on_by_itself(config, tmp_path):
+    out = dies_at("tract", config)
+    out.rename(tmp_path / "elsewhere")
+    measure(config, tmp_path / "elsewhere")
+    assert published(tmp_path / "elsewhere") == recorded(config)
+
+
+def test_an_older_backup_is_refused_with_the_true_reason(config, tmp_path):
+    out = dies_at("tract", config)
+    backup = Path(shutil.copytree(out, tmp_path / "backup"))
+    measure(config)
+    assert len(recorded(config)) == 4
+    shutil.rmtree(out)
+    shutil.copytree(backup, out)
+    before = published(out)
+    with pytest.raises(
+        LedgerError,
+        match=r"tract: was measured under grant .* restored from a backup that is older",
+    ):
+        measure(config)
+    assert published(out) == before
+
+
+def test_a_folder_rolled_back_while_it_drew_is_refused_until_it_is_said_to_go_on(config, tmp_path):
+    out = dies_at("tract", config)
+    backup = Path(shutil.copytree(out, tmp_path / "backup"))
+    dies_with("jobs.confidential.measure.MeasureStage.measure", dying, config)
+    shutil.rmtree(out)
+    backup.rename(out)
+    with pytest.raises(LedgerError, match=r"another copy of this folder began to draw it later"):
+        measure(config)
+    measure(config, moved=True)
+    assert published(out) == recorded(config)
+
+
+def dying(*_: object, **__: object) -> None:
+    raise Died
+
+
+def test_a_copy_that_draws_at_the_same_time_leaves_one_of_both(config, tmp_path, monkeypatch):
+    """The one taken over while it draws removes what it drew; nobody could read it."""
+    out = dies_at("county", config)
+    draw, copy = MeasureStage.measure, tmp_path / "copy"
+
+    def overtaken(self: MeasureStage, *arguments: object) -> None:
+        monkeypatch.setattr(MeasureStage, "measure", draw)
+        shutil.copytree(out, copy)
+        measure(config, copy, moved=True)
+        draw(self, *arguments)
+        assert not (release_layout(out).measurements("county") / MANIFEST).exists()
+
+    monkeypatch.setattr(MeasureStage, "measure", overtaken)
+    with pytest.raises(
+        LedgerError, match=r"drawn by a copy of this folder at the same time.*copy,"
+    ):
+        measure(config)
+    assert list(release_layout(out).measurements("county").iterdir()) == []
+    assert published(copy) == recorded(config)
+
+
+def test_a_copy_that_is_measured_may_be_solved_anywhere(config, tmp_path, das):
+    """Work on noisy answers costs nothing, in any number of copies."""
+    out = measure(config)
+    copy = Path(shutil.copytree(out, tmp_path / "copy"))
+    for folder in (copy, out):
+        assert das("solve", config, "--out", folder, "--quiet")[0] == 0
+        assert published(folder) == recorded(config)
+
+
+def test_two_products_are_drawn_once_each(tmp_path):
+    toy.write_records(tmp_path)
+    write_units(tmp_path)
+    config = toy.configuration(tmp_path, privacy__randomness=SYSTEM, units=section(tmp_path))
+    out = dies_at("state", config)
+    assert len(read_account(account_of(load_run(config).config))) == 2
+    copy = Path(shutil.copytree(out, tmp_path / "copy"))
+    measure(config)
+    units = {
+        ("units", level): digest for (_, level), digest in published(out / "release" / "..").items()
+    }
+    assert recorded(config).keys() == {*published(out), *units}
+    shutil.rmtree(out)
+    with pytest.raises(LedgerError, match="units, geolevel state: was measured"):
+        measure(config, copy)
+
+
+def test_lazy_geolevels_are_drawn_once_each(tmp_path, das):
+    toy.write_records(tmp_path)
+    config = toy.configuration(
+        tmp_path,
+        privacy__randomness=SYSTEM,
+        privacy__lazy_queries=["detailed"],
+        solve={"targets": "own"},
+    )
+    out = measure(config)
+    copy = Path(shutil.copytree(out, tmp_path / "copy"))
+    assert len(recorded(config)) == 1
+    code, printed = das("solve", config, "--out", copy, "--quiet")
+    assert code == LedgerError.exit_code
+    assert "county: is to be drawn in a copy of the folder" in printed
+    assert das("solve", config, "--quiet")[0] == 0
+    assert published(out) == recorded(config)
+    assert das("solve", config, "--out", copy, "--quiet")[0] == LedgerError.exit_code
+
+
+# --- crashes -------------------------------------------------------------------------------------
+
+
+def before(call: Callable) -> Callable:
+    def crash(*arguments: object, **options: object) -> object:
+        if "county" in str(arguments):
+            raise Died
+        return call(*arguments, **options)
+
+    return crash
+
+
+def after(call: Callable) -> Callable:
+    def crash(*arguments: object, **options: object) -> object:
+        found = call(*arguments, **options)
+        if "county" in str(arguments):
+            raise Died
+        return found
+
+    return crash
+
+
+@pytest.mark.parametrize(
+    ("place", "when", "is_drawn"),
+    [
+        ("jobs.folder.draws.Draws.begin", before, False),
+        ("jobs.folder.draws.Draws.begin", after, False),
+        ("jobs.confidential.measure.propose", before, False),
+        ("jobs.confidential.measure.propose", after, True),
+        ("jobs.folder.draws.Draws.record", after, True),
+        ("jobs.folder.draws.accept", after, True),
+        ("jobs.run.record_measured", after, True),
+    ],
+)
+def test_whatever_the_driver_dies_between_the_folder_goes_on(config, place, when, is_drawn):
+    """What was drawn and not yet readable counts, if it came as far as a proposal."""
+    out = load_run(config).config.output.directory
+    dies_with(place, when(pkgutil.resolve_name(place)), config)
+    dataset = release_layout(out).measurements("county")
+    drawn = {p.name: p.read_bytes() for p in dataset.glob("part-*")} if dataset.exists() else {}
+    measure(config)
+    assert published(out) == recorded(config)
+    assert len(recorded(config)) == 4
+    kept = {p.name: p.read_bytes() for p in dataset.glob("part-*")}
+    assert (kept == drawn) == is_drawn
+
+
+def test_a_driver_that_is_killed_while_it_draws_goes_on(config, tmp_path):
+    """A process of its own, ended by the system between the record and the publication."""
+    script = (
+        "import os, pathlib, signal, sys, jobs.folder.draws\n"
+        "from tests.pipeline.local.test_one_draw import in_process, measure, pytest\n"
+        "patch = pytest.MonkeyPatch(); in_process.patch_spark(patch)\n"
+        "accept, places = jobs.folder.draws.accept, []\n"
+        "def killed(dataset):\n"
+        "    places.append(dataset)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL) if len(places) == 3 else accept(dataset)\n"
+        "jobs.folder.draws.accept = killed\n"
+        "measure(pathlib.Path(sys.argv[1]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(config)], check=False, cwd=toy.ROOT)
+    assert done.returncode == -signal.SIGKILL
+    known = recorded(config)
+    assert len(known) == 3
+    assert len(published(tmp_path / "out")) == 2
+    measure(config)
+    assert published(tmp_path / "out") == recorded(config)
+    assert known.items() <= recorded(config).items()
+
+
+def test_what_waits_to_be_accepted_and_is_lost_stays_lost(config):
+    out = dies_at("county", config)
+    dies_with("jobs.folder.draws.accept", dying, config)
+    next(release_layout(out).measurements("county").glob("part-*")).unlink()
+    with pytest.raises(LedgerError, match="noisy answers are drawn once"):
+        measure(config)
+    assert len(recorded(config)) == 2
+
+
+def test_repairs_keep_what_waits_to_be_accepted(config, das):
+    out = dies_at("county", config)
+    dies_with("jobs.folder.draws.accept", dying, config)
+    known = recorded(config)
+    assert das("resume", out, "--quiet")[0] == 0
+    assert known.items() <= recorded(config).items()
+    assert published(out) == recorded(config)
+
+
+def test_an_account_restored_from_a_backup_learns_what_was_measured(config, tmp_path):
+    out = measure(config)
+    account = account_of(load_run(config).config)
+    claims = account.read_bytes().splitlines(keepends=True)[0]
+    account.write_bytes(claims)
+    measure(config)
+    assert published(out) == recorded(config)
+
+
+def test_another_account_does_not_let_a_copy_draw(config, tmp_path):
+    out = dies_at("county", config)
+    copy = Path(shutil.copytree(out, tmp_path / "copy"))
+    account = account_of(load_run(config).config)
+    changes = {"privacy__randomness": SYSTEM, "privacy__account": str(tmp_path / "fresh.jsonl")}
+    other = toy.configuration(tmp_path, **changes)
+    with pytest.raises(LedgerError, match=rf"is not the account in which .*expected {account}"):
+        measure(other, copy, moved=True)
+    assert not (tmp_path / "fresh.jsonl").exists()
+    account.rename(tmp_path / "fresh.jsonl")
+    measure(other)
+    assert published(out) == recorded(other)
+
+
+# --- claims --------------------------------------------------------------------------------------
+
+
+def claim_at_once(config: Path, out: Path, bar: multiprocessing.Barrier, told: object) -> None:
+    resolved = load_run(config, output=out)
+    bar.wait()
+    try:
+        told.put(claim(resolved))
+    except DasError as error:
+        told.put(f"error {error}")
+
+
+def test_two_drivers_that_start_at_once_have_one_identity(config, tmp_path):
+    context = multiprocessing.get_context("fork")
+    for number in range(10):
+        bar, told = context.Barrier(2), context.Queue()
+        out = tmp_path / f"out{number}"
+        two = [context.Process(target=claim_at_once, args=(config, out, bar, told)) for _ in "12"]
+        for process in two:
+            process.start()
+        identities = {told.get(timeout=60) for _ in two}
+        for process in two:
+            process.join()
+        assert identities == {json.loads((out / "run.json").read_text())["run"]}
+
+
+def test_a_folder_in_which_nothing_was_measured_takes_another_configuration(tmp_path):
+    toy.write_records(tmp_path)
+    wrong = toy.configuration(tmp_path, privacy__randomness=SYSTEM, privacy__rho="1/2")
+    resolved = load_run(wrong)
+    with open_job(resolved, Reporter(quiet=True)) as job:
+        plan_and_read(job)
+    out = resolved.config.output.directory
+    assert release_layout(out).ledger.exists()
+    right = toy.configuration(tmp_path, privacy__randomness=SYSTEM)
+    measure(right)
+    assert '"granted": "1"' in release_layout(out).ledger.read_text()
+    with pytest.raises(OutputError, match=r"belongs to a different configuration; got .*its grant"):
+        measure(toy.configuration(tmp_path, privacy__randomness=SYSTEM, privacy__rho="1/2"))
+
+
+def test_a_seeded_folder_that_was_measured_keeps_its_configuration(tmp_path):
+    toy.write_records(tmp_path)
+    measure(toy.configuration(tmp_path))
+    with pytest.raises(OutputError, match=r"different configuration; got .*measured the data"):
+        measure(toy.configuration(tmp_path, privacy__rho="1/2"))
+
+
+def test_a_run_that_is_refused_for_its_grant_leaves_no_folder(config, tmp_path):
+    measure(config)
+    for out in ("second", "deep/third"):
+        with pytest.raises(LedgerError, match="was spent by another run"):
+            measure(config, tmp_path / out)
+        assert not (tmp_path / out).exists()
+    assert not (tmp_path / "deep").exists()
+
+
+def test_an_account_that_cannot_be_written_is_refused_before_anything_is_made(
+    config, tmp_path, monkeypatch, das
+):
+    account, access = account_of(load_run(config).config), os.access
+    read_only = lambda path, mode: Path(path) != account.parent and access(path, mode)  # noqa: E731
+    with monkeypatch.context() as patch:
+        patch.setattr("jobs.storage.account.os.access", read_only)
+        for command in ("validate", "run"):
+            code, printed = das(command, config)
+            assert code == OutputError.exit_code
+            assert f"{account}: the account cannot be written; got" in printed
+            assert "name another file under privacy.account" in printed
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_disk_that_turns_read_only_stops_before_the_first_draw(config, tmp_path, monkeypatch):
+    account, opened = account_of(load_run(config).config), os.open
+
+    def refused(path: object, *rest: int) -> int:
+        if path == account:
+            raise OSError(30, os.strerror(30), str(path))
+        return opened(path, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("jobs.storage.journal.os.open", refused)
+        with pytest.raises(OutputError, match=r"account.jsonl: cannot be written; got Read-only"):
+            measure(config)
+    assert not (tmp_path / "out" / "release" / "measurements").exists()
+    measure(config)
+
+
+@pytest.mark.parametrize("seeded", [False, True])
+def test_a_failed_check_leaves_a_trace_in_the_account(tmp_path, das, seeded):
+    toy.write_records(tmp_path)
+    row = {"row": [{"cells": {}}], "name": "few", "geolevel": "block", "at_most": 3}
+    randomness = {} if seeded else {"privacy__randomness": SYSTEM}
+    config = toy.configuration(tmp_path, invariants=[row], **randomness)
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"block 99.*break an invariant"):
+            measure(config)
+    code, printed = das("account", config)
+    assert code == 0
+    assert "2 checks of the data failed" in printed
+    code, printed = das("account", config, "--json")
+    failed = json.loads(printed)["failed_checks"]
+    assert [one["geounit"][:8] for one in failed] == ["block 99"] * 2
+    assert json.loads(printed)["grants"] == []
+    account = account_of(load_run(config).config)
+    account.unlink()
+    account.mkdir()
+    with pytest.raises(OutputError, match=r"account.jsonl: cannot be (read|written)"):
+        measure(config)
+
+
+def test_who_stops_a_run_is_told_how_to_go_on(config, tmp_path, monkeypatch, das):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs.run, "settle_invariants", interrupted)
+        code, printed = das("run", config, "--quiet")
+    assert code == 130
+    line = f"das: stopped; nothing is lost, go on with `das resume {tmp_path / 'out'}`\n"
+    assert printed.count(line) == 1
+    assert das("resume", tmp_path / "out", "--quiet")[0] == 0

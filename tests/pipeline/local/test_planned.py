@@ -1,0 +1,215 @@
+"""A run whose geolevels measure what each planner chose."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from das.errors import BudgetError, LedgerError, VerificationError
+from das.queries.factor import Factor
+from das.queries.query import Query
+from jobs.config import planned
+from jobs.config.load import load_run
+from jobs.release.verify import verify_release
+from jobs.storage.layout import release_layout
+from jobs.storage.ledger import record_measured
+from tests.pipeline.local import toy
+from tests.pipeline.local.in_process import execute
+from tests.release_checks import output_equals_input, totals_are_exact, tree_is_consistent
+
+TABLES = {"total": 1, "sex": 1, "age": 1, "detailed": 1}
+
+
+def configuration(folder: Path, **changes) -> Path:
+    """Every planner at one geolevel; ranges of age at the county."""
+    methods = ("auto", "orp", "hdmm", "residual_planner")
+    levels = {
+        level: {"share": "1/4", "workload": {"method": method, "tables": TABLES}}
+        for level, method in zip(toy.LEVELS, methods, strict=True)
+    }
+    levels["county"]["workload"]["bases"] = {"age": ["ranges"]}
+    path = folder / "allocation.yaml"
+    path.write_text(yaml.safe_dump({"name": "planned", "levels": levels}))
+    return toy.configuration(folder, privacy__allocation=str(path), **changes)
+
+
+def test_a_planned_run_keeps_every_promise(tmp_path: Path) -> None:
+    toy.write_records(tmp_path)
+    config = configuration(tmp_path)
+    out = execute(config)
+    assert tree_is_consistent(out, toy.LEVELS)
+    assert totals_are_exact(out, "state")
+    verify_release(load_run(config).plan, release_layout(out))
+    facts = json.loads(
+        (out / "release" / "measurements" / "level=county" / "_manifest.json").read_text()
+    )["facts"]
+    assert {q["query"].partition(" #")[0] for q in facts["queries"]} == {
+        "total",
+        "residual of sex",
+        "residual of age",
+        "residual of sex * age",
+    }
+    report = (out / "release" / "report.html").read_text()
+    assert "residual of sex" in report
+    assert "charged together" in report
+
+
+def test_a_ledger_of_other_noise_is_not_verified(tmp_path: Path) -> None:
+    """Half the noise of one query, with the same costs on paper."""
+    toy.write_records(tmp_path)
+    config = configuration(tmp_path)
+    out = execute(config)
+    for factor, error, message in (
+        (Fraction(1, 2), BudgetError, "strategy of geolevel county: costs more than its"),
+        (Fraction(2), VerificationError, "geolevel county: has other noise or costs"),
+    ):
+        plan = load_run(config).plan
+        entry = plan.strategy.levels[1].queries[1]
+        object.__setattr__(entry, "sensitivity_sq", entry.sensitivity_sq * factor)
+        with pytest.raises(error, match=message):
+            verify_release(plan, release_layout(out))
+
+
+def alike(folder: Path, method: str, base: str, **changes) -> Path:
+    """The same planner at every geolevel."""
+    workload = {"method": method, "tables": TABLES, "bases": {"age": [base]}}
+    levels = {level: {"share": "1/4", "workload": workload} for level in toy.LEVELS}
+    path = folder / "allocation.yaml"
+    path.write_text(yaml.safe_dump({"name": "planned", "levels": levels}))
+    return toy.configuration(folder, privacy__allocation=str(path), **changes)
+
+
+EXACT = {
+    "total at the root": [{"query": "total", "geolevel": "state"}],
+    "total of blocks": [{"query": "total", "geolevel": "block"}],
+    "all cells of the county": [{"query": "detailed", "geolevel": "county"}],
+    "sex of tracts": [{"query": "sex", "geolevel": "tract"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "base", "exact"),
+    [
+        ("residual_planner", "identity", "total at the root"),
+        ("orp", "prefix", "total of blocks"),
+        ("residual_planner_plus", "ranges", "all cells of the county"),
+        ("auto", "identity", "sex of tracts"),
+    ],
+)
+def test_a_planner_at_every_geolevel_solves_beside_exact_answers(
+    tmp_path: Path, method: str, base: str, exact: str
+) -> None:
+    """Residual rows say nothing about sums that are exact: these are equalities, and enough."""
+    toy.write_records(tmp_path)
+    out = execute(alike(tmp_path, method, base, invariants=EXACT[exact]))
+    assert tree_is_consistent(out, toy.LEVELS)
+    for invariant in EXACT[exact]:
+        if invariant["query"] == "total":
+            assert totals_are_exact(out, invariant["geolevel"])
+
+
+def test_a_large_budget_gives_the_input_back(tmp_path: Path) -> None:
+    toy.write_records(tmp_path)
+    out = execute(configuration(tmp_path, privacy__rho="1000000000000"))
+    for level in toy.LEVELS:
+        assert output_equals_input(out, level), level
+
+
+def test_measurements_are_those_of_the_published_matrices(tmp_path: Path) -> None:
+    """With almost no noise, the answers of the state are the Kronecker product of its factors."""
+    people = toy.write_records(tmp_path)
+    out = execute(configuration(tmp_path, privacy__rho="1000000000000"))
+    truth = np.zeros((len(toy.SEX), len(toy.AGE)))
+    for _, sex, age in people:
+        truth[toy.SEX.index(sex), toy.AGE.index(age)] += 1
+    dataset = out / "release" / "measurements" / "level=county"
+    manifest = json.loads((dataset / "_manifest.json").read_text())
+    table = pa.concat_tables(
+        pq.read_table(dataset / part["file"], partitioning=None) for part in manifest["files"]
+    ).to_pylist()
+    for query in manifest["facts"]["queries"]:
+        answers = sum(np.array(r["answers"]) for r in table if r["query"] == query["query"])
+        if "factors" in query:
+            first, second = (np.array(factor) for factor in query["factors"])
+            exact = np.kron(first, second) @ truth.ravel()
+            scale = np.abs(exact).max()
+            assert np.abs(answers - exact).max() <= 1e-3 * max(1.0, scale)
+
+
+@pytest.fixture
+def plans_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that rounds otherwise: to matrices with twice the coefficients and deviations."""
+    plan = planned._plan
+
+    def otherwise(*arguments: Any) -> Any:
+        out = []
+        for one in plan(*arguments):
+            if one.query.name == "total":
+                out.append(one)
+                continue
+            first, *others = one.query.factors
+            factors = (Factor(2 * first.matrix, first.labels), *others)
+            name = planned.name_with_matrices(one.query.name.partition(" #")[0], factors)
+            query = Query(name, factors)
+            out.append(replace(one, query=query, sensitivity_sq=4 * one.sensitivity_sq))
+        return tuple(out)
+
+    monkeypatch.setattr(planned, "_plan", otherwise)
+
+
+def measured_first(folder: Path) -> Path:
+    """A run that died when it had measured the first two geolevels."""
+    toy.write_records(folder)
+    config = configuration(folder, privacy__randomness={"source": "operating_system"})
+    calls: list[Path] = []
+
+    def dies(path: Path, *arguments: Any) -> None:
+        calls.append(path)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        record_measured(path, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jobs.run.record_measured", dies)
+        with pytest.raises(KeyboardInterrupt):
+            execute(config)
+    return config
+
+
+def test_a_run_goes_on_where_it_would_be_planned_otherwise(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    config = measured_first(tmp_path)
+    before = load_run(config).plan.strategy.levels
+    request.getfixturevalue("plans_otherwise")
+    out = execute(config)
+    resolved = load_run(config)
+    verify_release(resolved.plan, release_layout(out))
+    for level, known in zip(resolved.plan.strategy.levels, before, strict=True):
+        assert [q.query.name for q in level.queries] == [q.query.name for q in known.queries]
+    kept = json.loads((out / "release" / "planned.json").read_text())
+    assert list(kept["levels"]) == toy.LEVELS
+
+
+def test_other_matrices_are_refused_by_the_ledger(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Before anything more is drawn, if what was planned is lost and is planned otherwise now."""
+    config = measured_first(tmp_path)
+    release = release_layout(load_run(config).config.output.directory)
+    kept = release.planned.read_bytes()
+    release.planned.unlink()
+    request.getfixturevalue("plans_otherwise")
+    with pytest.raises(LedgerError, match=r"is of another plan of geolevel .*planned.json from a"):
+        execute(config)
+    release.planned.write_bytes(kept)
+    execute(config)

@@ -1,0 +1,923 @@
+"""Each remedy that an error message names, tried as a user would: do it, and get through."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import Result
+from typer.testing import CliRunner
+
+from das.errors import DasError
+from jobs.cli import app
+from tests.pipeline.local import toy, units
+from tests.pipeline.local.in_process import patch_spark
+from tests.pipeline.local.remedies import Entry, Key, NotTried, TriedIn, collected, exists, says
+
+
+@dataclass
+class Desk:
+    """Where a user works: a folder with the toy data, and the commands.
+
+    Attributes:
+      folder: The folder.
+      shared: The run file of a finished run that nobody may change.
+    """
+
+    folder: Path
+    shared: Path
+
+    @cached_property
+    def people(self) -> list[tuple[str, str, str]]:
+        """The records, written when first asked for."""
+        return toy.write_records(self.folder)
+
+    def config(self, **changes: Any) -> Path:
+        """Write the run file."""
+        assert self.people
+        return toy.configuration(self.folder, **changes)
+
+    def write(self, name: str, text: str) -> Path:
+        """Write a file."""
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    def allocation(
+        self, queries: dict[str, Any], levels: tuple[str, ...] = tuple(toy.LEVELS)
+    ) -> str:
+        """Write an allocation with the same queries at all geolevels."""
+        shares = {name: {"share": f"1/{len(levels)}", **queries} for name in levels}
+        return str(self.write("own.yaml", yaml.safe_dump({"name": "own", "levels": shares})))
+
+    def das(self, *words: object) -> Result:
+        """Run a command."""
+        return CliRunner().invoke(app, [str(word) for word in words])
+
+    def done(self, *words: object) -> str:
+        """Run a command that gets through; returns what it prints."""
+        result = self.das(*words)
+        assert result.exit_code == 0, (result.output, result.exception)
+        return result.output
+
+    def refused(self, *words: object) -> str:
+        """Run a command that is refused; returns the message."""
+        result = self.das(*words)
+        assert isinstance(result.exception, DasError), (result.output, result.exception)
+        return str(result.exception)
+
+    def tried(self, bad: tuple[object, ...], good: tuple[object, ...]) -> str:
+        """A command that is refused, and one that does what the message says."""
+        message = self.refused(*bad)
+        self.done(*good)
+        return message
+
+
+DETAILED = {"queries": {"total": "1/2", "detailed": "1/2"}}
+
+
+# --- run files -----------------------------------------------------------------------------------
+
+
+def every_geolevel_needs_a_share(desk: Desk) -> str:
+    message = desk.refused(
+        "validate", desk.config(privacy__allocation=desk.allocation(DETAILED, ("state", "block")))
+    )
+    desk.done("validate", desk.config(privacy__allocation=desk.allocation(DETAILED)))
+    return message
+
+
+def detailed_needs_a_share(desk: Desk) -> str:
+    flat = {"queries": {"total": "1/2", "sex": "1/2"}}
+    message = desk.refused("validate", desk.config(privacy__allocation=desk.allocation(flat)))
+    small = {"queries": {"total": "499/1000", "sex": "1/2", "detailed": "1/1000"}}
+    desk.done("validate", desk.config(privacy__allocation=desk.allocation(small)))
+    return message
+
+
+def functions_are_for_tables(desk: Desk) -> str:
+    ranges = {"queries": {"prefix(age)": "1/2", "detailed": "1/2"}}
+    message = desk.refused("validate", desk.config(privacy__allocation=desk.allocation(ranges)))
+    own = desk.allocation(DETAILED)
+    tables = ["total", "prefix(age)"]
+    desk.done("validate", desk.config(privacy__allocation=own, output__tables=tables))
+    return message
+
+
+WORKLOAD = {"workload": {"tables": {"detailed": "1", "sex": "1"}, "method": "hdmm"}}
+
+
+def workloads_need_zcdp(desk: Desk) -> str:
+    pure = {"privacy__definition": "pure", "privacy__rho": None, "privacy__epsilon": "1"}
+    bad = desk.config(privacy__allocation=desk.allocation(WORKLOAD), **pure)
+    message = desk.refused("validate", bad)
+    desk.done("validate", desk.config(privacy__allocation=desk.allocation(DETAILED), **pure))
+    return message
+
+
+def recodes_are_asked_under_bases(desk: Desk) -> str:
+    named = {"workload": {"tables": {"detailed": "1", "votingage": "1"}, "method": "hdmm"}}
+    message = desk.refused("validate", desk.config(privacy__allocation=desk.allocation(named)))
+    bases = {"tables": {"detailed": "1", "age": "1"}, "method": "hdmm",
+             "bases": {"age": ["identity", "votingage"]}}  # fmt: skip
+    own = desk.allocation({"workload": bases})
+    desk.done("validate", desk.config(privacy__allocation=own))
+    return message
+
+
+def one_cell_has_nothing_to_plan(desk: Desk) -> str:
+    schema = {"name": "one", "attributes": [{"name": "all", "levels": ["all"]}]}
+    path = str(desk.write("one.yaml", yaml.safe_dump(schema)))
+    changes = {"schema": path, "data__columns": {"all": {"column": "sex", "codes": {
+        "female": "all", "male": "all"}}}}  # fmt: skip
+    planned = {"workload": {"tables": {"detailed": "1"}}}
+    own = desk.allocation(planned)
+    message = desk.refused("validate", desk.config(privacy__allocation=own, **changes))
+    own = desk.allocation({"queries": {"detailed": "1"}})
+    desk.done("validate", desk.config(privacy__allocation=own, **changes))
+    return message
+
+
+def maxfit_takes_no_rows(desk: Desk) -> str:
+    row = {"name": "few", "row": [{"cells": {}}], "geolevel": "state", "at_most": 9999}
+    bad = desk.config(invariants=[row], solve={"method": "maxfit"})
+    message = desk.refused("validate", bad)
+    desk.done("validate", desk.config(invariants=[row], solve={"method": "nnls"}))
+    return message
+
+
+def plain_numbers(desk: Desk) -> str:
+    path = desk.config()
+    text = path.read_text()
+    path.write_text(text.replace("rho: '1'", "rho: 010"))
+    message = desk.refused("validate", path)
+    path.write_text(text.replace("rho: '1'", "rho: 10"))
+    desk.done("validate", path)
+    return message
+
+
+def relative_paths(desk: Desk) -> str:
+    message = desk.refused("measure", desk.config(data__path="elsewhere/records.csv"), "--quiet")
+    desk.done("measure", desk.config(data__path="records.csv"), "--quiet")
+    return message
+
+
+def units_are_a_section(desk: Desk) -> str:
+    assert desk.people
+    units.write_units(desk.folder)
+    facilities = [{"facilities": "sex", "geolevel": "block", "units": "hhgq"}]
+    message = desk.refused("validate", desk.config(invariants=facilities))
+    section = units.section(desk.folder)
+    later = desk.refused("validate", desk.config(invariants=facilities, units=section))
+    assert "product units, is not in the run" not in later  # the next mistake is another
+    return message
+
+
+def facilities_need_exact_units(desk: Desk) -> str:
+    assert desk.people
+    units.write_units(desk.folder)
+    section = units.section(desk.folder, invariants=[], solve={})
+    facilities = [{"facilities": "sex", "geolevel": "block", "units": "hhgq"}]
+    message = desk.refused("validate", desk.config(invariants=facilities, units=section))
+    exact = units.section(desk.folder)
+    later = desk.refused("validate", desk.config(invariants=facilities, units=exact))
+    assert "add it to units.invariants" not in later
+    return message
+
+
+# --- input ---------------------------------------------------------------------------------------
+
+
+def another_separator(desk: Desk) -> str:
+    assert desk.people
+    path = desk.folder / "records.csv"
+    path.write_text(path.read_text().replace(",", ";"))
+    message = desk.refused("measure", desk.config(), "--quiet")
+    assert "expected ['block', 'sex', 'age']" in message  # all columns, not the first one
+    data = {"format": "records", "path": str(path), "geocode": "block", "delimiter": ";",
+            "columns": {"sex": "sex", "age": "age"}}  # fmt: skip
+    # A second toy.write_records would put the commas back.
+    desk.done("measure", toy.configuration(desk.folder, data=data), "--quiet")
+    return message
+
+
+def another_separator_of_the_list(desk: Desk) -> str:
+    config, path = desk.config(), desk.folder / "blocks.csv"
+    text = path.read_text()
+    path.write_text("\n".join(f"{line};x" for line in text.split()))
+    message = desk.refused("validate", config)
+    path.write_text(path.read_text().replace(";", ","))
+    desk.done("validate", config)
+    return message
+
+
+def a_header(desk: Desk) -> str:
+    config, path = desk.config(), desk.folder / "records.csv"
+    text = path.read_text()
+    path.write_text(text.partition("\n")[2])
+    message = desk.refused("measure", config, "--quiet")
+    path.write_text(text)
+    desk.done("measure", config, "--quiet")
+    return message
+
+
+def codes_of_the_file(desk: Desk) -> str:
+    path = desk.config() and desk.folder / "records.csv"
+    path.write_text(path.read_text().replace(",female,", ",2,").replace(",male,", ",1,"))
+    message = desk.refused("measure", toy.configuration(desk.folder), "--quiet")
+    columns = {"sex": {"column": "sex", "codes": {"1": "male", "2": "female"}}, "age": "age"}
+    desk.done("measure", toy.configuration(desk.folder, data__columns=columns), "--quiet")
+    return message
+
+
+def leading_zeros(desk: Desk) -> str:
+    config, path = desk.config(), desk.folder / "blocks.csv"
+    for name in ("blocks.csv", "records.csv"):
+        file = desk.folder / name
+        file.write_text(file.read_text().replace("99", "09"))
+    text = path.read_text()
+    path.write_text(text.replace("\n09", "\n9"))
+    message = desk.refused("validate", config)
+    path.write_text(text)
+    desk.done("validate", config)
+    return message
+
+
+def complete_the_list(desk: Desk) -> str:
+    config, path = desk.config(), desk.folder / "blocks.csv"
+    text = path.read_text()
+    missing = desk.people[0][0]
+    path.write_text(text.replace(f"{missing}\n", "").replace(f"{missing}\r\n", ""))
+    message = desk.refused("measure", config, "--quiet")
+    path.write_text(text)
+    desk.done("measure", config, "--quiet")
+    return message
+
+
+def block_table(desk: Desk, checks: dict[str, Any], wrong: int = 0) -> Path:
+    """A run of the toy state from a block table with a column of totals."""
+    cells = [(sex, age) for sex in toy.SEX for age in toy.AGE]
+    with (desk.folder / "table.csv").open("w", newline="") as handle:
+        writer = csv.writer(handle)
+        writer.writerow(["geocode", *(f"{s} {a}" for s, a in cells), "all"])
+        for code in toy.blocks():
+            counts = [sum(p == (code, *cell) for p in desk.people) for cell in cells]
+            writer.writerow([code, *counts, sum(counts) + wrong])
+    data = {
+        "format": "block_table",
+        "path": str(desk.folder / "table.csv"),
+        "columns": {f"{s} {a}": {"sex": s, "age": a} for s, a in cells},
+        "checks": checks,
+    }
+    return desk.config(data=data)
+
+
+def sums_that_are_checked(desk: Desk) -> str:
+    message = desk.refused("measure", block_table(desk, {"all": {}}, wrong=1), "--quiet")
+    desk.done("measure", block_table(desk, {}, wrong=1), "--quiet")
+    return message
+
+
+def data_that_break_an_invariant(desk: Desk) -> str:
+    row = {"name": "few", "row": [{"cells": {}}], "geolevel": "state"}
+    message = desk.refused("measure", desk.config(invariants=[{**row, "at_most": 5}]), "--quiet")
+    out = str(desk.folder / "other")
+    config = desk.config(invariants=[{**row, "at_most": 5000}], output__directory=out)
+    desk.done("measure", config, "--quiet")
+    return message
+
+
+def invariants_that_contradict_each_other(desk: Desk) -> str:
+    row = {"row": [{"cells": {}}], "geolevel": "state"}
+    few, many = {**row, "name": "few", "at_most": 5}, {**row, "name": "many", "at_least": 9}
+    message = desk.refused("measure", desk.config(invariants=[few, many]), "--quiet")
+    out = str(desk.folder / "other")
+    desk.done("measure", desk.config(invariants=[many], output__directory=out), "--quiet")
+    return message
+
+
+def input_that_changed(desk: Desk) -> str:
+    config = desk.config()
+    desk.done("measure", config, "--quiet")
+    with (desk.folder / "records.csv").open("a") as handle:
+        handle.write("9900100000,female,under_18\n")
+    message = desk.refused("measure", config, "--quiet")
+    desk.done("measure", config, "--quiet", "--out", desk.folder / "other")
+    return message
+
+
+# --- run folders ---------------------------------------------------------------------------------
+
+
+def a_folder_of_another_configuration(desk: Desk) -> str:
+    desk.done("measure", desk.config(), "--quiet")
+    config = desk.config(privacy__rho="2")
+    message = desk.refused("measure", config, "--quiet")
+    desk.done("measure", config, "--quiet", "--out", desk.folder / "other")
+    return message
+
+
+def a_log_in_the_release(desk: Desk) -> str:
+    config, log = desk.config(), desk.folder / "out" / "release" / "log.jsonl"
+    good = ("run", config, "--quiet", "--log-json", desk.folder / "log.jsonl")
+    return desk.tried(("run", config, "--quiet", "--log-json", log), good)
+
+
+def a_log_over_another_file(desk: Desk) -> str:
+    config, letter = desk.config(), desk.write("letter.txt", "dear reader")
+    good = ("run", config, "--quiet", "--log-json", desk.folder / "log.jsonl")
+    message = desk.tried(("run", config, "--quiet", "--log-json", letter), good)
+    assert letter.read_text() == "dear reader"
+    return message
+
+
+def measure_first(desk: Desk) -> str:
+    config, out = desk.config(), desk.folder / "out"
+    missing = desk.config(data__path="missing.csv")
+    desk.refused("run", missing, "--quiet")
+    desk.config()
+    out.mkdir(exist_ok=True)
+    if not (out / "run.json").exists():
+        (out / "run.json").write_text("{}")
+    message = desk.refused("inspect", out, "--geocode", "99")
+    shutil.rmtree(out)
+    desk.done("measure", config, "--quiet")
+    desk.done("inspect", out, "--geocode", "99")
+    return message
+
+
+def estimates_need_their_stage(desk: Desk) -> str:
+    config = desk.config()
+    desk.done("measure", config, "--quiet")
+    asked = ("estimate", config, "--geounit", "99")
+    message = desk.refused(*asked)
+    desk.done("solve", config, "--quiet")
+    desk.done(*asked)
+    return message
+
+
+def evaluation_needs_a_release(desk: Desk) -> str:
+    config = desk.config()
+    desk.done("measure", config, "--quiet")
+    message = desk.refused("evaluate", config, "--quiet")
+    desk.done("solve", config, "--quiet")
+    desk.done("evaluate", config, "--quiet")
+    return message
+
+
+def verification_needs_a_release(desk: Desk) -> str:
+    config = desk.config()
+    desk.done("measure", config, "--quiet")
+    message = desk.refused("verify", config, "--quiet")
+    desk.done("solve", config, "--quiet")
+    desk.done("verify", config, "--quiet")
+    return message
+
+
+def files_that_no_manifest_names(desk: Desk) -> str:
+    config = desk.config()
+    desk.done("run", config, "--quiet")
+    late = desk.folder / "out" / "release" / "counts" / "level=block" / "part-0.parquet"
+    late.write_bytes(b"late")
+    message = desk.refused("verify", config, "--quiet")
+    late.unlink()
+    desk.done("verify", config, "--quiet")
+    return message
+
+
+def damage_is_made_again(desk: Desk) -> str:
+    config, out = desk.config(), desk.folder / "out"
+    desk.done("run", config, "--quiet")
+    part = next((out / "release" / "counts" / "level=block").glob("part-*"))
+    part.write_bytes(b"damaged")
+    message = desk.refused("verify", config, "--quiet")
+    desk.done("resume", out, "--quiet")
+    desk.done("verify", config, "--quiet")
+    return message
+
+
+def counts_below_lost_counts(desk: Desk) -> str:
+    config, out = desk.config(), desk.folder / "out"
+    desk.done("run", config, "--quiet")
+    shutil.rmtree(out / "release" / "counts" / "level=tract")
+    message = desk.refused("run", config, "--quiet")
+    desk.done("resume", out, "--quiet")
+    desk.done("verify", config, "--quiet")
+    return message
+
+
+def no_folder_of_a_run(desk: Desk) -> str:
+    out = desk.shared.parent / "out"
+    return desk.tried(("inspect", desk.folder), ("inspect", out))
+
+
+def no_folder_of_a_run_to_resume(desk: Desk) -> str:
+    bad = ("resume", desk.folder, "--quiet")
+    return desk.tried(bad, ("resume", desk.shared.parent / "out", "--quiet"))
+
+
+def a_run_file_that_moved(desk: Desk) -> str:
+    config, moved = desk.config(), desk.folder / "moved.yaml"
+    desk.done("measure", config, "--quiet")
+    config.rename(moved)
+    out = desk.folder / "out"
+    good = ("resume", out, "--quiet", "--config", moved)
+    return desk.tried(("resume", out, "--quiet"), good)
+
+
+SECRET = {"privacy__randomness": {"source": "operating_system"}}
+
+
+def a_grant_that_is_spent(desk: Desk) -> str:
+    desk.done("measure", desk.config(**SECRET), "--quiet")
+    other = {**SECRET, "output__directory": str(desk.folder / "other")}
+    message = desk.refused("measure", desk.config(**other), "--quiet")
+    desk.done("measure", desk.config(**SECRET), "--quiet")  # go on in that folder
+    desk.done("measure", desk.config(**other, privacy__grant="2"), "--quiet")
+    return message
+
+
+def an_account_that_was_edited(desk: Desk) -> str:
+    config = desk.config(**SECRET, privacy__account=str(desk.folder / "account.jsonl"))
+    desk.done("measure", config, "--quiet")
+    account = desk.folder / "account.jsonl"
+    backup = account.read_text()
+    account.write_text(backup.replace('"1"', '"2"'))
+    message = desk.refused("account", config)
+    account.write_text(backup)
+    desk.done("account", config)
+    return message
+
+
+def a_run_file_that_changed(desk: Desk) -> str:
+    config, out = desk.config(), desk.folder / "out"
+    desk.done("measure", config, "--quiet")
+    desk.config(privacy__rho="2")
+    message = desk.refused("resume", out, "--quiet")
+    desk.config()
+    desk.done("resume", out, "--quiet")
+    return message
+
+
+def _lost(desk: Desk, which: str, command: str) -> str:
+    """A file that is lost, and restored from a backup."""
+    config, out = desk.config(), desk.folder / "out"
+    desk.done("run" if command == "verify" else "measure", config, "--quiet")
+    path = next((out / "release").glob(which))
+    words = (command, out if command == "resume" else config, "--quiet")
+    backup = path.rename(desk.folder / "backup")
+    message = desk.refused(*words)
+    backup.rename(path)
+    desk.done(*words)
+    return message
+
+
+def lost_noisy_answers(desk: Desk) -> str:
+    return _lost(desk, "measurements/level=tract/part-*", "resume")
+
+
+def a_lost_ledger(desk: Desk) -> str:
+    return _lost(desk, "ledger.jsonl", "resume")
+
+
+def a_lost_ledger_of_a_release(desk: Desk) -> str:
+    return _lost(desk, "ledger.jsonl", "verify")
+
+
+def lost_notes_on_the_input(desk: Desk) -> str:
+    config = desk.config()
+    desk.done("measure", config, "--quiet")
+    (desk.folder / "out" / "confidential" / "input.json").unlink()
+    message = desk.refused("run", config, "--quiet")
+    desk.done("solve", config, "--quiet")
+    return message
+
+
+def reports_need_a_release(desk: Desk) -> str:
+    config, out = desk.config(), desk.folder / "out"
+    desk.done("measure", config, "--quiet")
+    message = desk.refused("report", out)
+    desk.done("solve", config, "--quiet")
+    desk.done("report", out)
+    return message
+
+
+def other_settings_of_a_sealed_release(desk: Desk) -> str:
+    desk.done("run", desk.config(), "--quiet")
+    config = desk.config(output__tables=["total", "sex * age"])
+    message = desk.refused("run", config, "--quiet")
+    desk.done("solve", config, "--quiet", "--solution", "other")
+    return message
+
+
+def an_account_in_another_place(desk: Desk) -> str:
+    first = desk.config(**SECRET, privacy__account=str(desk.folder / "account.jsonl"))
+    desk.done("measure", first, "--quiet")
+    (desk.folder / "new").mkdir()
+    other = desk.config(**SECRET, privacy__account=str(desk.folder / "new" / "account.jsonl"))
+    message = desk.refused("run", other, "--quiet")
+    (desk.folder / "account.jsonl").rename(desk.folder / "new" / "account.jsonl")
+    desk.done("run", other, "--quiet")
+    return message
+
+
+def a_solution_of_nothing(desk: Desk) -> str:
+    config = desk.config()
+    words = ("solve", config, "--quiet", "--solution", "other")
+    message = desk.refused(*words)
+    desk.done("measure", config, "--quiet")
+    desk.done(*words)
+    return message
+
+
+def too_small_a_weight(desk: Desk) -> str:
+    tables = {"detailed": "1/1000000000000000000000", "sex": "1"}
+    own = desk.allocation({"workload": {"tables": tables, "method": "hdmm"}})
+    message = desk.refused("validate", desk.config(privacy__allocation=own))
+    own = desk.allocation(WORKLOAD)
+    desk.done("validate", desk.config(privacy__allocation=own))
+    return message
+
+
+# --- commands ------------------------------------------------------------------------------------
+
+
+def generated_into_a_full_folder(desk: Desk) -> str:
+    assert desk.people
+    words = ("--blocks", 20, "--schema", "toy", "--quiet")
+    bad = ("generate", desk.folder, *words)
+    return desk.tried(bad, ("generate", desk.folder / "new", *words))
+
+
+def another_name_for_the_allocation(desk: Desk) -> str:
+    config, path = desk.config(), desk.write("best.yaml", "mine")
+    message = desk.refused("plan", config, "--quiet", "--optimize", path)
+    assert path.read_text() == "mine"
+    desk.done("plan", config, "--quiet", "--optimize", desk.folder / "best2.yaml")
+    own = str(desk.folder / "best2.yaml")
+    desk.done("validate", desk.config(privacy__allocation=own))
+    return message
+
+
+def targets_beyond_the_budget(desk: Desk) -> str:
+    config, wish = desk.config(), desk.write("targets.yaml", "total: 0.01\n")
+    words = ("plan", config, "--quiet", "--tables", "total", "--optimize", desk.folder / "x.yaml")
+    message = desk.refused(*words, "--targets", wish)
+    wish.write_text("total: 100\n")
+    desk.done(*words, "--targets", wish)
+    return message
+
+
+def optimization_needs_zcdp(desk: Desk) -> str:
+    pure = {"privacy__definition": "pure", "privacy__rho": None, "privacy__epsilon": "1"}
+    words = ("--quiet", "--optimize", desk.folder / "x.yaml")
+    message = desk.refused("plan", desk.config(**pure), *words)
+    desk.done("plan", desk.config(), *words)
+    return message
+
+
+def codes_that_exist(desk: Desk) -> str:
+    config, old = desk.config(), desk.write("codes.parquet", "mine")
+    with (desk.folder / "places.csv").open("w") as handle:
+        handle.write("geocode,place\n")
+        handle.writelines(f"{code},p{index % 2}\n" for index, code in enumerate(toy.blocks()))
+    words = ("spine", config, "--entities", desk.folder / "places.csv", "--kinds", "place",
+             "--regroup", "tract", "--codes")  # fmt: skip
+    message = desk.refused(*words, old)
+    assert old.read_text() == "mine"
+    desk.done(*words, desk.folder / "new.parquet")
+    return message
+
+
+def estimates_into_a_file_of_another_kind(desk: Desk) -> str:
+    words = ("estimate", desk.shared, "--geounit", "99")
+    path = desk.folder / "x.csv"
+    return desk.tried((*words, "--parquet", path), (*words, "--csv", path))
+
+
+def estimates_into_a_folder_that_is_not_there(desk: Desk) -> str:
+    words = ("estimate", desk.shared, "--geounit", "99", "--csv", desk.folder / "new" / "x.csv")
+    message = desk.refused(*words)
+    (desk.folder / "new").mkdir()
+    desk.done(*words)
+    return message
+
+
+def _area(desk: Desk, bad: str | bytes, good: str) -> str:
+    """An area file that is refused, and one that does what the message says."""
+    path = desk.folder / "areas.csv"
+    path.write_bytes(bad.encode() if isinstance(bad, str) else bad)
+    message = desk.refused("estimate", desk.shared, "--area", path)
+    path.write_text(good)
+    desk.done("estimate", desk.shared, "--area", path)
+    return message
+
+
+def areas_in_utf_8(desk: Desk) -> str:
+    return _area(desk, "Zürich,9900100000\n".encode("latin-1"), "Zürich,9900100000\n")
+
+
+def areas_with_more_columns(desk: Desk) -> str:
+    return _area(desk, "9900100000,a,1\n", "9900100000,a\n")
+
+
+def areas_with_separators_in_names(desk: Desk) -> str:
+    good = '9900100000,Bay\n9900100001,"Bay, upper"\n'
+    return _area(desk, good.replace('"', ""), good)
+
+
+def areas_of_unknown_blocks(desk: Desk) -> str:
+    return _area(desk, "9900100000,a\n9900199999,a\n", "9900100000,a\n")
+
+
+def areas_without_leading_zeros(desk: Desk) -> str:
+    for name in ("records.csv", "blocks.csv"):
+        assert desk.people
+        path = desk.folder / name
+        path.write_text(path.read_text().replace("99", "09"))
+    config = toy.configuration(desk.folder)
+    desk.done("run", config, "--quiet")
+    path = desk.write("areas.csv", "900100000,a\n900100001,a\n")
+    message = desk.refused("estimate", config, "--area", path)
+    path.write_text("0900100000,a\n0900100001,a\n")
+    desk.done("estimate", config, "--area", path)
+    return message
+
+
+_ANOTHER = "; or give another privacy.grant and output.directory, and its cost is added to what "
+_ANOTHER += "the same people have lost"
+_SOLUTIONS = "tests/pipeline/local/test_solutions.py"
+_DRAWS = "tests/pipeline/local/test_one_draw.py"
+_SHELL = NotTried("the cluster, its secret and its files are made outside of a test; "
+                  "tests/unit/jobs/config/test_protection.py follows the key of the run file")  # fmt: skip
+LARGE = NotTried("needs a schema that takes longer to plan than a test may")
+LIBRARY = NotTried("an argument of a function for analysts and planners; no run file has it")
+MACHINE = NotTried("needs a machine that lacks or breaks something; its tests plant the failure")
+INSTALLS = NotTried("installs a package from a registry")
+SOLVER = NotTried("no run file makes a solver stop there for sure; tests/unit/solvers does")
+DAMAGED = NotTried("needs run.json or the manifest to be lost between two steps of one command")
+ENTRIES: dict[Key, Entry] = {
+    ("das/strategy.py", "give every geolevel of the run a share and queries under "
+     "`levels`"): every_geolevel_needs_a_share,
+    ("das/strategy.py", "give detailed a share, or a weight among the tables of a "
+     "workload, however small"): detailed_needs_a_share,
+    ("jobs/config/load.py", "use total, detailed, attributes and recodes; functions of them are "
+     "for output.tables"): functions_are_for_tables,
+    ("jobs/config/load.py", 'pip install "topdown-das[{}]"'): INSTALLS,
+    ("jobs/config/solvable.py", "choose method nnls"): maxfit_takes_no_rows,
+    ("jobs/config/solvable.py", "leave them out, or solve in one pass with method nnls"): LARGE,
+    ("jobs/folder/draws.py", "go on there"): TriedIn(
+        f"{_DRAWS}::test_a_copy_that_draws_at_the_same_time_leaves_one_of_both"),
+    ("jobs/config/solvable.py", "leave it out, or plan with hdmm on plain counts, whose queries "
+     "are partitions"): LARGE,
+    ("jobs/config/solvable.py", "ask prefixes, ranges or recodes of fewer attributes"): LARGE,
+    ("jobs/config/planned.py", "list `queries` with shares"): workloads_need_zcdp,
+    ("jobs/config/planned.py", "list `queries` with shares instead of a workload"):
+        one_cell_has_nothing_to_plan,
+    ("jobs/config/planned.py", "say under `bases` what is asked of an attribute"):
+        recodes_are_asked_under_bases,
+    ("jobs/config/yaml_file.py", "put quotes around text; write numbers in plain decimal, such "
+     'as 10, 0.5 or "1/4"'): plain_numbers,
+    ("jobs/confidential/inputs.py", "paths are relative to the folder of the run file"): relative_paths,
+    ("jobs/storage/exact.py", "add the section `units`"): units_are_a_section,
+    ("jobs/storage/exact.py", "add it to units.invariants"): facilities_need_exact_units,
+    ("jobs/input/files.py", "its columns are separated by {}: set {}"): another_separator,
+    ("jobs/input/files.py", "its columns are separated by {}: write it with commas"):
+        another_separator_of_the_list,
+    ("jobs/input/files.py", "the first line of a CSV file must hold the names of its columns"):
+        a_header,
+    ("jobs/confidential/read/records.py", "say under data.columns.{}.codes what each code of the file means"):
+        codes_of_the_file,
+    ("jobs/input/values.py", "programs that read geocodes as numbers drop leading zeros: write "
+     "them as text"): leading_zeros,
+    ("jobs/input/values.py", "correct the counts; none can be that large"):
+        NotTried("needs a table of more than 2^50 persons"),
+    ("jobs/confidential/leaves.py", "correct the data, or complete the list"): complete_the_list,
+    ("jobs/confidential/leaves.py", "correct the counts; none can be that large"):
+        NotTried("needs input of more than 2^50 persons in several files"),
+    ("jobs/confidential/read/block_table.py", "correct the data, or the configuration of data.checks"):
+        sums_that_are_checked,
+    ("jobs/confidential/read/pl94.py", "unpack it and pack it anew"): NotTried("the standard library packs no "
+     "archive by a method that it cannot read"),
+    ("jobs/confidential/read/pl94.py", "unpack it and name the folder"): NotTried("the standard library writes "
+     "no encrypted archive; folders are read in tests/unit/jobs/confidential/read/test_pl94.py"),
+    ("jobs/confidential/check.py", "correct the data or the invariant"): data_that_break_an_invariant,
+    ("jobs/confidential/check.py", "correct the table one of them comes from, or leave one out"):
+        invariants_that_contradict_each_other,
+    ("jobs/run.py", "give another output.directory; noise must not be drawn for other data here"):
+        input_that_changed,
+    ("jobs/run.py", "choose another output.directory"): a_folder_of_another_configuration,
+    ("jobs/run.py", "choose another place for the log"): a_log_in_the_release,
+    ("jobs/analysis/inspect.py", "run `das measure`"): measure_first,
+    ("jobs/analysis/inspect.py", "give the output.directory of a run"): no_folder_of_a_run,
+    ("jobs/storage/dataset.py", "run the stage that writes it"): estimates_need_their_stage,
+    ("jobs/storage/dataset.py", "`das resume` with the run folder says what can be made again, and makes "
+     "it"): damage_is_made_again,
+    ("jobs/storage/dataset.py", "remove it"): files_that_no_manifest_names,
+    ("jobs/cli.py", "run `das solve` first"): evaluation_needs_a_release,
+    ("jobs/release/verify.py", "run `das solve`"): verification_needs_a_release,
+    ("jobs/folder/resume.py", "`das resume` with the run folder makes it again"):
+        counts_below_lost_counts,
+    ("jobs/folder/resume.py", "give the output.directory of a run"): no_folder_of_a_run_to_resume,
+    ("jobs/folder/resume.py", "say where it is with --config"): a_run_file_that_moved,
+    ("jobs/synthetic/generate.py", "choose another or remove it"): generated_into_a_full_folder,
+    ("jobs/planning/allocation.py", "name another file or remove it"): another_name_for_the_allocation,
+    ("jobs/planning/allocation.py", "raise the budget or the targets"): targets_beyond_the_budget,
+    ("jobs/planning/allocation.py", "set privacy.definition to zcdp"): optimization_needs_zcdp,
+    ("jobs/cli.py", "name another file or remove it"): codes_that_exist,
+    ("jobs/storage/files.py", "name a new file, or remove this one"): a_log_over_another_file,
+    ("jobs/analysis/respine.py", "name another file or remove it"):
+        NotTried("only if the file appears while codes are made; before that the command says it"),
+    ("jobs/analysis/estimate.py", "use {} {}"): estimates_into_a_file_of_another_kind,
+    ("jobs/analysis/estimate.py", "make it first"): estimates_into_a_folder_that_is_not_there,
+    ("jobs/analysis/area_files.py", "save it as UTF-8"): areas_in_utf_8,
+    ("jobs/analysis/area_files.py", "leave the other columns out"): areas_with_more_columns,
+    ("jobs/analysis/area_files.py", "put quotes around names that hold the separator"):
+        areas_with_separators_in_names,
+    ("jobs/analysis/area_files.py", "correct the row, or remove it"): areas_of_unknown_blocks,
+    ("jobs/analysis/area_files.py", "programs that read geocodes as numbers drop leading zeros: write them "
+     "as text"): areas_without_leading_zeros,
+    ("jobs/storage/account.py", "go on in that folder; or grant a new budget for the same people by "
+     "another privacy.grant, and its cost is added to what they have lost"): a_grant_that_is_spent,
+    ("jobs/storage/account.py", "make it writable for those who measure, or name another file under "
+     "privacy.account"): MACHINE,
+    ("jobs/storage/journal.py", "restore it from a backup; never edit or shorten it"):
+        an_account_that_was_edited,
+    ("jobs/folder/draws.py", "go on there; if that copy is lost, `das resume {} --moved`"): TriedIn(
+        f"{_DRAWS}::test_a_folder_rolled_back_while_it_drew_is_refused_until_it_is_said_to_go_on"),
+    ("jobs/folder/draws.py", "go on there; if it shall be given up, `das resume {} --moved`"): TriedIn(
+        f"{_DRAWS}::test_a_folder_that_moved_goes_on_and_the_one_left_behind_does_not"),
+    ("jobs/folder/draws.py", "go on there, or restore the measurements from a later backup" + _ANOTHER):
+        TriedIn(f"{_DRAWS}::test_copies_of_a_folder_draw_nothing"),
+    ("jobs/folder/draws.py", "use those and remove this folder; never publish what is in it"): TriedIn(
+        f"{_DRAWS}::test_a_copy_that_draws_at_the_same_time_leaves_one_of_both"),
+    ("jobs/folder/draws.py", "restore it from a backup, or name the account that the run was begun "
+     "with"): NotTried("needs a driver that dies between two draws and an account that is lost"),
+    ("jobs/folder/resume.py", "undo the change, or choose another output.directory and a new "
+     "privacy.grant"): a_run_file_that_changed,
+    ("jobs/folder/resume.py", "restore the file from a backup" + _ANOTHER): lost_noisy_answers,
+    ("jobs/folder/resume.py", "restore it from a backup" + _ANOTHER): a_lost_ledger,
+    ("jobs/folder/resume.py", "wait for its end, or end it"):
+        TriedIn("tests/pipeline/local/test_resume.py::test_a_second_driver_is_refused"),
+    ("jobs/folder/resume.py", "remove the folder"): DAMAGED,
+    ("jobs/storage/ledger.py", "run `das measure`; if it was measured before, restore it from a "
+     "backup"): a_lost_ledger_of_a_release,
+    ("jobs/storage/ledger.py", "restore them from a backup, or grant a new budget and measure anew"):
+        TriedIn("tests/unit/jobs/storage/test_ledger.py::"
+                "test_other_measurements_of_a_geolevel_are_refused"),
+    ("jobs/storage/ledger.py", "remove the run folder"):
+        TriedIn("tests/unit/jobs/storage/test_ledger.py::test_another_plan_or_grant_is_refused"),
+    ("jobs/run.py", "restore it; or go on from the measurements with `das solve`"):
+        lost_notes_on_the_input,
+    ("jobs/run.py", "run `das solve` first"): reports_need_a_release,
+    ("jobs/run.py", "restore them from a backup, or grant a new budget in a new run folder"):
+        TriedIn("tests/pipeline/local/test_accounting.py::"
+                "test_measurements_that_are_gone_are_not_drawn_again"),
+    ("jobs/run.py", "remove the folder"): DAMAGED,
+    ("jobs/run.py", "remove the run folder"): DAMAGED,
+    ("jobs/run.py", "run `das measure`"): DAMAGED,
+    ("jobs/run.py", "run `das evaluate`"): DAMAGED,
+    ("jobs/analysis/products.py", "run `das solve`"): DAMAGED,
+    ("jobs/analysis/inspect.py", "run `das solve`"): DAMAGED,
+    ("jobs/folder/solutions.py", "`das solve {} --solution {}` keeps another solution beside it"):
+        other_settings_of_a_sealed_release,
+    ("jobs/folder/solutions.py", "run `das measure`"): a_solution_of_nothing,
+    ("jobs/folder/solutions.py", "remove it"): DAMAGED,
+    ("jobs/config/frozen.py", "restore it from a backup; the measurements name the same "
+     "matrices"): NotTried("needs a backup that is newer than the damage; the message names it"),
+    ("jobs/config/frozen.py", "start again: it is read then"):
+        NotTried("needs libraries that change while the run is planned"),
+    ("jobs/run.py", "restore {} from a backup"):
+        NotTried("needs libraries that plan otherwise, and a plan that is lost"),
+    ("jobs/folder/resume.py", "name that one under privacy.account, or move it to the new place"):
+        an_account_in_another_place,
+    ("jobs/storage/answers.py", "restore those counts from a backup; or remove them and solve them again "
+     "with the libraries and the machine that solved them first"):
+        NotTried("needs counts that another machine solves otherwise"),
+    ("jobs/config/planned.py", "give detailed a larger weight"): too_small_a_weight,
+    ("jobs/cli.py", "give it room, then `das resume`"): MACHINE,
+    ("jobs/cli.py", "see to memory, disks and machines, then go on with `das resume`"): MACHINE,
+    ("jobs/storage/files.py", "give the disk room, or mend it; then go on with `das resume`"): MACHINE,
+    ("jobs/storage/modes.py", "put it on a file system with permissions, in a folder of the user of the "
+     "run"): MACHINE,
+    ("jobs/confidential/noise_key.py", "nothing, if another attempt of this task was done; else go on with "
+     "`das resume`"): MACHINE,
+    ("jobs/tasks/session.py", "install a Java runtime 17 or 21, or `pip install 'topdown-das[java]'`"):
+        INSTALLS,
+    ("jobs/config/protection.py", "set them to true where the session is opened, and a secret of the "
+     "cluster (docs/cluster.md); or accept the risk by `runtime.allow_open_cluster: true`, which "
+     "the release then states"): _SHELL,
+    ("jobs/config/protection.py", "make one by `python -c 'import secrets; "
+     "print(secrets.token_hex(32))'`, write it to a properties file that only its owner can read, "
+     "and give that file to all three by --properties-file (docs/cluster.md); or accept the risk "
+     "by `runtime.allow_open_cluster: true`, which the release then states"): _SHELL,
+    ("jobs/confidential/measure.py", "give no key; or a run file with `privacy.randomness: {source: "
+     "seeded_not_for_release, seed: ...}`"): NotTried("keys are no part of a run file"),
+    ("jobs/planning/terminal.py", "leave --losses out; the epsilon that follows from rho holds for all of "
+     "them"): NotTried("needs more kinds of paths than a test may plan"),
+    ("das/tree/passes.py", "measure the detailed query at the last geolevel"): SOLVER,
+    ("das/inference/expectation_maximization.py", "start nearer, or simulate more"): LIBRARY,
+    ("das/inference/rejection.py", "use fewer answers at a time, or "
+     "das.inference.expectation_maximization"): LIBRARY,
+    ("das/mechanisms/entropy.py", "run on a machine with getrandom(2) or /dev/urandom"): MACHINE,
+    ("das/workload/plan.py", "raise rho, or plan with orp"): LARGE,
+    ("das/workload/plan.py", "allow more memory, or ask for a marginal with fewer answers"):
+        LIBRARY,
+    ("das/workload/plan.py", "plan with orp, or ask for marginals on fewer attributes"): LARGE,
+    ("das/workload/residual/bases.py", "choose the planner for general base matrices"): LIBRARY,
+    ("das/workload/bounds.py", "use separate_bound, or fewer levels"): LIBRARY,
+    ("das/workload/residual/convex_loss.py", "allow a larger gap"): LIBRARY,
+    ("das/workload/residual/convex_loss.py", "raise all limits by the factor {}"): LIBRARY,
+    ("das/workload/residual/integer_rows.py", "choose a higher resolution"): LIBRARY,
+    ("das/workload/residual/integer_rows.py", "scale its rows to integers"): LIBRARY,
+    ("das/workload/hdmm/integer.py", "choose a larger scale, or ask for single levels too"):
+        LIBRARY,
+    ("das/workload/residual/integer_plan.py", "plan with hdmm, raise rho, or ask for tables of fewer "
+     "attributes"): LARGE,
+    ("das/workload/one_dimensional.py", "allow a larger gap"): LIBRARY,
+    ("das/workload/residual/reconstruction.py", "allow more memory, or ask for a marginal with fewer "
+     "answers"): LIBRARY,
+    ("das/tree/components.py", "measure fewer recodes, prefixes or ranges"): LARGE,
+    ("das/tree/errors.py", "measure fewer or coarser recodes"): LARGE,
+    ("das/workload/workload.py", "add a row of ones"): LIBRARY,
+    ("das/workload/workload.py", "leave the attribute out"): LIBRARY,
+    ("das/workload/workload.py", "leave the attribute out; it holds nothing to plan for"):
+        LIBRARY,
+    ("das/privacy/cost.py", "convert to the weakest with to_zero_concentrated or "
+     "to_approximate"): LIBRARY,
+    ("das/privacy/loss_distribution.py", "use the epsilon that follows from rho"): LARGE,
+    ("das/privacy/loss_distribution.py", "pip install dp-accounting, or install this project "
+     "with the extra accounting"): INSTALLS,
+    ("solvers/backends/gurobi.py", "install a licence (GRB_LICENSE_FILE), or choose solver "
+     "structured"): INSTALLS,
+    ("solvers/backends/registry.py", 'pip install "topdown-das[{}]"'): INSTALLS,
+    ("solvers/rounding/failsafe.py", "the invariants contradict each other: check them on the input, or "
+     "impose the implied constraints"): SOLVER,
+    ("solvers/dual_newton/kronecker.py", "use the structured solver"): SOLVER,
+    ("solvers/dual_newton/kronecker.py", "measure detailed, or a workload that contains it"): SOLVER,
+    ("solvers/dual_newton/layers.py", "measure detailed"): SOLVER,
+    ("solvers/dual_newton/layers.py", "use the structured solver"): SOLVER,
+    ("solvers/node.py", "install piqp, which is tried where the structured solver stops, or "
+     "raise solve.tolerance if such a residual is acceptable"): TriedIn(
+        f"{_SOLUTIONS}::test_a_tolerance_that_is_not_reached_is_raised_in_the_same_folder"),
+    ("solvers/node.py", "round queries whose groups nest"): SOLVER,
+    ("solvers/least_squares/passes.py", "leave the planned queries of this geolevel to the last pass"): SOLVER,
+    ("solvers/objectives/bounded.py", "look for weights that spread over more than 12 "
+     "digits"): SOLVER,
+    ("solvers/objectives/in_node.py", "solve such nodes with nnls"): TriedIn(
+        f"{_SOLUTIONS}::test_a_method_that_does_not_fit_is_changed_by_solve_and_by_resume"),
+    ("solvers/rounding/round.py", "raise the time limit, or round queries whose groups nest"): SOLVER,
+    ("solvers/least_squares/blocks.py", "measure detailed, or a workload that contains it"): SOLVER,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run file of a finished toy run, for scenarios that only read."""
+    folder = tmp_path_factory.mktemp("shared")
+    toy.write_records(folder)
+    config = toy.configuration(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch_spark(patch)
+        patch.setattr("jobs.run.write_internal_reports", lambda *_: [])
+        Desk(folder, config).done("run", config, "--quiet")
+    return config
+
+
+def test_every_remedy_has_an_entry_and_no_entry_is_stale() -> None:
+    found = collected()
+    missing = {key: f"line {line}" for key, line in found.items() if key not in ENTRIES}
+    assert not missing, json.dumps(
+        {f"{m}: {t}": line for (m, t), line in missing.items()}, indent=1
+    )
+    assert set(ENTRIES) <= set(found), set(ENTRIES) - set(found)
+
+
+def test_what_is_tried_elsewhere_is_there() -> None:
+    for entry in ENTRIES.values():
+        if isinstance(entry, TriedIn):
+            assert exists(entry.test), entry.test
+
+
+@pytest.mark.parametrize(
+    ("key", "scenario"),
+    [
+        pytest.param(key, entry, id=entry.__name__)
+        for key, entry in ENTRIES.items()
+        if not isinstance(entry, TriedIn | NotTried)
+    ],
+)
+def test_the_remedy_helps(
+    key: Key, scenario: Any, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patch_spark(monkeypatch)
+    monkeypatch.setattr("jobs.run.write_internal_reports", lambda *_: [tmp_path])
+    message = scenario(Desk(tmp_path, shared))
+    assert says(message, key[1]), message

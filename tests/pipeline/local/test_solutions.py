@@ -1,0 +1,319 @@
+"""What follows from measurements may be made again: in place until it is sealed, then beside it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import solvers.objectives.in_node
+from das.errors import ConfigError, LedgerError, OutputError, SolverError
+from jobs.analysis.products import verify_run
+from jobs.cli import main
+from jobs.config.load import account_of, load_run
+from jobs.storage.dataset import MANIFEST, dataset_digest, read_manifest
+from jobs.storage.journal import read_journal
+from jobs.storage.layout import release_layout
+from tests.pipeline.local import in_process, toy
+from tests.pipeline.local.units import section, write_units
+from tests.release_checks import sparse, totals_are_exact, tree_is_consistent
+
+SYSTEM = {"source": "operating_system"}
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch):
+    in_process.patch_spark(monkeypatch)
+    monkeypatch.setattr("jobs.folder.resume._PATIENCE", 0.0)
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    toy.write_records(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def das(monkeypatch, capsys) -> Callable[..., tuple[int, str]]:
+    """Run a command: exit code and all that it printed."""
+
+    def call(*words: object) -> tuple[int, str]:
+        quiet = [] if words[0] in ("inspect", "estimate", "report") else ["--quiet"]
+        monkeypatch.setattr(sys, "argv", ["das", *map(str, words), *quiet])
+        capsys.readouterr()
+        code = main()
+        printed = capsys.readouterr()
+        return code, printed.out + printed.err
+
+    return call
+
+
+def real(folder: Path, **changes: Any) -> Path:
+    return toy.configuration(folder, privacy__randomness=SYSTEM, **changes)
+
+
+def measured(release: Path) -> dict[str, str]:
+    """Digests of what was made before solving."""
+    return {
+        str(path.parent.relative_to(release)): dataset_digest(path.parent)
+        for name in ("measurements", "invariants", "geography")
+        for path in (release / name).rglob(MANIFEST)
+    }
+
+
+def manifest_of(release: Path) -> dict[str, Any]:
+    return dict(json.loads((release / "manifest.json").read_text()))
+
+
+def files_of(root: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+# --- remedies of a solve that failed -------------------------------------------------------------
+
+
+def test_a_tolerance_that_is_not_reached_is_raised_in_the_same_folder(folder, das):
+    config = real(folder, solve={"tolerance": 1e-300})
+    code, printed = das("run", config)
+    assert code == SolverError.exit_code
+    assert "solve.tolerance" in printed
+    before = measured(folder / "out" / "release")
+    assert das("run", real(folder, solve={"tolerance": 1e-7}))[0] == 0
+    assert measured(folder / "out" / "release") == before
+    solution = manifest_of(folder / "out" / "release")["solution"]
+    assert [line["settings"]["solve"]["tolerance"] for line in solution["history"]] == [
+        1e-300,
+        1e-7,
+    ]
+    assert solution["settings"] == solution["history"][-1]["settings"]
+    assert tree_is_consistent(folder / "out", toy.LEVELS)
+    assert totals_are_exact(folder / "out", "state")
+    lines = read_journal(account_of(load_run(config).config))
+    assert sum(line.get("event") == "measured" for line in lines) == 4
+
+
+def test_a_method_that_does_not_fit_is_changed_by_solve_and_by_resume(folder, das, monkeypatch):
+    """Each on a copy of the folder, whose first geolevels were solved before another one failed."""
+    monkeypatch.setattr(solvers.objectives.in_node, "MOST_UNKNOWNS", 12, raising=True)
+    code, printed = das("run", real(folder, solve={"method": "maxfit"}))
+    assert code == SolverError.exit_code, printed
+    assert "12" in printed
+    out = folder / "out"
+    assert list((out / "release" / "counts").rglob(MANIFEST))
+    before = measured(out / "release")
+    copy = Path(shutil.copytree(out, folder / "copy"))
+    changed = real(folder, solve={"method": "nnls"})
+    assert das("solve", changed)[0] == 0
+    assert das("resume", copy, "--config", changed)[0] == 0
+    for one in (out, copy):
+        assert measured(one / "release") == before
+        manifest = manifest_of(one / "release")
+        assert len({row["solve_digest"] for row in manifest["solve"]}) == 1
+        assert [s["settings"]["solve"]["method"] for s in manifest["solution"]["history"]] == [
+            "maxfit",
+            "nnls",
+        ]
+        verify_run(load_run(changed, output=one), release_layout(one))
+    for level in toy.LEVELS:
+        counts = f"release/counts/level={level}"
+        assert sparse(out / counts) == sparse(copy / counts)
+
+
+def test_targets_rounding_tables_and_formats_may_change_before_the_seal(folder, das, monkeypatch):
+    config = real(folder, output__microdata=["parquet", "csv"])
+    with monkeypatch.context() as patch:
+        patch.setattr("jobs.run.seal", interrupted)
+        assert das("run", config)[0] == 130
+    out = folder / "out" / "release"
+    before, counts = measured(out), dataset_digest(out / "counts" / "level=block")
+    estimates = dataset_digest(out / "estimates" / "whole" / "level=tract")
+    changed = real(folder, output__microdata=["csv"], output__tables=["total", "age"])
+    with monkeypatch.context() as patch:
+        patch.setattr("jobs.run.seal", interrupted)
+        assert das("solve", changed)[0] == 130
+    assert dataset_digest(out / "counts" / "level=block") == counts
+    assert not (out / "microdata" / "parquet").exists()
+    assert read_manifest(out / "tables" / "level=block")[1]["queries"] == ["total", "age"]
+    described = read_manifest(out / "estimates" / "tables" / "level=block")[1]["queries"]
+    assert [query["query"] for query in described] == ["total", "age"]
+    solve = {"targets": "own", "rounding": [["total", "sex", "detailed"]]}
+    last = real(folder, output__microdata=["csv"], output__tables=["total", "age"], solve=solve)
+    assert das("solve", last)[0] == 0
+    assert dataset_digest(out / "counts" / "level=block") != counts
+    assert dataset_digest(out / "estimates" / "whole" / "level=tract") == estimates
+    assert measured(out) == before
+    assert len(manifest_of(out)["solution"]["history"]) == 3
+
+
+def interrupted(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_what_fixes_the_measurements_may_not_change(folder, das):
+    assert das("measure", real(folder))[0] == 0
+    for changes in (
+        {"invariants": []},
+        {"privacy__rho": "2"},
+        {"privacy__delta": "1/1000"},
+        {"geography__geounits": None},
+    ):
+        code, printed = das("solve", real(folder, **changes))
+        assert code == OutputError.exit_code
+        assert "belongs to a different configuration" in printed
+
+
+def test_nothing_is_made_again_without_a_change(folder, das, monkeypatch):
+    """A run that died after solving keeps its counts, and one that is sealed its manifest."""
+    with monkeypatch.context() as patch:
+        patch.setattr("jobs.run.write_tables", interrupted)
+        assert das("run", real(folder))[0] == 130
+    out = folder / "out" / "release"
+    counts = files_of(out / "counts")
+    assert das("run", real(folder))[0] == 0
+    assert files_of(out / "counts") == counts
+    sealed = files_of(out)
+    assert das("run", real(folder, name="another title"))[0] == 0
+    assert das("solve", real(folder))[0] == 0
+    assert files_of(out) == sealed
+
+
+# --- solutions beside a sealed release -----------------------------------------------------------
+
+
+@pytest.fixture
+def sealed(folder, das) -> Path:
+    assert das("run", real(folder))[0] == 0
+    return folder
+
+
+@pytest.mark.parametrize("command", ["run", "solve", "resume"])
+def test_a_sealed_release_is_not_made_again(sealed, das, command):
+    out = sealed / "out"
+    before = files_of(out / "release")
+    changed = real(sealed, solve={"targets": "own"}, output__h1=None)
+    words = ("resume", out, "--config", changed) if command == "resume" else (command, changed)
+    code, printed = das(*words)
+    assert code == OutputError.exit_code
+    assert 'is sealed, and was made with other settings; got solve.targets "full", now' in printed
+    assert f"`das solve {changed} --solution NAME` keeps another solution beside it" in printed
+    assert files_of(out / "release") == before
+    assert not (out / "solutions").exists()
+
+
+def test_a_named_solution_is_a_whole_release_of_the_same_measurements(sealed, das):
+    out = sealed / "out"
+    before = files_of(out / "release")
+    changed = real(sealed, solve={"targets": "own"}, output__tables=["total", "sex * age"])
+    code, printed = das("solve", changed, "--solution", "own")
+    assert code == 0, printed
+    assert f"{out / 'solutions' / 'own' / 'report.html'}" in printed
+    assert files_of(out / "release") == before
+    own, release = out / "solutions" / "own", out / "release"
+    assert measured(own) == measured(release)
+    part = next((release / "measurements").rglob("part-*"))
+    assert part.samefile(own / part.relative_to(release))
+    first, second = manifest_of(release), manifest_of(own)
+    assert (first["solution"]["name"], second["solution"]["name"]) == (None, "own")
+    assert second["solution"]["settings"]["solve"]["targets"] == "own"
+    assert first["configuration_digest"] == second["configuration_digest"]
+    assert first["budget"] == second["budget"]
+    assert sparse(own / "counts" / "level=block") != sparse(release / "counts" / "level=block")
+    for folder, shown in ((own, True), (release, False)):
+        page = (folder / "report.html").read_text()
+        assert (re.search(r"Solution\W.{0,40}own", page, re.DOTALL) is not None) == shown
+
+    assert das("verify", changed, "--solution", "own")[0] == 0
+    assert das("verify", changed)[0] == 0
+    code, printed = das("inspect", out)
+    assert "solutions: own" in printed
+    code, printed = das("inspect", out, "--solution", "own", "--geocode", "99", "--json")
+    assert json.loads(printed)["protected_total"] > 0
+    words = ("estimate", changed, "--geounit", "99", "--query", "sex * age", "--json")
+    assert das(*words, "--solution", "own") == das(*words)
+    assert das("evaluate", changed, "--solution", "own")[0] == 0
+    assert (out / "confidential" / "solutions" / "own" / "report.html").exists()
+    assert das("report", out, "--solution", "own")[0] == 0
+    assert das("resume", out, "--config", changed, "--solution", "own")[0] == 0
+    assert das("run", real(sealed))[0] == 0  # the release itself goes on as it was
+    assert files_of(out / "release") == before
+
+
+def test_a_named_solution_is_not_made_again_and_damage_is_mended(sealed, das):
+    out = sealed / "out"
+    changed = real(sealed, solve={"targets": "own"})
+    assert das("solve", changed, "--solution", "own")[0] == 0
+    own = out / "solutions" / "own"
+    before = sparse(own / "counts" / "level=tract")
+    code, printed = das("solve", real(sealed, solve={"method": "reweighted"}), "--solution", "own")
+    assert code == OutputError.exit_code
+    assert "--solution another name" in printed
+    next((own / "counts" / "level=tract").glob("part-*")).unlink()
+    changed = real(sealed, solve={"targets": "own"})
+    code, printed = das("solve", changed, "--solution", "own")
+    assert code == OutputError.exit_code
+    assert "is missing" in printed
+    assert das("resume", out, "--solution", "own")[0] == 0
+    assert sparse(own / "counts" / "level=tract") == before
+    assert das("verify", changed, "--solution", "own")[0] == 0
+
+
+def test_a_named_solution_that_fails_is_tried_again(sealed, das):
+    bad = real(sealed, solve={"tolerance": 1e-300})
+    assert das("solve", bad, "--solution", "tight")[0] == SolverError.exit_code
+    good = real(sealed, solve={"tolerance": 1e-6})
+    assert das("solve", good, "--solution", "tight")[0] == 0
+    tight = manifest_of(sealed / "out" / "solutions" / "tight")["solution"]
+    assert [s["settings"]["solve"]["tolerance"] for s in tight["history"]] == [1e-300, 1e-6]
+
+
+def test_a_solution_needs_measurements_and_a_name(folder, das):
+    config = real(folder)
+    code, printed = das("solve", config, "--solution", "early")
+    assert code == OutputError.exit_code
+    assert "is not measured; run `das measure`" in printed
+    assert not (folder / "out" / "solutions").exists()
+    for name in ("../up", "", "a b", ".hidden"):
+        code, printed = das("solve", config, "--solution", name)
+        assert code == ConfigError.exit_code
+        assert "is no name" in printed
+
+
+def test_a_solution_of_persons_and_units(folder, das):
+    write_units(folder)
+    assert das("run", real(folder, units=section(folder)))[0] == 0
+    before = files_of(folder / "out" / "release")
+    changed = real(folder, units=section(folder, solve={"targets": "own"}))
+    code, printed = das("run", changed)
+    assert code == OutputError.exit_code
+    assert "units.solve.targets" in printed
+    assert das("solve", changed, "--solution", "own")[0] == 0
+    assert das("verify", changed, "--solution", "own")[0] == 0
+    own = folder / "out" / "solutions" / "own"
+    assert manifest_of(own)["units"] == manifest_of(own / "units")
+    assert files_of(folder / "out" / "release") == before
+
+
+def test_lazy_geolevels_go_on_with_other_settings_and_have_one_solution(folder, das, monkeypatch):
+    """Noise below was drawn for the counts above, which therefore stay."""
+    lazy = {"privacy__lazy_queries": ["detailed"]}
+    config = real(folder, **lazy, solve={"targets": "own"})
+    with monkeypatch.context() as patch:
+        patch.setattr("jobs.run.write_microdata", interrupted)
+        assert das("run", config)[0] == 130
+    out = folder / "out" / "release"
+    (out / "counts" / "level=block" / MANIFEST).unlink()
+    kept = dataset_digest(out / "counts" / "level=county")
+    changed = real(folder, **lazy, solve={"targets": "own", "tolerance": 1e-6})
+    assert das("resume", folder / "out", "--config", changed)[0] == 0
+    assert dataset_digest(out / "counts" / "level=county") == kept
+    assert len({row["solve_digest"] for row in manifest_of(out)["solve"]}) == 2
+    code, printed = das("solve", changed, "--solution", "other")
+    assert code == ConfigError.exit_code
+    assert "drawn for the counts of the release" in printed
+    assert LedgerError.exit_code == 3

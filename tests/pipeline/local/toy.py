@@ -1,0 +1,84 @@
+"""A small state for end-to-end tests: 2 counties, one of them empty, chains of only children."""
+
+from __future__ import annotations
+
+import csv
+import random
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.checkout import ROOT
+
+LEVELS = ["state", "county", "tract", "block"]
+SEX = ("female", "male")
+AGE = ("under_18", "18_to_64", "65_and_over")
+
+
+def blocks() -> list[str]:
+    """Leaf geocodes: state 2, county 3, tract 2, block 3 digits."""
+    out = []
+    for county, tracts in (("001", 3), ("003", 2), ("005", 1)):
+        for tract in range(tracts):
+            for block in range(1 if county == "005" else 4):
+                out.append(f"99{county}{tract:02d}{block:03d}")
+    return out
+
+
+def write_records(folder: Path, *, empty_county: str = "003") -> list[tuple[str, str, str]]:
+    """Write records.csv and blocks.csv; returns the records."""
+    rng = random.Random(11)
+    people = []
+    for code in blocks():
+        if code[2:5] == empty_county:
+            continue
+        for _ in range(rng.choice((0, 3, 40))):
+            people.append((code, rng.choice(SEX), rng.choice(AGE)))
+    with (folder / "records.csv").open("w", newline="") as handle:
+        writer = csv.writer(handle)
+        writer.writerow(["block", "sex", "age"])
+        writer.writerows(people)
+    with (folder / "blocks.csv").open("w", newline="") as handle:
+        writer = csv.writer(handle)
+        writer.writerow(["geocode"])
+        writer.writerows([code] for code in blocks())
+    return people
+
+
+def configuration(folder: Path, **changes: Any) -> Path:
+    """Write run.yaml for the toy state; `changes` replaces dotted keys, with __ for the dot."""
+    document: dict[str, Any] = {
+        "name": "toy",
+        "schema": str(ROOT / "conf" / "schema" / "toy.yaml"),
+        "data": {
+            "format": "records",
+            "path": str(folder / "records.csv"),
+            "geocode": "block",
+            "columns": {"sex": "sex", "age": "age"},
+        },
+        "geography": {
+            "levels": [
+                {"name": name, "digits": digits}
+                for name, digits in zip(LEVELS, (2, 5, 7, 10), strict=True)
+            ],
+            "geounits": {"path": str(folder / "blocks.csv")},
+        },
+        "privacy": {
+            "rho": "1",
+            "allocation": str(ROOT / "conf" / "allocation" / "toy.yaml"),
+            "randomness": {"source": "seeded_not_for_release", "seed": 5},
+        },
+        "invariants": [{"query": "total", "geolevel": "state"}],
+        "output": {"directory": str(folder / "out")},
+        "runtime": {"master": "local[2,3]", "driver_memory": "1g"},
+    }
+    for dotted, value in changes.items():
+        *path, last = dotted.split("__")
+        section = document
+        for key in path:
+            section = section[key]
+        section[last] = value
+    target = folder / "run.yaml"
+    target.write_text(yaml.safe_dump(document))
+    return target

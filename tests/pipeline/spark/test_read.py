@@ -1,0 +1,210 @@
+"""Entries and geocodes through Spark, with errors that keep their type."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from das.errors import InputError
+from geography.lattice import Lattice, Spine
+from jobs.confidential.histograms import write_truth
+from jobs.confidential.leaves import EntrySource
+from jobs.confidential.read.formats import read_entries, read_geocodes
+from jobs.config.load import load_schema
+from jobs.config.models import (
+    BlockTableData,
+    DataConfig,
+    GeounitsFile,
+    HistogramsData,
+    Pl94Data,
+    RecordsData,
+)
+from jobs.input import files
+from jobs.storage.layout import confidential_layout
+from tests.unit.jobs.confidential.read import test_pl94 as pl94_files
+from tests.unit.jobs.confidential.read.reading import ROOT, TOY, read
+
+pytestmark = pytest.mark.spark
+SPINE = Spine(("state", "block"), (2, 4))
+
+
+def records(folder: Path, text: str) -> RecordsData:
+    path = folder / "people.csv"
+    path.write_text(text)
+    columns = {"sex": "sex", "age": "age"}
+    return RecordsData(format="records", path=path, geocode="block", columns=columns)
+
+
+def histograms(folder: Path, codes: list[str]) -> HistogramsData:
+    path = folder / "truth.parquet"
+    lists = pa.array([[0]] * len(codes), pa.list_(pa.int64()))
+    table = pa.table({"geocode": codes, "cells": lists, "counts": lists})
+    pq.write_table(table, path)
+    return HistogramsData(format="histograms", path=path)
+
+
+def listing(folder: Path, codes: list[str], kind: str = "csv") -> GeounitsFile:
+    path = folder / f"units.{kind}"
+    if kind == "csv":
+        path.write_text("code\n" + "".join(f"{code}\n" for code in codes))
+    else:
+        pq.write_table(pa.table({"code": pa.array(codes, pa.string())}), path)
+    return GeounitsFile(path=path, geocode="code")
+
+
+def text_of(codes: np.ndarray) -> list[str]:
+    return [code.decode() for code in codes]
+
+
+def entries_of(source: EntrySource[Any]) -> Counter[tuple[str, int]]:
+    found: Counter[tuple[str, int]] = Counter()
+    for piece in source.pieces:
+        for batch in source.stream(piece):
+            for row in batch.to_pylist():
+                found[row["geocode"], row["cell"]] += row["n"]
+    return found
+
+
+PEOPLE = "block,sex,age\n0203,male,under_18\n0101,male,under_18\n0203,female,under_18\n"
+
+
+def test_entries_of_records_come_from_all_chunks(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "CHUNK_BYTES", 40)
+    data = records(tmp_path, PEOPLE + "0101,male,under_18\n" * 5)
+    source = read_entries(data, TOY, spine=SPINE)
+    assert len(source.pieces) > 1
+    found = entries_of(source)
+    assert found == read(data) == Counter({("0101", 3): 6, ("0203", 3): 1, ("0203", 0): 1})
+
+
+def test_entries_of_pl94(spark: SparkSession, tmp_path: Path) -> None:
+    path = pl94_files.write_zip(tmp_path / "pr2020.pl.zip", pl94_files.lines())
+    data = Pl94Data(format="pl94", path=path)
+    schema = load_schema(ROOT / "conf" / "schema" / "pl94_tables.yaml")
+    spine = Spine(("state", "block"), (2, 15))
+    assert entries_of(read_entries(data, schema, spine=spine)) == pl94_files.expected()
+    assert text_of(read_geocodes(data, None, spine=spine, spark=spark)) == list(pl94_files.BLOCKS)
+
+
+def test_error_in_a_task_keeps_type_file_and_row(spark: SparkSession, tmp_path: Path) -> None:
+    data = records(tmp_path, PEOPLE + "0101,male,elderly\n")
+    lattice = Lattice.from_leaves(SPINE, ["0101"])
+    source = read_entries(data, TOY, spine=SPINE)
+    with pytest.raises(InputError) as caught:
+        write_truth(source, lattice, schema=TOY, layout=confidential_layout(tmp_path), spark=spark)
+    assert f"{data.path}, row 5, column age: unknown code (1 row" in str(caught.value)
+    assert "elderly" not in str(caught.value)
+
+
+def test_unforeseen_error_in_a_task_quotes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    def stream(piece: str) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"geocode": [piece], "cell": [int(piece)], "n": [1]})
+
+    source = EntrySource(["elderly"], stream, lambda code: code)
+    lattice = Lattice.from_leaves(SPINE, ["0101"])
+    with pytest.raises(Exception, match=r"ValueError at .* its text is withheld") as caught:
+        write_truth(source, lattice, schema=TOY, layout=confidential_layout(tmp_path), spark=spark)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "in stream" in shown
+    assert "elderly" not in shown
+
+
+def test_geocodes_of_records_and_tables(spark: SparkSession, tmp_path: Path) -> None:
+    data: DataConfig = records(tmp_path, PEOPLE)
+    assert text_of(read_geocodes(data, None, spine=SPINE, spark=spark)) == ["0101", "0203"]
+    data = histograms(tmp_path, ["0203", "0102"])
+    assert text_of(read_geocodes(data, None, spine=SPINE, spark=spark)) == ["0102", "0203"]
+    path = tmp_path / "blocks.csv"
+    path.write_text("id|s0\n0102|0\n0101|0\n")
+    data = BlockTableData(
+        format="block_table", path=path, geocode="id", pattern="s0", delimiter="|"
+    )
+    codes = read_geocodes(data, None, spine=SPINE, spark=spark)
+    assert text_of(codes) == ["0101", "0102"]
+    assert codes.dtype == np.dtype("S4")
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_public_list_adds_empty_geounits(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    units = listing(tmp_path, ["0203", "0101", "0102"], kind)
+    found = read_geocodes(records(tmp_path, PEOPLE), units, spine=SPINE, spark=spark)
+    assert text_of(found) == ["0101", "0102", "0203"]
+
+
+def message(data: DataConfig, units: GeounitsFile | None, spark: SparkSession) -> str:
+    with pytest.raises(InputError) as caught:
+        read_geocodes(data, units, spine=SPINE, spark=spark)
+    return str(caught.value)
+
+
+def refused(data: DataConfig, units: GeounitsFile, out: Path, spark: SparkSession) -> str:
+    schema = load_schema(ROOT / "conf" / "schema" / "pl94_tables.yaml")
+    spine = SPINE
+    if isinstance(data, Pl94Data):
+        spine = Spine(("state", "block"), (2, 15))
+    else:
+        schema = TOY
+    lattice = Lattice.from_leaves(spine, read_geocodes(data, units, spine=spine, spark=spark))
+    layout = confidential_layout(out)
+    with pytest.raises(InputError, match="is not in the list of geounits") as caught:
+        write_truth(
+            read_entries(data, schema, spine=spine),
+            lattice,
+            schema=schema,
+            layout=layout,
+            spark=spark,
+        )
+    assert not list(out.rglob("_manifest.json"))
+    return str(caught.value)
+
+
+def test_geocode_that_is_not_in_the_public_list(spark: SparkSession, tmp_path: Path) -> None:
+    units = listing(tmp_path, ["0101", "0102"])
+    data: DataConfig = records(tmp_path, PEOPLE)
+    text = refused(data, units, tmp_path / "a", spark)
+    assert (
+        f"{data.path}, row 2: geocode is not in the list of geounits (1 such in the data)" in text
+    )
+    assert "0203" not in text
+
+
+def test_geocode_of_pl94_that_is_not_in_the_public_list(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = pl94_files.write_zip(tmp_path / "pr2020.pl.zip", pl94_files.lines())
+    units = listing(tmp_path, [pl94_files.BLOCKS[0]])
+    text = refused(Pl94Data(format="pl94", path=path), units, tmp_path / "a", spark)
+    assert f"{path}/prgeo2020.pl, row 3: geocode is not in the list" in text
+    assert pl94_files.BLOCKS[1] not in text
+
+
+def test_geounit_that_appears_twice(spark: SparkSession, tmp_path: Path) -> None:
+    text = message(histograms(tmp_path, ["0102", "0101", "0102"]), None, spark)
+    path = tmp_path / "truth.parquet"
+    where = f"{path}, row 1: geocode appears twice (1 such); got again at {path}, row 3"
+    assert where in text
+    assert "0102" not in text
+    units = listing(tmp_path, ["0101", "0203", "0203"])
+    text = message(records(tmp_path, PEOPLE), units, spark)
+    assert f"{units.path}, row 3: geocode appears twice (1 such)" in text
+
+
+def test_geocodes_that_do_not_fit(spark: SparkSession, tmp_path: Path) -> None:
+    data = records(tmp_path, PEOPLE + "101,male,under_18\n")
+    assert f"{data.path}, row 5, column block: geocode does not fit" in message(data, None, spark)
+    units = listing(tmp_path, ["0101", "02030"])
+    text = message(histograms(tmp_path, ["0101"]), units, spark)
+    assert f"{units.path}, row 3, column code: geocode does not fit" in text
+    gone = GeounitsFile(path=tmp_path / "gone.csv")
+    assert f"{gone.path}: does not exist" in message(data, gone, spark)

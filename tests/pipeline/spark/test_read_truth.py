@@ -1,0 +1,179 @@
+"""The truth of all geolevels: equals naive sums, resumes, and is read back in order."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+import jobs.confidential.histograms
+import jobs.confidential.leaves
+from das.confidential import Confidential
+from das.errors import GeographyError, InputError, OutputError
+from das.schema import Schema
+from geography.lattice import Lattice, Spine
+from jobs.confidential.histograms import read_truth, write_truth
+from jobs.confidential.read.formats import read_entries, read_geocodes
+from jobs.config.load import load_run
+from jobs.config.models import HistogramsData
+from jobs.storage.dataset import is_published, read_manifest, verify_files
+from jobs.storage.layout import ConfidentialLayout, confidential_layout
+from jobs.synthetic.generate import GenerateSpec, generate
+from jobs.synthetic.nation import SCHEMAS
+from tests.unit.jobs.confidential.read.reading import ROOT, read
+
+pytestmark = pytest.mark.spark
+
+SPINE = Spine(("nation", "state", "county", "tract", "block_group", "block"), (0, 2, 5, 11, 12, 15))
+SCHEMA = SCHEMAS["block16"]
+
+
+@pytest.fixture(scope="module")
+def nation(tmp_path_factory: pytest.TempPathFactory) -> HistogramsData:
+    out = tmp_path_factory.mktemp("nation")
+    spec = GenerateSpec(seed=3, blocks=700, states=2, schema="block16", format="histograms")
+    generate(spec, out)
+    return HistogramsData(format="histograms", path=out / "histograms")
+
+
+def truth(
+    data: HistogramsData, out: Path, spark: SparkSession
+) -> tuple[ConfidentialLayout, Lattice]:
+    layout = confidential_layout(out)
+    lattice = Lattice.from_leaves(SPINE, read_geocodes(data, None, spine=SPINE, spark=spark))
+    entries = read_entries(data, SCHEMA, spine=SPINE)
+    write_truth(entries, lattice, schema=SCHEMA, layout=layout, spark=spark)
+    return layout, lattice
+
+
+def as_counter(
+    layout: ConfidentialLayout, lattice: Lattice, level: int
+) -> Counter[tuple[str, int]]:
+    name, codes = lattice.spine.levels[level], lattice.codes[level]
+    found = read_truth(layout, name, codes, SCHEMA.size).reveal()
+    assert found.n_geounits == len(codes)
+    return Counter(
+        {
+            (codes[owner].decode(), int(cell)): int(n)
+            for owner, cell, n in zip(found.owners(), found.cells, found.counts, strict=True)
+        }
+    )
+
+
+@pytest.mark.parametrize("sizes", [(20_000, 2_000, 50_000), (50, 20, 30)])
+def test_every_geolevel_equals_naive_sums(
+    spark: SparkSession,
+    tmp_path: Path,
+    nation: HistogramsData,
+    monkeypatch: pytest.MonkeyPatch,
+    sizes: tuple[int, int, int],
+) -> None:
+    monkeypatch.setattr(jobs.confidential.leaves, "_LEAVES_PER_RANGE", sizes[0])
+    monkeypatch.setattr(jobs.confidential.histograms, "CHILDREN_PER_SMALL_TASK", sizes[1])
+    monkeypatch.setattr(jobs.confidential.histograms, "CHILDREN_PER_TASK", sizes[2])
+    layout, lattice = truth(nation, tmp_path, spark)
+    leaves = read(nation, SCHEMA, 15)
+    for level, digits in enumerate(SPINE.digits):
+        naive: Counter[tuple[str, int]] = Counter()
+        for (code, cell), n in leaves.items():
+            naive[code[:digits] or "0", cell] += n
+        assert as_counter(layout, lattice, level) == naive
+        dataset = layout.histograms(SPINE.levels[level])
+        verify_files(dataset)
+        parts, facts = read_manifest(dataset)
+        assert facts["n_cells"] == SCHEMA.size
+        assert sum(part.rows for part in parts) == len({code for code, _ in naive})
+        assert all(a.high < b.low for a, b in pairwise(parts))
+    assert len(read_manifest(layout.histograms("block"))[0]) > (1 if sizes[0] == 50 else 0)
+
+
+def test_reads_some_geounits_in_order_empty_ones_included(
+    spark: SparkSession, tmp_path: Path, nation: HistogramsData
+) -> None:
+    layout, lattice = truth(nation, tmp_path, spark)
+    codes = lattice.codes[-1]
+    everything = read_truth(layout, "block", codes, SCHEMA.size).reveal().dense()
+    assert (everything.sum(1) == 0).any()
+    some = np.arange(17, 400, 3)
+    found = read_truth(layout, "block", [codes[i].decode() for i in some], SCHEMA.size)
+    assert isinstance(found, Confidential)
+    assert np.array_equal(found.reveal().dense(), everything[some])
+    none = read_truth(layout, "block", [], SCHEMA.size).reveal()
+    assert none.n_geounits == 0
+    empty = codes[everything.sum(1) == 0][:2]
+    assert len(read_truth(layout, "block", empty, SCHEMA.size).reveal().cells) == 0
+    with pytest.raises(GeographyError, match="not sorted"):
+        read_truth(layout, "block", codes[::-1], SCHEMA.size)
+
+
+def test_nation_without_persons(spark: SparkSession, tmp_path: Path) -> None:
+    lists = pa.array([[], []], pa.list_(pa.int64()))
+    codes = ["010010001001000", "010010001001001"]
+    path = tmp_path / "none.parquet"
+    pq.write_table(pa.table({"geocode": codes, "cells": lists, "counts": lists}), path)
+    data = HistogramsData(format="histograms", path=path)
+    layout, lattice = truth(data, tmp_path / "out", spark)
+    for level in range(6):
+        assert as_counter(layout, lattice, level) == Counter()
+
+
+def test_resumes_at_the_first_missing_geolevel(
+    spark: SparkSession, tmp_path: Path, nation: HistogramsData
+) -> None:
+    layout, lattice = truth(nation, tmp_path, spark)
+    before = [as_counter(layout, lattice, level) for level in range(6)]
+    stamps = {p: p.stat().st_mtime_ns for p in layout.histograms("tract").iterdir()}
+    shutil.rmtree(layout.histograms("county"))
+    (layout.histograms("nation") / "_manifest.json").unlink()
+    assert not is_published(layout.histograms("nation"))
+    with pytest.raises(OutputError, match="is not complete"):
+        read_truth(layout, "county", lattice.codes[2], SCHEMA.size)
+    truth(nation, tmp_path, spark)
+    assert [as_counter(layout, lattice, level) for level in range(6)] == before
+    assert {p: p.stat().st_mtime_ns for p in layout.histograms("tract").iterdir()} == stamps
+
+
+def test_refuses_persons_outside_the_lattice(
+    spark: SparkSession, tmp_path: Path, nation: HistogramsData
+) -> None:
+    codes = read_geocodes(nation, None, spine=SPINE, spark=spark)
+    live = sorted({code for code, _ in read(nation, SCHEMA, 15)})
+    lattice = Lattice.from_leaves(SPINE, codes[codes != live[5].encode()])
+    entries = read_entries(nation, SCHEMA, spine=SPINE)
+    layout = confidential_layout(tmp_path)
+    with pytest.raises(InputError, match=r"row \d+: geocode is not in the list") as caught:
+        write_truth(entries, lattice, schema=SCHEMA, layout=layout, spark=spark)
+    assert live[5] not in str(caught.value)
+    assert not is_published(layout.histograms("block"))
+
+
+def test_error_in_the_data_leaves_nothing_published(
+    spark: SparkSession, tmp_path: Path, nation: HistogramsData
+) -> None:
+    lattice = Lattice.from_leaves(SPINE, read_geocodes(nation, None, spine=SPINE, spark=spark))
+    small = Schema("small", SCHEMA.attributes[:1])
+    entries = read_entries(nation, small, spine=SPINE)
+    layout = confidential_layout(tmp_path)
+    with pytest.raises(InputError, match=r"part-00000.parquet, row \d+, columns cells"):
+        write_truth(entries, lattice, schema=small, layout=layout, spark=spark)
+    assert not is_published(layout.histograms("block"))
+
+
+def test_rhode_island(spark: SparkSession, tmp_path: Path) -> None:
+    resolved = load_run(ROOT / "conf" / "run" / "ri-2010.yaml")
+    data, spine = resolved.config.data, resolved.plan.spine
+    lattice = Lattice.from_leaves(spine, read_geocodes(data, None, spine=spine, spark=spark))
+    assert list(lattice.sizes().values()) == [1, 5, 41, 139, 4_714]
+    entries = read_entries(data, SCHEMA, spine=spine)
+    layout = confidential_layout(tmp_path)
+    write_truth(entries, lattice, schema=SCHEMA, layout=layout, spark=spark)
+    for level, codes in zip(spine.levels, lattice.codes, strict=True):
+        totals = read_truth(layout, level, codes, SCHEMA.size).reveal().totals()
+        assert totals.sum() == 171_111

@@ -1,0 +1,1 @@
+"""What noisy answers say."""

@@ -1,0 +1,1 @@
+"""Budgets, costs and what they promise."""

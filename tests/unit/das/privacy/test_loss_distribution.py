@@ -1,0 +1,344 @@
+"""Epsilon from loss distributions: never below the exact one, never above the one from rho."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+from collections.abc import Callable
+from fractions import Fraction
+from functools import reduce
+
+import numpy as np
+import pytest
+from dp_accounting.pld import privacy_loss_distribution as distributions
+
+from das.errors import BudgetError, RuntimeSetupError
+from das.histograms import Histograms
+from das.mechanisms.mechanism import DiscreteGaussian, DiscreteLaplace, Mechanism
+from das.privacy.accounting import epsilon_from_rho
+from das.privacy.ledger import tilings
+from das.privacy.loss_distribution import (
+    HalfPath,
+    UnitShifts,
+    epsilon_from_losses,
+    unit_shift,
+)
+from das.queries.query import Factor, Query, marginal
+from das.queries.sensitivity import Neighbors
+from das.schema import Attribute, Schema
+from tests.unit.das.privacy.releases import RELEASES, Release, page_rows, read_release, rounded_up
+
+DELTA = Fraction(1, 10**10)
+GAUSSIAN = DiscreteGaussian
+
+
+def laplace(epsilon: Fraction) -> DiscreteLaplace:
+    return DiscreteLaplace(1 / epsilon)
+
+
+Law = Callable[[Fraction], Mechanism]
+
+
+def shifts_of(noise: Law, parameter: Fraction, times: int = 1) -> UnitShifts:
+    return UnitShifts(noise(parameter), times)
+
+
+def pmf(noise: Law, parameter: Fraction) -> np.ndarray:
+    """P(-b), ..., P(b), the rest below 10^-37."""
+    if noise is GAUSSIAN:
+        bound = math.ceil(13 * math.sqrt(parameter))
+        weights = np.exp(-(np.arange(-bound, bound + 1.0) ** 2) / (2 * float(parameter)))
+    else:
+        bound = math.ceil(85 / float(parameter))
+        weights = np.exp(-float(parameter) * np.abs(np.arange(-bound, bound + 1.0)))
+    return weights / weights.sum()
+
+
+def joint(shifts: list[tuple[Law, Fraction, int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Both joint laws of independent answers, of which one data set moves each by its shift."""
+    one, other = np.ones(1), np.ones(1)
+    for noise, parameter, shift in shifts:
+        law = pmf(noise, parameter)
+        here, there = np.append(law, [0] * abs(shift)), np.append([0] * abs(shift), law)
+        if shift < 0:
+            here, there = there, here
+        one, other = np.multiply.outer(one, here).ravel(), np.multiply.outer(other, there).ravel()
+    return one, other
+
+
+def exact_delta(pair: tuple[np.ndarray, np.ndarray], epsilon: float) -> float:
+    """The smallest delta for this epsilon in the direction of the pair; sums of positive terms."""
+    excess = pair[0] - math.exp(epsilon) * pair[1]
+    return float(excess[excess > 0].sum())
+
+
+def exact_epsilon(pair: tuple[np.ndarray, np.ndarray], delta: float) -> float:
+    low, high = 0.0, 700.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        if exact_delta(pair, middle) > delta:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+# --- against exact sums --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delta", [Fraction(1, 10**3), Fraction(1, 10**6), DELTA])
+@pytest.mark.parametrize(
+    "shifts",
+    [
+        [(GAUSSIAN, Fraction("1.209"), 1)],
+        [(GAUSSIAN, Fraction(1, 2), 1), (GAUSSIAN, Fraction(3), 1)],
+        [(GAUSSIAN, Fraction(1, 2), 1), (GAUSSIAN, Fraction(2), 1), (GAUSSIAN, Fraction(2), -1)],
+        [(GAUSSIAN, Fraction(4), 1), (laplace, Fraction(1, 2), -1)],
+        [(laplace, Fraction(1), 1), (laplace, Fraction(1), 1), (GAUSSIAN, Fraction(1), 1)],
+    ],
+)
+def test_it_is_just_above_the_exact_epsilon_in_both_directions(shifts, delta):
+    path = tuple((shifts_of(noise, parameter),) for noise, parameter, _ in shifts)
+    claimed = epsilon_from_losses([path], delta, Neighbors.UNBOUNDED)
+    one, other = joint(shifts)
+    for pair in ((one, other), (other, one)):
+        exact = exact_epsilon(pair, float(delta))
+        assert exact <= claimed <= exact * 1.005
+
+
+@pytest.mark.parametrize("delta", [Fraction(1, 10**6), DELTA, Fraction(1, 10**12)])
+@pytest.mark.parametrize(
+    ("sigma_sq", "times"),
+    [(Fraction(72) / Fraction("2.56"), 144), (Fraction(2), 60), (Fraction("0.3"), 4)],
+)
+def test_many_equal_measurements_against_the_law_of_their_sum(sigma_sq, times, delta):
+    """The loss of k shifts with one sigma^2 depends on the sum s of the noise only.
+
+    It is (k - 2 s) / (2 sigma^2).
+    """
+    law = pmf(GAUSSIAN, sigma_sq)
+    whole = reduce(np.convolve, [law] * times)  # sums of positive terms: exact in the tails too
+    sums = np.arange(len(whole)) - times * (len(law) // 2)
+    pair = whole, whole * np.exp(np.minimum(-(times - 2 * sums) / (2 * float(sigma_sq)), 700))
+    chain = (shifts_of(GAUSSIAN, sigma_sq, times // 2),)
+    claimed = epsilon_from_losses([(chain,)], delta, Neighbors.BOUNDED)
+    assert exact_epsilon(pair, float(delta)) <= claimed
+    assert claimed <= exact_epsilon(pair, float(delta) - 2e-13) + 0.001
+
+
+def test_chains_of_the_path_and_repeated_shifts_are_only_a_way_to_write():
+    shift = shifts_of(GAUSSIAN, Fraction(3))
+    other = shifts_of(GAUSSIAN, Fraction(7))
+    same = [
+        ((shift, shift, other),),
+        ((shifts_of(GAUSSIAN, Fraction(3), 2), other),),
+        ((shift,), (other, shift)),
+    ]
+    first, *rest = (epsilon_from_losses([path], DELTA, Neighbors.BOUNDED) for path in same)
+    assert rest == pytest.approx([first] * 2, abs=1e-3)
+
+
+# --- neighbors -----------------------------------------------------------------------------------
+
+SCHEMA = Schema("s", (Attribute("sex", ("f", "m")),))
+TOTAL, DETAILED = marginal(SCHEMA, ()), marginal(SCHEMA, ("sex",))
+# Two blocks: each has its own noise for its own queries, and one geounit holds both.
+PLAN = [
+    ("nation", TOTAL, Fraction(1)),
+    ("nation", DETAILED, Fraction(2)),
+    ("block", DETAILED, Fraction(1, 2)),
+]
+
+
+def moves(before: np.ndarray, after: np.ndarray) -> list[tuple[Law, Fraction, int]]:
+    """The answers that differ between int64[2, 2] counts by block and sex, with their noise."""
+    out = []
+    for level, query, sigma_sq in PLAN:
+        tables = [t.sum(0, keepdims=True) if level == "nation" else t for t in (before, after)]
+        answers = [query.answer(Histograms.from_dense(table)) for table in tables]
+        change = (answers[1] - answers[0]).ravel()
+        out += [(GAUSSIAN, sigma_sq, int(step)) for step in change if step]
+    return out
+
+
+def test_every_pair_of_neighbors_keeps_the_promise():
+    path = tuple((unit_shift(query, GAUSSIAN(sigma_sq)),) for _, query, sigma_sq in PLAN)
+    full = np.full((2, 2), 3, np.int64)
+    deltas = [Fraction(1, 10**2), Fraction(1, 10**5)]
+    unbounded, bounded = [], []
+    for place in np.ndindex(2, 2):
+        less = full.copy()
+        less[place] -= 1
+        unbounded.append(moves(full, less))
+        for to in np.ndindex(2, 2):
+            changed = less.copy()
+            changed[to] += 1
+            if to != place:
+                bounded.append(moves(full, changed))
+    for pairs, neighbors in ((unbounded, Neighbors.UNBOUNDED), (bounded, Neighbors.BOUNDED)):
+        for delta in deltas:
+            claimed = epsilon_from_losses([path], delta, neighbors)
+            distinct = {tuple(sorted(pair, key=str)) for pair in pairs}
+            exact = [exact_epsilon(joint(list(pair)), float(delta)) for pair in distinct]
+            assert max(exact) <= claimed
+
+
+def test_epsilon_is_rounded_up_and_by_no_more_than_what_is_set_aside():
+    """All losses lie on the grid, so nothing is lost there: only 1e-13 of probability is."""
+    shifts = [(GAUSSIAN, sigma_sq, 1) for _, _, sigma_sq in PLAN]
+    path = tuple((shifts_of(noise, sigma_sq),) for noise, sigma_sq, _ in shifts)
+    for delta in (Fraction(1, 100), Fraction(1, 10**5), Fraction(1, 10**8)):
+        claimed = epsilon_from_losses([path], delta, Neighbors.UNBOUNDED)
+        spared = float(delta) - exact_delta(joint(shifts), claimed)
+        assert 0.9e-13 <= spared <= 1.1e-13
+
+
+def test_bounded_takes_the_worst_pair_of_half_paths():
+    cheap = ((shifts_of(GAUSSIAN, Fraction(9)),),)
+    dear = ((shifts_of(GAUSSIAN, Fraction(2)),), (shifts_of(GAUSSIAN, Fraction(3)),))
+    twice = (dear[0] * 2, dear[1] * 2)
+    for order in itertools.permutations([cheap, dear]):
+        bounded = epsilon_from_losses(order, DELTA, Neighbors.BOUNDED)
+        assert bounded == pytest.approx(
+            epsilon_from_losses([twice], DELTA, Neighbors.UNBOUNDED), abs=2e-3
+        )
+        assert bounded >= epsilon_from_losses([dear], DELTA, Neighbors.BOUNDED) - 1e-3
+        unbounded = epsilon_from_losses(order, DELTA, Neighbors.UNBOUNDED)
+        assert unbounded == pytest.approx(
+            epsilon_from_losses([dear], DELTA, Neighbors.UNBOUNDED), abs=1e-3
+        )
+
+
+def test_a_mixed_pair_can_be_the_worst():
+    """The lattices of two tilings fit together so that both at once lose more than either twice."""
+    one = ((shifts_of(GAUSSIAN, Fraction(1, 2)),),)
+    other = ((shifts_of(laplace, Fraction(2)),),)
+    delta = Fraction(1, 100)
+    alone = [epsilon_from_losses([path], delta, Neighbors.BOUNDED) for path in (one, other)]
+    both = epsilon_from_losses([one, other], delta, Neighbors.BOUNDED)
+    mixed = exact_epsilon(joint([(GAUSSIAN, Fraction(1, 2), 1), (laplace, Fraction(2), 1)]), 0.01)
+    assert both >= max(*alone, mixed) - 1e-3
+
+
+# --- published figures ---------------------------------------------------------------------------
+
+
+def test_seventy_two_queries_and_the_trap():
+    """72 queries of rho 2.56 in all: 16.48; the library's coarser rounding gives 16.49 and 16.55.
+
+    One measurement with all of rho gives 12.80.
+    """
+    rho = Fraction("2.56")
+    chain = (shifts_of(GAUSSIAN, 72 / rho, 72),)
+    claimed = epsilon_from_losses([(chain,)], DELTA, Neighbors.BOUNDED)
+    assert f"{claimed:.2f}" == "16.48"
+    assert claimed <= epsilon_from_rho(rho, DELTA)
+    for grid, printed in ((1e-4, "16.49"), (1e-3, "16.55")):
+        rounded = distributions.from_discrete_gaussian_mechanism(
+            math.sqrt(72 / rho), value_discretization_interval=grid
+        ).self_compose(144)
+        assert f"{rounded.get_epsilon_for_delta(1e-10):.2f}" == printed
+    collapsed = ((shifts_of(GAUSSIAN, 1 / (2 * rho)),),)
+    trap = epsilon_from_losses([collapsed], DELTA, Neighbors.UNBOUNDED)
+    assert f"{trap:.2f}" == "12.80"
+
+
+def half_path(release: Release, path: tuple[tuple[int, int], ...]) -> HalfPath:
+    """The chains of a tiling: queries of the first geolevel, budget of all of them."""
+    out = []
+    for first, last in path:
+        level = release.spine[first]
+        budget = sum(release.shares[name] for name in release.spine[first : last + 1])
+        factor = release.shares[level] / budget
+        costs = [rho for key, rho in release.rho.items() if key[0] == level]
+        out.append(tuple(shifts_of(GAUSSIAN, factor / rho) for rho in costs))
+    return tuple(out)
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_epsilons_in_the_accounting_page(name):
+    ((_, from_rho, from_losses, _),) = (row for row in page_rows("| allocation") if row[0] == name)
+    release = read_release(name)
+    path = half_path(release, tuple((level, level) for level in range(len(release.spine))))
+    claimed = epsilon_from_losses([path], DELTA, Neighbors.BOUNDED)
+    assert rounded_up(claimed) == from_losses
+    assert rounded_up(epsilon_from_rho(RELEASES[name][1], DELTA)) == from_rho
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RELEASES)
+def test_epsilons_with_chains_in_the_accounting_page(name):
+    ((*_, with_chains),) = (row for row in page_rows("| allocation") if row[0] == name)
+    release = read_release(name)
+    n_levels = len(release.spine)
+    chains = list(itertools.combinations_with_replacement(range(n_levels), 2))
+    paths = [half_path(release, path) for path in tilings(n_levels, chains)]
+    assert rounded_up(epsilon_from_losses(paths, DELTA, Neighbors.BOUNDED)) == with_chains
+
+
+@pytest.mark.parametrize("rho", ["1/1000", "7/100", "1", "100"])
+@pytest.mark.parametrize("delta", [Fraction(1, 10**12), DELTA, Fraction(1, 10**5)])
+def test_it_is_never_above_the_epsilon_of_rho(rho, delta):
+    """Shares 1 : 2 : ... : 12 of rho; the grid follows rho, so small budgets are not drowned."""
+    costs = [Fraction(rho) * share / 78 for share in range(1, 13)]
+    path = (tuple(shifts_of(GAUSSIAN, 1 / cost) for cost in costs),)
+    assert sum(shift.rho for shift in path[0]) * 2 == Fraction(rho)
+    claimed = epsilon_from_losses([path], delta, Neighbors.BOUNDED)
+    assert 0 < claimed <= epsilon_from_rho(Fraction(rho), delta)
+
+
+def test_the_grid_is_fine_enough_for_a_tiny_budget():
+    rho = Fraction(1, 10**7)
+    path = ((shifts_of(GAUSSIAN, 1 / rho),),)
+    claimed = epsilon_from_losses([path], DELTA, Neighbors.BOUNDED)
+    assert claimed <= epsilon_from_rho(rho, DELTA)
+
+
+def test_more_noise_costs_less_and_a_larger_delta_too():
+    def epsilon(sigma_sq: str, delta: Fraction) -> float:
+        path = ((shifts_of(GAUSSIAN, Fraction(sigma_sq), 20),),)
+        return epsilon_from_losses([path], delta, Neighbors.BOUNDED)
+
+    assert epsilon("20", DELTA) > epsilon("21", DELTA) > epsilon("21", DELTA * 2)
+
+
+def test_the_rho_of_shifts():
+    assert shifts_of(GAUSSIAN, Fraction(3), 4).rho == Fraction(2, 3)
+    assert shifts_of(laplace, Fraction(1, 3), 4).rho == Fraction(2, 9)
+
+
+# --- what it refuses -----------------------------------------------------------------------------
+
+ONE = ((shifts_of(GAUSSIAN, Fraction(1)),),)
+
+
+@pytest.mark.parametrize("delta", [1e-10, Fraction(0), Fraction(1), Fraction(1, 10**13)])
+def test_it_refuses_a_delta(delta):
+    with pytest.raises(BudgetError, match="delta: must be an exact fraction of at least"):
+        epsilon_from_losses([ONE], delta, Neighbors.BOUNDED)
+
+
+@pytest.mark.parametrize("paths", [[], [()], [((),)], [ONE, ()]])
+def test_it_refuses_to_account_for_nothing(paths):
+    with pytest.raises(BudgetError, match="half-paths: must hold chains that measure something"):
+        epsilon_from_losses(paths, DELTA, Neighbors.BOUNDED)
+
+
+def test_it_refuses_no_shift():
+    with pytest.raises(BudgetError, match="shifts: must be at least one; got 0"):
+        shifts_of(GAUSSIAN, Fraction(1), 0)
+
+
+@pytest.mark.parametrize("rows", [[[1, 2]], [[1, 0]], [[1, 0], [1, 1]], [[1, -1]]])
+def test_it_refuses_queries_that_are_not_partitions(rows):
+    matrix = np.array(rows, np.int64)
+    query = Query("odd", (Factor(matrix, tuple(str(row) for row in range(len(rows)))),))
+    with pytest.raises(BudgetError, match="query odd: is not a partition of the cells"):
+        unit_shift(query, GAUSSIAN(Fraction(1)))
+
+
+def test_it_says_which_library_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dp_accounting.pld", None)
+    with pytest.raises(RuntimeSetupError, match=r"pip install dp-accounting.*extra accounting"):
+        epsilon_from_losses([ONE], DELTA, Neighbors.BOUNDED)

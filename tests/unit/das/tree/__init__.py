@@ -1,0 +1,1 @@
+"""Least squares on the tree."""

@@ -1,0 +1,1 @@
+"""Which queries serve a workload."""

@@ -1,0 +1,1 @@
+"""Strategies of Kronecker products and of marginals."""

@@ -1,0 +1,1 @@
+"""Residual bases and their plans."""

@@ -1,0 +1,114 @@
+"""Residual plans against the dense strategy: privacy cost on every cell, variances, covariances."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from das.errors import SchemaError
+from das.workload.residual.plan import ResidualPlan
+from das.workload.residual.total_variance import (
+    plan_marginals,
+    plan_oblique,
+    plan_orthogonal,
+    plan_projected,
+)
+from das.workload.workload import AttributeWorkload, Workload
+from tests.unit.das.workload.dense import (
+    GROUPED,
+    MIXED,
+    covariance,
+    listed,
+    marginal_matrix,
+    strategy_matrix,
+    workload_matrix,
+)
+
+PLAIN = tuple(AttributeWorkload.identity(name, n) for name, n in (("a", 2), ("b", 3), ("c", 4)))
+CASES = {
+    "plain": (plan_marginals, Workload.up_to_k_way(PLAIN, 2)),
+    "projected": (plan_projected, Workload.up_to_k_way(MIXED, 2)),
+    "orthogonal": (plan_orthogonal, Workload.all_k_way(MIXED, 2)),
+    "oblique": (plan_oblique, Workload.up_to_k_way(MIXED, 2)),
+    "oblique all": (plan_oblique, Workload.all_k_way(GROUPED, 3)),
+    "oblique deficient": (plan_oblique, Workload.up_to_k_way(GROUPED, 2)),
+    "oblique irregular": (
+        plan_oblique,
+        Workload.of_marginals(MIXED, [["age", "sex"], ["income"], ["age", "place"]], [1, 5, 2]),
+    ),
+}
+
+
+@pytest.fixture(params=list(CASES), scope="module")
+def plan(request) -> ResidualPlan:
+    build, workload = CASES[request.param]
+    return build(workload, 1.7)
+
+
+def test_the_true_privacy_cost_is_the_stated_one(plan):
+    """pcost = max_j diag(B^T Sigma^-1 B), over every cell j of the domain."""
+    cells = (strategy_matrix(plan) ** 2).sum(0)
+    assert plan.privacy_cost == pytest.approx(1.7)
+    assert cells.max() <= 1.7 * (1 + 1e-9)
+    assert cells.max() == pytest.approx(1.7, rel=1e-3)
+
+
+def test_variances_are_those_of_the_best_linear_unbiased_estimate(plan):
+    variances = plan.total_variances()
+    for members, variance in zip(listed(plan.workload.marginals), variances, strict=True):
+        dense = covariance(plan, marginal_matrix(plan.workload, members))
+        assert variance == pytest.approx(np.trace(dense))
+        names = plan.workload.names_of(members)
+        np.testing.assert_allclose(plan.answer_variances(names).ravel(), dense.diagonal())
+    total = covariance(plan, workload_matrix(plan.workload)).trace()
+    assert plan.root_mean_square_error() ** 2 * plan.workload.n_answers == pytest.approx(total)
+    np.testing.assert_allclose(plan.average_variances() * plan.workload.sizes, variances)
+
+
+def test_covariances_of_pairs_of_answers(plan):
+    members = listed(plan.workload.marginals)[-1]
+    names = plan.workload.names_of(members)
+    dense = covariance(plan, marginal_matrix(plan.workload, members))
+    shape = [plan.workload.attributes[i].n_rows for i in members]
+    rng = np.random.default_rng(3)
+    for _ in range(10):
+        left, right = (tuple(rng.integers(0, shape).tolist()) for _ in range(2))
+        at = np.ravel_multi_index(left, shape), np.ravel_multi_index(right, shape)
+        assert plan.covariance(names, left, right) == pytest.approx(dense[at], abs=1e-9)
+
+
+def test_a_marginal_of_a_marginal_has_a_variance_too(plan):
+    """Every subset of a planned marginal is in the closure."""
+    members = listed(plan.workload.marginals)[-1][:1]
+    dense = covariance(plan, marginal_matrix(plan.workload, members)).diagonal()
+    found = plan.answer_variances(plan.workload.names_of(members))
+    np.testing.assert_allclose(found, dense)
+
+
+def test_equal_sizes_keep_their_own_bases():
+    """age (prefix) and income (ranges) have four levels each and different matrices."""
+    plan = plan_oblique(Workload.all_k_way(MIXED, 1))
+    age, income = plan.bases[0], plan.bases[2]
+    assert age.subtraction.shape == income.subtraction.shape
+    assert not np.allclose(
+        age.subtraction.T @ age.subtraction, income.subtraction.T @ income.subtraction
+    )
+    swapped = plan_oblique(Workload.all_k_way((MIXED[2], MIXED[1], MIXED[0], MIXED[3]), 1))
+    np.testing.assert_allclose(
+        sorted(plan.total_variances()), sorted(swapped.total_variances()), rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["height"], "names an unknown attribute"),
+        (["age", "age"], "once each, in the order"),
+        (["sex", "age"], "once each, in the order"),
+        (["age", "sex", "income"], "do not hold a set"),
+    ],
+)
+def test_unknown_marginals_are_refused(names, message):
+    plan = plan_projected(Workload.all_k_way(MIXED, 2))
+    with pytest.raises(SchemaError, match=message):
+        plan.answer_variances(names)

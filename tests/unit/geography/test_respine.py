@@ -1,0 +1,211 @@
+"""Another spine: small cases by hand, real entities of a real county, and every refusal."""
+
+from __future__ import annotations
+
+import zipfile
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from das.errors import BudgetError, GeographyError
+from geography.bypass import (
+    SpineBudgets,
+    bypass_parents_of_one,
+    level_budgets,
+    path_sums,
+    require_path_sums,
+)
+from geography.lattice import Lattice, Spine
+from geography.offspine import NO_ENTITY, Entities, offspine_distances
+from geography.respine import (
+    Insertion,
+    SpineDesign,
+    group_items,
+    optimize_spine,
+    original_codes,
+)
+from tests.checkout import ROOT
+
+SPINE = Spine(("state", "tract", "group", "block"), (1, 2, 3, 4))
+CODES = np.array([b"7111", b"7112", b"7121", b"7122", b"7211", b"7212"])
+PLACE = Entities(("place",), np.array([[0], [NO_ENTITY], [0], [NO_ENTITY], [0], [0]]))
+REAL = ROOT / "tests" / "data" / "ri_2018_e2e.pl.zip"
+
+
+def sorted_distances(made, entities, kind="place"):
+    lattice = Lattice.from_leaves(made.spine, made.codes)
+    return offspine_distances(lattice, entities.take(np.argsort(made.codes)))[kind].tolist()
+
+
+def test_groups_follow_the_entities():
+    made = optimize_spine(SPINE, CODES, PLACE, SpineDesign(regroup="group"))
+    assert made.spine == Spine(("state", "tract", "group", "block"), (1, 2, 3, 5))
+    assert made.codes.tolist() == [b"71011", b"71112", b"71021", b"71122", b"72011", b"72012"]
+    assert made.insertions == (Insertion(2, 1),)
+    assert original_codes(made.codes, made.insertions).tolist() == CODES.tolist()
+
+
+def test_the_place_comes_closer():
+    assert sorted_distances(
+        optimize_spine(SPINE, CODES, PLACE, SpineDesign(None, None)), PLACE
+    ) == [3]
+    made = optimize_spine(SPINE, CODES, PLACE, SpineDesign(regroup="group"))
+    assert sorted_distances(made, PLACE) == [2]
+
+
+def test_split_makes_halves_below_the_geounit():
+    marked = np.array([False, True, False, True, False, False])
+    design = SpineDesign(split="state", regroup=None)
+    made = optimize_spine(SPINE, CODES, PLACE, design, marked)
+    assert made.spine.levels == ("state", "state_part", "tract", "group", "block")
+    assert made.spine.digits == (1, 2, 3, 4, 5)
+    assert made.codes.tolist() == [b"70111", b"71112", b"70121", b"71122", b"70211", b"70212"]
+    lattice = Lattice.from_leaves(made.spine, made.codes)
+    assert [len(codes) for codes in lattice.codes] == [1, 2, 3, 5, 6]
+
+
+def test_all_three_steps_leave_the_geocode_to_be_found():
+    marked = np.array([False, True, False, True, False, False])
+    design = SpineDesign(split="state", regroup="group", gather="state_part")
+    made = optimize_spine(SPINE, CODES, PLACE, design, marked)
+    assert made.spine.levels == ("state", "state_part", "tract_group", "tract", "group", "block")
+    assert original_codes(made.codes, made.insertions).tolist() == CODES.tolist()
+
+
+def test_pieces_of_one_class_are_even_and_in_order():
+    nothing = np.zeros((50, 0), np.int64)
+    assert group_items(nothing, nothing, 0).tolist() == [
+        *([0] * 8), *([1] * 7), *([2] * 7), *([3] * 7), *([4] * 7), *([5] * 7), *([6] * 7)
+    ]  # fmt: skip
+
+
+def test_groups_beyond_the_limit_are_united_smallest_first():
+    inside = np.eye(9, dtype=np.int64)  # nine blocks, each a place of its own; L = 3
+    labels = group_items(inside, 1 - inside, 0)
+    assert int(labels.max()) + 1 <= max(3, 2 * 9 // 3 + 1)
+    assert np.bincount(labels).max() <= 3
+
+
+def test_one_leaf_is_one_group():
+    assert group_items(np.ones((1, 1), np.int64), np.zeros((1, 1), np.int64), 0).tolist() == [0]
+
+
+def real_county() -> tuple[np.ndarray, Entities]:
+    """569 blocks of Providence County: voting, legislative and congressional districts."""
+    with zipfile.ZipFile(REAL) as files:
+        text = files.read("rigeo2018_2020Style.pl").decode("latin-1")
+    rows = [line.split("|") for line in text.splitlines()]
+    blocks = [row for row in rows if row[2] == "750"]
+    codes = np.array([row[9] for row in blocks], np.bytes_)
+    columns = {"vtd": 77, "house": 72, "senate": 67, "congress": 62}
+    members = [
+        np.unique([row[column] for row in blocks], return_inverse=True)[1]
+        for column in columns.values()
+    ]
+    return codes, Entities(tuple(columns), np.stack(members, axis=1))
+
+
+def test_real_districts_come_closer():
+    """Sums of off-spine distances before and after; docs/spine.md shows them."""
+    codes, entities = real_county()
+    spine = Spine(("state", "county", "tract", "block_group", "block"), (2, 5, 11, 12, 15))
+    total = {}
+    for name, design in {
+        "census": SpineDesign(regroup=None),
+        "regrouped": SpineDesign(),
+        "gathered": SpineDesign(gather="county"),
+    }.items():
+        made = optimize_spine(spine, codes, entities, design)
+        total[name] = {kind: sum(sorted_distances(made, entities, kind)) for kind in entities.kinds}
+    assert total == {
+        "census": {"vtd": 331, "house": 178, "senate": 55, "congress": 67},
+        "regrouped": {"vtd": 43, "house": 34, "senate": 20, "congress": 15},
+        "gathered": {"vtd": 43, "house": 31, "senate": 16, "congress": 15},
+    }
+
+
+@pytest.mark.parametrize(
+    ("design", "message"),
+    [
+        (
+            SpineDesign(regroup="county"),
+            "spine design: names an unknown geolevel; got county; "
+            "expected ['state', 'tract', 'group', 'block']",
+        ),
+        (
+            SpineDesign(regroup="block"),
+            "spine design, regroup: needs a geolevel above and one below; got block",
+        ),
+        (
+            SpineDesign(regroup="state"),
+            "spine design, regroup: needs a geolevel above and one below; got state",
+        ),
+        (
+            SpineDesign(regroup=None, gather="block"),
+            "spine design, gather: needs a geolevel below; got block",
+        ),
+        (
+            SpineDesign(split="state", regroup=None),
+            "spine design: splits, so it needs one mark per leaf",
+        ),
+    ],
+)
+def test_designs_are_refused(design, message):
+    with pytest.raises(GeographyError) as caught:
+        optimize_spine(SPINE, CODES, PLACE, design)
+    assert str(caught.value) == message
+
+
+def test_leaves_cannot_be_split():
+    with pytest.raises(GeographyError, match="cannot split leaves; got block"):
+        optimize_spine(SPINE, CODES, PLACE, SpineDesign(split="block"), np.zeros(6, np.bool_))
+
+
+def test_a_negative_cutoff_is_refused():
+    with pytest.raises(GeographyError, match="cutoff is negative; got -1"):
+        SpineDesign(fan_out_cutoff=-1)
+
+
+# --- bypass --------------------------------------------------------------------------------------
+
+
+def test_a_chain_passes_its_budget_to_its_end():
+    lattice = Lattice.from_leaves(SPINE, ["7111", "7211", "7212"])
+    shares = [Fraction(1, 2), Fraction(1, 3), Fraction(1, 12), Fraction(1, 12)]
+    moved = bypass_parents_of_one(lattice, level_budgets(lattice, shares))
+    assert [[moved.at(level, g) for g in range(len(codes))]
+            for level, codes in enumerate(lattice.codes)] == [
+        [Fraction(1, 2)],
+        [0, 0],
+        [0, Fraction(5, 12)],
+        [Fraction(1, 2), Fraction(1, 12), Fraction(1, 12)],
+    ]  # fmt: skip
+    assert path_sums(lattice, moved) == {Fraction(1)}
+    require_path_sums(lattice, moved, Fraction(1))
+
+
+def test_a_path_that_lacks_budget_is_found():
+    lattice = Lattice.from_leaves(SPINE, ["7111", "7211", "7212"])
+    budgets = level_budgets(lattice, [Fraction(1, 4)] * 4)
+    index = [*budgets.index[:3], np.array([3, 3, 4])]
+    short = SpineBudgets((*budgets.values, Fraction(1, 5)), tuple(index))
+    with pytest.raises(BudgetError) as caught:
+        require_path_sums(lattice, short, Fraction(1))
+    assert str(caught.value) == (
+        "budgets of the spine: do not sum to the total on every path; got 19/20; expected 1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("shares", "message"),
+    [
+        ([Fraction(1)], "need one per geolevel; got 1; expected 4"),
+        ([Fraction(1), Fraction(-1), Fraction(0), Fraction(1)], "must be exact and not negative"),
+        ([0.25] * 4, "must be exact and not negative"),
+    ],
+)
+def test_budgets_are_refused(shares, message):
+    lattice = Lattice.from_leaves(SPINE, ["7111"])
+    with pytest.raises(BudgetError, match=message):
+        level_budgets(lattice, shares)

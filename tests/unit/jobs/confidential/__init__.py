@@ -1,0 +1,1 @@
+"""What sees the truth."""

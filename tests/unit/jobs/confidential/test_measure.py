@@ -1,0 +1,67 @@
+"""A measuring task may run again: the same key gives the same file, a new key other noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from das.mechanisms.entropy import NoiseKey
+from geography.lattice import Lattice
+from jobs.confidential.measure import MeasureTask, measure_batch
+from jobs.confidential.noise_key import lent
+from jobs.config.load import load_run
+from jobs.plan import Batch, write_geography
+from jobs.storage.dataset import PartFile, PartWriter, publish
+from jobs.storage.histograms import SPARSE_SCHEMA
+from jobs.storage.layout import confidential_layout, release_layout
+from tests.pipeline.local import toy
+
+CODES = [code for code in toy.blocks() if code[2:5] == "001"]
+BATCH = Batch(3, CODES[0], CODES[-1], len(CODES))
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Iterator[MeasureTask]:
+    plan = load_run(toy.configuration(tmp_path)).plan
+    release, truth = release_layout(tmp_path), confidential_layout(tmp_path)
+    write_geography(Lattice.from_leaves(plan.spine, toy.blocks()), release)
+    writer = PartWriter(truth.histograms("block"), SPARSE_SCHEMA)
+    rows = {"geocode": CODES[:1], "cells": [[0, 4]], "counts": [[7, 2]]}
+    writer.write(pa.table(rows, schema=SPARSE_SCHEMA))
+    publish(truth.histograms("block"), [writer.close()], {})
+    with lent(NoiseKey.draw(), truth.keys) as key:
+        yield MeasureTask(plan, release, truth, "block", key)
+
+
+def answers(task: MeasureTask, part: PartFile) -> dict[tuple[str, str], list[int]]:
+    dataset = task.release.measurements(task.geolevel)
+    rows = pq.read_table(dataset / part.file, partitioning=None).to_pylist()
+    return {(row["geocode"], row["query"]): row["answers"] for row in rows}
+
+
+def test_two_attempts_write_the_same_bytes_under_two_names(task: MeasureTask) -> None:
+    first, second = measure_batch(BATCH, task), measure_batch(BATCH, task)
+    assert first.file != second.file
+    assert first.sha256 == second.sha256
+    assert len(answers(task, first)) == first.rows > 0
+
+
+def test_noise_does_not_depend_on_the_range_of_the_task(task: MeasureTask) -> None:
+    whole = answers(task, measure_batch(BATCH, task))
+    low = measure_batch(replace(BATCH, high=CODES[3]), task)
+    high = measure_batch(replace(BATCH, low=CODES[4]), task)
+    assert answers(task, low) | answers(task, high) == whole
+
+
+def test_a_new_key_draws_other_noise(task: MeasureTask) -> None:
+    first = answers(task, measure_batch(BATCH, task))
+    with lent(NoiseKey.draw(), task.confidential.keys) as other:
+        second = answers(task, measure_batch(BATCH, replace(task, key=other)))
+    assert first.keys() == second.keys()
+    same = [first[name][i] == second[name][i] for name in first for i in range(len(first[name]))]
+    assert sum(same) < 0.8 * len(same)

@@ -1,0 +1,164 @@
+"""Planned strategies cost exactly what a geolevel has, and have full column rank."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from das.errors import BudgetError, ConfigError, SchemaError
+from das.privacy.budget import Budget, Definition
+from das.queries.query import parse_query
+from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
+from das.schema import Attribute, Recode, Schema
+from das.strategy import LevelStrategy, noisy_queries, strategy_for
+from das.workload.plan import Method
+from geography.lattice import Spine
+from jobs.config.load import load_allocation
+from jobs.config.models import WorkloadConfig
+from jobs.config.planned import ZCDP_BOUNDED, BudgetKind, plan_shares, predict_errors
+from tests.unit.das.queries.pairs_of_records import pair_costs
+
+AGE = Attribute("age", ("0", "1", "2", "3", "4"))
+SCHEMA = Schema(
+    "s",
+    (Attribute("sex", ("f", "m")), Attribute("kind", ("person",)), AGE),
+    (Recode.from_groups("adult", AGE, {"minor": ("0", "1"), "adult": ("2", "3", "4")}),),
+)
+TABLES = {"total": "1", "sex": "1", "age": "2", "detailed": "1/2"}
+
+
+def wanted(**changes) -> WorkloadConfig:
+    return WorkloadConfig.model_validate({"tables": TABLES, **changes})
+
+
+@pytest.mark.parametrize("neighbors", Neighbors)
+@pytest.mark.parametrize("method", Method)
+@pytest.mark.parametrize(
+    "bases", [{}, {"age": ["prefix"]}, {"age": ["adult", "identity"], "sex": ["identity"]}]
+)
+def test_shares_sum_to_one_and_the_noise_costs_exactly_the_budget(method, bases, neighbors):
+    if method is Method.RESIDUAL_PLANNER and bases:
+        with pytest.raises(SchemaError):
+            plan_shares(SCHEMA, wanted(method=method, bases=bases), ZCDP_BOUNDED)
+        return
+    kind = BudgetKind(Definition.ZCDP, neighbors)
+    shares = plan_shares(SCHEMA, wanted(method=method, bases=bases), kind)
+    assert sum(entry.share for entry in shares) == 1
+    level = LevelStrategy("state", Fraction(1), shares)
+    budget = Budget(Fraction(3, 7), Fraction(1, 10**10), neighbors)
+    measured = noisy_queries(strategy_for([level], ["state"]), budget, 0, 0)
+    assert all(noisy.query.n_cells == SCHEMA.size for noisy in measured)
+    assert sum(noisy.cost for noisy in measured) == budget.total
+    laws = [noisy.mechanism.sigma_sq for noisy in measured]
+    spent = pair_costs([noisy.query for noisy in measured], laws).of(neighbors)
+    assert budget.total * (1 - Fraction(1, 2**12)) <= spent <= budget.total
+
+
+@pytest.mark.parametrize("neighbors", Neighbors)
+def test_predicted_errors_are_those_of_the_measured_noise(neighbors):
+    """Least squares from the integer rows; the average over tables as the weights say."""
+    kind, rho = BudgetKind(Definition.ZCDP, neighbors), Fraction(3)
+    predicted = predict_errors(SCHEMA, wanted(), kind, rho)
+    assert set(predicted) == set(Method)
+    assert predicted[Method.AUTO] == pytest.approx(min(predicted.values()), rel=1e-6)
+    cells = np.arange(SCHEMA.size)
+    for method in Method:
+        entries = plan_shares(SCHEMA, wanted(method=method), kind)
+        precision = sum(
+            float(2 * rho * entry.share / entry.sensitivity_sq) * entry.query.gram(cells)
+            for entry in entries
+        )
+        covariance = np.linalg.inv(precision)
+        error = 0.0
+        for table, weight in TABLES.items():
+            rows = parse_query(SCHEMA, table).columns(cells)
+            error += float(Fraction(weight)) * (rows @ covariance @ rows.T).diagonal().mean()
+        error /= sum(float(Fraction(weight)) for weight in TABLES.values())
+        assert predicted[method] == pytest.approx(error**0.5, rel=1e-3)
+
+
+def test_a_schema_of_one_cell_has_nothing_to_plan():
+    one = Schema("one", (Attribute("kind", ("person",)), Attribute("place", ("here",))))
+    with pytest.raises(SchemaError, match="nothing to plan: every attribute"):
+        plan_shares(one, wanted(tables={"total": "1"}), ZCDP_BOUNDED)
+
+
+def test_the_gram_matrix_of_a_planned_level_can_be_inverted():
+    shares = plan_shares(SCHEMA, wanted(bases={"age": ["prefix"]}), ZCDP_BOUNDED)
+    cells = np.arange(SCHEMA.size)
+    gram = sum(
+        float(e.share / l2_sensitivity_sq(e.query, Neighbors.UNBOUNDED)) * e.query.gram(cells)
+        for e in shares
+    )
+    assert np.linalg.eigvalsh(gram)[0] > 1e-3
+
+
+def test_names_carry_the_matrices():
+    plain = plan_shares(SCHEMA, wanted(), ZCDP_BOUNDED)
+    again = plan_shares(SCHEMA, wanted(), ZCDP_BOUNDED)
+    other = plan_shares(SCHEMA, wanted(bases={"age": ["prefix"]}), ZCDP_BOUNDED)
+    names = [entry.query.name for entry in plain]
+    assert names == [entry.query.name for entry in again]
+    assert len(set(names)) == len(names)
+    assert names[0] == "total"
+    assert all("#" in name for name in names[1:])
+    assert not {*names[1:]} & {entry.query.name for entry in other if "age" in entry.query.name}
+
+
+def test_weights_move_the_budget():
+    def share_of_total(weight: str) -> Fraction:
+        shares = plan_shares(SCHEMA, wanted(tables={**TABLES, "total": weight}), ZCDP_BOUNDED)
+        return next(entry.share for entry in shares if entry.query.name == "total")
+
+    assert share_of_total("100") > share_of_total("1")
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"bases": {"income": ["prefix"]}}, "bases: names an unknown attribute; got .*income"),
+        ({"bases": {"age": ["decade"]}}, "base of age: is unknown; got decade; .*'adult'"),
+        ({"bases": {"sex": ["adult"]}}, "base of sex: is unknown; got adult"),
+        ({"bases": {"age": []}}, "base of age: is empty"),
+        ({"tables": {"income": "1"}}, "income"),
+        ({"tables": {"adult": "1"}}, "may name attributes only; got .*adult.*under `bases`"),
+        ({"tables": {"sex": "-1"}}, "table sex: has a negative weight; got -1"),
+        ({"tables": {"sex": "0"}}, "weights that cannot be used"),
+        ({"tables": {}}, "has no marginals"),
+    ],
+)
+def test_workloads_that_cannot_be_planned(changes, match):
+    with pytest.raises(SchemaError, match=match):
+        plan_shares(SCHEMA, wanted(**changes), ZCDP_BOUNDED)
+
+
+def test_pure_privacy_is_refused():
+    kind = BudgetKind(Definition.PURE, Neighbors.BOUNDED)
+    with pytest.raises(BudgetError, match="can be planned for zcdp only; got pure"):
+        plan_shares(SCHEMA, wanted(), kind)
+
+
+def allocation(folder: Path, level: dict) -> Path:
+    path = folder / "allocation.yaml"
+    path.write_text(yaml.safe_dump({"name": "a", "levels": {"state": {"share": 1, **level}}}))
+    return path
+
+
+def test_a_workload_that_leaves_cells_together_is_refused(tmp_path):
+    path = allocation(tmp_path, {"workload": {"tables": {"sex": 1, "age": 1}}})
+    with pytest.raises(
+        BudgetError, match="geolevel state: its queries do not have full column rank"
+    ):
+        load_allocation(path, SCHEMA, Spine(("state",), (2,)))
+
+
+@pytest.mark.parametrize(
+    "level", [{}, {"queries": {"detailed": 1}, "workload": {"tables": {"detailed": 1}}}]
+)
+def test_a_level_lists_queries_or_a_workload(tmp_path, level):
+    with pytest.raises(ConfigError, match="give exactly one of `queries` and `workload`"):
+        load_allocation(allocation(tmp_path, level), SCHEMA, Spine(("state",), (2,)))

@@ -1,0 +1,63 @@
+"""docs/configuration.md says what the models say, and its examples load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from jobs.config import models, reference
+from jobs.config.load import load_run
+from tests.checkout import ROOT
+
+
+def test_the_committed_page_is_up_to_date() -> None:
+    committed = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    assert committed == reference.reference(), "run `make docs`"
+
+
+def test_every_model_and_key_is_on_the_page() -> None:
+    page = reference.reference()
+    every = [
+        model
+        for model in vars(models).values()
+        if isinstance(model, type) and issubclass(model, models._Model)
+    ]
+    assert len(every) > 15
+    for model in every:
+        if model is models._Model:
+            continue
+        section = page.split(f"### {model.__name__}\n", 1)[1].split("\n### ", 1)[0]
+        for key, field in models.model_fields(model).items():
+            assert f"| `{key}` |" in section
+            assert reference.escaped(field.description or "") in section
+
+
+def test_links_on_the_page_have_a_heading() -> None:
+    page = reference.reference()
+    headings = {line[4:].lower() for line in page.splitlines() if line.startswith("### ")}
+    targets = {part.split(")")[0] for part in page.split("](#")[1:]}
+    assert targets
+    assert targets <= headings
+
+
+def test_the_examples_load_together(tmp_path: Path) -> None:
+    (tmp_path / "schema.yaml").write_text(reference.SCHEMA_EXAMPLE)
+    (tmp_path / "allocation.yaml").write_text(reference.ALLOCATION_EXAMPLE)
+    (tmp_path / "run.yaml").write_text(reference.RUN_EXAMPLE)
+    resolved = load_run(tmp_path / "run.yaml")
+    assert resolved.plan.schema.size == 6
+    assert [level.geolevel for level in resolved.plan.strategy.levels] == [
+        "state",
+        "county",
+        "block",
+    ]
+    assert resolved.config.output.directory == tmp_path / "out"
+
+
+def test_the_run_example_names_every_section() -> None:
+    document = yaml.safe_load(reference.RUN_EXAMPLE)
+    assert list(document) == list(models.model_fields(models.RunConfig))
+    for section in ("geography", "solve", "output", "runtime"):
+        model = models.model_fields(models.RunConfig)[section].annotation
+        assert list(document[section]) == list(models.model_fields(model))

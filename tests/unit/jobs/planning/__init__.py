@@ -1,0 +1,1 @@
+"""Errors and budgets before a run."""

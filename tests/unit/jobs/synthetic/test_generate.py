@@ -1,0 +1,240 @@
+"""The synthetic nation: same seed same data, however it is cut, and census-like."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from typer.main import get_command
+
+from das.errors import ConfigError, OutputError
+from invariants.linear import cells_in
+from jobs.cli import app
+from jobs.config.load import load_schema
+from jobs.config.models import BlockTableData, HistogramsData, RecordsData
+from jobs.synthetic import nation
+from jobs.synthetic.generate import GenerateSpec, draw_tract, generate, plan_tracts
+from jobs.synthetic.nation import FORMATS, SCHEMAS
+from tests.unit.jobs.confidential.read.reading import ROOT, read
+
+
+def spec(**changes: Any) -> GenerateSpec:
+    return GenerateSpec(**{"seed": 7, "blocks": 900, "states": 3, **changes})
+
+
+def content(folder: Path) -> list[Any]:
+    return [pq.read_table(folder / name).to_pylist() for name in ("geounits.parquet", "histograms")]
+
+
+def test_equal_specifications_give_equal_data(tmp_path: Path) -> None:
+    for name, seed in (("a", 7), ("b", 7), ("c", 8)):
+        generate(spec(seed=seed, format="histograms"), tmp_path / name)
+    assert content(tmp_path / "a") == content(tmp_path / "b")
+    assert content(tmp_path / "a") != content(tmp_path / "c")
+
+
+def test_data_do_not_depend_on_how_the_work_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generate(spec(format="histograms"), tmp_path / "whole")
+    monkeypatch.setattr(nation, "TRACTS_PER_ROW_GROUP", 1)
+    monkeypatch.setattr(nation, "TRACTS_PER_FILE", 2)
+    generate(spec(format="histograms"), tmp_path / "cut")
+    assert len(list((tmp_path / "whole" / "histograms").iterdir())) == 1
+    assert len(list((tmp_path / "cut" / "histograms").iterdir())) > 3
+    assert content(tmp_path / "whole") == content(tmp_path / "cut")
+    tracts = plan_tracts(spec())
+    one, again = draw_tract(spec(), tracts[5]), draw_tract(spec(), tracts[5])
+    assert np.array_equal(one.counts, again.counts)
+
+
+@pytest.mark.parametrize("schema", list(nation.PATTERNS))
+def test_all_formats_hold_the_same_persons(tmp_path: Path, schema: str) -> None:
+    loaded = load_schema(ROOT / "conf" / "schema" / f"{schema}.yaml")
+    assert nation.SCHEMAS[schema].attributes == loaded.attributes
+    found = []
+    for kind in nation.FORMATS:
+        facts = generate(spec(blocks=150, schema=schema, format=kind), tmp_path / kind)
+        path = Path(facts["data"])
+        data = {
+            "records": lambda p: RecordsData(
+                format="records", path=p, columns={a.name: a.name for a in loaded.attributes}
+            ),
+            "histograms": lambda p: HistogramsData(format="histograms", path=p),
+            "block_table": lambda p: BlockTableData(
+                format="block_table", path=p, pattern=nation.PATTERNS[schema]
+            ),
+        }[kind](path)
+        found.append(read(data, loaded, 15))
+        assert found[-1].total() == facts["persons"]
+        assert facts["blocks"] == 150
+        empty = facts["blocks"] - len({code for code, _ in found[-1]})
+        assert empty == facts["empty_blocks"]
+    assert found[0] == found[1] == found[2]
+
+
+def test_geography(tmp_path: Path) -> None:
+    facts = generate(spec(blocks=20_000, format="histograms"), tmp_path / "out")
+    units = pq.read_table(facts["geounits"]).to_pandas()
+    codes = units.geocode
+    assert len(codes) == 20_000
+    assert codes.is_unique
+    assert codes.is_monotonic_increasing
+    assert set(codes.str.len()) == {15}
+    assert list(codes.str[:2].unique()) == ["01", "02", "03"]
+    assert (codes.str[11] >= "1").all()
+    assert codes.str[:11].nunique() == facts["tracts"]
+    assert 50 < len(codes) / codes.str[:11].nunique() < 150
+    assert codes.str[:5].nunique() > 10
+    assert pq.read_table(facts["data"], columns=["geocode"])["geocode"].to_pylist() == list(codes)
+
+
+def test_looks_like_a_census(tmp_path: Path) -> None:
+    facts = generate(spec(blocks=20_000, format="histograms"), tmp_path / "out")
+    units = pq.read_table(facts["geounits"]).to_pandas()
+    table = pq.read_table(facts["data"]).to_pandas()
+    persons = np.array([counts.sum() for counts in table.counts])
+    inhabited = persons[persons > 0]
+    assert 0.35 < (persons == 0).mean() < 0.45
+    assert 30 < persons.mean() < 50
+    assert 2 < inhabited.mean() / np.median(inhabited) * 1.3 < 4
+    assert 3 < np.mean([len(cells) for cells in table.cells if len(cells)]) < 20
+    cells, counts = np.concatenate(list(table.cells)), np.concatenate(list(table.counts))
+    hhgq = np.bincount(cells // 252, counts, 8)
+    assert 0.01 < 1 - hhgq[0] / hhgq.sum() < 0.05
+    minors = np.bincount(cells // 252, counts * (cells // 126 % 2 == 0), 8) / hhgq
+    assert minors[3] == 0
+    assert minors[1] == 0
+    assert minors[2] > 0.8
+    assert 0.15 < minors[0] < 0.3
+    facilities = units.filter(like="gq_").to_numpy()
+    assert (facilities > 0).any(1).mean() < 0.03
+    owner = np.repeat(np.arange(len(table)), [len(cells) for cells in table.cells])
+    for kind in range(7):
+        blocks = np.unique(owner[cells // 252 == kind + 1])
+        assert np.array_equal(blocks, np.flatnonzero(facilities[:, kind]))
+    assert (
+        units.housing_units.to_numpy()[np.isin(np.arange(len(table)), owner[cells < 252])] > 0
+    ).all()
+
+
+def test_everybody_lives_in_a_unit_of_the_block(tmp_path: Path) -> None:
+    kind = {"schema": "group_quarters", "format": "block_table"}
+    facts = generate(spec(blocks=5_000, **kind), tmp_path / "out")
+    persons = pq.read_table(facts["data"]).to_pandas()
+    table = pq.read_table(tmp_path / "out" / "units").to_pandas()
+    listed = pq.read_table(facts["geounits"]).to_pandas()
+    assert list(table.columns) == ["geocode", *nation.UNITS]
+    assert list(table.geocode) == list(persons.geocode) == list(listed.geocode)
+    assert (table.occupied + table.vacant == listed.housing_units).all()
+    assert ((persons.q0 > 0) == (table.occupied > 0)).all()
+    assert (table.occupied <= persons.q0).all()
+    assert 0.05 < table.vacant.sum() / listed.housing_units.sum() < 0.2
+    for place, name in enumerate(nation.UNITS[2:], 1):
+        assert (table[name] == listed[f"gq_{name}"]).all()
+        assert ((persons[f"q{place}"] > 0) == (table[name] > 0)).all()
+        assert (persons[f"q{place}"] >= table[name]).all()
+    assert facts["units"] == int(table[list(nation.UNITS)].to_numpy().sum())
+    schema = load_schema(ROOT / "conf" / "schema" / "units.yaml")
+    assert schema.attributes[0].levels == nation.UNITS
+
+
+def test_races_are_segregated_by_tract(tmp_path: Path) -> None:
+    facts = generate(spec(blocks=20_000, format="histograms", schema="block16"), tmp_path / "out")
+    table = pq.read_table(facts["data"]).to_pandas()
+    tract = table.geocode.str[:11].astype("category").cat.codes.to_numpy()
+    owner = np.repeat(tract, [len(cells) for cells in table.cells])
+    cells, counts = np.concatenate(list(table.cells)), np.concatenate(list(table.counts))
+    white = np.bincount(owner, counts * (cells % 8 == 1)) / np.bincount(owner, counts)
+    assert white.std() > 0.1
+
+
+def test_persons_instead_of_blocks(tmp_path: Path) -> None:
+    facts = generate(GenerateSpec(seed=1, persons=400_000, format="histograms"), tmp_path / "out")
+    assert 300_000 < facts["persons"] < 500_000
+
+
+def test_progress_ends_complete(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    facts = generate(spec(), tmp_path / "out", progress=lambda *numbers: seen.append(numbers))
+    assert seen[-1] == (facts["tracts"], facts["tracts"])
+
+
+def test_refuses_a_folder_that_holds_something(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="is not an empty folder"):
+        generate(spec(), tmp_path)
+    with pytest.raises(OutputError, match="is not an empty folder"):
+        generate(spec(), tmp_path / "file")
+    (tmp_path / "new").mkdir()
+    generate(spec(blocks=5), tmp_path / "new")
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"schema": "dhc"}, "schema: is unknown; got dhc"),
+        ({"format": "xml"}, "format: is unknown; got xml"),
+        ({"states": 0}, "states: is out of range; got 0"),
+        ({"states": 100}, "states: is out of range; got 100"),
+        ({"blocks": 2}, "blocks: is too small; got 2"),
+        ({"seed": -1}, "seed: is negative; got -1"),
+        ({"persons": 10}, "exactly one of blocks and persons"),
+        ({"blocks": None}, "exactly one of blocks and persons"),
+    ],
+)
+def test_specification_is_checked(changes: dict[str, Any], what: str) -> None:
+    with pytest.raises(ConfigError, match=what):
+        spec(**changes)
+
+
+@pytest.mark.parametrize("name", ["dhc_persons", "census1940"])
+def test_large_schemas_are_generated_sparsely(tmp_path: Path, name: str) -> None:
+    facts = generate(
+        GenerateSpec(seed=4, blocks=30, schema=name, format="histograms"), tmp_path / "data"
+    )
+    schema = load_schema(ROOT / "conf" / "schema" / f"{name}.yaml")
+    assert nation.SCHEMAS[name].attributes == schema.attributes
+    table = pq.read_table(tmp_path / "data" / "histograms")
+    cells = pc.list_flatten(table.column("cells")).to_numpy()
+    counts = pc.list_flatten(table.column("counts")).to_numpy()
+    assert counts.sum() == facts["persons"] > (500 if name == "dhc_persons" else 15_000)
+    assert len(cells) > 0.5 * len(table)
+    assert cells.max() < schema.size
+    codes = schema.codes_of(cells)
+    assert 0.2 < (codes["age"] * counts).sum() / counts.sum() / 100 < 0.6
+    assert 0.4 < (codes["sex"] * counts).sum() / counts.sum() < 0.6
+    with pytest.raises(ConfigError, match="column per cell"):
+        generate(
+            GenerateSpec(blocks=3, schema=name, format="block_table"), tmp_path / "block_table"
+        )
+
+
+def test_nobody_is_of_an_impossible_age(tmp_path: Path) -> None:
+    """The structural zeros of conf/run/dhc.yaml hold for what is generated."""
+    path = ROOT / "conf" / "run" / "dhc.yaml"
+    document = yaml.safe_load(path.read_text())
+    schema = nation.SCHEMAS["dhc_persons"]
+    zeros = np.zeros(schema.size, np.bool_)
+    for entry in document["invariants"][1:]:
+        levels = {axis: [str(v) for v in values] for axis, values in entry["zero"].items()}
+        zeros |= cells_in(schema, levels, "zero")
+    assert 0.1 < zeros.mean() < 0.6
+    spec = GenerateSpec(seed=2, blocks=60, schema="dhc_persons", format="histograms")
+    generate(spec, tmp_path / "data")
+    cells = pc.list_flatten(pq.read_table(tmp_path / "data/histograms").column("cells")).to_numpy()
+    assert not zeros[cells].any()
+    assert len(np.unique(schema.codes_of(cells)["relgq"])) > 12
+
+
+def test_the_help_names_what_the_error_names() -> None:
+    options = {one.name: one.help for one in get_command(app).commands["generate"].params}
+    for option, names in (("schema", SCHEMAS), ("output", FORMATS)):
+        said = re.split(r", | or ", options[option].removesuffix("."))
+        assert sorted(said) == sorted(names)

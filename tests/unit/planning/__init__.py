@@ -1,1 +1,0 @@
-"""Planning what to measure."""

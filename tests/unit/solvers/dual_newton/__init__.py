@@ -1,0 +1,1 @@
+"""The continuous stage without matrices."""

@@ -1,0 +1,177 @@
+"""The matrix-free solver against a general interior-point solver on the dense problem."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from solvers.dual_newton import face as matrix_free_face
+from solvers.dual_newton.solve import solve_matrix_free
+from solvers.least_squares.passes import solve_in_passes
+from solvers.least_squares.solve import solve_least_squares, solve_quadratic
+from solvers.problem import (
+    NO_LIMIT,
+    ExactTerm,
+    LeastSquaresTerm,
+    NodeProblem,
+    RowsTerm,
+    Status,
+    group_sums,
+)
+from tests.strategies import random_node
+from tests.unit.solvers.least_squares.quadratic import best_of_all_supports, dense
+from tests.unit.solvers.least_squares.test_solve_oracle import CASES, DEGENERATE_CASES
+
+LEVELS = (4, 3, 5, 2)
+QUERIES = ((), (0,), (1, 3), (2,), (0, 1), (1, 2), (0, 1, 2), (0, 2, 3), (0, 1, 2, 3))
+
+
+def crossing_node(
+    children: int,
+    cells: int,
+    seed: int,
+    kinds: tuple[str, ...] = (),
+    persons: float = 3.0,
+) -> NodeProblem:
+    """Marginals that cross one another, other weights in every child, and the kinds asked for.
+
+    Kinds: exact (totals and a marginal), rows (an equality and limits that bind), root, unasked
+    (some queries unasked in some children), one weight (all children alike).
+    """
+    rng = np.random.default_rng(seed)
+    C = 1 if "root" in kinds else children
+    held = np.sort(rng.choice(int(np.prod(LEVELS)), cells, replace=False))
+    codes = np.array(np.unravel_index(held, LEVELS))
+    truth = rng.poisson(persons * rng.gamma(0.3, 3.0, (C, cells))).astype(np.int64)
+    truth[rng.integers(0, C, cells), np.arange(cells)] += 1
+
+    def groups_of(axes: tuple[int, ...]) -> np.ndarray:
+        number = np.zeros(cells, np.int64)
+        for axis in axes:
+            number = number * LEVELS[axis] + codes[axis]
+        return np.unique(number, return_inverse=True)[1].astype(np.int64)
+
+    terms = []
+    for axes in QUERIES:
+        groups = groups_of(axes)
+        weights = 10 ** rng.uniform(-0.5, 0.5, 1 if "one weight" in kinds else C) * np.ones(C)
+        answers = group_sums(truth, groups, int(groups.max()) + 1)
+        noise = rng.normal(0, 1, answers.shape) / np.sqrt(weights)[:, None]
+        if "unasked" in kinds and len(axes) < 4:
+            weights = np.where(rng.random(C) < 0.4, 0.0, weights)
+        terms.append(LeastSquaresTerm(groups, answers + np.rint(noise), weights))
+    exact: tuple[ExactTerm, ...] = ()
+    if "exact" in kinds:
+        finer = groups_of((1, 3))
+        both = (np.zeros(cells, np.int64), finer)
+        exact = tuple(ExactTerm(g, group_sums(truth, g, int(g.max()) + 1)) for g in both)
+    rows: tuple[RowsTerm, ...] = ()
+    if "rows" in kinds:
+        R = rng.integers(-1, 3, (4, cells))
+        found = truth @ R.T
+        least, most = found - 1, found + 1
+        least[:, 0], most[:, 1] = -NO_LIMIT, NO_LIMIT
+        if "exact" not in kinds:
+            least[:, 2] = most[:, 2] = found[:, 2]
+        rows = (RowsTerm(R, least, most, ("a", "b", "c", "d")),)
+    parent = None if "root" in kinds else truth.sum(0)
+    return NodeProblem(f"crossing-{seed}", cells, parent, tuple(terms), exact, (), rows)
+
+
+def interior_point(problem: NodeProblem) -> np.ndarray:
+    """PIQP on the dense problem, with the rows as limits."""
+    piqp = pytest.importorskip("piqp")
+    d = dense(replace(problem, rows=()))
+    unit = np.abs(d.P).max()
+    C = problem.n_children
+    G = np.concatenate(
+        [np.zeros((0, d.E.shape[1])), *(np.kron(np.eye(C), r.coefficients) for r in problem.rows)]
+    )
+    least = np.concatenate([np.zeros(0), *(r.least.ravel() for r in problem.rows)])
+    most = np.concatenate([np.zeros(0), *(r.most.ravel() for r in problem.rows)])
+    least, most = (
+        np.where(least <= -NO_LIMIT, -np.inf, least),
+        np.where(most >= NO_LIMIT, np.inf, most),
+    )
+    solver = piqp.DenseSolver()
+    solver.settings.eps_abs = 1e-11
+    solver.settings.eps_rel = 1e-11
+    solver.settings.max_iter = 2000
+    limits = {"G": G, "h_l": least, "h_u": most} if len(G) else {}
+    solver.setup(d.P / unit, -d.q / unit, d.E, d.e, x_l=np.zeros(d.E.shape[1]), **limits)
+    solver.solve()
+    return solver.result.x.reshape(d.shape)
+
+
+def solved(problem: NodeProblem, tolerance: float = 1e-8) -> np.ndarray:
+    estimate = solve_matrix_free(problem, tolerance)
+    assert estimate.status is Status.SOLVED, estimate.certificate
+    assert estimate.certificate.residual <= tolerance
+    return estimate.values
+
+
+def close(ours: np.ndarray, theirs: np.ndarray, tolerance: float = 1e-6) -> None:
+    assert np.abs(ours - theirs).max() <= tolerance * max(1.0, float(theirs.max()))
+
+
+@pytest.mark.parametrize(("shape", "seed"), [*CASES, *DEGENERATE_CASES])
+def test_tiny_nodes_have_the_best_of_all_supports(shape, seed):
+    problem = random_node(shape, seed)
+    close(solved(problem, 1e-6), best_of_all_supports(problem))
+
+
+KINDS = (  # rows beside exact sums may diverge; `solvers.node` sends such nodes elsewhere
+    (),
+    ("exact",),
+    ("rows",),
+    ("unasked",),
+    ("exact", "unasked"),
+    ("root",),
+    ("root", "exact"),
+)
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("kinds", KINDS, ids="-".join)
+def test_small_nodes_agree_with_an_interior_point_solver(kinds, seed):
+    problem = crossing_node(4, 40, seed, kinds)
+    close(solved(problem), interior_point(problem))
+
+
+@pytest.mark.parametrize("kinds", KINDS, ids="-".join)
+@pytest.mark.parametrize("dense_groups", [0])
+def test_all_ways_to_eliminate_a_layer_give_the_same(monkeypatch, kinds, dense_groups):
+    problem = crossing_node(3, 60, 11, kinds)
+    wanted = solved(problem)
+    monkeypatch.setattr(matrix_free_face, "_DENSE_GROUPS", dense_groups + 4)
+    close(solved(problem), wanted)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_mid_nodes_agree_with_the_structured_solver(seed):
+    problem = crossing_node(8, 110, seed, ("one weight", "exact"), persons=1.0)
+    structured = solve_least_squares(problem, 1e-9)
+    assert structured.status is Status.SOLVED
+    close(solved(problem), structured.values)
+
+
+@pytest.mark.parametrize("kinds", [(), ("exact",), ("unasked",), ("one weight",)], ids="-".join)
+def test_sums_that_earlier_passes_fixed_agree_with_the_structured_solver(kinds):
+    """Totals, then the marginal that invariants may hold, both real numbers where they are fixed."""
+    problem = crossing_node(6, 90, 4, kinds, persons=1.0)
+    problem = replace(problem, order=((0,), (2,), (1, *range(3, len(problem.terms)))))
+    seen = []
+
+    def solve(one, tolerance, fixed):
+        seen.append(len(fixed))
+        if len(fixed) < 2:
+            return solve_quadratic(one, tolerance, fixed)
+        return solve_matrix_free(one, tolerance, fixed)
+
+    found = solve_in_passes(problem, 1e-9, solve)
+    wanted = solve_in_passes(problem, 1e-9, solve_quadratic)
+    assert found.status is wanted.status is Status.SOLVED
+    assert seen[-1] == 2
+    close(found.values, wanted.values)

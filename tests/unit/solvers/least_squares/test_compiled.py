@@ -1,0 +1,100 @@
+"""Compiled kernels: compiled once for all that calls them, and kept where others find them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from jobs.cli import app
+from jobs.tasks import session
+from tests.pipeline.spark.cluster import ROOT, build_zip
+
+pytest.importorskip("numba")
+
+# In a process of its own, where nothing was compiled or loaded yet.
+_AFTER_COMPILING = """
+from solvers.least_squares import compiled
+from solvers.least_squares import solve as least_squares
+from tests.strategies import Shape, random_node
+
+def signatures():
+    names = ("active_set", "pull", "join", "push", "deal", "project", "substitute")
+    return {name: len(getattr(compiled.kernels, name).signatures) for name in names}
+
+compiled.compile_kernels()
+before = signatures()
+least_squares._COMPILED_VARIABLES = 0
+shapes = [
+    Shape(4, 6, scales=True, sparse=0.8),
+    Shape(1, 8, exact=(1, 2), is_root=True),
+    Shape(3, 7, exact=(1,), rows=1, unequal=True),
+]
+for shape in shapes:
+    least_squares.solve_quadratic(random_node(shape, 1), 1e-7)
+print(before)
+print(signatures())
+"""
+_LOADED_FROM = "from solvers.least_squares import compiled; print(compiled.kernels.__file__)"
+
+
+def lines(code: str, path: Path, cache: Path | None = None) -> list[str]:
+    """What a process prints that imports the project from a folder or an archive."""
+    environment = {**os.environ, "PYTHONPATH": str(path)}
+    if cache:
+        environment["XDG_CACHE_HOME"] = str(cache)
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(
+        command, env=environment, cwd=path.parent, capture_output=True, text=True, check=True
+    )
+    return done.stdout.splitlines()
+
+
+def test_solving_compiles_nothing_that_preparing_did_not():
+    before, after = lines(_AFTER_COMPILING, ROOT)
+    assert before == after
+    assert ": 1" in before
+    assert ": 0" not in before
+
+
+def test_kernels_of_equal_archives_are_compiled_once(tmp_path):
+    archives = []
+    for name in ("one", "other"):
+        folder = tmp_path / name
+        folder.mkdir()
+        archives.append(build_zip(folder))
+    found = {lines(_LOADED_FROM, archive, tmp_path / "cache")[0] for archive in archives}
+    (file,) = map(Path, found)
+    assert file.read_bytes() == (ROOT / "solvers" / "kernels.py").read_bytes()
+    assert file.is_relative_to(tmp_path / "cache")
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_prepare_names_the_compiled_solvers(monkeypatch):
+    monkeypatch.setattr(session, "make_class_archive", lambda: None)
+    done = CliRunner().invoke(app, ["prepare"])
+    assert done.exit_code == 0
+    (place,) = re.findall(r"compiled solvers in (.*)\n", done.stdout)
+    assert list(Path(place).glob("kernels.active_set-*.nbc"))
+
+
+@pytest.mark.long
+def test_damaged_machine_code_is_compiled_again(tmp_path):
+    """In the cache, for all processes that come after."""
+    (file,) = lines(_LOADED_FROM, ROOT)
+    folder = tmp_path / "topdown-das" / Path(file).parent.name
+    shutil.copytree(Path(file).parent, folder)
+    # One file for each processor that was compiled for; this process reads its own.
+    sizes = {path: path.stat().st_size for path in folder.rglob("kernels.push*.nbc")}
+    for path, size in sizes.items():
+        os.truncate(path, size // 2)
+    (file,) = lines(_LOADED_FROM, ROOT, tmp_path)
+    assert Path(file).parent == folder
+    kept = [path for path in sizes if path.exists()]  # what cannot be loaded is thrown away
+    assert any(path.stat().st_size > sizes[path] / 2 for path in kept)
