@@ -24,7 +24,7 @@ from geography.lattice import Lattice, Spine
 from invariants.constraints import Limits
 from invariants.exact import Invariant, invariants_at
 from invariants.linear import LinearRow
-from jobs.storage.dataset import PartWriter, is_published, publish, read_manifest, read_range
+from jobs.storage.dataset import Dataset, PartWriter, is_published, publish
 from jobs.storage.layout import ReleaseLayout
 
 _GEOGRAPHY = pa.schema(
@@ -300,11 +300,10 @@ def read_geography(
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
     """Read the public geounits of a geolevel, or of one range of it, sorted by geocode."""
-    dataset = layout.geography(geolevel)
-    parts, _ = read_manifest(dataset)
+    dataset = Dataset.open(layout.geography(geolevel))
     if batch is None:
-        return read_range(dataset, parts, columns=columns)
-    return read_range(dataset, parts, batch.low, batch.high, columns)
+        return dataset.read(columns=columns)
+    return dataset.read(batch.low, batch.high, columns)
 
 
 def families(parents: npt.NDArray[Any]) -> Iterator[tuple[int, int]]:

@@ -74,13 +74,7 @@ from jobs.storage.account import (
     make_claim,
     note_failed_check,
 )
-from jobs.storage.dataset import (
-    check_sizes,
-    dataset_digest,
-    is_published,
-    read_manifest,
-    sweep,
-)
+from jobs.storage.dataset import Dataset, check_sizes, dataset_digest, is_published, sweep
 from jobs.storage.files import create_file, json_text, read_json, write_json, writing
 from jobs.storage.layout import (
     ConfidentialLayout,
@@ -558,7 +552,7 @@ def _measure(job: Job, product: Product, level: int) -> None:
                 moved=job.moved,
             )
     elif draws is not None:
-        attempt = str(read_manifest(dataset)[1].get("attempt", ""))
+        attempt = str(Dataset.open(dataset).facts.get("attempt", ""))
         draws.confirm(geolevel, dataset_digest(dataset), attempt, write=True)
     record_measured(release.ledger, geolevel, dataset_digest(dataset))
 
@@ -639,7 +633,7 @@ def solve_all(job: Job) -> None:
                     batches_per_slot=batches,
                 )
             if is_new:
-                job.reporter.solved(line.place, read_manifest(dataset)[1]["statistics"])
+                job.reporter.solved(line.place, Dataset.open(dataset).facts["statistics"])
         if product.plan.lazy:
             seal_ledger(product.release.ledger)
 

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from das.errors import InputError, OutputError
 from jobs.printable import printable, result_console
-from jobs.storage.dataset import MANIFEST, read_manifest, read_range
+from jobs.storage.dataset import MANIFEST, Dataset
 from jobs.storage.files import read_json
 from jobs.storage.layout import EstimateLayout, ReleaseLayout, release_layout, solutions_of
 
@@ -29,13 +29,13 @@ def inspect_run(out: Path, solution: str | None = None) -> dict[str, Any]:
     root = release_layout(out, solution).root
     datasets = []
     for path in sorted(root.rglob(MANIFEST)):
-        parts, _ = read_manifest(path.parent)
+        dataset = Dataset.open(path.parent)
         datasets.append(
             {
                 "dataset": str(path.parent.relative_to(out)),
-                "files": len(parts),
-                "rows": sum(p.rows for p in parts),
-                "bytes": sum(p.bytes for p in parts),
+                "files": len(dataset.parts),
+                "rows": dataset.rows,
+                "bytes": dataset.bytes,
             }
         )
     sealed = (root / "manifest.json").exists()
@@ -82,8 +82,7 @@ def inspect_geounit(
     document["measurements"], document["estimates"] = measured, estimates
     counts = release.counts(geolevel)
     if (counts / MANIFEST).exists():
-        parts, _ = read_manifest(counts)
-        rows = read_range(counts, parts, geocode, geocode).to_pylist()
+        rows = Dataset.open(counts).read(geocode, geocode).to_pylist()
         document["protected_total"] = int(np.sum([n for row in rows for n in row["counts"]]))
     return document
 
@@ -97,9 +96,9 @@ def _answers(
     """Of every row about a geounit and query: what it says beside answers, and answers by label."""
     if not (dataset / MANIFEST).exists():
         return
-    parts, facts = read_manifest(dataset)
-    described = {q["query"]: q for q in facts["queries"]}
-    for row in read_range(dataset, parts, geocode, geocode).to_pylist():
+    answers = Dataset.open(dataset)
+    described = {q["query"]: q for q in answers.facts["queries"]}
+    for row in answers.read(geocode, geocode).to_pylist():
         if query is None or _same(query, row["query"]):
             held = {k: v for k, v in row.items() if k not in ("geocode", "positions", *values)}
             columns = [
@@ -124,7 +123,7 @@ def _known_name(release: ReleaseLayout, query: str) -> str:
 
 
 def _facts(dataset: Path) -> dict[str, Any]:
-    return read_manifest(dataset)[1]
+    return Dataset.open(dataset).facts
 
 
 def _same(asked: str, name: str) -> bool:
@@ -177,10 +176,10 @@ def _labelled(
 
 def _find(release: ReleaseLayout, geocode: str) -> tuple[str, dict[str, Any]]:
     for folder in sorted((release.root / "geography").glob("level=*")):
-        parts, facts = read_manifest(folder)
-        rows = read_range(folder, parts, geocode, geocode).to_pylist()
+        geography = Dataset.open(folder)
+        rows = geography.read(geocode, geocode).to_pylist()
         if rows:
-            return str(facts["geolevel"]), rows[0]
+            return str(geography.facts["geolevel"]), rows[0]
     if not (release.root / "geography").exists():
         raise OutputError(str(release.root), "holds no geography", remedy="run `das measure`")
     raise InputError(str(release.root), "has no such geounit", got=geocode)

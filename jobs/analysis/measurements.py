@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from das.errors import OutputError
 from das.mechanisms.mechanism import Mechanism, read_mechanism
-from jobs.storage.dataset import read_manifest, read_range, rows_about
+from jobs.storage.dataset import Dataset, rows_about
 from jobs.storage.layout import ReleaseLayout
 
 
@@ -51,15 +51,14 @@ def read_answers(release: Path, geolevel: str, query: str) -> NoisyAnswers:
     Raises:
       OutputError: The geolevel was not measured, a file is missing, or the query was not asked.
     """
-    dataset = ReleaseLayout(release).measurements(geolevel)
-    parts, facts = read_manifest(dataset)
-    asked = {entry["query"]: entry for entry in facts["queries"]}
+    dataset = Dataset.open(ReleaseLayout(release).measurements(geolevel))
+    asked = {entry["query"]: entry for entry in dataset.facts["queries"]}
     if query not in asked:
-        raise OutputError(str(dataset), "lacks a query", got=query, want=list(asked))
-    if query in facts.get("lazy_queries", ()):
-        raise OutputError(str(dataset), "holds only some answers of a lazy query", got=query)
+        raise OutputError(str(dataset.path), "lacks a query", got=query, want=list(asked))
+    if query in dataset.facts.get("lazy_queries", ()):
+        raise OutputError(str(dataset.path), "holds only some answers of a lazy query", got=query)
     columns = ("geocode", "query", "mechanism", "parameter", "answers")
-    table = rows_about(read_range(dataset, parts, columns=columns), query)
+    table = rows_about(dataset.read(columns=columns), query)
     laws: dict[tuple[str, str], Mechanism] = {}
     for kind, parameter in zip(
         table.column("mechanism").to_pylist(), table.column("parameter").to_pylist(), strict=True

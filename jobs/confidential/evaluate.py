@@ -26,7 +26,7 @@ from geography.lattice import Spine
 from invariants.exact import Invariant
 from jobs.confidential.histograms import read_truth
 from jobs.report.noise import expected_rmse
-from jobs.storage.dataset import read_manifest
+from jobs.storage.dataset import Dataset
 from jobs.storage.files import write_json
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
@@ -172,9 +172,8 @@ def _slices(
     n_slots: int,
 ) -> list[Slice]:
     """Cut a geolevel into slices of similar size without reading its rows."""
-    parts, _ = read_manifest(release.geography(geolevel))
-    rows = sum(part.rows for part in parts)
-    step = min(max(-(-rows // (2 * n_slots)), LEAST_ROWS), MOST_ROWS)
+    geography = Dataset.open(release.geography(geolevel))
+    step = min(max(-(-geography.rows // (2 * n_slots)), LEAST_ROWS), MOST_ROWS)
     return [
         Slice(
             release,
@@ -186,7 +185,7 @@ def _slices(
             start,
             min(start + step, part.rows),
         )
-        for part in parts
+        for part in geography.parts
         for start in range(0, part.rows, step)
     ]
 

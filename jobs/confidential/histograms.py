@@ -7,7 +7,7 @@ it, made by tasks over contiguous ranges of geocodes without any shuffle.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -20,14 +20,7 @@ from das.histograms import Histograms
 from das.schema import Schema
 from geography.lattice import ROOT_CODE, Lattice
 from jobs.confidential.leaves import EntrySource, gather_leaves, remove_runs
-from jobs.storage.dataset import (
-    PartFile,
-    PartWriter,
-    is_published,
-    publish,
-    read_manifest,
-    read_range,
-)
+from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
 from jobs.storage.histograms import SPARSE_SCHEMA, read_sparse, sparse_arrays, sparse_table
 from jobs.storage.layout import ConfidentialLayout
 from jobs.tasks.session import run_tasks, slots
@@ -103,9 +96,8 @@ def read_truth(
         codes = np.char.decode(geocodes, "ascii")
     if not (codes[1:] > codes[:-1]).all():
         raise GeographyError(f"truth, geolevel {geolevel}", "geocodes are not sorted and unique")
-    dataset = layout.histograms(geolevel)
-    parts, _ = read_manifest(dataset)
-    return Confidential(read_sparse(dataset, parts, codes, n_cells))
+    dataset = Dataset.open(layout.histograms(geolevel))
+    return Confidential(read_sparse(dataset, codes, n_cells))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +105,7 @@ class RollUp:
     """One task: the geounits of a geolevel whose children lie in low..high.
 
     Attributes:
-      fine: Dataset of the children.
-      parts: Its part files that hold some of them.
+      fine: Dataset of the children, those parts of it that hold some of them.
       coarse: Dataset to write.
       low: Geocode of the first child.
       high: Geocode of the last child.
@@ -122,8 +113,7 @@ class RollUp:
       n_cells: n.
     """
 
-    fine: Path
-    parts: tuple[PartFile, ...] = field(repr=False)
+    fine: Dataset
     coarse: Path
     low: str
     high: str
@@ -134,7 +124,7 @@ class RollUp:
 @redact_errors
 def roll_up(task: RollUp) -> PartFile:
     """Sum the children of some geounits and write them."""
-    table = read_range(task.fine, task.parts, task.low, task.high)
+    table = task.fine.read(task.low, task.high)
     writer = PartWriter(task.coarse, SPARSE_SCHEMA)
     persons = 0
     if table.num_rows:
@@ -160,8 +150,10 @@ def _roll_up(
     spark: SparkSession,
 ) -> None:
     names = lattice.spine.levels
-    fine, coarse = (layout.histograms(names[index]) for index in (level + 1, level))
-    parts, _ = read_manifest(fine)
+    fine, coarse = (
+        Dataset.open(layout.histograms(names[level + 1])),
+        layout.histograms(names[level]),
+    )
     children, first = lattice.codes[level + 1], lattice.first_child[level]
     n_tasks = max(
         min(slots(spark) * _TASKS_PER_SLOT, len(children) // CHILDREN_PER_SMALL_TASK + 1),
@@ -173,12 +165,11 @@ def _roll_up(
     tasks = []
     for start, stop in zip(first[edges[:-1]], first[edges[1:]], strict=True):
         low, high = children[start].decode(), children[stop - 1].decode()
-        inside = tuple(p for p in parts if p.rows and p.high >= low and p.low <= high)
         digits = lattice.spine.digits[level]
-        tasks.append(RollUp(fine, inside, coarse, low, high, digits, schema.size))
+        tasks.append(RollUp(fine.within(low, high), coarse, low, high, digits, schema.size))
     name = names[level]
     written = run_tasks(spark, f"truth {name}", tasks, roll_up)
-    if _persons(written) != _persons(parts):
+    if _persons(written) != _persons(fine.parts):
         raise VerificationError(str(coarse), "does not hold the persons of the geolevel below")
     publish(coarse, written, {"n_cells": schema.size})
 

@@ -23,14 +23,7 @@ from das.arrays import Geocodes
 from das.confidential import redact_errors
 from das.errors import InputError
 from das.histograms import TOTAL_LIMIT, Histograms
-from jobs.storage.dataset import (
-    PartFile,
-    PartWriter,
-    is_published,
-    publish,
-    read_manifest,
-    read_range,
-)
+from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
 from jobs.storage.histograms import SPARSE_SCHEMA, sparse_table
 from jobs.tasks.session import run_tasks, slots
 
@@ -105,11 +98,11 @@ def gather_leaves(
                 remedy="correct the counts; none can be that large",
             )
         publish(runs, found, {"n_cells": n_cells})
-    parts, _ = read_manifest(runs)
+    entries = Dataset.open(runs)
 
     @redact_errors
     def merge(bounds: tuple[str, str]) -> PartFile:
-        return _merge_range(bounds, runs, parts, n_cells, dataset)
+        return _merge_range(bounds, entries, n_cells, dataset)
 
     leaves = run_tasks(
         spark,
@@ -184,12 +177,10 @@ def _added_up(entries: pa.Table, n_cells: int) -> tuple[npt.NDArray[np.object_],
     return values[order], histograms
 
 
-def _merge_range(
-    bounds: tuple[str, str], runs: Path, parts: Sequence[PartFile], n_cells: int, dataset: Path
-) -> PartFile:
+def _merge_range(bounds: tuple[str, str], runs: Dataset, n_cells: int, dataset: Path) -> PartFile:
     writer = PartWriter(dataset, SPARSE_SCHEMA)
     persons = 0
-    table = read_range(runs, parts, *bounds)
+    table = runs.read(*bounds)
     if table.num_rows:
         lengths = pc.list_value_length(table.column("cells")).to_numpy()
         entries = pa.table(
@@ -218,7 +209,7 @@ def _refuse_unknown(
     for part in leaves:
         if not part.rows:
             continue
-        found = read_range(dataset, [part], columns=("geocode",)).column("geocode")
+        found = Dataset(dataset, (part,), {}).read(columns=("geocode",)).column("geocode")
         present = found.to_numpy(zero_copy_only=False).astype(codes.dtype)
         at = np.minimum(np.searchsorted(codes, present), len(codes) - 1)
         unknown = present[codes[at] != present]

@@ -22,7 +22,7 @@ from das.queries.query import Query
 from jobs.confidential.histograms import read_truth
 from jobs.confidential.noise_key import LentKey, lent
 from jobs.plan import Batch, Plan, families, geounit_batches, read_geography
-from jobs.storage.dataset import PartFile, PartWriter, is_published, propose, publish, read_manifest
+from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, propose, publish
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
 from jobs.tasks.session import run_tasks, slots
@@ -114,7 +114,7 @@ class MeasureStage:
             return
         lazy = {query.name for query in plan.lazy_at(level)}
         if lazy:
-            read_manifest(self.release.counts(plan.spine.levels[level - 1]))
+            Dataset.open(self.release.counts(plan.spine.levels[level - 1]))
         queries = [entry.query for entry in plan.strategy.levels[level].queries]
         eager = sum(query.size for query in queries if query.name not in lazy)
         largest = max(1, _BATCH_NUMBERS // max(1, eager))

@@ -30,11 +30,11 @@ from jobs.storage.account import read_account
 from jobs.storage.dataset import (
     MANIFEST,
     PROPOSED,
+    Dataset,
     dataset_digest,
     find_damage,
     is_proposed,
     is_published,
-    read_manifest,
 )
 from jobs.storage.files import read_json, write_json
 from jobs.storage.layout import ConfidentialLayout, EstimateLayout, ReleaseLayout, release_layout
@@ -402,7 +402,7 @@ def _holds_moves(counts: Path) -> bool:
     if not is_published(counts):
         return False
     try:
-        _, facts = read_manifest(counts)
+        facts = Dataset.open(counts).facts
         return bool(facts.get(HOLDS)) or bool(moved_parents(facts))
     except (OutputError, KeyError):
         return True  # not known
@@ -458,5 +458,5 @@ def count_files(products: Sequence[Product]) -> tuple[int, int]:
     """(datasets, files) that the manifests of a run folder name."""
     last = products[-1]  # the folders of the units lie within those of the persons
     roots = (last.release.root, last.confidential.root)
-    parts = [len(read_manifest(p.parent)[0]) for root in roots for p in root.rglob(MANIFEST)]
+    parts = [len(Dataset.open(p.parent).parts) for root in roots for p in root.rglob(MANIFEST)]
     return len(parts), sum(parts)

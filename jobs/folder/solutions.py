@@ -22,7 +22,7 @@ from das.queries.query import parse_query
 from jobs.config.load import Resolved
 from jobs.config.models import RunConfig
 from jobs.folder.resume import Product
-from jobs.storage.dataset import MANIFEST, is_published, read_manifest
+from jobs.storage.dataset import MANIFEST, Dataset, is_published
 from jobs.storage.files import read_json, writing
 from jobs.storage.journal import append_to_journal, read_journal
 from jobs.storage.layout import EstimateLayout, ReleaseLayout, release_layout
@@ -140,7 +140,7 @@ def _outdated(product: Product) -> list[Path]:
 
 def _facts(dataset: Path) -> list[dict[str, Any]]:
     """The facts of a dataset, if it is published."""
-    return [read_manifest(dataset)[1]] if is_published(dataset) else []
+    return [Dataset.open(dataset).facts] if is_published(dataset) else []
 
 
 def _asked(dataset: Path) -> list[str] | None:
@@ -204,8 +204,7 @@ def begin_solution(resolved: Resolved) -> None:
 
 def _link_dataset(dataset: Path, other: Path) -> None:
     """The manifest last: then all is there."""
-    parts, _ = read_manifest(dataset)
-    for name in (*(part.file for part in parts), MANIFEST):
+    for name in (*(part.file for part in Dataset.open(dataset).parts), MANIFEST):
         _link(dataset / name, other / name)
 
 

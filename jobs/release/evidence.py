@@ -26,7 +26,7 @@ from das.tree.model import GeolevelTerms
 from das.tree.passes import Evidence, Moments, gather_evidence
 from invariants.linear import LinearRow
 from jobs.plan import Batch, Plan, read_geography
-from jobs.storage.dataset import read_manifest, read_range, rows_about
+from jobs.storage.dataset import Dataset, rows_about
 from jobs.storage.layout import ReleaseLayout
 
 LEAST_VARIANCE = 1e-6  # integer noise that is zero but once in a million draws counts as this
@@ -170,8 +170,7 @@ def read_answers(
     """
     if not len(codes):
         return [np.zeros((0, query.size), np.int64) for query in queries]
-    parts, _ = read_manifest(dataset)
-    table = read_range(dataset, parts, str(codes[0]), str(codes[-1]))
+    table = Dataset.open(dataset).read(str(codes[0]), str(codes[-1]))
     answers = []
     for query in queries:
         rows = rows_about(table, query.name)
@@ -235,8 +234,7 @@ def read_moments(dataset: Path, coordinates: Coordinates, codes: ObjectArray) ->
     Raises:
       OutputError: The dataset is not complete or lacks a geounit.
     """
-    parts, _ = read_manifest(dataset)
-    table = read_range(dataset, parts, str(codes[0]), str(codes[-1]))
+    table = Dataset.open(dataset).read(str(codes[0]), str(codes[-1]))
     found = table.column("geocode").to_numpy(zero_copy_only=False)
     if not np.array_equal(found, codes):
         if not np.isin(codes, found).all():

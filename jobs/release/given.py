@@ -20,14 +20,7 @@ from invariants.facilities import Facilities
 from jobs.config.models import AnyInvariant, FacilitiesConfig, InvariantConfig
 from jobs.input.public_tables import read_public
 from jobs.plan import Batch, Plan, exact_query, read_geography
-from jobs.storage.dataset import (
-    PartWriter,
-    is_published,
-    publish,
-    read_manifest,
-    read_range,
-    rows_about,
-)
+from jobs.storage.dataset import Dataset, PartWriter, is_published, publish, rows_about
 from jobs.storage.exact import read_exact
 from jobs.storage.layout import ReleaseLayout
 
@@ -158,12 +151,10 @@ def read_given(
     Raises:
       OutputError: Nothing of this name was given.
     """
-    dataset = release.given(geolevel)
-    parts, facts = read_manifest(dataset)
-    if name not in facts["queries"]:
-        raise OutputError(str(dataset), f"does not hold {name}")
-    table = read_range(dataset, parts, batch.low, batch.high)
-    rows = rows_about(table, name)
+    dataset = Dataset.open(release.given(geolevel))
+    if name not in dataset.facts["queries"]:
+        raise OutputError(str(dataset.path), f"does not hold {name}")
+    rows = rows_about(dataset.read(batch.low, batch.high), name)
     codes = rows.column("geocode").to_numpy(zero_copy_only=False)
     flat = pc.list_flatten(rows.column("answers")).to_numpy()
     return codes, flat.reshape(len(codes), n_answers)

@@ -20,15 +20,7 @@ from invariants.facilities import Facilities, groups_of
 from invariants.leaves import Leaves, LeavesTable, add_up, limit_totals
 from jobs.plan import Batch, Plan, families, geounit_batches, read_geography
 from jobs.release.given import facility_counts
-from jobs.storage.dataset import (
-    PartFile,
-    PartWriter,
-    is_published,
-    publish,
-    read_manifest,
-    read_range,
-    rows_about,
-)
+from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish, rows_about
 from jobs.storage.layout import ReleaseLayout
 from jobs.tasks.session import run_tasks, slots
 from solvers.problem import NO_LIMIT
@@ -138,8 +130,7 @@ def _with_totals(
     if query is None:
         return leaves
     dataset = release.invariants(geolevel)
-    parts, _ = read_manifest(dataset)
-    table = read_range(dataset, parts, batch.low, batch.high)
+    table = Dataset.open(dataset).read(batch.low, batch.high)
     rows = rows_about(table, query.name)
     flat = pc.list_flatten(rows.column("answers")).to_numpy()
     if len(rows) != len(codes) or len(flat) != len(codes) * query.size:
@@ -190,8 +181,7 @@ def read_limits(
     """
     geolevel = plan.spine.levels[batch.level]
     dataset = release.implied(geolevel)
-    parts, _ = read_manifest(dataset)
-    table = read_range(dataset, parts, batch.low, batch.high)
+    table = Dataset.open(dataset).read(batch.low, batch.high)
     found = table.column("geocode").to_numpy(zero_copy_only=False)
     if not np.array_equal(found, codes):
         raise OutputError(

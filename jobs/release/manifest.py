@@ -6,7 +6,7 @@ import csv
 import hashlib
 import importlib.metadata
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +21,7 @@ from das.privacy.semantics import statements
 from das.queries.sensitivity import Neighbors
 from jobs.neighborhoods import PUBLIC_LIST, neighborhood, with_neighborhoods
 from jobs.plan import Plan
-from jobs.storage.dataset import MANIFEST, PartFile, dataset_digest, read_manifest
+from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest
 from jobs.storage.files import replace_file, write_json
 from jobs.storage.layout import ReleaseLayout
 from jobs.storage.modes import READABLE
@@ -163,7 +163,7 @@ def write_manifest(
         "open_sessions": [
             level
             for level in plan.spine.levels
-            if read_manifest(release.measurements(level))[1].get("open_session")
+            if Dataset.open(release.measurements(level)).facts.get("open_session")
         ],
         "solve": [
             {
@@ -173,13 +173,13 @@ def write_manifest(
                 **solved["statistics"],
             }
             for level in plan.spine.levels
-            for solved in [read_manifest(release.counts(level))[1]]
+            for solved in [Dataset.open(release.counts(level)).facts]
         ],
         "solution": facts.solution,
         "outputs": [_output(release, path) for path in _all_datasets(release)],
         "files": _files(release),
         "totals": {
-            facts.records: sum(p.rows for p in read_manifest(microdata)[0]) if microdata else None,
+            facts.records: Dataset.open(microdata).rows if microdata else None,
             "leaf_geounits": next(g["geounits"] for g in geography if g["geolevel"] == leaf),
         },
         "environment": facts.environment,
@@ -199,9 +199,9 @@ def write_manifest(
 def _geography(plan: Plan, release: ReleaseLayout) -> list[dict[str, Any]]:
     out = []
     for level, digits in zip(plan.spine.levels, plan.spine.digits, strict=True):
-        geounits = sum(p.rows for p in read_manifest(release.geography(level))[0])
-        parts, facts = read_manifest(release.measurements(level))
-        measured = sum(p.rows for p in parts) // max(1, len(facts["queries"]))
+        geounits = Dataset.open(release.geography(level)).rows
+        answers = Dataset.open(release.measurements(level))
+        measured = answers.rows // max(1, len(answers.facts["queries"]))
         out.append(
             {
                 "geolevel": level,
@@ -250,41 +250,34 @@ def _files(release: ReleaseLayout) -> list[dict[str, Any]]:
     ]
 
 
-def _output(release: ReleaseLayout, dataset: Path) -> dict[str, Any]:
-    parts, facts = read_manifest(dataset)
-    queries = facts.get("queries", [])
+def _output(release: ReleaseLayout, path: Path) -> dict[str, Any]:
+    dataset = Dataset.open(path)
+    queries = dataset.facts.get("queries", [])
     return {
-        "path": str(dataset.relative_to(release.root)),
-        "files": len(parts),
-        "rows": sum(part.rows for part in parts),
-        "bytes": sum(part.bytes for part in parts),
-        "sha256": dataset_digest(dataset),
-        "columns": dataset_columns(dataset, parts, facts),
+        "path": str(path.relative_to(release.root)),
+        "files": len(dataset.parts),
+        "rows": dataset.rows,
+        "bytes": dataset.bytes,
+        "sha256": dataset_digest(path),
+        "columns": dataset_columns(dataset),
         "labelled": [q["query"] for q in queries if isinstance(q, dict) and "labels" in q],
     }
 
 
-def dataset_columns(
-    dataset: Path, parts: Sequence[PartFile], facts: Mapping[str, Any]
-) -> list[dict[str, str]]:
+def dataset_columns(dataset: Dataset) -> list[dict[str, str]]:
     """Name and type of every column of a dataset, from its first file.
 
     Answers to a query have one column each in a CSV table; they count as one, named "query: ...".
-
-    Args:
-      dataset: The dataset.
-      parts: Its files.
-      facts: Its facts.
     """
-    if not parts:
+    if not dataset.parts:
         return []
-    path = dataset / parts[0].file
+    path = dataset.path / dataset.parts[0].file
     if path.suffix == ".parquet":
         schema = pq.read_schema(path)
         return [{"name": field.name, "type": _type_words(field.type)} for field in schema]
     with path.open(newline="", encoding="utf-8") as handle:
         header = next(csv.reader(handle), [])
-    queries = [str(query) for query in facts.get("queries", [])]
+    queries = [str(query) for query in dataset.facts.get("queries", [])]
     names = dict.fromkeys(
         next((f"{q}: …" for q in queries if column.startswith(f"{q}: ")), column)
         for column in header

@@ -26,7 +26,7 @@ from jobs.release.evidence import read_answers
 from jobs.release.implied import BatchLimits, read_limits
 from jobs.release.reaggregate import carry_up
 from jobs.storage.answers import DrawnAnswers, read_noisy
-from jobs.storage.dataset import PartFile, PartWriter, is_published, publish, read_manifest
+from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
 from jobs.storage.histograms import SPARSE_SCHEMA, read_counts, sparse_table
 from jobs.storage.layout import ReleaseLayout
 from jobs.tasks.session import run_tasks, slots
@@ -159,7 +159,7 @@ def solve_level(
         carry_up(level, spine=spine, n_cells=n_cells, release=release)
         return
     started = time.monotonic()
-    read_manifest(release.measurements(geolevel))
+    Dataset.open(release.measurements(geolevel))
     largest, smallest = _batch_sizes(plan, release, level)
     wanted = slots(spark) * batches_per_slot
     batches = geounit_batches(release, geolevel, level, wanted, largest, smallest)
@@ -635,9 +635,8 @@ def _batch_sizes(plan: Plan, release: ReleaseLayout, level: int) -> tuple[int, i
     most = _BATCH_NUMBERS // _whole_answers(plan, level)
     if not level:
         return max(1, most), 1
-    parts, facts = read_manifest(release.counts(plan.spine.levels[level - 1]))
-    parents = sum(part.rows for part in parts)
-    variables = max(1, int(facts["statistics"]["live"]) // max(1, parents))
+    above = Dataset.open(release.counts(plan.spine.levels[level - 1]))
+    variables = max(1, int(above.facts["statistics"]["live"]) // max(1, above.rows))
     return max(1, min(most, _BATCH_VARIABLES // variables)), _TASK_VARIABLES // variables
 
 

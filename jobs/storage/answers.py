@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from das.arrays import FloatArray, IntArray, ObjectArray
 from das.errors import OutputError
 from das.queries.query import Query
-from jobs.storage.dataset import read_manifest, read_range, rows_about
+from jobs.storage.dataset import Dataset, rows_about
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,8 +70,7 @@ def read_noisy(
     """
     if not len(codes):
         return [np.zeros((0, query.size)) for query in queries]
-    parts, _ = read_manifest(dataset)
-    table = read_range(dataset, parts, str(codes[0]), str(codes[-1]))
+    table = Dataset.open(dataset).read(str(codes[0]), str(codes[-1]))
     found: list[FloatArray | DrawnAnswers] = []
     for query in queries:
         rows = rows_about(table, query.name)

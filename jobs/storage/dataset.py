@@ -29,6 +29,7 @@ from jobs.storage.modes import make_closed_file, make_closed_folder
 MANIFEST = "_manifest.json"
 PROPOSED = "_proposed.json"
 ROW_GROUP_BYTES = 4 << 20
+LAST = "\x7f"  # greater than every geocode
 
 _AGAIN = "`das resume` with the run folder says what can be made again, and makes it"
 
@@ -54,6 +55,93 @@ class PartFile:
     bytes: int
     sha256: str
     facts: dict[str, Any] = field(default_factory=dict, repr=False)  # of the truth, for some
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """An opened dataset: a folder, and what its manifest said of it when it was opened.
+
+    A task opens each dataset it reads once, and hands this value to its readers.
+
+    Attributes:
+      path: The folder.
+      parts: Its part files, by their first geocodes.
+      facts: What the step that wrote it said of it; JSON.
+    """
+
+    path: Path
+    parts: tuple[PartFile, ...] = field(repr=False)
+    facts: dict[str, Any] = field(repr=False)
+
+    @classmethod
+    def open(cls, path: Path) -> Dataset:
+        """Read the manifest of a published dataset.
+
+        Raises:
+          OutputError: It is not published, or the manifest is damaged.
+        """
+        return _parsed(path, MANIFEST)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of all parts."""
+        return sum(part.rows for part in self.parts)
+
+    @property
+    def bytes(self) -> int:
+        """Size of all parts on disk, without the manifest."""
+        return sum(part.bytes for part in self.parts)
+
+    def within(self, low: str = "", high: str = LAST) -> Dataset:
+        """The same without the parts that hold no geocode of low..high."""
+        parts = tuple(p for p in self.parts if p.rows and p.high >= low and p.low <= high)
+        return Dataset(self.path, parts, self.facts)
+
+    def read(
+        self, low: str = "", high: str = LAST, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """Read the rows with low <= geocode <= high, in the order they were written.
+
+        Args:
+          low: Smallest geocode wanted.
+          high: Largest geocode wanted.
+          columns: Columns wanted; default all.
+
+        Returns:
+          The rows. If there are none, a table without rows of the same columns, or without columns
+          if the dataset has no part.
+
+        Raises:
+          OutputError: A named file is missing or unreadable.
+        """
+        names = None if columns is None else list(columns)
+        tables = [self._read_part(part, low, high, names) for part in self.within(low, high).parts]
+        return pa.concat_tables(tables) if tables else self._empty(names)
+
+    def _read_part(self, part: PartFile, low: str, high: str, names: list[str] | None) -> pa.Table:
+        inside = low <= part.low and part.high <= high
+        filters = None if inside else [("geocode", ">=", low), ("geocode", "<=", high)]
+        try:
+            return pq.read_table(
+                self.path / part.file,
+                columns=names,
+                filters=filters,
+                use_threads=False,
+                partitioning=None,
+            )
+        except (OSError, pa.ArrowException) as error:
+            raise _unreadable(self.path, part, error) from None
+
+    def _empty(self, names: list[str] | None) -> pa.Table:
+        if not self.parts:
+            return pa.schema([]).empty_table()
+        try:
+            schema = pq.read_schema(self.path / self.parts[0].file)
+        except (OSError, pa.ArrowException) as error:
+            raise _unreadable(self.path, self.parts[0], error) from None
+        if names is not None:
+            schema = pa.schema([schema.field(name) for name in names])
+        return schema.empty_table()
 
 
 class PartWriter:
@@ -173,7 +261,7 @@ def read_proposal(dataset: Path) -> tuple[str, dict[str, Any]]:
     Raises:
       OutputError: It is not proposed, or the manifest is damaged.
     """
-    return _digest(dataset / PROPOSED), _parsed(dataset, PROPOSED)[1]
+    return _digest(dataset / PROPOSED), _parsed(dataset, PROPOSED).facts
 
 
 def accept(dataset: Path) -> None:
@@ -208,7 +296,7 @@ def replace_published(dataset: Path, parts: Iterable[PartFile], facts: Mapping[s
     Raises:
       OutputError: The dataset is not published, or the folder cannot be written.
     """
-    read_manifest(dataset)
+    Dataset.open(dataset)
     with _draft(dataset, parts, facts) as draft:
         draft.replace(dataset / MANIFEST)
         sync_folder(dataset)
@@ -242,7 +330,7 @@ def sweep(root: Path) -> None:
     for manifest in [root / MANIFEST, *root.rglob(MANIFEST)]:
         if not manifest.exists():
             continue
-        for path in _unnamed(manifest.parent, read_manifest(manifest.parent)[0]):
+        for path in _unnamed(Dataset.open(manifest.parent)):
             path.unlink(missing_ok=True)
 
 
@@ -256,23 +344,19 @@ def _digest(path: Path) -> str:
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def read_manifest(dataset: Path) -> tuple[list[PartFile], dict[str, Any]]:
-    """Parts and facts of a published dataset.
+def _parsed(dataset: Path, name: str) -> Dataset:
+    """What a manifest says, checked.
 
     Raises:
-      OutputError: It is not published, or the manifest is damaged.
+      OutputError: There is none, or it is damaged.
     """
-    return _parsed(dataset, MANIFEST)
-
-
-def _parsed(dataset: Path, name: str) -> tuple[list[PartFile], dict[str, Any]]:
     path = dataset / name
     if not path.exists():
         raise OutputError(str(dataset), "is not complete", remedy="run the stage that writes it")
     with understanding(path, _AGAIN):
         document = json.loads(path.read_text(encoding="utf-8"))
-        parts = [_part(part) for part in document["files"]]
-        return parts, {**document["facts"]}
+        parts = tuple(_part(part) for part in document["files"])
+        return Dataset(dataset, parts, {**document["facts"]})
 
 
 def _part(fields: Mapping[str, Any]) -> PartFile:
@@ -283,53 +367,6 @@ def _part(fields: Mapping[str, Any]) -> PartFile:
     if not isinstance(part.rows, int) or not isinstance(part.bytes, int):
         raise ValueError("a file has no number of rows or bytes")
     return part
-
-
-def read_range(
-    dataset: Path,
-    parts: Sequence[PartFile],
-    low: str = "",
-    high: str = "\x7f",
-    columns: Sequence[str] | None = None,
-) -> pa.Table:
-    """Read the rows with low <= geocode <= high, in the order they were written.
-
-    Args:
-      dataset: The dataset.
-      parts: Its parts, from `read_manifest`.
-      low: Smallest geocode wanted.
-      high: Largest geocode wanted.
-      columns: Columns wanted; default all.
-
-    Raises:
-      OutputError: A named file is missing or unreadable.
-    """
-    wanted = [p for p in parts if p.rows and p.high >= low and p.low <= high]
-    tables = []
-    for part in wanted:
-        inside = low <= part.low and part.high <= high
-        filters = None if inside else [("geocode", ">=", low), ("geocode", "<=", high)]
-        try:
-            tables.append(
-                pq.read_table(
-                    dataset / part.file,
-                    columns=None if columns is None else list(columns),
-                    filters=filters,
-                    use_threads=False,
-                    partitioning=None,
-                )
-            )
-        except (OSError, pa.ArrowException) as error:
-            raise _unreadable(dataset, part, error) from None
-    if not tables:
-        try:
-            schema = pq.read_schema(dataset / parts[0].file) if parts else pa.schema([])
-        except (OSError, pa.ArrowException) as error:
-            raise _unreadable(dataset, parts[0], error) from None
-        if columns is not None and parts:
-            schema = pa.schema([schema.field(name) for name in columns])
-        return schema.empty_table()
-    return pa.concat_tables(tables)
 
 
 def rows_about(table: pa.Table, query: str) -> pa.Table:
@@ -355,7 +392,7 @@ def find_damage(dataset: Path, name: str = MANIFEST) -> list[OutputError]:
     With the name PROPOSED, of a proposed one.
     """
     try:
-        parts, _ = _parsed(dataset, name)
+        parts = _parsed(dataset, name).parts
     except OutputError as error:
         return [error]
     found = []
@@ -381,7 +418,7 @@ def verify_files(dataset: Path) -> None:
     """
     for error in find_damage(dataset):
         raise error
-    for path in _unnamed(dataset, read_manifest(dataset)[0]):
+    for path in _unnamed(Dataset.open(dataset)):
         raise OutputError(
             str(path),
             "is not named by the manifest; an attempt that was given up wrote it late",
@@ -396,7 +433,7 @@ def check_sizes(root: Path) -> None:
       OutputError: One is missing or of another size.
     """
     for manifest in sorted(root.rglob(MANIFEST)):
-        for part in read_manifest(manifest.parent)[0]:
+        for part in Dataset.open(manifest.parent).parts:
             path = manifest.parent / part.file
             size = path.stat().st_size if path.exists() else None
             if size != part.bytes:
@@ -404,9 +441,9 @@ def check_sizes(root: Path) -> None:
                 raise OutputError(str(path), what, remedy=_AGAIN)
 
 
-def _unnamed(dataset: Path, parts: Sequence[PartFile]) -> list[Path]:
-    named = {part.file for part in parts} | {MANIFEST}
-    return sorted(p for p in dataset.iterdir() if p.name not in named and p.is_file())
+def _unnamed(dataset: Dataset) -> list[Path]:
+    named = {part.file for part in dataset.parts} | {MANIFEST}
+    return sorted(p for p in dataset.path.iterdir() if p.name not in named and p.is_file())
 
 
 def _make_folder(folder: Path) -> None:

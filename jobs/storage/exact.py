@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from das.arrays import IntArray, ObjectArray
 from das.errors import OutputError
 from das.queries.query import Query
-from jobs.storage.dataset import read_manifest, read_range, rows_about
+from jobs.storage.dataset import Dataset, rows_about
 from jobs.storage.layout import ReleaseLayout
 
 
@@ -36,9 +36,7 @@ def read_exact(
       OutputError: The answers are not published or not complete.
     """
     dataset = units.invariants(geolevel)
-    parts, _ = read_manifest(dataset)
-    table = read_range(dataset, parts, low, high)
-    rows = rows_about(table, query.name)
+    rows = rows_about(Dataset.open(dataset).read(low, high), query.name)
     geocodes = rows.column("geocode").to_numpy(zero_copy_only=False)
     answers = pc.list_flatten(rows.column("answers")).to_numpy()
     if not len(geocodes) or len(answers) != len(geocodes) * query.size:

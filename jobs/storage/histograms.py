@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +11,7 @@ import pyarrow.compute as pc
 
 from das.arrays import IntArray
 from das.histograms import Histograms
-from jobs.storage.dataset import PartFile, read_manifest, read_range
+from jobs.storage.dataset import Dataset
 from jobs.storage.layout import ReleaseLayout
 
 Geocodes = Sequence[str] | npt.NDArray[np.object_] | npt.NDArray[np.str_]
@@ -75,13 +74,11 @@ def align_histograms(table: pa.Table, geocodes: Geocodes, n_cells: int) -> Histo
     return Histograms(n_cells, offsets, cells[entries], counts[entries])
 
 
-def read_sparse(
-    dataset: Path, parts: Sequence[PartFile], geocodes: Geocodes, n_cells: int
-) -> Histograms:
+def read_sparse(dataset: Dataset, geocodes: Geocodes, n_cells: int) -> Histograms:
     """Read the histograms of sorted geocodes from a dataset of sparse rows."""
     if not len(geocodes):
         return Histograms(n_cells, np.zeros(1, np.int64), _NO_ENTRIES, _NO_ENTRIES)
-    table = read_range(dataset, parts, str(geocodes[0]), str(geocodes[-1]))
+    table = dataset.read(str(geocodes[0]), str(geocodes[-1]))
     if table.num_columns == 0:
         table = SPARSE_SCHEMA.empty_table()
     return align_histograms(table, geocodes, n_cells)
@@ -95,6 +92,4 @@ def read_counts(
     Raises:
       OutputError: The geolevel is not solved.
     """
-    dataset = layout.counts(geolevel)
-    parts, _ = read_manifest(dataset)
-    return read_sparse(dataset, parts, geocodes, n_cells)
+    return read_sparse(Dataset.open(layout.counts(geolevel)), geocodes, n_cells)
