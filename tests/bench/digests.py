@@ -41,7 +41,7 @@ import yaml
 
 from jobs.config.load import load_run
 from jobs.run import run
-from jobs.storage.dataset import MANIFEST, read_manifest
+from jobs.storage.dataset import MANIFEST, Dataset
 from jobs.synthetic.generate import GenerateSpec, generate
 from jobs.tasks.progress import Reporter
 from jobs.tasks.session import spark_session
@@ -86,7 +86,7 @@ def digests_of(out: Path) -> dict[str, str]:
 
 def digest_of(dataset: Path) -> str:
     """Digest of the rows of a published dataset, in whatever order and files."""
-    parts, _ = read_manifest(dataset)
+    parts = Dataset.open(dataset).parts
     rows = sorted(row for part in parts for row in _rows(dataset / part.file))
     whole = hashlib.sha256()
     for row in rows:

@@ -19,7 +19,7 @@ from das.queries.query import parse_query
 from jobs.config.load import load_run
 from jobs.folder.solutions import tabulated
 from jobs.release.estimate import EstimateStage, LevelEstimator
-from jobs.storage.dataset import read_manifest
+from jobs.storage.dataset import Dataset
 from jobs.storage.layout import EstimateLayout, release_layout
 from jobs.tasks.session import run_tasks, spark_session
 from tests.bench.state import das, generated
@@ -46,7 +46,7 @@ def timed(blocks: int, schema: str) -> dict[str, float]:
             EstimateStage(LevelEstimator(resolved.plan, release, tables, 0.9), spark).run()
             seconds = time.monotonic() - started
         written = EstimateLayout.of(release).root.rglob("_manifest.json")
-        size = sum(part.bytes for path in written for part in read_manifest(path.parent)[0])
+        size = sum(Dataset.open(path.parent).bytes for path in written)
     found = {"blocks": blocks, "seconds": round(seconds, 2), "megabytes": round(size / 1e6, 1)}
     if not small:
         found["share_of_run"] = round(seconds / (before + seconds), 3)

@@ -38,7 +38,7 @@ import yaml
 from das.errors import DasError
 from jobs.analysis.products import verify_run
 from jobs.config.load import load_run
-from jobs.storage.dataset import MANIFEST, is_published, read_manifest, read_range, sweep
+from jobs.storage.dataset import MANIFEST, Dataset, is_published, sweep
 from jobs.storage.layout import confidential_layout, release_layout
 from jobs.synthetic.generate import GenerateSpec, generate
 from tests.pipeline.spark import faults
@@ -288,8 +288,7 @@ def released(out: Path) -> dict[str, pa.Table]:
     for folder in ("measurements", "counts", "estimates", "microdata/parquet"):
         for path in sorted((root / folder).rglob(MANIFEST)):
             dataset = path.parent
-            parts, _ = read_manifest(dataset)
-            table = read_range(dataset, parts)
+            table = Dataset.open(dataset).read()
             for index, column in enumerate(table.schema):
                 if pa.types.is_dictionary(column.type):
                     text = table.column(index).cast(column.type.value_type)
@@ -312,7 +311,7 @@ def contents(out: Path) -> dict[str, list[str]]:
     """Digests of all published files by dataset, whatever their names."""
     roots = (release_layout(out).root, confidential_layout(out).root)
     return {
-        str(path.parent.relative_to(out)): sorted(p.sha256 for p in read_manifest(path.parent)[0])
+        str(path.parent.relative_to(out)): sorted(p.sha256 for p in Dataset.open(path.parent).parts)
         for root in roots
         for path in root.rglob(MANIFEST)
     }
@@ -480,7 +479,7 @@ def damage(case: Case, harm: Callable[[Path], None], *, manifest: bool = False) 
             "write": lambda level: release.microdata / "csv",
         }
         dataset = datasets[case.stage](case.bench.rng.choice(list(LEVELS)))
-        parts = [dataset / part.file for part in read_manifest(dataset)[0]]
+        parts = [dataset / part.file for part in Dataset.open(dataset).parts]
         harm(dataset / MANIFEST if manifest else case.bench.rng.choice(parts))
     case.resume()
 

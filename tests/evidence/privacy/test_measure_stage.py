@@ -22,7 +22,7 @@ from jobs.confidential import measure as measuring
 from jobs.confidential.measure import MeasureStage, MeasureTask
 from jobs.config.load import load_run
 from jobs.plan import write_geography
-from jobs.storage.dataset import PartWriter, publish, read_manifest
+from jobs.storage.dataset import Dataset, PartWriter, publish
 from jobs.storage.histograms import SPARSE_SCHEMA, sparse_table
 from jobs.storage.layout import confidential_layout, release_layout
 from tests.pipeline.local import toy
@@ -72,7 +72,7 @@ def stage_of(persons: int, tmp_path: Path) -> MeasureStage:
 
 def rows(stage: MeasureStage, level: int) -> list[dict]:
     dataset = stage.release.measurements(stage.plan.spine.levels[level])
-    parts, _ = read_manifest(dataset)
+    parts = Dataset.open(dataset).parts
     tables = [pq.read_table(dataset / part.file, partitioning=None) for part in parts]
     return pa.concat_tables(tables).to_pylist()
 

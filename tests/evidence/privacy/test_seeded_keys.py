@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from jobs.storage.dataset import read_manifest, read_range
+from jobs.storage.dataset import Dataset
 from jobs.storage.layout import release_layout
 from tests.pipeline.local import in_process, toy
 
@@ -38,7 +38,7 @@ def configuration(folder: Path) -> Path:
 def noise(out: Path, level: str, persons: dict[str, int]) -> dict[str, np.ndarray]:
     """What was added to the six cells of each geounit."""
     dataset = release_layout(out).measurements(level)
-    rows = read_range(dataset, read_manifest(dataset)[0]).to_pylist()
+    rows = Dataset.open(dataset).read().to_pylist()
     return {
         row["geocode"]: np.array(row["answers"]) - [persons[row["geocode"]], 0, 0, 0, 0, 0]
         for row in rows

@@ -27,7 +27,7 @@ from jobs.plan import Plan
 from jobs.release.estimate import EstimateStage, LevelEstimator
 from jobs.release.evidence import all_geounits
 from jobs.run import measure_all, open_job, plan_and_read
-from jobs.storage.dataset import MANIFEST, read_manifest
+from jobs.storage.dataset import MANIFEST, Dataset
 from jobs.storage.layout import EstimateLayout, ReleaseLayout, release_layout
 from jobs.tasks.progress import Reporter
 from tests.pipeline.local import toy
@@ -39,7 +39,7 @@ TABLES = ("total", "sex", "age", "prefix(age)", "detailed")
 
 
 def rows(dataset: Path) -> list[dict]:
-    parts, _ = read_manifest(dataset)
+    parts = Dataset.open(dataset).parts
     tables = [pq.read_table(dataset / part.file, partitioning=None) for part in parts]
     return pa.concat_tables(tables).to_pylist()
 
@@ -141,7 +141,7 @@ def test_a_planted_fault_is_seen(estimated, dense, tmp_path):
     changed = ReleaseLayout(tmp_path / "release")
     shutil.copytree(release.root, changed.root)
     dataset = changed.measurements("block")
-    part = next(part for part in read_manifest(dataset)[0] if part.rows)
+    part = next(part for part in Dataset.open(dataset).parts if part.rows)
     table = pq.read_table(dataset / part.file, partitioning=None)
     answers = table.column("answers").to_pylist()
     answers[0][0] += 1
@@ -153,7 +153,7 @@ def test_a_planted_fault_is_seen(estimated, dense, tmp_path):
 
 def test_manifests_say_what_is_in_the_files(estimated):
     _, release = estimated
-    facts = read_manifest(EstimateLayout.of(release).tables("tract"))[1]
+    facts = Dataset.open(EstimateLayout.of(release).tables("tract")).facts
     assert [q["query"] for q in facts["queries"]] == list(TABLES)
     assert facts["queries"][3]["labels"][0] == "up to under_18"
     assert facts["confidence"] == 0.9

@@ -22,7 +22,7 @@ from jobs.config.load import load_run
 from jobs.release.reaggregate import HOLDS
 from jobs.release.solve import LevelSolver
 from jobs.release.verify import verify_release
-from jobs.storage.dataset import is_published, read_manifest
+from jobs.storage.dataset import Dataset, is_published
 from jobs.storage.layout import ReleaseLayout, release_layout
 from solvers.node import solve_node
 from tests.pipeline.local import in_process, toy
@@ -70,7 +70,7 @@ class Interrupted:
 
     @property
     def moved(self) -> list[dict[str, Any]]:
-        return read_manifest(self.release.counts("block"))[1]["statistics"]["moved"]
+        return Dataset.open(self.release.counts("block")).facts["statistics"]["moved"]
 
     def counts(self, level: str) -> dict[str, dict[int, int]]:
         return sparse(self.release.counts(level))
@@ -124,7 +124,7 @@ def test_all_geolevels_above_take_the_difference(mended):
     assert mended.counts("block") == mended.before["block"]
     for level in ABOVE:
         assert mended.counts(level) != mended.before[level]
-        assert read_manifest(mended.release.counts(level))[1][HOLDS] == ["block"]
+        assert Dataset.open(mended.release.counts(level)).facts[HOLDS] == ["block"]
 
 
 def test_what_is_exact_stays_exact(mended):
@@ -155,7 +155,7 @@ def test_an_uninterrupted_run_gives_the_same_counts(mended, tmp_path, monkeypatc
 def test_what_leaves_imply_makes_every_node_feasible(mended, tmp_path, monkeypatch):
     in_process.patch_spark(monkeypatch)
     out = in_process.execute(configure(tmp_path, failsafe=False))
-    assert read_manifest(release_layout(out).counts("block"))[1]["statistics"]["moved"] == []
+    assert Dataset.open(release_layout(out).counts("block")).facts["statistics"]["moved"] == []
 
 
 def test_without_the_failsafe_the_run_stops(tmp_path, monkeypatch, capsys):
@@ -188,7 +188,7 @@ def test_families_beside_a_moved_one_are_solved_once(tmp_path, monkeypatch):
 
     monkeypatch.setattr("jobs.release.solve.solve_node", solve)
     out = in_process.execute(configure(tmp_path, learned_prior=["block"]))
-    statistics = read_manifest(release_layout(out).counts("block"))[1]["statistics"]
+    statistics = Dataset.open(release_layout(out).counts("block")).facts["statistics"]
     moved = {move["geocode"] for move in statistics["moved"]}
     families = {code: terms for code, terms in attempts.items() if len(code) == len(slow)}
     assert moved < set(families)

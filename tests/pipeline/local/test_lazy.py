@@ -18,7 +18,7 @@ from jobs.plan import read_geography
 from jobs.release.solve import solve_level
 from jobs.run import open_job, plan_and_read, products_of, settle_invariants
 from jobs.storage.answers import read_noisy
-from jobs.storage.dataset import dataset_digest, read_manifest, read_range
+from jobs.storage.dataset import Dataset, dataset_digest
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import ReleaseLayout, release_layout
 from jobs.storage.ledger import record_measured
@@ -62,7 +62,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Resolved, ReleaseLay
 
 def rows(release: ReleaseLayout, geolevel: str) -> dict[tuple[str, str], dict[str, Any]]:
     dataset = release.measurements(geolevel)
-    table = read_range(dataset, read_manifest(dataset)[0])
+    table = Dataset.open(dataset).read()
     return {(row["geocode"], row["query"]): row for row in table.to_pylist()}
 
 
@@ -114,11 +114,7 @@ def test_counts_are_those_of_complete_measurements_with_the_same_numbers(both, t
         )
         with in_process.no_session("") as spark:
             solve_level(level, plan=eager, release=release, spark=spark)
-        parts = [read_manifest(one.counts(geolevel))[0] for one in (lazy, release)]
-        tables = [
-            read_range(one.counts(geolevel), part)
-            for one, part in zip((lazy, release), parts, strict=True)
-        ]
+        tables = [Dataset.open(one.counts(geolevel)).read() for one in (lazy, release)]
         assert tables[0].equals(tables[1])
     patch.undo()
 

@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.storage.dataset import read_manifest
+from jobs.storage.dataset import Dataset
 from tests.pipeline.local import toy, units
 from tests.pipeline.local.in_process import execute
 
@@ -146,7 +146,7 @@ def test_every_column_is_described_and_no_other(release: Path) -> None:
             lines = re.findall(r"<li><code>(.*?)</code> \((.*?)\)(.*?)</li>", said[kind])
             names = [html.unescape(name).removesuffix(": …") for name, _, _ in lines]
             assert all(len(meaning) > 10 for _, _, meaning in lines), (kind, lines)
-            for part in read_manifest(dataset)[0]:
+            for part in Dataset.open(dataset).parts:
                 held = columns(dataset / part.file)
                 if ": …" in said[kind]:
                     held = list(dict.fromkeys(name.partition(":")[0] for name in held))

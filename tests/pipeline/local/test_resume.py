@@ -24,7 +24,7 @@ from jobs.cli import main
 from jobs.config.load import load_run
 from jobs.folder.resume import only_driver
 from jobs.run import claim, write_internal_reports
-from jobs.storage.dataset import MANIFEST, read_manifest
+from jobs.storage.dataset import MANIFEST, Dataset
 from jobs.storage.layout import release_layout
 from tests.pipeline.local import in_process, toy
 from tests.pipeline.local.test_failsafe import configure, hide_what_leaves_imply
@@ -57,7 +57,7 @@ def copy(finished, tmp_path) -> Path:
 def contents(out: Path) -> dict[str, list[str]]:
     """Digests of all published files by dataset, whatever their names."""
     return {
-        str(path.parent.relative_to(out)): sorted(p.sha256 for p in read_manifest(path.parent)[0])
+        str(path.parent.relative_to(out)): sorted(p.sha256 for p in Dataset.open(path.parent).parts)
         for path in out.rglob(MANIFEST)
     }
 
@@ -91,7 +91,7 @@ def flip(path: Path) -> None:
 
 
 def one_part(dataset: Path) -> Path:
-    return dataset / read_manifest(dataset)[0][0].file
+    return dataset / Dataset.open(dataset).parts[0].file
 
 
 def run_file(out: Path) -> Path:
@@ -231,7 +231,7 @@ def test_moved_parents_are_moved_again(tmp_path, monkeypatch, das):
     hide_what_leaves_imply(monkeypatch)
     out = in_process.execute(configure(tmp_path))
     before = contents(out)
-    assert read_manifest(release_layout(out).counts("block"))[1]["statistics"]["moved"]
+    assert Dataset.open(release_layout(out).counts("block")).facts["statistics"]["moved"]
     remove(one_part(release_layout(out).counts("tract")))
     code, printed = das("resume", out)
     assert code == 0

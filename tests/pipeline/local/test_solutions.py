@@ -17,7 +17,7 @@ from das.errors import ConfigError, LedgerError, OutputError, SolverError
 from jobs.analysis.products import verify_run
 from jobs.cli import main
 from jobs.config.load import account_of, load_run
-from jobs.storage.dataset import MANIFEST, dataset_digest, read_manifest
+from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest
 from jobs.storage.journal import read_journal
 from jobs.storage.layout import release_layout
 from tests.pipeline.local import in_process, toy
@@ -139,8 +139,8 @@ def test_targets_rounding_tables_and_formats_may_change_before_the_seal(folder, 
         assert das("solve", changed)[0] == 130
     assert dataset_digest(out / "counts" / "level=block") == counts
     assert not (out / "microdata" / "parquet").exists()
-    assert read_manifest(out / "tables" / "level=block")[1]["queries"] == ["total", "age"]
-    described = read_manifest(out / "estimates" / "tables" / "level=block")[1]["queries"]
+    assert Dataset.open(out / "tables" / "level=block").facts["queries"] == ["total", "age"]
+    described = Dataset.open(out / "estimates" / "tables" / "level=block").facts["queries"]
     assert [query["query"] for query in described] == ["total", "age"]
     solve = {"targets": "own", "rounding": [["total", "sex", "detailed"]]}
     last = real(folder, output__microdata=["csv"], output__tables=["total", "age"], solve=solve)

@@ -20,7 +20,7 @@ from jobs.release.evidence import all_geounits
 from jobs.release.solve import node_settings
 from jobs.release.verify import verify_release
 from jobs.run import run
-from jobs.storage.dataset import read_manifest
+from jobs.storage.dataset import Dataset
 from jobs.storage.layout import ReleaseLayout, release_layout
 from jobs.tasks.progress import Reporter
 from solvers.backends.registry import LeastSquaresSolver
@@ -361,7 +361,7 @@ def test_tasks_are_cut_by_what_they_are_expected_to_solve(released, folder, monk
     changes = {"output__directory": str(out), "runtime__batches_per_slot": 1}
     in_process.execute(configure(folder, "full", **changes))
     for level in toy.LEVELS:
-        parts, facts = read_manifest(release_layout(out).counts(level))
+        counts = Dataset.open(release_layout(out).counts(level))
         assert sparse(release_layout(out).counts(level)) == whole.counts(level)
-        assert facts["statistics"]["live"] == sum(map(len, whole.counts(level).values()))
-    assert len(parts) == 6  # tracts, not the 2 that one a slot would be
+        assert counts.facts["statistics"]["live"] == sum(map(len, whole.counts(level).values()))
+    assert len(counts.parts) == 6  # tracts, not the 2 that one a slot would be

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import psutil
 
-from jobs.storage.dataset import MANIFEST, is_published, read_manifest
+from jobs.storage.dataset import MANIFEST, Dataset, is_published
 from tests.pipeline.spark.cluster import Cluster
 
 T = TypeVar("T")
@@ -149,7 +149,7 @@ def parts_on_disk(dataset: Path) -> set[str]:
 
 def unnamed_files(dataset: Path) -> set[str]:
     """Names of the files in a published folder that the manifest does not name."""
-    named = {part.file for part in read_manifest(dataset)[0]} | {MANIFEST}
+    named = {part.file for part in Dataset.open(dataset).parts} | {MANIFEST}
     return {path.name for path in dataset.iterdir()} - named
 
 

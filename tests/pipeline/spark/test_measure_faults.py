@@ -18,7 +18,7 @@ import yaml
 
 from jobs.config.load import load_run
 from jobs.run import measure_all, open_job, plan_and_read
-from jobs.storage.dataset import is_published, read_manifest, read_range
+from jobs.storage.dataset import Dataset, is_published
 from jobs.storage.layout import release_layout
 from jobs.synthetic.generate import GenerateSpec, generate
 from jobs.tasks.progress import Reporter
@@ -164,7 +164,7 @@ def disturbed(stage: Stage) -> Disturbed:
 def readable(out: Path, level: str) -> pa.Table:
     """Rows (geocode, query, answers) as later stages would read them, in order."""
     dataset = release_layout(out).measurements(level)
-    table = read_range(dataset, read_manifest(dataset)[0], columns=("geocode", "query", "answers"))
+    table = Dataset.open(dataset).read(columns=("geocode", "query", "answers"))
     query = table.schema.get_field_index("query")
     table = table.set_column(query, "query", table.column("query").cast(pa.string()))
     return table.sort_by([("geocode", "ascending"), ("query", "ascending")]).combine_chunks()
@@ -180,7 +180,7 @@ def every_answer_is_readable_once(out: Path, config: Path) -> None:
     plan = load_run(config).plan
     for index, level in enumerate(LEVELS):
         dataset = release_layout(out).geography(level)
-        geounits = read_range(dataset, read_manifest(dataset)[0])
+        geounits = Dataset.open(dataset).read()
         measured = geounits.filter(pc.invert(geounits["only_child"]))["geocode"].to_pylist()
         queries = [entry.query.name for entry in plan.strategy.levels[index].queries]
         expected = sorted((code, query) for code in measured for query in queries)

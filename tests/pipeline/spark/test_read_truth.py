@@ -23,7 +23,7 @@ from jobs.confidential.histograms import read_truth, write_truth
 from jobs.confidential.read.formats import read_entries, read_geocodes
 from jobs.config.load import load_run
 from jobs.config.models import HistogramsData
-from jobs.storage.dataset import is_published, read_manifest, verify_files
+from jobs.storage.dataset import Dataset, is_published, verify_files
 from jobs.storage.layout import ConfidentialLayout, confidential_layout
 from jobs.synthetic.generate import GenerateSpec, generate
 from jobs.synthetic.nation import SCHEMAS
@@ -87,11 +87,11 @@ def test_every_geolevel_equals_naive_sums(
         assert as_counter(layout, lattice, level) == naive
         dataset = layout.histograms(SPINE.levels[level])
         verify_files(dataset)
-        parts, facts = read_manifest(dataset)
-        assert facts["n_cells"] == SCHEMA.size
-        assert sum(part.rows for part in parts) == len({code for code, _ in naive})
-        assert all(a.high < b.low for a, b in pairwise(parts))
-    assert len(read_manifest(layout.histograms("block"))[0]) > (1 if sizes[0] == 50 else 0)
+        histograms = Dataset.open(dataset)
+        assert histograms.facts["n_cells"] == SCHEMA.size
+        assert histograms.rows == len({code for code, _ in naive})
+        assert all(a.high < b.low for a, b in pairwise(histograms.parts))
+    assert len(Dataset.open(layout.histograms("block")).parts) > (1 if sizes[0] == 50 else 0)
 
 
 def test_reads_some_geounits_in_order_empty_ones_included(

@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import pytest
 
-from jobs.storage.dataset import read_manifest
+from jobs.storage.dataset import Dataset
 from jobs.storage.layout import confidential_layout, release_layout
 from tests.pipeline.local import toy
 from tests.pipeline.spark.stranger import FAILURE, Door, RefusedError, ask_for_block, doors
@@ -109,4 +109,4 @@ def test_an_open_session_serves_what_tasks_carry_and_no_key_is_in_it(tmp_path: P
     assert all(share in everything for share in run.shares)  # so it did read the tasks
     assert not any(key in everything for key in run.keys)
     for level in toy.LEVELS:
-        assert read_manifest(release_layout(run.out).measurements(level))[1]["open_session"]
+        assert Dataset.open(release_layout(run.out).measurements(level)).facts["open_session"]

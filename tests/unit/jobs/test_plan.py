@@ -23,7 +23,7 @@ from jobs.plan import (
     read_geography,
     write_geography,
 )
-from jobs.storage.dataset import MANIFEST, read_manifest
+from jobs.storage.dataset import MANIFEST, Dataset
 from jobs.storage.layout import ReleaseLayout
 
 SCHEMA = Schema("s", (Attribute("sex", ("f", "m")),))
@@ -88,13 +88,13 @@ def test_geography_in_several_tables(tmp_path, monkeypatch):
 def test_a_complete_geolevel_is_kept_and_a_missing_one_is_made(tmp_path):
     layout = ReleaseLayout(tmp_path)
     write_geography(LATTICE, layout)
-    before = {level: read_manifest(layout.geography(level)) for level in SPINE.levels}
+    before = {level: Dataset.open(layout.geography(level)) for level in SPINE.levels}
     (layout.geography("state") / MANIFEST).unlink()
     write_geography(LATTICE, layout)
-    after = {level: read_manifest(layout.geography(level)) for level in SPINE.levels}
+    after = {level: Dataset.open(layout.geography(level)) for level in SPINE.levels}
     assert after["nation"] == before["nation"]
     assert after["block"] == before["block"]
-    assert after["state"][0] != before["state"][0]
+    assert after["state"].parts != before["state"].parts
     assert read_geography(layout, "state").num_rows == 3
 
 

@@ -24,7 +24,7 @@ from das.histograms import Histograms
 from das.metrics.accuracy import Change, summarize
 from jobs.confidential.histograms import RollUp
 from jobs.input.files import Batch, Chunk, Table
-from jobs.storage.dataset import PartFile
+from jobs.storage.dataset import Dataset, PartFile
 from tests.strategies import dense_counts
 
 ENTRIES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 6), st.integers(0, 3)), max_size=25)
@@ -82,7 +82,7 @@ def holders(secrets: list[int]) -> list[object]:
         Confidential(np.array(secrets)),
         histograms,
         Batch(pa.table({"n": secrets}), chunk, 0, table),
-        RollUp(here, (part,), here, "1", "1", 1, 6),
+        RollUp(Dataset(here, (part,), {}), here, "1", "1", 1, 6),
         part,
         Change(-n, "1", n, n),
         summarize(["1", "2"], histograms.totals(), histograms.dense(), histograms.dense()),

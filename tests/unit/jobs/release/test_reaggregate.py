@@ -12,7 +12,7 @@ from das.histograms import Histograms
 from geography.lattice import Spine
 from jobs.release import reaggregate
 from jobs.release.reaggregate import HOLDS, carry_up
-from jobs.storage.dataset import PartWriter, publish, read_manifest, verify_files
+from jobs.storage.dataset import Dataset, PartWriter, publish, verify_files
 from jobs.storage.histograms import SPARSE_SCHEMA, read_counts, sparse_table
 from jobs.storage.layout import release_layout
 
@@ -62,7 +62,7 @@ def test_every_geolevel_above_takes_up_the_difference(release):
     assert counts(release, "state") == [[4, 1, 2], [1, 1, 0]]
     for geolevel in ("state", "county"):
         verify_files(release.counts(geolevel))
-        assert read_manifest(release.counts(geolevel))[1][HOLDS] == ["tract"]
+        assert Dataset.open(release.counts(geolevel)).facts[HOLDS] == ["tract"]
 
 
 def test_the_second_time_changes_nothing(release):
@@ -92,27 +92,27 @@ def test_a_run_that_died_between_two_geolevels_goes_on(release, monkeypatch):
 
 def test_a_geounit_that_was_empty_gets_a_row(release):
     move = {"geocode": "13", "cells": [2], "changes": [4]}
-    parts, facts = read_manifest(release.counts("tract"))
-    facts = {**facts, "statistics": {"moved": [*MOVED, move]}}
-    reaggregate.replace_published(release.counts("tract"), parts, facts)
+    counted = Dataset.open(release.counts("tract"))
+    facts = {**counted.facts, "statistics": {"moved": [*MOVED, move]}}
+    reaggregate.replace_published(counted.path, counted.parts, facts)
     carry(release)
     assert read_counts(release, "county", ["13"], 3).dense().tolist() == [[0, 0, 4]]
     assert counts(release, "state")[0] == [4, 1, 6]
 
 
 def test_counts_cannot_become_negative(release):
-    parts, facts = read_manifest(release.counts("tract"))
+    counted = Dataset.open(release.counts("tract"))
     move = {"geocode": "11", "cells": [1], "changes": [-1]}
-    facts = {**facts, "statistics": {"moved": [move]}}
-    reaggregate.replace_published(release.counts("tract"), parts, facts)
+    facts = {**counted.facts, "statistics": {"moved": [move]}}
+    reaggregate.replace_published(counted.path, counted.parts, facts)
     with pytest.raises(VerificationError, match="leaves a negative count"):
         carry(release)
 
 
 def test_without_moves_nothing_is_written(release):
-    parts, facts = read_manifest(release.counts("tract"))
-    facts = {**facts, "statistics": {"moved": []}}
-    reaggregate.replace_published(release.counts("tract"), parts, facts)
+    counted = Dataset.open(release.counts("tract"))
+    facts = {**counted.facts, "statistics": {"moved": []}}
+    reaggregate.replace_published(counted.path, counted.parts, facts)
     before = (release.counts("state") / "_manifest.json").read_bytes()
     carry(release)
     assert (release.counts("state") / "_manifest.json").read_bytes() == before

@@ -14,8 +14,10 @@ import pytest
 import jobs.storage.dataset
 from das.errors import OutputError
 from jobs.storage.dataset import (
+    LAST,
     MANIFEST,
     PROPOSED,
+    Dataset,
     PartFile,
     PartWriter,
     accept,
@@ -26,9 +28,8 @@ from jobs.storage.dataset import (
     is_published,
     propose,
     publish,
-    read_manifest,
     read_proposal,
-    read_range,
+    replace_published,
     rows_about,
     sweep,
     verify_files,
@@ -76,7 +77,7 @@ def test_a_part_without_rows_is_a_readable_file(dataset):
     empty = part(dataset)
     assert (empty.rows, empty.low, empty.high) == (0, "", "")
     publish(dataset, [empty], {})
-    assert read_range(dataset, read_manifest(dataset)[0]).schema == SCHEMA
+    assert Dataset.open(dataset).read().schema == SCHEMA
 
 
 def test_rows_are_gathered_into_row_groups_of_the_wanted_size(dataset, monkeypatch):
@@ -94,13 +95,12 @@ def test_nothing_is_readable_before_the_manifest(dataset):
     written = part(dataset, "a", "b")
     assert not is_published(dataset)
     with pytest.raises(OutputError) as caught:
-        read_manifest(dataset)
+        Dataset.open(dataset)
     assert str(caught.value) == f"{dataset}: is not complete; run the stage that writes it"
     publish(dataset, [written], {"geolevel": "block"})
     assert is_published(dataset)
-    parts, facts = read_manifest(dataset)
-    assert (parts, facts) == ([written], {"geolevel": "block"})
-    assert read_range(dataset, parts).equals(table("a", "b"))
+    assert Dataset.open(dataset) == Dataset(dataset, (written,), {"geolevel": "block"})
+    assert Dataset.open(dataset).read().equals(table("a", "b"))
 
 
 def test_a_second_publish_is_refused_and_the_first_stays(dataset):
@@ -112,8 +112,7 @@ def test_a_second_publish_is_refused_and_the_first_stays(dataset):
         publish(dataset, [second], {"attempt": 2})
     assert str(caught.value) == f"{dataset}: was already published by another run"
     assert (dataset / MANIFEST).read_bytes() == before
-    parts, facts = read_manifest(dataset)
-    assert (parts, facts) == ([first], {"attempt": 1})
+    assert Dataset.open(dataset) == Dataset(dataset, (first,), {"attempt": 1})
     assert names(dataset) == {MANIFEST, first.file}
     verify_files(dataset)
 
@@ -134,14 +133,14 @@ def test_files_of_failed_attempts_are_invisible_and_swept(dataset):
     publish(dataset, [kept], {})
     assert names(dataset) == {MANIFEST, kept.file}
     assert left.file not in names(dataset)
-    assert read_range(dataset, read_manifest(dataset)[0]).column("geocode").to_pylist() == ["b"]
+    assert Dataset.open(dataset).read().column("geocode").to_pylist() == ["b"]
 
 
 def test_a_late_attempt_after_publishing_is_invisible(dataset):
     kept = part(dataset, "b")
     publish(dataset, [kept], {})
     part(dataset, "a", "b", "c")
-    assert read_range(dataset, read_manifest(dataset)[0]).column("geocode").to_pylist() == ["b"]
+    assert Dataset.open(dataset).read().column("geocode").to_pylist() == ["b"]
 
 
 @pytest.mark.parametrize("call", ["fsync", "link"])
@@ -158,7 +157,7 @@ def test_a_crash_before_the_manifest_is_linked_leaves_nothing_readable(dataset, 
     assert not is_published(dataset)
     assert names(dataset) == {written.file}
     publish(dataset, [written], {})
-    assert read_range(dataset, read_manifest(dataset)[0]).num_rows == 1
+    assert Dataset.open(dataset).read().num_rows == 1
 
 
 def test_a_full_disk_is_an_error_that_names_the_folder(dataset, monkeypatch):
@@ -227,9 +226,9 @@ def test_parts_are_listed_in_order_of_their_rows(dataset):
         part(dataset, "e", start=4),
     ]
     publish(dataset, parts, {})
-    listed, _ = read_manifest(dataset)
-    assert [one.low for one in listed] == ["", "a", "c", "e"]
-    assert read_range(dataset, listed).equals(table("a", "b", "c", "d", "e"))
+    opened = Dataset.open(dataset)
+    assert [one.low for one in opened.parts] == ["", "a", "c", "e"]
+    assert opened.read().equals(table("a", "b", "c", "d", "e"))
 
 
 @pytest.mark.parametrize(
@@ -251,7 +250,7 @@ def test_a_damaged_manifest_is_an_error_that_names_it(dataset, text):
     publish(dataset, [part(dataset, "a")], {})
     (dataset / MANIFEST).write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(OutputError) as caught:
-        read_manifest(dataset)
+        Dataset.open(dataset)
     assert str(caught.value).startswith(f"{dataset / MANIFEST}: is damaged; got ")
 
 
@@ -259,7 +258,7 @@ def test_a_missing_file_is_an_error_that_names_it(dataset):
     written = part(dataset, "a")
     publish(dataset, [written], {})
     (dataset / written.file).unlink()
-    for read in (lambda: read_range(dataset, [written]), lambda: verify_files(dataset)):
+    for read in (lambda: Dataset.open(dataset).read(), lambda: verify_files(dataset)):
         with pytest.raises(OutputError) as caught:
             read()
         assert str(caught.value).startswith(str(dataset / written.file))
@@ -272,7 +271,7 @@ def test_a_missing_file_is_an_error_even_if_no_row_of_it_is_wanted(dataset):
     publish(dataset, [written], {})
     (dataset / written.file).unlink()
     with pytest.raises(OutputError):
-        read_range(dataset, [written], "x", "y")
+        Dataset.open(dataset).read("x", "y")
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "replace"])
@@ -326,7 +325,7 @@ def test_a_file_that_is_no_table_is_an_error_that_names_it(dataset):
     publish(dataset, [written], {})
     (dataset / written.file).write_bytes(b"no table")
     with pytest.raises(OutputError) as caught:
-        read_range(dataset, [written])
+        Dataset.open(dataset).read()
     assert str(caught.value).startswith(f"{dataset / written.file}: cannot be read; got ")
 
 
@@ -346,15 +345,49 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
 def test_columns_are_chosen_with_and_without_rows(dataset):
     written = part(dataset, "a", "b")
     publish(dataset, [written], {})
-    assert read_range(dataset, [written], columns=["value"]).to_pydict() == {"value": [0, 1]}
-    assert read_range(dataset, [written], "b", "b", ["value"]).to_pydict() == {"value": [1]}
-    nothing = read_range(dataset, [written], "x", "y", ["value"])
+    assert Dataset.open(dataset).read(columns=["value"]).to_pydict() == {"value": [0, 1]}
+    assert Dataset.open(dataset).read("b", "b", ["value"]).to_pydict() == {"value": [1]}
+    nothing = Dataset.open(dataset).read("x", "y", ["value"])
     assert nothing.schema == pa.schema([("value", pa.int64())])
     assert nothing.num_rows == 0
 
 
+def test_within_keeps_the_parts_that_may_hold_a_geocode_of_the_range(dataset):
+    parts = [part(dataset, "a", "b"), part(dataset, "c", "e"), part(dataset)]
+    publish(dataset, parts, {"geolevel": "block"})
+    opened = Dataset.open(dataset)
+    for low, high, files in (
+        ("b", "c", [0, 1]),
+        ("d", "d", [1]),
+        ("f", "z", []),
+        ("", LAST, [0, 1]),
+    ):
+        near = opened.within(low, high)
+        assert [one.file for one in near.parts] == [parts[index].file for index in files]
+        assert (near.path, near.facts) == (dataset, {"geolevel": "block"})
+
+
+def test_an_opened_dataset_knows_its_size_and_stays_what_it_was(dataset):
+    first, second = part(dataset, "a", "b"), part(dataset, "c")
+    publish(dataset, [first, second], {})
+    opened = Dataset.open(dataset)
+    on_disk = sum(path.stat().st_size for path in dataset.glob("part-*"))
+    assert (opened.rows, opened.bytes) == (3, on_disk)
+    replace_published(dataset, [second], {"carried": True})
+    assert (opened.rows, opened.facts) == (3, {})
+    assert (Dataset.open(dataset).rows, Dataset.open(dataset).facts) == (1, {"carried": True})
+
+
+def test_the_text_of_an_opened_dataset_says_nothing_of_its_rows(dataset):
+    publish(dataset, [part(dataset, "secret")], {"persons": 31_337})
+    text = repr(Dataset.open(dataset))
+    assert "secret" not in text
+    assert "31337" not in text
+    assert str(dataset) in text
+
+
 def test_no_parts_give_an_empty_table(dataset):
-    assert read_range(dataset, []).num_rows == 0
+    assert Dataset(dataset, (), {}).read().num_rows == 0
 
 
 def test_the_manifest_is_plain_json(dataset):
@@ -390,7 +423,7 @@ def test_what_is_proposed_cannot_be_read_before_it_is_accepted(dataset):
     assert is_proposed(dataset)
     assert read_proposal(dataset) == (digest, {"attempt": "x"})
     with pytest.raises(OutputError, match="is not complete"):
-        read_manifest(dataset)
+        Dataset.open(dataset)
     left = part(dataset, "b")
     accept(dataset)
     assert not is_proposed(dataset)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jobs.storage.dataset
-from jobs.storage.dataset import PartWriter, publish, read_manifest, read_range, verify_files
+from jobs.storage.dataset import Dataset, PartWriter, publish, verify_files
 
 SCHEMA = pa.schema([("geocode", pa.string()), ("value", pa.int64())])
 CODES = st.text(alphabet="0129", min_size=1, max_size=3)
@@ -24,7 +24,7 @@ BOUND = st.one_of(CODES, st.just(""), st.just("\x7f"))
     st.lists(st.tuples(BOUND, BOUND), min_size=1, max_size=4),
     st.sampled_from([1, 60, 1 << 22]),
 )
-def test_read_range_is_a_filter(codes, cuts, ranges, row_group_bytes):
+def test_reading_a_range_is_a_filter(codes, cuts, ranges, row_group_bytes):
     rows = [(code, index) for index, code in enumerate(sorted(codes))]
     edges = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
     before = jobs.storage.dataset.ROW_GROUP_BYTES
@@ -39,10 +39,10 @@ def test_read_range_is_a_filter(codes, cuts, ranges, row_group_bytes):
                     writer.write(pa.table({"geocode": [code], "value": [value]}, schema=SCHEMA))
                 parts.append(writer.close())
             publish(dataset, parts[::-1], {})
-            listed, _ = read_manifest(dataset)
+            opened = Dataset.open(dataset)
             verify_files(dataset)
             for low, high in ranges:
-                table = read_range(dataset, listed, low, high)
+                table = opened.read(low, high)
                 expected = [row for row in rows if low <= row[0] <= high]
                 assert table.schema == SCHEMA
                 assert list(zip(*table.to_pydict().values(), strict=True)) == expected

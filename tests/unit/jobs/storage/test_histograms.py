@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from das.errors import OutputError
 from das.histograms import Histograms
-from jobs.storage.dataset import PartWriter, publish, read_manifest
+from jobs.storage.dataset import Dataset, PartWriter, publish
 from jobs.storage.histograms import (
     SPARSE_SCHEMA,
     align_histograms,
@@ -73,11 +75,11 @@ def test_read_sparse_from_several_parts(tmp_path):
         writer.write(sparse_table(CODES[start:stop], histograms.slice(start, stop)))
         parts.append(writer.close())
     publish(tmp_path / "d", parts, {})
-    listed, _ = read_manifest(tmp_path / "d")
+    dataset = Dataset.open(tmp_path / "d")
     for start, stop in ((0, 4), (1, 3), (1, 2), (3, 4), (2, 2)):
-        found = read_sparse(tmp_path / "d", listed, CODES[start:stop], 3)
+        found = read_sparse(dataset, CODES[start:stop], 3)
         assert np.array_equal(found.dense(), DENSE[start:stop])
-    assert np.array_equal(read_sparse(tmp_path / "d", [], CODES, 3).dense(), DENSE * 0)
+    assert np.array_equal(read_sparse(replace(dataset, parts=()), CODES, 3).dense(), DENSE * 0)
 
 
 def test_counts_of_a_geolevel_that_is_not_solved(tmp_path):
