@@ -36,6 +36,9 @@ from jobs.config.load import Resolved, account_of, claim_of, h1_query, planned_g
 from jobs.config.models import RunConfig
 from jobs.config.protection import missing_protection
 from jobs.config.solvable import refuse_large_families
+from jobs.documents.document import json_of
+from jobs.documents.statistics import statistics_of
+from jobs.documents.summary import SUMMARY, read_summary
 from jobs.folder.draws import Draws, draw_once
 from jobs.folder.resume import (
     has_spent,
@@ -64,9 +67,9 @@ from jobs.release.manifest import RunFacts, write_manifest
 from jobs.release.microdata import write_microdata
 from jobs.release.solve import solve_level
 from jobs.release.tables import write_h1, write_tables
+from jobs.report.costs import summary_table
 from jobs.report.internal import write_internal_report
 from jobs.report.public import write_public_report
-from jobs.report.summary import SUMMARY, Recorder, read_summary, summary_table
 from jobs.storage.account import (
     account_document,
     check_account,
@@ -84,6 +87,7 @@ from jobs.storage.layout import (
 )
 from jobs.storage.ledger import read_ledger, record_measured, seal_ledger, start_ledger
 from jobs.storage.modes import close_folder, open_to_readers
+from jobs.tasks.costs import Recorder
 from jobs.tasks.progress import Line, Reporter
 from jobs.tasks.resources import PeakMemory
 from jobs.tasks.session import java_in_use, session_properties, slots, spark_session
@@ -316,7 +320,7 @@ def open_job(resolved: Resolved, reporter: Reporter, *, moved: bool = False) -> 
         refuse_other_draws(job)
         yield job
         summary = read_summary(costs)
-        reporter.event("run_finished", **summary["total"])
+        reporter.event("run_finished", **json_of(summary.total))
         if not reporter.console.quiet:
             result_console().print(summary_table(summary))
 
@@ -633,7 +637,7 @@ def solve_all(job: Job) -> None:
                     batches_per_slot=batches,
                 )
             if is_new:
-                job.reporter.solved(line.place, Dataset.open(dataset).facts["statistics"])
+                job.reporter.solved(line.place, statistics_of(Dataset.open(dataset)))
         if product.plan.lazy:
             seal_ledger(product.release.ledger)
 
@@ -730,7 +734,8 @@ def write_internal_reports(out: Path, solution: str | None = None) -> list[Path]
         manifest = read_json(release.manifest, "run `das solve` first")
         if confidential.evaluation.exists():
             evaluation = read_json(confidential.evaluation, "run `das evaluate`")
-            write_internal_report(with_costs(manifest, costs), evaluation, confidential.report)
+            report = confidential.report
+            write_internal_report(manifest, evaluation, read_summary(costs), report)
             written.append(confidential.report)
     return written
 
@@ -738,17 +743,6 @@ def write_internal_reports(out: Path, solution: str | None = None) -> list[Path]
 def costs_folder(out: Path, solution: str | None) -> Path:
     """Folder of the summary of what a run, or a solution of it, cost."""
     return out if solution is None else confidential_layout(out, solution).compared
-
-
-def with_costs(manifest: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The manifest for the internal report: with what the run cost, which is never released."""
-    summary = read_summary(folder)
-    return {
-        **manifest,
-        "stages": [{"name": name, **costs} for name, costs in summary["stages"].items()],
-        "total": summary["total"],
-        "stragglers": [one for part in summary["parts"] for one in part["stragglers"]],
-    }
 
 
 def environment_of(spark: SparkSession) -> dict[str, Any]:

@@ -25,7 +25,8 @@ import typer
 from das.errors import ConfigError, LedgerError, OutputError
 from jobs.config.load import Resolved, account_of, load_run
 from jobs.config.models import RunConfig, UnitsConfig
-from jobs.release.reaggregate import HOLDS, moved_parents
+from jobs.documents.statistics import statistics_of
+from jobs.release.reaggregate import HOLDS
 from jobs.storage.account import read_account
 from jobs.storage.dataset import (
     MANIFEST,
@@ -402,8 +403,8 @@ def _holds_moves(counts: Path) -> bool:
     if not is_published(counts):
         return False
     try:
-        facts = Dataset.open(counts).facts
-        return bool(facts.get(HOLDS)) or bool(moved_parents(facts))
+        dataset = Dataset.open(counts)
+        return bool(dataset.facts.get(HOLDS)) or bool(statistics_of(dataset).moved)
     except (OutputError, KeyError):
         return True  # not known
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from das.errors import VerificationError
 from das.histograms import Histograms
 from geography.lattice import Spine
+from jobs.documents.statistics import statistics_of
 from jobs.storage.dataset import Dataset, PartFile, PartWriter, replace_published
 from jobs.storage.histograms import SPARSE_SCHEMA, align_histograms, sparse_table
 from jobs.storage.layout import ReleaseLayout
@@ -26,14 +26,6 @@ Moves = Mapping[str, Mapping[int, int]]
 HOLDS = "holds_moves_of"  # manifest key: geolevels whose moves these counts include
 
 
-def moved_parents(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The failsafe's moves that the manifest of a geolevel's counts names.
-
-    Each has the parent's `geocode`, its `cells` and the `changes` of their counts.
-    """
-    return list(facts["statistics"]["moved"])
-
-
 def carry_up(level: int, *, spine: Spine, n_cells: int, release: ReleaseLayout) -> None:
     """Make the counts above a geolevel the sums of it again; does nothing the second time.
 
@@ -41,7 +33,7 @@ def carry_up(level: int, *, spine: Spine, n_cells: int, release: ReleaseLayout) 
       VerificationError: A count would become negative; a defect of this program.
     """
     geolevel = spine.levels[level]
-    moved = moved_parents(Dataset.open(release.counts(geolevel)).facts)
+    moved = statistics_of(Dataset.open(release.counts(geolevel))).moved
     for above in range(level - 1, -1, -1):
         counts = Dataset.open(release.counts(spine.levels[above]))
         holds = counts.facts.get(HOLDS, [])
@@ -49,8 +41,8 @@ def carry_up(level: int, *, spine: Spine, n_cells: int, release: ReleaseLayout) 
             continue
         moves: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
         for move in moved:
-            code = spine.code_at(move["geocode"], above)
-            for cell, change in zip(move["cells"], move["changes"], strict=True):
+            code = spine.code_at(move.geocode, above)
+            for cell, change in zip(move.cells, move.changes, strict=True):
                 moves[code][cell] += change
         facts = {**counts.facts, HOLDS: [*holds, geolevel]}
         replace_published(counts.path, _rewrite(counts, moves, n_cells), facts)

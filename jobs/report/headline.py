@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jobs.documents.summary import Summary
 from jobs.report import text
 from jobs.report.page import Banner, Tile
 
@@ -52,7 +53,7 @@ def banners(manifest: Manifest) -> list[Banner]:
 
 
 def tiles(manifest: Manifest) -> list[Tile]:
-    """Records, leaf geounits, privacy loss, invariants, worst residual, and run time if known."""
+    """Records, leaf geounits, privacy loss, invariants, worst residual."""
     privacy, totals = part(manifest, "privacy"), part(manifest, "totals")
     levels, kind = rows(manifest, "geography"), records(manifest)
     leaf = words(levels[-1].get("geolevel")) if levels else "leaf"
@@ -81,7 +82,6 @@ def tiles(manifest: Manifest) -> list[Tile]:
         ),
         invariants_tile(manifest),
         residual_tile(manifest),
-        *([run_time_tile(manifest)] if rows(manifest, "stages") else []),
     ]
 
 
@@ -100,13 +100,11 @@ def residual_tile(manifest: Manifest) -> Tile:
     return Tile("Worst residual", text.scientific(worst), "optimality, all nodes" if held else "")
 
 
-def run_time_tile(manifest: Manifest) -> Tile:
+def run_time_tile(manifest: Manifest, summary: Summary) -> Tile:
     """Elapsed time of all stages."""
-    stages = rows(manifest, "stages")
-    held = [row["seconds"] for row in stages if _is(row, "seconds")]
     cores = part(manifest, "environment").get("cores")
     detail = "" if cores is None else f"on {cores} core{'s' if cores != 1 else ''}"
-    return Tile("Run time", text.duration(sum(held) if held else None), detail if held else "")
+    return Tile("Run time", text.duration(summary.total.seconds), detail)
 
 
 def facts(manifest: Manifest) -> list[tuple[str, str]]:

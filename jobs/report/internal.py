@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from jobs.documents.summary import Summary
 from jobs.report.budget import budget_section
 from jobs.report.comparison import Comparison, changed_section, error_section, kept_tile
-from jobs.report.headline import banners, facts, records, tiles
+from jobs.report.headline import banners, facts, records, run_time_tile, tiles
 from jobs.report.operations import exact_section, run_section, solver_section
 from jobs.report.page import Banner, Page, Prose, Section
 from jobs.report.products import products_sections
@@ -35,13 +36,14 @@ _SUMMARY = (
 
 
 def write_internal_report(
-    manifest: Mapping[str, Any], evaluation: Mapping[str, Any], out: Path
+    manifest: Mapping[str, Any], evaluation: Mapping[str, Any], summary: Summary, out: Path
 ) -> None:
     """Write the internal report as one self-contained HTML file, readable by its owner only.
 
     Args:
       manifest: The release manifest; a missing key is shown as not recorded.
       evaluation: What `jobs.confidential.evaluate.evaluate` returned; any key may be missing.
+      summary: What the run cost.
       out: The file; replaced at once.
 
     Raises:
@@ -56,7 +58,7 @@ def write_internal_report(
         [CONFIDENTIAL, *banners(manifest)],
         [
             kept_tile(manifest, comparison) if tile.label == "Invariants" else tile
-            for tile in tiles(manifest)
+            for tile in [*tiles(manifest), run_time_tile(manifest, summary)]
         ],
         [
             *products_sections(manifest),
@@ -68,7 +70,7 @@ def write_internal_report(
             budget_section(manifest),
             exact_section(manifest),
             solver_section(manifest),
-            run_section(manifest),
+            run_section(manifest, summary),
             DEFINITIONS,
         ],
         records(manifest),

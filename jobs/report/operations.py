@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from jobs.documents.summary import Straggler, Summary
 from jobs.report import text
 from jobs.report.headline import Manifest, part, rows, words
 from jobs.report.page import Block, Row, Section, TableBlock
@@ -14,7 +15,6 @@ _OPTIONAL = (
     ("wall_seconds", "Elapsed", "", text.duration),
     ("iterations", "Iterations", "", text.integer),
     ("newton_steps", "Newton", "steps", text.integer),
-    ("polished", "Polished", "", text.integer),
     ("widened", "Widened", "rounding", text.integer),
 )  # key, title, hint and format of columns that only some solvers fill
 _MOVED = (Column("Failsafe", hint="parents moved"), Column("Moved", hint="records"))
@@ -186,31 +186,28 @@ def _hard_table(hard: Sequence[tuple[Manifest, Manifest]]) -> Table:
     return Table("hard-nodes", "The nodes that took longest", columns, body)
 
 
-def run_section(manifest: Manifest) -> Section:
-    """The machine, and what each stage cost where it is known: in internal reports only."""
-    stages = rows(manifest, "stages")
+def run_section(manifest: Manifest, summary: Summary | None = None) -> Section:
+    """The machine and, in internal reports only, what each stage cost."""
     machine = Table(
         "environment",
         "Machine and software",
         [Column("What", numeric=False), Column("Value", numeric=False)],
         [[name(key), name(value)] for key, value in _environment(manifest)],
     )
-    if not stages:
+    if summary is None or not summary.stages:
         return Section("run", "Run", "What made this release.", [TableBlock(machine)])
-    total = part(manifest, "total")
     lead = "Elapsed time is what a clock shows; core time adds up all cores, those of workers too."
-    if total.get("core_hours") is not None:
-        lead += f" In all {text.decimal(total['core_hours'])} core hours."
-    blocks: list[Block] = [Row([TableBlock(_stages_table(stages)), TableBlock(machine)])]
-    if manifest.get("stragglers"):
-        blocks.append(TableBlock(_stragglers_table(rows(manifest, "stragglers"))))
+    lead += f" In all {text.decimal(summary.total.core_hours)} core hours."
+    blocks: list[Block] = [Row([TableBlock(_stages_table(summary)), TableBlock(machine)])]
+    if summary.stragglers:
+        blocks.append(TableBlock(_stragglers_table(summary.stragglers)))
     return Section("run", "Run", lead, blocks)
 
 
-def _stages_table(stages: Sequence[Manifest]) -> Table:
-    seconds = [row.get("seconds") for row in stages]
-    known = [value for value in seconds if value is not None]
-    times = bars(seconds, text.duration)
+def _stages_table(summary: Summary) -> Table:
+    stages = summary.stages.values()
+    times = bars([costs.seconds for costs in stages], text.duration)
+    elapsed = summary.total.seconds or 1
     return Table(
         "stages",
         "Cost of each stage",
@@ -225,28 +222,25 @@ def _stages_table(stages: Sequence[Manifest]) -> Table:
         ],
         [
             [
-                name(words(row.get("name") or text.NOT_RECORDED)),
+                name(stage),
                 time,
-                number(
-                    None if row.get("seconds") is None else row["seconds"] / (sum(known) or 1),
-                    text.percent,
-                ),
-                number(row.get("core_seconds"), text.duration),
-                number(row.get("peak_memory_bytes"), text.size),
-                _where_any(row.get("task_peak_memory_bytes"), text.size),
-                _where_any(row.get("rate"), text.decimal),
+                number(costs.seconds / elapsed, text.percent),
+                number(costs.core_seconds, text.duration),
+                number(costs.peak_memory_bytes, text.size),
+                _unless_zero(costs.task_peak_memory_bytes, text.size),
+                _unless_zero(costs.rate, text.decimal),
             ]
-            for row, time in zip(stages, times, strict=True)
+            for (stage, costs), time in zip(summary.stages.items(), times, strict=True)
         ],
     )
 
 
-def _where_any(value: float | None, show: Callable[[float | None], str]) -> Cell:
+def _unless_zero(value: float | None, show: Callable[[float | None], str]) -> Cell:
     """A number of stages that have tasks, or geounits; empty for the others."""
     return number(value, show) if value else Cell("")
 
 
-def _stragglers_table(stragglers: Sequence[Manifest]) -> Table:
+def _stragglers_table(stragglers: Sequence[Straggler]) -> Table:
     return Table(
         "stragglers",
         "Tasks that took much longer than predicted",
@@ -260,14 +254,14 @@ def _stragglers_table(stragglers: Sequence[Manifest]) -> Table:
         ],
         [
             [
-                name(words(row.get("step") or text.NOT_RECORDED)),
-                code(row.get("low")),
-                code(row.get("high")),
-                number(row.get("cost")),
-                number(row.get("seconds"), text.duration),
-                number(row.get("expected_seconds"), text.duration),
+                name(words(straggler.step)),
+                code(straggler.low),
+                code(straggler.high),
+                number(straggler.cost),
+                number(straggler.seconds, text.duration),
+                number(straggler.expected_seconds, text.duration),
             ]
-            for row in stragglers
+            for straggler in stragglers
         ],
     )
 

@@ -138,6 +138,20 @@ def json_text(document: Mapping[str, Any]) -> str:
     return json.dumps(document, indent=1) + "\n"
 
 
+def read_bytes(path: Path, remedy: str) -> bytes:
+    """Read a small file.
+
+    Raises:
+      OutputError: It is missing or cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise OutputError(str(path), "is missing", remedy=remedy) from None
+    except OSError as error:
+        raise OutputError(str(path), "cannot be read", got=error.strerror) from None
+
+
 def read_json(path: Path, remedy: str) -> dict[str, Any]:
     """Read a JSON map.
 
@@ -145,10 +159,8 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
       OutputError: It is missing or damaged.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise OutputError(str(path), "is missing", remedy=remedy) from None
-    except (OSError, ValueError, RecursionError) as error:
+        document = json.loads(read_bytes(path, remedy))
+    except (ValueError, RecursionError) as error:
         raise OutputError(str(path), "cannot be read", got=error) from None
     if not isinstance(document, dict):
         raise OutputError(str(path), "is damaged", got=type(document).__name__)

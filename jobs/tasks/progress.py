@@ -15,15 +15,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from das.errors import OutputError
+from jobs.documents.document import json_of
+from jobs.documents.statistics import SolveStatistics
+from jobs.documents.summary import Straggler
 from jobs.printable import printable
 from jobs.storage.files import refuse_foreign
-from jobs.tasks.step import Step, Straggler, watching
+from jobs.tasks.step import Step, watching
 
 _PLACE = ("stage", "what", "geolevel")
 _COSTS = ("seconds", "core_seconds", "peak_memory_bytes", "task_peak_memory_bytes")
@@ -155,17 +157,18 @@ class Reporter:
             rate = f"{line.geounits:>13,} geounits{line.geounits / seconds:>10,.0f}/s"
             self.say(f"{stage:<10}{what:<34}{seconds:8.1f} s{rate if line.geounits else ''}")
 
-    def solved(self, place: Mapping[str, str | None], statistics: Mapping[str, Any]) -> None:
+    def solved(self, place: Mapping[str, str | None], statistics: SolveStatistics) -> None:
         """Tell how the nodes of a geolevel were solved, from its published statistics."""
         own = EVENTS["solved"][len(_PLACE) :]
-        self.event("solved", **place, **{key: statistics[key] for key in own})
-        if statistics["nodes"]:
-            slowest = statistics["worst_nodes"][0]
+        document = json_of(statistics)
+        self.event("solved", **place, **{key: document[key] for key in own})
+        if statistics.nodes:
+            slowest = statistics.worst_nodes[0]
             self.say(
-                f"{'':<10}{statistics['nodes']:,} nodes in {statistics['seconds']:.1f} core s, "
-                f"{statistics['newton_steps']:,} Newton steps, worst certificate "
-                f"{statistics['max_residual']:.0e}, slowest {slowest['seconds']:.2f} s at "
-                f"{slowest['geocode'] or 'root'}"
+                f"{'':<10}{statistics.nodes:,} nodes in {statistics.seconds:.1f} core s, "
+                f"{statistics.newton_steps:,} Newton steps, worst certificate "
+                f"{statistics.max_residual:.0e}, slowest {slowest.seconds:.2f} s at "
+                f"{slowest.geocode or 'root'}"
             )
 
     def event(self, event: str, /, **facts: object) -> None:

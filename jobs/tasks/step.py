@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from statistics import median
 
+from jobs.documents.summary import Straggler
 from jobs.tasks.resources import (
     Readings,
     executor_family,
@@ -50,31 +51,6 @@ class TaskGauge:
         """What the task cost so far."""
         seconds = time.monotonic() - self._began
         return TaskReport(index, seconds, read_processes(executor_family()), task_peak_bytes())
-
-
-@dataclass(frozen=True, slots=True)
-class Straggler:
-    """A task that takes or took much longer than its cost predicts.
-
-    Attributes:
-      step: Label of its step.
-      task: Its number.
-      low: First geocode of its range, "" if it has none.
-      high: Last geocode.
-      cost: Predicted cost, in geounits, or 1 where nothing is predicted.
-      seconds: How long it took, or runs so far.
-      expected_seconds: By the median of finished tasks and the costs.
-      running: Whether it still runs.
-    """
-
-    step: str
-    task: int
-    low: str
-    high: str
-    cost: int
-    seconds: float
-    expected_seconds: float
-    running: bool
 
 
 class Step:
@@ -141,7 +117,16 @@ class Step:
                 low, high = self._ranges[index]
                 running = index not in self.reports
                 found.append(
-                    Straggler(self.label, index, low, high, cost, spent, expected, running)
+                    Straggler(
+                        step=self.label,
+                        task=index,
+                        low=low,
+                        high=high,
+                        cost=cost,
+                        seconds=spent,
+                        expected_seconds=expected,
+                        running=running,
+                    )
                 )
         return found
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import pytest
 
 from das.errors import InputError
+from jobs.documents.summary import Straggler
 from jobs.tasks import step as tasks
 from jobs.tasks.resources import Meter
 from jobs.tasks.session import run_tasks
-from jobs.tasks.step import Step, Straggler, watching
+from jobs.tasks.step import Step, watching
 
 pytestmark = pytest.mark.spark
 

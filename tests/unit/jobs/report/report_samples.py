@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from jobs.documents.summary import Part, Straggler, Summary, summary_of
+
 LEVELS = ("nation", "county", "block")
 QUERIES = {"total": 1, "sex": 2, "detailed": 252}
 CANARY = 73_000_000  # evaluation numbers start here and are distinct
@@ -51,44 +53,55 @@ def manifest(**changes: Any) -> dict[str, Any]:
             for index, level in enumerate(LEVELS)
         ],
         "solve": [solve_row(level) for level in LEVELS],
-        "stages": [
-            {
-                "name": "measure",
-                "seconds": 61.0,
-                "core_seconds": 100.0,
-                "peak_memory_bytes": 700_000_000,
-                "task_peak_memory_bytes": 0,
-                "geounits": 0,
-                "rate": None,
-            },
-            {
-                "name": "solve",
-                "seconds": 239.0,
-                "core_seconds": 450.0,
-                "peak_memory_bytes": 1_500_000_000,
-                "task_peak_memory_bytes": 210_000_000,
-                "geounits": 25_181,
-                "rate": 105.4,
-            },
-        ],
-        "total": {"seconds": 300.0, "core_seconds": 550.0, "core_hours": 550 / 3600},
-        "stragglers": [
-            {
-                "step": "solve block",
-                "task": 7,
-                "low": "44007000001",
-                "high": "44007000999",
-                "cost": 25,
-                "seconds": 93.0,
-                "expected_seconds": 12.0,
-                "running": False,
-            }
-        ],
         "outputs": [{"path": "counts/level=nation", "bytes": 1234, "rows": 1, "sha256": "cd" * 32}],
         "totals": {"persons": 1_052_567, "leaf_geounits": 25_181},
         "environment": {"cores": 2, "slots": 2, "spark": "4.0", "java": "17", "platform": "Linux"},
     }
     return document | changes
+
+
+def summary() -> Summary:
+    """What a run of two stages cost, with a task that lagged."""
+    straggler = Straggler(
+        step="solve block",
+        task=7,
+        low="44007000001",
+        high="44007000999",
+        cost=25,
+        seconds=93.0,
+        expected_seconds=12.0,
+        running=False,
+    )
+    stages = {
+        "measure": (61.0, 100.0, 700_000_000, 0, 0, ()),
+        "solve": (239.0, 450.0, 1_500_000_000, 210_000_000, 25_181, (straggler,)),
+    }
+    return summary_of(
+        [
+            Part(
+                stage=stage,
+                what="block",
+                geolevel="block",
+                seconds=seconds,
+                core_seconds=core_seconds,
+                core_hours=core_seconds / 3600,
+                tasks=2,
+                peak_memory_bytes=peak,
+                task_peak_memory_bytes=task_peak,
+                geounits=geounits,
+                rate=geounits / seconds if geounits else None,
+                stragglers=stragglers,
+            )
+            for stage, (
+                seconds,
+                core_seconds,
+                peak,
+                task_peak,
+                geounits,
+                stragglers,
+            ) in stages.items()
+        ]
+    )
 
 
 def budget_row(level: str, query: str) -> dict[str, Any]:
@@ -119,7 +132,6 @@ def solve_row(level: str) -> dict[str, Any]:
         "seconds": 12.5,
         "max_residual": 3.1e-12,
         "iterations": 77,
-        "polished": 3,
         "worst_nodes": [{"geocode": "01", "residual": 3.1e-12, "seconds": 0.5}],
     }
 

@@ -11,7 +11,7 @@ from jobs.report.operations import run_section
 from jobs.report.page import Row
 from jobs.report.render import raised
 from jobs.report.table import shaded, tilted
-from tests.unit.jobs.report.report_samples import budget_row, manifest
+from tests.unit.jobs.report.report_samples import budget_row, manifest, summary
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def tables_of(section):
 
 
 def test_internal_reports_say_what_stages_cost_and_which_tasks_lagged():
-    section = run_section(manifest())
+    section = run_section(manifest(), summary())
     tables = tables_of(section)
     plan, solve = tables["stages"].rows
     assert [cell.text for cell in plan][-3:] == ["700 MB", "", ""]
@@ -128,6 +128,6 @@ def test_internal_reports_say_what_stages_cost_and_which_tasks_lagged():
 
 
 def test_public_reports_say_nothing_of_costs():
-    section = run_section(manifest(stages=None, stragglers=None, total=None))
+    section = run_section(manifest())
     assert list(tables_of(section)) == ["environment"]
     assert "core hours" not in section.lead

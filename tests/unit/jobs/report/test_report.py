@@ -21,6 +21,7 @@ from tests.unit.jobs.report.report_samples import (
     evaluation,
     manifest,
     numbers,
+    summary,
 )
 
 VOID = {"meta", "input", "br", "link"}
@@ -72,7 +73,10 @@ class Outline(HTMLParser):
 def internal(folder: Path, document=None, found=None) -> str:
     out = folder / "internal.html"
     write_internal_report(
-        manifest() if document is None else document, evaluation() if found is None else found, out
+        manifest() if document is None else document,
+        evaluation() if found is None else found,
+        summary(),
+        out,
     )
     return out.read_text(encoding="utf-8")
 
@@ -92,7 +96,7 @@ MANIFESTS = [
     manifest(),
     {},
     {"name": None, "privacy": None, "budget": None, "solve": None, "geography": None},
-    {"budget": [{"geolevel": "a", "query": "total"}], "solve": [{}], "stages": [{}]},
+    {"budget": [{"geolevel": "a", "query": "total"}], "solve": [{}]},
     {"invariants": [{}], "geography": [{}], "outputs": [{}], "privacy": {"total": "1/3"}},
     manifest(budget=[budget_row("nation", "total") | {"chain_end": "block"}]),
 ]

@@ -9,9 +9,12 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from jobs.report.summary import Recorder, read_summary, summarized, summary_table
+from jobs.documents.document import json_of
+from jobs.documents.summary import read_summary, summary_of
+from jobs.report.costs import summary_table
 from jobs.run import refuse_released_log
 from jobs.tasks import resources
+from jobs.tasks.costs import Recorder
 from jobs.tasks.progress import EVENTS, Reporter
 from jobs.tasks.resources import PeakMemory, Reading
 from jobs.tasks.step import Step, TaskReport, current_watch
@@ -42,14 +45,14 @@ def test_core_seconds_of_workers_go_to_the_stage_that_used_them(recorder, tmp_pa
         run_step("a 1", 50.0)
         run_step("b 1", 7.0)
     summary = read_summary(tmp_path)
-    assert summary["stages"]["measure"]["core_seconds"] == pytest.approx(30)
-    solved = summary["stages"]["solve"]
-    assert solved["core_seconds"] == pytest.approx(27)
-    assert (solved["geounits"], solved["tasks"]) == (200, 2)
-    assert solved["rate"] == pytest.approx(200 / solved["seconds"])
-    assert (solved["peak_memory_bytes"], solved["task_peak_memory_bytes"]) == (10**9, 200)
-    assert summary["total"]["core_seconds"] == pytest.approx(57)
-    assert summary["total"]["core_hours"] == pytest.approx(57 / 3600)
+    assert summary.stages["measure"].core_seconds == pytest.approx(30)
+    solved = summary.stages["solve"]
+    assert solved.core_seconds == pytest.approx(27)
+    assert (solved.geounits, solved.tasks) == (200, 2)
+    assert solved.rate == pytest.approx(200 / solved.seconds)
+    assert (solved.peak_memory_bytes, solved.task_peak_memory_bytes) == (10**9, 200)
+    assert summary.total.core_seconds == pytest.approx(57)
+    assert summary.total.core_hours == pytest.approx(57 / 3600)
 
 
 def test_starts_add_up_and_a_failed_part_adds_nothing(recorder, tmp_path):
@@ -60,9 +63,9 @@ def test_starts_add_up_and_a_failed_part_adds_nothing(recorder, tmp_path):
     again = Recorder(tmp_path, Reporter(quiet=True), PeakMemory())
     with again.stage("solve", "block"):
         run_step("c 1", 5.0)
-    (part,) = read_summary(tmp_path)["parts"]
-    assert part["core_seconds"] == pytest.approx(35)
-    assert part["tasks"] == 2
+    (part,) = read_summary(tmp_path).parts
+    assert part.core_seconds == pytest.approx(35)
+    assert part.tasks == 2
 
 
 def test_summing_again_changes_nothing(recorder, tmp_path):
@@ -70,7 +73,7 @@ def test_summing_again_changes_nothing(recorder, tmp_path):
         with recorder.stage("solve", what, what):
             run_step("a 1", 5.0)
     summary = read_summary(tmp_path)
-    assert summarized(summary["parts"]) == summary
+    assert summary_of(summary.parts) == summary
 
 
 def test_every_stage_is_logged_with_what_it_cost(recorder, tmp_path):
@@ -80,7 +83,7 @@ def test_every_stage_is_logged_with_what_it_cost(recorder, tmp_path):
     assert set(started) == {"time", "event", *EVENTS["stage_started"]}
     assert set(finished) == {"time", "event", *EVENTS["stage_finished"]}
     assert finished["core_seconds"] == pytest.approx(5)
-    assert set(read_summary(tmp_path)["total"]) == set(EVENTS["run_finished"])
+    assert set(json_of(read_summary(tmp_path).total)) == set(EVENTS["run_finished"])
 
 
 def test_the_table_has_a_row_per_stage_and_the_sum(recorder, tmp_path):
@@ -102,7 +105,7 @@ def test_the_table_has_a_row_per_stage_and_the_sum(recorder, tmp_path):
 
 
 def test_an_unstarted_run_has_cost_nothing(tmp_path):
-    assert read_summary(tmp_path)["total"]["core_seconds"] == 0
+    assert read_summary(tmp_path).total.core_seconds == 0
 
 
 def test_a_log_in_the_release_is_refused(tmp_path):
