@@ -32,7 +32,7 @@ def document(kind: type[D]) -> type[D]:
     return dataclass(frozen=True, kw_only=True)(kind)
 
 
-def read_document(kind: type[D], path: Path, remedy: str) -> D:
+def read_document(kind: type[D], path: Path, *, remedy: str) -> D:
     """Read a document.
 
     Args:
@@ -51,7 +51,7 @@ def read_document(kind: type[D], path: Path, remedy: str) -> D:
     return value
 
 
-def value_of(kind: type[D], document: Mapping[str, object], path: Path, remedy: str) -> D:
+def value_of(kind: type[D], document: Mapping[str, object], path: Path, *, remedy: str) -> D:
     """The value of a part of another file, already parsed.
 
     Raises:

@@ -193,4 +193,4 @@ def read_summary(folder: Path) -> Summary:
     path = folder / SUMMARY
     if not path.exists():
         return summary_of(())
-    return read_document(Summary, path, "remove it: only what the run cost so far is lost")
+    return read_document(Summary, path, remedy="remove it: only what the run cost so far is lost")

@@ -784,6 +784,12 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/run.py", "remove the run folder"): DAMAGED,
     ("jobs/run.py", "run `das measure`"): DAMAGED,
     ("jobs/run.py", "run `das evaluate`"): DAMAGED,
+    ("jobs/documents/document.py", "use the version that wrote it"):
+        NotTried("needs another version of this program"),
+    ("jobs/documents/statistics.py", "remove it; then go on with `das resume`"):
+        NotTried("needs a published manifest that somebody wrote over"),
+    ("jobs/documents/summary.py", "remove it: only what the run cost so far is lost"):
+        TriedIn("tests/unit/jobs/test_documents.py::test_a_damaged_summary_may_be_removed"),
     ("jobs/analysis/products.py", "run `das solve`"): DAMAGED,
     ("jobs/analysis/inspect.py", "run `das solve`"): DAMAGED,
     ("jobs/folder/solutions.py", "`das solve {} --solution {}` keeps another solution beside it"):

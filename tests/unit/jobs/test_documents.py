@@ -52,7 +52,7 @@ def test_a_document_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "summary.json"
     summary = summary_of([part(), part("read", "histograms")])
     write_document(path, summary)
-    assert read_document(Summary, path, "") == summary
+    assert read_document(Summary, path, remedy="") == summary
     assert list(json.loads(path.read_text())) == ["format", "total", "stages", "parts"]
 
 
@@ -68,7 +68,7 @@ def test_what_is_wrong_is_named_with_its_key(tmp_path: Path, change, got) -> Non
     path = tmp_path / "summary.json"
     path.write_text(json.dumps(json_of(summary_of([])) | change))
     with pytest.raises(OutputError, match="is damaged") as caught:
-        read_document(Summary, path, "remove it")
+        read_document(Summary, path, remedy="remove it")
     assert caught.value.got == got
     assert caught.value.remedy == "remove it"
 
@@ -79,14 +79,14 @@ def test_numbers_are_not_read_from_texts(tmp_path: Path) -> None:
     document["total"]["tasks"] = "3"
     path.write_text(json.dumps(document))
     with pytest.raises(OutputError, match=r"total\.tasks: Input should be a valid integer"):
-        read_document(Summary, path, "remove it")
+        read_document(Summary, path, remedy="remove it")
 
 
 def test_another_format_is_said_to_be_one(tmp_path: Path) -> None:
     path = tmp_path / "summary.json"
     path.write_text(json.dumps(json_of(summary_of([])) | {"format": 2}))
     with pytest.raises(OutputError, match="of a format that this version does not read") as caught:
-        read_document(Summary, path, "remove it")
+        read_document(Summary, path, remedy="remove it")
     assert caught.value.want == "1"
 
 
@@ -95,13 +95,22 @@ def test_what_is_no_document_is_damaged(tmp_path: Path, text: str) -> None:
     path = tmp_path / "summary.json"
     path.write_text(text)
     with pytest.raises(OutputError):
-        read_document(Summary, path, "remove it")
+        read_document(Summary, path, remedy="remove it")
 
 
 def test_an_absent_document_is_missing_and_an_unstarted_run_has_cost_nothing(tmp_path) -> None:
     with pytest.raises(OutputError, match="is missing"):
-        read_document(Summary, tmp_path / "summary.json", "start the run")
+        read_document(Summary, tmp_path / "summary.json", remedy="start the run")
     assert read_summary(tmp_path) == summary_of([])
+
+
+def test_a_damaged_summary_may_be_removed(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    path.write_text("{")
+    with pytest.raises(OutputError, match="remove it: only what the run cost so far is lost"):
+        read_summary(tmp_path)
+    path.unlink()
+    assert read_summary(tmp_path).parts == ()
 
 
 def test_parts_of_one_place_are_added_and_of_memory_the_largest_is_kept() -> None:
