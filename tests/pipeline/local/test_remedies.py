@@ -789,7 +789,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/documents/statistics.py", "remove it; then go on with `das resume`"):
         NotTried("needs a published manifest that somebody wrote over"),
     ("jobs/documents/summary.py", "remove it: only what the run cost so far is lost"):
-        TriedIn("tests/unit/jobs/test_documents.py::test_a_damaged_summary_may_be_removed"),
+        TriedIn("tests/unit/jobs/documents/test_documents.py::test_a_damaged_summary_may_be_removed"),
     ("jobs/analysis/products.py", "run `das solve`"): DAMAGED,
     ("jobs/analysis/inspect.py", "run `das solve`"): DAMAGED,
     ("jobs/folder/solutions.py", "`das solve {} --solution {}` keeps another solution beside it"):

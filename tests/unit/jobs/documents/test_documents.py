@@ -12,6 +12,7 @@ from das.errors import OutputError
 from jobs.documents.document import json_of, read_document, write_document
 from jobs.documents.statistics import Move, SlowNode, SolveStatistics, statistics_of
 from jobs.documents.summary import Part, Straggler, Summary, read_summary, summary_of
+from jobs.storage.dataset import Dataset
 
 SLOW = SlowNode(geocode="root", residual=1e-12, seconds=0.5)
 MOVE = Move(geocode="44001", cells=(2, 5, 7), changes=(3, -1, -1))
@@ -129,12 +130,12 @@ def test_parts_of_one_place_are_added_and_of_memory_the_largest_is_kept() -> Non
 
 def test_statistics_are_those_among_the_facts_of_counts(tmp_path: Path) -> None:
     facts = {"geolevel": "block", "statistics": json.loads(json.dumps(json_of(STATISTICS)))}
-    assert statistics_of(facts, tmp_path) == STATISTICS
+    assert statistics_of(Dataset(tmp_path, (), facts)) == STATISTICS
     with pytest.raises(OutputError, match="nodes"):
-        statistics_of({"geolevel": "block"}, tmp_path)
+        statistics_of(Dataset(tmp_path, (), {"geolevel": "block"}))
     facts["statistics"]["polished"] = 3
     with pytest.raises(OutputError, match="polished"):
-        statistics_of(facts, tmp_path)
+        statistics_of(Dataset(tmp_path, (), facts))
 
 
 @pytest.mark.parametrize(
