@@ -6,9 +6,7 @@ input, 3 budget, 4 infeasible, 5 solver, 6 a promise is broken, 7 this machine l
 
 from __future__ import annotations
 
-import errno
 import json
-import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,9 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from das.errors import ConfigError, DasError, OutputError, RuntimeSetupError
+from das.errors import ConfigError, DasError, OutputError
 from das.tree.information import Information
 from jobs.printable import printable
+from jobs.tasks.failures import hide_bridge_logs, machine_failure
 
 if TYPE_CHECKING:
     from jobs.config.load import Resolved
@@ -178,8 +177,8 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
     from jobs.report.plan import write_plan_report
     from jobs.run import leaf_geocodes
     from jobs.storage.files import refuse_foreign
+    from jobs.tasks.executor import open_tasks
     from jobs.tasks.progress import Reporter
-    from jobs.tasks.session import spark_session
 
     if report is not None:
         refuse_foreign(report, b"<!DOCTYPE html>", "a report, which is replaced")
@@ -195,13 +194,8 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
         if public is not None:
             codes = list_geounits(public, spine)
         else:
-            with spark_session(
-                settings.name,
-                master=settings.runtime.master,
-                properties=settings.runtime.spark,
-                allow_open=settings.runtime.allow_open_cluster,
-            ) as spark:
-                codes = leaf_geocodes(resolved, spark)
+            with open_tasks(settings) as tasks:
+                codes = leaf_geocodes(resolved, tasks)
         lattice = Lattice.from_leaves(spine, codes)
     with reporter.line("plan", "errors"):
         classes = subtree_classes(lattice)
@@ -608,9 +602,7 @@ def _name_files(files: list[Path]) -> None:
 
 def main() -> int:
     """Run the command line; errors raised on purpose become one line and an exit code."""
-    # Else a lost Java prints its frames, by loggers of its own or by the root.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    logging.getLogger().addFilter(_is_not_of_py4j)
+    hide_bridge_logs()
     try:
         app()
     except DasError as error:
@@ -618,16 +610,11 @@ def main() -> int:
     except SystemExit as stop:
         return int(stop.code or 0)
     except Exception as error:
-        told = _told_by_machine(error)
-        if told is None:
+        failure = machine_failure(error)
+        if failure is None:
             raise
-        return _say(told)
+        return _say(failure)
     return 0
-
-
-def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """Whether a record of a log comes from elsewhere than the bridge to Java."""
-    return Path(record.pathname).parent.name != "py4j"
 
 
 def _say(error: DasError) -> int:
@@ -637,29 +624,6 @@ def _say(error: DasError) -> int:
     )
     typer.echo(str(error), err=True)
     return error.exit_code
-
-
-def _told_by_machine(error: BaseException | None) -> DasError | None:
-    """What a full disk or a lost Spark is to the user; None if the error is a defect of ours."""
-    from py4j.protocol import Py4JError
-
-    while error is not None:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            where = str(error.filename or "the disk")
-            return OutputError(where, "is full", remedy="give it room, then `das resume`")
-        if isinstance(error, Py4JError) and "PythonException" not in str(error):
-            lines = str(error).splitlines()
-            said = next(
-                (line for line in lines if line.startswith(": ")), lines[0] if lines else ""
-            )
-            return RuntimeSetupError(
-                "Spark",
-                "was lost, or gave up a task whose processes were lost time and again",
-                got=said.removeprefix(": ")[:300] or type(error).__name__,
-                remedy="see to memory, disks and machines, then go on with `das resume`",
-            )
-        error = error.__cause__ or error.__context__
-    return None
 
 
 if __name__ == "__main__":

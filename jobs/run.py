@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +34,6 @@ from jobs.confidential.read.formats import list_geounits, read_entries, read_geo
 from jobs.config.frozen import freeze
 from jobs.config.load import Resolved, account_of, claim_of, h1_query, planned_geolevels
 from jobs.config.models import RunConfig
-from jobs.config.protection import missing_protection
 from jobs.config.solvable import refuse_large_families
 from jobs.documents.document import json_of
 from jobs.documents.statistics import statistics_of
@@ -88,12 +87,9 @@ from jobs.storage.layout import (
 from jobs.storage.ledger import read_ledger, record_measured, seal_ledger, start_ledger
 from jobs.storage.modes import close_folder, open_to_readers
 from jobs.tasks.costs import Recorder
+from jobs.tasks.executor import Tasks, open_tasks
 from jobs.tasks.progress import Line, Reporter
 from jobs.tasks.resources import PeakMemory
-from jobs.tasks.session import java_in_use, session_properties, slots, spark_session
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,14 +136,14 @@ def products_of(resolved: Resolved) -> tuple[Product, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """An opened run: its configuration and identity, a Spark session, and who watches it.
+    """An opened run: its configuration and identity, what runs its tasks, and who watches it.
 
     `moved` says that its folder is the one that goes on, wherever else it lies.
     """
 
     resolved: Resolved
     identity: str
-    spark: SparkSession
+    tasks: Tasks
     reporter: Reporter
     recorder: Recorder
     moved: bool = False
@@ -164,12 +160,6 @@ class Job:
     def out(self) -> Path:
         """Folder of the run."""
         return self.resolved.config.output.directory
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the session lacks protection, which it may only if the run file allows it."""
-        allowed = self.resolved.config.runtime.allow_open_cluster
-        return allowed and bool(missing_protection(session_properties(self.spark)))
 
     @property
     def release(self) -> ReleaseLayout:
@@ -274,20 +264,22 @@ def refuse_spent_grants(resolved: Resolved, identity: str) -> None:
 
 
 @contextmanager
-def open_job(resolved: Resolved, reporter: Reporter, *, moved: bool = False) -> Iterator[Job]:
+def open_job(
+    resolved: Resolved, reporter: Reporter, *, moved: bool = False, tasks: Tasks | None = None
+) -> Iterator[Job]:
     """Claim the run folder, start Spark, and sum up what the run cost.
 
     Args:
       resolved: The run.
       reporter: Who watches it.
       moved: Whether its folder is known to be the one that goes on, wherever else it lies.
+      tasks: What runs its tasks; None starts Spark as the run file wants it.
     """
     out = resolved.config.output.directory
     refuse_released_log(reporter, out)
     if not (out / "run.json").exists():  # then nothing is left of a run that is refused
         refuse_spent_grants(resolved, "")
     make_folder(out)
-    runtime = resolved.config.runtime
     with _told(reporter), ExitStack() as stack:
         stack.enter_context(only_driver(out))
         identity = claim(resolved)
@@ -304,19 +296,10 @@ def open_job(resolved: Resolved, reporter: Reporter, *, moved: bool = False) -> 
         costs = costs_folder(out, resolved.solution)
         recorder = Recorder(costs, reporter, memory)
         with recorder.stage("start", "Spark"):
-            spark = stack.enter_context(
-                spark_session(
-                    resolved.config.name,
-                    master=runtime.master,
-                    driver_memory=runtime.driver_memory,
-                    properties=runtime.spark,
-                    allow_open=runtime.allow_open_cluster,
-                )
-            )
-        reporter.event(
-            "run_started", name=resolved.config.name, output=str(out), slots=slots(spark)
-        )
-        job = Job(resolved, identity, spark, reporter, recorder, moved)
+            if tasks is None:
+                tasks = stack.enter_context(open_tasks(resolved.config))
+        reporter.event("run_started", name=resolved.config.name, output=str(out), slots=tasks.slots)
+        job = Job(resolved, identity, tasks, reporter, recorder, moved)
         refuse_other_draws(job)
         yield job
         summary = read_summary(costs)
@@ -421,7 +404,7 @@ def plan_and_read(job: Job) -> None:
     if config.geography.source == FROM_DATA:
         job.reporter.say(f"exact: {geounits_from_data(levels[-1])}")
     with job.stage("plan", "geounits"):
-        lattice = Lattice.from_leaves(spine, leaf_geocodes(job.resolved, job.spark))
+        lattice = Lattice.from_leaves(spine, leaf_geocodes(job.resolved, job.tasks))
         for product in job.products:
             refuse_large_families(product.plan, lattice)
         for product in job.products:
@@ -443,14 +426,14 @@ def freeze_strategy(product: Product) -> None:
         freeze(product.release.planned, plan.digest, levels)
 
 
-def leaf_geocodes(resolved: Resolved, spark: SparkSession) -> Geocodes:
+def leaf_geocodes(resolved: Resolved, tasks: Tasks) -> Geocodes:
     """Geocodes of the public list; without one, those in the data of all products."""
     public, spine = resolved.config.geography.geounits, resolved.plan.spine
     if public is not None:
         return list_geounits(public, spine)
     data = [product.config.data for product in products_of(resolved)]
     return np.unique(
-        np.concatenate([read_geocodes(one, None, spine=spine, spark=spark) for one in data])
+        np.concatenate([read_geocodes(one, None, spine=spine, tasks=tasks) for one in data])
     )
 
 
@@ -463,7 +446,7 @@ def _read(job: Job, product: Product, lattice: Lattice) -> None:
             lattice,
             schema=plan.schema,
             layout=product.confidential,
-            spark=job.spark,
+            tasks=job.tasks,
         )
 
 
@@ -475,24 +458,22 @@ def settle_invariants(job: Job) -> None:
     Raises:
       InfeasibleError, InputError: Invariants contradict each other, or the data break one.
     """
-    batches = job.resolved.config.runtime.batches_per_slot
     units: Plan | None = None
     for product in job.products:
         plan, release, stated = product.plan, product.release, product.config.invariants
         with job.stage("measure", product.label("invariants")):
             publish_given_counts(plan, stated, release, units)
             with noted_failures(job, product):
-                check_input(plan, stated, release, product.confidential, job.spark)
+                check_input(plan, stated, release, product.confidential, job.tasks)
             for level in range(len(plan.spine.levels)):
                 publish_invariants(
                     plan,
                     level,
                     release=release,
                     confidential=product.confidential,
-                    spark=job.spark,
-                    batches_per_slot=batches,
+                    tasks=job.tasks,
                 )
-            publish_implied(plan, release, job.spark, batches)
+            publish_implied(plan, release, job.tasks)
         units = plan
 
 
@@ -571,9 +552,7 @@ def _draw(job: Job, product: Product, level: int, attempt: str | None) -> None:
         plan,
         product.release,
         product.confidential,
-        job.spark,
-        config.runtime.batches_per_slot,
-        is_open=job.is_open,
+        job.tasks,
     )
     _refuse_other_noise(product, level)
     with job.stage("measure", product.label(geolevel), geolevel):
@@ -611,8 +590,7 @@ def estimate_all(job: Job) -> None:
         queries = tuple(parse_query(plan.schema, name) for name in tables)
         stage = EstimateStage(
             LevelEstimator(plan, product.release, queries, CONFIDENCE),
-            job.spark,
-            job.resolved.config.runtime.batches_per_slot,
+            job.tasks,
         )
         with job.stage("estimate", product.label("intervals")):
             stage.run()
@@ -620,7 +598,6 @@ def estimate_all(job: Job) -> None:
 
 def solve_all(job: Job) -> None:
     """Solve every geolevel of every product from the root down, once."""
-    batches = job.resolved.config.runtime.batches_per_slot
     note_solve(job.release, settings_of(job.resolved.config))
     for product in job.products:
         for level, geolevel in enumerate(product.plan.spine.levels):
@@ -633,8 +610,7 @@ def solve_all(job: Job) -> None:
                     level,
                     plan=product.plan,
                     release=product.release,
-                    spark=job.spark,
-                    batches_per_slot=batches,
+                    tasks=job.tasks,
                 )
             if is_new:
                 job.reporter.solved(line.place, statistics_of(Dataset.open(dataset)))
@@ -646,14 +622,13 @@ def write_all(job: Job) -> None:
     """Write microdata and tables."""
     for product in job.products:
         plan, release, output = product.plan, product.release, product.config.output
-        batches = product.config.runtime.batches_per_slot
         with job.stage("write", product.label("microdata and tables")):
-            write_microdata(plan, release, output.microdata, job.spark, batches_per_slot=batches)
+            write_microdata(plan, release, output.microdata, job.tasks)
             queries = tabulated(product.resolved)
-            write_tables(plan, release, queries, job.spark, batches_per_slot=batches)
+            write_tables(plan, release, queries, job.tasks)
             if output.h1 is not None:
                 query = h1_query(plan.schema, output.h1)
-                write_h1(plan, release, query, job.spark, batches_per_slot=batches)
+                write_h1(plan, release, query, job.tasks)
 
 
 def evaluate_all(job: Job) -> None:
@@ -665,7 +640,7 @@ def evaluate_all(job: Job) -> None:
                 product.release,
                 product.confidential,
                 product.plan,
-                job.spark,
+                job.tasks,
                 queries=[*invariants, *tabulated(product.resolved)],
             )
 
@@ -683,7 +658,7 @@ def seal(job: Job) -> None:
         config.name,
         read_json(account, "run `das measure`") if account.exists() else None,
         config.geography.source,
-        environment_of(job.spark),
+        environment_of(job.tasks),
         solution=solution_document(job.resolved, job.release),
     )
     with job.stage("seal", "manifest and public report"):
@@ -745,18 +720,17 @@ def costs_folder(out: Path, solution: str | None) -> Path:
     return out if solution is None else confidential_layout(out, solution).compared
 
 
-def environment_of(spark: SparkSession) -> dict[str, Any]:
+def environment_of(tasks: Tasks) -> dict[str, Any]:
     """What the run runs on."""
     return {
         "cores": os.cpu_count(),
-        "slots": slots(spark),
-        "spark": spark.version,
-        "java": java_in_use(),
+        "slots": tasks.slots,
+        **tasks.environment,
         "platform": platform.platform(),
     }
 
 
-def solve(resolved: Resolved, reporter: Reporter) -> list[Path]:
+def solve(resolved: Resolved, reporter: Reporter, tasks: Tasks | None = None) -> list[Path]:
     """From committed measurements to a sealed release, or to a named solution beside it.
 
     Returns:
@@ -766,7 +740,7 @@ def solve(resolved: Resolved, reporter: Reporter) -> list[Path]:
       OutputError: It is sealed and was made with other settings.
     """
     refuse_sealed(resolved)
-    with open_job(resolved, reporter) as job:
+    with open_job(resolved, reporter, tasks=tasks) as job:
         solve_and_seal(job)
     return [job.release.report, job.release.microdata, job.release.manifest]
 
@@ -780,13 +754,16 @@ def solve_and_seal(job: Job) -> None:
     seal(job)
 
 
-def run(resolved: Resolved, reporter: Reporter, *, moved: bool = False) -> list[Path]:
+def run(
+    resolved: Resolved, reporter: Reporter, *, moved: bool = False, tasks: Tasks | None = None
+) -> list[Path]:
     """Run all stages that are not complete.
 
     Args:
       resolved: The run.
       reporter: Who watches it.
       moved: As for `open_job`.
+      tasks: As for `open_job`.
 
     Returns:
       The files of interest, the internal report first.
@@ -796,7 +773,7 @@ def run(resolved: Resolved, reporter: Reporter, *, moved: bool = False) -> list[
     """
     refuse_unreadable(resolved)
     refuse_sealed(resolved)
-    with open_job(resolved, reporter, moved=moved) as job:
+    with open_job(resolved, reporter, moved=moved, tasks=tasks) as job:
         if resolved.solution is None:
             plan_and_read(job)
             measure_all(job)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,13 +22,7 @@ from jobs.config.models import AnyInvariant, InvariantConfig
 from jobs.plan import Batch, Plan, geounit_batches, read_geography
 from jobs.release.given import facilities_name, facility_counts, read_given, stated_query
 from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
-from jobs.tasks.session import run_tasks, slots
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
-_GEOUNITS = 20_000  # in a task
+from jobs.tasks.executor import Tasks
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +43,7 @@ def check_input(
     stated: Sequence[AnyInvariant],
     release: ReleaseLayout,
     confidential: ConfidentialLayout,
-    spark: SparkSession,
+    tasks: Tasks,
 ) -> None:
     """Check that the confidential data keep every invariant that is not made from them.
 
@@ -74,10 +67,9 @@ def check_input(
         rows = any(row.geolevels[-1] == geolevel for row in limits.rows)
         if not (tables or counted or rows or (leaf and limits.zeros is not None)):
             continue
-        batches = geounit_batches(release, geolevel, level, slots(spark) * 4, _GEOUNITS)
-        run_tasks(
-            spark, f"check {geolevel}", batches, _checker(plan, tables, release, confidential)
-        )
+        size = tasks.sizing.check_geounits
+        batches = geounit_batches(release, geolevel, level, tasks.batches, size.most, size.least)
+        tasks.run(f"check {geolevel}", batches, _checker(plan, tables, release, confidential))
 
 
 def _checker(

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,14 +30,9 @@ from jobs.storage.dataset import Dataset
 from jobs.storage.files import write_json
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
-from jobs.tasks.session import run_tasks, slots
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from jobs.tasks.executor import Tasks
 
 BATCH = 4_096  # geounits read and compared at a time by a task
-LEAST_ROWS = 2_048  # geounits below which a task is not worth starting
-MOST_ROWS = 65_536  # geounits of one task, so that progress shows and a retry is cheap
 
 
 class Design(Protocol):
@@ -94,7 +89,7 @@ def evaluate(
     release: ReleaseLayout,
     confidential: ConfidentialLayout,
     design: Design,
-    spark: SparkSession,
+    tasks: Tasks,
     *,
     queries: Sequence[str] = (),
 ) -> dict[str, object]:
@@ -107,7 +102,7 @@ def evaluate(
       release: Has the geography and the counts; its manifest, if written, gives the noise.
       confidential: Has the true histograms and receives the evaluation.
       design: Schema, spine, strategy and invariants of the run.
-      spark: The session.
+      tasks: What runs the step.
       queries: Further queries.
 
     Returns:
@@ -123,10 +118,10 @@ def evaluate(
     slices = [
         piece
         for geolevel in design.spine.levels
-        for piece in _slices(release, confidential, design.schema, names, geolevel, slots(spark))
+        for piece in _slices(release, confidential, design.schema, names, geolevel, tasks)
     ]
     slices.sort(key=lambda piece: -piece.cost)
-    found = run_tasks(spark, "evaluate", slices, compare)
+    found = tasks.run("evaluate", slices, compare)
     document = _document(design, names, _merged(slices, found), _noise(release))
     write_json(confidential.evaluation, document)
     return document
@@ -169,11 +164,12 @@ def _slices(
     schema: Schema,
     queries: tuple[str, ...],
     geolevel: str,
-    n_slots: int,
+    tasks: Tasks,
 ) -> list[Slice]:
     """Cut a geolevel into slices of similar size without reading its rows."""
     geography = Dataset.open(release.geography(geolevel))
-    step = min(max(-(-geography.rows // (2 * n_slots)), LEAST_ROWS), MOST_ROWS)
+    size = tasks.sizing.evaluate_geounits
+    step = min(max(-(-geography.rows // tasks.batches), size.least), size.most)
     return [
         Slice(
             release,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -17,14 +16,7 @@ from jobs.plan import Batch, Plan, geounit_batches, read_geography
 from jobs.release.given import ANSWERS
 from jobs.storage.dataset import PartFile, PartWriter, is_published, publish
 from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
-from jobs.tasks.session import run_tasks, slots
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
-_GEOUNITS = 100_000  # in a task
-_TASK_GEOUNITS = 10_000  # fewer are not worth a task of their own
+from jobs.tasks.executor import Tasks
 
 
 def publish_invariants(
@@ -33,8 +25,7 @@ def publish_invariants(
     *,
     release: ReleaseLayout,
     confidential: ConfidentialLayout,
-    spark: SparkSession,
-    batches_per_slot: int = 4,
+    tasks: Tasks,
 ) -> None:
     """Write the exact answers of the invariants of one geolevel, if it has any.
 
@@ -45,8 +36,7 @@ def publish_invariants(
       level: Position of the geolevel.
       release: Where the answers go.
       confidential: Where the truth lies.
-      spark: The session.
-      batches_per_slot: Tasks per parallel slot.
+      tasks: What runs the step.
     """
     geolevel, n_cells = plan.spine.levels[level], plan.schema.size
     exact = plan.exact_at(geolevel)
@@ -63,9 +53,9 @@ def publish_invariants(
         writer.write_apart(_answer_table(codes, query, truth) for query in exact)
         return writer.close()
 
-    n_batches = slots(spark) * batches_per_slot
-    batches = geounit_batches(release, geolevel, level, n_batches, _GEOUNITS, _TASK_GEOUNITS)
-    parts = run_tasks(spark, f"invariants {geolevel}", batches, run)
+    size = tasks.sizing.invariants_geounits
+    batches = geounit_batches(release, geolevel, level, tasks.batches, size.most, size.least)
+    parts = tasks.run(f"invariants {geolevel}", batches, run)
     publish(dataset, parts, {"geolevel": geolevel, "queries": [query.name for query in exact]})
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -23,16 +23,9 @@ from jobs.confidential.leaves import EntrySource, gather_leaves, remove_runs
 from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
 from jobs.storage.histograms import SPARSE_SCHEMA, read_sparse, sparse_arrays, sparse_table
 from jobs.storage.layout import ConfidentialLayout
-from jobs.tasks.session import run_tasks, slots
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from jobs.tasks.executor import Tasks
 
 T = TypeVar("T")
-
-CHILDREN_PER_TASK = 50_000
-CHILDREN_PER_SMALL_TASK = 2_000
-_TASKS_PER_SLOT = 4
 
 
 def write_truth(
@@ -41,7 +34,7 @@ def write_truth(
     *,
     schema: Schema,
     layout: ConfidentialLayout,
-    spark: SparkSession,
+    tasks: Tasks,
 ) -> None:
     """Write the histograms of all geolevels, leaves first; published geolevels are skipped.
 
@@ -50,7 +43,7 @@ def write_truth(
       lattice: All geounits.
       schema: Its cells.
       layout: Where to write; all workers must see the folder.
-      spark: The session.
+      tasks: What runs its steps.
 
     Raises:
       InputError: The data breaks its format, or holds a geocode that is not in the lattice.
@@ -65,12 +58,12 @@ def write_truth(
             lattice.codes[-1],
             n_cells=schema.size,
             dataset=layout.histograms(leaf),
-            spark=spark,
+            tasks=tasks,
         )
     remove_runs(layout.histograms(leaf))
     for level in range(len(levels) - 2, -1, -1):
         if not is_published(layout.histograms(levels[level])):
-            _roll_up(lattice, level, schema=schema, layout=layout, spark=spark)
+            _roll_up(lattice, level, schema=schema, layout=layout, tasks=tasks)
 
 
 def read_truth(
@@ -147,7 +140,7 @@ def _roll_up(
     *,
     schema: Schema,
     layout: ConfidentialLayout,
-    spark: SparkSession,
+    tasks: Tasks,
 ) -> None:
     names = lattice.spine.levels
     fine, coarse = (
@@ -155,20 +148,20 @@ def _roll_up(
         layout.histograms(names[level]),
     )
     children, first = lattice.codes[level + 1], lattice.first_child[level]
+    size = tasks.sizing.truth_children
     n_tasks = max(
-        min(slots(spark) * _TASKS_PER_SLOT, len(children) // CHILDREN_PER_SMALL_TASK + 1),
-        len(children) // CHILDREN_PER_TASK + 1,
+        min(tasks.batches, len(children) // size.least + 1), len(children) // size.most + 1
     )
     edges = np.unique(
         np.searchsorted(first, np.linspace(0, len(children), min(n_tasks, len(first) - 1) + 1))
     )
-    tasks = []
+    sums = []
     for start, stop in zip(first[edges[:-1]], first[edges[1:]], strict=True):
         low, high = children[start].decode(), children[stop - 1].decode()
         digits = lattice.spine.digits[level]
-        tasks.append(RollUp(fine.within(low, high), coarse, low, high, digits, schema.size))
+        sums.append(RollUp(fine.within(low, high), coarse, low, high, digits, schema.size))
     name = names[level]
-    written = run_tasks(spark, f"truth {name}", tasks, roll_up)
+    written = tasks.run(f"truth {name}", sums, roll_up)
     if _persons(written) != _persons(fine.parts):
         raise VerificationError(str(coarse), "does not hold the persons of the geolevel below")
     publish(coarse, written, {"n_cells": schema.size})

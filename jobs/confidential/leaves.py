@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,15 +25,11 @@ from das.errors import InputError
 from das.histograms import TOTAL_LIMIT, Histograms
 from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
 from jobs.storage.histograms import SPARSE_SCHEMA, sparse_table
-from jobs.tasks.session import run_tasks, slots
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from jobs.tasks.executor import Tasks
 
 T = TypeVar("T")
 
 _RUN_ENTRIES = 4_000_000  # entries sorted at once in a task
-_LEAVES_PER_RANGE = 50_000
 _ROWS = 200_000  # entries per Arrow table of a run
 
 
@@ -59,7 +55,7 @@ def gather_leaves(
     *,
     n_cells: int,
     dataset: Path,
-    spark: SparkSession,
+    tasks: Tasks,
 ) -> None:
     """Write the histograms of all leaf geounits that have persons, and publish them.
 
@@ -68,22 +64,21 @@ def gather_leaves(
       codes: bytes[G], all leaf geocodes, sorted.
       n_cells: Cells of the schema.
       dataset: Where to write; its sibling `runs` holds the first step until this is published.
-      spark: The session; all workers see the folders.
+      tasks: What runs both steps; all workers see the folders.
 
     Raises:
       InputError: The input breaks its format, or holds a geocode that is not in `codes`.
       OutputError: A folder cannot be written.
     """
     runs = _runs_of(dataset)
-    ranges = _ranges(codes, slots(spark))
+    ranges = _ranges(codes, tasks.slots, tasks.sizing.merge_leaves.most)
     if not is_published(runs):
 
         @redact_errors
         def sort_piece(piece: T) -> list[PartFile]:
             return list(_sorted_runs(source.stream(piece), n_cells, runs))
 
-        written = run_tasks(
-            spark,
+        written = tasks.run(
             "read input",
             source.pieces,
             sort_piece,
@@ -104,8 +99,7 @@ def gather_leaves(
     def merge(bounds: tuple[str, str]) -> PartFile:
         return _merge_range(bounds, entries, n_cells, dataset)
 
-    leaves = run_tasks(
-        spark,
+    leaves = tasks.run(
         "merge input",
         ranges,
         merge,
@@ -126,9 +120,12 @@ def _runs_of(dataset: Path) -> Path:
     return dataset.with_name("runs")
 
 
-def _ranges(codes: Geocodes, wanted: int) -> list[tuple[str, str]]:
-    """Contiguous ranges of geocodes that cover every possible code, in order."""
-    n_ranges = max(1, min(len(codes), max(wanted, -(-len(codes) // _LEAVES_PER_RANGE))))
+def _ranges(codes: Geocodes, slots: int, most: int) -> list[tuple[str, str]]:
+    """Contiguous ranges of geocodes that cover every possible code, in order.
+
+    One a slot, since each opens every sorted run; more where one would hold more than `most` codes.
+    """
+    n_ranges = max(1, min(len(codes), max(slots, -(-len(codes) // most))))
     starts = [codes[i * len(codes) // n_ranges].decode() for i in range(n_ranges)]
     lows = ["", *starts[1:]]
     # A range ends just before the next one starts: the greatest string below it of that length.

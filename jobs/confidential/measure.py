@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,11 +25,7 @@ from jobs.plan import Batch, Plan, families, geounit_batches, read_geography
 from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, propose, publish
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
-from jobs.tasks.session import run_tasks, slots
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+from jobs.tasks.executor import Tasks
 
 MEASUREMENTS = pa.schema(
     [
@@ -43,8 +39,6 @@ MEASUREMENTS = pa.schema(
 )
 LAZY_MEASUREMENTS = MEASUREMENTS.append(pa.field("positions", pa.list_(pa.int64())))
 _CHUNK_NUMBERS = 4_000_000  # numbers held at once in a task
-_BATCH_NUMBERS = 40_000_000  # numbers written by one task
-_TASK_NUMBERS = 1_000_000  # fewer are not worth a task of their own
 _LABELS = 100_000  # of a query with more answers, labels of its factors stand for their products
 
 
@@ -67,17 +61,13 @@ class MeasureStage:
       plan: The plan.
       release: Where measurements go.
       confidential: Where the truth lies.
-      spark: The session.
-      batches_per_slot: Tasks per parallel slot.
-      is_open: Whether the session lacks protection; stated with the measurements.
+      tasks: What runs its steps; whether they are open to others is stated with the measurements.
     """
 
     plan: Plan
     release: ReleaseLayout
     confidential: ConfidentialLayout
-    spark: SparkSession
-    batches_per_slot: int = 4
-    is_open: bool = False
+    tasks: Tasks
 
     def measure(self, level: int, key: NoiseKey | None = None, attempt: str | None = None) -> None:
         """Measure one geolevel and publish the noisy answers; published ones are kept.
@@ -117,19 +107,20 @@ class MeasureStage:
             Dataset.open(self.release.counts(plan.spine.levels[level - 1]))
         queries = [entry.query for entry in plan.strategy.levels[level].queries]
         eager = sum(query.size for query in queries if query.name not in lazy)
-        largest = max(1, _BATCH_NUMBERS // max(1, eager))
+        size = self.tasks.sizing.measure_numbers
+        largest = max(1, size.most // max(1, eager))
         every = sum(query.size for query in queries)
-        batches = self._batches(level, largest, _TASK_NUMBERS // max(1, every))
+        batches = self._batches(level, largest, size.least // max(1, every))
         with lent(key or NoiseKey.draw(), self.confidential.keys) as held:
             task = MeasureTask(plan, self.release, self.confidential, geolevel, held)
-            parts = run_tasks(self.spark, f"measure {geolevel}", batches, _measurer(task))
+            parts = self.tasks.run(f"measure {geolevel}", batches, _measurer(task))
         facts = {
             "geolevel": geolevel,
             "configuration_digest": plan.digest,
             "not_for_release": plan.not_for_release,
             "queries": [_described(query) for query in queries],
             "lazy_queries": sorted(lazy),
-            "open_session": self.is_open,
+            "open_session": self.tasks.is_open,
         }
         if attempt is None:
             publish(dataset, parts, facts)
@@ -137,9 +128,8 @@ class MeasureStage:
             propose(dataset, parts, {**facts, "attempt": attempt})
 
     def _batches(self, level: int, largest: int, smallest: int) -> list[Batch]:
-        wanted = slots(self.spark) * self.batches_per_slot
         geolevel = self.plan.spine.levels[level]
-        return geounit_batches(self.release, geolevel, level, wanted, largest, smallest)
+        return geounit_batches(self.release, geolevel, level, self.tasks.batches, largest, smallest)
 
 
 def _described(query: Query) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -36,16 +36,11 @@ from jobs.release.evidence import (
 )
 from jobs.storage.dataset import PartFile, PartWriter, is_published, publish
 from jobs.storage.layout import EstimateLayout, ReleaseLayout
-from jobs.tasks.session import run_tasks, slots
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from jobs.tasks.executor import Tasks
 
 T = TypeVar("T")
 
 CONFIDENCE = 0.9  # of the intervals of a run
-_BATCH_NUMBERS = 20_000_000  # numbers held by one task
-_TASK_NUMBERS = 1_000_000  # fewer are not worth a task of their own
 _CHUNK_NUMBERS = 2_000_000  # numbers in coordinates at once
 
 
@@ -260,13 +255,11 @@ class EstimateStage:
 
     Attributes:
       estimator: What the tasks do.
-      spark: The session.
-      batches_per_slot: Tasks per parallel slot.
+      tasks: What runs its steps.
     """
 
     estimator: LevelEstimator
-    spark: SparkSession
-    batches_per_slot: int = 4
+    tasks: Tasks
 
     def run(self) -> None:
         """Estimate every geolevel and publish what is not published yet.
@@ -327,9 +320,11 @@ class EstimateStage:
         estimator = self.estimator
         geolevel = estimator.plan.spine.levels[level]
         numbers = estimator.numbers(level)
-        wanted = slots(self.spark) * self.batches_per_slot
-        largest, smallest = max(1, _BATCH_NUMBERS // numbers), _TASK_NUMBERS // numbers
-        batches = geounit_batches(estimator.release, geolevel, level, wanted, largest, smallest)
+        size = self.tasks.sizing.estimate_numbers
+        largest, smallest = max(1, size.most // numbers), size.least // numbers
+        batches = geounit_batches(
+            estimator.release, geolevel, level, self.tasks.batches, largest, smallest
+        )
         if len(batches) == 1:
             return [task(batches[0])]
-        return run_tasks(self.spark, label, batches, task)
+        return self.tasks.run(label, batches, task)

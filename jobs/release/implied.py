@@ -8,7 +8,6 @@ read here.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -22,12 +21,8 @@ from jobs.plan import Batch, Plan, families, geounit_batches, read_geography
 from jobs.release.given import facility_counts
 from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish, rows_about
 from jobs.storage.layout import ReleaseLayout
-from jobs.tasks.session import run_tasks, slots
+from jobs.tasks.executor import Tasks
 from solvers.problem import NO_LIMIT
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 _IMPLIED = pa.schema(
     [
@@ -37,7 +32,6 @@ _IMPLIED = pa.schema(
         ("row_most", pa.list_(pa.int64())),
     ]
 )
-_GEOUNITS = 50_000  # in a task
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,9 +49,7 @@ class BatchLimits:
     row_most: IntArray
 
 
-def publish_implied(
-    plan: Plan, release: ReleaseLayout, spark: SparkSession, batches_per_slot: int = 4
-) -> None:
+def publish_implied(plan: Plan, release: ReleaseLayout, tasks: Tasks) -> None:
     """Add up the limits of every geolevel, finest first; published ones are kept.
 
     Raises:
@@ -72,13 +64,13 @@ def publish_implied(
             continue
         below = level + 1 if level + 1 in bound else level
         name = levels[below]
-        wanted = slots(spark) * batches_per_slot
-        batches = geounit_batches(release, name, below, wanted, _GEOUNITS)
+        size = tasks.sizing.implied_geounits
+        batches = geounit_batches(release, name, below, tasks.batches, size.most, size.least)
 
         def run(batch: Batch, level: int = level) -> PartFile:
             return _write_implied(plan, release, level, batch)
 
-        parts = run_tasks(spark, f"implied {levels[level]}", batches, run)
+        parts = tasks.run(f"implied {levels[level]}", batches, run)
         publish(dataset, parts, {"geolevel": levels[level]})
 
 

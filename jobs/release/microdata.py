@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -18,24 +17,16 @@ from jobs.storage.csv import CsvPartWriter
 from jobs.storage.dataset import PartFile, PartWriter, is_published, publish
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import ReleaseLayout
-from jobs.tasks.session import run_tasks, slots
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+from jobs.tasks.executor import Tasks
 
 _PERSONS = 500_000  # rows held at once, but for one entry of a histogram with more
-_GEOUNITS = 50_000  # geounits per task
-_TASK_GEOUNITS = 1_000  # fewer are not worth a task of their own
 
 
 def write_microdata(
     plan: Plan,
     release: ReleaseLayout,
     formats: Sequence[str],
-    spark: SparkSession,
-    *,
-    batches_per_slot: int = 4,
+    tasks: Tasks,
 ) -> None:
     """Write one row per person of the leaf geolevel, as Parquet and/or CSV; complete ones are kept.
 
@@ -50,15 +41,15 @@ def write_microdata(
         release,
         plan.spine.levels[leaf],
         leaf,
-        slots(spark) * batches_per_slot,
-        _GEOUNITS,
-        _TASK_GEOUNITS,
+        tasks.batches,
+        tasks.sizing.write_geounits.most,
+        tasks.sizing.write_geounits.least,
     )
 
     def run(batch: Batch) -> dict[str, PartFile]:
         return _microdata_part(batch, plan, release, missing)
 
-    parts = run_tasks(spark, "write microdata", batches, run)
+    parts = tasks.run("write microdata", batches, run)
     for name in missing:
         facts = {
             "configuration_digest": plan.digest,

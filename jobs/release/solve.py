@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,8 @@ from jobs.storage.answers import DrawnAnswers, read_noisy
 from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
 from jobs.storage.histograms import SPARSE_SCHEMA, read_counts, sparse_table
 from jobs.storage.layout import ReleaseLayout
-from jobs.tasks.session import run_tasks, slots
+from jobs.tasks.batches import Sizing
+from jobs.tasks.executor import Tasks
 from solvers.backends.registry import IntegerSolver, LeastSquaresSolver, mixed_integer
 from solvers.node import (
     NodeSettings,
@@ -51,18 +52,12 @@ from solvers.problem import (
 )
 from solvers.rounding.failsafe import Promises, nearest_parent
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 Priors = Mapping[float, LearnedPrior]  # by variance of the noise
 
-_BATCH_NUMBERS = 20_000_000  # noisy numbers read by one task
 _PIECE_NUMBERS = 4_000_000  # noisy numbers held at once, but for a family of more
 _TABLED_CELLS = 50_000  # of a schema for which the groups of all cells are kept
 _OFF_EDGES = 1 + 1e-6
 _LEAST_TOTAL = 0.3  # persons, so that a child that seems empty is expected to hold some
-_BATCH_VARIABLES = 3_000_000  # of a task, so that none takes many minutes
-_TASK_VARIABLES = 50_000  # fewer are not worth a task of their own
 _WORST = 5
 _SUMS = (
     "nodes",
@@ -141,8 +136,7 @@ def solve_level(
     *,
     plan: Plan,
     release: ReleaseLayout,
-    spark: SparkSession,
-    batches_per_slot: int = 4,
+    tasks: Tasks,
 ) -> None:
     """Solve one geolevel given the one above and publish its counts; a published one is kept.
 
@@ -160,18 +154,17 @@ def solve_level(
         return
     started = time.monotonic()
     Dataset.open(release.measurements(geolevel))
-    largest, smallest = _batch_sizes(plan, release, level)
-    wanted = slots(spark) * batches_per_slot
-    batches = geounit_batches(release, geolevel, level, wanted, largest, smallest)
+    largest, smallest = _batch_sizes(plan, release, level, tasks.sizing)
+    batches = geounit_batches(release, geolevel, level, tasks.batches, largest, smallest)
 
     learned = None
     if geolevel in plan.solving.learned_prior and level:
-        learned = learn_level(level, plan, release, spark, batches)
+        learned = learn_level(level, plan, release, tasks, batches)
 
     def run(batch: Batch) -> PartFile:
         return LevelSolver(plan, release, level, learned).solve(batch)
 
-    parts = run_tasks(spark, f"solve {geolevel}", batches, run)
+    parts = tasks.run(f"solve {geolevel}", batches, run)
     total = SolveStatistics()
     for part in parts:
         total.merge(part.facts["statistics"])
@@ -188,14 +181,14 @@ def solve_level(
 
 
 def learn_level(
-    level: int, plan: Plan, release: ReleaseLayout, spark: SparkSession, batches: Sequence[Batch]
+    level: int, plan: Plan, release: ReleaseLayout, tasks: Tasks, batches: Sequence[Batch]
 ) -> Priors:
     """Learn from the noisy counts of a geolevel how counts are distributed, by noise variance."""
 
     def run(batch: Batch) -> dict[float, Tally]:
         return LevelSolver(plan, release, level).tally(batch)
 
-    tallies = run_tasks(spark, f"learn {plan.spine.levels[level]}", batches, run)
+    tallies = tasks.run(f"learn {plan.spine.levels[level]}", batches, run)
     variances = {variance for one in tallies for variance in one}
     return {
         variance: learn_prior(merge(one[variance] for one in tallies if variance in one), variance)
@@ -627,17 +620,18 @@ def _whole_answers(plan: Plan, level: int) -> int:
     return max(1, sum(query.size for query in queries if query not in lazy))
 
 
-def _batch_sizes(plan: Plan, release: ReleaseLayout, level: int) -> tuple[int, int]:
+def _batch_sizes(plan: Plan, release: ReleaseLayout, level: int, sizing: Sizing) -> tuple[int, int]:
     """Most and fewest geounits of a task, by the answers it reads and the variables it solves.
 
     A geounit has as many variables as its parent has live cells, here a parent of the mean.
     """
-    most = _BATCH_NUMBERS // _whole_answers(plan, level)
+    most = sizing.solve_numbers.most // _whole_answers(plan, level)
     if not level:
         return max(1, most), 1
     above = Dataset.open(release.counts(plan.spine.levels[level - 1]))
     variables = max(1, int(above.facts["statistics"]["live"]) // max(1, above.rows))
-    return max(1, min(most, _BATCH_VARIABLES // variables)), _TASK_VARIABLES // variables
+    size = sizing.solve_variables
+    return max(1, min(most, size.most // variables)), size.least // variables
 
 
 def node_settings(plan: Plan) -> NodeSettings:

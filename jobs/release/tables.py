@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -20,23 +19,14 @@ from jobs.storage.csv import CsvPartWriter
 from jobs.storage.dataset import PartFile, is_published, publish
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import ReleaseLayout
-from jobs.tasks.session import run_tasks, slots
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
-_GEOUNITS = 50_000  # geounits per task
-_TASK_GEOUNITS = 1_000  # fewer are not worth a task of their own
+from jobs.tasks.executor import Tasks
 
 
 def write_tables(
     plan: Plan,
     release: ReleaseLayout,
     queries: Sequence[str],
-    spark: SparkSession,
-    *,
-    batches_per_slot: int = 4,
+    tasks: Tasks,
 ) -> None:
     """Write a CSV table of protected counts per geolevel; complete ones are kept.
 
@@ -47,18 +37,14 @@ def write_tables(
     def tabulate(geocodes: Sequence[str], counts: Histograms) -> pa.Table:
         return answer_table(geocodes, counts, parsed)
 
-    _write_csv(
-        plan, release, spark, batches_per_slot, _Table(release.tables, tabulate, tuple(parsed))
-    )
+    _write_csv(plan, release, tasks, _Table(release.tables, tabulate, tuple(parsed)))
 
 
 def write_h1(
     plan: Plan,
     release: ReleaseLayout,
     query: Query,
-    spark: SparkSession,
-    *,
-    batches_per_slot: int = 4,
+    tasks: Tasks,
 ) -> None:
     """Write table H1 of the redistricting data per geolevel; complete ones are kept.
 
@@ -67,14 +53,13 @@ def write_h1(
       release: Has their counts.
       query: Attribute or recode with the levels `occupied` and `vacant`; others are no housing
         units.
-      spark: The session.
-      batches_per_slot: Tasks per parallel slot.
+      tasks: What runs the step.
     """
 
     def tabulate(geocodes: Sequence[str], counts: Histograms) -> pa.Table:
         return h1_table(geocodes, counts, query)
 
-    _write_csv(plan, release, spark, batches_per_slot, _Table(release.h1, tabulate, (query,)))
+    _write_csv(plan, release, tasks, _Table(release.h1, tabulate, (query,)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,9 +77,7 @@ class _Table:
     queries: tuple[Query, ...]
 
 
-def _write_csv(
-    plan: Plan, release: ReleaseLayout, spark: SparkSession, batches_per_slot: int, table: _Table
-) -> None:
+def _write_csv(plan: Plan, release: ReleaseLayout, tasks: Tasks, table: _Table) -> None:
     names = [query.name for query in table.queries]
     for level, geolevel in enumerate(plan.spine.levels):
         dataset = table.dataset(geolevel)
@@ -109,10 +92,9 @@ def _write_csv(
             writer.write(table.tabulate(geocodes, counts))
             return writer.close()
 
-        batches = geounit_batches(
-            release, geolevel, level, slots(spark) * batches_per_slot, _GEOUNITS, _TASK_GEOUNITS
-        )
-        parts = run_tasks(spark, f"write {dataset.parent.name} {geolevel}", batches, run)
+        size = tasks.sizing.write_geounits
+        batches = geounit_batches(release, geolevel, level, tasks.batches, size.most, size.least)
+        parts = tasks.run(f"write {dataset.parent.name} {geolevel}", batches, run)
         publish(dataset, parts, {"queries": names, "not_for_release": plan.not_for_release})
 
 

@@ -1,4 +1,4 @@
-"""Spark sessions, the Java they need, and running one step as one Spark job."""
+"""Spark sessions and the Java they need."""
 
 from __future__ import annotations
 
@@ -10,29 +10,24 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from das.errors import DasError, RuntimeSetupError
+from das.errors import RuntimeSetupError
 from jobs.config.protection import is_local, lacks_secret, protection_of, refuse_open
 from jobs.storage.modes import make_closed_folder
-from jobs.tasks.step import Step, TaskGauge, TaskReport, current_watch
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-    from pyspark.accumulators import Accumulator, AccumulatorParam
     from pyspark.sql import SparkSession
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 _SUPPORTED_JAVA = (17, 21)
-_POLL_SECONDS = 0.25
 _ARCHIVE_AT_EXIT = "DAS_ARCHIVE_CLASSES_AT_EXIT"
 # Spark's launcher always asks for this module, for MLlib only. The packaged runtime lacks it and
 # would not start; others print a warning. Delete the shim when Spark no longer asks.
@@ -151,9 +146,11 @@ def make_class_archive() -> Path | None:
         # The packaged runtime comes without the archive of Java's own classes that ours extends.
         subprocess.run([java, "-Xshare:dump"], capture_output=True, check=False)
     code = (
-        "from jobs.tasks.session import run_tasks, spark_session\n"
+        "from jobs.tasks.batches import Sizing\n"
+        "from jobs.tasks.executor import SparkTasks\n"
+        "from jobs.tasks.session import spark_session\n"
         "with spark_session('prepare') as spark:\n"
-        "    run_tasks(spark, 'prepare', [1, 2], abs)\n"
+        "    SparkTasks(spark, Sizing(1)).run('prepare', [1, 2], abs)\n"
         "    java = spark.sparkContext._gateway.proc\n"
         "java.stdin.close()\n"  # tells it to end, and it writes the archive before it does
         "java.wait(120)\n"
@@ -305,120 +302,8 @@ def _keep_quiet(context: SparkContext) -> None:
     server.handle_error = handle_error
 
 
-class _Failure:
-    """A task's own error, sent back as a value so that its type and facts survive."""
-
-    def __init__(self, error: DasError) -> None:
-        self.error = error
-
-
 def _add_to_python_path(folder: Path) -> None:
     """Let the Python processes that Spark starts import the project from where it is."""
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if str(folder) not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join(p for p in (str(folder), *paths) if p)
-
-
-def slots(spark: SparkSession) -> int:
-    """Tasks that run at the same time."""
-    return max(1, spark.sparkContext.defaultParallelism)
-
-
-def run_tasks(
-    spark: SparkSession,
-    label: str,
-    descriptors: Sequence[T],
-    task: Callable[[T], R],
-) -> list[R]:
-    """Run a function on every descriptor, one Spark task each, first descriptor first.
-
-    Exactly one result per descriptor comes back, whatever was retried. How far the tasks are and
-    what they cost is shown to the watch of `jobs.tasks.step.watching`.
-
-    Args:
-      spark: The session.
-      label: Shown as job description.
-      descriptors: Small picklable values; tasks read their data themselves.
-      task: Plain function of one descriptor.
-
-    Raises:
-      DasError: The one a task raised on purpose, rebuilt on the driver.
-    """
-    if not descriptors:
-        return []
-    context = spark.sparkContext
-    step = Step(label, descriptors)
-    reports = context.accumulator([], _reports_added())
-    watch = current_watch()
-
-    def show(n_started: int) -> None:
-        step.look(list(reports.value), n_started, time.monotonic())
-        if watch:
-            watch(step)
-
-    numbered = list(enumerate(descriptors))
-    with _polled(context, label, show):
-        found = context.parallelize(numbered, len(numbered)).map(_gauged(task, reports)).collect()
-    show(len(descriptors))
-    done: list[R] = []
-    for result in found:
-        if isinstance(result, _Failure):
-            raise result.error
-        done.append(result)
-    return done
-
-
-def _gauged(
-    task: Callable[[T], R], reports: Accumulator[list[TaskReport]]
-) -> Callable[[tuple[int, T]], R | _Failure]:
-    """The task as it runs on a worker: errors raised on purpose are values, costs are reported."""
-
-    def run(numbered: tuple[int, T]) -> R | _Failure:
-        index, descriptor = numbered
-        gauge = TaskGauge()
-        try:
-            result: R | _Failure = task(descriptor)
-        except DasError as error:
-            result = _Failure(error)
-        reports.add([gauge.report(index)])
-        return result
-
-    return run
-
-
-def _reports_added() -> AccumulatorParam[list[TaskReport]]:
-    from pyspark.accumulators import AddingAccumulatorParam
-
-    return AddingAccumulatorParam([])
-
-
-@contextmanager
-def _polled(context: SparkContext, label: str, show: Callable[[int], None]) -> Iterator[None]:
-    """Name the Spark jobs of the block, and show how many of their tasks were started."""
-    from py4j.protocol import Py4JError
-
-    group = f"{label}-{time.monotonic_ns()}"
-    finished = threading.Event()
-
-    def poll() -> None:
-        tracker = context.statusTracker()
-        while not finished.wait(_POLL_SECONDS):
-            n_started = 0
-            try:
-                for job in tracker.getJobIdsForGroup(group):
-                    info = tracker.getJobInfo(job)
-                    for stage in info.stageIds if info else ():
-                        tasks = tracker.getStageInfo(stage)
-                        n_started += tasks.numCompletedTasks + tasks.numActiveTasks if tasks else 0
-            except (Py4JError, OSError):  # Java is lost, as the tasks' own call will report
-                return
-            show(n_started)
-
-    context.setJobGroup(group, label)
-    poller = threading.Thread(target=poll, daemon=True)
-    poller.start()
-    try:
-        yield
-    finally:
-        finished.set()
-        poller.join()

@@ -21,7 +21,7 @@ from jobs.folder.solutions import tabulated
 from jobs.release.estimate import EstimateStage, LevelEstimator
 from jobs.storage.dataset import Dataset
 from jobs.storage.layout import EstimateLayout, release_layout
-from jobs.tasks.session import run_tasks, spark_session
+from jobs.tasks.executor import open_tasks
 from tests.bench.state import das, generated
 
 QUICK = (5_000, 20_000, 50_000)
@@ -40,10 +40,10 @@ def timed(blocks: int, schema: str) -> dict[str, float]:
         resolved = load_run(config)
         release = release_layout(resolved.config.output.directory)
         tables = tuple(parse_query(resolved.plan.schema, t) for t in tabulated(resolved))
-        with spark_session("bench") as spark:
-            run_tasks(spark, "warm", list(range(8)), abs)
+        with open_tasks(resolved.config) as tasks:
+            tasks.run("warm", list(range(8)), abs)
             started = time.monotonic()
-            EstimateStage(LevelEstimator(resolved.plan, release, tables, 0.9), spark).run()
+            EstimateStage(LevelEstimator(resolved.plan, release, tables, 0.9), tasks).run()
             seconds = time.monotonic() - started
         written = EstimateLayout.of(release).root.rglob("_manifest.json")
         size = sum(Dataset.open(path.parent).bytes for path in written)

@@ -25,7 +25,7 @@ from jobs.storage.account import read_account
 from jobs.storage.dataset import MANIFEST
 from tests.checkout import ROOT
 from tests.fuzz.case import Case
-from tests.pipeline.local.in_process import no_session, patch_spark
+from tests.pipeline.local.in_process import patch_spark
 
 _get_command = cache(typer.main.get_command)
 CPU_SECONDS, WALL_SECONDS = 30, 240  # then a case counts as hanging; the slowest legal takes 5
@@ -82,7 +82,6 @@ def without_spark() -> Iterator[None]:
         patch_spark(patch)
         patch.setattr("os.fsync", lambda _: None)
         patch.setattr("typer.main.get_command", _get_command)
-        patch.setattr("jobs.tasks.session.spark_session", no_session)
         patch.setattr("jobs.run.write_internal_reports", lambda *_: [])
         yield
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,10 +28,7 @@ from jobs.config.models import (
 )
 from jobs.input import values
 from jobs.input.files import Chunk, Table, plan_chunks, read_chunk, read_table
-from jobs.tasks.session import run_tasks
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from jobs.tasks.executor import Tasks
 
 
 def read_entries(data: DataConfig, schema: Schema, *, spine: Spine) -> EntrySource[Any]:
@@ -73,7 +70,7 @@ def read_entries(data: DataConfig, schema: Schema, *, spine: Spine) -> EntrySour
 
 
 def read_geocodes(
-    data: DataConfig, geounits: GeounitsFile | None, *, spine: Spine, spark: SparkSession
+    data: DataConfig, geounits: GeounitsFile | None, *, spine: Spine, tasks: Tasks
 ) -> Geocodes:
     """List the geocodes of all leaf geounits.
 
@@ -82,7 +79,7 @@ def read_geocodes(
       geounits: Public list of all leaf geounits; without it the geocodes of the data count,
         empty geounits of tables and histograms included.
       spine: Its last prefix length is the length of a leaf geocode.
-      spark: The session; used for person records only.
+      tasks: What runs them; used for person records only.
 
     Returns:
       bytes[G], sorted, unique.
@@ -93,7 +90,7 @@ def read_geocodes(
     """
     digits = spine.digits[-1]
     return (
-        _data_geocodes(data, digits, spark) if geounits is None else list_geounits(geounits, spine)
+        _data_geocodes(data, digits, tasks) if geounits is None else list_geounits(geounits, spine)
     )
 
 
@@ -112,9 +109,9 @@ def list_geounits(geounits: GeounitsFile, spine: Spine) -> Geocodes:
 
 
 @redact_errors
-def _data_geocodes(data: DataConfig, digits: int, spark: SparkSession) -> Geocodes:
+def _data_geocodes(data: DataConfig, digits: int, tasks: Tasks) -> Geocodes:
     if isinstance(data, RecordsData):
-        return _record_geocodes(data, digits, spark)
+        return _record_geocodes(data, digits, tasks)
     if isinstance(data, Pl94Data):
         arrays = [
             values.geocode_bytes(array, digits)
@@ -134,7 +131,7 @@ def _geocode_table(data: RecordsData | BlockTableData | HistogramsData) -> tuple
     return Table(data.path, (data.geocode,), data.delimiter, "data.delimiter"), data.geocode
 
 
-def _record_geocodes(data: RecordsData, digits: int, spark: SparkSession) -> Geocodes:
+def _record_geocodes(data: RecordsData, digits: int, tasks: Tasks) -> Geocodes:
     table, column = _geocode_table(data)
 
     @redact_errors
@@ -145,7 +142,7 @@ def _record_geocodes(data: RecordsData, digits: int, spark: SparkSession) -> Geo
         ]
         return np.unique(np.concatenate(parts)) if parts else np.zeros(0, f"S{digits}")
 
-    found = run_tasks(spark, "list geounits", plan_chunks(table), distinct)
+    found = tasks.run("list geounits", plan_chunks(table), distinct)
     return np.unique(np.concatenate(found))
 
 

@@ -25,6 +25,8 @@ from jobs.plan import write_geography
 from jobs.storage.dataset import Dataset, PartWriter, publish
 from jobs.storage.histograms import SPARSE_SCHEMA, sparse_table
 from jobs.storage.layout import confidential_layout, release_layout
+from jobs.tasks.batches import Sizing
+from jobs.tasks.executor import LocalTasks
 from tests.pipeline.local import toy
 
 PERSONS = 1000  # in every cell of every geounit
@@ -36,16 +38,11 @@ def keys(monkeypatch) -> list[NoiseKey]:
     """Keys that tasks were given, in order."""
     given = []
 
-    def here(_spark, _label, batches, task):
-        return [task(batch) for batch in batches]
-
     def remember(*arguments) -> MeasureTask:
         task = MeasureTask(*arguments)
         given.append(task.key.key())
         return task
 
-    monkeypatch.setattr(measuring, "run_tasks", here)
-    monkeypatch.setattr(measuring, "slots", lambda _spark: 1)
     monkeypatch.setattr(measuring, "MeasureTask", remember)
     return given
 
@@ -67,7 +64,7 @@ def stage_of(persons: int, tmp_path: Path) -> MeasureStage:
         writer = PartWriter(truth.histograms(name), SPARSE_SCHEMA)
         writer.write(sparse_table(codes, Histograms.from_dense(counts)))
         publish(truth.histograms(name), [writer.close()], {})
-    return MeasureStage(plan, release, truth, spark=None)  # type: ignore[arg-type]
+    return MeasureStage(plan, release, truth, LocalTasks(Sizing(4)))
 
 
 def rows(stage: MeasureStage, level: int) -> list[dict]:

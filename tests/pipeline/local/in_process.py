@@ -2,66 +2,52 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields, replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from jobs.config.load import Resolved, load_run
+from jobs.config.models import RunConfig
 from jobs.run import run
+from jobs.tasks.batches import Sizing, TaskSize
+from jobs.tasks.executor import LocalTasks, Tasks
 from jobs.tasks.progress import Reporter
 
-USES_SPARK = (
-    "confidential.check",
-    "confidential.evaluate",
-    "confidential.exact",
-    "confidential.histograms",
-    "confidential.leaves",
-    "confidential.measure",
-    "confidential.read.formats",
-    "release.estimate",
-    "release.implied",
-    "release.microdata",
-    "release.solve",
-    "release.tables",
-)
+
+def fine(batches_per_slot: int) -> Sizing:
+    """Small states are cut into as many tasks as large ones: no work is too little for a task."""
+    sizing = Sizing(batches_per_slot)
+    sizes = {field.name: getattr(sizing, field.name) for field in fields(sizing)}
+    least = {
+        name: replace(size, least=1) for name, size in sizes.items() if isinstance(size, TaskSize)
+    }
+    return replace(sizing, **least)
 
 
-def run_here(spark: object, label: str, descriptors: Sequence[Any], task: Callable) -> list[Any]:
-    """Stands in for `jobs.tasks.session.run_tasks`."""
-    return [task(descriptor) for descriptor in descriptors]
+def tasks_of(config: RunConfig) -> LocalTasks:
+    """Tasks of a run file in this process, cut as for two slots."""
+    return LocalTasks(fine(config.runtime.batches_per_slot), slots=2)
 
 
 @contextmanager
-def no_session(name: str, **_: object) -> Iterator[SimpleNamespace]:
-    """Stands in for `jobs.tasks.session.spark_session`; knows no more than the number of slots."""
-    yield SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2), version="none")
+def open_here(config: RunConfig) -> Iterator[Tasks]:
+    """Stands in for `jobs.tasks.executor.open_tasks`."""
+    yield tasks_of(config)
 
 
 def patch_spark(patch: pytest.MonkeyPatch) -> None:
-    """Let every stage do its tasks in this process, and make many of little work."""
-    for least in (
-        "confidential.measure._TASK_NUMBERS",
-        "release.solve._TASK_VARIABLES",
-        "confidential.exact._TASK_GEOUNITS",
-        "release.microdata._TASK_GEOUNITS",
-        "release.tables._TASK_GEOUNITS",
-    ):
-        patch.setattr(f"jobs.{least}", 0)
-    for name in USES_SPARK:
-        patch.setattr(importlib.import_module(f"jobs.{name}"), "run_tasks", run_here)
-    patch.setattr("jobs.run.spark_session", no_session)
+    """Let commands, which nothing can be passed to, run their tasks in this process."""
+    patch.setattr("jobs.run.open_tasks", open_here)
+    patch.setattr("jobs.tasks.executor.open_tasks", open_here)
 
 
-def execute(config: Path | Resolved) -> Path:
+def execute(config: Path | Resolved, tasks: Tasks | None = None) -> Path:
     """Run what is not complete, but for the internal report; returns the run folder."""
     resolved = load_run(config) if isinstance(config, Path) else config
     with pytest.MonkeyPatch.context() as patch:
-        patch_spark(patch)
         patch.setattr("jobs.run.write_internal_reports", lambda *_: [])
-        run(resolved, Reporter(quiet=True))
+        run(resolved, Reporter(quiet=True), tasks=tasks or tasks_of(resolved.config))
     return resolved.config.output.directory

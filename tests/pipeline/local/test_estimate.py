@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ from jobs.release.evidence import all_geounits
 from jobs.run import measure_all, open_job, plan_and_read
 from jobs.storage.dataset import MANIFEST, Dataset
 from jobs.storage.layout import EstimateLayout, ReleaseLayout, release_layout
+from jobs.tasks.batches import TaskSize
 from jobs.tasks.progress import Reporter
 from tests.pipeline.local import toy
 from tests.strategies import dense_matrix
@@ -55,7 +57,9 @@ def estimate(config: Path) -> tuple[Plan, ReleaseLayout]:
     with open_job(resolved, Reporter(quiet=True)) as job:
         plan_and_read(job)
         measure_all(job)
-        EstimateStage(estimator(resolved.plan, release), job.spark).run()
+        size = replace(job.tasks.sizing, estimate_numbers=TaskSize(10, 20_000_000))
+        tasks = replace(job.tasks, sizing=size)
+        EstimateStage(estimator(resolved.plan, release), tasks).run()
     return resolved.plan, release
 
 
@@ -63,9 +67,7 @@ def estimate(config: Path) -> tuple[Plan, ReleaseLayout]:
 def estimated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, ReleaseLayout]:
     folder = tmp_path_factory.mktemp("toy")
     toy.write_records(folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jobs.release.estimate._TASK_NUMBERS", 10)
-        return estimate(toy.configuration(folder))
+    return estimate(toy.configuration(folder))
 
 
 @pytest.fixture(scope="module")

@@ -38,17 +38,15 @@ def configure(folder: Path, lazy: list[str], **changes: Any) -> Resolved:
 
 def work(resolved: Resolved, levels: int = 4) -> ReleaseLayout:
     """Measure and solve the first geolevels, one after the other."""
-    patch = pytest.MonkeyPatch()
-    in_process.patch_spark(patch)
-    with open_job(resolved, Reporter(quiet=True)) as job:
+    tasks = in_process.tasks_of(resolved.config)
+    with open_job(resolved, Reporter(quiet=True), tasks=tasks) as job:
         plan_and_read(job)
         settle_invariants(job)
         product = products_of(resolved)[0]
-        stage = MeasureStage(product.plan, product.release, product.confidential, job.spark)
+        stage = MeasureStage(product.plan, product.release, product.confidential, tasks)
         for level in range(levels):
             stage.measure(level, KEY)
-            solve_level(level, plan=product.plan, release=product.release, spark=job.spark)
-    patch.undo()
+            solve_level(level, plan=product.plan, release=product.release, tasks=tasks)
     return release_layout(resolved.config.output.directory)
 
 
@@ -106,17 +104,13 @@ def test_counts_are_those_of_complete_measurements_with_the_same_numbers(both, t
     (tmp_path / "release").mkdir()
     for name in ("geography", "invariants"):
         (release.root / name).symlink_to(lazy.root / name)
-    patch = pytest.MonkeyPatch()
-    in_process.patch_spark(patch)
     for level, geolevel in enumerate(eager.spine.levels):
         fill(
             lazy, release, geolevel, {q.query.name: q.query.size for q in queries(resolved, level)}
         )
-        with in_process.no_session("") as spark:
-            solve_level(level, plan=eager, release=release, spark=spark)
+        solve_level(level, plan=eager, release=release, tasks=in_process.tasks_of(resolved.config))
         tables = [Dataset.open(one.counts(geolevel)).read() for one in (lazy, release)]
         assert tables[0].equals(tables[1])
-    patch.undo()
 
 
 def queries(resolved: Resolved, level: int) -> Any:
@@ -140,16 +134,14 @@ def fill(lazy: ReleaseLayout, full: ReleaseLayout, geolevel: str, sizes: dict[st
 
 def test_a_geolevel_waits_for_the_one_above(tmp_path):
     resolved = configure(tmp_path, LAZY)
-    patch = pytest.MonkeyPatch()
-    in_process.patch_spark(patch)
-    with open_job(resolved, Reporter(quiet=True)) as job:
+    tasks = in_process.tasks_of(resolved.config)
+    with open_job(resolved, Reporter(quiet=True), tasks=tasks) as job:
         plan_and_read(job)
         product = products_of(resolved)[0]
-        stage = MeasureStage(product.plan, product.release, product.confidential, job.spark)
+        stage = MeasureStage(product.plan, product.release, product.confidential, tasks)
         stage.measure(0, KEY)
         with pytest.raises(OutputError, match="counts/level=state: is not complete"):
             stage.measure(1, KEY)
-    patch.undo()
 
 
 def test_what_is_published_is_never_drawn_again(both):

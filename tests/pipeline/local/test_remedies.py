@@ -808,8 +808,8 @@ ENTRIES: dict[Key, Entry] = {
      "with the libraries and the machine that solved them first"):
         NotTried("needs counts that another machine solves otherwise"),
     ("jobs/config/planned.py", "give detailed a larger weight"): too_small_a_weight,
-    ("jobs/cli.py", "give it room, then `das resume`"): MACHINE,
-    ("jobs/cli.py", "see to memory, disks and machines, then go on with `das resume`"): MACHINE,
+    ("jobs/tasks/failures.py", "give it room, then `das resume`"): MACHINE,
+    ("jobs/tasks/failures.py", "see to memory, disks and machines, then go on with `das resume`"): MACHINE,
     ("jobs/storage/files.py", "give the disk room, or mend it; then go on with `das resume`"): MACHINE,
     ("jobs/storage/modes.py", "put it on a file system with permissions, in a folder of the user of the "
      "run"): MACHINE,

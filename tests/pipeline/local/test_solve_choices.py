@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from jobs.release.verify import verify_release
 from jobs.run import run
 from jobs.storage.dataset import Dataset
 from jobs.storage.layout import ReleaseLayout, release_layout
+from jobs.tasks.batches import Sizing, TaskSize
+from jobs.tasks.executor import LocalTasks
 from jobs.tasks.progress import Reporter
 from solvers.backends.registry import LeastSquaresSolver
 from solvers.least_squares.passes import solve_in_passes
@@ -353,13 +355,14 @@ def test_reweighting_knows_the_law_of_the_noise(folder, definition, law):
     assert node_settings(plan).law is NoiseLaw(law)
 
 
-def test_tasks_are_cut_by_what_they_are_expected_to_solve(released, folder, monkeypatch):
+def test_tasks_are_cut_by_what_they_are_expected_to_solve(released, folder):
     """Where next to nothing is allowed, a family each; the counts know nothing of it."""
     whole = released["full"]
-    monkeypatch.setattr("jobs.release.solve._BATCH_VARIABLES", 1)
     out = folder / "cut"
     changes = {"output__directory": str(out), "runtime__batches_per_slot": 1}
-    in_process.execute(configure(folder, "full", **changes))
+    sizing = replace(Sizing(1), solve_variables=TaskSize(1, 1))
+    config = configure(folder, "full", **changes)
+    in_process.execute(config, LocalTasks(sizing, slots=2))
     for level in toy.LEVELS:
         counts = Dataset.open(release_layout(out).counts(level))
         assert sparse(release_layout(out).counts(level)) == whole.counts(level)

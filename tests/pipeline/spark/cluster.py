@@ -28,14 +28,20 @@ HOSTS = ("127.0.0.2", "127.0.0.3")
 MASTER = "spark://host:7077"
 SECRET_FILE = "secret.conf"
 RUN_FILE = "conf/run/demo.yaml"
-# Appended to modules: small states are cut into as many tasks as large ones.
+# Appended to a module: small states are cut into as many tasks as large ones.
 MANY_TASKS = {
-    "jobs/confidential/exact.py": "\n_TASK_GEOUNITS = 0\n",
-    "jobs/confidential/measure.py": "\n_TASK_NUMBERS = 0\n",
-    "jobs/release/estimate.py": "\n_TASK_NUMBERS = 0\n",
-    "jobs/release/solve.py": "\n_TASK_VARIABLES = 0\n",
-    "jobs/release/microdata.py": "\n_TASK_GEOUNITS = 0\n",
-    "jobs/release/tables.py": "\n_TASK_GEOUNITS = 0\n",
+    "jobs/tasks/executor.py": """
+from dataclasses import fields, replace
+
+_ordinary = Sizing
+
+
+def Sizing(batches_per_slot):
+    sizing = _ordinary(batches_per_slot)
+    sizes = [field.name for field in fields(sizing) if field.name != "batches_per_slot"]
+    least = {name: replace(getattr(sizing, name), least=1) for name in sizes}
+    return replace(sizing, **least)
+"""
 }
 
 

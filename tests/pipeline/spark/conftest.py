@@ -6,14 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from jobs.tasks.batches import Sizing
+from jobs.tasks.executor import SparkTasks
 from jobs.tasks.session import spark_session
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[object]:
+def tasks() -> Iterator[SparkTasks]:
     """Two slots; a task may fail twice before the job does."""
     properties = {"spark.sql.shuffle.partitions": "2", "spark.python.worker.reuse": "true"}
     with spark_session(
         "tests", master="local[2,3]", driver_memory="1g", properties=properties
     ) as session:
-        yield session
+        yield SparkTasks(session, Sizing(4))

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
 from das.errors import InputError
 from geography.lattice import Lattice, Spine
@@ -30,6 +29,7 @@ from jobs.config.models import (
 )
 from jobs.input import files
 from jobs.storage.layout import confidential_layout
+from jobs.tasks.executor import SparkTasks
 from tests.unit.jobs.confidential.read import test_pl94 as pl94_files
 from tests.unit.jobs.confidential.read.reading import ROOT, TOY, read
 
@@ -78,7 +78,7 @@ PEOPLE = "block,sex,age\n0203,male,under_18\n0101,male,under_18\n0203,female,und
 
 
 def test_entries_of_records_come_from_all_chunks(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tasks: SparkTasks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "CHUNK_BYTES", 40)
     data = records(tmp_path, PEOPLE + "0101,male,under_18\n" * 5)
@@ -88,74 +88,74 @@ def test_entries_of_records_come_from_all_chunks(
     assert found == read(data) == Counter({("0101", 3): 6, ("0203", 3): 1, ("0203", 0): 1})
 
 
-def test_entries_of_pl94(spark: SparkSession, tmp_path: Path) -> None:
+def test_entries_of_pl94(tasks: SparkTasks, tmp_path: Path) -> None:
     path = pl94_files.write_zip(tmp_path / "pr2020.pl.zip", pl94_files.lines())
     data = Pl94Data(format="pl94", path=path)
     schema = load_schema(ROOT / "conf" / "schema" / "pl94_tables.yaml")
     spine = Spine(("state", "block"), (2, 15))
     assert entries_of(read_entries(data, schema, spine=spine)) == pl94_files.expected()
-    assert text_of(read_geocodes(data, None, spine=spine, spark=spark)) == list(pl94_files.BLOCKS)
+    assert text_of(read_geocodes(data, None, spine=spine, tasks=tasks)) == list(pl94_files.BLOCKS)
 
 
-def test_error_in_a_task_keeps_type_file_and_row(spark: SparkSession, tmp_path: Path) -> None:
+def test_error_in_a_task_keeps_type_file_and_row(tasks: SparkTasks, tmp_path: Path) -> None:
     data = records(tmp_path, PEOPLE + "0101,male,elderly\n")
     lattice = Lattice.from_leaves(SPINE, ["0101"])
     source = read_entries(data, TOY, spine=SPINE)
     with pytest.raises(InputError) as caught:
-        write_truth(source, lattice, schema=TOY, layout=confidential_layout(tmp_path), spark=spark)
+        write_truth(source, lattice, schema=TOY, layout=confidential_layout(tmp_path), tasks=tasks)
     assert f"{data.path}, row 5, column age: unknown code (1 row" in str(caught.value)
     assert "elderly" not in str(caught.value)
 
 
-def test_unforeseen_error_in_a_task_quotes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_unforeseen_error_in_a_task_quotes_nothing(tasks: SparkTasks, tmp_path: Path) -> None:
     def stream(piece: str) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"geocode": [piece], "cell": [int(piece)], "n": [1]})
 
     source = EntrySource(["elderly"], stream, lambda code: code)
     lattice = Lattice.from_leaves(SPINE, ["0101"])
     with pytest.raises(Exception, match=r"ValueError at .* its text is withheld") as caught:
-        write_truth(source, lattice, schema=TOY, layout=confidential_layout(tmp_path), spark=spark)
+        write_truth(source, lattice, schema=TOY, layout=confidential_layout(tmp_path), tasks=tasks)
     shown = "".join(traceback.format_exception(caught.value))
     assert "in stream" in shown
     assert "elderly" not in shown
 
 
-def test_geocodes_of_records_and_tables(spark: SparkSession, tmp_path: Path) -> None:
+def test_geocodes_of_records_and_tables(tasks: SparkTasks, tmp_path: Path) -> None:
     data: DataConfig = records(tmp_path, PEOPLE)
-    assert text_of(read_geocodes(data, None, spine=SPINE, spark=spark)) == ["0101", "0203"]
+    assert text_of(read_geocodes(data, None, spine=SPINE, tasks=tasks)) == ["0101", "0203"]
     data = histograms(tmp_path, ["0203", "0102"])
-    assert text_of(read_geocodes(data, None, spine=SPINE, spark=spark)) == ["0102", "0203"]
+    assert text_of(read_geocodes(data, None, spine=SPINE, tasks=tasks)) == ["0102", "0203"]
     path = tmp_path / "blocks.csv"
     path.write_text("id|s0\n0102|0\n0101|0\n")
     data = BlockTableData(
         format="block_table", path=path, geocode="id", pattern="s0", delimiter="|"
     )
-    codes = read_geocodes(data, None, spine=SPINE, spark=spark)
+    codes = read_geocodes(data, None, spine=SPINE, tasks=tasks)
     assert text_of(codes) == ["0101", "0102"]
     assert codes.dtype == np.dtype("S4")
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_public_list_adds_empty_geounits(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_public_list_adds_empty_geounits(tasks: SparkTasks, tmp_path: Path, kind: str) -> None:
     units = listing(tmp_path, ["0203", "0101", "0102"], kind)
-    found = read_geocodes(records(tmp_path, PEOPLE), units, spine=SPINE, spark=spark)
+    found = read_geocodes(records(tmp_path, PEOPLE), units, spine=SPINE, tasks=tasks)
     assert text_of(found) == ["0101", "0102", "0203"]
 
 
-def message(data: DataConfig, units: GeounitsFile | None, spark: SparkSession) -> str:
+def message(data: DataConfig, units: GeounitsFile | None, tasks: SparkTasks) -> str:
     with pytest.raises(InputError) as caught:
-        read_geocodes(data, units, spine=SPINE, spark=spark)
+        read_geocodes(data, units, spine=SPINE, tasks=tasks)
     return str(caught.value)
 
 
-def refused(data: DataConfig, units: GeounitsFile, out: Path, spark: SparkSession) -> str:
+def refused(data: DataConfig, units: GeounitsFile, out: Path, tasks: SparkTasks) -> str:
     schema = load_schema(ROOT / "conf" / "schema" / "pl94_tables.yaml")
     spine = SPINE
     if isinstance(data, Pl94Data):
         spine = Spine(("state", "block"), (2, 15))
     else:
         schema = TOY
-    lattice = Lattice.from_leaves(spine, read_geocodes(data, units, spine=spine, spark=spark))
+    lattice = Lattice.from_leaves(spine, read_geocodes(data, units, spine=spine, tasks=tasks))
     layout = confidential_layout(out)
     with pytest.raises(InputError, match="is not in the list of geounits") as caught:
         write_truth(
@@ -163,48 +163,46 @@ def refused(data: DataConfig, units: GeounitsFile, out: Path, spark: SparkSessio
             lattice,
             schema=schema,
             layout=layout,
-            spark=spark,
+            tasks=tasks,
         )
     assert not list(out.rglob("_manifest.json"))
     return str(caught.value)
 
 
-def test_geocode_that_is_not_in_the_public_list(spark: SparkSession, tmp_path: Path) -> None:
+def test_geocode_that_is_not_in_the_public_list(tasks: SparkTasks, tmp_path: Path) -> None:
     units = listing(tmp_path, ["0101", "0102"])
     data: DataConfig = records(tmp_path, PEOPLE)
-    text = refused(data, units, tmp_path / "a", spark)
+    text = refused(data, units, tmp_path / "a", tasks)
     assert (
         f"{data.path}, row 2: geocode is not in the list of geounits (1 such in the data)" in text
     )
     assert "0203" not in text
 
 
-def test_geocode_of_pl94_that_is_not_in_the_public_list(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_geocode_of_pl94_that_is_not_in_the_public_list(tasks: SparkTasks, tmp_path: Path) -> None:
     path = pl94_files.write_zip(tmp_path / "pr2020.pl.zip", pl94_files.lines())
     units = listing(tmp_path, [pl94_files.BLOCKS[0]])
-    text = refused(Pl94Data(format="pl94", path=path), units, tmp_path / "a", spark)
+    text = refused(Pl94Data(format="pl94", path=path), units, tmp_path / "a", tasks)
     assert f"{path}/prgeo2020.pl, row 3: geocode is not in the list" in text
     assert pl94_files.BLOCKS[1] not in text
 
 
-def test_geounit_that_appears_twice(spark: SparkSession, tmp_path: Path) -> None:
-    text = message(histograms(tmp_path, ["0102", "0101", "0102"]), None, spark)
+def test_geounit_that_appears_twice(tasks: SparkTasks, tmp_path: Path) -> None:
+    text = message(histograms(tmp_path, ["0102", "0101", "0102"]), None, tasks)
     path = tmp_path / "truth.parquet"
     where = f"{path}, row 1: geocode appears twice (1 such); got again at {path}, row 3"
     assert where in text
     assert "0102" not in text
     units = listing(tmp_path, ["0101", "0203", "0203"])
-    text = message(records(tmp_path, PEOPLE), units, spark)
+    text = message(records(tmp_path, PEOPLE), units, tasks)
     assert f"{units.path}, row 3: geocode appears twice (1 such)" in text
 
 
-def test_geocodes_that_do_not_fit(spark: SparkSession, tmp_path: Path) -> None:
+def test_geocodes_that_do_not_fit(tasks: SparkTasks, tmp_path: Path) -> None:
     data = records(tmp_path, PEOPLE + "101,male,under_18\n")
-    assert f"{data.path}, row 5, column block: geocode does not fit" in message(data, None, spark)
+    assert f"{data.path}, row 5, column block: geocode does not fit" in message(data, None, tasks)
     units = listing(tmp_path, ["0101", "02030"])
-    text = message(histograms(tmp_path, ["0101"]), units, spark)
+    text = message(histograms(tmp_path, ["0101"]), units, tasks)
     assert f"{units.path}, row 3, column code: geocode does not fit" in text
     gone = GeounitsFile(path=tmp_path / "gone.csv")
-    assert f"{gone.path}: does not exist" in message(data, gone, spark)
+    assert f"{gone.path}: does not exist" in message(data, gone, tasks)

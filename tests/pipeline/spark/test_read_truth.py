@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,10 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
-import jobs.confidential.histograms
-import jobs.confidential.leaves
 from das.confidential import Confidential
 from das.errors import GeographyError, InputError, OutputError
 from das.schema import Schema
@@ -27,6 +25,8 @@ from jobs.storage.dataset import Dataset, is_published, verify_files
 from jobs.storage.layout import ConfidentialLayout, confidential_layout
 from jobs.synthetic.generate import GenerateSpec, generate
 from jobs.synthetic.nation import SCHEMAS
+from jobs.tasks.batches import TaskSize
+from jobs.tasks.executor import SparkTasks
 from tests.unit.jobs.confidential.read.reading import ROOT, read
 
 pytestmark = pytest.mark.spark
@@ -43,13 +43,11 @@ def nation(tmp_path_factory: pytest.TempPathFactory) -> HistogramsData:
     return HistogramsData(format="histograms", path=out / "histograms")
 
 
-def truth(
-    data: HistogramsData, out: Path, spark: SparkSession
-) -> tuple[ConfidentialLayout, Lattice]:
+def truth(data: HistogramsData, out: Path, tasks: SparkTasks) -> tuple[ConfidentialLayout, Lattice]:
     layout = confidential_layout(out)
-    lattice = Lattice.from_leaves(SPINE, read_geocodes(data, None, spine=SPINE, spark=spark))
+    lattice = Lattice.from_leaves(SPINE, read_geocodes(data, None, spine=SPINE, tasks=tasks))
     entries = read_entries(data, SCHEMA, spine=SPINE)
-    write_truth(entries, lattice, schema=SCHEMA, layout=layout, spark=spark)
+    write_truth(entries, lattice, schema=SCHEMA, layout=layout, tasks=tasks)
     return layout, lattice
 
 
@@ -69,16 +67,14 @@ def as_counter(
 
 @pytest.mark.parametrize("sizes", [(20_000, 2_000, 50_000), (50, 20, 30)])
 def test_every_geolevel_equals_naive_sums(
-    spark: SparkSession,
+    tasks: SparkTasks,
     tmp_path: Path,
     nation: HistogramsData,
-    monkeypatch: pytest.MonkeyPatch,
     sizes: tuple[int, int, int],
 ) -> None:
-    monkeypatch.setattr(jobs.confidential.leaves, "_LEAVES_PER_RANGE", sizes[0])
-    monkeypatch.setattr(jobs.confidential.histograms, "CHILDREN_PER_SMALL_TASK", sizes[1])
-    monkeypatch.setattr(jobs.confidential.histograms, "CHILDREN_PER_TASK", sizes[2])
-    layout, lattice = truth(nation, tmp_path, spark)
+    leaves, children = TaskSize(1, sizes[0]), TaskSize(*sizes[1:])
+    sizing = replace(tasks.sizing, merge_leaves=leaves, truth_children=children)
+    layout, lattice = truth(nation, tmp_path, replace(tasks, sizing=sizing))
     leaves = read(nation, SCHEMA, 15)
     for level, digits in enumerate(SPINE.digits):
         naive: Counter[tuple[str, int]] = Counter()
@@ -95,9 +91,9 @@ def test_every_geolevel_equals_naive_sums(
 
 
 def test_reads_some_geounits_in_order_empty_ones_included(
-    spark: SparkSession, tmp_path: Path, nation: HistogramsData
+    tasks: SparkTasks, tmp_path: Path, nation: HistogramsData
 ) -> None:
-    layout, lattice = truth(nation, tmp_path, spark)
+    layout, lattice = truth(nation, tmp_path, tasks)
     codes = lattice.codes[-1]
     everything = read_truth(layout, "block", codes, SCHEMA.size).reveal().dense()
     assert (everything.sum(1) == 0).any()
@@ -113,21 +109,21 @@ def test_reads_some_geounits_in_order_empty_ones_included(
         read_truth(layout, "block", codes[::-1], SCHEMA.size)
 
 
-def test_nation_without_persons(spark: SparkSession, tmp_path: Path) -> None:
+def test_nation_without_persons(tasks: SparkTasks, tmp_path: Path) -> None:
     lists = pa.array([[], []], pa.list_(pa.int64()))
     codes = ["010010001001000", "010010001001001"]
     path = tmp_path / "none.parquet"
     pq.write_table(pa.table({"geocode": codes, "cells": lists, "counts": lists}), path)
     data = HistogramsData(format="histograms", path=path)
-    layout, lattice = truth(data, tmp_path / "out", spark)
+    layout, lattice = truth(data, tmp_path / "out", tasks)
     for level in range(6):
         assert as_counter(layout, lattice, level) == Counter()
 
 
 def test_resumes_at_the_first_missing_geolevel(
-    spark: SparkSession, tmp_path: Path, nation: HistogramsData
+    tasks: SparkTasks, tmp_path: Path, nation: HistogramsData
 ) -> None:
-    layout, lattice = truth(nation, tmp_path, spark)
+    layout, lattice = truth(nation, tmp_path, tasks)
     before = [as_counter(layout, lattice, level) for level in range(6)]
     stamps = {p: p.stat().st_mtime_ns for p in layout.histograms("tract").iterdir()}
     shutil.rmtree(layout.histograms("county"))
@@ -135,45 +131,45 @@ def test_resumes_at_the_first_missing_geolevel(
     assert not is_published(layout.histograms("nation"))
     with pytest.raises(OutputError, match="is not complete"):
         read_truth(layout, "county", lattice.codes[2], SCHEMA.size)
-    truth(nation, tmp_path, spark)
+    truth(nation, tmp_path, tasks)
     assert [as_counter(layout, lattice, level) for level in range(6)] == before
     assert {p: p.stat().st_mtime_ns for p in layout.histograms("tract").iterdir()} == stamps
 
 
 def test_refuses_persons_outside_the_lattice(
-    spark: SparkSession, tmp_path: Path, nation: HistogramsData
+    tasks: SparkTasks, tmp_path: Path, nation: HistogramsData
 ) -> None:
-    codes = read_geocodes(nation, None, spine=SPINE, spark=spark)
+    codes = read_geocodes(nation, None, spine=SPINE, tasks=tasks)
     live = sorted({code for code, _ in read(nation, SCHEMA, 15)})
     lattice = Lattice.from_leaves(SPINE, codes[codes != live[5].encode()])
     entries = read_entries(nation, SCHEMA, spine=SPINE)
     layout = confidential_layout(tmp_path)
     with pytest.raises(InputError, match=r"row \d+: geocode is not in the list") as caught:
-        write_truth(entries, lattice, schema=SCHEMA, layout=layout, spark=spark)
+        write_truth(entries, lattice, schema=SCHEMA, layout=layout, tasks=tasks)
     assert live[5] not in str(caught.value)
     assert not is_published(layout.histograms("block"))
 
 
 def test_error_in_the_data_leaves_nothing_published(
-    spark: SparkSession, tmp_path: Path, nation: HistogramsData
+    tasks: SparkTasks, tmp_path: Path, nation: HistogramsData
 ) -> None:
-    lattice = Lattice.from_leaves(SPINE, read_geocodes(nation, None, spine=SPINE, spark=spark))
+    lattice = Lattice.from_leaves(SPINE, read_geocodes(nation, None, spine=SPINE, tasks=tasks))
     small = Schema("small", SCHEMA.attributes[:1])
     entries = read_entries(nation, small, spine=SPINE)
     layout = confidential_layout(tmp_path)
     with pytest.raises(InputError, match=r"part-00000.parquet, row \d+, columns cells"):
-        write_truth(entries, lattice, schema=small, layout=layout, spark=spark)
+        write_truth(entries, lattice, schema=small, layout=layout, tasks=tasks)
     assert not is_published(layout.histograms("block"))
 
 
-def test_rhode_island(spark: SparkSession, tmp_path: Path) -> None:
+def test_rhode_island(tasks: SparkTasks, tmp_path: Path) -> None:
     resolved = load_run(ROOT / "conf" / "run" / "ri-2010.yaml")
     data, spine = resolved.config.data, resolved.plan.spine
-    lattice = Lattice.from_leaves(spine, read_geocodes(data, None, spine=spine, spark=spark))
+    lattice = Lattice.from_leaves(spine, read_geocodes(data, None, spine=spine, tasks=tasks))
     assert list(lattice.sizes().values()) == [1, 5, 41, 139, 4_714]
     entries = read_entries(data, SCHEMA, spine=spine)
     layout = confidential_layout(tmp_path)
-    write_truth(entries, lattice, schema=SCHEMA, layout=layout, spark=spark)
+    write_truth(entries, lattice, schema=SCHEMA, layout=layout, tasks=tasks)
     for level, codes in zip(spine.levels, lattice.codes, strict=True):
         totals = read_truth(layout, level, codes, SCHEMA.size).reveal().totals()
         assert totals.sum() == 171_111

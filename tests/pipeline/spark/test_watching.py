@@ -9,9 +9,8 @@ import pytest
 
 from das.errors import InputError
 from jobs.documents.summary import Straggler
-from jobs.tasks import step as tasks
+from jobs.tasks import step as steps
 from jobs.tasks.resources import Meter
-from jobs.tasks.session import run_tasks
 from jobs.tasks.step import Step, watching
 
 pytestmark = pytest.mark.spark
@@ -48,13 +47,11 @@ def work(one: Work) -> str:
     return one.name
 
 
-def test_tasks_report_what_they_cost(spark):
+def test_tasks_report_what_they_cost(tasks):
     meter, seen = Meter(), []
     before = meter.core_seconds()
     with watching(seen.append):
-        found = run_tasks(
-            spark, "work", [Work("a", burn=1.5), Work("b", hold=300 << 20), Work("c")], work
-        )
+        found = tasks.run("work", [Work("a", burn=1.5), Work("b", hold=300 << 20), Work("c")], work)
     assert found == ["a", "b", "c"]
     (step,) = set(seen)
     assert step.done == step.total == 30
@@ -67,8 +64,8 @@ def test_tasks_report_what_they_cost(spark):
     assert meter.core_seconds() - before > 1.4
 
 
-def test_a_straggler_is_named_while_it_runs(spark, monkeypatch):
-    monkeypatch.setattr(tasks, "_LEAST_SECONDS", 0.5)
+def test_a_straggler_is_named_while_it_runs(tasks, monkeypatch):
+    monkeypatch.setattr(steps, "_LEAST_SECONDS", 0.5)
     seen: list[list[Straggler]] = []
 
     def note(step: Step) -> None:
@@ -76,15 +73,15 @@ def test_a_straggler_is_named_while_it_runs(spark, monkeypatch):
 
     descriptors = [Work("hang", sleep=3.0), *(Work(f"{i}", sleep=0.05) for i in range(4))]
     with watching(note):
-        run_tasks(spark, "work", descriptors, work)
+        tasks.run("work", descriptors, work)
     running = [one for some in seen for one in some if one.running]
     assert running
     assert {(one.task, one.low, one.high) for one in running} == {(0, "hang", "hang~")}
     assert [(one.task, one.running) for one in seen[-1]] == [(0, False)]
 
 
-def test_an_error_raised_on_purpose_comes_back_with_its_costs(spark):
+def test_an_error_raised_on_purpose_comes_back_with_its_costs(tasks):
     seen: list[Step] = []
     with watching(seen.append), pytest.raises(InputError, match="row 7"):
-        run_tasks(spark, "work", [Work("broken"), Work("fine")], work)
+        tasks.run("work", [Work("broken"), Work("fine")], work)
     assert len(seen[-1].reports) == 2

@@ -32,6 +32,9 @@ from jobs.storage.layout import (
     confidential_layout,
     release_layout,
 )
+from jobs.tasks.batches import Sizing, TaskSize
+from jobs.tasks.executor import LocalTasks, SparkTasks
+from jobs.tasks.session import spark_session
 
 SCHEMA = Schema("toy", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
 SPINE = Spine(("state", "block"), (1, 3))
@@ -97,15 +100,13 @@ def expected(name: str, query: str) -> dict[str, object]:
     return describe(summarize_query(parse_query(SCHEMA, query), CODES[name], *histograms))
 
 
-def run_here(folder: Path, monkeypatch: pytest.MonkeyPatch, **more: object) -> dict[str, object]:
+SIZING = Sizing(2)
+
+
+def run_here(folder: Path, sizing: Sizing = SIZING) -> dict[str, object]:
     """Evaluate without Spark: every task at once, in order."""
-
-    def tasks(spark, label, descriptors, task):
-        return [task(descriptor) for descriptor in descriptors]
-
-    monkeypatch.setattr(module, "run_tasks", tasks)
-    monkeypatch.setattr(module, "slots", lambda spark: 2)
-    return evaluate(release_layout(folder), confidential_layout(folder), DESIGN, None, **more)
+    tasks = LocalTasks(sizing, slots=2)
+    return evaluate(release_layout(folder), confidential_layout(folder), DESIGN, tasks)
 
 
 def check(document: dict[str, object]) -> None:
@@ -124,8 +125,8 @@ def test_evaluated_are_measured_exact_single_total_detailed_and_asked_queries():
     assert query_names(wide) == ("total", "sex", "age", "detailed")
 
 
-def test_results_equal_those_in_memory(folder, monkeypatch):
-    document = run_here(folder, monkeypatch)
+def test_results_equal_those_in_memory(folder):
+    document = run_here(folder)
     check(document)
     measured = {(r["geolevel"], r["query"]) for r in document["results"] if r["measured"]}
     assert measured == {("state", "total"), ("state", "sex")} | {
@@ -137,34 +138,32 @@ def test_results_equal_those_in_memory(folder, monkeypatch):
 @pytest.mark.parametrize(("batch", "rows"), [(1, 1), (2, 3), (3, 100)])
 def test_the_cut_into_slices_and_batches_changes_nothing(folder, monkeypatch, batch, rows):
     monkeypatch.setattr(module, "BATCH", batch)
-    monkeypatch.setattr(module, "LEAST_ROWS", rows)
-    monkeypatch.setattr(module, "MOST_ROWS", rows)
-    check(run_here(folder, monkeypatch))
+    check(run_here(folder, replace(SIZING, evaluate_geounits=TaskSize(rows, rows))))
 
 
-def test_noise_comes_from_the_manifest(folder, monkeypatch):
+def test_noise_comes_from_the_manifest(folder):
     row = {"geolevel": "state", "chain_end": "state", "query": "sex", "variance": 6.25}
     manifest = {"geography": [{"geolevel": n} for n in SPINE.levels], "budget": [row]}
     release_layout(folder).manifest.write_text(json.dumps(manifest))
-    document = run_here(folder, monkeypatch)
+    document = run_here(folder)
     noise = {(r["geolevel"], r["query"]): r["expected_rmse"] for r in document["results"]}
     assert noise.pop(("state", "sex")) == 2.5
     assert set(noise.values()) == {None}
 
 
-def test_the_evaluation_is_written_whole_and_for_its_owner_only(folder, monkeypatch):
+def test_the_evaluation_is_written_whole_and_for_its_owner_only(folder):
     path = confidential_layout(folder).evaluation
     path.write_text("old")
-    document = run_here(folder, monkeypatch)
+    document = run_here(folder)
     assert json.loads(path.read_text()) == document
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [p.name for p in path.parent.iterdir() if p.is_file()] == ["evaluation.json"]
 
 
-def test_a_level_that_was_not_solved_is_named(folder, monkeypatch):
+def test_a_level_that_was_not_solved_is_named(folder):
     (release_layout(folder).counts("block") / "_manifest.json").unlink()
     with pytest.raises(OutputError, match="counts/level=block: is not complete"):
-        run_here(folder, monkeypatch)
+        run_here(folder)
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 11), (2, 3), (3, 9), (10, 11)])
@@ -191,8 +190,7 @@ def test_only_the_rows_of_the_slice_are_compared(folder, start, stop):
 
 @pytest.mark.spark
 def test_on_spark(folder):
-    from jobs.tasks.session import spark_session
-
-    with spark_session("evaluate", master="local[2]") as spark:
-        document = evaluate(release_layout(folder), confidential_layout(folder), DESIGN, spark)
+    with spark_session("evaluate", master="local[2]") as session:
+        tasks = SparkTasks(session, SIZING)
+        document = evaluate(release_layout(folder), confidential_layout(folder), DESIGN, tasks)
     check(document)

@@ -14,23 +14,15 @@ import jobs.confidential.leaves
 from das.errors import InputError
 from jobs.confidential.leaves import EntrySource, gather_leaves
 from jobs.storage.dataset import is_published
+from jobs.tasks.batches import Sizing
+from jobs.tasks.executor import LocalTasks
 from tests.release_checks import sparse
 
 CODES = np.array(sorted(f"9{c}{t}{b:02d}" for c in "012" for t in "05" for b in range(7)), "S5")
 Entry = tuple[str, int, int]
 
 
-class ThisProcess:
-    """Stands in for a Spark session; `run_tasks` below never asks it for anything."""
-
-
-@pytest.fixture(autouse=True)
-def _tasks_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run_here(_spark, _label, descriptors, task):
-        return [task(descriptor) for descriptor in descriptors]
-
-    monkeypatch.setattr(jobs.confidential.leaves, "run_tasks", run_here)
-    monkeypatch.setattr(jobs.confidential.leaves, "slots", lambda _spark: 5)
+TASKS = LocalTasks(Sizing(4), slots=5)
 
 
 def source(pieces: list[list[Entry]], batch: int = 4) -> EntrySource[list[Entry]]:
@@ -72,14 +64,14 @@ def test_equals_a_dict_of_sums(
     rows = entries(seed)
     pieces = [rows[:100], [], rows[100:]]
     dataset = tmp_path / "level=block"
-    gather_leaves(source(pieces), CODES, n_cells=6, dataset=dataset, spark=ThisProcess())
+    gather_leaves(source(pieces), CODES, n_cells=6, dataset=dataset, tasks=TASKS)
     assert sparse(dataset) == added(rows)
     assert not (tmp_path / "runs").exists()
 
 
 def test_no_persons_at_all(tmp_path: Path) -> None:
     dataset = tmp_path / "leaf"
-    gather_leaves(source([[]]), CODES, n_cells=6, dataset=dataset, spark=ThisProcess())
+    gather_leaves(source([[]]), CODES, n_cells=6, dataset=dataset, tasks=TASKS)
     assert sparse(dataset) == {}
 
 
@@ -87,9 +79,7 @@ def test_unknown_geocode_publishes_nothing(tmp_path: Path) -> None:
     rows = [*entries(4), ("91103", 0, 1), ("91104", 0, 1), ("92604", 0, 1)]
     what = r"people.csv, row 7: geocode is not in the list of geounits \(3 such in the data\)"
     with pytest.raises(InputError, match=what) as caught:
-        gather_leaves(
-            source([rows]), CODES, n_cells=6, dataset=tmp_path / "leaf", spark=ThisProcess()
-        )
+        gather_leaves(source([rows]), CODES, n_cells=6, dataset=tmp_path / "leaf", tasks=TASKS)
     assert "91103" not in str(caught.value)
     assert not is_published(tmp_path / "leaf")
     assert not (tmp_path / "runs").exists()
@@ -98,15 +88,13 @@ def test_unknown_geocode_publishes_nothing(tmp_path: Path) -> None:
 def test_pieces_whose_sum_int64_cannot_hold_publish_nothing(tmp_path: Path) -> None:
     pieces = [[(CODES[i].decode(), 0, 2**61)] for i in range(2)]
     with pytest.raises(InputError, match="counts of all files add up to too many"):
-        gather_leaves(
-            source(pieces), CODES, n_cells=6, dataset=tmp_path / "leaf", spark=ThisProcess()
-        )
+        gather_leaves(source(pieces), CODES, n_cells=6, dataset=tmp_path / "leaf", tasks=TASKS)
     assert not (tmp_path / "runs").exists()
     assert not is_published(tmp_path / "leaf")
 
 
 def test_ranges_cover_each_code_once() -> None:
-    ranges = jobs.confidential.leaves._ranges(CODES, 5)
+    ranges = jobs.confidential.leaves._ranges(CODES, 5, 50_000)
     assert len(ranges) == 5
     for code in CODES:
         assert sum(low <= code.decode() <= high for low, high in ranges) == 1

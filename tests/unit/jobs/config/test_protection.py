@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -23,6 +24,7 @@ from jobs.config.protection import (
 )
 from jobs.run import run
 from jobs.storage.layout import release_layout
+from jobs.tasks.executor import LocalTasks, SparkTasks
 from jobs.tasks.progress import Reporter
 from jobs.tasks.session import spark_session
 from tests.pipeline.local import in_process, toy
@@ -155,22 +157,26 @@ def test_a_session_that_somebody_else_opened_is_refused_if_open(monkeypatch, pro
         assert session is theirs
 
 
+@dataclass(frozen=True)
+class InSession(LocalTasks):
+    """Tasks in this process that say of their session what Spark would."""
+
+    session: Any = None
+
+    @property
+    def is_open(self) -> bool:
+        return SparkTasks(self.session, self.sizing).is_open
+
+
 @pytest.mark.parametrize(("properties", "is_open"), [(OPEN, True), (PROTECTION, False)])
 def test_the_release_states_that_it_was_measured_in_an_open_session(
-    tmp_path: Path, monkeypatch, properties, is_open
+    tmp_path: Path, properties, is_open
 ):
     """Allowing it does not state it: whether the session was open does."""
-
-    @contextmanager
-    def session(name: str, **_: object):
-        yield session_with(dict(properties))
-
-    monkeypatch.setattr(in_process, "no_session", session)
     toy.write_records(tmp_path)
-    config = toy.configuration(tmp_path, runtime={"allow_open_cluster": True})
-    with pytest.MonkeyPatch.context() as patch:
-        in_process.patch_spark(patch)
-        run(load_run(config), Reporter(quiet=True))
+    config = load_run(toy.configuration(tmp_path, runtime={"allow_open_cluster": True}))
+    tasks = InSession(in_process.fine(4), 2, session_with(dict(properties)))
+    run(config, Reporter(quiet=True), tasks=tasks)
     release = release_layout(tmp_path / "out")
     manifest = yaml.safe_load(release.manifest.read_text())
     assert manifest["open_sessions"] == (toy.LEVELS if is_open else [])

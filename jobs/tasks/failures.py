@@ -1,0 +1,44 @@
+"""What the machine did wrong, as errors for the user: a full disk, a lost Spark."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from pathlib import Path
+
+from das.errors import DasError, OutputError, RuntimeSetupError
+
+
+def hide_bridge_logs() -> None:
+    """Keep the frames of a lost Java off the screen; `machine_failure` says it in one line."""
+    # They come by loggers of the bridge's own or by the root.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_of_bridge)
+
+
+def _is_not_of_bridge(record: logging.LogRecord) -> bool:
+    """Whether a record of a log comes from elsewhere than the bridge to Java."""
+    return Path(record.pathname).parent.name != "py4j"
+
+
+def machine_failure(error: BaseException | None) -> DasError | None:
+    """The full disk or lost Spark behind an error; None if the error is a defect of ours."""
+    from py4j.protocol import Py4JError
+
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            where = str(error.filename or "the disk")
+            return OutputError(where, "is full", remedy="give it room, then `das resume`")
+        if isinstance(error, Py4JError) and "PythonException" not in str(error):
+            lines = str(error).splitlines()
+            said = next(
+                (line for line in lines if line.startswith(": ")), lines[0] if lines else ""
+            )
+            return RuntimeSetupError(
+                "Spark",
+                "was lost, or gave up a task whose processes were lost time and again",
+                got=said.removeprefix(": ")[:300] or type(error).__name__,
+                remedy="see to memory, disks and machines, then go on with `das resume`",
+            )
+        error = error.__cause__ or error.__context__
+    return None
