@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PARALLEL ?= -n logical --maxprocesses=4 --dist loadfile --no-loadscope-reorder
 
 
-.PHONY: demo test test-fast test-long test-processors lint format lock zip pack docs clean
+.PHONY: demo test test-fast test-long test-processors lint hooks format lock zip pack docs clean
 
 demo: $(VENV)/.run
 	@rm -rf build/demo build/demo-data
@@ -29,13 +29,18 @@ test-long: $(VENV)/.test
 test-processors: $(VENV)/.test
 	$(BIN)/python -m tests.processors $(PARALLEL)
 
-lint: $(VENV)/.test
+# Without the test environment: the packages of requirements/lint.txt are a part of it.
+lint: $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(VENV)/.test
+# Have git run `make lint` before every commit to this clone.
+hooks: $(VENV)/.lint
+	git config core.hooksPath .githooks
+
+format: $(VENV)/.lint
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -59,6 +64,7 @@ docs: $(VENV)/.run
 lock: $(VENV)/.test
 	$(BIN)/pip install uv
 	$(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 --extra java pyproject.toml -o requirements/run.txt
+	$(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 --extra java --extra lint pyproject.toml -o requirements/lint.txt
 	$(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 --extra java --extra test pyproject.toml -o requirements/test.txt
 
 $(VENV)/bin/python:
@@ -70,6 +76,11 @@ $(VENV)/.run: $(VENV)/bin/python requirements/run.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/run.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	$(BIN)/das prepare
+	@touch $@
+
+$(VENV)/.lint: $(VENV)/bin/python requirements/lint.txt pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/lint.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.run requirements/test.txt

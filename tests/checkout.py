@@ -47,10 +47,11 @@ def checkout(folder: Path, appended: Mapping[str, str] | None = None) -> Path:
             file.write(text)
     environment = project / ".venv"
     environment.mkdir()
+    stamps = {".run", ".lint", ".test"}  # of the Makefile
     for path in Path(sys.prefix).iterdir():
-        if path.name not in {".run", ".test"}:
+        if path.name not in stamps:
             (environment / path.name).symlink_to(path)
-    for name in (".run", ".test"):
+    for name in stamps:
         (environment / name).touch()
     return project
 

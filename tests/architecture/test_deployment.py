@@ -76,9 +76,8 @@ def test_the_image_has_the_python_of_the_lock():
 def test_all_that_is_copied_exists_and_is_all_that_is_needed():
     sources = [word for rest in of("COPY") for word in rest.split()[:-1]]
     assert [source for source in sources if not (ROOT / source).exists()] == []
-    assert {"pyproject.toml", "README.md", "requirements/run.txt", "conf", *PACKAGES} <= set(
-        sources
-    )
+    needed = {"pyproject.toml", "README.md", "LICENSE", "requirements/run.txt", "conf"}
+    assert needed | {*PACKAGES} <= set(sources)
 
 
 def test_the_image_has_a_java_that_sessions_accept():
