@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 from das.inference.expectation_maximization import maximize_likelihood
 from das.inference.laws import Gaussian
 from das.inference.models import NormalRegression
-from jobs.analysis.measurements import read_answers
+from jobs.analysis.measurements import read_measurements
 
 SEED = 2020
 
@@ -72,13 +72,13 @@ def main() -> None:
     arguments.add_argument("--truth", type=Path)
     given = arguments.parse_args()
 
-    measured = read_answers(given.folder / "release", "block", "sex")
-    law = measured.laws[0]
-    measured = measured.under(law)
+    measured = read_measurements(given.folder / "release", "block", "sex")
+    mechanism = measured.mechanisms[0]
+    measured = measured.under(mechanism)
     men, women = (measured.labels.index(sex) for sex in ("male", "female"))
     noisy = measured.answers[:, [men, women]]
     # The model lets confidential counts be real, so the noise is the Gaussian through its values.
-    noise = Gaussian(float(law.parameter))
+    noise = Gaussian(float(mechanism.parameter))
 
     naive = least_squares(noisy)
     fit = maximize_likelihood(
@@ -90,7 +90,9 @@ def main() -> None:
         draws=1000,
         iterations=100,
     )
-    sys.stdout.write(f"{len(noisy)} blocks, {law.kind} noise with sigma^2 = {law.parameter}\n")
+    sys.stdout.write(
+        f"{len(noisy)} blocks, {mechanism.kind} noise with sigma^2 = {mechanism.parameter}\n"
+    )
     sys.stdout.write(f"{'':28s} {'slope':>7s} {'intercept':>9s} {'residual':>9s}\n")
     if given.truth is not None:
         line("confidential counts", least_squares(true_pairs(given.truth, measured.geocodes)))

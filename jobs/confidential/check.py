@@ -20,7 +20,9 @@ from invariants.linear import LinearRow
 from jobs.confidential.histograms import read_truth
 from jobs.config.models import AnyInvariant, InvariantConfig
 from jobs.plan import Batch, Plan, geounit_batches, read_geography
-from jobs.release.given import facilities_name, facility_counts, read_given, stated_query
+from jobs.release.given import facilities_name, facility_counts, stated_query
+from jobs.storage.answers import read_available
+from jobs.storage.dataset import Dataset
 from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
 from jobs.tasks.executor import Tasks
 
@@ -160,7 +162,8 @@ class InputCheck:
         plan, batch = self.plan, self.batch
         geolevel, facilities = plan.spine.levels[batch.level], plan.limits.facilities
         for query in self.tables:
-            given, answers = read_given(self.release, query.name, query.size, batch, geolevel)
+            dataset = Dataset.open(self.release.given(geolevel))
+            given, answers = read_available(dataset, query.name, query.size, batch.low, batch.high)
             full = np.zeros((len(self.codes), query.size), np.int64)
             full[np.isin(self.codes, given)] = answers
             yield f"table of {query.name}", query, full, full

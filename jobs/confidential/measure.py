@@ -15,29 +15,24 @@ from das.arrays import IntArray
 from das.confidential import Confidential, redact_errors
 from das.errors import ConfigError
 from das.histograms import Histograms
-from das.measure import Measurements, Part, measure, measure_at
+from das.measure import Part, measure, measure_at
 from das.mechanisms.entropy import NoiseKey
 from das.mechanisms.mechanism import Mechanism
 from das.queries.query import Query
 from jobs.confidential.histograms import read_truth
 from jobs.confidential.noise_key import LentKey, lent
 from jobs.plan import Batch, Plan, families, geounit_batches, read_geography
+from jobs.storage.answers import (
+    LAZY_MEASUREMENTS,
+    MEASUREMENTS,
+    DrawnAnswers,
+    measurement_table,
+)
 from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, propose, publish
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
 from jobs.tasks.executor import Tasks
 
-MEASUREMENTS = pa.schema(
-    [
-        ("geocode", pa.string()),
-        ("query", pa.dictionary(pa.int32(), pa.string())),
-        ("mechanism", pa.dictionary(pa.int32(), pa.string())),
-        ("parameter", pa.dictionary(pa.int32(), pa.string())),
-        ("variance", pa.float64()),
-        ("answers", pa.list_(pa.int64())),
-    ]
-)
-LAZY_MEASUREMENTS = MEASUREMENTS.append(pa.field("positions", pa.list_(pa.int64())))
 _CHUNK_NUMBERS = 4_000_000  # numbers held at once in a task
 _LABELS = 100_000  # of a query with more answers, labels of its factors stand for their products
 
@@ -187,8 +182,8 @@ def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
                 drawn = above.part(start, stop)
                 tables.append(_lazy_table(truth, query, drawn, some, laws, key))
             else:
-                one = measure(truth, query, geocodes=some, mechanisms=laws, key=key)
-                tables.append(_measurement_table(some, one, schema))
+                noisy = measure(truth, query, geocodes=some, mechanisms=laws, key=key)
+                tables.append(measurement_table(some, query.name, laws, noisy.answers, schema))
         writer.write_apart(tables)
         start = stop
     return writer.close()
@@ -247,54 +242,10 @@ def _lazy_table(
     for rows, cells in above.families():
         positions = np.unique(query.rows_of(cells))
         part = Part(rows, positions)
-        one = measure_at(truth, query, part, geocodes=codes[rows], mechanisms=laws[rows], key=key)
-        answers.append(one.answers.ravel())
-        places.append(np.tile(positions, len(one.answers)))
-        lengths.append(np.full(len(one.answers), len(positions)))
-    offsets = np.concatenate([[0], *lengths]).cumsum().astype(np.int32)
-    lists = [pa.ListArray.from_arrays(offsets, np.concatenate(one)) for one in (answers, places)]
-    return _answer_table(codes, query.name, laws, lists, LAZY_MEASUREMENTS)
-
-
-def _measurement_table(codes: Sequence[str], measured: Measurements, schema: pa.Schema) -> pa.Table:
-    """One row per geounit, for one query."""
-    lists = [_lists(measured.answers)]
-    if len(schema) > len(MEASUREMENTS):
-        lists.append(pa.nulls(len(codes), schema.field("positions").type))
-    return _answer_table(codes, measured.query, measured.mechanisms, lists, schema)
-
-
-def _answer_table(
-    codes: Sequence[str],
-    query: str,
-    mechanisms: Sequence[Mechanism],
-    lists: Sequence[pa.Array],
-    schema: pa.Schema,
-) -> pa.Table:
-    laws = list({id(law): law for law in mechanisms}.values())
-    position = {id(law): index for index, law in enumerate(laws)}
-    law = np.array([position[id(m)] for m in mechanisms], np.int32)
-    return pa.table(
-        [
-            pa.array(codes, pa.string()),
-            _dictionary(np.zeros(len(codes), np.int32), [query]),
-            _dictionary(law, [m.kind for m in laws]),
-            _dictionary(law, [str(m.parameter) for m in laws]),
-            pa.array(np.array([m.variance() for m in laws])[law], pa.float64()),
-            *lists,
-        ],
-        schema=schema,
-    )
-
-
-def _dictionary(index: npt.NDArray[np.int32], values: Sequence[str]) -> pa.DictionaryArray:
-    """Strings as positions in a list whose values may repeat."""
-    distinct = list(dict.fromkeys(values))
-    place = np.array([distinct.index(value) for value in values], np.int32)
-    return pa.DictionaryArray.from_arrays(pa.array(place[index]), pa.array(distinct, pa.string()))
-
-
-def _lists(answers: IntArray) -> pa.ListArray:
-    """[G, m] as G lists."""
-    offsets = np.arange(len(answers) + 1, dtype=np.int32) * answers.shape[1]
-    return pa.ListArray.from_arrays(offsets, pa.array(answers.ravel(), pa.int64()))
+        noisy = measure_at(truth, query, part, geocodes=codes[rows], mechanisms=laws[rows], key=key)
+        answers.append(noisy.answers.ravel())
+        places.append(np.tile(positions, len(noisy.answers)))
+        lengths.append(np.full(len(noisy.answers), len(positions)))
+    offsets = np.concatenate([[0], *lengths]).cumsum()
+    drawn = DrawnAnswers(offsets, np.concatenate(places), np.concatenate(answers))
+    return measurement_table(codes, query.name, laws, drawn, LAZY_MEASUREMENTS)

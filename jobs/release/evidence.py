@@ -15,18 +15,18 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from das.arrays import BoolArray, FloatArray, IntArray, ObjectArray
+from das.arrays import BoolArray, IntArray, ObjectArray
 from das.errors import OutputError
 from das.mechanisms.mechanism import Mechanism
 from das.queries.query import Query
 from das.tree.coordinates import Coordinates
 from das.tree.model import GeolevelTerms
 from das.tree.passes import Evidence, Moments, gather_evidence
-from invariants.linear import LinearRow
 from jobs.plan import Batch, Plan, read_geography
-from jobs.storage.dataset import Dataset, rows_about
+from jobs.storage.answers import read_answers
+from jobs.storage.columns import flattened, lists, repeated
+from jobs.storage.dataset import Dataset
 from jobs.storage.layout import ReleaseLayout
 
 LEAST_VARIANCE = 1e-6  # integer noise that is zero but once in a million draws counts as this
@@ -144,10 +144,13 @@ class RangeAnswers:
           OutputError: The measurements are not complete.
         """
         noisy = read_answers(
-            release.measurements(geolevel), terms.measured, rows.codes[~rows.is_only]
+            Dataset.open(release.measurements(geolevel)), terms.measured, rows.codes[~rows.is_only]
         )
-        held = terms.exact
-        exact = read_answers(release.invariants(geolevel), held, rows.codes) if held else []
+        exact: list[IntArray] = []
+        if terms.exact:
+            exact = read_answers(
+                Dataset.open(release.invariants(geolevel)), terms.exact, rows.codes
+            )
         return cls(noisy, exact)
 
     def slice(self, rows: LevelRange, start: int, stop: int) -> RangeAnswers:
@@ -158,33 +161,6 @@ class RangeAnswers:
             [answers[measured] for answers in self.noisy],
             [answers[start:stop] for answers in self.exact],
         )
-
-
-def read_answers(
-    dataset: Path, queries: Sequence[Query | LinearRow], codes: ObjectArray
-) -> list[IntArray]:
-    """Read the answers of queries for exactly these geocodes: per query int64[G, m].
-
-    Raises:
-      OutputError: The dataset is not complete or lacks a geounit.
-    """
-    if not len(codes):
-        return [np.zeros((0, query.size), np.int64) for query in queries]
-    table = Dataset.open(dataset).read(str(codes[0]), str(codes[-1]))
-    answers = []
-    for query in queries:
-        rows = rows_about(table, query.name)
-        found = rows.column("geocode").to_numpy(zero_copy_only=False)
-        flat = pc.list_flatten(rows.column("answers")).to_numpy()
-        if not np.array_equal(found, codes) or len(flat) != len(codes) * query.size:
-            raise OutputError(
-                str(dataset),
-                f"does not hold query {query.name} of every geounit",
-                got=f"{len(found)} rows",
-                want=len(codes),
-            )
-        answers.append(flat.reshape(len(codes), query.size))
-    return answers
 
 
 def range_evidence(
@@ -221,7 +197,7 @@ def moments_table(coordinates: Coordinates, codes: ObjectArray, moments: Moments
     return pa.table(
         [
             pa.array(codes, pa.string()),
-            _lists(coordinates.flatten(moments.values)),
+            lists(coordinates.flatten(moments.values)),
             pa.DictionaryArray.from_arrays(pa.array(moments.kind.astype(np.int32)), kinds),
         ],
         schema=MOMENTS,
@@ -240,7 +216,7 @@ def read_moments(dataset: Path, coordinates: Coordinates, codes: ObjectArray) ->
         if not np.isin(codes, found).all():
             raise OutputError(str(dataset), "lacks a geounit", got=len(found), want=len(codes))
         table = table.take(np.searchsorted(found, codes))
-    values = pc.list_flatten(table.column("values")).to_numpy()
+    values = flattened(table.column("values"))
     column = table.column("matrices").unify_dictionaries().combine_chunks()
     used, kind = np.unique(column.indices.to_numpy(), return_inverse=True)
     rows = [np.frombuffer(column.dictionary[int(index)].as_py()) for index in used]
@@ -274,17 +250,7 @@ def estimate_rows(
         estimates = coordinates.answer(query, moments.values)
         errors = np.sqrt(coordinates.variances(query, moments.matrices))[moments.kind]
         half = factor * errors
-        name = pa.DictionaryArray.from_arrays(
-            pa.array(np.zeros(len(codes), np.int32)), pa.array([query.name], pa.string())
-        )
-        columns = [estimates, errors, estimates - half, estimates + half]
-        out.append(
-            pa.table([pa.array(codes, pa.string()), name, *map(_lists, columns)], schema=TABLES)
-        )
+        values = map(lists, (estimates, errors, estimates - half, estimates + half))
+        columns = [pa.array(codes, pa.string()), repeated(query.name, len(codes)), *values]
+        out.append(pa.table(columns, schema=TABLES))
     return out
-
-
-def _lists(rows: FloatArray) -> pa.ListArray:
-    """[G, m] as G lists."""
-    offsets = np.arange(len(rows) + 1, dtype=np.int32) * np.int32(rows.shape[1])
-    return pa.ListArray.from_arrays(offsets, pa.array(rows.ravel()))

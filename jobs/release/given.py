@@ -9,28 +9,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from das.arrays import IntArray, ObjectArray
-from das.errors import InputError, OutputError
+from das.errors import InputError
 from das.queries.query import Query, parse_query
 from invariants.exact import invariants_at
 from invariants.facilities import Facilities
 from jobs.config.models import AnyInvariant, FacilitiesConfig, InvariantConfig
 from jobs.input.public_tables import read_public
 from jobs.plan import Batch, Plan, exact_query, read_geography
-from jobs.storage.dataset import Dataset, PartWriter, is_published, publish, rows_about
-from jobs.storage.exact import read_exact
+from jobs.storage.answers import ANSWERS, answer_table, read_available
+from jobs.storage.dataset import Dataset, PartWriter, is_published, publish
 from jobs.storage.layout import ReleaseLayout
 
-ANSWERS = pa.schema(
-    [
-        ("geocode", pa.string()),
-        ("query", pa.dictionary(pa.int32(), pa.string())),
-        ("answers", pa.list_(pa.int64())),
-    ]
-)
 _GEOUNITS = 50_000  # written at once, of one table
 
 
@@ -103,7 +94,8 @@ def _facilities(
         codes, counts = read_public(entry.table, types, digits)
         return Given(name, codes, counts)
     query = exact_query(units, entry.units or "", entry.geolevel)
-    codes, answers = read_exact(release.units, entry.geolevel, query)
+    exact = Dataset.open(release.units.invariants(entry.geolevel))
+    codes, answers = read_available(exact, query.name, query.size)
     counts = np.zeros((len(codes), len(types)), np.int64)
     for column, label in enumerate(query.labels()):
         if label in types:
@@ -130,34 +122,9 @@ def _publish(release: ReleaseLayout, geolevel: str, given: Sequence[Given]) -> N
         writer = PartWriter(dataset, ANSWERS)
         for start in range(0, len(table.codes), _GEOUNITS):
             rows = slice(start, start + _GEOUNITS)
-            writer.write(_answers_table(table.name, table.codes[rows], table.counts[rows]))
+            writer.write(answer_table(table.codes[rows], table.name, table.counts[rows]))
         parts.append(writer.close())
     publish(dataset, parts, {"geolevel": geolevel, "queries": [table.name for table in given]})
-
-
-def _answers_table(name: str, codes: ObjectArray, counts: IntArray) -> pa.Table:
-    which = pa.array(np.zeros(len(codes), np.int32))
-    query = pa.DictionaryArray.from_arrays(which, pa.array([name], pa.string()))
-    offsets = (counts.shape[1] * np.arange(len(codes) + 1)).astype(np.int32)
-    lists = pa.ListArray.from_arrays(offsets, pa.array(np.ascontiguousarray(counts).ravel()))
-    return pa.table([pa.array(codes, pa.string()), query, lists], schema=ANSWERS)
-
-
-def read_given(
-    release: ReleaseLayout, name: str, n_answers: int, batch: Batch, geolevel: str
-) -> tuple[ObjectArray, IntArray]:
-    """Read what was given of a range of geounits: object[G] and int64[G, n_answers].
-
-    Raises:
-      OutputError: Nothing of this name was given.
-    """
-    dataset = Dataset.open(release.given(geolevel))
-    if name not in dataset.facts["queries"]:
-        raise OutputError(str(dataset.path), f"does not hold {name}")
-    rows = rows_about(dataset.read(batch.low, batch.high), name)
-    codes = rows.column("geocode").to_numpy(zero_copy_only=False)
-    flat = pc.list_flatten(rows.column("answers")).to_numpy()
-    return codes, flat.reshape(len(codes), n_answers)
 
 
 def facility_counts(
@@ -166,7 +133,8 @@ def facility_counts(
     """int64[G, t]: facilities by type of some geounits of a range; 0 where none were given."""
     name = facilities_name(facilities)
     size = facilities.query.size
-    given, counts = read_given(release, name, size, batch, facilities.geolevel)
+    dataset = Dataset.open(release.given(facilities.geolevel))
+    given, counts = read_available(dataset, name, size, batch.low, batch.high)
     out = np.zeros((len(codes), size), np.int64)
     keep = np.isin(given, codes)
     out[np.searchsorted(codes.astype(np.str_), given[keep].astype(np.str_))] = counts[keep]

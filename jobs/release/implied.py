@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from das.arrays import IntArray, ObjectArray
 from das.errors import OutputError
@@ -19,7 +18,9 @@ from invariants.facilities import Facilities, groups_of
 from invariants.leaves import Leaves, LeavesTable, add_up, limit_totals
 from jobs.plan import Batch, Plan, families, geounit_batches, read_geography
 from jobs.release.given import facility_counts
-from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish, rows_about
+from jobs.storage.answers import read_answers
+from jobs.storage.columns import flattened, lengths, lists, ragged_lists
+from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
 from jobs.storage.layout import ReleaseLayout
 from jobs.tasks.executor import Tasks
 from solvers.problem import NO_LIMIT
@@ -121,13 +122,7 @@ def _with_totals(
     query = facilities.totals_at(plan.invariants, geolevel)
     if query is None:
         return leaves
-    dataset = release.invariants(geolevel)
-    table = Dataset.open(dataset).read(batch.low, batch.high)
-    rows = rows_about(table, query.name)
-    flat = pc.list_flatten(rows.column("answers")).to_numpy()
-    if len(rows) != len(codes) or len(flat) != len(codes) * query.size:
-        raise OutputError(str(dataset), f"does not hold query {query.name} of every geounit")
-    totals = flat.reshape(len(codes), query.size)
+    totals = read_answers(Dataset.open(release.invariants(geolevel)), [query], codes)[0]
     types = facilities.query
     if query.size > types.size or query.name == types.name:  # the types themselves are exact
         exact = np.zeros((len(codes), types.size), np.int64)
@@ -180,7 +175,7 @@ def read_limits(
             str(dataset), "does not hold every geounit", got=len(found), want=len(codes)
         )
     flat = {
-        name: pc.list_flatten(table.column(name)).to_numpy()
+        name: flattened(table.column(name))
         for name in ("least", "most", "low", "high", "row_least", "row_most")
     }
     rows = len(plan.limits.bounded_rows_at(geolevel))
@@ -188,9 +183,8 @@ def read_limits(
     leaves = None
     if facilities is not None and geolevel in facilities.geolevels:
         t = facilities.query.size
-        lengths = pc.list_value_length(table.column("low")).to_numpy()
         leaves = LeavesTable(
-            np.concatenate(([0], np.cumsum(lengths))).astype(np.int64),
+            np.concatenate(([0], np.cumsum(lengths(table.column("low"))))),
             Leaves(
                 flat["least"].reshape(-1, t), flat["most"].reshape(-1, t), flat["low"], flat["high"]
             ),
@@ -209,16 +203,10 @@ def _implied_table(
     empty = np.zeros(0, np.int64)
     columns = [pa.array(codes, pa.string())]
     if leaves is None:
-        columns += [_lists(none, empty)] * 4
+        columns += [ragged_lists(none, empty)] * 4
     else:
         offsets, rows = leaves.offsets, leaves.leaves
         t = rows.n_types
-        columns += [_lists(offsets * t, rows.least), _lists(offsets * t, rows.most)]
-        columns += [_lists(offsets, rows.low), _lists(offsets, rows.high)]
-    width = least.shape[1] * np.arange(len(codes) + 1)
-    return pa.table([*columns, _lists(width, least), _lists(width, most)], schema=_IMPLIED)
-
-
-def _lists(offsets: IntArray, values: IntArray) -> pa.ListArray:
-    flat = pa.array(np.ascontiguousarray(values).ravel(), pa.int64())
-    return pa.ListArray.from_arrays(offsets.astype(np.int32), flat)
+        columns += [ragged_lists(offsets * t, rows.least), ragged_lists(offsets * t, rows.most)]
+        columns += [ragged_lists(offsets, rows.low), ragged_lists(offsets, rows.high)]
+    return pa.table([*columns, lists(least), lists(most)], schema=_IMPLIED)

@@ -22,10 +22,9 @@ from invariants.exact import invariants_at
 from invariants.linear import LinearRow
 from jobs.plan import Batch, Plan, families, geounit_batches, read_geography
 from jobs.release.estimate import CONFIDENCE, LevelEstimator
-from jobs.release.evidence import read_answers
 from jobs.release.implied import BatchLimits, read_limits
 from jobs.release.reaggregate import carry_up
-from jobs.storage.answers import DrawnAnswers, read_noisy
+from jobs.storage.answers import DrawnAnswers, read_answers, read_noisy
 from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
 from jobs.storage.histograms import SPARSE_SCHEMA, read_counts, sparse_table
 from jobs.storage.layout import ReleaseLayout
@@ -343,7 +342,7 @@ class LevelSolver:
         row = np.cumsum(~only) - 1
         published: list[Query | LinearRow] = [*self._exact, *self._exact_sums]
         answers = (
-            read_answers(self._release.invariants(self._geolevel), published, codes)
+            read_answers(Dataset.open(self._release.invariants(self._geolevel)), published, codes)
             if published
             else []
         )
@@ -364,7 +363,7 @@ class LevelSolver:
             return found.queries, list(found.answers), list(found.weights.T)
         scale = {end: self._relative_precision(end) for end in set(chain_ends)}
         relative = np.array([scale[end] for end in chain_ends])
-        dataset = self._release.measurements(self._geolevel)
+        dataset = Dataset.open(self._release.measurements(self._geolevel))
         answers = read_noisy(dataset, self._queries, self._lazy, codes)
         return self._queries, answers, [weight * relative for weight in self._weights]
 

@@ -13,9 +13,9 @@ from das.arrays import BoolArray
 from das.errors import VerificationError
 from das.histograms import Histograms
 from jobs.plan import Batch, Plan, families, geounit_batches, read_geography
-from jobs.release.evidence import read_answers
 from jobs.release.given import facilities_name, facility_counts
-from jobs.storage.dataset import MANIFEST, dataset_digest, verify_files
+from jobs.storage.answers import read_answers
+from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest, verify_files
 from jobs.storage.files import read_json, understanding
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import ReleaseLayout
@@ -152,7 +152,7 @@ def _verify_invariants(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
     codes = read_geography(release, geolevel, batch, ("geocode",)).column("geocode")
     names = codes.to_numpy(zero_copy_only=False)
     counts = read_counts(release, geolevel, names, plan.schema.size)
-    published = read_answers(release.invariants(geolevel), held, names)
+    published = read_answers(Dataset.open(release.invariants(geolevel)), held, names)
     for query, answers in zip(held, published, strict=True):
         wrong = (query.answer(counts) != answers).any(1)
         if wrong.any():

@@ -1,10 +1,14 @@
-"""Noisy answers of a range of geounits, read for the node problems of their parents."""
+"""Files of answers, a row per geounit and query: exact, given, or noisy with its mechanism.
+
+Exact answers of invariants and given counts have three columns (geocode, query, answers); noisy
+answers also the mechanism of their noise, and lazy ones the positions of those that were drawn.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +16,30 @@ import pyarrow.compute as pc
 
 from das.arrays import FloatArray, IntArray, ObjectArray
 from das.errors import OutputError
+from das.mechanisms.mechanism import Mechanism, read_mechanism
 from das.queries.query import Query
-from jobs.storage.dataset import Dataset, rows_about
+from invariants.linear import LinearRow
+from jobs.storage.columns import chosen, flattened, lengths, lists, ragged_lists, repeated
+from jobs.storage.dataset import LAST, Dataset
+
+ANSWERS = pa.schema(
+    [
+        ("geocode", pa.string()),
+        ("query", pa.dictionary(pa.int32(), pa.string())),
+        ("answers", pa.list_(pa.int64())),
+    ]
+)
+MEASUREMENTS = pa.schema(
+    [
+        ("geocode", pa.string()),
+        ("query", pa.dictionary(pa.int32(), pa.string())),
+        ("mechanism", pa.dictionary(pa.int32(), pa.string())),
+        ("parameter", pa.dictionary(pa.int32(), pa.string())),
+        ("variance", pa.float64()),
+        ("answers", pa.list_(pa.int64())),
+    ]
+)
+LAZY_MEASUREMENTS = MEASUREMENTS.append(pa.field("positions", pa.list_(pa.int64())))
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,17 +56,21 @@ class DrawnAnswers:
     positions: IntArray
     answers: IntArray
 
-    def of(self, rows: slice, wanted: IntArray) -> FloatArray:
-        """Some answers of the geounits of one family, float64[C, w].
+    def of(self, rows: slice, positions: IntArray) -> FloatArray:
+        """Some answers of the geounits of one family, float64[C, p].
+
+        Args:
+          rows: The C geounits, start and stop given.
+          positions: int64[p], ascending numbers of the answers.
 
         Raises:
           OutputError: One was not drawn.
         """
         edges = self.offsets[rows.start : rows.stop + 1]
         entries = slice(edges[0], edges[-1])
-        positions = self.positions[entries].reshape(rows.stop - rows.start, -1)
-        place = np.searchsorted(positions[0], wanted)
-        if (place >= positions.shape[1]).any() or (positions[:, place] != wanted).any():
+        drawn = self.positions[entries].reshape(rows.stop - rows.start, -1)
+        place = np.searchsorted(drawn[0], positions)
+        if (place >= drawn.shape[1]).any() or (drawn[:, place] != positions).any():
             raise OutputError(
                 "lazy measurements",
                 "lack answers about cells that are positive now: the geolevel above was solved "
@@ -48,11 +78,91 @@ class DrawnAnswers:
                 remedy="restore those counts from a backup; or remove them and solve them again "
                 "with the libraries and the machine that solved them first",
             )
-        return self.answers[entries].reshape(positions.shape)[:, place].astype(np.float64)
+        return self.answers[entries].reshape(drawn.shape)[:, place].astype(np.float64)
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def answer_table(codes: Sequence[str] | ObjectArray, query: str, answers: IntArray) -> pa.Table:
+    """Rows of ANSWERS: the answers of one query, int64[G, m], in G geounits."""
+    columns = [pa.array(codes, pa.string()), repeated(query, len(codes)), lists(answers)]
+    return pa.table(columns, schema=ANSWERS)
+
+
+def measurement_table(
+    codes: Sequence[str],
+    query: str,
+    mechanisms: Sequence[Mechanism],
+    answers: IntArray | DrawnAnswers,
+    schema: pa.Schema = MEASUREMENTS,
+) -> pa.Table:
+    """Rows of noisy answers of one query in G geounits.
+
+    Args:
+      codes: G geocodes.
+      query: Its name.
+      mechanisms: One per geounit, of the noise of each of its answers.
+      answers: int64[G, m], or those that were drawn.
+      schema: MEASUREMENTS, or LAZY_MEASUREMENTS if some query of the geolevel is lazy.
+    """
+    distinct = list({id(mechanism): mechanism for mechanism in mechanisms}.values())
+    position = {id(mechanism): index for index, mechanism in enumerate(distinct)}
+    which = np.array([position[id(mechanism)] for mechanism in mechanisms], np.int32)
+    columns = [
+        pa.array(codes, pa.string()),
+        repeated(query, len(codes)),
+        chosen(which, [mechanism.kind for mechanism in distinct]),
+        chosen(which, [str(mechanism.parameter) for mechanism in distinct]),
+        pa.array(np.array([m.variance() for m in distinct])[which], pa.float64()),
+    ]
+    if isinstance(answers, DrawnAnswers):
+        columns += [ragged_lists(answers.offsets, a) for a in (answers.answers, answers.positions)]
+    else:
+        columns.append(lists(answers))
+        if len(schema) > len(MEASUREMENTS):
+            columns.append(pa.nulls(len(codes), schema.field("positions").type))
+    return pa.table(columns, schema=schema)
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def rows_about(table: pa.Table, query: str) -> pa.Table:
+    """The rows of a table of answers about one query, in their order; runs are not copied."""
+    is_about = np.asarray(pc.equal(table.column("query"), query), np.int8)
+    starts, stops = np.flatnonzero(np.diff(is_about, prepend=0, append=0)).reshape(-1, 2).T
+    runs = [table.slice(a, b - a) for a, b in zip(starts, stops, strict=True)]
+    return pa.concat_tables(runs or [table.slice(0, 0)])
+
+
+def read_answers(
+    dataset: Dataset, queries: Sequence[Query | LinearRow], codes: ObjectArray
+) -> list[IntArray]:
+    """Read the answers of queries for exactly these geocodes.
+
+    Args:
+      dataset: Exact or noisy answers of a geolevel; of a lazy query `read_noisy` reads them.
+      queries: What to read.
+      codes: object[G], as they lie in the files.
+
+    Returns:
+      Per query int64[G, m].
+
+    Raises:
+      OutputError: The dataset lacks an answer, or a file cannot be read.
+    """
+    if not len(codes):
+        return [np.zeros((0, query.size), np.int64) for query in queries]
+    table = dataset.read(str(codes[0]), str(codes[-1]))
+    return [
+        _whole(dataset, _rows_of(dataset, table, query, codes), query, len(codes))
+        for query in queries
+    ]
 
 
 def read_noisy(
-    dataset: Path, queries: Sequence[Query], lazy: Sequence[Query], codes: ObjectArray
+    dataset: Dataset, queries: Sequence[Query], lazy: Sequence[Query], codes: ObjectArray
 ) -> list[FloatArray | DrawnAnswers]:
     """Read the noisy answers of queries for exactly these geocodes.
 
@@ -60,37 +170,110 @@ def read_noisy(
       dataset: The measurements of a geolevel.
       queries: What to read.
       lazy: Those of them of which only some answers were drawn.
-      codes: Geocodes of measured geounits, as they lie in the file.
+      codes: object[G], geocodes of measured geounits, as they lie in the files.
 
     Returns:
       Per query float64[G, m], or the answers drawn if it is lazy.
 
     Raises:
-      OutputError: The dataset is not complete or lacks a geounit.
+      OutputError: The dataset lacks an answer, or a file cannot be read.
     """
     if not len(codes):
         return [np.zeros((0, query.size)) for query in queries]
-    table = Dataset.open(dataset).read(str(codes[0]), str(codes[-1]))
-    found: list[FloatArray | DrawnAnswers] = []
+    table = dataset.read(str(codes[0]), str(codes[-1]))
+    noisy: list[FloatArray | DrawnAnswers] = []
     for query in queries:
-        rows = rows_about(table, query.name)
-        if not np.array_equal(rows.column("geocode").to_numpy(zero_copy_only=False), codes):
-            raise _lacks(dataset, query)
-        flat = pc.list_flatten(rows.column("answers")).to_numpy()
+        rows = _rows_of(dataset, table, query, codes)
         if query in lazy:
-            found.append(_drawn(rows, flat))
-        elif len(flat) == len(codes) * query.size:
-            found.append(flat.reshape(len(codes), query.size).astype(np.float64))
+            noisy.append(_drawn(rows))
         else:
-            raise _lacks(dataset, query)
-    return found
+            noisy.append(_whole(dataset, rows, query, len(codes)).astype(np.float64))
+    return noisy
 
 
-def _drawn(rows: pa.Table, flat: IntArray) -> DrawnAnswers:
-    lengths = pc.list_value_length(rows.column("answers")).to_numpy()
-    positions = pc.list_flatten(rows.column("positions")).to_numpy()
-    return DrawnAnswers(np.concatenate(([0], np.cumsum(lengths))), positions, flat)
+def read_available(
+    dataset: Dataset, name: str, n_answers: int, low: str = "", high: str = LAST
+) -> tuple[ObjectArray, IntArray]:
+    """Read the answers of one query in all geounits of a range that have them.
+
+    Args:
+      dataset: Exact or given answers of a geolevel.
+      name: Name of the query.
+      n_answers: Its number of answers, m.
+      low: First geocode.
+      high: Last geocode.
+
+    Returns:
+      object[G] geocodes, sorted, and int64[G, m] answers.
+
+    Raises:
+      OutputError: The dataset holds nothing of this name, or a file cannot be read.
+    """
+    if name not in dataset.facts["queries"]:
+        held = dataset.facts["queries"]
+        raise OutputError(str(dataset.path), f"does not hold {name}", got=held)
+    rows = rows_about(dataset.read(low, high), name)
+    codes = rows.column("geocode").to_numpy(zero_copy_only=False)
+    return codes, flattened(rows.column("answers")).reshape(len(codes), n_answers)
 
 
-def _lacks(dataset: Path, query: Query) -> OutputError:
-    return OutputError(str(dataset), f"does not hold query {query.name} of every geounit")
+def read_measured(
+    dataset: Dataset, name: str, n_answers: int
+) -> tuple[ObjectArray, IntArray, tuple[Mechanism, ...]]:
+    """Read the noisy answers of one query that is not lazy in all measured geounits.
+
+    Args:
+      dataset: The measurements of a geolevel.
+      name: Name of the query.
+      n_answers: Its number of answers, m.
+
+    Returns:
+      object[G] geocodes, int64[G, m] answers, and the mechanism of the noise of each geounit.
+
+    Raises:
+      OutputError: A file cannot be read.
+    """
+    columns = ("geocode", "query", "mechanism", "parameter", "answers")
+    rows = rows_about(dataset.read(columns=columns), name)
+    codes = rows.column("geocode").to_numpy(zero_copy_only=False)
+    kinds, parameters = (rows.column(c).to_pylist() for c in ("mechanism", "parameter"))
+    pairs = list(zip(kinds, parameters, strict=True))
+    mechanisms = {
+        (kind, parameter): read_mechanism(kind, Fraction(parameter))
+        for kind, parameter in dict.fromkeys(pairs)
+    }
+    answers = flattened(rows.column("answers")).reshape(len(codes), n_answers)
+    return codes, answers, tuple(mechanisms[pair] for pair in pairs)
+
+
+def _rows_of(
+    dataset: Dataset, table: pa.Table, query: Query | LinearRow, codes: ObjectArray
+) -> pa.Table:
+    """The rows about a query, which are of exactly these geounits."""
+    rows = rows_about(table, query.name)
+    if not np.array_equal(rows.column("geocode").to_numpy(zero_copy_only=False), codes):
+        raise _lacks(dataset, query, len(rows), len(codes))
+    return rows
+
+
+def _whole(dataset: Dataset, rows: pa.Table, query: Query | LinearRow, n_geounits: int) -> IntArray:
+    """int64[G, m] of rows that hold every answer."""
+    answers = flattened(rows.column("answers"))
+    if len(answers) != n_geounits * query.size:
+        raise _lacks(dataset, query, len(rows), n_geounits)
+    return answers.reshape(n_geounits, query.size)
+
+
+def _drawn(rows: pa.Table) -> DrawnAnswers:
+    answers, positions = (flattened(rows.column(name)) for name in ("answers", "positions"))
+    sizes = lengths(rows.column("answers"))
+    return DrawnAnswers(np.concatenate(([0], np.cumsum(sizes))), positions, answers)
+
+
+def _lacks(dataset: Dataset, query: Query | LinearRow, got: int, want: int) -> OutputError:
+    return OutputError(
+        str(dataset.path),
+        f"does not hold query {query.name} of every geounit",
+        got=f"{got} rows",
+        want=want,
+    )

@@ -17,9 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from das.errors import OutputError
@@ -367,14 +365,6 @@ def _part(fields: Mapping[str, Any]) -> PartFile:
     if not isinstance(part.rows, int) or not isinstance(part.bytes, int):
         raise ValueError("a file has no number of rows or bytes")
     return part
-
-
-def rows_about(table: pa.Table, query: str) -> pa.Table:
-    """The rows of a table of answers about one query, in their order; runs are not copied."""
-    is_about = np.asarray(pc.equal(table.column("query"), query), np.int8)
-    starts, stops = np.flatnonzero(np.diff(is_about, prepend=0, append=0)).reshape(-1, 2).T
-    runs = [table.slice(a, b - a) for a, b in zip(starts, stops, strict=True)]
-    return pa.concat_tables(runs or [table.slice(0, 0)])
 
 
 def _unreadable(dataset: Path, part: PartFile, error: Exception) -> OutputError:

@@ -118,7 +118,7 @@ def queries(resolved: Resolved, level: int) -> Any:
 
 
 def fill(lazy: ReleaseLayout, full: ReleaseLayout, geolevel: str, sizes: dict[str, int]) -> None:
-    from jobs.confidential.measure import MEASUREMENTS
+    from jobs.storage.answers import MEASUREMENTS
     from jobs.storage.dataset import PartWriter, publish
 
     out = []
@@ -164,7 +164,7 @@ def test_answers_that_were_not_drawn_are_missed(both):
     above = read_counts(lazy, "county", ["99003"], 6)
     missing = np.setdiff1d(np.arange(6), above.cells)
     detailed = parse_query(plan.schema, "detailed")
-    found = read_noisy(lazy.measurements("tract"), [detailed], [detailed], codes)[0]
+    found = read_noisy(Dataset.open(lazy.measurements("tract")), [detailed], [detailed], codes)[0]
     assert found.of(slice(0, 2), above.cells).shape == (2, len(above.cells))
     with pytest.raises(OutputError, match="solved again"):
         found.of(slice(0, 2), missing[:1])

@@ -686,8 +686,8 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/config/yaml_file.py", "put quotes around text; write numbers in plain decimal, such "
      'as 10, 0.5 or "1/4"'): plain_numbers,
     ("jobs/confidential/inputs.py", "paths are relative to the folder of the run file"): relative_paths,
-    ("jobs/storage/exact.py", "add the section `units`"): units_are_a_section,
-    ("jobs/storage/exact.py", "add it to units.invariants"): facilities_need_exact_units,
+    ("jobs/plan.py", "add the section `units`"): units_are_a_section,
+    ("jobs/plan.py", "add it to units.invariants"): facilities_need_exact_units,
     ("jobs/input/files.py", "its columns are separated by {}: set {}"): another_separator,
     ("jobs/input/files.py", "its columns are separated by {}: write it with commas"):
         another_separator_of_the_list,

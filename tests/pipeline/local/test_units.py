@@ -24,7 +24,8 @@ from jobs.folder.resume import repair
 from jobs.plan import exact_query
 from jobs.run import products_of, write_internal_reports
 from jobs.storage.account import read_account
-from jobs.storage.exact import read_exact
+from jobs.storage.answers import read_available
+from jobs.storage.dataset import Dataset
 from jobs.storage.layout import release_layout
 from jobs.storage.ledger import read_ledger
 from tests.pipeline.local import toy
@@ -186,13 +187,14 @@ def test_facilities_are_read_back_from_what_is_published(folder):
     release = release_layout(folder / "out")
     units = load_run(real(folder)).units
     query = exact_query(units.plan, "hhgq", "block")
-    codes, counts = read_exact(release.units, "block", query)
+    facilities = Dataset.open(release.units.invariants("block"))
+    codes, counts = read_available(facilities, query.name, query.size)
     truth = true_units(folder)
     assert list(codes) == sorted(truth)
     for code, row in zip(codes, counts, strict=True):
         kinds = list(truth[code].values())
         assert row.tolist() == [kinds[0] + kinds[1], *kinds[2:]]
-    some, few = read_exact(release.units, "block", query, codes[3], codes[7])
+    some, few = read_available(facilities, query.name, query.size, codes[3], codes[7])
     assert (list(some), few.tolist()) == (list(codes[3:8]), counts[3:8].tolist())
 
 

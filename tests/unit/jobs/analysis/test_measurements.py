@@ -1,4 +1,4 @@
-"""Measurements of a release, read back with their laws."""
+"""Measurements of a release, read back with their mechanisms."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from das.errors import OutputError
 from das.mechanisms.mechanism import DiscreteGaussian, DiscreteLaplace
-from jobs.analysis.measurements import read_answers
-from jobs.confidential.measure import MEASUREMENTS
+from jobs.analysis.measurements import read_measurements
+from jobs.storage.answers import MEASUREMENTS
 from jobs.storage.dataset import PartWriter, publish
 from jobs.storage.layout import ReleaseLayout
 
@@ -40,26 +40,26 @@ def release(tmp_path):
     return tmp_path
 
 
-def test_answers_come_with_their_laws(release):
-    read = read_answers(release, "tract", "sex")
+def test_answers_come_with_their_mechanisms(release):
+    read = read_measurements(release, "tract", "sex")
     wide, narrow = DiscreteGaussian(Fraction(16)), DiscreteGaussian(Fraction(15, 2))
     assert read.labels == ("female", "male")
     assert read.geocodes.tolist() == ["71", "72", "73"]
     assert read.answers.tolist() == [[5, -2], [8, 3], [0, 1]]
-    assert read.laws == (wide, wide, narrow)
+    assert read.mechanisms == (wide, wide, narrow)
     some = read.under(narrow)
     assert (some.geocodes.tolist(), some.answers.tolist()) == (["73"], [[0, 1]])
-    assert some.laws == (narrow,)
+    assert some.mechanisms == (narrow,)
 
 
 def test_another_query(release):
-    read = read_answers(release, "tract", "total")
+    read = read_measurements(release, "tract", "total")
     assert np.array_equal(read.answers, [[4]])
-    assert read.laws == (DiscreteLaplace(Fraction(3)),)
+    assert read.mechanisms == (DiscreteLaplace(Fraction(3)),)
 
 
 def test_what_was_not_measured_is_refused(release):
     with pytest.raises(OutputError, match=r"lacks a query; got age; expected \['sex', 'total'\]"):
-        read_answers(release, "tract", "age")
+        read_measurements(release, "tract", "age")
     with pytest.raises(OutputError):
-        read_answers(release, "block", "sex")
+        read_measurements(release, "block", "sex")

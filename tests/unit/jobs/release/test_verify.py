@@ -15,8 +15,8 @@ from geography.lattice import Lattice
 from invariants.exact import Invariant
 from jobs.config.load import load_run
 from jobs.plan import Plan, geounit_batches, write_geography
-from jobs.release.given import ANSWERS
 from jobs.release.verify import _verify_families, _verify_invariants
+from jobs.storage.answers import ANSWERS
 from jobs.storage.dataset import PartWriter, publish
 from jobs.storage.histograms import SPARSE_SCHEMA
 from jobs.storage.layout import ReleaseLayout, release_layout

@@ -30,7 +30,6 @@ from jobs.storage.dataset import (
     publish,
     read_proposal,
     replace_published,
-    rows_about,
     sweep,
     verify_files,
     withdraw,
@@ -397,25 +396,6 @@ def test_the_manifest_is_plain_json(dataset):
     assert document["facts"] == {"seconds": 1}
     assert PartFile(**document["files"][0]) == written
     assert replace(written, rows=2) != written
-
-
-@pytest.mark.parametrize("names", ["aabbab", "aaa", "bbb", "ba", "b", ""])
-def test_rows_about_a_query_are_those_of_its_name(names):
-    """In order, over the chunks of a table with dictionaries of their own."""
-    chunks = [
-        pa.table(
-            {"query": pa.array(list(part)).dictionary_encode(), "row": range(at, at + len(part))}
-        )
-        for at, part in ((0, names[:4]), (4, names[4:]))
-        if part
-    ]
-    empty = {
-        "query": pa.array([], pa.string()).dictionary_encode(),
-        "row": pa.array([], pa.int64()),
-    }
-    table = pa.concat_tables(chunks or [pa.table(empty)])
-    wanted = [index for index, name in enumerate(names) if name == "a"]
-    assert rows_about(table, "a").column("row").to_pylist() == wanted
 
 
 def test_what_is_proposed_cannot_be_read_before_it_is_accepted(dataset):

@@ -1,0 +1,47 @@
+"""Columns of Arrow tables made of arrays, and arrays of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from das.arrays import IntArray
+
+
+def lists(rows: npt.NDArray[Any]) -> pa.ListArray:
+    """[G, m] as G lists of m values."""
+    return ragged_lists(rows.shape[1] * np.arange(len(rows) + 1), rows)
+
+
+def ragged_lists(offsets: IntArray, values: npt.NDArray[Any]) -> pa.ListArray:
+    """G lists; list g holds entries offsets[g]:offsets[g + 1] of the flattened values."""
+    flat = pa.array(np.ascontiguousarray(values).ravel())
+    return pa.ListArray.from_arrays(offsets.astype(np.int32), flat)
+
+
+def repeated(text: str, n: int) -> pa.DictionaryArray:
+    """A text n times, stored once."""
+    which = pa.array(np.zeros(n, np.int32))
+    return pa.DictionaryArray.from_arrays(which, pa.array([text], pa.string()))
+
+
+def chosen(index: npt.NDArray[np.int32], texts: Sequence[str]) -> pa.DictionaryArray:
+    """texts[index[g]] of every row g, each text stored once even if it is listed twice."""
+    distinct = list(dict.fromkeys(texts))
+    place = np.array([distinct.index(text) for text in texts], np.int32)
+    return pa.DictionaryArray.from_arrays(pa.array(place[index]), pa.array(distinct, pa.string()))
+
+
+def flattened(column: pa.ChunkedArray) -> npt.NDArray[Any]:
+    """The values of all lists of a column, one list after the other."""
+    return np.asarray(pc.list_flatten(column).to_numpy())
+
+
+def lengths(column: pa.ChunkedArray) -> IntArray:
+    """int64[G]: how many values each list of a column holds."""
+    return np.asarray(pc.list_value_length(column).to_numpy(), np.int64)
