@@ -1,0 +1,166 @@
+"""What a model is fitted to: noisy counts combined, and residuals of pairs without their noise.
+
+A residual of a pair is its table without the parts that one attribute explains. Most pairs are
+nearly independent, so theirs is mostly noise; shrinking its singular values at the known noise
+keeps what stands out.
+
+References:
+  Gavish & Donoho, IEEE Trans. Inf. Theory 63 (2017), 2137-2152 (optimal shrinkage, Frobenius).
+  James & Stein, Berkeley Symposium 1961.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from das.arrays import FloatArray
+from das.synthesis.measure import Measured, NoisyAnswer, kept_attributes
+
+
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """One- and two-way tables of the merged domain as far as noise lets them be known.
+
+    Attributes:
+      size: Records, about; at least 1.
+      one_way: Per attribute float64[n_i], positive, summing to `size`.
+      pairs: Per pair i < j float64[n_i, n_j], its residual: rows and columns sum to 0.
+      one_way_sd: Standard deviation of the noise of each one-way residual.
+      pair_sd: That of each pair, per cell before centering.
+      departures: Per pair, what of its residual is not that of independent attributes.
+    """
+
+    size: float
+    one_way: tuple[FloatArray, ...]
+    pairs: dict[tuple[int, int], FloatArray]
+    one_way_sd: FloatArray
+    pair_sd: dict[tuple[int, int], float]
+    departures: dict[tuple[int, int], FloatArray]
+
+
+def residual_block(answer: NoisyAnswer) -> tuple[tuple[int, ...], FloatArray, float]:
+    """Centered table of one residual query, and the noise of its cells before centering.
+
+    The integer rows of an attribute, n I - 11' or (1, -1), have equal singular values, so white
+    noise on them is white noise on the cells, centered.
+
+    Returns:
+      Positions of its attributes, float64[n_i, ...], standard deviation.
+    """
+    inside = kept_attributes(answer.query)
+    rows = [answer.query.factors[i].matrix for i in inside]
+    table = answer.answers.astype(np.float64).reshape([len(matrix) for matrix in rows])
+    deviation = math.sqrt(answer.mechanism.sigma_sq)
+    for axis, matrix in enumerate(rows):
+        largest = float(np.linalg.norm(matrix, 2))
+        inverse = matrix.T / largest**2
+        table = np.moveaxis(np.tensordot(inverse, table, axes=(1, axis)), 0, axis)
+        deviation /= largest
+    return inside, table, deviation
+
+
+def shrink_singular_values(noisy: FloatArray, deviation: float) -> FloatArray:
+    """Estimate of least squared error, by singular values, of a matrix in white noise.
+
+    Args:
+      noisy: float64[m, n].
+      deviation: Standard deviation of the noise of each entry.
+    """
+    if noisy.shape[0] > noisy.shape[1]:
+        return shrink_singular_values(noisy.T, deviation).T
+    m, n = noisy.shape
+    left, values, right = np.linalg.svd(noisy, full_matrices=False)
+    ratio, scale = m / n, deviation * math.sqrt(n)
+    y = values / scale
+    kept = y > 1.0 + math.sqrt(ratio)
+    shrunk = np.zeros_like(values)
+    squares = np.maximum((y[kept] ** 2 - ratio - 1.0) ** 2 - 4.0 * ratio, 0.0)
+    shrunk[kept] = scale * np.sqrt(squares) / y[kept]
+    out: FloatArray = (left * shrunk) @ right
+    return out
+
+
+def shrink_block(block: FloatArray, deviation: float, freedom: int) -> FloatArray:
+    """James-Stein toward zero: max(0, 1 - (freedom - 2) deviation^2 / |block|^2) block."""
+    square = float((block * block).sum())
+    factor = max(0.0, 1.0 - max(freedom - 2, 0) * deviation**2 / max(square, 1e-12))
+    return factor * block
+
+
+def targets_of(measured: Measured) -> Targets:
+    """Combine all phases and take the noise out of the pairs."""
+    sizes = measured.merged.sizes
+    blocks: dict[tuple[int, ...], tuple[FloatArray, float]] = {}
+    for answer in (*measured.residuals, *measured.again):
+        inside, table, deviation = residual_block(answer)
+        if inside in blocks:
+            table, deviation = _combined(blocks[inside], (table, deviation))
+        blocks[inside] = (table, deviation)
+    total = max(1.0, float(blocks[()][0]))
+    one_way, one_way_sd = [], []
+    for i, size in enumerate(sizes):
+        first, variance = _merged_counts(measured, i)
+        if size == 1:
+            one_way.append(np.array([total]))
+            one_way_sd.append(math.sqrt(float(variance[0])))
+            continue
+        table, deviation = blocks[(i,)]
+        second = table + total / size
+        weight = (1.0 / variance) / (1.0 / variance + 1.0 / deviation**2)
+        # Half a record where noise took all: a level that nobody is known to have stays possible.
+        counts = np.maximum(weight * first + (1.0 - weight) * second, 0.5)
+        one_way.append(counts / counts.sum() * total)
+        one_way_sd.append(deviation)
+    pairs, pair_sd, departures = {}, {}, {}
+    for inside, (table, deviation) in blocks.items():
+        if len(inside) != 2:
+            continue
+        i, j = inside
+        alone = _centered(np.outer(one_way[i], one_way[j]) / total)
+        departures[i, j] = _denoised(table - alone, deviation)
+        pairs[i, j] = alone + departures[i, j]
+        pair_sd[i, j] = deviation
+    return Targets(total, tuple(one_way), pairs, np.array(one_way_sd), pair_sd, departures)
+
+
+def strongest_pairs(measured: Measured, n_pairs: int) -> list[tuple[int, int]]:
+    """The pairs that depart most from independence, in records, by noisy answers alone."""
+    departures = targets_of(measured).departures
+    strength = {pair: float(np.abs(table).sum()) for pair, table in departures.items()}
+    return sorted(strength, key=lambda pair: (-strength[pair], pair))[:n_pairs]
+
+
+def _denoised(rest: FloatArray, deviation: float) -> FloatArray:
+    """The departure of a pair from independence, without what its noise explains."""
+    m, n = rest.shape
+    freedom = (m - 1) * (n - 1)
+    if min(m, n) > 2:
+        return shrink_singular_values(rest, deviation * math.sqrt(freedom / (m * n)))
+    return shrink_block(rest, deviation, freedom)
+
+
+def _combined(
+    first: tuple[FloatArray, float], second: tuple[FloatArray, float]
+) -> tuple[FloatArray, float]:
+    """Two measurements of one block, weighted by precision."""
+    one, other = first[1] ** -2, second[1] ** -2
+    return (one * first[0] + other * second[0]) / (one + other), (one + other) ** -0.5
+
+
+def _merged_counts(measured: Measured, attribute: int) -> tuple[FloatArray, FloatArray]:
+    """Counts of phase 1 in the merged levels, and the variance of each."""
+    answer = measured.one_way[attribute]
+    new = measured.merging.new_level[attribute]
+    n_levels = measured.merging.sizes()[attribute]
+    counts = np.bincount(new, weights=answer.answers, minlength=n_levels)
+    merged = np.bincount(new, minlength=n_levels)
+    return counts.astype(np.float64), merged.astype(np.float64) * float(answer.mechanism.sigma_sq)
+
+
+def _centered(table: FloatArray) -> FloatArray:
+    rows = table - table.mean(0, keepdims=True)
+    out: FloatArray = rows - rows.mean(1, keepdims=True)
+    return out
