@@ -26,9 +26,10 @@ from das.errors import BudgetError, SchemaError
 from das.mechanisms.entropy import NoiseKey, stream_label
 from das.mechanisms.mechanism import DiscreteGaussian
 from das.mechanisms.noise import add_noise
-from das.queries.factor import Factor, FactorKind
+from das.queries.factor import Factor
 from das.queries.query import Query
 from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
+from das.synthesis.answers import Measured, Merging, NoisyAnswer, kept_attributes
 from das.synthesis.records import Domain, Records
 from das.workload.plan import Method, WorkloadPlan, plan_workload
 from das.workload.workload import AttributeWorkload, Weighting, Workload
@@ -37,71 +38,6 @@ from das.workload.workload import AttributeWorkload, Weighting, Workload
 # Miklau & Sheldon, 2021), at which a level nobody has survives with probability 1/740.
 RARE = 3.0
 ONE_WAY_SHARE = Fraction(3, 20)  # 0.3 raised three-way errors on Adult from 0.131 to 0.140
-
-
-@dataclass(frozen=True, eq=False)
-class NoisyAnswer:
-    """One query with its noise; safe after the firewall.
-
-    Attributes:
-      query: Over the domain of its phase.
-      mechanism: The noise.
-      rho: Its part of the cost, exact.
-      answers: int64[m].
-    """
-
-    query: Query
-    mechanism: DiscreteGaussian
-    rho: Fraction
-    answers: IntArray
-
-
-@dataclass(frozen=True, eq=False)
-class Merging:
-    """Which levels of each attribute became one; public.
-
-    Attributes:
-      new_level: Per attribute int64[n_i], the merged level of each level. Levels that stay come
-        first in their order; the merged one, if any, is last.
-      n_kept: Levels that stayed, per attribute.
-    """
-
-    new_level: tuple[IntArray, ...]
-    n_kept: tuple[int, ...]
-
-    def sizes(self) -> tuple[int, ...]:
-        """Levels after merging."""
-        return tuple(int(levels.max()) + 1 for levels in self.new_level)
-
-
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """Everything that was measured.
-
-    Attributes:
-      domain: Of the records.
-      merging: Rare levels.
-      one_way: Phase 1, one answer per attribute, over `domain`.
-      residuals: Phase 2 over the merged domain: the total, one- and two-way residuals.
-      again: Phase 3, residuals of some pairs once more.
-    """
-
-    domain: Domain
-    merging: Merging
-    one_way: tuple[NoisyAnswer, ...]
-    residuals: tuple[NoisyAnswer, ...]
-    again: tuple[NoisyAnswer, ...] = ()
-
-    @property
-    def merged(self) -> Domain:
-        """The domain of phase 2."""
-        return Domain(self.domain.names, self.merging.sizes())
-
-    @property
-    def rho(self) -> Fraction:
-        """What all of it cost."""
-        parts = [answer.rho for answer in (*self.one_way, *self.residuals, *self.again)]
-        return sum(parts, Fraction(0))
 
 
 @dataclass(frozen=True)
@@ -217,12 +153,6 @@ def _measure_again(
     return tuple(out)
 
 
-def kept_attributes(query: Query) -> tuple[int, ...]:
-    """Positions of the attributes that a query does not sum out."""
-    kinds = [factor.kind for factor in query.factors]
-    return tuple(i for i, kind in enumerate(kinds) if kind is not FactorKind.TOTAL)
-
-
 def plan_pairs(domain: Domain, neighbors: Neighbors) -> WorkloadPlan:
     """The residual plan of all marginals on up to two attributes, at cost 1."""
     attributes = [
@@ -234,10 +164,15 @@ def plan_pairs(domain: Domain, neighbors: Neighbors) -> WorkloadPlan:
 
 
 def merge_rare(one_way: Sequence[NoisyAnswer]) -> Merging:
-    """Merge the levels whose noisy counts are below `RARE` standard deviations."""
+    """Merge the levels whose noisy counts are below `RARE` standard deviations.
+
+    An attribute of which one level would be left stays whole: a single level says nothing.
+    """
     levels, kept = [], []
     for answer in one_way:
         large = answer.answers >= RARE * np.sqrt(float(answer.mechanism.sigma_sq))
+        if large.sum() + (not large.all()) < 2:
+            large[:] = True
         n_kept = int(large.sum())
         new = np.full(len(large), n_kept, np.int64)
         new[large] = np.arange(n_kept)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from das.arrays import FloatArray, IntArray
-from das.synthesis.measure import Measured, Merging
+from das.synthesis.answers import Measured, Merging
 from das.synthesis.records import Domain, Records
 from das.synthesis.targets import Targets
 

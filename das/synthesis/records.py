@@ -22,10 +22,10 @@ class Domain:
 
     Attributes:
       names: d distinct names.
-      sizes: d numbers of levels, positive.
+      sizes: d numbers of levels, 2 or more.
 
     Raises:
-      SchemaError: A name repeats or a size is not positive.
+      SchemaError: A name repeats or a size is below 2.
     """
 
     names: tuple[str, ...]
@@ -34,8 +34,13 @@ class Domain:
     def __post_init__(self) -> None:
         if len(set(self.names)) != len(self.names) or len(self.names) != len(self.sizes):
             raise SchemaError("domain", "needs one size for each of its distinct attributes")
-        if not self.sizes or min(self.sizes) < 1:
-            raise SchemaError("domain", "needs attributes of at least one level", got=self.sizes)
+        if not self.sizes or min(self.sizes) < 2:
+            raise SchemaError(
+                "domain",
+                "needs attributes of at least two levels",
+                got=self.sizes,
+                remedy="leave attributes of one level out; they say nothing",
+            )
 
     def positions(self, names: Sequence[str]) -> tuple[int, ...]:
         """Positions of attributes.

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from das.arrays import FloatArray
-from das.synthesis.measure import Measured, NoisyAnswer, kept_attributes
+from das.synthesis.answers import Measured, NoisyAnswer, kept_attributes
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,10 +103,6 @@ def targets_of(measured: Measured) -> Targets:
     one_way, one_way_sd = [], []
     for i, size in enumerate(sizes):
         first, variance = _merged_counts(measured, i)
-        if size == 1:
-            one_way.append(np.array([total]))
-            one_way_sd.append(math.sqrt(float(variance[0])))
-            continue
         table, deviation = blocks[(i,)]
         second = table + total / size
         weight = (1.0 / variance) / (1.0 / variance + 1.0 / deviation**2)
