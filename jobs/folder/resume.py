@@ -26,7 +26,7 @@ from das.errors import ConfigError, LedgerError, OutputError
 from jobs.config.load import Resolved, account_of, load_run
 from jobs.config.models import RunConfig, UnitsConfig
 from jobs.documents.statistics import statistics_of
-from jobs.release.reaggregate import HOLDS
+from jobs.release.moves import HOLDS
 from jobs.storage.account import read_account
 from jobs.storage.dataset import (
     MANIFEST,

@@ -20,7 +20,7 @@ import numpy as np
 
 from jobs.config.load import load_run
 from jobs.plan import geounit_batches
-from jobs.release.solve import LevelSolver
+from jobs.release.solve import node_problems
 from jobs.storage.layout import release_layout
 from solvers.least_squares.blocks import arrange
 from solvers.least_squares.certificate import origin
@@ -50,7 +50,7 @@ def nodes_of(config: Path, out: Path | None) -> Iterator[NodeProblem]:
     release = release_layout(resolved.config.output.directory)
     for level, geolevel in enumerate(resolved.plan.spine.levels):
         for batch in geounit_batches(release, geolevel, level, 1, 10**9):
-            yield from LevelSolver(resolved.plan, release, level).problems(batch)
+            yield from node_problems(resolved.plan, release, batch)
 
 
 def main() -> None:

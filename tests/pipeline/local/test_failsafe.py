@@ -19,8 +19,8 @@ import jobs.release.solve
 from das.errors import InfeasibleError
 from jobs.cli import main
 from jobs.config.load import load_run
-from jobs.release.reaggregate import HOLDS
-from jobs.release.solve import LevelSolver
+from jobs.release import problems
+from jobs.release.moves import HOLDS
 from jobs.release.verify import verify_release
 from jobs.storage.dataset import Dataset, is_published
 from jobs.storage.layout import ReleaseLayout, release_layout
@@ -34,12 +34,12 @@ ABOVE = toy.LEVELS[:-1]
 
 def hide_what_leaves_imply(patch: pytest.MonkeyPatch) -> None:
     in_process.patch_spark(patch)
-    of_leaves = LevelSolver._leaves_term
+    of_leaves = problems._leaves_term
 
-    def at_blocks_alone(self, *arguments):
-        return of_leaves(self, *arguments) if self._geolevel == "block" else None
+    def at_blocks_alone(template, *arguments):
+        return of_leaves(template, *arguments) if template.geolevel == "block" else None
 
-    patch.setattr(LevelSolver, "_leaves_term", at_blocks_alone)
+    patch.setattr(problems, "_leaves_term", at_blocks_alone)
 
 
 def configure(folder: Path, **solve: Any) -> Path:

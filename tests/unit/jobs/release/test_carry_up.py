@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,11 @@ import pytest
 from das.errors import VerificationError
 from das.histograms import Histograms
 from geography.lattice import Spine
-from jobs.release import reaggregate
-from jobs.release.reaggregate import HOLDS, carry_up
+from jobs.documents.document import json_of
+from jobs.documents.statistics import Move
+from jobs.release import moves
+from jobs.release.moves import HOLDS, carry_up
+from jobs.release.statistics import total, unsolved
 from jobs.storage.dataset import Dataset, PartWriter, publish, verify_files
 from jobs.storage.histograms import SPARSE_SCHEMA, read_counts, sparse_table
 from jobs.storage.layout import release_layout
@@ -22,10 +26,16 @@ COUNTS = {
     "county": {"11": [5, 0, 0], "12": [0, 0, 2], "21": [1, 1, 0]},
     "tract": {"111": [4, 0, 0], "112": [0, 1, 0], "121": [0, 0, 2], "211": [1, 1, 0]},
 }
-MOVED = [{"geocode": "11", "cells": [0, 1], "changes": [-1, 1]}]
+MOVED = [Move(geocode="11", cells=(0, 1), changes=(-1, 1))]
 
 
-def write(release, geolevel: str, moved: list[dict[str, object]]) -> None:
+def statistics(moved: list[Move]) -> dict[str, object]:
+    """Facts of counts whose failsafe moved parents."""
+    nothing = unsolved(live=0, is_copied=False)
+    return {"statistics": json_of(total([replace(nothing, moved=tuple(moved))]))}
+
+
+def write(release, geolevel: str, moved: list[Move]) -> None:
     """One part per two geounits."""
     rows = sorted(COUNTS[geolevel].items())
     parts = []
@@ -37,7 +47,7 @@ def write(release, geolevel: str, moved: list[dict[str, object]]) -> None:
         writer = PartWriter(release.counts(geolevel), SPARSE_SCHEMA)
         writer.write(sparse_table([c for c, _ in some], Histograms(3, offsets, cells, values)))
         parts.append(writer.close())
-    publish(release.counts(geolevel), parts, {"statistics": {"moved": moved}})
+    publish(release.counts(geolevel), parts, statistics(moved))
 
 
 @pytest.fixture
@@ -73,14 +83,14 @@ def test_the_second_time_changes_nothing(release):
 
 
 def test_a_run_that_died_between_two_geolevels_goes_on(release, monkeypatch):
-    replace = reaggregate.replace_published
+    publish_again = moves.replace_published
 
     def dies(dataset, parts, facts):
         if dataset == release.counts("state"):
             raise KeyboardInterrupt
-        replace(dataset, parts, facts)
+        publish_again(dataset, parts, facts)
 
-    monkeypatch.setattr(reaggregate, "replace_published", dies)
+    monkeypatch.setattr(moves, "replace_published", dies)
     with pytest.raises(KeyboardInterrupt):
         carry(release)
     assert counts(release, "county")[0] == [4, 1, 0]
@@ -91,10 +101,10 @@ def test_a_run_that_died_between_two_geolevels_goes_on(release, monkeypatch):
 
 
 def test_a_geounit_that_was_empty_gets_a_row(release):
-    move = {"geocode": "13", "cells": [2], "changes": [4]}
+    move = Move(geocode="13", cells=(2,), changes=(4,))
     counted = Dataset.open(release.counts("tract"))
-    facts = {**counted.facts, "statistics": {"moved": [*MOVED, move]}}
-    reaggregate.replace_published(counted.path, counted.parts, facts)
+    facts = {**counted.facts, **statistics([*MOVED, move])}
+    moves.replace_published(counted.path, counted.parts, facts)
     carry(release)
     assert read_counts(release, "county", ["13"], 3).dense().tolist() == [[0, 0, 4]]
     assert counts(release, "state")[0] == [4, 1, 6]
@@ -102,17 +112,17 @@ def test_a_geounit_that_was_empty_gets_a_row(release):
 
 def test_counts_cannot_become_negative(release):
     counted = Dataset.open(release.counts("tract"))
-    move = {"geocode": "11", "cells": [1], "changes": [-1]}
-    facts = {**counted.facts, "statistics": {"moved": [move]}}
-    reaggregate.replace_published(counted.path, counted.parts, facts)
+    move = Move(geocode="11", cells=(1,), changes=(-1,))
+    facts = {**counted.facts, **statistics([move])}
+    moves.replace_published(counted.path, counted.parts, facts)
     with pytest.raises(VerificationError, match="leaves a negative count"):
         carry(release)
 
 
 def test_without_moves_nothing_is_written(release):
     counted = Dataset.open(release.counts("tract"))
-    facts = {**counted.facts, "statistics": {"moved": []}}
-    reaggregate.replace_published(counted.path, counted.parts, facts)
+    facts = {**counted.facts, **statistics([])}
+    moves.replace_published(counted.path, counted.parts, facts)
     before = (release.counts("state") / "_manifest.json").read_bytes()
     carry(release)
     assert (release.counts("state") / "_manifest.json").read_bytes() == before

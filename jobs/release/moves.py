@@ -1,0 +1,219 @@
+"""Failsafe: the nearest counts of a parent that its children can add up to, carried up the tree.
+
+The geolevel solved last names its moves in the manifest of its counts. The counts of each geolevel
+above are then replaced by counts with the moves added, in one atomic step per geolevel whose new
+manifest says which moves it holds; so a run that dies in between goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from das.arrays import FloatArray, IntArray
+from das.errors import InfeasibleError, VerificationError
+from das.histograms import Histograms
+from geography.lattice import Spine
+from invariants.exact import invariants_at
+from jobs.documents.statistics import Move, statistics_of
+from jobs.plan import Plan
+from jobs.release.problems import Constraints, Family, NodeTemplate, Targets, node_problem
+from jobs.storage.dataset import Dataset, PartFile, PartWriter, replace_published
+from jobs.storage.histograms import SPARSE_SCHEMA, align_histograms, sparse_table
+from jobs.storage.layout import ReleaseLayout
+from solvers.problem import LeastSquaresTerm, NodeProblem
+from solvers.rounding.failsafe import Promises, nearest_parent
+from solvers.rounding.mixed_integer import MixedIntegerSolver
+
+Moves = Mapping[str, Mapping[int, int]]
+
+HOLDS = "holds_moves_of"  # manifest key: geolevels whose moves these counts include
+
+
+@dataclass(frozen=True, eq=False)
+class MoveRules:
+    """What a move of one parent may change, and what it leaves as it is because it holds above.
+
+    Attributes:
+      cells: int64[k], cells whose counts may change, sorted.
+      partitions: int64[k] each, the answer of an exact query in which each cell counts.
+      rows: int64[k] each, coefficients of linear rows whose sums stay.
+    """
+
+    cells: IntArray
+    partitions: tuple[IntArray, ...]
+    rows: tuple[IntArray, ...]
+
+    @classmethod
+    def of(cls, plan: Plan, level: int, family: Family) -> MoveRules:
+        """The rules for the parent of a family of a geolevel.
+
+        Cells whose lazy answers were not drawn stay empty. A linear row keeps its sum, unless the
+        children have their own bounds for it.
+
+        Raises:
+          InfeasibleError: No count may change.
+        """
+        cells = plan.limits.possible(plan.schema)
+        if plan.lazy_at(level) and family.parent is not None:
+            cells = family.parent.cells
+            if not len(cells):
+                raise InfeasibleError(
+                    f"node {family.geocode}", "is empty, and some of its children need persons"
+                )
+        partitions: dict[str, IntArray] = {}
+        rows: dict[str, IntArray] = {}
+        for above in plan.spine.levels[:level]:
+            for invariant in invariants_at(plan.invariants, above):
+                partitions[invariant.query.name] = invariant.query.rows_of(cells)
+            for row in plan.limits.rows_at(above):
+                if row.is_exact or plan.spine.levels[level] not in row.geolevels:
+                    rows[row.name] = row.coefficients[cells]
+        return cls(cells, tuple(partitions.values()), tuple(rows.values()))
+
+
+def nearest_family(
+    template: NodeTemplate,
+    family: Family,
+    targets: Targets,
+    constraints: Constraints,
+    rules: MoveRules,
+    solve: MixedIntegerSolver,
+) -> Family:
+    """The family with the nearest parent, in L1, that its children can add up to.
+
+    Args:
+      template: Of the geolevel.
+      family: A family whose constraints contradict its parent.
+      targets: What the range is fitted to; decides where persons go that no live cell can take.
+      constraints: What the range keeps.
+      rules: What may change.
+      solve: Solver of mixed-integer programs.
+
+    Raises:
+      InfeasibleError: No parent that keeps the rules has such children.
+      SolverError: The solver did not finish.
+    """
+    cells, n_cells = rules.cells, template.n_cells
+    before = _counts_in(family.parent, cells)
+    # A node problem has the constraints of its live cells, and here all cells may become live. Of
+    # the parent's counts, only the cells in which they are positive matter to it.
+    all_live = _one_geounit(n_cells, cells, np.maximum(before, 1))
+    problem = node_problem(
+        template, Family(family.geocode, family.rows, all_live), targets, constraints
+    )
+    after = nearest_parent(
+        Promises(
+            family.geocode,
+            before,
+            problem.exact,
+            problem.rows,
+            problem.leaves,
+            rules.partitions,
+            _support(problem),
+            rules.rows,
+        ),
+        solve,
+    )
+    live = np.flatnonzero(after)
+    return Family(family.geocode, family.rows, _one_geounit(n_cells, cells[live], after[live]))
+
+
+def move_between(before: Family, after: Family, cells: IntArray) -> Move:
+    """What changed in a parent, among some cells."""
+    changes = _counts_in(after.parent, cells) - _counts_in(before.parent, cells)
+    changed = np.flatnonzero(changes)
+    return Move(
+        geocode=before.geocode,
+        cells=tuple(cells[changed].tolist()),
+        changes=tuple(changes[changed].tolist()),
+    )
+
+
+def _support(problem: NodeProblem) -> FloatArray:
+    """float64[k]: how much the noisy answers speak for persons in a cell, sum_c w_c Q'y_c."""
+    support = np.zeros(problem.n_cells)
+    for term in problem.terms:
+        if isinstance(term, LeastSquaresTerm):
+            support += term.weights @ term.answers[:, term.groups]
+        else:
+            support += term.weights @ term.pulled
+    return support
+
+
+def _one_geounit(n_cells: int, cells: IntArray, counts: IntArray) -> Histograms:
+    return Histograms(n_cells, np.array([0, len(cells)]), cells, counts)
+
+
+def _counts_in(histograms: Histograms | None, cells: IntArray) -> IntArray:
+    """int64[k]: counts of one geounit in some cells, 0 where there is none."""
+    dense = np.zeros(int(cells.max(initial=-1)) + 1, np.int64)
+    if histograms is not None:
+        dense[histograms.cells] = histograms.counts
+    return dense[cells]
+
+
+def carry_up(level: int, *, spine: Spine, n_cells: int, release: ReleaseLayout) -> None:
+    """Make the counts above a geolevel the sums of it again; does nothing the second time.
+
+    Raises:
+      VerificationError: A count would become negative; a defect of this program.
+    """
+    geolevel = spine.levels[level]
+    moved = statistics_of(Dataset.open(release.counts(geolevel))).moved
+    for above in range(level - 1, -1, -1):
+        counts = Dataset.open(release.counts(spine.levels[above]))
+        holds = counts.facts.get(HOLDS, [])
+        if not moved or geolevel in holds:
+            continue
+        moves: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+        for move in moved:
+            code = spine.code_at(move.geocode, above)
+            for cell, change in zip(move.cells, move.changes, strict=True):
+                moves[code][cell] += change
+        facts = {**counts.facts, HOLDS: [*holds, geolevel]}
+        replace_published(counts.path, _rewrite(counts, moves, n_cells), facts)
+
+
+def _rewrite(dataset: Dataset, moves: Moves, n_cells: int) -> list[PartFile]:
+    """Parts with the moves added; parts without a moved geounit are kept as they are.
+
+    Ranges of parts do not overlap, so a moved geounit without a row goes to the first part that
+    ends at or after it, or to the last.
+    """
+    ordered = sorted((p for p in dataset.parts if p.rows), key=lambda part: part.low)
+    share: dict[int, dict[str, Mapping[int, int]]] = defaultdict(dict)
+    for code, changes in moves.items():
+        index = next((i for i, p in enumerate(ordered) if code <= p.high), len(ordered) - 1)
+        share[max(index, 0)][code] = changes
+    kept = [p for p in dataset.parts if not p.rows]
+    for index, part in enumerate(ordered):
+        kept.append(_with_moves(dataset, part, share[index], n_cells) if index in share else part)
+    return kept
+
+
+def _with_moves(
+    dataset: Dataset, part: PartFile, moves: Mapping[str, Mapping[int, int]], n_cells: int
+) -> PartFile:
+    table = replace(dataset, parts=(part,)).read()
+    codes = sorted({*table.column("geocode").to_pylist(), *moves})
+    old = align_histograms(table, codes, n_cells)
+    offsets, cells, counts = [0], [], []
+    for index, code in enumerate(codes):
+        own = slice(old.offsets[index], old.offsets[index + 1])
+        row = dict(zip(old.cells[own].tolist(), old.counts[own].tolist(), strict=True))
+        for cell, change in moves.get(code, {}).items():
+            row[cell] = row.get(cell, 0) + change
+        if min(row.values(), default=0) < 0:
+            raise VerificationError(str(dataset.path), "a failsafe move leaves a negative count")
+        held = sorted((cell, count) for cell, count in row.items() if count)
+        cells += [cell for cell, _ in held]
+        counts += [count for _, count in held]
+        offsets.append(len(cells))
+    histograms = Histograms(n_cells, *(np.array(a, np.int64) for a in (offsets, cells, counts)))
+    writer = PartWriter(dataset.path, SPARSE_SCHEMA)
+    writer.write(sparse_table(codes, histograms))
+    return writer.close(**part.facts)

@@ -1,0 +1,185 @@
+"""Ranges of a geolevel read piece by piece: families, what they are fitted to, what they keep.
+
+A piece is some whole families whose answers are held at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from das.arrays import FloatArray, IntArray, ObjectArray
+from das.queries.query import Query
+from invariants.linear import LinearRow
+from jobs.plan import Batch, Plan, families, read_geography
+from jobs.release.estimate import CONFIDENCE, LevelEstimator
+from jobs.release.implied import read_limits
+from jobs.release.prior import CellEstimates
+from jobs.release.problems import Constraints, Family, NodeTemplate, Targets
+from jobs.storage.answers import DrawnAnswers, read_answers, read_noisy
+from jobs.storage.dataset import Dataset
+from jobs.storage.histograms import read_counts
+from jobs.storage.layout import ReleaseLayout
+
+# Noisy numbers of a piece, but for a family of more: 32 MB as float64, of which a task holds a few
+# copies while it assembles problems.
+_PIECE_NUMBERS = 4_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Some families of a geolevel, with their answers.
+
+    Attributes:
+      codes: object[G] geocodes of their children, ascending.
+      families: The families; rows are those of the piece.
+      targets: What their counts are fitted to.
+      constraints: What they keep.
+      cells: Estimates of all cells, where a prior is learned or used.
+    """
+
+    codes: ObjectArray
+    families: tuple[Family, ...]
+    targets: Targets
+    constraints: Constraints
+    cells: CellEstimates | None
+
+
+def read_pieces(
+    plan: Plan,
+    release: ReleaseLayout,
+    template: NodeTemplate,
+    batch: Batch,
+    *,
+    with_cells: bool = False,
+) -> Iterator[Piece]:
+    """Read a range of whole families, piece by piece.
+
+    Args:
+      plan: The plan.
+      release: Where geography, answers and the counts of the geolevel above lie.
+      template: Of the geolevel.
+      batch: The range.
+      with_cells: Whether to estimate all cells.
+
+    Raises:
+      OutputError: The measurements, the invariants or the geolevel above are not complete.
+    """
+    geography = read_geography(release, template.geolevel, batch)
+    codes = _column(geography, "geocode")
+    read = _families(plan, release, batch.level, _column(geography, "parent"))
+    answers, lazy = whole_answers(plan, batch.level), len(plan.lazy_at(batch.level))
+    for first, last in _cuts(read, answers, lazy):
+        low, high = read[first].rows.start, read[last - 1].rows.stop
+        part = geography.slice(low, high - low)
+        piece = Batch(batch.level, str(codes[low]), str(codes[high - 1]), high - low)
+        cells = None
+        if with_cells:
+            estimator = LevelEstimator(plan, release, (), CONFIDENCE)
+            cells = CellEstimates(*estimator.cell_estimates(piece))
+        yield Piece(
+            codes[low:high],
+            tuple(family.from_row(low) for family in read[first:last]),
+            _read_targets(plan, release, piece, part),
+            _read_constraints(plan, release, template, piece, codes[low:high]),
+            cells,
+        )
+
+
+def whole_answers(plan: Plan, level: int) -> int:
+    """Answers of a geounit to the queries that are not lazy, at least 1."""
+    lazy = plan.lazy_at(level)
+    queries = [entry.query for entry in plan.strategy.levels[level].queries]
+    return max(1, sum(query.size for query in queries if query not in lazy))
+
+
+def _column(table: pa.Table, name: str) -> ObjectArray:
+    values: ObjectArray = table.column(name).to_numpy(zero_copy_only=False)
+    return values
+
+
+def _families(plan: Plan, release: ReleaseLayout, level: int, parents: ObjectArray) -> list[Family]:
+    """The families of a range, with the counts of their parents."""
+    ranges = list(families(parents))
+    if level == 0:
+        return [Family("root", slice(start, stop), None) for start, stop in ranges]
+    names = parents[[start for start, _ in ranges]]
+    counts = read_counts(release, plan.spine.levels[level - 1], names, plan.schema.size)
+    return [
+        Family(name, slice(start, stop), counts.slice(index, index + 1))
+        for index, (name, (start, stop)) in enumerate(zip(names, ranges, strict=True))
+    ]
+
+
+def _cuts(group: Sequence[Family], answers: int, lazy: int) -> Iterator[tuple[int, int]]:
+    """Cut families into pieces [first, last), by the noisy numbers of their children.
+
+    Args:
+      group: The families of a range.
+      answers: Answers of a geounit to the queries that are not lazy.
+      lazy: Number of lazy queries, of each of which a geounit has an answer per live cell at most.
+    """
+    first, numbers = 0, 0
+    for index, family in enumerate(group):
+        live = len(family.parent.cells) if family.parent is not None else 0
+        own = family.n_children * (answers + lazy * live)
+        if index > first and numbers + own > _PIECE_NUMBERS:
+            yield first, index
+            first, numbers = index, 0
+        numbers += own
+    yield first, len(group)
+
+
+def _read_constraints(
+    plan: Plan, release: ReleaseLayout, template: NodeTemplate, batch: Batch, codes: ObjectArray
+) -> Constraints:
+    """Exact answers and limits of exactly these geounits of a range."""
+    published: list[Query | LinearRow] = [*template.exact, *template.exact_rows]
+    answers: list[IntArray] = []
+    if published:
+        answers = read_answers(
+            Dataset.open(release.invariants(template.geolevel)), published, codes
+        )
+    limits = None
+    if plan.limits.binds(template.geolevel):
+        limits = read_limits(plan, release, batch, codes)
+    n_exact = len(template.exact)
+    return Constraints(answers[:n_exact], answers[n_exact:], limits)
+
+
+def _read_targets(plan: Plan, release: ReleaseLayout, batch: Batch, geography: pa.Table) -> Targets:
+    """Queries, answers and weights of a range.
+
+    With `full` targets, those of the estimate from the whole subtree of each geounit; of leaves,
+    which have no subtree, and with `own` targets, the noisy answers of the geolevel itself.
+    """
+    level = batch.level
+    only = _column(geography, "only_child")
+    row = np.cumsum(~only) - 1
+    if plan.solving.targets == "full" and level < len(plan.spine.levels) - 1:
+        subtree = LevelEstimator(plan, release, (), CONFIDENCE).targets(batch)
+        return Targets(subtree.queries, list(subtree.answers), list(subtree.weights.T), row)
+    codes, ends = (_column(geography, name)[~only] for name in ("geocode", "chain_end"))
+    queries = [entry.query for entry in plan.strategy.levels[level].queries]
+    dataset = Dataset.open(release.measurements(plan.spine.levels[level]))
+    answers: list[FloatArray | DrawnAnswers] = read_noisy(
+        dataset, queries, plan.lazy_at(level), codes
+    )
+    return Targets(queries, answers, _weights(plan, level, ends), row)
+
+
+def _weights(plan: Plan, level: int, chain_ends: ObjectArray) -> list[FloatArray]:
+    """Per query, float64[M] inverse variances of geounits whose chains end where they do.
+
+    A chain's noise is that of an ordinary geounit, scaled alike in every query.
+    """
+    ordinary = [noisy.mechanism.continuous_variance for noisy in plan.noise(level, level)]
+    relative = {}
+    for end in set(chain_ends):
+        chain = plan.noise(level, plan.spine.levels.index(end))
+        relative[end] = float(ordinary[0] / chain[0].mechanism.continuous_variance)
+    scale = np.array([relative[end] for end in chain_ends])
+    return [1.0 / float(variance) * scale for variance in ordinary]

@@ -1,0 +1,297 @@
+"""Node problems of the families of one geolevel, assembled from answers. Reads no files.
+
+A family is the children of one parent. Its node problem fits their counts to noisy answers, its
+targets, and keeps what is exact or bounded, its constraints. Both come as arrays over the geounits
+of a range, of which a family is a slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from das.arrays import FloatArray, IntArray
+from das.histograms import Histograms
+from das.queries.query import Query
+from invariants.exact import invariants_at
+from invariants.linear import LinearRow
+from jobs.plan import Plan
+from jobs.release.implied import BatchLimits
+from jobs.storage.answers import DrawnAnswers
+from solvers.problem import (
+    ExactTerm,
+    KroneckerTerm,
+    LeastSquaresTerm,
+    LeavesTerm,
+    NodeProblem,
+    RoundingQuery,
+    RowsTerm,
+    Term,
+)
+
+# Cells of a schema up to which the answers in which all of them count are kept, at 8 bytes a cell
+# and query. Beyond, they are found again for the live cells of each family: slower per cell, but
+# few of many cells are live.
+_KEPT_CELLS = 50_000
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """The children of one parent.
+
+    Attributes:
+      geocode: The parent's, "root" for the root alone.
+      rows: The children among the geounits of the range.
+      parent: Its counts; None for the root alone.
+    """
+
+    geocode: str
+    rows: slice
+    parent: Histograms | None
+
+    @property
+    def n_children(self) -> int:
+        """Number of children, C."""
+        return int(self.rows.stop - self.rows.start)
+
+    @property
+    def has_persons(self) -> bool:
+        """Whether the parent has a live cell, as the root has."""
+        return self.parent is None or len(self.parent.cells) > 0
+
+    def from_row(self, first: int) -> Family:
+        """The same family among the geounits of the range from row `first` on."""
+        return replace(self, rows=slice(self.rows.start - first, self.rows.stop - first))
+
+
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """What the counts of the geounits of a range are fitted to; only children have none.
+
+    Attributes:
+      queries: The queries.
+      answers: Per query, float64[M, m] of the M measured geounits, or those drawn of a lazy one.
+      weights: Per query, float64[M], inverse variances.
+      row: int64[G], row of each geounit among the measured; meaningless for only children.
+    """
+
+    queries: Sequence[Query]
+    answers: Sequence[FloatArray | DrawnAnswers]
+    weights: Sequence[FloatArray]
+    row: IntArray
+
+    def measured(self, rows: slice) -> slice:
+        """Rows of a family of at least two among the measured geounits."""
+        return slice(int(self.row[rows.start]), int(self.row[rows.stop - 1]) + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Constraints:
+    """What the counts of the geounits of a range must keep.
+
+    Attributes:
+      exact: Per exact query, int64[G, m] answers.
+      sums: Per exact linear row, int64[G, 1].
+      limits: What the leaves below can hold, and bounds of linear rows; None if nothing binds.
+    """
+
+    exact: Sequence[IntArray]
+    sums: Sequence[IntArray]
+    limits: BatchLimits | None
+
+
+@dataclass(frozen=True, eq=False)
+class CellGroups:
+    """In which answer of a partition query each cell of a schema counts.
+
+    Attributes:
+      n_cells: n.
+      known: int64[n] by name of the query, kept if n is small; fills as queries are asked for.
+    """
+
+    n_cells: int
+    known: dict[str, IntArray] = field(default_factory=dict)
+
+    def rows_of(self, query: Query, cells: IntArray) -> IntArray:
+        """int64[k]: the answer in which each of some cells counts."""
+        if self.n_cells > _KEPT_CELLS:
+            return query.rows_of(cells)
+        if query.name not in self.known:
+            self.known[query.name] = query.rows_of(np.arange(self.n_cells))
+        return self.known[query.name][cells]
+
+    def present(self, query: Query, cells: IntArray) -> tuple[IntArray, IntArray]:
+        """Answers in which some cells count, rising, and int64[k], which of them each cell does."""
+        rows = self.rows_of(query, cells)
+        if self.n_cells > _KEPT_CELLS:
+            return np.unique(rows, return_inverse=True)
+        number = np.zeros(query.size, np.int64)
+        number[rows] = 1
+        present = np.flatnonzero(number)
+        number[present] = np.arange(len(present))
+        return present, number[rows]
+
+
+@dataclass(frozen=True, eq=False)
+class NodeTemplate:
+    """What all node problems of one geolevel have in common.
+
+    Attributes:
+      geolevel: Name of the geolevel of the children.
+      n_cells: n, of the schema.
+      possible: int64[k], cells in which somebody may be; the live cells where there is no parent.
+      exact: Queries whose answers are exact, coarse before fine.
+      exact_rows: Linear rows whose sums are exact.
+      bounded_rows: Linear rows with bounds.
+      types: The query of facilities by type, if leaves below are bound by them.
+      passes: Rounding passes.
+      order: Least-squares passes, as names of queries.
+      groups: Cells by answer, shared by all families of a task.
+    """
+
+    geolevel: str
+    n_cells: int
+    possible: IntArray
+    exact: tuple[Query, ...]
+    exact_rows: tuple[LinearRow, ...]
+    bounded_rows: tuple[LinearRow, ...]
+    types: Query | None
+    passes: tuple[tuple[Query, ...], ...]
+    order: tuple[tuple[str, ...], ...]
+    groups: CellGroups
+
+    @classmethod
+    def of(cls, plan: Plan, level: int) -> NodeTemplate:
+        """The template of a geolevel of a plan."""
+        geolevel, limits = plan.spine.levels[level], plan.limits
+        facilities = limits.facilities
+        counted = facilities is not None and geolevel in facilities.geolevels
+        return cls(
+            geolevel,
+            plan.schema.size,
+            limits.possible(plan.schema),
+            tuple(exact.query for exact in invariants_at(plan.invariants, geolevel)),
+            tuple(limits.exact_rows_at(geolevel)),
+            tuple(limits.bounded_rows_at(geolevel)),
+            facilities.query if facilities is not None and counted else None,
+            plan.passes,
+            plan.solving.order.get(geolevel, ()),
+            CellGroups(plan.schema.size),
+        )
+
+    def live_cells(self, family: Family) -> IntArray:
+        """int64[k]: cells that children can have persons in, those of their parent."""
+        return self.possible if family.parent is None else family.parent.cells
+
+
+def node_problem(
+    template: NodeTemplate, family: Family, targets: Targets, constraints: Constraints
+) -> NodeProblem:
+    """The node problem of a family of at least two children, or of the root.
+
+    Raises:
+      OutputError: The answer of a lazy query about a live cell was not drawn.
+    """
+    cells, rows, groups = template.live_cells(family), family.rows, template.groups
+    measured = targets.measured(rows)
+    terms = [
+        _term(groups, query, cells, answers, measured, weights[measured])
+        for query, answers, weights in zip(
+            targets.queries, targets.answers, targets.weights, strict=True
+        )
+    ]
+    exact = []
+    for query, answers in zip(template.exact, constraints.exact, strict=True):
+        present, group = groups.present(query, cells)
+        exact.append(ExactTerm(group, answers[rows][:, present], query))
+    passes = tuple(
+        tuple(RoundingQuery(groups.present(query, cells)[1]) for query in queries)
+        for queries in template.passes
+    )
+    return NodeProblem(
+        family.geocode,
+        len(cells),
+        None if family.parent is None else family.parent.counts,
+        tuple(terms),
+        tuple(exact),
+        passes,
+        _row_terms(template, cells, rows, constraints),
+        _leaves_term(template, cells, rows, constraints),
+        _order(template, targets.queries),
+    )
+
+
+def may_be_empty(template: NodeTemplate, family: Family, constraints: Constraints) -> bool:
+    """Whether the children of an empty parent keep their linear rows with nobody in any of them.
+
+    Exact queries and leaves add up without signs, so where the parent is empty they allow it.
+    """
+    return all(
+        bool(((term.least <= 0) & (term.most >= 0)).all())
+        for term in _row_terms(template, np.zeros(0, np.int64), family.rows, constraints)
+    )
+
+
+def histograms_of(template: NodeTemplate, family: Family, counts: IntArray) -> Histograms:
+    """Histograms of the children from int64[C, k] counts in the live cells."""
+    children, live = np.nonzero(counts)
+    offsets = np.searchsorted(children, np.arange(family.n_children + 1))
+    cells = template.live_cells(family)
+    return Histograms(template.n_cells, offsets, cells[live], counts[children, live])
+
+
+def _order(template: NodeTemplate, queries: Sequence[Query]) -> tuple[tuple[int, ...], ...]:
+    """Least-squares passes as positions of terms; queries that are not named come last."""
+    names = [query.name for query in queries]
+    passes = [tuple(names.index(name) for name in stated) for stated in template.order]
+    named = {index for indices in passes for index in indices}
+    last = tuple(index for index in range(len(names)) if index not in named)
+    return (*passes, last) if passes and last else tuple(passes)
+
+
+def _row_terms(
+    template: NodeTemplate, cells: IntArray, rows: slice, constraints: Constraints
+) -> tuple[RowsTerm, ...]:
+    """Linear rows of some children, exact ones with their sums as both bounds."""
+    linear = [*template.exact_rows, *template.bounded_rows]
+    if not linear:
+        return ()
+    sums = [answers[rows] for answers in constraints.sums]
+    least, most = list(sums), list(sums)
+    if constraints.limits is not None:
+        least.append(constraints.limits.row_least[rows])
+        most.append(constraints.limits.row_most[rows])
+    coefficients = np.array([row.coefficients[cells] for row in linear])
+    names = tuple(row.name for row in linear)
+    return (RowsTerm(coefficients, np.hstack(least), np.hstack(most), names),)
+
+
+def _leaves_term(
+    template: NodeTemplate, cells: IntArray, rows: slice, constraints: Constraints
+) -> LeavesTerm | None:
+    """What the leaves below some children can hold."""
+    if template.types is None or constraints.limits is None or constraints.limits.leaves is None:
+        return None
+    leaves = constraints.limits.leaves
+    types = template.groups.rows_of(template.types, cells)
+    return LeavesTerm(types, tuple(leaves.of(child) for child in range(rows.start, rows.stop)))
+
+
+def _term(
+    groups: CellGroups,
+    query: Query,
+    cells: IntArray,
+    answers: FloatArray | DrawnAnswers,
+    measured: slice,
+    weights: FloatArray,
+) -> Term:
+    """What one query says about the live cells of some children."""
+    if isinstance(answers, DrawnAnswers):
+        present, group = groups.present(query, cells)
+        return LeastSquaresTerm(group, answers.of(measured, present), weights)
+    if not query.is_partition:
+        return KroneckerTerm(query, cells, query.pull(answers[measured], cells), weights)
+    present, group = groups.present(query, cells)
+    return LeastSquaresTerm(group, answers[measured][:, present], weights, query)
