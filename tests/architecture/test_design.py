@@ -10,7 +10,9 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,6 +129,48 @@ def test_a_forbidden_import_breaks_its_contract(tmp_path, module, line, contract
     assert result.returncode == 1, result.stdout + result.stderr
     broken = [text for text in result.stdout.splitlines() if " BROKEN" in text]
     assert any(contract in text for text in broken), result.stdout
+
+
+# Who may see the truth, room by room. Everybody else must be named by the firewall.
+SEE_THE_TRUTH = {
+    "das": {"confidential", "measure", "means", "synthesis"},
+    "jobs": {"__main__", "cli", "run", "confidential", "synthetic"},
+}
+# The core below the firewall: it knows neither the truth nor who reads it.
+BELOW = {
+    *("arrays", "change_costs", "errors", "histograms", "mechanisms", "metrics", "privacy"),
+    *("queries", "rational", "schema", "strategy"),
+}
+
+
+def rooms(package: str) -> set[str]:
+    """Modules and folders that stand directly in a package."""
+    found = {path.stem for path in (ROOT / package).glob("*.py")} - {"__init__"}
+    return found | {path.parent.name for path in (ROOT / package).glob("*/__init__.py")}
+
+
+def contract(name: str) -> dict[str, Any]:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    return next(one for one in contracts["contracts"] if one["id"] == name)
+
+
+def test_every_room_stands_on_one_side_of_the_firewall():
+    named = set(contract("firewall")["source_modules"])
+    others = {f"jobs.{room}" for room in rooms("jobs") - SEE_THE_TRUTH["jobs"]}
+    others |= {f"das.{room}" for room in rooms("das") - SEE_THE_TRUTH["das"] - BELOW}
+    assert named == others | {"solvers"}
+
+
+def test_every_room_but_the_source_of_entropy_is_named_by_its_contract():
+    named = set(contract("one-entropy-source")["source_modules"])
+    rest = {f"das.{room}" for room in rooms("das") - {"mechanisms"}}
+    assert named == rest | {"geography", "invariants", "solvers", "jobs"}
+
+
+def test_every_room_but_that_of_tasks_is_named_by_the_contract_about_spark():
+    named = set(contract("spark-in-tasks")["source_modules"])
+    rest = {f"jobs.{room}" for room in rooms("jobs") - {"tasks", "__main__"}}
+    assert named == rest | {"das", "geography", "invariants", "solvers"}
 
 
 # --- tools ---------------------------------------------------------------------------------------
