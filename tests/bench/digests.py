@@ -46,7 +46,8 @@ from jobs.synthetic.generate import GenerateSpec, generate
 from jobs.tasks.progress import Reporter
 from jobs.tasks.session import spark_session
 from tests.bench.state import RUNS, run_file
-from tests.pipeline.local import in_process, test_facilities, test_failsafe, toy, units
+from tests.builders import in_process, toy, units
+from tests.pipeline.local import test_facilities, test_failsafe
 
 GRID = 1e-3
 _SHIFT = GRID / math.pi

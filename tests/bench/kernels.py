@@ -21,8 +21,8 @@ import numpy as np
 
 from solvers.least_squares import compilation
 from solvers.node import NodeSettings, solve_node
+from tests.builders.strategies import Shape, random_node
 from tests.processors import PROCESSORS
-from tests.strategies import Shape, random_node
 
 UNCOMPILED = "uncompiled"
 

@@ -31,8 +31,8 @@ from das.errors import DasError
 from jobs.confidential.inputs import check_geounits
 from jobs.config.load import Resolved, load_run, load_schema
 from jobs.storage.layout import release_layout
+from tests.builders.in_process import execute
 from tests.checkout import ROOT
-from tests.pipeline.local.in_process import execute
 
 LEVELS = ("state", "county", "block")
 METHODS = ("residual_planner", "residual_planner_plus", "orp", "hdmm", "auto", "listed")

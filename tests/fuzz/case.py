@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from tests.pipeline.local.toy import AGE, LEVELS, SEX, blocks
+from tests.builders.toy import AGE, LEVELS, SEX, blocks
 
 Rng = random.Random
 DIGITS = (2, 5, 7, 10)

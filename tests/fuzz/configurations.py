@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.builders.toy import LEVELS
 from tests.fuzz.case import (
     Case,
     Plain,
@@ -19,7 +20,6 @@ from tests.fuzz.case import (
     write_toy,
     yaml_text,
 )
-from tests.pipeline.local.toy import LEVELS
 
 # By the kind of value a key takes: what people, or those who mean ill, might write there.
 FRACTIONS: list[Any] = [

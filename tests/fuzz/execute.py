@@ -23,9 +23,9 @@ import typer.main
 import jobs.cli
 from jobs.storage.account import read_account
 from jobs.storage.dataset import MANIFEST
+from tests.builders.in_process import patch_spark
 from tests.checkout import ROOT
 from tests.fuzz.case import Case
-from tests.pipeline.local.in_process import patch_spark
 
 _get_command = cache(typer.main.get_command)
 CPU_SECONDS, WALL_SECONDS = 30, 240  # then a case counts as hanging; the slowest legal takes 5

@@ -9,11 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.builders.toy import blocks
 from tests.fuzz.case import Case, Plain, Rng, places, value_at, write_csv, write_toy, yaml_text
 from tests.fuzz.configurations import ANY, INTEGERS, NAMES, PATHS, RAW, flipped
 from tests.fuzz.execute import command, without_spark
 from tests.fuzz.inputs import VALUES, csv_text, hostile_parquet
-from tests.pipeline.local.toy import blocks
 
 _SIDE = ["total: 1", "sex: {county: 2}", "age: 0.5", "detailed: 3"]
 _WRONG = [

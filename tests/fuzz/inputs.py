@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.builders.toy import AGE, SEX, blocks
 from tests.fuzz.case import Case, Rng, people, write_csv, write_toy, yaml_text
 from tests.fuzz.configurations import flipped
-from tests.pipeline.local.toy import AGE, SEX, blocks
 
 VALUES = [
     *("", "-1", "1e5", "9" * 25, "999999999999999999", " 3 ", "NaN", "inf", "\x00", "é", "'", '"'),

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.builders.toy import LEVELS, blocks
 from tests.fuzz.case import Case, Rng, toy_allocation, toy_schema, write_csv, write_toy, yaml_text
 from tests.fuzz.execute import Outcome, execute, without_spark
 from tests.fuzz.inputs import pl94_files, set_everywhere
-from tests.pipeline.local.toy import LEVELS, blocks
 
 YAML = {
     "impossible date": "2020-13-45",

@@ -27,7 +27,7 @@ from jobs.storage.histograms import SPARSE_SCHEMA, sparse_table
 from jobs.storage.layout import confidential_layout, release_layout
 from jobs.tasks.batches import Sizing
 from jobs.tasks.executor import LocalTasks
-from tests.pipeline.local import toy
+from tests.builders import toy
 
 PERSONS = 1000  # in every cell of every geounit
 RHO = f"1/{10**18}"  # so little that no answer comes out exact by chance

@@ -10,7 +10,7 @@ import yaml
 
 from jobs.storage.dataset import Dataset
 from jobs.storage.layout import release_layout
-from tests.pipeline.local import in_process, toy
+from tests.builders import in_process, toy
 
 LEVELS = {"nation": 0, "state": 1}
 PERSONS = {"0": 40, "1": 25}  # by state, all of one cell

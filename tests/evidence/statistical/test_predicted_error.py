@@ -26,7 +26,7 @@ from das.tree.classes import SubtreeClasses
 from das.tree.errors import SpineModel, predict_errors
 from das.tree.information import Information
 from geography.lattice import Lattice, Spine
-from tests.strategies import dense_matrix
+from tests.builders.strategies import dense_matrix
 
 N_RELEASES = 2000
 CRITICAL = 5.0  # two-sided level 6e-7 per comparison

@@ -19,8 +19,8 @@ from jobs.release.verify import verify_release
 from jobs.run import products_of
 from jobs.storage.account import read_account
 from jobs.storage.layout import release_layout
-from tests.pipeline.local import toy
-from tests.pipeline.local.in_process import execute
+from tests.builders import toy
+from tests.builders.in_process import execute
 from tests.release_checks import sparse, totals_are_exact, tree_is_consistent
 
 SYSTEM = {"source": "operating_system"}

@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from tests.pipeline.local import toy
+from tests.builders import toy
 
 # Nonzero cells of the truth: block, cell, count.
 PLANTED = [

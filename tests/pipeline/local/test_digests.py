@@ -14,8 +14,8 @@ import pytest
 from solvers.least_squares import compilation
 from solvers.node import NodeSettings, solve_node
 from tests.bench import digests
+from tests.builders.strategies import Shape, random_node
 from tests.processors import PROCESSORS
-from tests.strategies import Shape, random_node
 
 FEW = ("toy-solve/full", "toy-solve/learned-prior", "toy-planned/orp/sum_of_variances")
 HERE = [name for name, one in PROCESSORS.items() if not one.lacking]

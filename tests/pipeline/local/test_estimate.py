@@ -32,8 +32,8 @@ from jobs.storage.dataset import MANIFEST, Dataset
 from jobs.storage.layout import EstimateLayout, ReleaseLayout, release_layout
 from jobs.tasks.batches import TaskSize
 from jobs.tasks.progress import Reporter
-from tests.pipeline.local import toy
-from tests.strategies import dense_matrix
+from tests.builders import toy
+from tests.builders.strategies import dense_matrix
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("session")]
 

@@ -21,8 +21,8 @@ from jobs.release.verify import _verify_limits, verify_release
 from jobs.storage.dataset import PartWriter, replace_published, sweep
 from jobs.storage.histograms import SPARSE_SCHEMA
 from jobs.storage.layout import release_layout
-from tests.pipeline.local import toy
-from tests.pipeline.local.in_process import execute
+from tests.builders import toy
+from tests.builders.in_process import execute
 from tests.release_checks import sparse, tree_is_consistent
 
 MOST = 25  # persons of one facility

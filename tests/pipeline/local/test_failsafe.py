@@ -25,7 +25,7 @@ from jobs.release.verify import verify_release
 from jobs.storage.dataset import Dataset, is_published
 from jobs.storage.layout import ReleaseLayout, release_layout
 from solvers.node import solve_node
-from tests.pipeline.local import in_process, toy
+from tests.builders import in_process, toy
 from tests.pipeline.local.test_facilities import configuration
 from tests.release_checks import geography, sparse, totals_are_exact, tree_is_consistent
 

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from das.errors import ConfigError
 from jobs.cli import app
 from jobs.tasks.progress import Reporter
-from tests.pipeline.local import toy
-from tests.pipeline.local.in_process import execute
+from tests.builders import toy
+from tests.builders.in_process import execute
 
 NAMES = (
     "[/x]",

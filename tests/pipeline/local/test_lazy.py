@@ -23,7 +23,7 @@ from jobs.storage.histograms import read_counts
 from jobs.storage.layout import ReleaseLayout, release_layout
 from jobs.storage.ledger import record_measured
 from jobs.tasks.progress import Reporter
-from tests.pipeline.local import in_process, toy
+from tests.builders import in_process, toy
 
 LAZY = ["detailed", "sex"]
 KEY = NoiseKey.for_testing(5)

@@ -13,7 +13,7 @@ import pytest
 from das.errors import OutputError
 from jobs.confidential import measure as measuring
 from jobs.storage.modes import close_folder, make_closed_folder
-from tests.pipeline.local import in_process, toy
+from tests.builders import in_process, toy
 
 MASKS = [0o022, 0o000, 0o077]
 each_mask = pytest.mark.parametrize("mask", MASKS, ids=lambda mask: f"umask {mask:03o}")

@@ -27,8 +27,8 @@ from jobs.storage.dataset import MANIFEST, dataset_digest
 from jobs.storage.journal import read_journal
 from jobs.storage.layout import release_layout
 from jobs.tasks.progress import Reporter
-from tests.pipeline.local import in_process, toy
-from tests.pipeline.local.units import section, write_units
+from tests.builders import in_process, toy
+from tests.builders.units import section, write_units
 
 SYSTEM = {"source": "operating_system"}
 

@@ -22,8 +22,8 @@ from jobs.config.load import load_run
 from jobs.release.verify import verify_release
 from jobs.storage.layout import release_layout
 from jobs.storage.ledger import record_measured
-from tests.pipeline.local import toy
-from tests.pipeline.local.in_process import execute
+from tests.builders import toy
+from tests.builders.in_process import execute
 from tests.release_checks import output_equals_input, totals_are_exact, tree_is_consistent
 
 TABLES = {"total": 1, "sex": 1, "age": 1, "detailed": 1}

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.storage.dataset import Dataset
-from tests.pipeline.local import toy, units
-from tests.pipeline.local.in_process import execute
+from tests.builders import toy, units
+from tests.builders.in_process import execute
 
 SECRET = {"privacy__randomness": {"source": "operating_system"}}
 LEVELS = [{"name": n, "digits": d} for n, d in (("whole", 0), ("ward", 7), ("house", 10))]

@@ -16,8 +16,8 @@ from jobs.cli import app
 from jobs.config.load import load_run
 from jobs.run import open_job, plan_and_read
 from jobs.tasks.progress import Reporter
-from tests.pipeline.local import toy
-from tests.pipeline.local.in_process import execute, patch_spark
+from tests.builders import toy
+from tests.builders.in_process import execute, patch_spark
 
 ALLOCATION = {
     "name": "own",

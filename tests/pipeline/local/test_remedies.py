@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from das.errors import DasError
 from jobs.cli import app
-from tests.pipeline.local import toy, units
-from tests.pipeline.local.in_process import patch_spark
+from tests.builders import toy, units
+from tests.builders.in_process import patch_spark
 from tests.pipeline.local.remedies import Entry, Key, NotTried, TriedIn, collected, exists, says
 
 

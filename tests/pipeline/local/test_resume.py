@@ -26,7 +26,7 @@ from jobs.folder.resume import only_driver
 from jobs.run import claim, write_internal_reports
 from jobs.storage.dataset import MANIFEST, Dataset
 from jobs.storage.layout import release_layout
-from tests.pipeline.local import in_process, toy
+from tests.builders import in_process, toy
 from tests.pipeline.local.test_failsafe import configure, hide_what_leaves_imply
 
 

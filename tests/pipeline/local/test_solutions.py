@@ -20,8 +20,8 @@ from jobs.config.load import account_of, load_run
 from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest
 from jobs.storage.journal import read_journal
 from jobs.storage.layout import release_layout
-from tests.pipeline.local import in_process, toy
-from tests.pipeline.local.units import section, write_units
+from tests.builders import in_process, toy
+from tests.builders.units import section, write_units
 from tests.release_checks import sparse, totals_are_exact, tree_is_consistent
 
 SYSTEM = {"source": "operating_system"}

@@ -32,7 +32,7 @@ from solvers.node import NodeSolution, solve_node
 from solvers.objectives.in_node import fit_largest_in_node, in_sequence, reweight
 from solvers.objectives.table import NoiseLaw
 from solvers.problem import NodeProblem
-from tests.pipeline.local import in_process, toy
+from tests.builders import in_process, toy
 from tests.release_checks import sparse, totals_are_exact, tree_is_consistent
 from tests.unit.solvers.least_squares.quadratic import optimality_gap
 

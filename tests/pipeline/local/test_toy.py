@@ -23,8 +23,8 @@ from jobs.storage.dataset import is_published
 from jobs.storage.histograms import SPARSE_SCHEMA
 from jobs.storage.layout import release_layout
 from jobs.tasks.progress import Reporter
-from tests.pipeline.local import toy
-from tests.pipeline.local.in_process import execute
+from tests.builders import toy
+from tests.builders.in_process import execute
 from tests.release_checks import (
     geography,
     microdata_rows,

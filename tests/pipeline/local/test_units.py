@@ -28,11 +28,11 @@ from jobs.storage.answers import read_available
 from jobs.storage.dataset import Dataset
 from jobs.storage.layout import release_layout
 from jobs.storage.ledger import read_ledger
-from tests.pipeline.local import toy
-from tests.pipeline.local.in_process import execute
+from tests.builders import toy
+from tests.builders.in_process import execute
+from tests.builders.units import UNITS, section, write_units
 from tests.pipeline.local.test_canaries import Canaries, sightings
 from tests.pipeline.local.test_toy import forge
-from tests.pipeline.local.units import UNITS, section, write_units
 from tests.release_checks import geography, output_equals_input, sparse, totals_are_exact
 
 SYSTEM = {"source": "operating_system"}

@@ -14,7 +14,7 @@ import pytest
 from jobs.config.load import load_run
 from jobs.storage.dataset import MANIFEST, is_published
 from jobs.storage.layout import release_layout
-from tests.pipeline.local import in_process, toy
+from tests.builders import in_process, toy
 from tests.pipeline.spark.cluster import MANY_TASKS, Cluster, build_zip, standalone_cluster
 from tests.pipeline.spark.faults import Submitted
 from tests.pipeline.spark.stranger import RefusedError, ask_for_block, doors

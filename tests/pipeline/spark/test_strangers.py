@@ -21,7 +21,7 @@ import pytest
 
 from jobs.storage.dataset import Dataset
 from jobs.storage.layout import confidential_layout, release_layout
-from tests.pipeline.local import toy
+from tests.builders import toy
 from tests.pipeline.spark.stranger import FAILURE, Door, RefusedError, ask_for_block, doors
 
 pytestmark = [pytest.mark.spark]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from das.schema import Attribute, Recode, Schema
-from tests.strategies import cells_in_order, schemas
+from tests.builders.strategies import cells_in_order, schemas
 
 
 @given(schemas())

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 
 from geography.lattice import Lattice
-from tests.strategies import trees
+from tests.builders.strategies import trees
 
 
 def naive(spine, leaves) -> list[dict[str, set[str]]]:

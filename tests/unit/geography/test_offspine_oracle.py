@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from geography.lattice import Lattice, Spine
 from geography.offspine import Entities, combine, offspine_distances
 from geography.respine import group_items, most_children
-from tests.strategies import trees
+from tests.builders.strategies import trees
 
 
 def least_terms(lattice: Lattice, inside: np.ndarray) -> int:

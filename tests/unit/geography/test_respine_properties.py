@@ -20,7 +20,7 @@ from geography.respine import (
     original_codes,
     without_geolevel,
 )
-from tests.strategies import fractions_that_sum_to_one, trees
+from tests.builders.strategies import fractions_that_sum_to_one, trees
 
 
 @st.composite

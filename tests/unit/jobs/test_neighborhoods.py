@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from jobs.cli import app
-from tests.pipeline.local import toy
+from tests.builders import toy
 
 
 def said(folder: Path, *arguments: str, **changes: Any) -> str:

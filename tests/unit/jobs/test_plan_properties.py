@@ -14,7 +14,7 @@ from geography.lattice import Lattice
 from jobs.plan import geounit_batches, read_geography, write_geography
 from jobs.storage.histograms import align_histograms, sparse_table
 from jobs.storage.layout import ReleaseLayout
-from tests.strategies import dense_counts, trees
+from tests.builders.strategies import dense_counts, trees
 
 
 @settings(max_examples=20)

@@ -18,7 +18,7 @@ from solvers.objectives.methods import Method
 from solvers.objectives.table import NoiseLaw
 from solvers.problem import Estimate, ExactTerm, LeavesTerm, NodeProblem, Status, group_sums
 from solvers.verify import verify_counts
-from tests.strategies import Shape, random_node
+from tests.builders.strategies import Shape, random_node
 from tests.unit.solvers.least_squares.quadratic import optimality_gap
 
 SETTINGS = NodeSettings()

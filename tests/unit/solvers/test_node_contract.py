@@ -11,7 +11,7 @@ import pytest
 from solvers.node import NodeSettings, NodeSolution, solve_node
 from solvers.problem import NodeProblem, Status, group_sums
 from solvers.verify import verify_counts
-from tests.strategies import Shape, random_node
+from tests.builders.strategies import Shape, random_node
 from tests.unit.solvers.least_squares.quadratic import optimality_gap
 
 TOLERANCE = 1e-7

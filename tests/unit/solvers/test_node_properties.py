@@ -14,7 +14,7 @@ from solvers.node import NodeSettings, solve_node
 from solvers.problem import NO_LIMIT, NodeProblem, Status, group_sums
 from solvers.rounding.round import round_counts
 from solvers.verify import verify_counts
-from tests.strategies import (
+from tests.builders.strategies import (
     Shape,
     fractional_point,
     permuted_cells,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from das.errors import SolverError
 from solvers.problem import Certificate, ExactTerm, LeastSquaresTerm, RoundingQuery, group_sums
-from tests.strategies import Shape, random_node
+from tests.builders.strategies import Shape, random_node
 
 NODE = random_node(Shape(3, 4, exact=(1,)), 0)
 

@@ -15,7 +15,7 @@ from das.queries.sensitivity import l2_sensitivity_sq
 from das.strategy import noisy_queries
 from geography.lattice import Lattice
 from jobs.plan import Plan, planned_ledger
-from tests.strategies import budgets, schemas, strategies_for, trees
+from tests.builders.strategies import budgets, schemas, strategies_for, trees
 
 
 @st.composite

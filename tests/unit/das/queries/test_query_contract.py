@@ -20,7 +20,7 @@ from das.queries.query import Query, is_refinement, kronecker, marginal, parse_q
 from das.queries.sensitivity import Neighbors, l1_sensitivity, l2_sensitivity_sq
 from das.schema import Attribute, Recode, Schema
 from das.strategy import query_mechanism
-from tests.strategies import dense_matrix
+from tests.builders.strategies import dense_matrix
 
 SEX = Attribute("sex", ("f", "m"))
 AGE = Attribute("age", ("0", "1", "2", "3"))

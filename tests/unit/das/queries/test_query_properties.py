@@ -14,7 +14,7 @@ from das.queries.factor import FUNCTIONS
 from das.queries.query import Query, is_refinement, marginal, parse_query
 from das.queries.sensitivity import Neighbors, l1_sensitivity, l2_sensitivity_sq
 from das.schema import Attribute, Schema
-from tests.strategies import (
+from tests.builders.strategies import (
     cells_in_order,
     dense_counts,
     dense_matrix,

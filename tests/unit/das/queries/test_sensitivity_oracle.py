@@ -15,7 +15,7 @@ from das.queries.factor import Factor
 from das.queries.query import Query, parse_query
 from das.queries.sensitivity import Neighbors, l1_sensitivity, l2_sensitivity_sq
 from das.schema import Attribute, Schema
-from tests.strategies import dense_matrix
+from tests.builders.strategies import dense_matrix
 
 NORMS = {l1_sensitivity: 1, l2_sensitivity_sq: 2}
 

@@ -14,7 +14,7 @@ from das.tree.coordinates import Coordinates
 from das.tree.model import GeolevelTerms, spine_terms
 from das.tree.passes import LevelAnswers, Moments, TreeEstimate
 from geography.lattice import Lattice
-from tests.strategies import dense_matrix
+from tests.builders.strategies import dense_matrix
 
 
 @dataclass(frozen=True, eq=False)

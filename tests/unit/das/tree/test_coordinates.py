@@ -13,7 +13,7 @@ from das.schema import Attribute, Schema
 from das.tree.coordinates import Coordinates
 from das.tree.model import spine_terms
 from das.tree.passes import combine, gather_evidence
-from tests.strategies import dense_matrix, queries, schemas
+from tests.builders.strategies import dense_matrix, queries, schemas
 
 
 @st.composite

@@ -16,7 +16,7 @@ from das.tree.components import SpineComponents
 from das.tree.errors import SpineModel, predict_errors
 from das.tree.information import Information
 from geography.lattice import Lattice
-from tests.strategies import trees
+from tests.builders.strategies import trees
 
 SCHEMA = Schema("s", (Attribute("sex", ("f", "m")),))
 TOTAL, DETAILED = parse_query(SCHEMA, "total"), parse_query(SCHEMA, "detailed")

@@ -21,7 +21,7 @@ from das.tree.errors import (
 )
 from das.tree.information import Information
 from geography.lattice import Lattice, Spine
-from tests.strategies import dense_matrix, marginals, queries, schemas, trees
+from tests.builders.strategies import dense_matrix, marginals, queries, schemas, trees
 
 
 def null_space(rows: np.ndarray, n: int) -> np.ndarray:

@@ -24,7 +24,7 @@ from das.tree.passes import (
 )
 from das.tree.targets import subtree_targets
 from geography.lattice import Lattice, Spine
-from tests.strategies import dense_matrix, marginals, queries, schemas, trees
+from tests.builders.strategies import dense_matrix, marginals, queries, schemas, trees
 from tests.unit.das.tree.estimation_trees import TreeCase, area_by_shares
 
 

@@ -25,7 +25,7 @@ from das.metrics.accuracy import Change, summarize
 from jobs.confidential.histograms import RollUp
 from jobs.input.files import Batch, Chunk, Table
 from jobs.storage.dataset import Dataset, PartFile
-from tests.strategies import dense_counts
+from tests.builders.strategies import dense_counts
 
 ENTRIES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 6), st.integers(0, 3)), max_size=25)
 

@@ -19,7 +19,7 @@ from jobs.plan import Batch, write_geography
 from jobs.storage.dataset import PartFile, PartWriter, publish
 from jobs.storage.histograms import SPARSE_SCHEMA
 from jobs.storage.layout import confidential_layout, release_layout
-from tests.pipeline.local import toy
+from tests.builders import toy
 
 CODES = [code for code in toy.blocks() if code[2:5] == "001"]
 BATCH = Batch(3, CODES[0], CODES[-1], len(CODES))

@@ -16,7 +16,7 @@ from jobs.config.invariants import exact_queries, limits_of
 from jobs.config.load import load_run
 from jobs.config.models import RunConfig
 from jobs.plan import exact_query
-from tests.pipeline.local import toy
+from tests.builders import toy
 
 HHGQ = Attribute("hhgq", ("household", "nursing", "military"))
 INSIDE = Recode.from_groups(

@@ -27,7 +27,7 @@ from jobs.storage.layout import release_layout
 from jobs.tasks.executor import LocalTasks, SparkTasks
 from jobs.tasks.progress import Reporter
 from jobs.tasks.session import spark_session
-from tests.pipeline.local import in_process, toy
+from tests.builders import in_process, toy
 
 OPEN = {"spark.authenticate": "false"}
 

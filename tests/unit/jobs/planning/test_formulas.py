@@ -11,7 +11,7 @@ import yaml
 from das.schema import Attribute, Recode, Schema
 from jobs.cli import main
 from jobs.planning.terminal import formulas
-from tests.pipeline.local.toy import configuration
+from tests.builders.toy import configuration
 
 AGE = Attribute("age", ("0-4", "-5", "=1+1", "85+", " +1", "a=b"))
 

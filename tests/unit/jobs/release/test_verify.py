@@ -20,7 +20,7 @@ from jobs.storage.answers import ANSWERS
 from jobs.storage.dataset import PartWriter, publish
 from jobs.storage.histograms import SPARSE_SCHEMA
 from jobs.storage.layout import ReleaseLayout, release_layout
-from tests.pipeline.local import toy
+from tests.builders import toy
 
 CELLS = {code: {i % 6: 1 + i % 3} for i, code in enumerate(toy.blocks()) if i % 4}
 

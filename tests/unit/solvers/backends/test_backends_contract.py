@@ -21,7 +21,7 @@ from solvers.backends.registry import (
 from solvers.least_squares.passes import solve_in_passes
 from solvers.problem import NO_LIMIT, ExactTerm, NodeProblem, RowsTerm, Status, group_sums
 from solvers.rounding.mixed_integer import MixedIntegerProgram, Outcome
-from tests.strategies import Shape, random_node
+from tests.builders.strategies import Shape, random_node
 from tests.unit.solvers.least_squares.quadratic import best_of_all_supports, dense, optimality_gap
 
 PACKAGES = {"piqp": "piqp", "gurobi": "gurobipy"}

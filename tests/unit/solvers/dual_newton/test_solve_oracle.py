@@ -20,7 +20,7 @@ from solvers.problem import (
     Status,
     group_sums,
 )
-from tests.strategies import random_node
+from tests.builders.strategies import random_node
 from tests.unit.solvers.least_squares.quadratic import best_of_all_supports, dense
 from tests.unit.solvers.least_squares.test_solve_oracle import CASES, DEGENERATE_CASES
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from solvers.dual_newton.solve import solve_matrix_free
 from solvers.problem import Status, group_sums
-from tests.strategies import random_node, shapes
+from tests.builders.strategies import random_node, shapes
 from tests.unit.solvers.least_squares.quadratic import optimality_gap
 
 

@@ -22,7 +22,7 @@ pytest.importorskip("numba")
 _AFTER_COMPILING = """
 from solvers.least_squares import compiled
 from solvers.least_squares import solve as least_squares
-from tests.strategies import Shape, random_node
+from tests.builders.strategies import Shape, random_node
 
 def signatures():
     names = ("active_set", "pull", "join", "push", "deal", "project", "substitute")

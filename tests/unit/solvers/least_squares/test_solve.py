@@ -18,7 +18,7 @@ from solvers.least_squares.interior_point import follow_path
 from solvers.least_squares.partitions import IN_ARRAYS, Partitions, partition_sums
 from solvers.least_squares.solve import solve_quadratic
 from solvers.problem import NO_LIMIT, ExactTerm, NodeProblem, RowsTerm, Status
-from tests.strategies import Shape, random_node
+from tests.builders.strategies import Shape, random_node
 from tests.unit.solvers.least_squares.quadratic import dense, optimality_gap
 
 SHAPES = [

@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from das.errors import SolverError
 from solvers.least_squares.solve import solve_least_squares
 from solvers.problem import GeneralTerm, NodeProblem, Status
-from tests.strategies import Shape, random_node
+from tests.builders.strategies import Shape, random_node
 from tests.unit.solvers.least_squares.quadratic import (
     best_of_all_supports,
     dense,

@@ -18,7 +18,7 @@ from solvers.least_squares.solve import solve_quadratic
 from solvers.least_squares.supports import solve_by_supports
 from solvers.node import NodeSettings, estimate_node
 from solvers.problem import ExactTerm, Status, group_sums
-from tests.strategies import Shape, random_node
+from tests.builders.strategies import Shape, random_node
 
 CROSSING = random_node(Shape(4, 160, persons=1.0), 3)  # two of its queries cross
 SETTINGS = NodeSettings()

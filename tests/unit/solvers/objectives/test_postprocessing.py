@@ -21,7 +21,7 @@ from solvers.objectives.posterior import classify
 from solvers.objectives.reweighted import downweight, find_low_answers
 from solvers.objectives.table import NoiseLaw, NoisyQuery, NoisyTable
 from solvers.problem import GeneralTerm, RowsTerm
-from tests.strategies import Shape, random_node
+from tests.builders.strategies import Shape, random_node
 
 
 def table_of(histogram, draws, seed=0, scale=8.0):

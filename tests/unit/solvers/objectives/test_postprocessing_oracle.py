@@ -18,7 +18,7 @@ from solvers.objectives.bounded import (
 from solvers.objectives.in_node import fit_largest_in_node, reweight
 from solvers.objectives.methods import Method, fit_nonnegative, fit_reweighted, post_process
 from solvers.objectives.table import NoiseLaw, NoisyQuery, NoisyTable
-from tests.strategies import Shape, random_node
+from tests.builders.strategies import Shape, random_node
 
 
 def random_table(seed, draws=20, shape=(4, 6), law=NoiseLaw.LAPLACE):

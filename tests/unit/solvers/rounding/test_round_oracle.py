@@ -15,7 +15,7 @@ from solvers.rounding.laminar import arrange
 from solvers.rounding.round import Method, round_counts
 from solvers.rounding.sums import STEPS
 from solvers.verify import verify_counts
-from tests.strategies import Shape, fractional_point, partition, random_node
+from tests.builders.strategies import Shape, fractional_point, partition, random_node
 from tests.unit.solvers.rounding.roundings import (
     all_controlled,
     is_controlled,

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.pipeline.local import toy
+from tests.builders import toy
 
 UNITS = ("occupied", "vacant", "correctional", "juvenile", "nursing", "other_institutional",
          "college", "military", "other_noninstitutional")  # fmt: skip

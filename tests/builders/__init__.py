@@ -1,0 +1,1 @@
+"""What tests are made of: states, nodes, datasets and folders, one builder of each."""
