@@ -20,7 +20,7 @@ from jobs.printable import printable
 from jobs.tasks.failures import hide_bridge_logs, machine_failure
 
 if TYPE_CHECKING:
-    from jobs.config.load import Resolved
+    from jobs.config.product import Resolved
 
 app = typer.Typer(
     name="das",
@@ -112,11 +112,13 @@ def validate(
     if not resolved.plan.not_for_release:
         check_account(account_of(resolved.config))
     check_geounits(resolved)
-    summary = budget_summary(resolved, losses=losses) | {"absent": absent_files(resolved)}
-    units = None
-    if resolved.units is not None:
-        units = budget_summary(resolved.units, losses=losses)
-    print_products(summary, units, as_json=as_json)
+    source = resolved.config.geography.source
+    summaries = {
+        name: budget_summary(product, source, losses=losses)
+        for name, product in resolved.products.items()
+    }
+    summaries[resolved.last.name]["absent"] = absent_files(resolved)
+    print_products(summaries, as_json=as_json)
 
 
 @app.command()
@@ -170,7 +172,6 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
     from jobs.confidential.inputs import check_inputs
     from jobs.confidential.read.formats import list_geounits
     from jobs.config.load import load_run
-    from jobs.folder.solutions import tabulated
     from jobs.planning.allocation import optimize_allocation, read_goal, write_allocation
     from jobs.planning.errors import subtree_classes
     from jobs.planning.terminal import optimized_summary, plan_summary
@@ -184,7 +185,7 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
         refuse_foreign(report, b"<!DOCTYPE html>", "a report, which is replaced")
     resolved = load_run(config, master=master)
     settings, spine = resolved.config, resolved.plan.spine
-    wanted = tabulated(resolved) if tables is None else tables.split(",")
+    wanted = resolved.last.tables if tables is None else tables.split(",")
     goal = read_goal(resolved.plan, weights, targets, optimize)
     public = settings.geography.geounits
     reporter = Reporter(quiet=quiet)
@@ -199,11 +200,19 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
         lattice = Lattice.from_leaves(spine, codes)
     with reporter.line("plan", "errors"):
         classes = subtree_classes(lattice)
-        summary = plan_summary(resolved, lattice, classes, wanted, losses=losses)
-        units = None
-        if resolved.units is not None:
-            asked = tabulated(resolved.units)
-            units = plan_summary(resolved.units, lattice, classes, asked, losses=losses)
+        source, last = settings.geography.source, resolved.last
+        summaries = {
+            name: plan_summary(
+                product,
+                source,
+                lattice,
+                classes,
+                wanted if product is last else None,
+                losses=losses,
+            )
+            for name, product in resolved.products.items()
+        }
+        summary = summaries[last.name]
     if optimize is not None:
         with reporter.line("plan", "optimize"):
             found = optimize_allocation(resolved.plan, classes, wanted, information, goal)
@@ -211,7 +220,7 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
         summary["optimized"] = optimized_summary(resolved.plan, found, optimize)
     if report is not None:
         write_plan_report(summary, report)
-    print_products(summary, units, as_json=as_json)
+    print_products(summaries, as_json=as_json)
 
 
 @app.command()
@@ -338,25 +347,23 @@ def resume(  # noqa: PLR0913 - one parameter per command-line option
         stage_progress,
     )
     from jobs.folder.solutions import refuse_sealed
-    from jobs.run import products_of
     from jobs.run import run as run_all
     from jobs.tasks.progress import Reporter
 
     found = load_again(out.resolve(), config, master, solution)
     resolved = on_cluster(found, cluster, master)
     refuse_sealed(resolved)
-    products = products_of(resolved)
     with only_driver(out):
-        for line in stage_progress(products):
-            typer.echo(f"{line.records:<10}{line.stage:<10}{line.done:>4} of {line.wanted} done")
+        for line in stage_progress(resolved):
+            typer.echo(f"{line.product:<10}{line.stage:<10}{line.done:>4} of {line.wanted} done")
         if check:
-            refuse_damage(products)
-        for damage in [] if check else repair(products):
+            refuse_damage(resolved)
+        for damage in [] if check else repair(resolved):
             again = f"{len(damage.redo)} dataset{'s' * (len(damage.redo) > 1)} made again"
             typer.echo(f"{damage.error.where}: {damage.error.what}; {again}")
-        remaining = [line for line in stage_progress(products) if line.done < line.wanted]
+        remaining = [line for line in stage_progress(resolved) if line.done < line.wanted]
     if not remaining:
-        datasets, files = count_files(products)
+        datasets, files = count_files(resolved)
         typer.echo(f"complete: {files} files of {datasets} datasets are as they were published")
     elif not check:
         _name_files(run_all(resolved, Reporter(quiet=quiet, log=log), moved=moved))
@@ -410,13 +417,11 @@ def verify(
     """Check a finished release from its files alone: digests, sums over the tree, invariants."""
     from jobs.analysis.products import verify_run
     from jobs.config.load import load_run
-    from jobs.storage.layout import release_layout
     from jobs.tasks.progress import Reporter
 
     resolved = load_run(config, output=out, solution=solution)
-    release = release_layout(resolved.config.output.directory, solution)
-    with Reporter(quiet=quiet).line("verify", str(release.root)) as tick:
-        checked = verify_run(resolved, release, tick)
+    with Reporter(quiet=quiet).line("verify", str(resolved.last.release.root)) as tick:
+        checked = verify_run(resolved, tick)
     typer.echo(json.dumps(checked))
 
 

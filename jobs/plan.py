@@ -45,9 +45,9 @@ class Solving:
 
     Attributes:
       tolerance: Largest accepted residual of a node.
-      targets: Whether a geounit is drawn to the estimate from its whole subtree, "full", or from
+      targets: Whether a geounit is fitted to the estimate from its whole subtree, "full", or from
         its own geolevel, "own".
-      learned_prior: Geolevels whose cells are drawn to posterior means.
+      learned_prior: Geolevels whose cells are fitted to posterior means.
       order: Least-squares passes of geolevels, as names of measured queries.
       method: What the continuous stage minimises, a `solvers.objectives.methods.Method`.
       least_squares: A `solvers.backends.registry.LeastSquaresSolver`.
@@ -139,28 +139,34 @@ def plan_terms(plan: Plan) -> tuple[GeolevelTerms, ...]:
     )
 
 
-def exact_query(units: Plan | None, name: str, geolevel: str) -> Query:
-    """The query of the units that is published exactly at a geolevel.
+def exact_query(plans: Mapping[str, Plan], product: str, name: str, geolevel: str) -> Query:
+    """The query of a product that is published exactly at a geolevel.
 
     Args:
-      units: The plan of the units of a run.
-      name: As written in a configuration, such as "hhgq".
+      plans: The plans of the products that come before the one that asks.
+      product: Name of the product whose answers are meant.
+      name: Its query as written in a configuration, such as "hhgq".
       geolevel: Where its answers are wanted.
 
     Raises:
-      ConfigError: The run has no units, or no such invariant of them at the geolevel.
+      ConfigError: The product does not come before, or has no such invariant at the geolevel.
     """
-    if units is None:
-        raise ConfigError("product units", "is not in the run", remedy="add the section `units`")
-    held = {i.query.name: i.query for i in invariants_at(units.invariants, geolevel)}
-    if name not in held:
+    if product not in plans:
         raise ConfigError(
-            f"product units, query {name}",
-            f"is not exact at geolevel {geolevel}",
-            got=sorted(held),
-            remedy="add it to units.invariants",
+            f"product {product}",
+            "does not come before this one",
+            got=list(plans),
+            remedy="put it into the run file, before this one",
         )
-    return held[name]
+    exact = {i.query.name: i.query for i in invariants_at(plans[product].invariants, geolevel)}
+    if name not in exact:
+        raise ConfigError(
+            f"product {product}, query {name}",
+            f"is not exact at geolevel {geolevel}",
+            got=sorted(exact),
+            remedy="add it to the invariants of that product",
+        )
+    return exact[name]
 
 
 def write_geography(lattice: Lattice, layout: ReleaseLayout) -> None:

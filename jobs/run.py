@@ -32,8 +32,9 @@ from jobs.confidential.measure import MeasureStage
 from jobs.confidential.noise_key import sweep_shares
 from jobs.confidential.read.formats import list_geounits, read_entries, read_geocodes
 from jobs.config.frozen import freeze
-from jobs.config.load import Resolved, account_of, claim_of, h1_query, planned_geolevels
+from jobs.config.load import account_of, claim_of, h1_query, planned_geolevels
 from jobs.config.models import RunConfig
+from jobs.config.product import Product, Resolved
 from jobs.config.solvable import refuse_large_families
 from jobs.documents.document import json_of
 from jobs.documents.statistics import statistics_of
@@ -54,10 +55,9 @@ from jobs.folder.solutions import (
     remove_outdated,
     settings_of,
     solution_document,
-    tabulated,
 )
 from jobs.neighborhoods import FROM_DATA, geounits_from_data
-from jobs.plan import Plan, planned_ledger, write_geography
+from jobs.plan import planned_ledger, write_geography
 from jobs.printable import result_console
 from jobs.release.estimate import CONFIDENCE, EstimateStage, LevelEstimator
 from jobs.release.given import publish_given_counts
@@ -93,48 +93,6 @@ from jobs.tasks.resources import PeakMemory
 
 
 @dataclass(frozen=True, eq=False)
-class Product:
-    """One of the products of a run, and where it lies.
-
-    Attributes:
-      resolved: What it is, as a run.
-      release: Its publishable half.
-      confidential: Its other half.
-      records: What its records are: persons or units.
-    """
-
-    resolved: Resolved
-    release: ReleaseLayout
-    confidential: ConfidentialLayout
-    records: str
-
-    @property
-    def plan(self) -> Plan:
-        """All that the stages after reading need."""
-        return self.resolved.plan
-
-    @property
-    def config(self) -> RunConfig:
-        """Its configuration."""
-        return self.resolved.config
-
-    def label(self, text: str) -> str:
-        """Text of a progress line; persons go without saying."""
-        return text if self.records == "persons" else f"{self.records}, {text}"
-
-
-def products_of(resolved: Resolved) -> tuple[Product, ...]:
-    """The products of a run in the order of work: units first, since they may bind the persons."""
-    out = resolved.config.output.directory
-    release = release_layout(out, resolved.solution)
-    confidential = confidential_layout(out, resolved.solution)
-    persons = Product(resolved, release, confidential, "persons")
-    if resolved.units is None:
-        return (persons,)
-    return (Product(resolved.units, release.units, confidential.units, "units"), persons)
-
-
-@dataclass(frozen=True, eq=False)
 class Job:
     """An opened run: its configuration and identity, what runs its tasks, and who watches it.
 
@@ -153,7 +111,9 @@ class Job:
         if product.plan.not_for_release:
             return None
         return Draws(
-            account_of(self.resolved.config), claim_of(product.resolved, self.identity), self.out
+            account_of(self.resolved.config),
+            claim_of(self.resolved, product, self.identity),
+            self.out,
         )
 
     @property
@@ -169,7 +129,7 @@ class Job:
     @property
     def products(self) -> tuple[Product, ...]:
         """The products, in the order of work."""
-        return products_of(self.resolved)
+        return tuple(self.resolved.products.values())
 
     def stage(
         self, name: str, what: str, geolevel: str | None = None
@@ -259,8 +219,8 @@ def refuse_spent_grants(resolved: Resolved, identity: str) -> None:
     account = account_of(resolved.config)
     if not identity:
         check_account(account)
-    for product in products_of(resolved):
-        check_claim(account, claim_of(product.resolved, identity))
+    for product in resolved.products.values():
+        check_claim(account, claim_of(resolved, product, identity))
 
 
 @contextmanager
@@ -287,11 +247,11 @@ def open_job(
         confidential = confidential_layout(out).root
         confidential.mkdir(mode=0o700, exist_ok=True)
         close_folder(confidential)
-        for product in products_of(resolved):
+        for product in resolved.products.values():
             sweep_shares(product.confidential.keys)
         if resolved.solution is not None:
             begin_solution(resolved)
-        refuse_damage(products_of(resolved))
+        refuse_damage(resolved)
         memory = stack.enter_context(PeakMemory())
         costs = costs_folder(out, resolved.solution)
         recorder = Recorder(costs, reporter, memory)
@@ -350,10 +310,11 @@ def _told(reporter: Reporter) -> Iterator[None]:
 
 def input_files(config: RunConfig) -> dict[str, list[int]]:
     """Size and time of change of every input file, by path."""
-    roots = [config.data.path, *([config.units.data.path] if config.units else [])]
+    products = config.products.values()
+    roots = [product.data.path for product in products]
     if config.geography.geounits is not None:
         roots.append(config.geography.geounits.path)
-    stated = [*config.invariants, *(config.units.invariants if config.units else [])]
+    stated = [entry for product in products for entry in product.invariants]
     tables = [getattr(entry, "table", None) for entry in stated]
     roots += [table.path for table in tables if table is not None]
     files = [p for root in roots for p in (sorted(root.rglob("*")) if root.is_dir() else [root])]
@@ -376,7 +337,7 @@ def check_same_input(config: RunConfig, path: Path) -> None:
     if before != seen:
         changed = sorted(name for name in {*seen, *before} if seen.get(name) != before.get(name))
         raise InputError(
-            str(config.data.path),
+            str([*config.products.values()][-1].data.path),
             "the input changed since it was read",
             got=changed[:3],
             remedy="give another output.directory; noise must not be drawn for other data here",
@@ -431,7 +392,7 @@ def leaf_geocodes(resolved: Resolved, tasks: Tasks) -> Geocodes:
     public, spine = resolved.config.geography.geounits, resolved.plan.spine
     if public is not None:
         return list_geounits(public, spine)
-    data = [product.config.data for product in products_of(resolved)]
+    data = [product.config.data for product in resolved.products.values()]
     return np.unique(
         np.concatenate([read_geocodes(one, None, spine=spine, tasks=tasks) for one in data])
     )
@@ -458,11 +419,11 @@ def settle_invariants(job: Job) -> None:
     Raises:
       InfeasibleError, InputError: Invariants contradict each other, or the data break one.
     """
-    units: Plan | None = None
+    public = {product.name: (product.plan, product.release) for product in job.products}
     for product in job.products:
         plan, release, stated = product.plan, product.release, product.config.invariants
         with job.stage("measure", product.label("invariants")):
-            publish_given_counts(plan, stated, release, units)
+            publish_given_counts(plan, stated, release, public)
             with noted_failures(job, product):
                 check_input(plan, stated, release, product.confidential, job.tasks)
             for level in range(len(plan.spine.levels)):
@@ -474,7 +435,6 @@ def settle_invariants(job: Job) -> None:
                     tasks=job.tasks,
                 )
             publish_implied(plan, release, job.tasks)
-        units = plan
 
 
 @contextmanager
@@ -487,7 +447,7 @@ def noted_failures(job: Job, product: Product) -> Iterator[None]:
         yield
     except (InfeasibleError, InputError) as error:
         account = account_of(job.resolved.config)
-        note_failed_check(account, claim_of(product.resolved, job.identity), error.where)
+        note_failed_check(account, claim_of(job.resolved, product, job.identity), error.where)
         raise
 
 
@@ -504,7 +464,8 @@ def measure_all(job: Job) -> None:
     if not job.resolved.plan.not_for_release:
         account = account_of(job.resolved.config)
         note_account(job.out, account)
-        spent = make_claim(account, *(claim_of(p.resolved, job.identity) for p in job.products))
+        claims = [claim_of(job.resolved, product, job.identity) for product in job.products]
+        spent = make_claim(account, *claims)
         write_json(job.release.account, account_document(spent))
     for product in job.products:
         if product.plan.lazy:  # the others follow one by one, each after the one above is solved
@@ -543,8 +504,8 @@ def _measure(job: Job, product: Product, level: int) -> None:
 
 
 def _draw(job: Job, product: Product, level: int, attempt: str | None) -> None:
-    plan, config = product.plan, product.config
-    seed, geolevel = config.privacy.randomness.seed, plan.spine.levels[level]
+    plan, seed = product.plan, product.seed
+    geolevel = plan.spine.levels[level]
     key = None
     if plan.not_for_release and seed is not None:
         key = NoiseKey.for_testing(seed, geolevel)
@@ -584,7 +545,7 @@ def estimate_all(job: Job) -> None:
         leaves do not have full column rank.
     """
     for product in job.products:
-        plan, tables = product.plan, tabulated(product.resolved)
+        plan, tables = product.plan, product.tables
         if plan.lazy:  # estimates of the whole tree need complete measurements
             continue
         queries = tuple(parse_query(plan.schema, name) for name in tables)
@@ -624,7 +585,7 @@ def write_all(job: Job) -> None:
         plan, release, output = product.plan, product.release, product.config.output
         with job.stage("write", product.label("microdata and tables")):
             write_microdata(plan, release, output.microdata, job.tasks)
-            queries = tabulated(product.resolved)
+            queries = product.tables
             write_tables(plan, release, queries, job.tasks)
             if output.h1 is not None:
                 query = h1_query(plan.schema, output.h1)
@@ -641,7 +602,7 @@ def evaluate_all(job: Job) -> None:
                 product.confidential,
                 product.plan,
                 job.tasks,
-                queries=[*invariants, *tabulated(product.resolved)],
+                queries=[*invariants, *product.tables],
             )
 
 
@@ -668,20 +629,23 @@ def seal(job: Job) -> None:
             open_to_readers(job.release.root)
         for product in job.products:
             ledger = seal_ledger(product.release.ledger)
-            own = replace(facts, name=product.config.name, records=product.records)
+            own = replace(facts, name=product.title, records=product.name)
             sealed = write_manifest(product.plan, ledger, product.release, own)
-            together = account_document([claim_of(p.resolved, "") for p in job.products])
-            facts = replace(facts, beside={product.records: sealed, "together": together})
+            together = account_document([claim_of(job.resolved, p, "") for p in job.products])
+            facts = replace(facts, beside={product.name: sealed, "together": together})
         write_public_reports(job.out, job.resolved.solution)
 
 
 def finished_products(
     out: Path, solution: str | None = None
 ) -> list[tuple[ReleaseLayout, ConfidentialLayout]]:
-    """Where the sealed products of a run folder, or of a solution of it, lie, persons first."""
+    """Where the sealed products of a run folder, or of a solution of it, lie, the last first."""
     release, confidential = release_layout(out, solution), confidential_layout(out, solution)
-    units = [(release.units, confidential.units)] if release.units.manifest.exists() else []
-    return [(release, confidential), *units]
+    others = release.sealed_products
+    return [
+        (release, confidential),
+        *((release.product(n), confidential.product(n)) for n in others),
+    ]
 
 
 def write_public_reports(out: Path, solution: str | None = None) -> list[Path]:
@@ -782,13 +746,13 @@ def run(
     out = resolved.config.output.directory
     with reporter.line("report", "internal report"):
         internal = write_internal_reports(out, resolved.solution)
-    release = release_layout(out, resolved.solution)
-    units = release.units
+    *others, last = resolved.products.values()
+    release = last.release
     return [
         *internal,
         release.report,
-        *(release.microdata / name for name in resolved.config.output.microdata),
+        *(release.microdata / name for name in last.config.output.microdata),
         *(release.root / name for name in ("measurements", "counts", "tables")),
-        *([units.report, units.root] if resolved.units else []),
+        *(path for product in others for path in (product.release.report, product.release.root)),
         release.manifest,
     ]

@@ -13,11 +13,10 @@ from pathlib import Path
 from das.errors import DasError, InputError
 from geography.lattice import Lattice
 from jobs.confidential.read.formats import list_geounits, read_entries
-from jobs.config.load import Resolved
+from jobs.config.product import Resolved
 from jobs.config.solvable import refuse_large_families
 from jobs.input.files import Table, plan_chunks
 from jobs.storage.dataset import is_published
-from jobs.storage.layout import confidential_layout
 
 
 def absent_files(resolved: Resolved) -> list[str]:
@@ -36,7 +35,7 @@ def check_geounits(resolved: Resolved) -> None:
     if public is not None and public.path.exists():
         spine = resolved.plan.spine
         lattice = Lattice.from_leaves(spine, list_geounits(public, spine))
-        for product in _products(resolved):
+        for product in resolved.products.values():
             refuse_large_families(product.plan, lattice)
 
 
@@ -46,9 +45,8 @@ def refuse_unreadable(resolved: Resolved) -> None:
     Raises:
       DasError: As `check_inputs`.
     """
-    layout, levels = confidential_layout(resolved.config.output.directory), resolved.plan.spine
-    products = [layout, *([layout.units] if resolved.units else [])]
-    read = [one.histograms(level) for one in products for level in levels.levels]
+    products, levels = resolved.products.values(), resolved.plan.spine.levels
+    read = [product.confidential.histograms(level) for product in products for level in levels]
     if not all(is_published(dataset) for dataset in read):
         check_inputs(resolved)
 
@@ -89,7 +87,7 @@ def _refuse_absent(absent: list[str]) -> None:
 
 def _column_checks(resolved: Resolved) -> Iterator[Callable[[], object]]:
     """One check of names and columns for every input, cheap however large it is."""
-    for product in _products(resolved):
+    for product in resolved.products.values():
         plan, config = product.plan, product.config
         yield partial(read_entries, config.data, plan.schema, spine=plan.spine)
         for entry in config.invariants:
@@ -106,16 +104,9 @@ def _named_files(resolved: Resolved) -> Iterator[tuple[str, Path]]:
     geounits = resolved.config.geography.geounits
     if geounits is not None:
         yield "geography.geounits.path", geounits.path
-    for product in _products(resolved):
-        section = "" if product is resolved else "units."
-        yield f"{section}data.path", product.config.data.path
+    for product in resolved.products.values():
+        yield f"{product.keys}data.path", product.config.data.path
         for index, entry in enumerate(product.config.invariants):
             table = getattr(entry, "table", None)
             if table is not None:
-                yield f"{section}invariants.{index}.table.path", table.path
-
-
-def _products(resolved: Resolved) -> Iterator[Resolved]:
-    yield resolved
-    if resolved.units is not None:
-        yield resolved.units
+                yield f"{product.keys}invariants.{index}.table.path", table.path

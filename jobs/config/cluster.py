@@ -8,8 +8,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from das.errors import ConfigError
-from jobs.config.load import Resolved
 from jobs.config.models import RuntimeConfig
+from jobs.config.product import Resolved
 from jobs.config.yaml_file import read_map
 
 
@@ -53,9 +53,4 @@ def on_cluster(resolved: Resolved, path: Path | None, master: str | None = None)
     runtime = read_cluster(path)
     if master is not None:
         runtime = runtime.model_copy(update={"master": master})
-    units = resolved.units
-    return replace(
-        resolved,
-        config=resolved.config.model_copy(update={"runtime": runtime}),
-        units=None if units is None else on_cluster(units, path, master),
-    )
+    return replace(resolved, config=resolved.config.model_copy(update={"runtime": runtime}))

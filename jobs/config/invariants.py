@@ -67,7 +67,7 @@ def limits_of(
     schema: Schema,
     spine: Sequence[str],
     invariants: Sequence[Invariant],
-    units: Callable[[str, str], Query],
+    exact: Callable[[str, str, str], Query],
 ) -> Limits:
     """The other invariants, checked.
 
@@ -76,7 +76,7 @@ def limits_of(
       schema: Attributes and cells.
       spine: Geolevels, root first.
       invariants: The exact queries.
-      units: Gives the exact query of the units of a name at a geolevel.
+      exact: Gives the exact query of a product, by the names of product, query and geolevel.
 
     Raises:
       SchemaError, ConfigError: One cannot be used; the message says which.
@@ -88,7 +88,7 @@ def limits_of(
         if isinstance(entry, FacilitiesConfig):
             if facilities is not None:
                 raise ConfigError(f"{index}.facilities", "are stated twice")
-            build = lambda e=entry: _facilities(e, schema, spine, units)  # noqa: E731
+            build = lambda e=entry: _facilities(e, schema, spine, exact)  # noqa: E731
             facilities = _at(index, build)
         elif isinstance(entry, ZeroConfig):
             zeros |= _at(index, lambda e=entry: cells_in(schema, e.zero, "zero"))  # type: ignore[misc]
@@ -128,14 +128,15 @@ def _facilities(
     entry: FacilitiesConfig,
     schema: Schema,
     spine: Sequence[str],
-    units: Callable[[str, str], Query],
+    exact: Callable[[str, str, str], Query],
 ) -> Facilities:
     query = parse_query(schema, entry.facilities)
     if not query.is_partition:
         raise SchemaError(f"facilities {query.name}", "must count every person as one type")
     types = query.labels()
-    if entry.units is not None:
-        counted = [t for t in units(entry.units, entry.geolevel).labels() if t in types]
+    if entry.exact is not None:
+        query_of_others = exact(entry.exact.product, entry.exact.query, entry.geolevel)
+        counted = [label for label in query_of_others.labels() if label in types]
     else:
         counted = list(entry.table.columns) if entry.table is not None else []
     for key, names in (
@@ -147,7 +148,7 @@ def _facilities(
         if unknown:
             raise SchemaError(key, "names an unknown type", got=unknown, want=f"some of {types}")
     if not counted:
-        raise SchemaError("units", "have no level that is a type", want=f"some of {types}")
+        raise SchemaError("exact", "has no level that is a type", want=f"some of {types}")
     least = np.array([entry.at_least.get(name, _LEAST) for name in types], np.int64)
     most = np.array([entry.at_most.get(name, _MOST) for name in types], np.int64)
     if (least > most).any():

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
-from pydantic import BaseModel, ValidationError
+import typer
+from pydantic import BaseModel
 
 from das.errors import ConfigError, DasError, RuntimeSetupError, SchemaError
 from das.privacy.accounting import rho_from_epsilon
@@ -25,49 +24,31 @@ from das.strategy import LevelStrategy, QueryShare, Strategy, strategy_for
 from geography.lattice import Spine
 from invariants.exact import Invariant
 from jobs.config.data import check_data, check_file_type, check_suffix
+from jobs.config.digest import run_digest
+from jobs.config.files import RunFile, absolute, absolute_path, named, read_model, read_run_file
+from jobs.config.format_1 import NOTICE, PERSONS, UNITS
 from jobs.config.frozen import read_frozen
 from jobs.config.invariants import exact_queries, limits_of
-from jobs.config.local_path import is_endless, local_path
 from jobs.config.models import (
     AllocationFile,
     LevelAllocation,
-    OutputConfig,
     PrivacyConfig,
+    ProductPrivacyConfig,
     RunConfig,
     SchemaFile,
     SolveConfig,
-    UnitsConfig,
 )
 from jobs.config.planned import ZCDP_BOUNDED, BudgetKind, plan_shares
+from jobs.config.product import Product, Resolved
 from jobs.config.solvable import refuse_unsolvable
-from jobs.config.yaml_file import read_map
 from jobs.plan import Plan, Solving, exact_query
+from jobs.printable import printable
 from jobs.storage.account import Claim, default_account
-from jobs.storage.layout import release_layout
+from jobs.storage.layout import product_confidential, product_release
 
 _PACKAGES = {"piqp": "piqp", "gurobi": "gurobipy"}  # by solver; the others are always there
 
-ModelT = TypeVar("ModelT", bound=BaseModel)
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, eq=False)
-class Resolved:
-    """A run configuration with everything it refers to, checked; no data has been touched.
-
-    Attributes:
-      config: The run file with absolute paths.
-      source: Path of the run file.
-      plan: All that the stages after reading need.
-      units: The second product, written as a run of its own; none in most runs.
-      solution: Name of the solution that is meant, if it is not the release itself.
-    """
-
-    config: RunConfig
-    source: Path
-    plan: Plan
-    units: Resolved | None = None
-    solution: str | None = None
 
 
 def load_run(
@@ -90,25 +71,46 @@ def load_run(
         message names the file and the key.
     """
     check_solution_name(solution)
-    folder = _resolved(path).parent
-    written = _read(path, RunConfig)
-    config = _absolute(written, folder)
+    folder = absolute_path(path).parent
+    file = read_run_file(path)
+    if file.format == 1:
+        typer.echo(printable(f"das: {path}: {NOTICE}"), err=True)
+    config = absolute(file.config, folder)
     if output is not None:
-        config = _with(config, "output", directory=_resolved(output))
+        config = _with(config, "output", directory=absolute_path(output))
     if master is not None:
         config = _with(config, "runtime", master=master)
-    digest = _digest(written, config)
-    units = None
-    if config.units is not None:
-        as_run = _named(f"{path}: units", partial(_units_run, config, config.units))
-        units = _resolve(as_run, path, digest, "units.")
-    resolved = _resolve(config, path, digest, units=units)
-    resolved = replace(resolved, units=units, solution=solution)
-    if units is not None and product_of(units) == product_of(resolved):
+    _refuse_unsupported(config, path)
+    digest = run_digest(file.config, config)
+    products: dict[str, Product] = {}
+    for name in config.products:
+        product = _resolve(config, name, file, digest, products, solution)
+        for other in products.values():
+            if other.account_name == product.account_name:
+                raise ConfigError(
+                    f"{path}: {other.keys}privacy.product",
+                    f"is also that of the {name}",
+                    got=other.account_name,
+                )
+        products[name] = product
+    return Resolved(config, path, products, solution)
+
+
+def _refuse_unsupported(config: RunConfig, path: Path) -> None:
+    """Refuse products that can be written and cannot be made together yet.
+
+    Raises:
+      ConfigError: They are others than one product, or units before persons.
+    """
+    names = [*config.products]
+    if len(names) > 1 and names != [UNITS, PERSONS]:
         raise ConfigError(
-            f"{path}: units.privacy.product", "is also that of the persons", got=product_of(units)
+            f"{path}: products",
+            "cannot be made together yet",
+            got=names,
+            want=f"one product, or {UNITS} before {PERSONS}",
+            remedy="make each by a run of its own with the same privacy.account",
         )
-    return resolved
 
 
 def check_solution_name(name: str | None) -> None:
@@ -121,46 +123,30 @@ def check_solution_name(name: str | None) -> None:
         raise ConfigError("--solution", "is no name", got=name, want="letters, digits, _ and -")
 
 
-def _units_run(config: RunConfig, units: UnitsConfig) -> RunConfig:
-    """The units of a run as a run of their own, over the same geography."""
-    randomness = config.privacy.randomness
-    seed = None if randomness.seed is None else randomness.seed + 1
-    try:
-        privacy = PrivacyConfig.model_validate(
-            {
-                **config.privacy.model_dump(),
-                **units.privacy.model_dump(),
-                # Streams are named by geocode and query: another key, or names would repeat.
-                "randomness": randomness.model_copy(update={"seed": seed}),
-                "account": account_of(config),
-            }
-        )
-    except ValidationError as error:
-        raise _config_error(Path("privacy"), error) from None
-    output = OutputConfig(directory=config.output.directory, **units.output.model_dump())
-    own = {name: getattr(units, name) for name in ("schema_", "data", "invariants", "solve")}
-    changes = {**own, "name": f"{config.name}, units", "privacy": privacy, "output": output}
-    return config.model_copy(update={**changes, "units": None})
-
-
 def _resolve(
     config: RunConfig,
-    path: Path,
+    name: str,
+    file: RunFile,
     digest: str,
-    section: str = "",
-    units: Resolved | None = None,
-) -> Resolved:
-    """Check a run, or the section of it that describes another product.
+    before: Mapping[str, Product],
+    solution: str | None,
+) -> Product:
+    """Check one product of a run.
 
     Args:
       config: The run, paths absolute.
-      path: The run file.
+      name: The product.
+      file: The run file.
       digest: Digest of the whole run file.
-      section: Where in the file the product stands, with a dot at its end.
-      units: The units of the run, whose exact queries may limit this product.
+      before: The products before it, whose exact answers may limit this one.
+      solution: Name of the solution that is meant, if it is not the release itself.
     """
-    schema = load_schema(config.schema_)
-    spine = _named(
+    own, path = config.products[name], file.path
+    place = len(config.products) - 1 - [*config.products].index(name)
+    folder = name if place else None  # the last product has that of the release itself
+    release = product_release(config.output.directory, solution, folder)
+    schema = load_schema(own.schema_)
+    spine = named(
         f"{path}: geography.levels",
         lambda: Spine(
             tuple(level.name for level in config.geography.levels),
@@ -169,47 +155,47 @@ def _resolve(
     )
     privacy = config.privacy
     kind = BudgetKind(privacy.definition, privacy.neighbors)
-    release = release_layout(config.output.directory)
-    planned = (release.units if section else release).planned
-    stated, levels = config.invariants, spine.levels
-    asked = partial(exact_query, None if units is None else units.plan)
-    own = f"{path}: {section}"
+    planned = product_release(config.output.directory, None, folder).planned
+    stated, levels = own.invariants, spine.levels
+    plans = {other: product.plan for other, product in before.items()}
+    keys = f"{path}: {file.keys_of(name)}"
     attempt = _Attempts()
-    attempt(own.rstrip(": ."), lambda: check_data(config.data, schema))
-    attempt(f"{own}data.path", lambda: check_file_type(config.data))
+    attempt(keys.rstrip(": ."), lambda: check_data(own.data, schema))
+    attempt(f"{keys}data.path", lambda: check_file_type(own.data))
     public = config.geography.geounits
-    if public is not None and not section:
-        attempt(f"{own}geography.geounits", partial(check_suffix, public.path))
+    if public is not None and not place:
+        attempt(f"{path}: geography.geounits", partial(check_suffix, public.path))
     for index, entry in enumerate(stated):
         table = getattr(entry, "table", None)
         if table is not None:
-            attempt(f"{own}invariants.{index}.table", partial(check_suffix, table.path))
+            attempt(f"{keys}invariants.{index}.table", partial(check_suffix, table.path))
     strategy = attempt(
         "",
         lambda: load_allocation(
-            privacy.allocation, schema, spine, kind, read_frozen(planned, digest)
+            own.privacy.allocation, schema, spine, kind, read_frozen(planned, digest)
         ),
     )
-    budget = attempt(f"{own}privacy", lambda: _budget(privacy))
-    invariants = attempt(f"{own}invariants", lambda: exact_queries(stated, schema, levels))
+    budget = attempt("", lambda: _budget(privacy, own.privacy, f"{keys}privacy"))
+    invariants = attempt(f"{keys}invariants", lambda: exact_queries(stated, schema, levels))
     limits = attempt(
-        f"{own}invariants", lambda: limits_of(stated, schema, levels, invariants(), asked)
+        f"{keys}invariants",
+        lambda: limits_of(stated, schema, levels, invariants(), partial(exact_query, plans)),
     )
     passes = attempt(
-        f"{own}solve", lambda: rounding_passes(schema, config.solve.rounding, invariants())
+        f"{keys}solve", lambda: rounding_passes(schema, own.solve.rounding, invariants())
     )
-    solved = attempt(f"{own}solve", lambda: solving(config.solve, schema, strategy()))
+    solved = attempt(f"{keys}solve", lambda: solving(own.solve, schema, strategy()))
     lazy = attempt(
-        f"{own}privacy.lazy_queries",
-        lambda: lazy_queries(privacy.lazy_queries, config.solve, schema, strategy()),
+        f"{keys}privacy.lazy_queries",
+        lambda: lazy_queries(own.privacy.lazy_queries, own.solve, schema, strategy()),
     )
-    h1 = config.output.h1
+    h1 = own.output.h1
     if h1 is not None:
-        attempt(f"{own}output.h1", lambda: h1_query(schema, h1))
-    for table in config.output.tables or []:
-        attempt(f"{own}output.tables", partial(parse_query, schema, table))
+        attempt(f"{keys}output.h1", lambda: h1_query(schema, h1))
+    for table in own.output.tables or []:
+        attempt(f"{keys}output.tables", partial(parse_query, schema, table))
     attempt.refuse()
-    is_seeded = privacy.randomness.source != "operating_system"
+    seed = privacy.randomness.seed
     plan = Plan(
         schema,
         spine,
@@ -218,14 +204,24 @@ def _resolve(
         invariants(),
         passes(),
         solved(),
-        is_seeded,
+        privacy.randomness.source != "operating_system",
         digest,
         limits(),
         lazy(),
-        hashlib.sha256(config.solve.model_dump_json().encode()).hexdigest(),
+        hashlib.sha256(own.solve.model_dump_json().encode()).hexdigest(),
     )
-    _named(str(path), partial(refuse_unsolvable, plan))
-    return Resolved(config, path, plan)
+    named(str(path), partial(refuse_unsolvable, plan))
+    return Product(
+        name,
+        file.keys_of(name),
+        f"{config.name}, {name}" if place else config.name,
+        own,
+        plan,
+        release,
+        product_confidential(config.output.directory, solution, folder),
+        # Streams are named by geocode and query: another key, or names would repeat.
+        None if seed is None else seed + place,
+    )
 
 
 class _Attempts:
@@ -245,7 +241,7 @@ class _Attempts:
           A function that gives it.
         """
         try:
-            value = _named(where, build) if where else build()
+            value = named(where, build) if where else build()
         except _NotBuiltError:
             return _not_built
         except DasError as error:
@@ -304,11 +300,13 @@ def lazy_queries(
     return frozenset(query.name for query in lazy)
 
 
-def _budget(privacy: PrivacyConfig) -> Budget:
-    total = privacy.rho if privacy.rho is not None else privacy.epsilon or Fraction(0)
-    if privacy.rho is None and privacy.definition is Definition.ZCDP:
-        total = rho_from_epsilon(total, privacy.delta)
-    return Budget(total, privacy.delta, privacy.neighbors, privacy.definition)
+def _budget(privacy: PrivacyConfig, own: ProductPrivacyConfig, where: str) -> Budget:
+    if privacy.definition is Definition.PURE and own.rho is not None:
+        raise ConfigError(where, "definition pure counts `epsilon`, not `rho`")
+    total = own.rho if own.rho is not None else own.epsilon or Fraction(0)
+    if own.rho is None and privacy.definition is Definition.ZCDP:
+        total = named(where, lambda: rho_from_epsilon(total, privacy.delta))
+    return named(where, lambda: Budget(total, privacy.delta, privacy.neighbors, privacy.definition))
 
 
 def account_of(config: RunConfig) -> Path:
@@ -317,19 +315,14 @@ def account_of(config: RunConfig) -> Path:
     Raises:
       ConfigError: None is named, and several may be meant.
     """
-    return config.privacy.account or default_account(config.data.path)
+    last = [*config.products.values()][-1]
+    return config.privacy.account or default_account(last.data.path)
 
 
-def product_of(resolved: Resolved) -> str:
-    """Name of what is made, in the account."""
-    return resolved.config.privacy.product or resolved.plan.schema.name
-
-
-def claim_of(resolved: Resolved, run: str) -> Claim:
-    """What a run folder with this identity asks of the account."""
-    config = resolved.config
-    folder = str(config.output.directory)
-    return Claim(product_of(resolved), config.privacy.grant, resolved.plan.budget, run, folder)
+def claim_of(resolved: Resolved, product: Product, run: str) -> Claim:
+    """What a run folder with this identity asks of the account for a product."""
+    grant, folder = resolved.config.privacy.grant, str(resolved.config.output.directory)
+    return Claim(product.account_name, grant, product.plan.budget, run, folder)
 
 
 def h1_query(schema: Schema, name: str) -> Query:
@@ -425,7 +418,7 @@ def load_schema(path: Path) -> Schema:
     Raises:
       ConfigError, SchemaError: It cannot be used.
     """
-    model = _read(path, SchemaFile)
+    model = read_model(path, SchemaFile)
 
     def build() -> Schema:
         attributes = tuple(Attribute(a.name, tuple(a.levels)) for a in model.attributes)
@@ -443,7 +436,7 @@ def load_schema(path: Path) -> Schema:
             recodes.append(Recode.from_groups(recode.name, by_name[recode.attribute], groups))
         return Schema(model.name, attributes, tuple(recodes))
 
-    return _named(str(path), build)
+    return named(str(path), build)
 
 
 def _shares(schema: Schema, level: LevelAllocation, kind: BudgetKind) -> tuple[QueryShare, ...]:
@@ -469,7 +462,7 @@ def planned_geolevels(path: Path) -> list[str]:
     Raises:
       ConfigError: It cannot be used.
     """
-    levels = _read(path, AllocationFile).levels
+    levels = read_model(path, AllocationFile).levels
     return [name for name, level in levels.items() if level.workload is not None]
 
 
@@ -492,134 +485,19 @@ def load_allocation(
     Raises:
       ConfigError, SchemaError, BudgetError: It cannot be used.
     """
-    model = _read(path, AllocationFile)
+    model = read_model(path, AllocationFile)
 
     def build() -> Strategy:
         levels = []
         for name, level in model.levels.items():
             known = (frozen or {}).get(name) if level.workload is not None else None
-            shares = known or _named(f"geolevel {name}", partial(_shares, schema, level, kind))
+            shares = known or named(f"geolevel {name}", partial(_shares, schema, level, kind))
             levels.append(LevelStrategy(name, level.share, shares))
         return strategy_for(levels, spine.levels)
 
-    return _named(str(path), build)
-
-
-def _named(where: str, build: Callable[[], T]) -> T:
-    """Build a value; errors say where in the configuration it stands."""
-    try:
-        return build()
-    except DasError as error:
-        raise type(error)(
-            f"{where}: {error.where}",
-            error.what,
-            got=error.got,
-            want=error.want,
-            remedy=error.remedy,
-        ) from None
-
-
-def _read(path: Path, model: type[ModelT]) -> ModelT:
-    document = read_map(path)
-    try:
-        return model.model_validate(document)
-    except ValidationError as error:
-        raise _config_error(path, error) from None
-
-
-_MOST_PROBLEMS = 20  # named at once
-_TAGS = ("records", "block_table", "pl94", "histograms", "RecordColumn")
-
-
-def _keys(location: Sequence[int | str]) -> list[str]:
-    """Keys on the way to a value, without the names of the alternatives a union chose."""
-    named = [str(part) for part in location if part not in _TAGS]
-    keys = [part for part in named if not part.startswith("function-")]
-    place = keys.index("invariants") + 2 if "invariants" in keys else len(keys)
-    return keys[:place] + keys[place + 1 :]
-
-
-def _config_error(path: Path, error: ValidationError) -> ConfigError:
-    """One error naming the first wrong keys, what it got and what it wants."""
-    problems = []
-    for item in error.errors()[:_MOST_PROBLEMS]:
-        key = ".".join(_keys(item["loc"]))
-        got = item["input"]
-        shown = type(got).__name__ if isinstance(got, dict | list) else f"{got!r:.200}"
-        kind = item["type"]
-        if kind == "missing":
-            problems.append(f"{key}: is required")
-        elif kind == "extra_forbidden":
-            problems.append(f"{key}: is not a known key")
-        elif kind == "value_error":
-            problems.append(f"{key or 'file'}: {item['msg'].removeprefix('Value error, ')}")
-        else:
-            problems.append(f"{key}: {item['msg']}; got {shown}")
-    more = error.error_count() - len(problems)
-    return ConfigError(
-        str(path), " | ".join([*problems, *([f"and {more} more"] if more > 0 else [])])
-    )
-
-
-def _absolute(config: RunConfig, folder: Path) -> RunConfig:
-    def walk(model: BaseModel) -> BaseModel:
-        changes: dict[str, Any] = {}
-        for name in type(model).model_fields:
-            value = getattr(model, name)
-            if isinstance(value, Path):
-                changes[name] = _resolved(folder / value)
-            elif isinstance(value, BaseModel):
-                changes[name] = walk(value)
-            elif isinstance(value, list):
-                changes[name] = [walk(v) if isinstance(v, BaseModel) else v for v in value]
-        return model.model_copy(update=changes)
-
-    resolved = walk(config)
-    if not isinstance(resolved, RunConfig):
-        raise ConfigError("run file", "is not a run configuration")
-    return resolved
-
-
-def _resolved(path: Path) -> Path:
-    try:
-        found = local_path(path).resolve()
-    except ValueError as error:
-        raise ConfigError(f"path {path}", str(error)) from None
-    except (OSError, RuntimeError):  # RuntimeError: links in a circle
-        raise ConfigError(str(path), "cannot be followed; a link leads in a circle") from None
-    if is_endless(found):
-        raise ConfigError(str(path), "is a device that does not end", want="a file or folder")
-    return found
+    return named(str(path), build)
 
 
 def _with(config: RunConfig, section: str, **changes: object) -> RunConfig:
     part: BaseModel = getattr(config, section)
     return config.model_copy(update={section: part.model_copy(update=changes)})
-
-
-def _digest(written: RunConfig, config: RunConfig) -> str:
-    """SHA-256 of what fixes the law of the measurements, and the exact answers beside them.
-
-    That is the run file without its name, speed, account, and what follows from measurements
-    (`solve`, `output`: `jobs.folder.solutions`), with the files it names. Data paths count as
-    written, so that a project can move to another folder.
-    """
-    document = written.model_dump(mode="json", by_alias=True)
-    for key in ("name", "output", "solve", "runtime"):
-        del document[key]
-    del document["privacy"]["account"]
-    if config.units is None:
-        del document["units"]
-    else:
-        del document["units"]["output"], document["units"]["solve"]
-        _put_contents(document["units"], config.units)
-    _put_contents(document, config)
-    text = json.dumps(document)  # in order: the order of groups numbers the answers
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _put_contents(document: dict[str, Any], product: RunConfig | UnitsConfig) -> None:
-    """Replace the paths of schema and allocation by what the files say."""
-    allocation = _read(product.privacy.allocation, AllocationFile)
-    document["schema"] = _read(product.schema_, SchemaFile).model_dump(mode="json")
-    document["privacy"]["allocation"] = allocation.model_dump(mode="json")

@@ -16,6 +16,7 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
+    StringConstraints,
     Tag,
     model_validator,
 )
@@ -69,6 +70,11 @@ _LARGEST_LIMIT = 10**15  # persons; sums of such are exact in 64 bits
 
 Exact = Annotated[Fraction, BeforeValidator(_exact)]
 Text = Annotated[str, BeforeValidator(_text)]
+ProductName = Annotated[
+    str,
+    BeforeValidator(_text),
+    StringConstraints(pattern=r"^[a-z][a-z0-9_]*$", max_length=_LONGEST_NAME),
+]
 Whole = Annotated[int, BeforeValidator(_whole)]
 Delimiter = Annotated[str, BeforeValidator(_delimiter)]
 LocalPath = Annotated[Path, BeforeValidator(local_path)]
@@ -304,21 +310,13 @@ class Randomness(_Model):
 
 
 class PrivacyConfig(_Model):
-    """The budget and its split."""
+    """What protection means, for all products of the run, and who keeps the account."""
 
     definition: Definition = Field(
         default=Definition.ZCDP,
         description="zcdp: costs are rho of zero-concentrated differential privacy, noise is "
         "discrete Gaussian. pure: costs are epsilon of differential privacy, noise is discrete "
         "Laplace.",
-    )
-    rho: Exact | None = Field(
-        default=None, description="Total budget under zcdp, exact. Give this or `epsilon`."
-    )
-    epsilon: Exact | None = Field(
-        default=None,
-        description="Under pure, the total budget, exact. Under zcdp, the total epsilon at "
-        "`delta`; the largest rho that implies it is used.",
     )
     delta: Exact = Field(
         default=Fraction(1, 10**10), description="Where (epsilon, delta) is stated."
@@ -327,44 +325,59 @@ class PrivacyConfig(_Model):
         default=Neighbors.BOUNDED,
         description="bounded: change one record; unbounded: add or remove one.",
     )
-    allocation: LocalPath = Field(description="Allocation file.")
-    lazy_queries: list[Text] = Field(
-        default=[],
-        description="Queries of very many answers whose noise is drawn, below the root, only for "
-        "answers about cells where the counts of the parent are positive; no other is ever read. "
-        "Counts have the same law, and measurements are no longer complete. Geolevels are then "
-        "measured one by one, each after the one above is solved.",
-    )
     randomness: Randomness = Field(default=Randomness(), description="Where noise comes from.")
-    product: Text | None = Field(
-        default=None,
-        description="What is made of these people, such as persons or units. Default: the name of "
-        "the schema.",
-    )
     grant: Text = Field(
         default="1",
-        description="Name of the budget granted to the product. One run may spend it; another "
+        description="Name of the budget granted to the products. One run may spend it; another "
         "run on the same people needs another grant, and the costs add up.",
     )
     account: LocalPath | None = Field(
         default=None,
         description="File that records all grants spent on the same people, shared by all who "
-        "measure them. Default: `data.path` with .das-account.jsonl appended, or the one of a "
-        "folder above it that has one.",
+        "measure them. Default: `data.path` of the last product with .das-account.jsonl appended, "
+        "or the one of a folder above it that has one.",
     )
 
     @model_validator(mode="after")
-    def _one_budget(self) -> PrivacyConfig:
-        if self.definition is Definition.PURE and self.rho is not None:
-            raise ValueError("definition pure counts `epsilon`, not `rho`")
+    def _delta(self) -> PrivacyConfig:
+        if not 0 < self.delta < 1:
+            raise ValueError(f"`delta` must lie between 0 and 1; got {self.delta}")
+        return self
+
+
+class ProductPrivacyConfig(_Model):
+    """The budget of a product and its split."""
+
+    rho: Exact | None = Field(
+        default=None, description="Total budget under zcdp, exact. Give this or `epsilon`."
+    )
+    epsilon: Exact | None = Field(
+        default=None,
+        description="Under pure, the total budget, exact. Under zcdp, the total epsilon at "
+        "`delta`; the largest rho that implies it is used.",
+    )
+    allocation: LocalPath = Field(description="Allocation file.")
+    lazy_queries: list[Text] = Field(
+        default=[],
+        description="Queries of very many answers whose noise is drawn, below the root, only for "
+        "answers about cells where the counts of the parent are positive; no other is ever read. "
+        "Counts have the same distribution, and measurements are no longer complete. Geolevels are "
+        "then measured one by one, each after the one above is solved.",
+    )
+    product: Text | None = Field(
+        default=None,
+        description="What is made of these people, such as persons or units, as the account names "
+        "it. Default: the name of the schema.",
+    )
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> ProductPrivacyConfig:
         if (self.rho is None) == (self.epsilon is None):
             raise ValueError("give exactly one of `rho` and `epsilon`")
         for name in ("rho", "epsilon"):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ValueError(f"`{name}` must be positive; got {value}")
-        if not 0 < self.delta < 1:
-            raise ValueError(f"`delta` must lie between 0 and 1; got {self.delta}")
         return self
 
 
@@ -393,6 +406,13 @@ class InvariantConfig(_Model):
     )
 
 
+class ExactAnswers(_Model):
+    """What another product of the run publishes exactly."""
+
+    product: Text = Field(description="Name of the product; it comes before this one.")
+    query: Text = Field(description="Its exact query; its levels are types of this product.")
+
+
 class FacilitiesConfig(_Model):
     """Facility counts by type, published exactly; each facility holds some persons."""
 
@@ -402,12 +422,12 @@ class FacilitiesConfig(_Model):
         default=None,
         description="Public table with a column per type; geounits that are not in it have no "
         "facilities. A type left out is not counted: it may hold any number of persons. Give this "
-        "or `units`.",
+        "or `exact`.",
     )
-    units: Text | None = Field(
+    exact: ExactAnswers | None = Field(
         default=None,
-        description="Exact query of the units of the run whose levels are types of the persons. "
-        "Give this or `table`.",
+        description="Exact answers of another product that counts them, such as the units. Give "
+        "this or `table`.",
     )
     at_least: dict[Text, Whole] = Field(
         default={}, description="Type to the fewest persons of one facility; 1 if left out."
@@ -418,8 +438,8 @@ class FacilitiesConfig(_Model):
 
     @model_validator(mode="after")
     def _limits(self) -> FacilitiesConfig:
-        if (self.table is None) == (self.units is None):
-            raise ValueError("give exactly one of `table` and `units`")
+        if (self.table is None) == (self.exact is None):
+            raise ValueError("give exactly one of `table` and `exact`")
         for name in ("at_least", "at_most"):
             if any(not 0 <= limit <= 10**6 for limit in getattr(self, name).values()):
                 raise ValueError(f"`{name}` must lie between 0 and 1000000")
@@ -508,12 +528,12 @@ class SolveConfig(_Model):
     )
     targets: Literal["full", "own"] = Field(
         default="full",
-        description="What a geounit's counts are drawn to. full: the estimate from all "
+        description="What a geounit's counts are fitted to. full: the estimate from all "
         "measurements in it and below it; own: from those of its own geolevel.",
     )
     learned_prior: list[Text] = Field(
         default=[],
-        description="Geolevels at which cells are drawn to their posterior means under a prior "
+        description="Geolevels at which cells are fitted to their posterior means under a prior "
         "learned from the noisy counts of the geolevel: less squared error where most counts are "
         "zero, and no longer the least-squares answer.",
     )
@@ -537,17 +557,22 @@ class SolveConfig(_Model):
     )
     failsafe: bool = Field(
         default=True,
-        description="Whether a node whose promises contradict its parent moves the parent to the "
-        "nearest counts that can be kept, which is reported; otherwise it stops the run.",
+        description="Whether a node whose constraints contradict its parent moves the parent to "
+        "the nearest counts that satisfy them, which is reported; otherwise it stops the run.",
     )
 
 
 class OutputConfig(_Model):
-    """What is written where."""
+    """Where everything is written."""
 
     directory: LocalPath = Field(description="Folder of the run; created if absent.")
+
+
+class ProductOutputConfig(_Model):
+    """What is written of a product."""
+
     microdata: list[Literal["parquet", "csv"]] = Field(
-        default=["parquet", "csv"], description="Formats of the microdata."
+        default=["parquet", "csv"], description="Formats of the microdata, one row per record."
     )
     tables: list[Text] | None = Field(
         default=None,
@@ -562,7 +587,7 @@ class OutputConfig(_Model):
 
 
 class RuntimeConfig(_Model):
-    """Where a run works, and how fast: nothing here changes the law of any output."""
+    """Where a run works, and how fast: nothing here changes the distribution of any output."""
 
     master: Text | None = Field(
         default=None,
@@ -608,65 +633,34 @@ class RuntimeConfig(_Model):
         return self
 
 
-class UnitsPrivacyConfig(_Model):
-    """The budget of the units and its split; all else is as for the persons."""
+class ProductConfig(_Model):
+    """A product of a run: what is measured of one kind of records, and what is made of it."""
 
-    rho: Exact | None = Field(
-        default=None, description="Budget under zcdp, exact. Give this or `epsilon`."
-    )
-    epsilon: Exact | None = Field(
-        default=None,
-        description="Under pure, the budget, exact. Under zcdp, as for the persons.",
-    )
-    allocation: LocalPath = Field(description="Allocation file.")
-    lazy_queries: list[Text] = Field(default=[], description="As for the persons.")
-    product: Text = Field(default="units", description="Name of the product in the account.")
-
-
-class UnitsOutputConfig(_Model):
-    """What is written of the units, under `units` in the folders of the run."""
-
-    microdata: list[Literal["parquet", "csv"]] = Field(
-        default=["parquet", "csv"], description="Formats of the microdata, one row per unit."
-    )
-    tables: list[Text] | None = Field(
-        default=None,
-        description="Queries tabulated per geolevel. Default: total and every attribute alone.",
-    )
-    h1: Text | None = Field(
-        default=None,
-        description="Attribute or recode with the levels `occupied` and `vacant`, of which table "
-        "H1 is written: all, occupied and vacant housing units.",
-    )
-
-
-class UnitsConfig(_Model):
-    """The second product of a run: housing units and group-quarters facilities, one record each."""
-
-    schema_: LocalPath = Field(alias="schema", description="Schema file of the units.")
-    data: DataConfig = Field(description="Confidential input, of the same leaf geounits.")
-    privacy: UnitsPrivacyConfig = Field(description="Budget and its split.")
-    invariants: list[AnyInvariant] = Field(
-        default=[], description="What of the units is published exactly."
-    )
+    schema_: LocalPath = Field(alias="schema", description="Schema file.")
+    data: DataConfig = Field(description="Confidential input.")
+    privacy: ProductPrivacyConfig = Field(description="Budget and its split.")
+    invariants: list[AnyInvariant] = Field(default=[], description="What is published exactly.")
     solve: SolveConfig = Field(default=SolveConfig(), description="Solver settings.")
-    output: UnitsOutputConfig = Field(default=UnitsOutputConfig(), description="Outputs.")
+    output: ProductOutputConfig = Field(
+        default=ProductOutputConfig(), description="What is written of it."
+    )
 
 
 class RunConfig(_Model):
     """conf/run/*.yaml: one run."""
 
+    format: Literal[2] = Field(description="How this file is written: 2.")
     name: Text = Field(description="Name of the run, shown in reports.")
-    schema_: LocalPath = Field(alias="schema", description="Schema file.")
-    data: DataConfig = Field(description="Confidential input.")
     geography: GeographyConfig = Field(description="Spine and leaf geounits.")
-    privacy: PrivacyConfig = Field(description="Budget and its split.")
-    invariants: list[AnyInvariant] = Field(default=[], description="What is published exactly.")
-    solve: SolveConfig = Field(default=SolveConfig(), description="Solver settings.")
-    units: UnitsConfig | None = Field(
-        default=None, description="Units, protected beside the persons in the same run."
+    privacy: PrivacyConfig = Field(
+        default=PrivacyConfig(), description="What protection means, and the account."
     )
-    output: OutputConfig = Field(description="Outputs.")
+    products: dict[ProductName, ProductConfig] = Field(
+        min_length=1,
+        description="Name of each product, such as persons, to what it is, in the order of work. "
+        "The last lies in the folder of the release itself, every other in one of its name there.",
+    )
+    output: OutputConfig = Field(description="Where everything is written.")
     runtime: RuntimeConfig = Field(
         default=RuntimeConfig(), description="Where it works; speed only."
     )

@@ -32,7 +32,7 @@ _PLAIN = {
 _INTRODUCTION = """# Configuration
 
 Three kinds of YAML file describe a run. A **run file** names a **schema file** and an **allocation
-file**, and one more of each if it has `units`; all are read and checked before any data is touched
+file** for each of its products; all are read and checked before any data is touched
 (`das validate RUN.yaml`).
 
 - Unknown keys and keys given twice are errors. Every error names the file and the key.
@@ -51,12 +51,23 @@ file**, and one more of each if it has `units`; all are read and checked before 
 - A **query** is `total`, `detailed` (all cells), or names of attributes or recodes joined by `*`,
   such as `hispanic * cenrace`. At most one name per attribute. Tables may also use functions of
   them, such as `prefix(age)`: see [queries](data-model.md#queries).
-- A run folder belongs to one configuration digest. The keys under `runtime` and `output`, `name`
-  and `privacy.account` do not enter it; all others do. Of the schema and the allocation their
-  contents count, not their paths; paths to data count as written, so that a project can move.
+- **Products** are made in the order in which they stand in the file. One may be limited by the
+  exact answers of another that stands before it (`exact`, under `invariants`). Today that is one
+  product of any name, or `units` before `persons`; others are refused.
+- A run folder belongs to one configuration digest. The keys under `runtime`, `solve` and `output`,
+  `name` and `privacy.account` do not enter it; all others do. Of the schema and the allocation
+  their contents count, not their paths; paths to data count as written, so that a project can move.
 - The queries of every geolevel of an allocation must have full column rank, so that no count of a
   cell stays open: give `detailed` a share, or a weight in its `workload`. It is decided exactly,
   for any number of cells; leaving it out is a budget error.
+
+Files of **format 1** have no key `format`. What `products.persons` says stands at their top:
+`schema`, `data`, `invariants` and `solve`; of `privacy` the keys `rho`, `epsilon`, `allocation`,
+`lazy_queries` and `product`; of `output` the keys `microdata`, `tables` and `h1`. What
+`products.units` says stands under `units`, and facilities that the units count have
+`units: QUERY` for `exact: {product: units, query: QUERY}`. They are read for one release more, with
+a notice. The same run has the same digest in both formats: a folder that was begun with a file of
+format 1 goes on with one of format 2.
 
 This page is generated from the models in `jobs/config/models.py` by `make docs`.
 """
@@ -98,59 +109,64 @@ levels:                           # every geolevel of the spine; level shares su
 """
 
 RUN_EXAMPLE = """\
+format: 2
 name: example
-schema: schema.yaml
-data:
-  format: records                 # or block_table, pl94, histograms
-  path: persons.csv               # confidential
-  geocode: block                  # column with the leaf geocode
-  columns:
-    sex: {column: SEX, codes: {"1": male, "2": female}}
-    age: age                      # its values are the level labels
 geography:
   levels:                         # root first; a geocode's first digits name its ancestors
     - {name: state, digits: 2}
     - {name: county, digits: 5}
     - {name: block, digits: 10}
   geounits: {path: blocks.csv, geocode: geocode}   # public list of all blocks, empty ones too
-privacy:
+privacy:                          # of all products
   definition: zcdp                # or pure: then epsilon alone, and discrete Laplace noise
-  rho: "1/2"                      # or: epsilon: "6"
   delta: "1/10000000000"
   neighbors: bounded              # or unbounded
-  allocation: allocation.yaml
   randomness: {source: operating_system}
-  product: persons
   grant: "2030"                   # spent by one run; another run needs another grant
   account: people.account.jsonl   # all grants spent on the same people
-invariants:
-  - {query: total, geolevel: state}
-  - {zero: {sex: [male], age: [65_and_over]}}      # nobody is in these cells
-  - {name: minors, row: [{cells: {votingage: [minor]}}], geolevel: county, at_most: 5000}
-solve:
-  rounding:                       # nested, coarse before fine, ending in detailed
-    - [total]
-    - [sex, detailed]
-  tolerance: 1.0e-7
-  targets: full                   # or own: only measurements of the same geolevel
-  learned_prior: []               # geolevels, such as [block]
-  order: {state: [[total]]}       # totals of the state first, then all else
-  method: nnls
-  least_squares: structured
-  integers: highs
-  failsafe: true
-units:                            # optional: a second product of the same blocks
-  schema: schema.yaml             # the units' own; conf/schema/units.yaml is ready
-  data: {format: histograms, path: units.parquet}
-  privacy: {rho: "1/10", allocation: allocation.yaml, product: units}
-  invariants:
-    - {query: total, geolevel: block}
-  output: {microdata: [parquet], tables: [total]}
+products:                         # in the order of work; most runs have one
+  units:                          # housing units and facilities of the same blocks
+    schema: schema.yaml           # of its own; conf/schema/units.yaml is ready
+    data: {format: histograms, path: units.parquet}
+    privacy: {rho: "1/10", allocation: allocation.yaml, product: units}
+    invariants:
+      - {query: total, geolevel: block}
+    output: {microdata: [parquet], tables: [total]}
+  persons:
+    schema: schema.yaml
+    data:
+      format: records             # or block_table, pl94, histograms
+      path: persons.csv           # confidential
+      geocode: block              # column with the leaf geocode
+      columns:
+        sex: {column: SEX, codes: {"1": male, "2": female}}
+        age: age                  # its values are the level labels
+    privacy:
+      rho: "1/2"                  # or: epsilon: "6"
+      allocation: allocation.yaml
+      product: persons            # as the account calls it
+    invariants:
+      - {query: total, geolevel: state}
+      - {zero: {sex: [male], age: [65_and_over]}}      # nobody is in these cells
+      - {name: minors, row: [{cells: {votingage: [minor]}}], geolevel: county, at_most: 5000}
+    solve:
+      rounding:                   # nested, coarse before fine, ending in detailed
+        - [total]
+        - [sex, detailed]
+      tolerance: 1.0e-7
+      targets: full               # or own: only measurements of the same geolevel
+      learned_prior: []           # geolevels, such as [block]
+      order: {state: [[total]]}   # totals of the state first, then all else
+      method: nnls
+      least_squares: structured
+      integers: highs
+      failsafe: true
+    output:
+      microdata: [parquet, csv]
+      tables: [total, sex * votingage]
+      h1: null                    # of a product of housing units alone: their attribute
 output:
   directory: out
-  microdata: [parquet, csv]
-  tables: [total, sex * votingage]
-  h1: null                        # of a run of housing units alone: their attribute
 runtime:
   master: "local[2,4]"
   batches_per_slot: 4

@@ -14,17 +14,16 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import typer
 
 from das.errors import ConfigError, LedgerError, OutputError
-from jobs.config.load import Resolved, account_of, load_run
-from jobs.config.models import RunConfig, UnitsConfig
+from jobs.config.load import account_of, load_run
+from jobs.config.product import Product, Resolved
 from jobs.documents.statistics import statistics_of
 from jobs.release.moves import HOLDS
 from jobs.storage.account import read_account
@@ -38,31 +37,11 @@ from jobs.storage.dataset import (
     is_published,
 )
 from jobs.storage.files import read_json, write_json
-from jobs.storage.layout import ConfidentialLayout, EstimateLayout, ReleaseLayout, release_layout
+from jobs.storage.layout import EstimateLayout, ReleaseLayout, release_layout
 from jobs.storage.ledger import read_ledger
 
 _PATIENCE = 10.0  # seconds that a driver that was just killed is given to end
 _STATED = ("run_file", "configuration_files")
-
-
-class Product(Protocol):
-    """One of the products of a run, and where it lies; see `jobs.run.Product`."""
-
-    @property
-    def resolved(self) -> Resolved:
-        """What it is."""
-
-    @property
-    def release(self) -> ReleaseLayout:
-        """Its publishable half."""
-
-    @property
-    def confidential(self) -> ConfidentialLayout:
-        """Its other half."""
-
-    @property
-    def records(self) -> str:
-        """Persons or units."""
 
 
 @dataclass(frozen=True)
@@ -85,13 +64,13 @@ class StageProgress:
     """How far a stage of a product came.
 
     Attributes:
-      records: Persons or units.
+      product: Name of the product.
       stage: Name of the stage.
       done: Datasets or files it has completed.
       wanted: Those it completes in all.
     """
 
-    records: str
+    product: str
     stage: str
     done: int
     wanted: int
@@ -102,10 +81,11 @@ class StageProgress:
 
 def stated_configuration(resolved: Resolved) -> dict[str, object]:
     """What a run folder remembers of its run file: where it is, and digests of what it names."""
-    config = resolved.config
-    products: list[RunConfig | UnitsConfig] = [config, *([config.units] if config.units else [])]
+    products = resolved.config.products.values()
     files = [resolved.source.resolve()]
-    files += [path for one in products for path in (one.schema_, one.privacy.allocation)]
+    files += [
+        path for product in products for path in (product.schema_, product.privacy.allocation)
+    ]
     digests = {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     return dict(zip(_STATED, (str(resolved.source.resolve()), digests), strict=True))
 
@@ -248,39 +228,42 @@ def _is_locked(path: Path, handle: int) -> bool:
 # --- what is damaged -----------------------------------------------------------------------------
 
 
-def damage_of(products: Sequence[Product]) -> list[Damage]:
+def damage_of(resolved: Resolved) -> list[Damage]:
     """Every damaged dataset of a run folder, by the digests of all its files.
 
     Raises:
       LedgerError: The ledger was tampered with, or is gone though the grant was claimed.
     """
     found: list[Damage] = []
-    for product in products:
+    *others, _ = resolved.products.values()
+    for product in resolved.products.values():
         release = product.release
-        _refuse_lost_ledger(product)
+        _refuse_lost_ledger(resolved, product)
         missing = [*_lost_measurements(product), *_lost_counts(product)]
         roots = [release.root, product.confidential.root]
-        inner = {release.units.root, product.confidential.units.root}
         paths = sorted(path.parent for root in roots for path in root.rglob(MANIFEST))
-        if product.records == "persons":  # the folders of the units lie within
-            paths = [p for p in paths if not inner & {*p.parents}]
+        if product is resolved.last:  # the folders of the others lie within
+            inner = {
+                root for other in others for root in (other.release.root, other.confidential.root)
+            }
+            paths = [path for path in paths if not inner & {*path.parents}]
         broken = [(path, error) for path in paths for error in find_damage(path)[:1]]
         found += [Damage(p, e, _to_redo(product, p)) for p, e in [*missing, *broken]]
     return found
 
 
-def refuse_damage(products: Sequence[Product]) -> None:
+def refuse_damage(resolved: Resolved) -> None:
     """Stop before anything is built on a damaged dataset.
 
     Raises:
       OutputError: A dataset is damaged that can be made again.
       LedgerError: Noisy answers are lost, or the ledger.
     """
-    for damage in damage_of(products):
+    for damage in damage_of(resolved):
         raise damage.error if damage.redo else lost_answers(damage.error)
 
 
-def repair(products: Sequence[Product]) -> list[Damage]:
+def repair(resolved: Resolved) -> list[Damage]:
     """Remove the damaged datasets, and what was made of them, so that they are made again.
 
     Also removes what interrupted steps left; the caller is the only driver.
@@ -291,14 +274,14 @@ def repair(products: Sequence[Product]) -> list[Damage]:
     Raises:
       LedgerError: Noisy answers are lost, or the ledger; nothing was removed.
     """
-    found = damage_of(products)
+    found = damage_of(resolved)
     for damage in found:
         if not damage.redo:
             raise lost_answers(damage.error)
     for path in dict.fromkeys(path for damage in found for path in damage.redo):
         (path / MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(path, ignore_errors=True)
-    for product in products:
+    for product in resolved.products.values():
         for root in (product.release.root, product.confidential.root):
             for left in root.rglob("part-*"):
                 if not (is_published(left.parent) or is_proposed(left.parent)):
@@ -318,14 +301,14 @@ def lost_answers(error: OutputError) -> LedgerError:
     )
 
 
-def _refuse_lost_ledger(product: Product) -> None:
+def _refuse_lost_ledger(resolved: Resolved, product: Product) -> None:
     """Without its ledger nobody knows what a run measured, and it must not measure again."""
     ledger = product.release.ledger
     if ledger.exists() and ledger.stat().st_size:
         read_ledger(ledger)
         return
     measured = any((product.release.root / "measurements").glob(f"*/{MANIFEST}"))
-    if measured or _is_claimed(product):
+    if measured or _is_claimed(resolved):
         raise LedgerError(
             str(ledger),
             "is gone, and with it the record of what was measured; the budget counts as spent",
@@ -334,8 +317,7 @@ def _refuse_lost_ledger(product: Product) -> None:
         )
 
 
-def _is_claimed(product: Product) -> bool:
-    resolved = product.resolved
+def _is_claimed(resolved: Resolved) -> bool:
     if resolved.plan.not_for_release:
         return False
     document = read_json(resolved.config.output.directory / "run.json", "remove the folder")
@@ -360,7 +342,7 @@ def _lost_measurements(product: Product) -> list[tuple[Path, OutputError]]:
 
 def _lost_counts(product: Product) -> list[tuple[Path, OutputError]]:
     """Counts that are gone while counts or outputs that were made of them are there."""
-    datasets = [product.release.counts(level) for level in product.resolved.plan.spine.levels]
+    datasets = [product.release.counts(level) for level in product.plan.spine.levels]
     made = [*datasets, *_outputs(product)]
     found = []
     for index, dataset in enumerate(datasets):
@@ -372,8 +354,8 @@ def _lost_counts(product: Product) -> list[tuple[Path, OutputError]]:
 
 def _outputs(product: Product) -> list[Path]:
     """Datasets that are made of counts."""
-    release, config = product.release, product.resolved.config
-    levels = product.resolved.plan.spine.levels
+    release, config = product.release, product.config
+    levels = product.plan.spine.levels
     written = [release.microdata / name for name in ("parquet", "csv")]
     written += [release.tables(level) for level in levels]
     return [*written, *(release.h1(level) for level in levels if config.output.h1 is not None)]
@@ -386,7 +368,7 @@ def _to_redo(product: Product, dataset: Path) -> tuple[Path, ...]:
     another machine solves a node otherwise; and with all others if the failsafe moved parents,
     whose counts were solved before they were moved.
     """
-    release, spine = product.release, product.resolved.plan.spine
+    release, spine = product.release, product.plan.spine
     if dataset.parent == release.root / "measurements":
         return ()
     estimates = EstimateLayout.of(release)
@@ -412,12 +394,12 @@ def _holds_moves(counts: Path) -> bool:
 # --- what is done --------------------------------------------------------------------------------
 
 
-def stage_progress(products: Sequence[Product]) -> list[StageProgress]:
+def stage_progress(resolved: Resolved) -> list[StageProgress]:
     """How far every stage of every product came, in the order of work."""
     out = []
-    for product in products:
+    for product in resolved.products.values():
         release, confidential = product.release, product.confidential
-        config, levels = product.resolved.config, product.resolved.plan.spine.levels
+        config, levels = product.config, product.plan.spine.levels
         is_measured = release.ledger.exists() and release.ledger.stat().st_size
         measured = read_ledger(release.ledger).measured if is_measured else {}
         made = {
@@ -436,7 +418,7 @@ def stage_progress(products: Sequence[Product]) -> list[StageProgress]:
             "evaluate": [confidential.evaluation.exists(), confidential.report.exists()],
         }
         out += [
-            StageProgress(product.records, stage, sum(map(bool, done)), len(done))
+            StageProgress(product.name, stage, sum(map(bool, done)), len(done))
             for stage, done in made.items()
         ]
     return out
@@ -455,9 +437,9 @@ def is_sealed(release: ReleaseLayout) -> bool:
     return {path: dataset_digest(path) for path in there} == named
 
 
-def count_files(products: Sequence[Product]) -> tuple[int, int]:
+def count_files(resolved: Resolved) -> tuple[int, int]:
     """(datasets, files) that the manifests of a run folder name."""
-    last = products[-1]  # the folders of the units lie within those of the persons
+    last = resolved.last  # the folders of the others lie within its own
     roots = (last.release.root, last.confidential.root)
     parts = [len(Dataset.open(p.parent).parts) for root in roots for p in root.rglob(MANIFEST)]
     return len(parts), sum(parts)

@@ -19,9 +19,8 @@ from typing import Any
 
 from das.errors import ConfigError, OutputError
 from das.queries.query import parse_query
-from jobs.config.load import Resolved
-from jobs.config.models import RunConfig
-from jobs.folder.resume import Product
+from jobs.config.models import ProductConfig, RunConfig
+from jobs.config.product import Product, Resolved
 from jobs.storage.dataset import MANIFEST, Dataset, is_published
 from jobs.storage.files import read_json, writing
 from jobs.storage.journal import append_to_journal, read_journal
@@ -30,31 +29,27 @@ from jobs.storage.ledger import read_ledger
 from jobs.storage.modes import make_closed_folder
 
 _BEFORE_SOLVING = ("geography", "measurements", "invariants", "given", "implied", "estimates")
-_OUTPUTS = {"microdata", "tables", "h1"}
 
 
 def settings_of(config: RunConfig) -> dict[str, Any]:
     """Everything in a run file that may change after measuring, as JSON values."""
-    settings = _settings(config)
-    return settings if config.units is None else {**settings, "units": _settings(config.units)}
+    *others, last = config.products
+    return {
+        **_settings(config.products[last]),
+        **{name: _settings(config.products[name]) for name in others},
+    }
 
 
-def _settings(product: Any) -> dict[str, Any]:  # noqa: ANN401 - a run or its units
-    output = product.output.model_dump(mode="json", include=_OUTPUTS)
-    return {"solve": product.solve.model_dump(mode="json"), "output": output}
+def _settings(product: ProductConfig) -> dict[str, Any]:
+    return {
+        "solve": product.solve.model_dump(mode="json"),
+        "output": product.output.model_dump(mode="json"),
+    }
 
 
 def settings_digest(settings: Mapping[str, Any]) -> str:
     """SHA-256 of settings, keys in order."""
     return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
-
-
-def tabulated(resolved: Resolved) -> list[str]:
-    """Queries tabulated per geolevel."""
-    chosen = resolved.config.output.tables
-    return (
-        ["total", *(a.name for a in resolved.plan.schema.attributes)] if chosen is None else chosen
-    )
 
 
 # --- what was sealed -----------------------------------------------------------------------------
@@ -117,12 +112,12 @@ def remove_outdated(products: Sequence[Product]) -> list[Path]:
 
 def _outdated(product: Product) -> list[Path]:
     """Datasets of other settings, what is made of them first."""
-    release, resolved = product.release, product.resolved
-    plan, output, levels = resolved.plan, resolved.config.output, resolved.plan.spine.levels
+    release, plan, output = product.release, product.plan, product.config.output
+    levels = plan.spine.levels
     counts = [release.counts(level) for level in reversed(levels)]
     microdata = {release.microdata / name: name for name in ("parquet", "csv")}
     made = [path(level) for path in (release.tables, release.h1) for level in levels]
-    tables = [parse_query(plan.schema, name).name for name in tabulated(resolved)]
+    tables = [parse_query(plan.schema, name).name for name in product.tables]
     h1 = None if output.h1 is None else [parse_query(plan.schema, output.h1).name]
     solved = {facts["solve_digest"] for path in counts for facts in _facts(path)}
     if solved - {plan.solve_digest} and not plan.lazy:
@@ -180,16 +175,19 @@ def begin_solution(resolved: Resolved) -> None:
       LedgerError: The ledger was tampered with.
     """
     out = resolved.config.output.directory
-    products = [resolved, *([resolved.units] if resolved.units else [])]
-    if any(one.plan.lazy for one in products):
+    products = resolved.products.values()
+    if any(product.plan.lazy for product in products):
         raise ConfigError(
             "--solution",
             "needs complete measurements; those of lazy queries were drawn for the counts of the "
             "release",
             want="a run without privacy.lazy_queries",
         )
-    first, own = (release_layout(out, name) for name in (None, resolved.solution))
-    pairs = [(first, own), *([(first.units, own.units)] if resolved.units else [])]
+    first = release_layout(out)
+    pairs = [
+        (first if product is resolved.last else first.product(product.name), product.release)
+        for product in products
+    ]
     for release, _ in pairs:
         if not (release.ledger.exists() and read_ledger(release.ledger).is_sealed):
             raise OutputError(str(release.root), "is not measured", remedy="run `das measure`")

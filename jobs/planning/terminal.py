@@ -24,7 +24,7 @@ from das.privacy.loss_distribution import epsilon_from_losses, unit_shift
 from das.schema import Schema
 from das.tree.classes import SubtreeClasses
 from geography.lattice import Lattice
-from jobs.config.load import Resolved
+from jobs.config.product import Product
 from jobs.neighborhoods import FROM_DATA, geounits_from_data
 from jobs.plan import Plan, ordinary_ledger, planned_ledger
 from jobs.planning.allocation import Optimized
@@ -38,24 +38,25 @@ _MOST_FORMULAS = 5  # shown
 _MOST_PATHS = 64  # whose pairs, 2,080 of them, are compared; seven geolevels have no more
 
 
-def budget_summary(resolved: Resolved, *, losses: bool = False) -> dict[str, Any]:
+def budget_summary(product: Product, source: str, *, losses: bool = False) -> dict[str, Any]:
     """Resolved budget: one row per geolevel and query, for geounits outside of chains.
 
     Args:
-      resolved: The run.
+      product: A product of the run.
+      source: Where the list of geounits comes from, as manifests call it.
       losses: Whether to compute epsilon by privacy loss distributions too.
 
     Raises:
       RuntimeSetupError: `losses`, and the library for it is missing.
     """
-    return _summary(resolved, ordinary_ledger(resolved.plan), losses)
+    return _summary(product, source, ordinary_ledger(product.plan), losses)
 
 
-def _summary(resolved: Resolved, ledger: Ledger, losses: bool) -> dict[str, Any]:
-    plan, source = resolved.plan, resolved.config.geography.source
+def _summary(product: Product, source: str, ledger: Ledger, losses: bool) -> dict[str, Any]:
+    plan = product.plan
     return {
         **({"epsilon_losses": _epsilon_by_losses(plan, ledger)} if losses else {}),
-        "name": resolved.config.name,
+        "name": product.title,
         "configuration_digest": plan.digest,
         "schema": {"name": plan.schema.name, "cells": plan.schema.size},
         "geounits_source": source,
@@ -112,34 +113,36 @@ def formulas(schema: Schema) -> list[str]:
 
 
 def plan_summary(
-    resolved: Resolved,
+    product: Product,
+    source: str,
     lattice: Lattice,
     classes: SubtreeClasses,
-    tables: Sequence[str],
+    tables: Sequence[str] | None = None,
     *,
     losses: bool = False,
 ) -> dict[str, Any]:
     """Budget per geolevel, chain and query, and the predicted error of every table.
 
     Args:
-      resolved: The run.
+      product: A product of the run.
+      source: Where the list of geounits comes from, as manifests call it.
       lattice: All its geounits.
       classes: Its subtree classes.
-      tables: Tables whose errors are predicted.
+      tables: Tables whose errors are predicted. Default: those it publishes.
       losses: Whether to compute epsilon by privacy loss distributions too.
 
     Raises:
       SchemaError: A table is not a query on the schema.
     """
-    plan = resolved.plan
-    wanted = parse_tables(plan, tables)
+    plan = product.plan
+    wanted = parse_tables(plan, product.tables if tables is None else tables)
     try:
         predicted = predict(plan, plan.strategy, classes, wanted)
         errors: dict[str, Any] = {"predicted": prediction_rows(plan, predicted)}
     except SchemaError as error:  # nothing else of a plan depends on the prediction
         errors = {"predicted": [], "not_predicted": str(error)}
     ledger = planned_ledger(plan, lattice)
-    summary = _summary(resolved, ledger, losses)
+    summary = _summary(product, source, ledger, losses)
     for row in summary["budget"]:
         row["expected_rmse"] = row["variance"] ** 0.5
         row["half_width_90"] = NORMAL_90 * row["expected_rmse"]

@@ -1,11 +1,12 @@
 """Public counts that were given, such as facilities and published tables, copied into the release.
 
-They come from public tables or from the exact answers of the units; no confidential data are read.
+They come from public tables or from the exact answers of another product; nothing confidential is
+read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ from das.errors import InputError
 from das.queries.query import Query, parse_query
 from invariants.exact import invariants_at
 from invariants.facilities import Facilities
-from jobs.config.models import AnyInvariant, FacilitiesConfig, InvariantConfig
+from jobs.config.models import AnyInvariant, ExactAnswers, FacilitiesConfig, InvariantConfig
 from jobs.input.public_tables import read_public
 from jobs.plan import Batch, Plan, exact_query, read_geography
 from jobs.storage.answers import ANSWERS, answer_table, read_available
@@ -46,7 +47,10 @@ def facilities_name(facilities: Facilities) -> str:
 
 
 def publish_given_counts(
-    plan: Plan, stated: Sequence[AnyInvariant], release: ReleaseLayout, units: Plan | None
+    plan: Plan,
+    stated: Sequence[AnyInvariant],
+    release: ReleaseLayout,
+    products: Mapping[str, tuple[Plan, ReleaseLayout]],
 ) -> None:
     """Copy facility counts and published tables into the release.
 
@@ -54,24 +58,29 @@ def publish_given_counts(
       plan: The plan.
       stated: The section `invariants` of the configuration, paths absolute.
       release: Where to.
-      units: The plan of the units of the run, whose exact answers are published.
+      products: Plan and release of the products of the run; the exact answers of one that binds
+        this one are published.
 
     Raises:
       InputError: A table cannot be read, or has geounits that do not exist or appear twice.
     """
-    spine = plan.spine
+    spine, facilities = plan.spine, plan.limits.facilities
     for level, geolevel in enumerate(spine.levels):
         given = []
         for entry in stated:
             if getattr(entry, "geolevel", None) != geolevel:
                 continue  # structural zeros are of no geolevel
-            digits = spine.digits[level]
-            if isinstance(entry, FacilitiesConfig) and plan.limits.facilities is not None:
-                given.append(_facilities(plan.limits.facilities, entry, digits, release, units))
-            elif isinstance(entry, InvariantConfig) and entry.table is not None:
+            if isinstance(entry, FacilitiesConfig) and facilities is not None:
+                name, labels = facilities_name(facilities), facilities.query.labels()
+                if entry.exact is not None:
+                    exact = _exact_counts(entry.exact, geolevel, labels, products)
+                    given.append(Given(name, *exact))
+            elif isinstance(entry, InvariantConfig):
                 query = stated_query(plan, geolevel, entry)
-                codes, counts = read_public(entry.table, query.labels(), digits)
-                given.append(Given(query.name, codes, counts))
+                name, labels = query.name, query.labels()
+            table = getattr(entry, "table", None)
+            if table is not None:
+                given.append(Given(name, *read_public(table, labels, spine.digits[level])))
         _publish(release, geolevel, given)
 
 
@@ -82,25 +91,22 @@ def stated_query(plan: Plan, geolevel: str, entry: InvariantConfig) -> Query:
     return next(exact.query for exact in invariants if exact.query.name == name)
 
 
-def _facilities(
-    facilities: Facilities,
-    entry: FacilitiesConfig,
-    digits: int,
-    release: ReleaseLayout,
-    units: Plan | None,
-) -> Given:
-    name, types = facilities_name(facilities), facilities.query.labels()
-    if entry.table is not None:
-        codes, counts = read_public(entry.table, types, digits)
-        return Given(name, codes, counts)
-    query = exact_query(units, entry.units or "", entry.geolevel)
-    exact = Dataset.open(release.units.invariants(entry.geolevel))
-    codes, answers = read_available(exact, query.name, query.size)
+def _exact_counts(
+    exact: ExactAnswers,
+    geolevel: str,
+    types: Sequence[str],
+    products: Mapping[str, tuple[Plan, ReleaseLayout]],
+) -> tuple[ObjectArray, IntArray]:
+    """Geocodes and counts by type, as another product publishes them exactly."""
+    plan, release = products[exact.product]
+    query = exact_query({exact.product: plan}, exact.product, exact.query, geolevel)
+    published = Dataset.open(release.invariants(geolevel))
+    codes, answers = read_available(published, query.name, query.size)
     counts = np.zeros((len(codes), len(types)), np.int64)
     for column, label in enumerate(query.labels()):
         if label in types:
             counts[:, types.index(label)] = answers[:, column]
-    return Given(name, codes, counts)
+    return codes, counts
 
 
 def _publish(release: ReleaseLayout, geolevel: str, given: Sequence[Given]) -> None:

@@ -26,8 +26,9 @@ OUT/confidential/input.json              size and time of change of the input fi
 OUT/confidential/evaluation.json, report.html
 OUT/confidential/solutions/NAME/         the same two of another solution, and what it cost
 
-If the run has units beside the persons, OUT/release/units and OUT/confidential/units hold the same
-of them, but for the geography, the account and the input files, which are one for both.
+The last product of a run lies there itself. Every other NAME, such as units, has OUT/release/NAME
+and OUT/confidential/NAME with the same, but for the geography, the account and the input files,
+which are one for all.
 """
 
 from __future__ import annotations
@@ -48,10 +49,14 @@ class ReleaseLayout:
     root: Path
     public: Path | None = None
 
+    def product(self, name: str) -> ReleaseLayout:
+        """A product that comes before the one whose folder this is."""
+        return ReleaseLayout(self.root / name, self.root)
+
     @property
-    def units(self) -> ReleaseLayout:
-        """The units beside the persons."""
-        return ReleaseLayout(self.root / "units", self.root)
+    def sealed_products(self) -> list[str]:
+        """Names of the products before this one that have a manifest."""
+        return sorted(path.parent.name for path in self.root.glob("*/manifest.json"))
 
     def geography(self, geolevel: str) -> Path:
         """Dataset of the geounits of a geolevel."""
@@ -133,10 +138,9 @@ class ConfidentialLayout:
     root: Path
     solution: str | None = None
 
-    @property
-    def units(self) -> ConfidentialLayout:
-        """The units beside the persons."""
-        return ConfidentialLayout(self.root / "units", self.solution)
+    def product(self, name: str) -> ConfidentialLayout:
+        """A product that comes before the one whose folder this is."""
+        return ConfidentialLayout(self.root / name, self.solution)
 
     @property
     def compared(self) -> Path:
@@ -171,6 +175,18 @@ def release_layout(out: Path, solution: str | None = None) -> ReleaseLayout:
 def confidential_layout(out: Path, solution: str | None = None) -> ConfidentialLayout:
     """The confidential half of a run folder."""
     return ConfidentialLayout(out / "confidential", solution)
+
+
+def product_release(out: Path, solution: str | None, name: str | None) -> ReleaseLayout:
+    """The publishable half of a product; of the last one if no name is given."""
+    release = release_layout(out, solution)
+    return release if name is None else release.product(name)
+
+
+def product_confidential(out: Path, solution: str | None, name: str | None) -> ConfidentialLayout:
+    """The confidential half of a product; of the last one if no name is given."""
+    confidential = confidential_layout(out, solution)
+    return confidential if name is None else confidential.product(name)
 
 
 def solutions_of(out: Path) -> list[str]:

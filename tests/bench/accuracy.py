@@ -24,7 +24,8 @@ import yaml
 
 from das.queries.query import parse_query
 from jobs.confidential.histograms import read_truth
-from jobs.config.load import Resolved, load_run
+from jobs.config.load import load_run
+from jobs.config.product import Resolved
 from jobs.plan import read_geography
 from jobs.run import estimate_all, measure_all, open_job, plan_and_read, solve_all
 from jobs.storage.histograms import read_counts

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from das.queries.query import parse_query
 from jobs.config.load import load_run
-from jobs.folder.solutions import tabulated
 from jobs.release.estimate import EstimateStage, LevelEstimator
 from jobs.storage.dataset import Dataset
 from jobs.storage.layout import EstimateLayout, release_layout
@@ -39,7 +38,7 @@ def timed(blocks: int, schema: str) -> dict[str, float]:
         before = time.monotonic() - started
         resolved = load_run(config)
         release = release_layout(resolved.config.output.directory)
-        tables = tuple(parse_query(resolved.plan.schema, t) for t in tabulated(resolved))
+        tables = tuple(parse_query(resolved.plan.schema, t) for t in resolved.last.tables)
         with open_tasks(resolved.config) as tasks:
             tasks.run("warm", list(range(8)), abs)
             started = time.monotonic()

@@ -260,7 +260,7 @@ class Case:
         # The run file of damaged copies is the undisturbed run's; the release is what is verified.
         try:
             resolved = load_run(self.config, output=self.out)
-            verify_run(resolved, release_layout(self.out))
+            verify_run(resolved)
         except DasError as error:
             raise FaultError("wrong answer", str(error)) from None
         rows = released(self.out)

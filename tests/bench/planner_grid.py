@@ -29,7 +29,8 @@ import yaml
 
 from das.errors import DasError
 from jobs.confidential.inputs import check_geounits
-from jobs.config.load import Resolved, load_run, load_schema
+from jobs.config.load import load_run, load_schema
+from jobs.config.product import Resolved
 from jobs.storage.layout import release_layout
 from tests.builders.in_process import execute
 from tests.checkout import ROOT

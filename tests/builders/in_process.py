@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.config.load import Resolved, load_run
+from jobs.config.load import load_run
 from jobs.config.models import RunConfig
+from jobs.config.product import Resolved
 from jobs.run import run
 from jobs.tasks.batches import Sizing, TaskSize
 from jobs.tasks.executor import LocalTasks, Tasks

@@ -15,7 +15,8 @@ from typing import Any
 import yaml
 
 from das.errors import DasError
-from jobs.config.load import Resolved, load_run, load_schema
+from jobs.config.load import load_run, load_schema
+from jobs.config.product import Resolved
 from tests.checkout import environment
 from tests.documented.blocks import PYTHON, SHELL, Block, instead
 from tests.unit.jobs.confidential.read import reading
@@ -162,7 +163,7 @@ class Reader:
         path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
         run = self._load_run(block, path)
         path.unlink()
-        data, name = run.config.data, run.config.data.path.name
+        data, name = run.last.config.data, run.last.config.data.path.name
         if name in self.files:  # the page shows the data as well: count its records
             found = data.model_copy(update={"path": self.files[name]})
             try:

@@ -16,7 +16,6 @@ from das.mechanisms import entropy
 from jobs.config.load import account_of, load_run
 from jobs.folder.resume import repair
 from jobs.release.verify import verify_release
-from jobs.run import products_of
 from jobs.storage.account import read_account
 from jobs.storage.layout import release_layout
 from tests.builders import toy
@@ -61,7 +60,7 @@ def test_the_run_that_spent_the_grant_goes_on(people):
     counts = people / "first" / "release" / "counts" / "level=block"
     before = sparse(counts)
     shutil.rmtree(counts)
-    repair(products_of(load_run(config)))
+    repair(load_run(config))
     execute(config)
     assert sparse(counts) == before
 

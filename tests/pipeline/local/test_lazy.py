@@ -13,10 +13,11 @@ from das.errors import ConfigError, LedgerError, OutputError
 from das.mechanisms.entropy import NoiseKey
 from das.queries.query import parse_query
 from jobs.confidential.measure import MeasureStage
-from jobs.config.load import Resolved, load_run
+from jobs.config.load import load_run
+from jobs.config.product import Resolved
 from jobs.plan import read_geography
 from jobs.release.solve import solve_level
-from jobs.run import open_job, plan_and_read, products_of, settle_invariants
+from jobs.run import open_job, plan_and_read, settle_invariants
 from jobs.storage.answers import read_noisy
 from jobs.storage.dataset import Dataset, dataset_digest
 from jobs.storage.histograms import read_counts
@@ -42,7 +43,7 @@ def work(resolved: Resolved, levels: int = 4) -> ReleaseLayout:
     with open_job(resolved, Reporter(quiet=True), tasks=tasks) as job:
         plan_and_read(job)
         settle_invariants(job)
-        product = products_of(resolved)[0]
+        product = resolved.last
         stage = MeasureStage(product.plan, product.release, product.confidential, tasks)
         for level in range(levels):
             stage.measure(level, KEY)
@@ -137,7 +138,7 @@ def test_a_geolevel_waits_for_the_one_above(tmp_path):
     tasks = in_process.tasks_of(resolved.config)
     with open_job(resolved, Reporter(quiet=True), tasks=tasks) as job:
         plan_and_read(job)
-        product = products_of(resolved)[0]
+        product = resolved.last
         stage = MeasureStage(product.plan, product.release, product.confidential, tasks)
         stage.measure(0, KEY)
         with pytest.raises(OutputError, match="counts/level=state: is not complete"):

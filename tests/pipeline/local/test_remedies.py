@@ -176,7 +176,7 @@ def units_are_a_section(desk: Desk) -> str:
     message = desk.refused("validate", desk.config(invariants=facilities))
     section = units.section(desk.folder)
     later = desk.refused("validate", desk.config(invariants=facilities, units=section))
-    assert "product units, is not in the run" not in later  # the next mistake is another
+    assert "does not come before this one" not in later  # the next mistake is another
     return message
 
 
@@ -188,7 +188,7 @@ def facilities_need_exact_units(desk: Desk) -> str:
     message = desk.refused("validate", desk.config(invariants=facilities, units=section))
     exact = units.section(desk.folder)
     later = desk.refused("validate", desk.config(invariants=facilities, units=exact))
-    assert "add it to units.invariants" not in later
+    assert "is not exact at geolevel" not in later
     return message
 
 
@@ -686,8 +686,8 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/config/yaml_file.py", "put quotes around text; write numbers in plain decimal, such "
      'as 10, 0.5 or "1/4"'): plain_numbers,
     ("jobs/confidential/inputs.py", "paths are relative to the folder of the run file"): relative_paths,
-    ("jobs/plan.py", "add the section `units`"): units_are_a_section,
-    ("jobs/plan.py", "add it to units.invariants"): facilities_need_exact_units,
+    ("jobs/plan.py", "put it into the run file, before this one"): units_are_a_section,
+    ("jobs/plan.py", "add it to the invariants of that product"): facilities_need_exact_units,
     ("jobs/input/files.py", "its columns are separated by {}: set {}"): another_separator,
     ("jobs/input/files.py", "its columns are separated by {}: write it with commas"):
         another_separator_of_the_list,

@@ -148,7 +148,7 @@ def test_what_follows_from_the_rest_is_made_again_alike(copy, das, harms, n_redo
     redone = re.findall(r"(\d+) datasets? made again", printed)
     assert sum(map(int, redone)) == n_redone
     assert contents(copy) == before
-    verify_run(load_run(run_file(copy), output=copy), release_layout(copy))
+    verify_run(load_run(run_file(copy), output=copy))
 
 
 @pytest.mark.parametrize("harm", [remove, flip, truncate, lambda path: shutil.rmtree(path.parent)])

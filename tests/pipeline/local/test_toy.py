@@ -18,7 +18,7 @@ from das.errors import DasError, InputError, OutputError, VerificationError
 from jobs.config.load import load_run
 from jobs.folder.resume import repair
 from jobs.release.verify import verify_release
-from jobs.run import products_of, run
+from jobs.run import run
 from jobs.storage.dataset import is_published
 from jobs.storage.histograms import SPARSE_SCHEMA
 from jobs.storage.layout import release_layout
@@ -103,7 +103,7 @@ def test_half_written_stage_is_made_again(tmp_path: Path, finished: Path) -> Non
     next(counts.glob("part-*")).write_bytes(b"half of a file")
     with pytest.raises(OutputError, match=r"level=block: is missing; `das resume`"):
         execute(config)
-    repair(products_of(load_run(config)))
+    repair(load_run(config))
     execute(config)
     assert sparse(counts) == whole
     assert len(list(counts.glob("part-*"))) == len(

@@ -22,7 +22,7 @@ from jobs.analysis.products import verify_run
 from jobs.config.load import account_of, load_run
 from jobs.folder.resume import repair
 from jobs.plan import exact_query
-from jobs.run import products_of, write_internal_reports
+from jobs.run import write_internal_reports
 from jobs.storage.account import read_account
 from jobs.storage.answers import read_available
 from jobs.storage.dataset import Dataset
@@ -131,19 +131,19 @@ def test_one_row_of_microdata_per_unit(folder):
 def test_measurements_lie_beside_those_of_the_persons(folder):
     release = release_layout(folder / "out")
     for level in toy.LEVELS:
-        (units,) = {row["query"] for row in rows_of(release.units.measurements(level))}
+        (units,) = {row["query"] for row in rows_of(release.product("units").measurements(level))}
         assert units == "detailed"
         assert {row["query"] for row in rows_of(release.measurements(level))} == {
             "total",
             "sex",
             "detailed",
         }
-    assert not (release.units.root / "geography").exists()
+    assert not (release.product("units").root / "geography").exists()
 
 
 def test_costs_add_up_exactly(folder):
     release = release_layout(folder / "out")
-    spent = [read_ledger(one.ledger).spent() for one in (release, release.units)]
+    spent = [read_ledger(one.ledger).spent() for one in (release, release.product("units"))]
     for ledger in spent:
         ledger.seal()
     manifest = json.loads(release.manifest.read_text())
@@ -165,7 +165,7 @@ def test_manifest_and_reports_have_both(folder):
     release = release_layout(folder / "out")
     write_internal_reports(folder / "out")
     manifest = json.loads(release.manifest.read_text())
-    assert manifest["units"] == json.loads(release.units.manifest.read_text())
+    assert manifest["units"] == json.loads(release.product("units").manifest.read_text())
     assert manifest["units"]["totals"]["units"] == sum(
         sum(n.values()) for n in true_units(folder).values()
     )
@@ -175,7 +175,10 @@ def test_manifest_and_reports_have_both(folder):
         text = page.read_text()
         assert "Products of this run" in text
         assert "8/7" in text
-    for page in (release.units.report, folder / "out" / "confidential" / "units" / "report.html"):
+    for page in (
+        release.product("units").report,
+        folder / "out" / "confidential" / "units" / "report.html",
+    ):
         text = page.read_text()
         assert "toy, units" in text
         assert "in units" in text
@@ -185,9 +188,9 @@ def test_manifest_and_reports_have_both(folder):
 def test_facilities_are_read_back_from_what_is_published(folder):
     """What binds the persons is a public table by block and type."""
     release = release_layout(folder / "out")
-    units = load_run(real(folder)).units
-    query = exact_query(units.plan, "hhgq", "block")
-    facilities = Dataset.open(release.units.invariants("block"))
+    units = load_run(real(folder)).products["units"]
+    query = exact_query({"units": units.plan}, "units", "hhgq", "block")
+    facilities = Dataset.open(release.product("units").invariants("block"))
     codes, counts = read_available(facilities, query.name, query.size)
     truth = true_units(folder)
     assert list(codes) == sorted(truth)
@@ -246,46 +249,46 @@ def test_facilities_bind_the_persons(tmp_path):
             full += bool(facilities)
     assert full > 10
     assert not output_equals_input(out, "block")
-    verify_run(load_run(config), release_layout(out))
+    verify_run(load_run(config))
 
 
 def test_only_what_is_exact_may_bind(folder):
-    plan = load_run(real(folder)).units.plan
+    plan = load_run(real(folder)).products["units"].plan
     with pytest.raises(ConfigError, match=r"query occupancy: is not exact at geolevel block"):
-        exact_query(plan, "occupancy", "block")
-    with pytest.raises(ConfigError, match=r"product units: is not in the run"):
-        exact_query(None, "hhgq", "block")
+        exact_query({"units": plan}, "units", "occupancy", "block")
+    with pytest.raises(ConfigError, match=r"product units: does not come before this one"):
+        exact_query({}, "units", "hhgq", "block")
 
 
 def test_verify_checks_both_and_finds_a_change_in_either(folder, tmp_path):
     resolved = load_run(real(folder))
-    checked = verify_run(resolved, release_layout(folder / "out"))
+    checked = verify_run(resolved)
     assert checked["families"] == 2 * (1 + 3 + 6)
     assert checked["exact_answers"] == 1 + 8 * (1 + 3 + 6 + 21)
     for number, product in enumerate(("", "units")):
         damaged = tmp_path / str(number)
         shutil.copytree(folder / "out" / "release", damaged / "release")
         release = release_layout(damaged)
-        own = release.units if product else release
+        own = release.product("units") if product else release
         forge(own.counts("block"))
         with pytest.raises(VerificationError, match="is not the one the manifest"):
-            verify_run(resolved, release)
+            verify_run(load_run(real(folder), output=damaged))
 
 
 def test_verify_finds_forged_units_behind_fitting_digests(folder, tmp_path):
-    resolved = load_run(real(folder))
+    resolved = load_run(real(folder), output=tmp_path)
     shutil.copytree(folder / "out" / "release", tmp_path / "release")
     release = release_layout(tmp_path)
-    own = release.units.counts("block")
+    own = release.product("units").counts("block")
     before = (own / "_manifest.json").read_bytes()
     forge(own)
     rewrite_digests(release, own, before)
     with pytest.raises(VerificationError, match="blocks do not sum to it"):
-        verify_run(resolved, release)
+        verify_run(resolved)
 
 
 def test_verify_finds_a_wrong_sum_and_a_foreign_manifest_of_units(folder, tmp_path):
-    resolved = load_run(real(folder))
+    resolved = load_run(real(folder), output=tmp_path)
     shutil.copytree(folder / "out" / "release", tmp_path / "release")
     release = release_layout(tmp_path)
     whole = json.loads(release.manifest.read_text())
@@ -293,11 +296,11 @@ def test_verify_finds_a_wrong_sum_and_a_foreign_manifest_of_units(folder, tmp_pa
     wrong["together"]["composed"][0]["total"] = "1"
     release.manifest.write_text(json.dumps(wrong))
     with pytest.raises(VerificationError, match=r"cost together; got \['1'\]; expected 8/7"):
-        verify_run(resolved, release)
+        verify_run(resolved)
     whole["units"]["totals"]["units"] += 1
     release.manifest.write_text(json.dumps(whole))
     with pytest.raises(VerificationError, match="manifest of the persons holds"):
-        verify_run(resolved, release)
+        verify_run(resolved)
 
 
 def rewrite_digests(release, dataset: Path, before: bytes) -> None:
@@ -306,7 +309,7 @@ def rewrite_digests(release, dataset: Path, before: bytes) -> None:
         hashlib.sha256(raw).hexdigest()
         for raw in (before, (dataset / "_manifest.json").read_bytes())
     )
-    for manifest in (release.manifest, release.units.manifest):
+    for manifest in (release.manifest, release.product("units").manifest):
         text = manifest.read_text()
         assert old in text
         manifest.write_text(text.replace(old, new))
@@ -316,7 +319,7 @@ def test_a_complete_run_is_not_repeated_and_parts_are_made_again(folder):
     out = folder / "out"
     config = real(folder)
     kept = {p: p.stat().st_mtime_ns for p in out.rglob("*.parquet")}
-    units = release_layout(out).units
+    units = release_layout(out).product("units")
     counts = units.counts("tract")
     whole = sparse(counts)
     shutil.rmtree(counts)
@@ -325,7 +328,7 @@ def test_a_complete_run_is_not_repeated_and_parts_are_made_again(folder):
     shutil.rmtree(h1)
     with pytest.raises(OutputError, match=r"level=tract: is missing; `das resume`"):
         execute(config)
-    repair(products_of(load_run(config)))
+    repair(load_run(config))
     execute(config)
     assert sparse(counts) == whole
     assert rows_of(h1) == table
@@ -334,11 +337,11 @@ def test_a_complete_run_is_not_repeated_and_parts_are_made_again(folder):
     assert made
     assert all(p.is_relative_to(units.root) for p in made)
     assert not any(p.is_relative_to(units.measurements("tract").parent) for p in made)
-    verify_run(load_run(config), release_layout(out))
+    verify_run(load_run(config))
 
 
 def test_lost_units_are_not_drawn_again(folder, tmp_path):
-    lost = release_layout(folder / "out").units.measurements("county")
+    lost = release_layout(folder / "out").product("units").measurements("county")
     shutil.move(lost, tmp_path / "kept")
     with pytest.raises(
         LedgerError, match=r"level=county: is missing, and noisy answers are drawn once"
@@ -383,7 +386,7 @@ def test_bad_units_publish_nothing_of_either_product(tmp_path):
     assert not account_of(load_run(config).config).exists()
     (tmp_path / "units.csv").write_text(good)
     execute(config)
-    verify_run(load_run(config), release_layout(out))
+    verify_run(load_run(config))
 
 
 def test_large_budgets_give_both_inputs_back(tmp_path):
@@ -420,7 +423,7 @@ def test_seeded_products_do_not_share_their_noise(tmp_path):
             (row["geocode"], row["query"]): row["answers"]
             for row in rows_of(one.measurements("block"))
         }
-        for one in (release, release.units)
+        for one in (release, release.product("units"))
     ]
     assert both[0].keys() == both[1].keys()
     differences = [
@@ -473,9 +476,9 @@ def test_mistakes_in_the_units_are_named(tmp_path, changes, match):
 def test_budget_and_name_of_the_units(tmp_path):
     allocation = section(tmp_path)["privacy"]["allocation"]
     for privacy, match in (
-        ({}, "units: privacy: .*exactly one of `rho` and `epsilon`"),
-        ({"rho": "1", "epsilon": "1"}, "units: privacy: .*exactly one of `rho` and `epsilon`"),
-        ({"rho": "0"}, "units: privacy: .*`rho` must be positive"),
+        ({}, "units.privacy: .*exactly one of `rho` and `epsilon`"),
+        ({"rho": "1", "epsilon": "1"}, "units.privacy: .*exactly one of `rho` and `epsilon`"),
+        ({"rho": "0"}, "units.privacy: .*`rho` must be positive"),
         ({"rho": "1", "product": "toy"}, "units.privacy.product: is also that of the persons"),
     ):
         units = section(tmp_path, privacy={**privacy, "allocation": allocation})

@@ -164,7 +164,7 @@ def test_error_in_the_data_leaves_nothing_published(
 
 def test_rhode_island(tasks: SparkTasks, tmp_path: Path) -> None:
     resolved = load_run(ROOT / "conf" / "run" / "ri-2010.yaml")
-    data, spine = resolved.config.data, resolved.plan.spine
+    data, spine = resolved.last.config.data, resolved.plan.spine
     lattice = Lattice.from_leaves(spine, read_geocodes(data, None, spine=spine, tasks=tasks))
     assert list(lattice.sizes().values()) == [1, 5, 41, 139, 4_714]
     entries = read_entries(data, SCHEMA, spine=spine)

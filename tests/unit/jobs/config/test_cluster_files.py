@@ -45,7 +45,7 @@ def test_the_runtime_is_replaced_and_the_release_is_the_same(path):
     run = load_run(ROOT / "conf" / "run" / "toy-units.yaml")
     placed = on_cluster(run, path)
     assert placed.config.runtime == read_cluster(path) != run.config.runtime
-    assert placed.units.config.runtime == placed.config.runtime
+    assert placed.products is run.products
     assert placed.plan is run.plan
     assert placed.config.model_copy(update={"runtime": run.config.runtime}) == run.config
 

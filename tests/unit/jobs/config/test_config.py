@@ -28,7 +28,8 @@ from das.privacy.budget import Budget
 from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
 from das.strategy import Strategy, noisy_queries
 from geography.lattice import Spine
-from jobs.config.load import Resolved, load_allocation, load_run, load_schema
+from jobs.config.load import load_allocation, load_run, load_schema
+from jobs.config.product import Resolved
 from jobs.folder.solutions import settings_digest, settings_of
 from jobs.plan import Solving
 from tests.checkout import ROOT
@@ -265,10 +266,10 @@ def test_paths_are_relative_to_the_run_file(project, tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     config = project.load().config
-    assert config.data.path == tmp_path / "absent.csv"
+    assert config.products["persons"].data.path == tmp_path / "absent.csv"
     assert config.geography.geounits.path == tmp_path / "absent-blocks.csv"
-    assert config.privacy.allocation == tmp_path / "allocation.yaml"
-    assert config.schema_ == tmp_path / "schema.yaml"
+    assert config.products["persons"].privacy.allocation == tmp_path / "allocation.yaml"
+    assert config.products["persons"].schema_ == tmp_path / "schema.yaml"
     assert config.output.directory == tmp_path / "out"
 
 

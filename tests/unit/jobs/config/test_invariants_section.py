@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from das.schema import Attribute, Recode, Schema
 from invariants.facilities import groups_of
 from jobs.config.invariants import exact_queries, limits_of
 from jobs.config.load import load_run
-from jobs.config.models import RunConfig
+from jobs.config.models import ProductConfig
 from jobs.plan import exact_query
 from tests.builders import toy
 
@@ -28,14 +29,14 @@ TABLE = {"path": "f.csv", "columns": {"nursing": "n", "military": "m"}}
 
 
 def stated(*entries: dict) -> list:
-    field = RunConfig.model_fields["invariants"]
+    field = ProductConfig.model_fields["invariants"]
     return TypeAdapter(field.annotation).validate_python(list(entries))
 
 
 def limits(*entries: dict):
     section = stated(*entries)
     exact = exact_queries(section, SCHEMA, SPINE)
-    return limits_of(section, SCHEMA, SPINE, exact, lambda n, g: exact_query(None, n, g))
+    return limits_of(section, SCHEMA, SPINE, exact, partial(exact_query, {}))
 
 
 def test_facilities():
@@ -130,9 +131,15 @@ FACILITIES = {"facilities": "hhgq", "geolevel": "block", "table": TABLE}
             "must be exact as far down as total",
         ),
         (
-            [{"facilities": "hhgq", "geolevel": "block", "units": "hhgq"}],
+            [
+                {
+                    "facilities": "hhgq",
+                    "geolevel": "block",
+                    "exact": {"product": "units", "query": "hhgq"},
+                }
+            ],
             ConfigError,
-            "is not in the run",
+            "product units: does not come before this one",
         ),
         ([{"zero": {"hhgq": ["prison"]}}], SchemaError, "unknown level; got"),
         ([{"zero": {"size": ["1"]}}], SchemaError, "unknown attribute; got size"),
@@ -194,7 +201,7 @@ def test_what_cannot_be_kept_is_refused(entries, kind, message):
     ("entry", "message"),
     [
         ({"query": "total"}, "invariants.0.geolevel: is required"),
-        ({"facilities": "age", "geolevel": "block"}, "give exactly one of `table` and `units`"),
+        ({"facilities": "age", "geolevel": "block"}, "give exactly one of `table` and `exact`"),
         ({"zero": {}, "geolevel": "block"}, "invariants.0.geolevel: is not a known key"),
         (
             {"facilities": "age", "geolevel": "block", "table": {"path": "x"}},
@@ -212,5 +219,5 @@ def test_paths_are_relative_to_the_run_file(tmp_path: Path):
     table = {"path": "facilities.csv", "columns": {"under_18": "n"}}
     entry = {"facilities": "age", "geolevel": "block", "table": table}
     resolved = load_run(toy.configuration(tmp_path, invariants=[entry]))
-    assert resolved.config.invariants[0].table.path == tmp_path / "facilities.csv"
+    assert resolved.last.config.invariants[0].table.path == tmp_path / "facilities.csv"
     assert resolved.plan.limits.facilities is not None

@@ -58,6 +58,10 @@ def test_the_examples_load_together(tmp_path: Path) -> None:
 def test_the_run_example_names_every_section() -> None:
     document = yaml.safe_load(reference.RUN_EXAMPLE)
     assert list(document) == list(models.model_fields(models.RunConfig))
-    for section in ("geography", "solve", "output", "runtime"):
-        model = models.model_fields(models.RunConfig)[section].annotation
-        assert list(document[section]) == list(models.model_fields(model))
+    assert list(document["products"]) == ["units", "persons"]
+    sections = [(models.RunConfig, document, name) for name in ("geography", "output", "runtime")]
+    persons = document["products"]["persons"]
+    sections += [(models.ProductConfig, persons, name) for name in ("solve", "output")]
+    for model, written, name in sections:
+        section = models.model_fields(model)[name].annotation
+        assert list(written[name]) == list(models.model_fields(section))

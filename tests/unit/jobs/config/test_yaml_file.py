@@ -9,7 +9,7 @@ import pytest
 
 from das.errors import BudgetError, ConfigError
 from das.rational import parse_fraction
-from jobs.config.models import PrivacyConfig
+from jobs.config.models import ProductPrivacyConfig
 from jobs.config.yaml_file import read_map
 
 
@@ -173,7 +173,7 @@ def test_a_budget_is_never_another_number_than_the_one_written(tmp_path, written
 @pytest.mark.parametrize(("written", "rho"), [("10", 10), ('"010"', 10), ('"0.50"', 0.5)])
 def test_budgets_in_plain_decimal_are_read(tmp_path, written, rho):
     document = read(tmp_path, f"allocation: a\nrho: {written}")
-    assert PrivacyConfig.model_validate(document).rho == rho
+    assert ProductPrivacyConfig.model_validate(document).rho == rho
 
 
 @pytest.mark.parametrize(

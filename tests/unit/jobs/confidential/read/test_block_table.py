@@ -157,7 +157,7 @@ def test_configuration_errors(tmp_path: Path) -> None:
 def test_real_blocks(state: str, persons: int) -> None:
     run = load_run(ROOT / "conf" / "run" / f"{state}-2010.yaml")
     schema = load_schema(ROOT / "conf" / "schema" / "block16.yaml")
-    assert read(run.config.data, schema, 15).total() == persons
+    assert read(run.last.config.data, schema, 15).total() == persons
 
 
 def test_real_tracts_by_pattern() -> None:

@@ -1,0 +1,71 @@
+"""Digest of what fixes the distribution of the measurements, and the exact answers beside them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from jobs.config.files import read_model
+from jobs.config.format_1 import PERSONS, UNITS
+from jobs.config.models import AllocationFile, ProductConfig, RunConfig, SchemaFile
+
+_PRIVACY = ("definition", "rho", "epsilon", "delta", "neighbors", "allocation", "lazy_queries",
+            "randomness", "product", "grant")  # fmt: skip
+
+
+def run_digest(written: RunConfig, config: RunConfig) -> str:
+    """SHA-256 of what a run measures.
+
+    That is the run file without its name, speed, account, and what follows from measurements
+    (`solve`, `output`: `jobs.folder.solutions`), with the files it names. Data paths count as
+    written, so that a project can move to another folder. The document that is hashed has the last
+    product at its top and the others beside it, which is how run files of format 1 were written:
+    so a folder that was begun with such a file is also that of the same run in format 2.
+
+    Args:
+      written: The run file.
+      config: The same with absolute paths.
+    """
+    products = {
+        name: _contents(product, config.products[name])
+        for name, product in written.products.items()
+    }
+    *others, last = products
+    for name in others:
+        privacy = products[name]["privacy"]
+        privacy["product"] = privacy["product"] or products[name]["schema"]["name"]
+    run = written.model_dump(mode="json", include={"geography", "privacy"})
+    own, privacy = products[last], {**run["privacy"], **products[last]["privacy"]}
+    document: dict[str, Any] = {
+        "schema": own["schema"],
+        "data": own["data"],
+        "geography": run["geography"],
+        "privacy": {key: privacy[key] for key in _PRIVACY},
+        "invariants": own["invariants"],
+        **{name: products[name] for name in others},
+    }
+    if [*products] not in ([PERSONS], [UNITS, PERSONS]):
+        document["products"] = [*products]
+    text = json.dumps(document)  # in order: the order of groups numbers the answers
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _contents(written: ProductConfig, config: ProductConfig) -> dict[str, Any]:
+    """A product, with what schema and allocation say in the place of their paths."""
+    document = written.model_dump(mode="json", by_alias=True, exclude={"solve", "output"})
+    allocation = read_model(config.privacy.allocation, AllocationFile)
+    document["schema"] = read_model(config.schema_, SchemaFile).model_dump(mode="json")
+    document["privacy"]["allocation"] = allocation.model_dump(mode="json")
+    document["invariants"] = [_invariant(entry) for entry in document["invariants"]]
+    return document
+
+
+def _invariant(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """An invariant; facilities that the units count as format 1 wrote them."""
+    exact = entry.get("exact")
+    if "exact" not in entry or (exact is not None and exact["product"] != UNITS):
+        return dict(entry)
+    written = {**entry, "exact": exact and exact["query"]}
+    return {UNITS if key == "exact" else key: value for key, value in written.items()}

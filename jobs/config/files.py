@@ -1,0 +1,176 @@
+"""Files of a configuration as checked models; every error names the file and the key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from das.errors import ConfigError, DasError
+from jobs.config import format_1
+from jobs.config.local_path import is_endless, local_path
+from jobs.config.models import RunConfig
+from jobs.config.yaml_file import read_map
+
+_MOST_PROBLEMS = 20  # named at once
+_TAGS = ("records", "block_table", "pl94", "histograms", "RecordColumn")
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RunFile:
+    """A run file as it was written.
+
+    Attributes:
+      path: Where it is.
+      format: The format it is written in.
+      config: What it says, paths as written.
+    """
+
+    path: Path
+    format: int
+    config: RunConfig
+
+    def keys_of(self, product: str) -> str:
+        """What stands before the keys of a product in this file."""
+        return format_1.keys_of(product) if self.format == 1 else f"products.{product}."
+
+
+def read_run_file(path: Path) -> RunFile:
+    """Read a run file of any format.
+
+    Raises:
+      ConfigError: It cannot be read, or says what no run file may say.
+    """
+    document = read_map(path)
+    if document.get("format", 1) != 1:
+        return RunFile(path, 2, _validated(path, document, RunConfig))
+    own = {key: value for key, value in document.items() if key != "format"}
+    translated = format_1.to_products(own)
+    return RunFile(path, 1, _validated(path, translated, RunConfig, format_1.written_keys))
+
+
+def read_model(path: Path, model: type[ModelT]) -> ModelT:
+    """Read a YAML file as a model.
+
+    Raises:
+      ConfigError: It cannot be read, or does not fit the model.
+    """
+    return _validated(path, read_map(path), model)
+
+
+def _validated(
+    path: Path,
+    document: dict[Any, Any],
+    model: type[ModelT],
+    written: Callable[[list[str]], list[str]] = list,
+) -> ModelT:
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        raise _config_error(path, error, written) from None
+
+
+def named(where: str, build: Callable[[], T]) -> T:
+    """Build a value; errors say where in the configuration it stands."""
+    try:
+        return build()
+    except DasError as error:
+        raise type(error)(
+            f"{where}: {error.where}",
+            error.what,
+            got=error.got,
+            want=error.want,
+            remedy=error.remedy,
+        ) from None
+
+
+def absolute(config: RunConfig, folder: Path) -> RunConfig:
+    """A run with all its paths absolute.
+
+    Args:
+      config: The run, paths as written.
+      folder: That of the run file, to which they are relative.
+
+    Raises:
+      ConfigError: A path cannot be followed, or is a device that does not end.
+    """
+    resolved = _absolute(config, folder)
+    if not isinstance(resolved, RunConfig):
+        raise ConfigError("run file", "is not a run configuration")
+    return resolved
+
+
+def _absolute(value: Any, folder: Path) -> Any:  # noqa: ANN401 - whatever a model holds
+    if isinstance(value, Path):
+        return absolute_path(folder / value)
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields
+        return value.model_copy(
+            update={name: _absolute(getattr(value, name), folder) for name in fields}
+        )
+    if isinstance(value, list):
+        return [_absolute(one, folder) for one in value]
+    if isinstance(value, dict):
+        return {key: _absolute(one, folder) for key, one in value.items()}
+    return value
+
+
+def absolute_path(path: Path) -> Path:
+    """A path with its links followed.
+
+    Raises:
+      ConfigError: It is none of this machine, leads in a circle, or is a device without end.
+    """
+    try:
+        resolved = local_path(path).resolve()
+    except ValueError as error:
+        raise ConfigError(f"path {path}", str(error)) from None
+    except (OSError, RuntimeError):  # RuntimeError: links in a circle
+        raise ConfigError(str(path), "cannot be followed; a link leads in a circle") from None
+    if is_endless(resolved):
+        raise ConfigError(str(path), "is a device that does not end", want="a file or folder")
+    return resolved
+
+
+def _keys(location: Sequence[int | str]) -> list[str]:
+    """Keys on the way to a value, without the names of the alternatives a union chose."""
+    parts = [str(part) for part in location if part not in _TAGS]
+    keys = [part for part in parts if not part.startswith("function-")]
+    place = keys.index("invariants") + 2 if "invariants" in keys else len(keys)
+    return keys[:place] + keys[place + 1 :]
+
+
+def _config_error(
+    path: Path, error: ValidationError, written: Callable[[list[str]], list[str]]
+) -> ConfigError:
+    """One error naming the first wrong keys, what it got and what it wants.
+
+    Args:
+      path: The file.
+      error: What does not fit the model.
+      written: Turns the keys of the model into those of the file.
+    """
+    problems = []
+    for item in error.errors()[:_MOST_PROBLEMS]:
+        key = ".".join(written(_keys(item["loc"])))
+        got = item["input"]
+        shown = type(got).__name__ if isinstance(got, dict | list) else f"{got!r:.200}"
+        kind = item["type"]
+        if kind == "missing":
+            problems.append(f"{key}: is required")
+        elif kind == "extra_forbidden":
+            problems.append(f"{key}: is not a known key")
+        elif kind == "value_error":
+            problems.append(f"{key or 'file'}: {item['msg'].removeprefix('Value error, ')}")
+        else:
+            problems.append(f"{key}: {item['msg']}; got {shown}")
+    more = error.error_count() - len(problems)
+    return ConfigError(
+        str(path), " | ".join([*problems, *([f"and {more} more"] if more > 0 else [])])
+    )

@@ -1,0 +1,85 @@
+"""The products of a run, in the order of work, each with all that its stages need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobs.config.models import FacilitiesConfig, ProductConfig, RunConfig
+from jobs.plan import Plan
+from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """What a run makes of one kind of records: persons, or housing units and facilities.
+
+    Attributes:
+      name: Its name in the run file, which is what its records are called.
+      keys: What stands before its keys in the run file, such as "products.units."; for errors.
+      title: The name of the run, and of the product where it is not the last.
+      config: Its section of the run file, paths absolute.
+      plan: All that the stages after reading need.
+      release: Its publishable half; the last product has the folder of the release itself.
+      confidential: Its other half.
+      seed: Of its noise, if that is no noise for a release; every product has another.
+    """
+
+    name: str
+    keys: str
+    title: str
+    config: ProductConfig
+    plan: Plan
+    release: ReleaseLayout
+    confidential: ConfidentialLayout
+    seed: int | None = None
+
+    @property
+    def bound_by(self) -> tuple[str, ...]:
+        """Products whose exact answers limit its counts."""
+        stated = [entry for entry in self.config.invariants if isinstance(entry, FacilitiesConfig)]
+        return tuple(dict.fromkeys(entry.exact.product for entry in stated if entry.exact))
+
+    @property
+    def account_name(self) -> str:
+        """What the account calls it."""
+        return self.config.privacy.product or self.plan.schema.name
+
+    @property
+    def tables(self) -> list[str]:
+        """Queries tabulated per geolevel."""
+        chosen = self.config.output.tables
+        attributes = [attribute.name for attribute in self.plan.schema.attributes]
+        return ["total", *attributes] if chosen is None else chosen
+
+    def label(self, text: str) -> str:
+        """Label of a progress line; the name is left out for persons."""
+        return text if self.name == "persons" else f"{self.name}, {text}"
+
+
+@dataclass(frozen=True, eq=False)
+class Resolved:
+    """A run configuration with everything it refers to, checked; no data has been touched.
+
+    Attributes:
+      config: The run file with absolute paths.
+      source: Path of the run file.
+      products: What is made, by name, in the order of work.
+      solution: Name of the solution that is meant, if it is not the release itself.
+    """
+
+    config: RunConfig
+    source: Path
+    products: Mapping[str, Product]
+    solution: str | None = None
+
+    @property
+    def last(self) -> Product:
+        """The product that all others come before; theirs lie in folders of its release."""
+        return [*self.products.values()][-1]
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the last product; geography and digest are those of all."""
+        return self.last.plan
