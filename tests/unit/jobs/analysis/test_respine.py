@@ -183,7 +183,7 @@ def test_the_command_writes_codes_and_says_what_they_change(run_file, entities):
     result = command(run_file, "place,town", "--regroup", "group")
     assert result.exit_code == 0, result.output
     made = design(entities)
-    assert json.loads(result.output) == spine_summary(SPINE, LEAVES, entities, made)
+    assert json.loads(result.stdout) == spine_summary(SPINE, LEAVES, entities, made)
     old, again = read_codes(run_file.parent / "new")
     assert dict(zip(old, again.codes, strict=True)) == dict(zip(LEAVES, made.codes, strict=True))
     refused = command(run_file, "place,town", "--regroup", "group")
@@ -197,7 +197,7 @@ def test_the_command_splits_by_a_mark(run_file, entities):
     is_marked = entities.members[:, 0] != NO_ENTITY
     made = optimize_spine(SPINE, LEAVES, entities, SpineDesign("tract", None, None), is_marked)
     assert read_codes(run_file.parent / "new")[1].codes.tolist() == sorted(made.codes.tolist())
-    assert len(made.spine.levels) == len(json.loads(result.output)["levels"])
+    assert len(made.spine.levels) == len(json.loads(result.stdout)["levels"])
 
 
 @pytest.mark.parametrize(

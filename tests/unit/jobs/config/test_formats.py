@@ -14,8 +14,8 @@ from das.errors import ConfigError
 from jobs.config.format_1 import to_products
 from jobs.config.load import load_run
 from jobs.folder.solutions import settings_of
+from tests.builders import toy, units
 from tests.checkout import ROOT
-from tests.pipeline.local import toy, units
 
 FACILITIES = {
     "facilities": "sex",
