@@ -1,42 +1,22 @@
-"""Plan: everything that is public before data is read. Geounits, noise classes, batches."""
+"""Plan: all that is public of a run before its data are read, and what each geolevel is to do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from das.change_costs import Chain, change_costs
 from das.errors import ConfigError
 from das.privacy.budget import Budget
-from das.privacy.ledger import Ledger, LedgerEntry
-from das.privacy.semantics import ChangeCosts, touched_attributes
+from das.privacy.semantics import ChangeCosts
 from das.queries.query import Query
 from das.schema import Schema
 from das.strategy import NoisyQuery, Strategy, noisy_queries
 from das.tree.model import GeolevelTerms, spine_terms
-from geography.lattice import Lattice, Spine
+from geography.lattice import Spine
 from invariants.constraints import Limits
 from invariants.exact import Invariant, invariants_at
 from invariants.linear import LinearRow
-from jobs.storage.dataset import Dataset, PartWriter, is_published, publish
-from jobs.storage.layout import ReleaseLayout
-
-_GEOGRAPHY = pa.schema(
-    [
-        ("geocode", pa.string()),
-        ("parent", pa.string()),
-        ("n_children", pa.int64()),
-        ("only_child", pa.bool_()),
-        ("chain_end", pa.string()),
-    ]
-)
-_ROWS = 200_000  # geounits per Arrow table when writing the geography
 
 
 @dataclass(frozen=True)
@@ -167,154 +147,3 @@ def exact_query(plans: Mapping[str, Plan], product: str, name: str, geolevel: st
             remedy="add it to the invariants of that product",
         )
     return exact[name]
-
-
-def write_geography(lattice: Lattice, layout: ReleaseLayout) -> None:
-    """Write the public geounits of every geolevel; complete ones are kept."""
-    names = np.array(lattice.spine.levels, dtype=object)
-    for level, name in enumerate(lattice.spine.levels):
-        dataset = layout.geography(name)
-        if is_published(dataset):
-            continue
-        writer = PartWriter(dataset, _GEOGRAPHY)
-        codes = lattice.codes[level]
-        for start in range(0, len(codes), _ROWS):
-            rows = slice(start, start + _ROWS)
-            parents = lattice.parents[level][rows]
-            above = lattice.codes[level - 1][parents] if level else np.full(len(parents), b"")
-            writer.write(
-                pa.table(
-                    [
-                        pa.array(codes[rows].astype(np.str_)),
-                        pa.array(above.astype(np.str_)),
-                        pa.array(lattice.n_children(level)[rows]),
-                        pa.array(lattice.is_only_child[level][rows]),
-                        pa.array(names[lattice.chain_end[level][rows]], pa.string()),
-                    ],
-                    schema=_GEOGRAPHY,
-                )
-            )
-        publish(dataset, [writer.close()], {"geolevel": name})
-
-
-def planned_ledger(plan: Plan, lattice: Lattice) -> Ledger:
-    """The ledger that measuring this lattice will produce; checked against the budget.
-
-    Raises:
-      LedgerError: A path of the tree would not spend exactly the budget.
-      BudgetError: A planned strategy costs more than its share.
-    """
-    geounits: dict[tuple[int, int], int] = {}
-    for level in range(len(plan.spine.levels)):
-        measured = ~lattice.is_only_child[level]
-        ends, sizes = np.unique(lattice.chain_end[level][measured], return_counts=True)
-        geounits |= {(level, int(end)): int(size) for end, size in zip(ends, sizes, strict=True)}
-    return _ledger(plan, geounits)
-
-
-def ordinary_ledger(plan: Plan) -> Ledger:
-    """The ledger of one path of geounits none of which is an only child.
-
-    Raises:
-      LedgerError: The path would not spend exactly the budget.
-      BudgetError: A planned strategy costs more than its share.
-    """
-    return _ledger(plan, {(level, level): 1 for level in range(len(plan.spine.levels))})
-
-
-def _ledger(plan: Plan, geounits: Mapping[tuple[int, int], int]) -> Ledger:
-    """Entries of every chain that occurs, given the number of its geounits."""
-    names = plan.spine.levels
-    attributes = [attribute.name for attribute in plan.schema.attributes]
-    for level in plan.strategy.levels:
-        level.check_joint_cost(plan.budget.neighbors)
-    entries = [
-        LedgerEntry(
-            names[first],
-            names[last],
-            noisy.query.name,
-            touched_attributes(noisy.query, attributes),
-            noisy.mechanism,
-            noisy.cost,
-            number,
-        )
-        for (first, last), number in geounits.items()
-        for noisy in plan.noise(first, last)
-    ]
-    ledger = Ledger(names, plan.budget.total).append(entries)
-    ledger.seal()
-    return ledger
-
-
-@dataclass(frozen=True)
-class Batch:
-    """A contiguous range of geounits of one geolevel; the unit of work of a task.
-
-    Attributes:
-      level: Position of the geolevel.
-      low: First geocode.
-      high: Last geocode.
-      cost: Predicted cost, in geounits.
-    """
-
-    level: int
-    low: str
-    high: str
-    cost: int
-
-
-def geounit_batches(
-    layout: ReleaseLayout,
-    geolevel: str,
-    level: int,
-    n_batches: int,
-    largest: int,
-    smallest: int = 1,
-) -> list[Batch]:
-    """Split a geolevel into contiguous ranges that never divide a family, costliest first.
-
-    Args:
-      layout: The release, with its geography written.
-      geolevel: Name of the geolevel.
-      level: Its position.
-      n_batches: Wanted number of ranges.
-      largest: Most geounits in a range, unless one family is larger.
-      smallest: Geounits that are worth a range of their own; fewer ranges are made for it.
-    """
-    table = read_geography(layout, geolevel, columns=("geocode", "parent"))
-    # In Arrow's memory: as Python strings, the blocks of a nation would take a gigabyte here.
-    codes, parents = table.column("geocode"), table.column("parent").combine_chunks()
-    is_first = np.asarray(pc.not_equal(parents[1:], parents[:-1]), np.bool_)
-    starts = np.flatnonzero(np.concatenate(([True], is_first)))
-    ends = np.append(starts[1:], len(codes))
-    size = max(1, min(largest, max(smallest, -(-len(codes) // n_batches))))
-    batches = []
-    first = 0
-    for index, end in enumerate(ends):
-        last = index == len(ends) - 1
-        if last or ends[index + 1] - starts[first] > size:
-            low, high = codes[int(starts[first])].as_py(), codes[int(end) - 1].as_py()
-            batches.append(Batch(level, low, high, int(end - starts[first])))
-            first = index + 1
-    return sorted(batches, key=lambda batch: (-batch.cost, batch.low))
-
-
-def read_geography(
-    layout: ReleaseLayout,
-    geolevel: str,
-    batch: Batch | None = None,
-    columns: Sequence[str] | None = None,
-) -> pa.Table:
-    """Read the public geounits of a geolevel, or of one range of it, sorted by geocode."""
-    dataset = Dataset.open(layout.geography(geolevel))
-    if batch is None:
-        return dataset.read(columns=columns)
-    return dataset.read(batch.low, batch.high, columns)
-
-
-def families(parents: npt.NDArray[Any]) -> Iterator[tuple[int, int]]:
-    """Ranges [start, stop) of rows that share a parent."""
-    if not len(parents):
-        return
-    starts = np.flatnonzero(np.concatenate(([True], parents[1:] != parents[:-1])))
-    yield from zip(starts, np.append(starts[1:], len(parents)), strict=True)

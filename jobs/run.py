@@ -57,7 +57,7 @@ from jobs.folder.solutions import (
     solution_document,
 )
 from jobs.neighborhoods import FROM_DATA, geounits_from_data
-from jobs.plan import planned_ledger, write_geography
+from jobs.planning.ledger import planned_ledger
 from jobs.printable import result_console
 from jobs.release.estimate import CONFIDENCE, EstimateStage, LevelEstimator
 from jobs.release.given import publish_given_counts
@@ -78,6 +78,7 @@ from jobs.storage.account import (
 )
 from jobs.storage.dataset import Dataset, check_sizes, dataset_digest, is_published, sweep
 from jobs.storage.files import create_file, json_text, read_json, write_json, writing
+from jobs.storage.geography import write_geography
 from jobs.storage.layout import (
     ConfidentialLayout,
     ReleaseLayout,

@@ -28,10 +28,11 @@ from das.tree.intervals import (
 )
 from das.tree.passes import Moments
 from jobs.analysis.estimate_area import AreaEstimator
-from jobs.plan import Plan, read_geography
+from jobs.plan import Plan
 from jobs.printable import printable, result_console
 from jobs.release.estimate import LevelEstimator
 from jobs.storage.files import refuse_foreign
+from jobs.storage.geography import read_public_geocodes
 from jobs.storage.layout import ReleaseLayout
 
 Areas = Mapping[str, Sequence[str]]
@@ -100,8 +101,7 @@ def check_places(parquet: Path | None, csv: Path | None) -> None:
 
 def leaf_geocodes(plan: Plan, release: ReleaseLayout) -> list[str]:
     """Geocodes of all leaf geounits of a release, ascending."""
-    table = read_geography(release, plan.spine.levels[-1], columns=("geocode",))
-    codes: list[str] = table.column("geocode").to_pylist()
+    codes: list[str] = read_public_geocodes(release, plan.spine.levels[-1]).tolist()
     return codes
 
 

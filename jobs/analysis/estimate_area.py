@@ -15,13 +15,8 @@ from das.tree.area import CutChild, Share, estimate_share, share_of_family
 from das.tree.coordinates import Coordinates
 from das.tree.passes import Moments, sum_below
 from jobs.release.estimate import LevelEstimator
-from jobs.release.evidence import (
-    LevelRange,
-    RangeAnswers,
-    all_geounits,
-    read_moments,
-    select_moments,
-)
+from jobs.release.evidence import LevelRange, RangeAnswers, read_moments, select_moments
+from jobs.tasks.batches import all_geounits
 
 _WINDOW_NUMBERS = 10_000_000  # numbers read at once
 

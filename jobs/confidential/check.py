@@ -19,11 +19,13 @@ from invariants.conflict import Statement, smallest_conflict
 from invariants.linear import LinearRow
 from jobs.confidential.histograms import read_truth
 from jobs.config.models import AnyInvariant, InvariantConfig
-from jobs.plan import Batch, Plan, geounit_batches, read_geography
+from jobs.plan import Plan
 from jobs.release.given import facilities_name, facility_counts, stated_query
 from jobs.storage.answers import read_available
 from jobs.storage.dataset import Dataset
+from jobs.storage.geography import read_public_geocodes
 from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
+from jobs.tasks.batches import Batch, geounit_batches
 from jobs.tasks.executor import Tasks
 
 
@@ -80,8 +82,7 @@ def _checker(
     @redact_errors
     def run(batch: Batch) -> None:
         geolevel = plan.spine.levels[batch.level]
-        read = read_geography(release, geolevel, batch, columns=("geocode",))
-        codes = read.column("geocode").to_numpy(zero_copy_only=False)
+        codes = read_public_geocodes(release, geolevel, batch.low, batch.high)
         truth = read_truth(confidential, geolevel, codes, plan.schema.size).reveal()
         check = InputCheck(plan, release, batch, codes, tables)
         broken = [failure for failure in check.broken(truth) if failure.mask.any()]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from das.confidential import redact_errors
 from jobs.confidential.histograms import read_truth
-from jobs.plan import Batch, Plan, geounit_batches, read_geography
+from jobs.plan import Plan
 from jobs.storage.answers import ANSWERS, answer_table
 from jobs.storage.dataset import PartFile, PartWriter, is_published, publish
+from jobs.storage.geography import read_public_geocodes
 from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
+from jobs.tasks.batches import Batch, geounit_batches
 from jobs.tasks.executor import Tasks
 
 
@@ -38,8 +40,7 @@ def publish_invariants(
 
     @redact_errors
     def run(batch: Batch) -> PartFile:
-        table = read_geography(release, geolevel, batch, columns=("geocode",))
-        codes = table.column("geocode").to_numpy(zero_copy_only=False)
+        codes = read_public_geocodes(release, geolevel, batch.low, batch.high)
         truth = read_truth(confidential, geolevel, geocodes=codes, n_cells=n_cells)
         writer = PartWriter(dataset, ANSWERS)
         writer.write_apart(

@@ -21,7 +21,7 @@ from das.mechanisms.mechanism import Mechanism
 from das.queries.query import Query
 from jobs.confidential.histograms import read_truth
 from jobs.confidential.noise_key import LentKey, lent
-from jobs.plan import Batch, Plan, families, geounit_batches, read_geography
+from jobs.plan import Plan
 from jobs.storage.answers import (
     LAZY_MEASUREMENTS,
     MEASUREMENTS,
@@ -29,8 +29,10 @@ from jobs.storage.answers import (
     measurement_table,
 )
 from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, propose, publish
+from jobs.storage.geography import families, read_geography
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
+from jobs.tasks.batches import Batch, geounit_batches
 from jobs.tasks.executor import Tasks
 
 _CHUNK_NUMBERS = 4_000_000  # numbers held at once in a task
@@ -157,7 +159,7 @@ def _measurer(task: MeasureTask) -> Callable[[Batch], PartFile]:
 def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
     """Measure the geounits of one range that are not only children."""
     plan, level, key = task.plan, batch.level, task.key.key()
-    table = read_geography(task.release, task.geolevel, batch)
+    table = read_geography(task.release, task.geolevel, batch.low, batch.high)
     measured = table.filter(pc.invert(table.column("only_child")))
     codes = measured.column("geocode").to_numpy(zero_copy_only=False)
     ends = measured.column("chain_end").to_numpy(zero_copy_only=False)

@@ -26,9 +26,10 @@ from das.tree.classes import SubtreeClasses
 from geography.lattice import Lattice
 from jobs.config.product import Product
 from jobs.neighborhoods import FROM_DATA, geounits_from_data
-from jobs.plan import Plan, ordinary_ledger, planned_ledger
+from jobs.plan import Plan
 from jobs.planning.allocation import Optimized
 from jobs.planning.errors import NORMAL_90, parse_tables, predict, prediction_rows
+from jobs.planning.ledger import ordinary_ledger, planned_ledger
 from jobs.printable import printable, result_console
 from jobs.release.manifest import budget_rows, privacy_statement, privacy_statements
 from jobs.report.text import TOGETHER

@@ -22,7 +22,7 @@ from das.tree.intervals import normal_factor
 from das.tree.model import GeolevelTerms
 from das.tree.passes import Moments, add_leaves, combine, pass_down, pass_up, sum_below
 from das.tree.targets import SubtreeTargets, subtree_targets
-from jobs.plan import Batch, Plan, geounit_batches, plan_terms
+from jobs.plan import Plan, plan_terms
 from jobs.release.evidence import (
     MOMENTS,
     TABLES,
@@ -36,6 +36,7 @@ from jobs.release.evidence import (
 )
 from jobs.storage.dataset import PartFile, PartWriter, is_published, publish
 from jobs.storage.layout import EstimateLayout, ReleaseLayout
+from jobs.tasks.batches import Batch, geounit_batches
 from jobs.tasks.executor import Tasks
 
 T = TypeVar("T")

@@ -23,11 +23,13 @@ from das.queries.query import Query
 from das.tree.coordinates import Coordinates
 from das.tree.model import GeolevelTerms
 from das.tree.passes import Evidence, Moments, gather_evidence
-from jobs.plan import Batch, Plan, read_geography
+from jobs.plan import Plan
 from jobs.storage.answers import read_answers
 from jobs.storage.columns import flattened, lists, repeated
 from jobs.storage.dataset import Dataset
+from jobs.storage.geography import read_geography
 from jobs.storage.layout import ReleaseLayout
+from jobs.tasks.batches import Batch
 
 LEAST_VARIANCE = 1e-6  # integer noise that is zero but once in a million draws counts as this
 MOMENTS = pa.schema(
@@ -54,11 +56,6 @@ def precision(mechanism: Mechanism) -> float:
     return 1.0 / max(mechanism.variance(), LEAST_VARIANCE)
 
 
-def all_geounits(level: int) -> Batch:
-    """The range of a whole geolevel."""
-    return Batch(level, "", "\x7f", 0)
-
-
 @dataclass(frozen=True, eq=False)
 class LevelRange:
     """Geounits of one range of a geolevel, families one after the other.
@@ -82,7 +79,7 @@ class LevelRange:
     @classmethod
     def read(cls, release: ReleaseLayout, geolevel: str, batch: Batch) -> LevelRange:
         """Read the geography of a range."""
-        table = read_geography(release, geolevel, batch)
+        table = read_geography(release, geolevel, batch.low, batch.high)
         columns = {
             name: table.column(name).to_numpy(zero_copy_only=False) for name in table.column_names
         }

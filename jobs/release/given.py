@@ -18,10 +18,12 @@ from invariants.exact import invariants_at
 from invariants.facilities import Facilities
 from jobs.config.models import AnyInvariant, ExactAnswers, FacilitiesConfig, InvariantConfig
 from jobs.input.public_tables import read_public
-from jobs.plan import Batch, Plan, exact_query, read_geography
+from jobs.plan import Plan, exact_query
 from jobs.storage.answers import ANSWERS, answer_table, read_available
 from jobs.storage.dataset import Dataset, PartWriter, is_published, publish
+from jobs.storage.geography import read_public_geocodes
 from jobs.storage.layout import ReleaseLayout
+from jobs.tasks.batches import Batch
 
 _GEOUNITS = 50_000  # written at once, of one table
 
@@ -114,10 +116,10 @@ def _publish(release: ReleaseLayout, geolevel: str, given: Sequence[Given]) -> N
     dataset = release.given(geolevel)
     if is_published(dataset) or not given:
         return
-    known = read_geography(release, geolevel, columns=("geocode",)).column("geocode")
+    known = read_public_geocodes(release, geolevel)
     parts = []
     for table in given:
-        strange = ~np.isin(table.codes, known.to_numpy(zero_copy_only=False))
+        strange = ~np.isin(table.codes, known)
         if strange.any():
             raise InputError(
                 f"table of {table.name}",

@@ -16,12 +16,14 @@ from das.arrays import IntArray, ObjectArray
 from das.errors import OutputError
 from invariants.facilities import Facilities, groups_of
 from invariants.leaves import Leaves, LeavesTable, add_up, limit_totals
-from jobs.plan import Batch, Plan, families, geounit_batches, read_geography
+from jobs.plan import Plan
 from jobs.release.given import facility_counts
 from jobs.storage.answers import read_answers
 from jobs.storage.columns import flattened, lengths, lists, ragged_lists
 from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
+from jobs.storage.geography import families, read_geography
 from jobs.storage.layout import ReleaseLayout
+from jobs.tasks.batches import Batch, geounit_batches
 from jobs.tasks.executor import Tasks
 from solvers.problem import NO_LIMIT
 
@@ -81,7 +83,9 @@ def _write_implied(plan: Plan, release: ReleaseLayout, level: int, batch: Batch)
     The range is of the geolevel itself where nothing below is limited.
     """
     geolevel, facilities = plan.spine.levels[level], plan.limits.facilities
-    read = read_geography(release, plan.spine.levels[batch.level], batch, ("geocode", "parent"))
+    read = read_geography(
+        release, plan.spine.levels[batch.level], batch.low, batch.high, ("geocode", "parent")
+    )
     codes = read.column("geocode").to_numpy(zero_copy_only=False)
     if batch.level == level:
         below = None

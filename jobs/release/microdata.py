@@ -11,12 +11,15 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from das.arrays import ObjectArray
 from das.histograms import Histograms
-from jobs.plan import Batch, Plan, geounit_batches, read_geography
+from jobs.plan import Plan
 from jobs.storage.csv import CsvPartWriter
 from jobs.storage.dataset import PartFile, PartWriter, is_published, publish
+from jobs.storage.geography import read_public_geocodes
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import ReleaseLayout
+from jobs.tasks.batches import Batch, geounit_batches
 from jobs.tasks.executor import Tasks
 
 _PERSONS = 500_000  # rows held at once, but for one entry of a histogram with more
@@ -63,8 +66,7 @@ def _microdata_part(
     batch: Batch, plan: Plan, release: ReleaseLayout, formats: Sequence[str]
 ) -> dict[str, PartFile]:
     geolevel = plan.spine.levels[batch.level]
-    codes = read_geography(release, geolevel, batch, ("geocode",)).column("geocode")
-    names = codes.to_numpy(zero_copy_only=False)
+    names = read_public_geocodes(release, geolevel, batch.low, batch.high)
     counts = read_counts(release, geolevel, names, plan.schema.size)
     schema = pa.schema(
         [("geocode", pa.string())]
@@ -90,7 +92,7 @@ def _microdata_part(
 
 def _persons(
     plan: Plan,
-    names: Sequence[str],
+    names: ObjectArray,
     counts: Histograms,
     entries: slice,
     schema: pa.Schema,

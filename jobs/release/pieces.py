@@ -14,15 +14,17 @@ import pyarrow as pa
 from das.arrays import FloatArray, IntArray, ObjectArray
 from das.queries.query import Query
 from invariants.linear import LinearRow
-from jobs.plan import Batch, Plan, families, read_geography
+from jobs.plan import Plan
 from jobs.release.estimate import CONFIDENCE, LevelEstimator
 from jobs.release.implied import read_limits
 from jobs.release.prior import CellEstimates
 from jobs.release.problems import Constraints, Family, NodeTemplate, Targets
 from jobs.storage.answers import DrawnAnswers, read_answers, read_noisy
 from jobs.storage.dataset import Dataset
+from jobs.storage.geography import families, read_geography
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import ReleaseLayout
+from jobs.tasks.batches import Batch
 
 # Noisy numbers of a piece, but for a family of more: 32 MB as float64, of which a task holds a few
 # copies while it assembles problems.
@@ -68,7 +70,7 @@ def read_pieces(
     Raises:
       OutputError: The measurements, the invariants or the geolevel above are not complete.
     """
-    geography = read_geography(release, template.geolevel, batch)
+    geography = read_geography(release, template.geolevel, batch.low, batch.high)
     codes = _column(geography, "geocode")
     read = _families(plan, release, batch.level, _column(geography, "parent"))
     answers, lazy = whole_answers(plan, batch.level), len(plan.lazy_at(batch.level))

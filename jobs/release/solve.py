@@ -18,7 +18,7 @@ from das.histograms import Histograms
 from das.privacy.budget import Definition
 from jobs.documents.document import json_of
 from jobs.documents.statistics import Move, SolveStatistics, statistics_of
-from jobs.plan import Batch, Plan, geounit_batches
+from jobs.plan import Plan
 from jobs.release.moves import MoveRules, carry_up, move_between, nearest_family
 from jobs.release.pieces import Piece, read_pieces, whole_answers
 from jobs.release.prior import (
@@ -35,7 +35,7 @@ from jobs.release.statistics import of_node, total, unsolved
 from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
 from jobs.storage.histograms import SPARSE_SCHEMA, sparse_table
 from jobs.storage.layout import ReleaseLayout
-from jobs.tasks.batches import Sizing
+from jobs.tasks.batches import Batch, Sizing, geounit_batches
 from jobs.tasks.executor import Tasks
 from solvers.backends.registry import IntegerSolver, LeastSquaresSolver, mixed_integer
 from solvers.node import NodeSettings, solve_node

@@ -12,13 +12,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from das.arrays import ObjectArray
 from das.histograms import Histograms
 from das.queries.query import Query, parse_query
-from jobs.plan import Batch, Plan, geounit_batches, read_geography
+from jobs.plan import Plan
 from jobs.storage.csv import CsvPartWriter
 from jobs.storage.dataset import PartFile, is_published, publish
+from jobs.storage.geography import read_public_geocodes
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import ReleaseLayout
+from jobs.tasks.batches import Batch, geounit_batches
 from jobs.tasks.executor import Tasks
 
 
@@ -34,7 +37,7 @@ def write_tables(
     """
     parsed = [parse_query(plan.schema, text) for text in queries]
 
-    def tabulate(geocodes: Sequence[str], counts: Histograms) -> pa.Table:
+    def tabulate(geocodes: ObjectArray, counts: Histograms) -> pa.Table:
         return answer_table(geocodes, counts, parsed)
 
     _write_csv(plan, release, tasks, _Table(release.tables, tabulate, tuple(parsed)))
@@ -56,7 +59,7 @@ def write_h1(
       tasks: What runs the step.
     """
 
-    def tabulate(geocodes: Sequence[str], counts: Histograms) -> pa.Table:
+    def tabulate(geocodes: ObjectArray, counts: Histograms) -> pa.Table:
         return h1_table(geocodes, counts, query)
 
     _write_csv(plan, release, tasks, _Table(release.h1, tabulate, (query,)))
@@ -73,7 +76,7 @@ class _Table:
     """
 
     dataset: Callable[[str], Path]
-    tabulate: Callable[[Sequence[str], Histograms], pa.Table]
+    tabulate: Callable[[ObjectArray, Histograms], pa.Table]
     queries: tuple[Query, ...]
 
 
@@ -85,8 +88,7 @@ def _write_csv(plan: Plan, release: ReleaseLayout, tasks: Tasks, table: _Table) 
             continue
 
         def run(batch: Batch, geolevel: str = geolevel, dataset: Path = dataset) -> PartFile:
-            codes = read_geography(release, geolevel, batch, ("geocode",)).column("geocode")
-            geocodes = codes.to_numpy(zero_copy_only=False)
+            geocodes = read_public_geocodes(release, geolevel, batch.low, batch.high)
             counts = read_counts(release, geolevel, geocodes, plan.schema.size)
             writer = CsvPartWriter(dataset)
             writer.write(table.tabulate(geocodes, counts))
@@ -99,7 +101,7 @@ def _write_csv(plan: Plan, release: ReleaseLayout, tasks: Tasks, table: _Table) 
 
 
 def answer_table(
-    geocodes: Sequence[str], histograms: Histograms, queries: Sequence[Query]
+    geocodes: Sequence[str] | ObjectArray, histograms: Histograms, queries: Sequence[Query]
 ) -> pa.Table:
     """Wide table: geocode, then "query: row label" columns with int64 answers."""
     columns: dict[str, pa.Array] = {
@@ -113,7 +115,9 @@ def answer_table(
     return pa.table(columns)
 
 
-def h1_table(geocodes: Sequence[str], histograms: Histograms, query: Query) -> pa.Table:
+def h1_table(
+    geocodes: Sequence[str] | ObjectArray, histograms: Histograms, query: Query
+) -> pa.Table:
     """Table H1: geocode, then all, occupied and vacant housing units under their official names."""
     labels = query.labels()
     answers = query.answer(histograms)[:, [labels.index("occupied"), labels.index("vacant")]]

@@ -12,14 +12,16 @@ import numpy as np
 from das.arrays import BoolArray
 from das.errors import VerificationError
 from das.histograms import Histograms
-from jobs.plan import Batch, Plan, families, geounit_batches, read_geography
+from jobs.plan import Plan
 from jobs.release.given import facilities_name, facility_counts
 from jobs.storage.answers import read_answers
 from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest, verify_files
 from jobs.storage.files import read_json, understanding
+from jobs.storage.geography import families, read_geography, read_public_geocodes
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import ReleaseLayout
 from jobs.storage.ledger import read_ledger
+from jobs.tasks.batches import Batch, geounit_batches
 
 Progress = Callable[[int, int], None]
 
@@ -110,7 +112,7 @@ def _verify_families(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
     if batch.level == 0:
         return 0
     geolevel, above = plan.spine.levels[batch.level], plan.spine.levels[batch.level - 1]
-    table = read_geography(release, geolevel, batch, ("geocode", "parent"))
+    table = read_geography(release, geolevel, batch.low, batch.high, ("geocode", "parent"))
     codes = table.column("geocode").to_numpy(zero_copy_only=False)
     parents = table.column("parent").to_numpy(zero_copy_only=False)
     ranges = list(families(parents))
@@ -149,8 +151,7 @@ def _verify_invariants(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
     held = plan.exact_at(geolevel)
     if not held:
         return 0
-    codes = read_geography(release, geolevel, batch, ("geocode",)).column("geocode")
-    names = codes.to_numpy(zero_copy_only=False)
+    names = read_public_geocodes(release, geolevel, batch.low, batch.high)
     counts = read_counts(release, geolevel, names, plan.schema.size)
     published = read_answers(Dataset.open(release.invariants(geolevel)), held, names)
     for query, answers in zip(held, published, strict=True):
@@ -173,8 +174,7 @@ def _verify_limits(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
     rows = [row for row in limits.bounded_rows_at(geolevel) if row.geolevels[-1] == geolevel]
     if not (counted or rows or limits.zeros is not None):
         return 0
-    table = read_geography(release, geolevel, batch, ("geocode",))
-    codes = table.column("geocode").to_numpy(zero_copy_only=False)
+    codes = read_public_geocodes(release, geolevel, batch.low, batch.high)
     counts = read_counts(release, geolevel, codes, plan.schema.size)
     broken: dict[str, BoolArray] = {}
     if facilities is not None and counted:

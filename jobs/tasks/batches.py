@@ -1,8 +1,15 @@
-"""How much work a task gets: one table for all steps."""
+"""How much work a task gets, one table for all steps; and the ranges of geounits it is cut into."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+import numpy as np
+import pyarrow.compute as pc
+
+from jobs.storage.dataset import LAST
+from jobs.storage.geography import read_geography
+from jobs.storage.layout import ReleaseLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +58,61 @@ class Sizing:
     solve_variables: TaskSize = TaskSize(50_000, 3_000_000)
     write_geounits: TaskSize = TaskSize(1_000, 50_000)
     evaluate_geounits: TaskSize = TaskSize(2_048, 65_536)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A contiguous range of geounits of one geolevel; the unit of work of a task.
+
+    Attributes:
+      level: Position of the geolevel.
+      low: First geocode.
+      high: Last geocode.
+      cost: Predicted cost, in geounits.
+    """
+
+    level: int
+    low: str
+    high: str
+    cost: int
+
+
+def geounit_batches(
+    layout: ReleaseLayout,
+    geolevel: str,
+    level: int,
+    n_batches: int,
+    largest: int,
+    smallest: int = 1,
+) -> list[Batch]:
+    """Split a geolevel into contiguous ranges that never divide a family, costliest first.
+
+    Args:
+      layout: The release, with its geography written.
+      geolevel: Name of the geolevel.
+      level: Its position.
+      n_batches: Wanted number of ranges.
+      largest: Most geounits in a range, unless one family is larger.
+      smallest: Geounits that are worth a range of their own; fewer ranges are made for it.
+    """
+    table = read_geography(layout, geolevel, columns=("geocode", "parent"))
+    # In Arrow's memory: as Python strings, the blocks of a nation would take a gigabyte here.
+    codes, parents = table.column("geocode"), table.column("parent").combine_chunks()
+    is_first = np.asarray(pc.not_equal(parents[1:], parents[:-1]), np.bool_)
+    starts = np.flatnonzero(np.concatenate(([True], is_first)))
+    ends = np.append(starts[1:], len(codes))
+    size = max(1, min(largest, max(smallest, -(-len(codes) // n_batches))))
+    batches = []
+    first = 0
+    for index, end in enumerate(ends):
+        last = index == len(ends) - 1
+        if last or ends[index + 1] - starts[first] > size:
+            low, high = codes[int(starts[first])].as_py(), codes[int(end) - 1].as_py()
+            batches.append(Batch(level, low, high, int(end - starts[first])))
+            first = index + 1
+    return sorted(batches, key=lambda batch: (-batch.cost, batch.low))
+
+
+def all_geounits(level: int) -> Batch:
+    """The range of a whole geolevel."""
+    return Batch(level, "", LAST, 0)

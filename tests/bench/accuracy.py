@@ -26,8 +26,8 @@ from das.queries.query import parse_query
 from jobs.confidential.histograms import read_truth
 from jobs.config.load import load_run
 from jobs.config.product import Resolved
-from jobs.plan import read_geography
 from jobs.run import estimate_all, measure_all, open_job, plan_and_read, solve_all
+from jobs.storage.geography import read_geography
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import confidential_layout, release_layout
 from jobs.tasks.progress import Reporter

@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 
 from jobs.config.load import load_run
-from jobs.plan import geounit_batches
 from jobs.release.solve import node_problems
 from jobs.storage.layout import release_layout
+from jobs.tasks.batches import geounit_batches
 from solvers.least_squares.blocks import arrange
 from solvers.least_squares.certificate import origin
 from solvers.least_squares.interior_point import follow_path

@@ -21,8 +21,8 @@ from geography.lattice import Lattice
 from jobs.confidential import measure as measuring
 from jobs.confidential.measure import MeasureStage, MeasureTask
 from jobs.config.load import load_run
-from jobs.plan import write_geography
 from jobs.storage.dataset import Dataset, PartWriter, publish
+from jobs.storage.geography import write_geography
 from jobs.storage.histograms import SPARSE_SCHEMA, sparse_table
 from jobs.storage.layout import confidential_layout, release_layout
 from jobs.tasks.batches import Sizing

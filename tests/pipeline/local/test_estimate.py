@@ -26,11 +26,10 @@ from jobs.cli import app, main
 from jobs.config.load import load_run
 from jobs.plan import Plan
 from jobs.release.estimate import EstimateStage, LevelEstimator
-from jobs.release.evidence import all_geounits
 from jobs.run import measure_all, open_job, plan_and_read
 from jobs.storage.dataset import MANIFEST, Dataset
 from jobs.storage.layout import EstimateLayout, ReleaseLayout, release_layout
-from jobs.tasks.batches import TaskSize
+from jobs.tasks.batches import TaskSize, all_geounits
 from jobs.tasks.progress import Reporter
 from tests.builders import toy
 from tests.builders.strategies import dense_matrix

@@ -16,11 +16,11 @@ import pytest
 
 from das.errors import DasError, InfeasibleError, InputError, VerificationError
 from jobs.config.load import load_run
-from jobs.plan import Batch
 from jobs.release.verify import _verify_limits, verify_release
 from jobs.storage.dataset import PartWriter, replace_published, sweep
 from jobs.storage.histograms import SPARSE_SCHEMA
 from jobs.storage.layout import release_layout
+from jobs.tasks.batches import Batch
 from tests.builders import toy
 from tests.builders.in_process import execute
 from tests.release_checks import sparse, tree_is_consistent

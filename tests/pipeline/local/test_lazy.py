@@ -15,11 +15,11 @@ from das.queries.query import parse_query
 from jobs.confidential.measure import MeasureStage
 from jobs.config.load import load_run
 from jobs.config.product import Resolved
-from jobs.plan import read_geography
 from jobs.release.solve import solve_level
 from jobs.run import open_job, plan_and_read, settle_invariants
 from jobs.storage.answers import read_noisy
 from jobs.storage.dataset import Dataset, dataset_digest
+from jobs.storage.geography import read_geography
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import ReleaseLayout, release_layout
 from jobs.storage.ledger import record_measured

@@ -14,15 +14,15 @@ import pytest
 
 from das.tree.prior import learn_prior, merge, tally
 from jobs.config.load import load_run
-from jobs.plan import Plan, read_geography
+from jobs.plan import Plan
 from jobs.release.estimate import CONFIDENCE, LevelEstimator
-from jobs.release.evidence import all_geounits
 from jobs.release.solve import node_settings
 from jobs.release.verify import verify_release
 from jobs.run import run
 from jobs.storage.dataset import Dataset
+from jobs.storage.geography import read_geography
 from jobs.storage.layout import ReleaseLayout, release_layout
-from jobs.tasks.batches import Sizing, TaskSize
+from jobs.tasks.batches import Sizing, TaskSize, all_geounits
 from jobs.tasks.executor import LocalTasks
 from jobs.tasks.progress import Reporter
 from solvers.backends.registry import LeastSquaresSolver
@@ -150,7 +150,7 @@ def test_the_measurements_are_the_same(released):
 
 def measured_children(one: Released, level: str) -> tuple[list[str], list[str]]:
     """Geocodes and parents of all that are no only children."""
-    table = read_geography(one.release, level, all_geounits(toy.LEVELS.index(level)))
+    table = read_geography(one.release, level)
     rows = [row for row in table.to_pylist() if not row["only_child"]]
     return [row["geocode"] for row in rows], [row["parent"] or "root" for row in rows]
 

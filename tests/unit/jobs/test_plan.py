@@ -14,17 +14,12 @@ from das.queries.sensitivity import Neighbors
 from das.schema import Attribute, Schema
 from das.strategy import LevelStrategy, QueryShare, Strategy
 from geography.lattice import Lattice, Spine
-from jobs.plan import (
-    Batch,
-    Plan,
-    families,
-    geounit_batches,
-    planned_ledger,
-    read_geography,
-    write_geography,
-)
+from jobs.plan import Plan
+from jobs.planning.ledger import planned_ledger
 from jobs.storage.dataset import MANIFEST, Dataset
+from jobs.storage.geography import families, read_geography, write_geography
 from jobs.storage.layout import ReleaseLayout
+from jobs.tasks.batches import Batch, geounit_batches
 
 SCHEMA = Schema("s", (Attribute("sex", ("f", "m")),))
 DETAILED, TOTAL = marginal(SCHEMA, ("sex",)), marginal(SCHEMA, ())
@@ -76,7 +71,7 @@ def test_geography_is_written_for_every_geolevel(tmp_path):
 
 
 def test_geography_in_several_tables(tmp_path, monkeypatch):
-    monkeypatch.setattr("jobs.plan._ROWS", 2)
+    monkeypatch.setattr("jobs.storage.geography._ROWS", 2)
     whole, pieces = ReleaseLayout(tmp_path / "a"), ReleaseLayout(tmp_path / "b")
     write_geography(LATTICE, pieces)
     monkeypatch.undo()
@@ -101,7 +96,7 @@ def test_a_complete_geolevel_is_kept_and_a_missing_one_is_made(tmp_path):
 def test_a_range_of_geounits_is_read(tmp_path):
     layout = ReleaseLayout(tmp_path)
     write_geography(LATTICE, layout)
-    table = read_geography(layout, "block", Batch(2, "102", "303", 3), ("geocode",))
+    table = read_geography(layout, "block", "102", "303", ("geocode",))
     assert table.to_pydict() == {"geocode": ["102", "202", "303"]}
 
 

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from das.histograms import Histograms
 from geography.lattice import Lattice
-from jobs.plan import geounit_batches, read_geography, write_geography
+from jobs.storage.geography import read_geography, write_geography
 from jobs.storage.histograms import align_histograms, sparse_table
 from jobs.storage.layout import ReleaseLayout
+from jobs.tasks.batches import geounit_batches
 from tests.builders.strategies import dense_counts, trees
 
 

@@ -15,10 +15,11 @@ from geography.lattice import Lattice
 from jobs.confidential.measure import MeasureTask, measure_batch
 from jobs.confidential.noise_key import lent
 from jobs.config.load import load_run
-from jobs.plan import Batch, write_geography
 from jobs.storage.dataset import PartFile, PartWriter, publish
+from jobs.storage.geography import write_geography
 from jobs.storage.histograms import SPARSE_SCHEMA
 from jobs.storage.layout import confidential_layout, release_layout
+from jobs.tasks.batches import Batch
 from tests.builders import toy
 
 CODES = [code for code in toy.blocks() if code[2:5] == "001"]

@@ -18,7 +18,8 @@ from das.workload.plan import Method
 from geography.lattice import Lattice, Spine
 from jobs.config.models import WorkloadConfig
 from jobs.config.planned import BudgetKind, plan_shares
-from jobs.plan import Plan, Solving, planned_ledger
+from jobs.plan import Plan, Solving
+from jobs.planning.ledger import planned_ledger
 from jobs.release.manifest import privacy_statements
 
 SPINE = Spine(("nation", "county", "block"), (0, 1, 2))

@@ -14,12 +14,14 @@ from das.errors import OutputError, VerificationError
 from geography.lattice import Lattice
 from invariants.exact import Invariant
 from jobs.config.load import load_run
-from jobs.plan import Plan, geounit_batches, write_geography
+from jobs.plan import Plan
 from jobs.release.verify import _verify_families, _verify_invariants
 from jobs.storage.answers import ANSWERS
 from jobs.storage.dataset import PartWriter, publish
+from jobs.storage.geography import write_geography
 from jobs.storage.histograms import SPARSE_SCHEMA
 from jobs.storage.layout import ReleaseLayout, release_layout
+from jobs.tasks.batches import geounit_batches
 from tests.builders import toy
 
 CELLS = {code: {i % 6: 1 + i % 3} for i, code in enumerate(toy.blocks()) if i % 4}

@@ -1,0 +1,96 @@
+"""The public geounits of every geolevel, written once and read by range."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from geography.lattice import Lattice
+from jobs.storage.dataset import LAST, Dataset, PartWriter, is_published, publish
+from jobs.storage.layout import ReleaseLayout
+
+_GEOGRAPHY = pa.schema(
+    [
+        ("geocode", pa.string()),
+        ("parent", pa.string()),
+        ("n_children", pa.int64()),
+        ("only_child", pa.bool_()),
+        ("chain_end", pa.string()),
+    ]
+)
+_ROWS = 200_000  # geounits per Arrow table when writing the geography
+
+
+def write_geography(lattice: Lattice, layout: ReleaseLayout) -> None:
+    """Write the public geounits of every geolevel; complete ones are kept."""
+    names = np.array(lattice.spine.levels, dtype=object)
+    for level, name in enumerate(lattice.spine.levels):
+        dataset = layout.geography(name)
+        if is_published(dataset):
+            continue
+        writer = PartWriter(dataset, _GEOGRAPHY)
+        codes = lattice.codes[level]
+        for start in range(0, len(codes), _ROWS):
+            rows = slice(start, start + _ROWS)
+            parents = lattice.parents[level][rows]
+            above = lattice.codes[level - 1][parents] if level else np.full(len(parents), b"")
+            writer.write(
+                pa.table(
+                    [
+                        pa.array(codes[rows].astype(np.str_)),
+                        pa.array(above.astype(np.str_)),
+                        pa.array(lattice.n_children(level)[rows]),
+                        pa.array(lattice.is_only_child[level][rows]),
+                        pa.array(names[lattice.chain_end[level][rows]], pa.string()),
+                    ],
+                    schema=_GEOGRAPHY,
+                )
+            )
+        publish(dataset, [writer.close()], {"geolevel": name})
+
+
+def read_geography(
+    layout: ReleaseLayout,
+    geolevel: str,
+    low: str = "",
+    high: str = LAST,
+    columns: Sequence[str] | None = None,
+) -> pa.Table:
+    """Read the geounits low..high of a geolevel, sorted by geocode.
+
+    Args:
+      layout: The release.
+      geolevel: Name of the geolevel.
+      low: First geocode.
+      high: Last geocode.
+      columns: Of geocode, parent (geocode; "" of the root), n_children, only_child and chain_end
+        (name of the geolevel in which the chain of only children below it ends); default all.
+
+    Raises:
+      OutputError: The geography is not complete, or a file cannot be read.
+    """
+    return Dataset.open(layout.geography(geolevel)).read(low, high, columns)
+
+
+def read_public_geocodes(
+    layout: ReleaseLayout, geolevel: str, low: str = "", high: str = LAST
+) -> npt.NDArray[Any]:
+    """Read the geocodes of the geounits low..high of a geolevel, object[G], sorted.
+
+    Raises:
+      OutputError: The geography is not complete, or a file cannot be read.
+    """
+    table = read_geography(layout, geolevel, low, high, ("geocode",))
+    return np.asarray(table.column("geocode").to_numpy(zero_copy_only=False))
+
+
+def families(parents: npt.NDArray[Any]) -> Iterator[tuple[int, int]]:
+    """Ranges [start, stop) of rows that share a parent."""
+    if not len(parents):
+        return
+    starts = np.flatnonzero(np.concatenate(([True], parents[1:] != parents[:-1])))
+    yield from zip(starts, np.append(starts[1:], len(parents)), strict=True)
