@@ -373,16 +373,14 @@ def resume(  # noqa: PLR0913 - one parameter per command-line option
 def prepare() -> None:
     """Check this machine and make embedded sessions start faster; run once after installing."""
     from jobs.tasks.session import find_java_home, java_version, make_class_archive
-    from solvers.least_squares.compilation import has_compiler
+    from solvers.least_squares.machine_code import compile_kernels
 
     home = find_java_home()
     archive = make_class_archive()
     typer.echo(f"Java {java_version(home / 'bin' / 'java')} at {home}")
     typer.echo(f"class archive {archive or 'not made; sessions start, only slower'}")
-    if has_compiler():
-        from solvers.least_squares.compiled import compile_kernels
-
-        typer.echo(f"compiled solvers in {compile_kernels()}")
+    place = compile_kernels()
+    typer.echo(f"compiled solvers {f'in {place}' if place else 'not kept; each process compiles'}")
 
 
 @app.command()

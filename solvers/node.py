@@ -20,7 +20,7 @@ from solvers.least_squares.blocks import extent, given_sums
 from solvers.least_squares.cuts import solve_with_cuts
 from solvers.least_squares.feasibility import contradiction
 from solvers.least_squares.passes import Fixed, Solve, solve_in_passes
-from solvers.least_squares.supports import solve_by_supports
+from solvers.least_squares.solve import solve_by_supports
 from solvers.objectives.in_node import apply_method, fit_largest_in_node
 from solvers.objectives.methods import Method
 from solvers.objectives.table import NoiseLaw

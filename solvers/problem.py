@@ -266,10 +266,39 @@ Number = TypeVar("Number", np.int64, np.float64)
 
 
 def group_sums(values: npt.NDArray[Number], groups: IntArray, n_groups: int) -> npt.NDArray[Number]:
-    """Sum columns by group: [C, k] -> [C, m], dtype kept."""
+    """Sum columns by group.
+
+    Args:
+      values: [C, k], integers or floats.
+      groups: int64[k], the group of each column.
+      n_groups: m.
+
+    Returns:
+      [C, m], of the same dtype: exact where that is integers.
+    """
+    C = len(values)
+    if np.issubdtype(values.dtype, np.floating):
+        index = (np.arange(C)[:, None] * n_groups + groups).ravel()
+        flat = np.bincount(index, values.ravel(), C * n_groups)
+        return flat.reshape(C, n_groups).astype(values.dtype, copy=False)
     order = np.argsort(groups, kind="stable")
     present, starts = np.unique(groups[order], return_index=True)
     out = np.zeros((values.shape[0], n_groups), values.dtype)
     if len(present):
         out[:, present] = np.add.reduceat(values[:, order], starts, axis=1)
     return out
+
+
+def coarsening(fine: IntArray, coarse: IntArray) -> IntArray | None:
+    """Group of `coarse` in which each group of `fine` lies.
+
+    Args:
+      fine: int64[k], groups of the cells, numbered from 0.
+      coarse: int64[k], likewise.
+
+    Returns:
+      int64[groups of `fine`]; None if `fine` does not refine `coarse`.
+    """
+    index = np.zeros(int(fine.max(initial=-1)) + 1, np.int64)
+    index[fine] = coarse
+    return index if np.array_equal(index[fine], coarse) else None

@@ -38,7 +38,7 @@ PATHS = (
 # Slow for what another processor could show of them: compiling, intervals, long tables.
 LEFT_OUT = (
     "tests/unit/das/tree/test_intervals.py",
-    "tests/unit/solvers/least_squares/test_compiled.py",
+    "tests/unit/solvers/least_squares/test_machine_code.py",
     "tests/unit/das/privacy/test_loss_distribution.py::test_epsilons_with_chains_in_the_accounting_page",
 )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from das.arrays import BoolArray, FloatArray, IntArray
+from solvers.least_squares.machine_code import kernels
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,16 +61,5 @@ def substitute(factors: Factors, right: FloatArray) -> FloatArray:
     Returns:
       The unknowns, likewise.
     """
-    from scipy.linalg.blas import dtrsv
-
-    out = np.empty_like(right)
-    starts, ends = factors.starts, factors.ends
-    for number in np.flatnonzero(np.diff(ends)):
-        low, high = ends[number], ends[number + 1]
-        block = factors.flat[starts[number] : starts[number + 1]].reshape(high - low, high - low)
-        if factors.is_inverse[number]:
-            out[low:high] = block @ right[low:high]
-        else:
-            half = dtrsv(block.T, right[low:high], lower=0, trans=1)
-            out[low:high] = dtrsv(block.T, half, lower=0)
-    return out
+    place = factors.starts, factors.ends, factors.is_inverse
+    return np.asarray(kernels().substitute(factors.flat, *place, right))

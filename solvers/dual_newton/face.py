@@ -23,8 +23,8 @@ import numpy as np
 
 from das.arrays import BoolArray, FloatArray, IntArray
 from solvers.dual_newton.blocks import Factors, factorise, substitute
-from solvers.dual_newton.layers import CELLS, Layer, Lifted, determined
-from solvers.least_squares.compilation import has_compiler
+from solvers.dual_newton.layers import CELLS, Layer, Lifted
+from solvers.problem import coarsening
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -74,7 +74,7 @@ def assign_roles(q: Lifted) -> Roles:
     cells = np.arange(q.base.shape[1])
     for lower in range(len(chain), -1, -1):
         groups = q.layers[chain[lower - 1]].groups if lower else cells
-        maps = [determined(groups, q.layers[number].groups) for number in dense]
+        maps = [coarsening(groups, q.layers[number].groups) for number in dense]
         rows = np.zeros((len(q.rows), int(groups.max()) + 1))
         rows[:, groups] = q.rows
         if all(found is not None for found in maps) and np.array_equal(rows[:, groups], q.rows):
@@ -116,15 +116,6 @@ def _over(numerator: FloatArray | float, denominator: FloatArray) -> FloatArray:
     """Quotient, 0 where the denominator is 0 or infinite."""
     good = (denominator > 0) & np.isfinite(denominator)
     return np.where(good, numerator / np.where(good, denominator, 1.0), 0.0)
-
-
-def _substitution() -> Callable[[Factors, FloatArray], FloatArray]:
-    """`substitute`, compiled if it can be."""
-    if not has_compiler():
-        return substitute
-    from solvers.least_squares import compiled
-
-    return compiled.substitute
 
 
 def _factors(K: sp.coo_array, root: FloatArray, variance: FloatArray) -> Factors:
@@ -320,13 +311,12 @@ class Face:
         self._held = np.flatnonzero(root)
         self._root = root.ravel()[self._held]
         self._factors = _factors(K, root, np.where(np.isfinite(variance), variance, 0.0))
-        self._substitute = _substitution()
 
     def _solve_dense(self, lack: FloatArray) -> FloatArray:
         """Multipliers of dense layers and rows that make up for what each child lacks, [C, r]."""
         z = self._dense_alone * lack
         right = self._root * lack.ravel()[self._held]
-        z.ravel()[self._held] += self._root * self._substitute(self._factors, right)
+        z.ravel()[self._held] += self._root * substitute(self._factors, right)
         return z
 
     def _respond(

@@ -21,8 +21,7 @@ from das.queries.query import Query
 from das.tree.coordinates import Coordinates, Matrices, along
 from das.tree.model import gram_matrices
 from solvers.least_squares.blocks import Equality
-from solvers.least_squares.partitions import partition_sums
-from solvers.problem import KroneckerTerm, LeastSquaresTerm, NodeProblem
+from solvers.problem import KroneckerTerm, LeastSquaresTerm, NodeProblem, group_sums
 
 _NUMBERS = 4_000_000  # of children in coordinates at a time: 32 MB
 _SUM_PRICE = 10.0  # of adding one number to its group, over an operation in matrix products
@@ -117,7 +116,7 @@ class Information:
         """Multiply, float64[C, k] to float64[C, k]."""
         out = self._by_sums(x) if self.marginals else self._by_tensor(x)
         for groups, weights in self._plain:
-            sums = partition_sums(x, groups, int(groups.max()) + 1)
+            sums = group_sums(x, groups, int(groups.max()) + 1)
             out += weights[:, None] * sums[:, groups]
         return out
 
@@ -159,7 +158,7 @@ class Information:
             if m == self._shape[1]:
                 out += weights[:, None] * x
             else:
-                out += (weights[:, None] * partition_sums(x, groups, m))[:, groups]
+                out += (weights[:, None] * group_sums(x, groups, m))[:, groups]
         return out
 
     # --- coordinates -----------------------------------------------------------------------------

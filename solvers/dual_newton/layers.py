@@ -14,7 +14,7 @@ import numpy as np
 from das.arrays import FloatArray, IntArray
 from das.errors import SolverError
 from solvers.least_squares.blocks import Fixed
-from solvers.problem import NO_LIMIT, LeastSquaresTerm, NodeProblem
+from solvers.problem import NO_LIMIT, LeastSquaresTerm, NodeProblem, coarsening, group_sums
 
 CELLS = -1  # `Layer.on` of a layer that sums cells
 FORBIDDEN = -1e200  # detailed answer of a cell that an invariant of zero forbids
@@ -78,7 +78,7 @@ class Lifted:
         found: list[FloatArray] = []
         for layer in self.layers:
             below = values if layer.on == CELLS else found[layer.on]
-            found.append(sum_by(below, layer.index, layer.size))
+            found.append(group_sums(below, layer.index, layer.size))
         return found
 
     def spread(self, multipliers: list[FloatArray], onto: FloatArray) -> FloatArray:
@@ -99,11 +99,6 @@ class _Part:
     groups: IntArray
     answers: FloatArray
     variance: FloatArray
-
-
-def sum_by(values: FloatArray, index: IntArray, size: int) -> FloatArray:
-    """Sum columns by group: [C, n] -> [C, size]."""
-    return np.stack([np.bincount(index, row, size) for row in values])
 
 
 def lift(problem: NodeProblem, fixed: Fixed = ()) -> Lifted:
@@ -132,7 +127,7 @@ def lift(problem: NodeProblem, fixed: Fixed = ()) -> Lifted:
                 where, "a query is not a partition", remedy="use the structured solver"
             )
         is_detailed = term.answers.shape[1] == k
-        answered = finest is not None and determined(finest, term.groups) is not None
+        answered = finest is not None and coarsening(finest, term.groups) is not None
         settled.append(answered and not is_detailed)
         if is_detailed:
             unit += term.weights
@@ -166,20 +161,13 @@ def lift(problem: NodeProblem, fixed: Fixed = ()) -> Lifted:
     )
 
 
-def determined(fine: IntArray, coarse: IntArray) -> IntArray | None:
-    """Group in `coarse` of each group of `fine`, or None if `fine` does not determine it."""
-    index = np.zeros(int(fine.max()) + 1, np.int64)
-    index[fine] = coarse
-    return index if np.array_equal(index[fine], coarse) else None
-
-
 def _merge(parts: list[_Part]) -> list[_Part]:
     """Sort fine before coarse; equal partitions become one, weighted by precision."""
     merged: list[_Part] = []
     for part in sorted(parts, key=lambda part: -part.answers.shape[1]):
         for at, first in enumerate(merged):
             same = first.answers.shape == part.answers.shape
-            index = determined(first.groups, part.groups) if same else None
+            index = coarsening(first.groups, part.groups) if same else None
             if index is not None:
                 precisions = 1 / first.variance, 1 / part.variance
                 total = precisions[0] + precisions[1]
@@ -199,7 +187,7 @@ def _hang(parts: list[_Part]) -> tuple[Layer, ...]:
     for part in parts:
         on, index = CELLS, part.groups
         for number in reversed(range(len(layers))):
-            found = determined(layers[number].groups, part.groups)
+            found = coarsening(layers[number].groups, part.groups)
             if found is not None:
                 on, index = number, found
                 break

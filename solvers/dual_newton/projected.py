@@ -23,7 +23,6 @@ import numpy as np
 from das.arrays import BoolArray, FloatArray
 from solvers.dual_newton.kronecker import Information
 from solvers.least_squares.blocks import Fixed, given_sums
-from solvers.least_squares.partitions import partition_sums
 from solvers.problem import (
     Certificate,
     Estimate,
@@ -31,6 +30,7 @@ from solvers.problem import (
     LeastSquaresTerm,
     NodeProblem,
     Status,
+    group_sums,
 )
 
 _STEPS = 200
@@ -143,7 +143,7 @@ class _Node:
 
     def gaps(self, x: FloatArray) -> list[FloatArray]:
         """What is missing to the other given sums."""
-        return [e.targets - partition_sums(x, e.groups, e.targets.shape[1]) for e in self.given]
+        return [e.targets - group_sums(x, e.groups, e.targets.shape[1]) for e in self.given]
 
     def missing(self, x: FloatArray) -> float:
         """The largest of that, over the largest count."""
@@ -330,7 +330,7 @@ def certify(node: _Node, point: _Point) -> Certificate:
     for term in problem.terms:
         w = term.weights[:, None] / top
         if isinstance(term, LeastSquaresTerm):
-            sums = partition_sums(x, term.groups, term.answers.shape[1])
+            sums = group_sums(x, term.groups, term.answers.shape[1])
             g += w * sums[:, term.groups]
             pulled = term.answers[:, term.groups]
         else:
@@ -347,7 +347,7 @@ def certify(node: _Node, point: _Point) -> Certificate:
         dual += float((mu * e.targets).sum()) / top
     every = [(e.groups, e.targets.astype(float)) for e in problem.exact]
     for groups, targets in (*every, *node.fixed):
-        missing = targets - partition_sums(x, groups, targets.shape[1])
+        missing = targets - group_sums(x, groups, targets.shape[1])
         primal = max(primal, float(np.abs(missing).max(initial=0.0)))
     if problem.parent is not None:
         primal = max(primal, float(np.abs(x.sum(0) - problem.parent).max(initial=0.0)))

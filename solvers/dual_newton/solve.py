@@ -13,15 +13,13 @@ y_q - u_q / w_q - Q_q x. Newton steps (`solvers.dual_newton.face`) with a line s
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from das.arrays import BoolArray, FloatArray
 from solvers.dual_newton.face import Face, Step, assign_roles
 from solvers.dual_newton.layers import FORBIDDEN, Lifted, lift
 from solvers.least_squares.blocks import Fixed
-from solvers.least_squares.compilation import has_compiler
+from solvers.least_squares.machine_code import kernels
 from solvers.problem import Certificate, Estimate, LeastSquaresTerm, NodeProblem, Status
 
 _NEWTON_STEPS = 200
@@ -32,7 +30,6 @@ _STALE_STEPS = 100  # without a smaller residual
 # bind, since those that bind in all children can contradict the parent on a face.
 _FREER, _FREEST, _DAMPING = 2.0, 100.0, 0.1
 _LOOSE, _TIGHT = 0.3, 1e-3  # relative residuals of conjugate gradients
-_BLOCK = 1 << 14  # cells projected at a time
 _NEAR = 100.0  # times the tolerance: from here on the certificate is asked
 
 
@@ -52,8 +49,7 @@ class Climb:
         ]
         self._asked = [np.isfinite(layer.variance)[:, None] for layer in q.layers]
         self.field = q.base.copy()
-        self._project = _projection(q)
-        self.x, self.multiplier = self._project(self.field, q.unit, q.parent)
+        self.x, self.multiplier = project(self.field, q.unit, q.parent)
 
     def slack(self, nu: FloatArray) -> FloatArray:
         """R x as the multipliers want it."""
@@ -112,7 +108,7 @@ class Climb:
                 cut = low[1] / (low[1] - high[1])
                 t = low[0] + (high[0] - low[0]) * min(0.9, max(0.1, cut))
             field = self.field + t * change
-            x, multiplier = self._project(field, q.unit, q.parent, self.multiplier)
+            x, multiplier = project(field, q.unit, q.parent, self.multiplier)
             now = slope(t, x)
             if now >= 0:
                 low = (t, now)
@@ -148,38 +144,9 @@ def project(
     """
     if parent is None:
         return np.maximum(field, 0.0), np.zeros(field.shape[1])
-    x = np.empty_like(field)
-    multiplier = np.empty(field.shape[1])
-    inverse = (1 / unit)[:, None]
-    for low in range(0, field.shape[1], _BLOCK):
-        part = slice(low, low + _BLOCK)
-        a = field[:, part]
-        if start is None:
-            held = a > FORBIDDEN / 2
-        else:
-            held = a + start[part] * inverse > 0
-            empty = ~held.any(0)
-            held[:, empty] = a[:, empty] > FORBIDDEN / 2
-        for _ in range(2 * len(unit) + 2):
-            room = np.maximum(np.where(held, inverse, 0.0).sum(0), 1e-300)
-            level = (parent[part] - np.where(held, a, 0.0).sum(0)) / room
-            now = a + level * inverse
-            after = now > 0
-            if np.array_equal(after, held):
-                break
-            held = after
-        x[:, part] = np.maximum(now, 0.0)
-        multiplier[part] = level
+    multiplier = np.full(field.shape[1], -np.inf) if start is None else start.copy()
+    x = kernels().project_by_child(field, 1 / unit, parent, multiplier, FORBIDDEN / 2)
     return x, multiplier
-
-
-def _projection(q: Lifted) -> Callable[..., tuple[FloatArray, FloatArray]]:
-    """`project`, compiled if it can be."""
-    if q.parent is None or not has_compiler():
-        return project
-    from solvers.least_squares import compiled
-
-    return compiled.project
 
 
 def solve_matrix_free(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -> Estimate:

@@ -10,18 +10,18 @@ References:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from das.arrays import BoolArray, FloatArray, IntArray
 from solvers.least_squares.blocks import Quadratic
-from solvers.least_squares.certificate import Point, gradient, natural_residual
-from solvers.least_squares.elimination import Elimination
-from solvers.least_squares.partitions import IN_ARRAYS, TermSums, partition_sums
+from solvers.least_squares.certificate import Point
+from solvers.least_squares.machine_code import kernels
+from solvers.least_squares.partitions import project
 
 MOST_STEPS = 15
 STALE_STEPS = 5
-_ROUNDS = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,27 +49,64 @@ def iterate(q: Quadratic, guess: Guess, start: Point, tolerance: float) -> tuple
     Returns:
       The point of the smallest residual, that residual, and the steps used.
     """
-    best, least, stale, steps = start, np.inf, 0, 0
-    point = start
-    for _ in range(MOST_STEPS):
-        support = _with_holders(q, guess.support)
-        point = solve_guess(q, Guess(support, guess.sides), point)
-        steps += 1
-        g = gradient(q, point)
-        residual = natural_residual(q, point, g)
-        if not np.isfinite(residual):
-            break
-        if residual < least:
-            best, least, stale = point, residual, 0
-        else:
-            stale += 1
-        if least <= tolerance or stale >= STALE_STEPS:
-            break
-        changed = next_guess(q, point, g)
-        if np.array_equal(changed.support, support) and np.array_equal(changed.sides, guess.sides):
-            break
-        guess = changed
-    return best, least, steps
+    order = q.cells[q.cells < q.linear.shape[1]]  # blocks end to end
+    x = np.ascontiguousarray(start.x[:, order])
+    coupling, rows = start.coupling[order], np.array(start.rows, order="C")
+    sums = _padded(q, start.sums)
+    residual, steps = kernels().active_set(
+        np.ascontiguousarray(guess.support[:, order]),
+        np.array(guess.sides, order="C"),
+        x,
+        coupling,
+        sums,
+        rows,
+        _in_block_order(q, order),
+        tolerance,
+        MOST_STEPS,
+        STALE_STEPS,
+    )
+    widths = (e.targets.shape[1] for e in q.equalities)
+    unpadded = tuple(mu[:, :m] for mu, m in zip(sums, widths, strict=True))
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    point = Point(np.ascontiguousarray(x[:, back]), coupling[back], unpadded, rows)
+    return point, float(residual), int(steps)
+
+
+def _padded(q: Quadratic, arrays: tuple[FloatArray, ...]) -> FloatArray:
+    """float64[equalities, C, largest m]."""
+    most = max((e.targets.shape[1] for e in q.equalities), default=0)
+    out = np.zeros((len(arrays), len(q.linear), most))
+    for number, array in enumerate(arrays):
+        out[number, :, : array.shape[1]] = array
+    return out
+
+
+def _in_block_order(q: Quadratic, order: IntArray) -> tuple[Any, ...]:
+    """The fields of a node problem as `kernels.active_set` unpacks them, blocks end to end."""
+    k = len(order)
+    starts = np.zeros(len(q.cells) + 1, np.int64)
+    np.cumsum((q.cells < k).sum(1), out=starts[1:])
+    groups = np.array([e.groups for e in q.equalities], np.int64).reshape(-1, k)
+    return (
+        q.scale,
+        np.ascontiguousarray(q.linear[:, order]),
+        np.zeros(k) if q.parent is None else q.parent[order],
+        q.parent is not None,
+        starts,
+        np.ascontiguousarray(q.blocks),
+        np.ascontiguousarray(q.outside[..., order]),
+        np.ascontiguousarray(q.diagonal[:, order]),
+        np.ascontiguousarray(q.free[:, order]),
+        np.ascontiguousarray(groups[:, order]),
+        _padded(q, tuple(e.targets for e in q.equalities)),
+        np.array([e.targets.shape[1] for e in q.equalities], np.int64),
+        np.array(q.is_inside, np.bool_),
+        np.ascontiguousarray(q.coefficients[:, order]),
+        np.ascontiguousarray(q.least),
+        np.ascontiguousarray(q.most),
+        q.penalty,
+    )
 
 
 def next_guess(q: Quadratic, point: Point, g: FloatArray) -> Guess:
@@ -86,59 +123,7 @@ def _sides(q: Quadratic, x: FloatArray, nu: FloatArray) -> IntArray:
     return np.where(low, -1, np.where(high, 1, 0)).astype(np.int64)
 
 
-def solve_guess(q: Quadratic, guess: Guess, start: Point) -> Point:
-    """Solve the equality-constrained problem of a guess, to the last digits.
-
-    Every round solves for what is still missing with the same factors; the multipliers of
-    equalities grow by what their penalties did not reach.
-    """
-    weights = np.where(guess.sides != 0, q.penalty, 0.0) if q.coefficients.size else None
-    elimination = Elimination(q, guess.support, row_weights=weights)
-    limits = np.where(guess.sides < 0, q.least, q.most)
-    point = Point(
-        np.where(guess.support, start.x, 0.0),
-        start.coupling,
-        start.sums,
-        np.where(guess.sides != 0, start.rows, 0.0),
-    )
-    best, least = point, np.inf
-    f = q.scale[:, None]
-    for _ in range(_ROUNDS):
-        right = np.where(guess.support, -gradient(q, point) / f, 0.0)
-        missing = None if q.parent is None else q.parent - point.x.sum(0)
-        gaps = [
-            e.targets - partition_sums(point.x, e.groups, e.targets.shape[1]) for e in q.equalities
-        ]
-        row_gap = np.zeros_like(q.least)
-        if q.coefficients.size:
-            row_gap = np.where(guess.sides != 0, limits - point.x @ q.coefficients.T, 0.0)
-        size = max(1.0, float(np.abs(point.x).max(initial=0.0)))
-        off = max(float(np.abs(a).max(initial=0.0)) for a in (right, row_gap, *gaps)) / size
-        if missing is not None:
-            off = max(off, float(np.abs(missing).max(initial=0.0)) / size)
-        if not off < 0.5 * least:
-            break
-        best, least = point, off
-        if off <= 1e-14:
-            break
-        for e, gap in zip(q.equalities, gaps, strict=True):
-            right = right + q.penalty * gap[:, e.groups]
-        if q.coefficients.size:
-            right = right + q.penalty * row_gap @ q.coefficients
-        dx, change = elimination.solve(np.where(guess.support, right, 0.0), missing)
-        sums = tuple(
-            mu + f * q.penalty * (gap - partition_sums(dx, e.groups, gap.shape[1]))
-            for mu, e, gap in zip(point.sums, q.equalities, gaps, strict=True)
-        )
-        nu = point.rows
-        if q.coefficients.size:
-            step = f * q.penalty * (row_gap - dx @ q.coefficients.T)
-            nu = np.where(guess.sides != 0, nu + step, 0.0)
-        point = Point(point.x + dx, point.coupling + change, sums, nu)
-    return best
-
-
-def first_guess(q: Quadratic, sums: TermSums = IN_ARRAYS) -> Guess:
+def first_guess(q: Quadratic) -> Guess:
     """Support of every child's own solution without x >= 0, moved to what the parent allows.
 
     Moved in the metric of the diagonal, each cell goes by itself. Where the query of single cells
@@ -147,7 +132,7 @@ def first_guess(q: Quadratic, sums: TermSums = IN_ARRAYS) -> Guess:
     x = _alone(q)
     support = q.free & (x > 0)
     if q.parent is not None:
-        x, support = sums.deal(x, 1 / (q.scale[:, None] * q.diagonal), q.free, q.parent)
+        x, support = project(x, 1 / (q.scale[:, None] * q.diagonal), q.free, q.parent)
     return Guess(support, _sides(q, x, np.zeros_like(q.least)))
 
 
@@ -175,19 +160,3 @@ def _alone(q: Quadratic) -> FloatArray:
         y = np.linalg.solve(J, Fx[..., None])[..., 0] if P > 1 else np.linalg.solve(J[0], Fx.T).T
         x = x - np.einsum("bprs,cr->bcs" if P == 1 else "bcrs,cr->bcs", Z, y, optimize=True)
     return q.scatter(x)
-
-
-def _with_holders(q: Quadratic, support: BoolArray) -> BoolArray:
-    """Make sure each live cell has a child, and each positive exact group a cell, to carry it."""
-    support = support.copy()
-    if q.parent is not None:
-        empty = np.flatnonzero(~support.any(0))
-        if empty.size:
-            score = np.where(q.free[:, empty], q.linear[:, empty], -np.inf)
-            support[score.argmax(0), empty] = True
-            support &= q.free
-    for e in q.equalities:
-        held = partition_sums(support.astype(float), e.groups, e.targets.shape[1])
-        for c, g in zip(*np.nonzero((held == 0) & (e.targets > 0)), strict=True):
-            support[c, (e.groups == g) & q.free[c]] = True
-    return support

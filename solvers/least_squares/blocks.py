@@ -20,8 +20,8 @@ import numpy as np
 
 from das.arrays import BoolArray, FloatArray, IntArray
 from das.errors import SolverError
-from solvers.least_squares.partitions import IN_ARRAYS, Partitions, TermSums
-from solvers.problem import NO_LIMIT, LeastSquaresTerm, NodeProblem, Term
+from solvers.least_squares.partitions import Partitions, adjoint, gram_blocks
+from solvers.problem import NO_LIMIT, LeastSquaresTerm, NodeProblem, Term, coarsening
 
 Fixed = tuple[tuple[IntArray, FloatArray], ...]
 
@@ -131,20 +131,12 @@ class Quadratic:
         return np.asarray((blocks @ y[..., None])[..., 0])
 
 
-def is_refined(coarse: IntArray, fine: IntArray) -> bool:
-    """Whether each group of `fine` lies in one group of `coarse`."""
-    first = np.empty(int(fine.max(initial=-1)) + 1, np.int64)
-    first[fine] = coarse
-    return bool(np.array_equal(first[fine], coarse))
-
-
-def arrange(problem: NodeProblem, fixed: Fixed = (), sums: TermSums = IN_ARRAYS) -> Quadratic:
+def arrange(problem: NodeProblem, fixed: Fixed = ()) -> Quadratic:
     """Arrange a node problem.
 
     Args:
       problem: The node problem.
       fixed: Further partition sums that are given, as groups int64[k] and targets float64[C, m].
-      sums: What to compute with.
 
     Raises:
       SolverError: The queries and equalities do not have full column rank in some child.
@@ -160,9 +152,9 @@ def arrange(problem: NodeProblem, fixed: Fixed = (), sums: TermSums = IN_ARRAYS)
     within = np.array(inside, bool)
     every = Partitions.of(partitions, C, k)
     shares = np.array([t.weights / unit for t in partitions]).reshape(len(partitions), C)
-    linear = sums.pull(every, shares)
+    linear = adjoint(every, shares)
     joined = within[is_partition]
-    blocks = sums.join(every.index[joined], weights[is_partition & within], cells)
+    blocks = gram_blocks(every.index[joined], weights[is_partition & within], cells)
     diagonal = np.repeat(weights[is_partition].sum(0)[:, None], k, axis=1)
     for term, weight in zip(terms, weights, strict=True):
         if not isinstance(term, LeastSquaresTerm):
@@ -199,7 +191,7 @@ def arrange(problem: NodeProblem, fixed: Fixed = (), sums: TermSums = IN_ARRAYS)
         diagonal,
         free,
         equalities,
-        tuple(is_refined(labels, e.groups) for e in equalities),
+        tuple(coarsening(e.groups, labels) is not None for e in equalities),
         coefficients,
         least,
         most,
@@ -256,7 +248,7 @@ def given_sums(problem: NodeProblem, fixed: Fixed) -> tuple[Equality, ...]:
     every += [Equality(groups, targets) for groups, targets in fixed]
     kept: list[Equality] = []
     for one in sorted(every, key=lambda e: -e.targets.shape[1]):
-        if not any(is_refined(one.groups, finer.groups) for finer in kept):
+        if not any(coarsening(finer.groups, one.groups) is not None for finer in kept):
             kept.append(one)
     return tuple(kept)
 
@@ -265,7 +257,7 @@ def _given_by(term: Term, equalities: Sequence[Equality], k: int) -> int:
     """The equality that fixes the answers of a query, -1 if none or a query of single cells."""
     if isinstance(term, LeastSquaresTerm) and term.answers.shape[1] < k:
         for index, equality in enumerate(equalities):
-            if is_refined(term.groups, equality.groups):
+            if coarsening(equality.groups, term.groups) is not None:
                 return index
     return -1
 

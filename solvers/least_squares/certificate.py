@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from das.arrays import FloatArray
+from solvers.least_squares import partitions
 from solvers.least_squares.blocks import Equality, Fixed, Quadratic
-from solvers.least_squares.partitions import IN_ARRAYS, Partitions, TermSums, partition_sums
-from solvers.problem import Certificate, LeastSquaresTerm, NodeProblem
+from solvers.least_squares.partitions import Partitions
+from solvers.problem import Certificate, LeastSquaresTerm, NodeProblem, group_sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +67,7 @@ def natural_residual(q: Quadratic, point: Point, g: FloatArray) -> float:
     if q.parent is not None:
         parts.append(float(np.abs(x.sum(0) - q.parent).max(initial=0.0)))
     for e in q.equalities:
-        sums = partition_sums(x, e.groups, e.targets.shape[1])
+        sums = group_sums(x, e.groups, e.targets.shape[1])
         parts.append(float(np.abs(sums - e.targets).max(initial=0.0)))
     if q.coefficients.size:
         parts += _row_residuals(q, x, point.rows)
@@ -85,13 +86,7 @@ def _row_residuals(q: Quadratic, x: FloatArray, nu: FloatArray) -> list[float]:
     return [float(np.abs(part).max(initial=0.0)) for part in (broken, *off)]
 
 
-def certify(
-    problem: NodeProblem,
-    fixed: Fixed,
-    q: Quadratic,
-    point: Point,
-    sums: TermSums = IN_ARRAYS,
-) -> Certificate:
+def certify(problem: NodeProblem, fixed: Fixed, q: Quadratic, point: Point) -> Certificate:
     """Measure how far a point is from the optimality conditions, from the problem itself.
 
     The gradient is summed up term by term, not with the arrays of the solver.
@@ -99,10 +94,10 @@ def certify(
     x = np.maximum(point.x, 0)
     size = max(1.0, float(x.max(initial=0.0)))
     top = float(q.unit.max())
-    partitions = [t for t in problem.terms if isinstance(t, LeastSquaresTerm)]
-    every = Partitions.of(partitions, *x.shape)
-    weights = np.array([t.weights for t in partitions]).reshape(len(partitions), len(x)) / top
-    g, coarse, quadratic, linear = sums.push(every, weights, x)
+    terms = [t for t in problem.terms if isinstance(t, LeastSquaresTerm)]
+    every = Partitions.of(terms, *x.shape)
+    weights = np.array([t.weights for t in terms]).reshape(len(terms), len(x)) / top
+    g, coarse, quadratic, linear = partitions.gradient(every, weights, x)
     sums_of, number = list(point.sums), 0
     for term, given in zip(problem.terms, q.given, strict=True):
         if not isinstance(term, LeastSquaresTerm):
@@ -130,7 +125,7 @@ def certify(
     given_sums = [Equality(e.groups, e.targets.astype(float)) for e in problem.exact]
     given_sums += [Equality(groups, targets) for groups, targets in fixed]
     for e in given_sums:
-        off = partition_sums(x, e.groups, e.targets.shape[1]) - e.targets
+        off = group_sums(x, e.groups, e.targets.shape[1]) - e.targets
         primal = max(primal, float(np.abs(off).max(initial=0.0)))
     for e, mu in zip(q.equalities, point.sums, strict=True):
         dual += float((mu * e.targets).sum())

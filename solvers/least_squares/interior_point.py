@@ -17,7 +17,7 @@ from das.arrays import FloatArray
 from solvers.least_squares.blocks import Quadratic
 from solvers.least_squares.certificate import Point, gradient, natural_residual
 from solvers.least_squares.elimination import Elimination
-from solvers.least_squares.partitions import partition_sums
+from solvers.problem import group_sums
 
 _ROUNDS = 4
 _NEAR = 1e-5
@@ -170,9 +170,7 @@ class _Path:
         low_gap = np.where(self._low, values - q.least - self.low_slack, 0.0)
         high_gap = np.where(self._high, q.most - values - self.high_slack, 0.0)
         equal_gap = np.where(self._equal, np.where(self._equal, q.least, 0.0) - values, 0.0)
-        gaps = [
-            e.targets - partition_sums(self.x, e.groups, e.targets.shape[1]) for e in q.equalities
-        ]
+        gaps = [e.targets - group_sums(self.x, e.groups, e.targets.shape[1]) for e in q.equalities]
         missing = None if q.parent is None else q.parent - self.x.sum(0)
         # dz = (target - z dx) / x; dlow = (target - low dslack) / slack with dslack = R dx + gap
         low_push = (target[1] - self.low * low_gap) / self.low_slack
@@ -189,7 +187,7 @@ class _Path:
         for _ in range(_ROUNDS):
             right = base - f * q.apply(dx) - barrier * dx + dc
             left = [
-                g_ - partition_sums(dx, e.groups, g_.shape[1])
+                g_ - group_sums(dx, e.groups, g_.shape[1])
                 for g_, e in zip(gaps, q.equalities, strict=True)
             ]
             for e, d, gap in zip(q.equalities, ds, left, strict=True):
@@ -203,7 +201,7 @@ class _Path:
             step, change = elimination.solve(np.where(q.free, right / f, 0.0), rest)
             dx, dc = dx + step, dc + change
             ds = [
-                d + f * q.penalty * (gap - partition_sums(step, e.groups, gap.shape[1]))
+                d + f * q.penalty * (gap - group_sums(step, e.groups, gap.shape[1]))
                 for d, gap, e in zip(ds, left, q.equalities, strict=True)
             ]
             if R.size:

@@ -12,22 +12,15 @@ from __future__ import annotations
 import numpy as np
 
 from solvers.least_squares import active_set
-from solvers.least_squares.active_set import Guess
 from solvers.least_squares.blocks import Fixed, Quadratic, arrange
 from solvers.least_squares.certificate import Point, certify, gradient, origin
-from solvers.least_squares.compilation import has_compiler
 from solvers.least_squares.feasibility import contradiction
 from solvers.least_squares.interior_point import follow_path
-from solvers.least_squares.partitions import IN_ARRAYS, TermSums
-from solvers.problem import Estimate, NodeProblem, Status
+from solvers.problem import Certificate, Estimate, NodeProblem, Status
 
-_COMPILED_VARIABLES = 200  # smaller nodes do not make up for loading compiled code
-_PATH_STEPS = 100
-
-
-def solve_least_squares(problem: NodeProblem, tolerance: float) -> Estimate:
-    """Solve the continuous stage of a node; see `solve_quadratic`."""
-    return solve_quadratic(problem, tolerance)
+_PATH_STEPS = 100  # of interior points; 30 are usual
+# Over the tolerance of the certificate, which also counts what the stopping test does not see.
+_OVERSHOOT = 1e-2
 
 
 def solve_quadratic(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -> Estimate:
@@ -46,46 +39,51 @@ def solve_quadratic(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -
     Raises:
       SolverError: The queries and equalities do not have full column rank in some child.
     """
-    sums = sums_for(problem)
-    q = arrange(problem, fixed, sums)
-    guess = active_set.first_guess(q, sums)
-    point, _, steps = iterate(q, guess, origin(q), tolerance * 1e-2)
-    certificate = certify(problem, fixed, q, point, sums)
+    q, point, certificate, steps = _by_supports(problem, tolerance, fixed)
     iterations = 0
     if not certificate.residual <= tolerance:
         reason = contradiction(problem, fixed)
         if reason:
             values = np.maximum(point.x, 0)
             return Estimate(values, certificate, Status.INFEASIBLE, 0, steps, reason)
-        path, _, iterations = follow_path(q, point, tolerance * 1e-2, _PATH_STEPS)
+        path, _, iterations = follow_path(q, point, tolerance * _OVERSHOOT, _PATH_STEPS)
         guess = active_set.next_guess(q, path, gradient(q, path))
-        end, _, more = iterate(q, guess, path, tolerance * 1e-2)
+        end, _, more = active_set.iterate(q, guess, path, tolerance * _OVERSHOOT)
         steps += more
         for candidate in (path, end):
-            its = certify(problem, fixed, q, candidate, sums)
+            its = certify(problem, fixed, q, candidate)
             if its.residual < certificate.residual or not np.isfinite(certificate.residual):
                 point, certificate = candidate, its
     status = Status.SOLVED if certificate.residual <= tolerance else Status.LIMIT
     return Estimate(np.maximum(point.x, 0), certificate, status, iterations, steps)
 
 
-def _is_compiled(variables: int) -> bool:
-    return has_compiler() and variables >= _COMPILED_VARIABLES
+def solve_by_supports(problem: NodeProblem, tolerance: float) -> Estimate | None:
+    """Solve the continuous stage of a node where active-set steps alone find its supports.
+
+    For callers who know a better way than interior points where they do not.
+
+    Args:
+      problem: The node problem, in one pass and without its `leaves`.
+      tolerance: Largest accepted certificate residual, for example 1e-7.
+
+    Returns:
+      The solution; None where the steps found none.
+
+    Raises:
+      SolverError: The queries and equalities do not have full column rank in some child.
+    """
+    _, point, certificate, steps = _by_supports(problem, tolerance, ())
+    if not certificate.residual <= tolerance:
+        return None
+    return Estimate(np.maximum(point.x, 0), certificate, Status.SOLVED, 0, steps)
 
 
-def sums_for(problem: NodeProblem) -> TermSums:
-    """Sums over queries, compiled where the node is large enough."""
-    if _is_compiled(problem.n_children * problem.n_cells):
-        from solvers.least_squares import compiled
-
-        return compiled.TERM_SUMS
-    return IN_ARRAYS
-
-
-def iterate(q: Quadratic, guess: Guess, start: Point, tolerance: float) -> tuple[Point, float, int]:
-    """Active-set iterations, compiled where the node is large enough."""
-    if _is_compiled(q.linear.size):
-        from solvers.least_squares import compiled
-
-        return compiled.iterate(q, guess, start, tolerance)
-    return active_set.iterate(q, guess, start, tolerance)
+def _by_supports(
+    problem: NodeProblem, tolerance: float, fixed: Fixed
+) -> tuple[Quadratic, Point, Certificate, int]:
+    """Where active-set steps lead from each child's own solution, and how many there were."""
+    q = arrange(problem, fixed)
+    guess = active_set.first_guess(q)
+    point, _, steps = active_set.iterate(q, guess, origin(q), tolerance * _OVERSHOOT)
+    return q, point, certify(problem, fixed, q, point), steps

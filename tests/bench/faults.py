@@ -657,8 +657,6 @@ def hold_archives(folder: Path) -> dict[str, Path]:
             "jobs/storage/dataset.py": _HOLD.format(
                 held=HELD.get(stage, "nowhere"), seconds=HOLD_SECONDS
             ),
-            # Every process of every application would compile anew, which outweighs all else here.
-            "solvers/least_squares/compilation.py": "\n_HAS_NUMBA = False\n",
         }
         if stage == "seal":
             appended["jobs/release/manifest.py"] = _HOLD_SEAL.format(seconds=4 * HOLD_SECONDS)

@@ -24,7 +24,7 @@ from das.errors import InfeasibleError
 from invariants.implied import can_be_dealt, cut_by_program, most_violated
 from invariants.leaves import Leaves, add_up, stack
 from solvers.least_squares.cuts import bounds_of, solve_with_cuts
-from solvers.least_squares.solve import solve_least_squares
+from solvers.least_squares.solve import solve_quadratic
 from solvers.problem import (
     ExactTerm,
     LeastSquaresTerm,
@@ -128,7 +128,7 @@ class Tally:
 
     def with_cuts(self, problem: NodeProblem) -> np.ndarray:
         """Counts of a node with implied constraints."""
-        found = solve_with_cuts(problem, partial(solve_least_squares, tolerance=TOLERANCE))
+        found = solve_with_cuts(problem, partial(solve_quadratic, tolerance=TOLERANCE))
         self.nodes += 1
         self.cuts += found.cuts
         self.rounds += found.rounds
@@ -184,7 +184,7 @@ class Tally:
 
     def _without_cuts(self, problem: NodeProblem, live, leaves: list[Leaves]) -> np.ndarray | None:
         """int64[C, t], or None if some child cannot be solved for; then the failsafe is tried."""
-        estimate = solve_least_squares(problem, TOLERANCE)
+        estimate = solve_quadratic(problem, TOLERANCE)
         if estimate.status is not Status.SOLVED:
             return None
         values = np.zeros((len(leaves), leaves[0].n_types))

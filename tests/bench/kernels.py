@@ -1,9 +1,9 @@
-"""Random small nodes solved as every processor would, compiled and not: how far values are apart.
+"""Random small nodes solved as every processor would, and in arrays: how far values are apart.
 
     python -m tests.bench.kernels [--nodes N] [--quick]
 
-Prints one line of JSON: nodes, how many of them have other counts under any processor or without
-the compiler, and quantiles of the largest difference of a value of a node, in persons. Nodes have
+Prints one line of JSON: nodes, how many of them have other counts under any processor or by the
+definition of the kernels in arrays, and quantiles of the largest difference of a value of a node, in persons. Nodes have
 up to 13 children, 60 cells, weights 1,000 apart, invariants, and children of unlike weights.
 """
 
@@ -15,16 +15,17 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 
-from solvers.least_squares import compilation
 from solvers.node import NodeSettings, solve_node
 from tests.builders.strategies import Shape, random_node
 from tests.processors import PROCESSORS
+from tests.unit.solvers.least_squares import in_arrays
 
-UNCOMPILED = "uncompiled"
+UNCOMPILED = "in arrays"
 
 
 def shape(rng: np.random.Generator) -> Shape:
@@ -64,9 +65,8 @@ def main() -> None:
     nodes = 200 if arguments.quick else arguments.nodes
     if arguments.solve:
         kind, path = arguments.solve
-        if kind == UNCOMPILED:
-            compilation._HAS_NUMBA = False
-        solve(nodes, Path(path))
+        with in_arrays.use() if kind == UNCOMPILED else nullcontext():
+            solve(nodes, Path(path))
         return
     kinds = {name: one.variables() for name, one in PROCESSORS.items() if not one.lacking}
     kinds[UNCOMPILED] = dict(os.environ)

@@ -9,8 +9,8 @@ the node problem to the certified estimate. All are processor seconds of one thr
 some repetitions where they are short. The peer of the ratio is the fastest of Clarabel, OSQP,
 HiGHS and Gurobi whose objective equals ours within 1e-7; where none ends in time the limit gives a
 lower bound of the ratio. PIQP is shown besides. HiGHS runs in a process of its own. Without
---quick the node of 20 x 100,000 is solved too, with wall seconds for its peers. Last, many small
-nodes are solved with and without numba. Prints a table and one line of JSON.
+--quick the node of 20 x 100,000 is solved too, with wall seconds for its peers. Prints a
+table and one line of JSON. Small nodes are the subject of `tests.bench.newton_step`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,8 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 import numpy as np  # noqa: E402
 import scipy.sparse as sp  # noqa: E402
 
-from solvers.least_squares import compilation  # noqa: E402
 from solvers.least_squares.solve import solve_quadratic  # noqa: E402
 from solvers.problem import (  # noqa: E402
-    Estimate,
     LeastSquaresTerm,
     NodeProblem,
     RoundingQuery,
@@ -346,36 +344,11 @@ def large(limit: float) -> dict[str, object]:
     return measured
 
 
-def small(children: int, cells: int, count: int = 100) -> dict[str, object]:
-    """Processor seconds per node of many small ones, with and without numba."""
-    problems = [
-        node("block_group", children, cells, children * cells, 0.783, seed=seed)
-        for seed in range(count)
-    ]
-
-    def solve() -> list[Estimate]:
-        return [solve_quadratic(problem, TOLERANCE) for problem in problems]
-
-    residual = max(estimate.certificate.residual for estimate in solve())
-    row: dict[str, object] = {"children": children, "cells": cells, "nodes": count}
-    row["seconds"] = round(least_seconds(solve) / count, 6)
-    has_numba, compilation._HAS_NUMBA = compilation._HAS_NUMBA, False
-    row["seconds_without_numba"] = round(least_seconds(solve) / count, 6)
-    compilation._HAS_NUMBA = has_numba
-    row["certificate"] = residual
-    print(
-        f"{count} nodes of {children} x {cells}: {row['seconds']} s per node, "
-        f"without numba {row['seconds_without_numba']} s",
-        flush=True,
-    )
-    return row
-
-
 def main() -> None:
     rows = [compare(spec, arguments.limit) for spec in NODES]
     if not arguments.quick:
         rows.append(large(arguments.limit))
-    print(json.dumps({"nodes": rows, "small": [small(3, 8), small(30, 40)]}))
+    print(json.dumps({"nodes": rows}))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Small seeded runs come to the same on every processor, compiled or not, however they are cut."""
+"""Small seeded runs come to the same on every processor, however they are cut."""
 
 from __future__ import annotations
 
@@ -8,32 +8,21 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from solvers.least_squares import compilation
-from solvers.node import NodeSettings, solve_node
 from tests.bench import digests
-from tests.builders.strategies import Shape, random_node
 from tests.processors import PROCESSORS
 
 FEW = ("toy-solve/full", "toy-solve/learned-prior", "toy-planned/orp/sum_of_variances")
 HERE = [name for name, one in PROCESSORS.items() if not one.lacking]
 
 
-_UNCOMPILED = (
-    "from solvers import compilation; compilation._HAS_NUMBA = False; "
-    "from tests.bench.digests import main; main()"
-)
-
-
 def line(
     environment: dict[str, str],
     *arguments: str,
-    program: tuple[str, str] = ("-m", "tests.bench.digests"),
 ) -> dict[str, str]:
     """What the bench prints in a process of its own."""
-    command = [sys.executable, *program, "--quick", *arguments]
+    command = [sys.executable, "-m", "tests.bench.digests", "--quick", *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
@@ -72,12 +61,6 @@ def test_threads_hashing_places_and_times_change_nothing(threads, whole_line, tm
     assert differing(line({**os.environ, **other}), whole_line) == []
 
 
-@pytest.mark.long
-@pytest.mark.skipif(not compilation.has_compiler(), reason="numba is not installed")
-def test_the_compiler_changes_nothing(whole_line):
-    assert differing(line(dict(os.environ), program=("-c", _UNCOMPILED)), whole_line) == []
-
-
 @pytest.fixture(scope="module")
 def whole_line() -> dict[str, str]:
     """The line as this machine prints it."""
@@ -111,22 +94,3 @@ def test_digests_see_a_moved_person_and_no_moved_row(tmp_path: Path):
 def test_last_digits_do_not_enter_digests(value: float):
     assert digests._on_grid(value + 1e-9) == digests._on_grid(value - 1e-9)
     assert digests._on_grid(value + 2e-3) != digests._on_grid(value)
-
-
-@pytest.mark.skipif(not compilation.has_compiler(), reason="numba is not installed")
-def test_counts_do_not_depend_on_the_compiler(monkeypatch):
-    """Among them nodes whose compiled solution once ended at the tolerance: 2e-7 persons off."""
-    shapes = [
-        (Shape(9, 30, (1, 3), ((1,),), 1000.0, 200.0, 0.0, scales=True), 866),
-        (Shape(9, 30, (1,), ((1,),), 1.0, 200.0, 0.0), 2283),
-        (Shape(12, 60, (1, 3), ((1,), (2,)), 1.0, 200.0, 0.0, unequal=True), 2326),
-        *((Shape(8, 30, (), ((1,), (2,)), 1.0, 20.0, 0.4), seed) for seed in range(6)),
-        *((Shape(8, 30, (1,), ((1,),), 10.0, 20.0, 0.4, scales=True), seed) for seed in range(6)),
-    ]
-    nodes = [random_node(shape, seed) for shape, seed in shapes]
-    compiled = [solve_node(node, NodeSettings()) for node in nodes]
-    monkeypatch.setattr(compilation, "_HAS_NUMBA", False)
-    for node, one in zip(nodes, compiled, strict=True):
-        plain = solve_node(node, NodeSettings())
-        np.testing.assert_array_equal(plain.counts, one.counts)
-        np.testing.assert_allclose(plain.estimate.values, one.estimate.values, atol=1e-8)

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from solvers.least_squares.solve import solve_least_squares
+from solvers.least_squares.solve import solve_quadratic
 from solvers.node import NodeSettings, solve_node
 from solvers.problem import NO_LIMIT, NodeProblem, Status, group_sums
 from solvers.rounding.round import round_counts
@@ -40,7 +40,7 @@ ALL = st.builds(random_node, shapes(), SEEDS)
 
 
 def is_optimal(problem: NodeProblem) -> bool:
-    estimate = solve_least_squares(problem, TOLERANCE)
+    estimate = solve_quadratic(problem, TOLERANCE)
     return estimate.status is Status.SOLVED and optimality_gap(problem, estimate.values) <= 1e-8
 
 
@@ -65,7 +65,7 @@ def test_the_continuous_solution_is_optimal_with_invariants(problem):
     st.integers(0, 2),
 )
 def test_the_continuous_solution_is_optimal_with_rows_and_weights_by_child(problem, rows):
-    truth = solve_least_squares(problem, TOLERANCE).values.round().astype(np.int64)
+    truth = solve_quadratic(problem, TOLERANCE).values.round().astype(np.int64)
     rng = np.random.default_rng(rows)
     limits = random_rows(truth, rows, rng)
     slack = np.abs(limits.coefficients).sum(1)  # the truth is a rounded point, not a table
@@ -102,24 +102,24 @@ def test_a_solved_node_keeps_its_promises_with_invariants(problem):
 @given(PLAIN, st.randoms(use_true_random=False))
 def test_permuting_children_permutes_the_solution(problem, shuffler):
     order = np.array(shuffler.sample(range(problem.n_children), problem.n_children))
-    ours = solve_least_squares(problem, TOLERANCE).values
-    theirs = solve_least_squares(permuted_children(problem, order), TOLERANCE).values
+    ours = solve_quadratic(problem, TOLERANCE).values
+    theirs = solve_quadratic(permuted_children(problem, order), TOLERANCE).values
     assert np.abs(ours[order] - theirs).max() <= 1e-7 * max(1.0, ours.max())
 
 
 @given(PLAIN, st.randoms(use_true_random=False))
 def test_permuting_cells_permutes_the_solution(problem, shuffler):
     order = np.array(shuffler.sample(range(problem.n_cells), problem.n_cells))
-    ours = solve_least_squares(problem, TOLERANCE).values
-    theirs = solve_least_squares(permuted_cells(problem, order), TOLERANCE).values
+    ours = solve_quadratic(problem, TOLERANCE).values
+    theirs = solve_quadratic(permuted_cells(problem, order), TOLERANCE).values
     assert np.abs(ours[:, order] - theirs).max() <= 1e-7 * max(1.0, ours.max())
 
 
 @given(PLAIN, st.sampled_from([1e-6, 1e-2, 3.0, 1e5]))
 def test_only_the_ratios_of_weights_matter(problem, factor):
-    ours = solve_least_squares(problem, TOLERANCE).values
+    ours = solve_quadratic(problem, TOLERANCE).values
     terms = tuple(replace(t, weights=t.weights * factor) for t in problem.terms)
-    theirs = solve_least_squares(replace(problem, terms=terms), TOLERANCE).values
+    theirs = solve_quadratic(replace(problem, terms=terms), TOLERANCE).values
     assert np.abs(ours - theirs).max() <= 1e-7 * max(1.0, ours.max())
 
 
@@ -127,8 +127,8 @@ def test_only_the_ratios_of_weights_matter(problem, factor):
 def test_a_term_split_in_two_changes_nothing(problem):
     first, *rest = problem.terms
     halves = (replace(first, weights=first.weights / 2),) * 2
-    ours = solve_least_squares(problem, TOLERANCE).values
-    theirs = solve_least_squares(replace(problem, terms=(*halves, *rest)), TOLERANCE).values
+    ours = solve_quadratic(problem, TOLERANCE).values
+    theirs = solve_quadratic(replace(problem, terms=(*halves, *rest)), TOLERANCE).values
     assert np.abs(ours - theirs).max() <= 1e-7 * max(1.0, ours.max())
 
 

@@ -1,21 +1,20 @@
-"""Many small systems at once: those of numpy, whatever is compiled."""
+"""Many small systems at once: those of numpy, compiled and in arrays."""
 
 from __future__ import annotations
-
-import importlib
 
 import numpy as np
 import pytest
 
 from solvers.dual_newton.blocks import factorise, substitute
+from tests.unit.solvers.least_squares import in_arrays
 
 
-def compiled_substitute(*arguments):
-    pytest.importorskip("numba")
-    return importlib.import_module("solvers.least_squares.compiled").substitute(*arguments)
+def in_arrays_substitute(factors, right):
+    place = factors.starts, factors.ends, factors.is_inverse
+    return in_arrays.substitute(factors.flat, *place, right)
 
 
-either = pytest.mark.parametrize("solve", [substitute, compiled_substitute])
+either = pytest.mark.parametrize("solve", [substitute, in_arrays_substitute])
 
 
 @either

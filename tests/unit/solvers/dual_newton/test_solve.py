@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import replace
 
 import numpy as np
@@ -25,13 +24,7 @@ def small_node(answers: tuple[tuple[float, ...], ...], parent: tuple[int, ...]) 
     return NodeProblem("n", k, np.array(parent), (total, detailed), (), ())
 
 
-def compiled_project(*arguments, **more):
-    pytest.importorskip("numba")
-    return importlib.import_module("solvers.least_squares.compiled").project(*arguments, **more)
-
-
-@pytest.mark.parametrize("project", [project, compiled_project])
-def test_a_projection_deals_the_parent_to_the_children(project):
+def test_a_projection_assigns_the_parent_to_the_children():
     field = np.array([[3.0, -4.0, 1.0], [1.0, 2.0, FORBIDDEN], [-5.0, 1.0, 0.5]])
     unit = np.array([1.0, 2.0, 1.0])
     parent = np.array([2.0, 6.0, 2.5])
@@ -40,22 +33,6 @@ def test_a_projection_deals_the_parent_to_the_children(project):
     assert np.allclose(x, np.maximum(field + multiplier / unit[:, None], 0))
     again, _ = project(field, unit, parent, start=np.array([50.0, -50.0, 0.0]))
     assert np.allclose(again, x)
-
-
-def test_the_compiled_projection_is_the_plain_one():
-    rng = np.random.default_rng(3)
-    for n_children, n_cells in ((1, 5), (7, 300), (40, 97)):
-        field = rng.normal(0, 5, (n_children, n_cells))
-        field[rng.random(field.shape) < 0.1] = FORBIDDEN
-        field[0] = rng.normal(0, 5, n_cells)
-        unit = rng.uniform(0.1, 3, n_children)
-        parent = rng.integers(1, 20, n_cells).astype(float)
-        for start in (None, rng.normal(0, 30, n_cells)):
-            wanted, found = (
-                one(field, unit, parent, start=start) for one in (project, compiled_project)
-            )
-            np.testing.assert_allclose(found[0], wanted[0], rtol=1e-12, atol=1e-12)
-            np.testing.assert_allclose(found[1], wanted[1], rtol=1e-12, atol=1e-12)
 
 
 def test_a_node_by_hand():

@@ -10,7 +10,7 @@ import pytest
 from solvers.dual_newton import face as matrix_free_face
 from solvers.dual_newton.solve import solve_matrix_free
 from solvers.least_squares.passes import solve_in_passes
-from solvers.least_squares.solve import solve_least_squares, solve_quadratic
+from solvers.least_squares.solve import solve_quadratic
 from solvers.problem import (
     NO_LIMIT,
     ExactTerm,
@@ -152,7 +152,7 @@ def test_all_ways_to_eliminate_a_layer_give_the_same(monkeypatch, kinds, dense_g
 @pytest.mark.parametrize("seed", range(2))
 def test_mid_nodes_agree_with_the_structured_solver(seed):
     problem = crossing_node(8, 110, seed, ("one weight", "exact"), persons=1.0)
-    structured = solve_least_squares(problem, 1e-9)
+    structured = solve_quadratic(problem, 1e-9)
     assert structured.status is Status.SOLVED
     close(solved(problem), structured.values)
 

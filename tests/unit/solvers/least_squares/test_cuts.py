@@ -12,7 +12,7 @@ from das.errors import SolverError
 from invariants.implied import can_be_dealt, most_violated
 from invariants.leaves import Leaves
 from solvers.least_squares.cuts import bounds_of, solve_with_cuts
-from solvers.least_squares.solve import solve_least_squares
+from solvers.least_squares.solve import solve_quadratic
 from solvers.problem import (
     Certificate,
     Estimate,
@@ -25,7 +25,7 @@ from solvers.problem import (
 )
 
 CAP = 99_999
-SOLVE = partial(solve_least_squares, tolerance=1e-9)
+SOLVE = partial(solve_quadratic, tolerance=1e-9)
 
 
 def rows(facilities, totals) -> Leaves:

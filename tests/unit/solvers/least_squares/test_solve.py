@@ -11,14 +11,14 @@ from das.errors import SolverError
 from solvers.least_squares import active_set
 from solvers.least_squares import blocks as structure
 from solvers.least_squares import solve as least_squares
-from solvers.least_squares.active_set import Guess, first_guess, solve_guess
+from solvers.least_squares.active_set import Guess, first_guess
 from solvers.least_squares.blocks import arrange
 from solvers.least_squares.certificate import certify, gradient, natural_residual, origin
 from solvers.least_squares.interior_point import follow_path
-from solvers.least_squares.partitions import IN_ARRAYS, Partitions, partition_sums
 from solvers.least_squares.solve import solve_quadratic
-from solvers.problem import NO_LIMIT, ExactTerm, NodeProblem, RowsTerm, Status
+from solvers.problem import NO_LIMIT, ExactTerm, NodeProblem, RowsTerm, Status, group_sums
 from tests.builders.strategies import Shape, random_node
+from tests.unit.solvers.least_squares.in_arrays import solve_guess
 from tests.unit.solvers.least_squares.quadratic import dense, optimality_gap
 
 SHAPES = [
@@ -107,7 +107,7 @@ def test_a_guess_is_solved_to_the_last_digits(shape, division):
     assert np.abs(gradient(q, point)[support]).max() < 1e-9 * max(1.0, np.abs(point.x).max())
 
 
-def test_the_first_guess_is_the_solution_without_signs_dealt_out_cell_by_cell():
+def test_the_first_guess_is_the_solution_without_signs_projected_cell_by_cell():
     for seed in range(5):
         problem = random_node(Shape(4, 6, scales=True), seed)
         q = arrange(problem)
@@ -116,7 +116,7 @@ def test_the_first_guess_is_the_solution_without_signs_dealt_out_cell_by_cell():
         x = solve_guess(alone, everywhere, origin(alone)).x
         give = 1 / (q.scale[:, None] * q.diagonal)
         low, high = np.full(6, -1e9), np.full(6, 1e9)
-        for _ in range(100):  # the price at which each cell is dealt out
+        for _ in range(100):  # the multiplier at which each cell sums to its parent
             price = (low + high) / 2
             is_less = np.maximum(x + give * price, 0).sum(0) < q.parent
             low, high = np.where(is_less, price, low), np.where(is_less, high, price)
@@ -155,53 +155,17 @@ def test_a_failed_first_try_is_mended_by_interior_points(shape, monkeypatch):
     assert optimality_gap(problem, mended.values) <= 1e-8
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_compiled_iterations_are_those_in_arrays(shape, division, monkeypatch):
-    pytest.importorskip("numba")
-    for seed in range(4):
-        problem = random_node(shape, seed)
-        found = []
-        for least in (0, 10**9):
-            monkeypatch.setattr(least_squares, "_COMPILED_VARIABLES", least)
-            found.append(solve_quadratic(problem, TOLERANCE))
-        assert far(found[0].values, found[1].values) <= 1e-9
-        assert found[0].status is found[1].status is Status.SOLVED
-        assert found[0].iterations == found[1].iterations
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_compiled_sums_over_queries_are_those_in_arrays(shape, division):
-    compiled = pytest.importorskip("solvers.least_squares.compiled", exc_type=ImportError).TERM_SUMS
-    problem = random_node(shape, 6)
-    q, (C, k) = arrange(problem), (problem.n_children, problem.n_cells)
-    rng = np.random.default_rng(7)
-    x, give = rng.normal(size=(C, k)), rng.random((C, k)) + 0.1
-    weights = rng.random((len(problem.terms), C))
-    every = Partitions.of(problem.terms, C, k)
-    found, wanted = (
-        (
-            sums.pull(every, weights),
-            sums.join(every.index, weights, q.cells),
-            *sums.push(every, weights, x),
-            *sums.deal(x, give, q.free, np.abs(x).sum(0) / 4),
-        )
-        for sums in (compiled, IN_ARRAYS)
-    )
-    for one, other in zip(found, wanted, strict=True):
-        assert far(np.asarray(one, float), np.asarray(other, float)) < 1e-12
-
-
 def test_sums_may_be_fixed_at_real_targets():
     for seed in range(3):
         problem = random_node(Shape(3, 6, exact=(1,)), seed)
         groups = np.array([0, 1, 2, 0, 1, 2])
         inner = solve_quadratic(problem, TOLERANCE).values
-        targets = partition_sums(0.7 * inner + 0.3 * inner.mean(0), groups, 3)
+        targets = group_sums(0.7 * inner + 0.3 * inner.mean(0), groups, 3)
         exact = replace(problem.exact[0], targets=targets.sum(1, keepdims=True))
         moved = replace(problem, exact=(exact,))
         estimate = solve_quadratic(moved, TOLERANCE, ((groups, targets),))
         assert estimate.status is Status.SOLVED
-        assert far(partition_sums(estimate.values, groups, 3), targets) < 1e-9
+        assert far(group_sums(estimate.values, groups, 3), targets) < 1e-9
         assert optimality_gap(moved, estimate.values, ((groups, targets),)) <= 1e-7
 
 

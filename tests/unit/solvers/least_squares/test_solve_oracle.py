@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import minimize
 
 from das.errors import SolverError
-from solvers.least_squares.solve import solve_least_squares
+from solvers.least_squares.solve import solve_quadratic
 from solvers.problem import GeneralTerm, NodeProblem, Status
 from tests.builders.strategies import Shape, random_node
 from tests.unit.solvers.least_squares.quadratic import (
@@ -23,7 +23,7 @@ TOLERANCE = 1e-7
 
 
 def solved(problem: NodeProblem) -> np.ndarray:
-    estimate = solve_least_squares(problem, TOLERANCE)
+    estimate = solve_quadratic(problem, TOLERANCE)
     assert estimate.status is Status.SOLVED
     return estimate.values
 
@@ -122,14 +122,14 @@ def test_equalities_are_enough_for_what_no_query_sees(exact, is_root, seed):
     blind = replace(problem, terms=(kept,))
     agree(blind, solved(blind), best_of_all_supports(blind))
     with pytest.raises(SolverError, match="do not have full column rank"):
-        solve_least_squares(replace(blind, exact=()), TOLERANCE)
+        solve_quadratic(replace(blind, exact=()), TOLERANCE)
 
 
 def test_queries_without_full_column_rank_are_refused():
     problem = random_node(TINY["plain"], 1)
     blind = GeneralTerm(np.ones((4, 4)), np.ones((2, 4)), np.ones(2))
     with pytest.raises(SolverError, match="do not have full column rank on the live cells"):
-        solve_least_squares(replace(problem, terms=(blind,)), TOLERANCE)
+        solve_quadratic(replace(problem, terms=(blind,)), TOLERANCE)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -14,8 +14,7 @@ from solvers.dual_newton.solve import solve_matrix_free
 from solvers.least_squares import active_set
 from solvers.least_squares import solve as least_squares
 from solvers.least_squares.blocks import arrange, extent
-from solvers.least_squares.solve import solve_quadratic
-from solvers.least_squares.supports import solve_by_supports
+from solvers.least_squares.solve import solve_by_supports, solve_quadratic
 from solvers.node import NodeSettings, estimate_node
 from solvers.problem import ExactTerm, Status, group_sums
 from tests.builders.strategies import Shape, random_node

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from das.errors import InfeasibleError
-from solvers.least_squares.solve import solve_least_squares
+from solvers.least_squares.solve import solve_quadratic
 from solvers.problem import NodeProblem, RoundingQuery
 from solvers.rounding.laminar import arrange
 from solvers.rounding.round import Method, round_counts
@@ -115,7 +115,7 @@ def test_solutions_of_the_continuous_stage_are_rounded_at_the_least_cost(exact):
     """Real solutions: any fractions, costs on the grid of rounding."""
     for seed in range(5):
         problem = random_node(Shape(4, 12, exact, passes=((1,), (4,)), scales=True), seed)
-        values = solve_least_squares(problem, 1e-7).values
+        values = solve_quadratic(problem, 1e-7).values
         ours = rounded(problem, values)
         first = least_cost_by_milp(problem, values, ours, 0)
         arcs = values.size

@@ -16,32 +16,42 @@ from jobs.cli import app
 from jobs.tasks import session
 from tests.pipeline.spark.cluster import ROOT, build_zip
 
-pytest.importorskip("numba")
-
 # In a process of its own, where nothing was compiled or loaded yet.
 _AFTER_COMPILING = """
-from solvers.least_squares import compiled
-from solvers.least_squares import solve as least_squares
+import numpy as np
+from solvers.dual_newton.blocks import factorise, substitute
+from solvers.dual_newton.solve import project
+from solvers.least_squares import machine_code
+from solvers.least_squares.solve import solve_quadratic
 from tests.builders.strategies import Shape, random_node
 
 def signatures():
-    names = ("active_set", "pull", "join", "push", "deal", "project", "substitute")
-    return {name: len(getattr(compiled.kernels, name).signatures) for name in names}
+    names = (
+        "active_set", "adjoint", "gram_blocks", "gradient", "project_by_cell", "project_by_child",
+        "substitute",
+    )
+    return {name: len(getattr(machine_code.kernels(), name).signatures) for name in names}
 
-compiled.compile_kernels()
+machine_code.compile_kernels()
 before = signatures()
-least_squares._COMPILED_VARIABLES = 0
 shapes = [
     Shape(4, 6, scales=True, sparse=0.8),
     Shape(1, 8, exact=(1, 2), is_root=True),
     Shape(3, 7, exact=(1,), rows=1, unequal=True),
 ]
 for shape in shapes:
-    least_squares.solve_quadratic(random_node(shape, 1), 1e-7)
+    solve_quadratic(random_node(shape, 1), 1e-7)
+field, ones = np.ones((2, 3)), np.ones(3)
+project(field, np.ones(2), ones)
+project(field, np.ones(2), ones, ones)
+substitute(factorise(np.array([1.0, 2, 0, 0, 2]), np.array([1, 2])), ones)
 print(before)
 print(signatures())
 """
-_LOADED_FROM = "from solvers.least_squares import compiled; print(compiled.kernels.__file__)"
+_LOADED_FROM = """
+from solvers.least_squares.machine_code import kernels
+print(kernels().__file__)
+"""
 
 
 def lines(code: str, path: Path, cache: Path | None = None) -> list[str]:
@@ -71,7 +81,7 @@ def test_kernels_of_equal_archives_are_compiled_once(tmp_path):
         archives.append(build_zip(folder))
     found = {lines(_LOADED_FROM, archive, tmp_path / "cache")[0] for archive in archives}
     (file,) = map(Path, found)
-    assert file.read_bytes() == (ROOT / "solvers" / "kernels.py").read_bytes()
+    assert file.read_bytes() == (ROOT / "solvers" / "least_squares" / "kernels.py").read_bytes()
     assert file.is_relative_to(tmp_path / "cache")
     assert file.parent.stat().st_mode & 0o777 == 0o700
 
@@ -91,10 +101,28 @@ def test_damaged_machine_code_is_compiled_again(tmp_path):
     folder = tmp_path / "topdown-das" / Path(file).parent.name
     shutil.copytree(Path(file).parent, folder)
     # One file for each processor that was compiled for; this process reads its own.
-    sizes = {path: path.stat().st_size for path in folder.rglob("kernels.push*.nbc")}
+    sizes = {path: path.stat().st_size for path in folder.rglob("kernels.gradient*.nbc")}
     for path, size in sizes.items():
         os.truncate(path, size // 2)
     (file,) = lines(_LOADED_FROM, ROOT, tmp_path)
     assert Path(file).parent == folder
     kept = [path for path in sizes if path.exists()]  # what cannot be loaded is thrown away
     assert any(path.stat().st_size > sizes[path] / 2 for path in kept)
+
+
+@pytest.mark.long
+def test_where_nothing_can_be_kept_kernels_are_compiled_in_memory(tmp_path):
+    (tmp_path / "cache").write_text("no folder")
+    code = (
+        _LOADED_FROM
+        + "from solvers.least_squares.machine_code import compile_kernels\nprint(compile_kernels())"
+    )
+    file, place = lines(code, ROOT, tmp_path / "cache")
+    assert not Path(file).exists()
+    assert place == "None"
+
+
+def test_nothing_is_compiled_before_a_node_is_solved():
+    """Neither `das --help` nor reading a run file waits for numba, nor does naming the solvers."""
+    code = "import sys, jobs.cli, jobs.config.load, jobs.run, solvers.node; print('numba' in sys.modules)"
+    assert lines(code, ROOT) == ["False"]
