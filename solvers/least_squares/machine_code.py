@@ -12,6 +12,8 @@ import hashlib
 import os
 import pkgutil
 import sys
+from importlib.abc import InspectLoader
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
@@ -83,19 +85,27 @@ def _copied(folder: Path) -> ModuleType:
         draft = path.with_suffix(f".{os.getpid()}")
         draft.write_bytes(source)
         draft.replace(path)
-    return _executed(path, source)
+    return _executed(importlib.util.spec_from_file_location(_KERNELS, path))
+
+
+class _MemoryLoader(InspectLoader):
+    """Loads the module without a file, so that numba keeps nothing."""
+
+    def get_source(self, fullname: str) -> str:
+        return _source().decode()
 
 
 def _in_memory() -> ModuleType:
-    """The module without a file, so that numba keeps nothing."""
-    return _executed(Path("<kernels in memory>"), _source())
+    return _executed(ModuleSpec(_KERNELS, _MemoryLoader(), origin="in memory"))
 
 
-def _executed(path: Path, source: bytes) -> ModuleType:
-    module = ModuleType(_KERNELS)
-    module.__file__ = str(path)
+def _executed(spec: ModuleSpec | None) -> ModuleType:
+    if spec is None or spec.loader is None:
+        raise ModuleNotFoundError(_KERNELS, name=_KERNELS)
+    module = importlib.util.module_from_spec(spec)
+    module.__file__ = spec.origin
     sys.modules[_KERNELS] = module  # by which machine code finds what it belongs to
-    exec(compile(source, path, "exec"), module.__dict__)
+    spec.loader.exec_module(module)
     return module
 
 
