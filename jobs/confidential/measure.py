@@ -106,10 +106,10 @@ class MeasureStage:
         eager = sum(query.size for query in queries if query.name not in lazy)
         size = self.tasks.sizing.measure_numbers
         largest = max(1, size.most // max(1, eager))
-        every = sum(query.size for query in queries)
-        batches = self._batches(level, largest, size.least // max(1, every))
-        with lent(key or NoiseKey.draw(), self.confidential.keys) as held:
-            task = MeasureTask(plan, self.release, self.confidential, geolevel, held)
+        numbers = sum(query.size for query in queries)
+        batches = self._batches(level, largest, size.least // max(1, numbers))
+        with lent(key or NoiseKey.draw(), self.confidential.keys) as lent_key:
+            task = MeasureTask(plan, self.release, self.confidential, geolevel, lent_key)
             parts = self.tasks.run(f"measure {geolevel}", batches, _measurer(task))
         facts = {
             "geolevel": geolevel,
@@ -175,17 +175,19 @@ def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
     while start < len(codes):
         most = (numbers[start - 1] if start else 0) + _CHUNK_NUMBERS
         stop = max(start + 1, int(np.searchsorted(numbers, most, side="right")))
-        some = list(codes[start:stop])
-        truth = read_truth(task.confidential, task.geolevel, some, plan.schema.size)
+        chunk = list(codes[start:stop])
+        truth = read_truth(task.confidential, task.geolevel, chunk, plan.schema.size)
         tables = []
         for index, query in enumerate(queries):
-            laws = [noise[end][index].mechanism for end in ends[start:stop]]
+            mechanisms = [noise[end][index].mechanism for end in ends[start:stop]]
             if query in lazy:
                 drawn = above.part(start, stop)
-                tables.append(_lazy_table(truth, query, drawn, some, laws, key))
+                tables.append(_lazy_table(truth, query, drawn, chunk, mechanisms, key))
             else:
-                noisy = measure(truth, query, geocodes=some, mechanisms=laws, key=key)
-                tables.append(measurement_table(some, query.name, laws, noisy.answers, schema))
+                noisy = measure(truth, query, geocodes=chunk, mechanisms=mechanisms, key=key)
+                tables.append(
+                    measurement_table(chunk, query.name, mechanisms, noisy.answers, schema)
+                )
         writer.write_apart(tables)
         start = stop
     return writer.close()
@@ -236,7 +238,7 @@ def _lazy_table(
     query: Query,
     above: _Above,
     codes: Sequence[str],
-    laws: Sequence[Mechanism],
+    mechanisms: Sequence[Mechanism],
     key: NoiseKey,
 ) -> pa.Table:
     """One row per geounit: the answers about positive cells of the parent, and their positions."""
@@ -244,10 +246,12 @@ def _lazy_table(
     for rows, cells in above.families():
         positions = np.unique(query.rows_of(cells))
         part = Part(rows, positions)
-        noisy = measure_at(truth, query, part, geocodes=codes[rows], mechanisms=laws[rows], key=key)
+        noisy = measure_at(
+            truth, query, part, geocodes=codes[rows], mechanisms=mechanisms[rows], key=key
+        )
         answers.append(noisy.answers.ravel())
         places.append(np.tile(positions, len(noisy.answers)))
         lengths.append(np.full(len(noisy.answers), len(positions)))
     offsets = np.concatenate([[0], *lengths]).cumsum()
     drawn = DrawnAnswers(offsets, np.concatenate(places), np.concatenate(answers))
-    return measurement_table(codes, query.name, laws, drawn, LAZY_MEASUREMENTS)
+    return measurement_table(codes, query.name, mechanisms, drawn, LAZY_MEASUREMENTS)

@@ -145,23 +145,25 @@ class LevelEstimator:
             self._descend_leaves(rows, tables, factor)
             return {"tables": tables.close()}
         messages = self._messages(rows)
-        found = messages
+        estimates = messages
         if batch.level:
             above = self._whole(rows)
             below = sum_below(messages, rows.starts, rows.is_only, self.terms[batch.level].unknown)
-            found = pass_down(messages, below, above, rows.starts, rows.is_only)
+            estimates = pass_down(messages, below, above, rows.starts, rows.is_only)
         whole = PartWriter(self.layout.whole(geolevel), MOMENTS)
-        whole.write(moments_table(self.coordinates, rows.codes, found))
-        tables.write_apart(estimate_rows(self.coordinates, self.tables, rows.codes, found, factor))
+        whole.write(moments_table(self.coordinates, rows.codes, estimates))
+        tables.write_apart(
+            estimate_rows(self.coordinates, self.tables, rows.codes, estimates, factor)
+        )
         return {"whole": whole.close(), "tables": tables.close()}
 
     def _descend_leaves(self, rows: LevelRange, writer: PartWriter, factor: float) -> None:
         terms = self.leaf_terms(self.coordinates.touched_by(self.tables))
         answers = self._answers(rows)
         for start, stop in rows.pieces(max(1, _CHUNK_NUMBERS // self.numbers(self.leaf))):
-            some = rows.slice(start, stop)
-            found = self.leaf_estimates(terms, some, answers.slice(rows, start, stop))
-            tables = estimate_rows(terms.coordinates, self.tables, some.codes, found, factor)
+            piece = rows.slice(start, stop)
+            estimates = self.leaf_estimates(terms, piece, answers.slice(rows, start, stop))
+            tables = estimate_rows(terms.coordinates, self.tables, piece.codes, estimates, factor)
             writer.write_apart(tables)
 
     def leaf_terms(self, part: Coordinates) -> GeolevelTerms:
@@ -211,13 +213,13 @@ class LevelEstimator:
         """
         rows = self._range(batch)
         if batch.level == self.leaf:
-            found = self.leaf_messages(self.terms[self.leaf], rows, self._answers(rows))
+            messages = self.leaf_messages(self.terms[self.leaf], rows, self._answers(rows))
         else:
-            found = self._messages(rows)
-        kept = found.take(~rows.is_only)
+            messages = self._messages(rows)
+        measured = messages.take(~rows.is_only)
         cells = parse_query(self.plan.schema, "detailed")
-        variances = self.coordinates.variances(cells, kept.matrices).mean(1)
-        return self.coordinates.answer(cells, kept.values), variances[kept.kind]
+        variances = self.coordinates.variances(cells, measured.matrices).mean(1)
+        return self.coordinates.answer(cells, measured.values), variances[measured.kind]
 
     # --- reading ---------------------------------------------------------------------------------
 

@@ -208,11 +208,11 @@ def read_moments(dataset: Path, coordinates: Coordinates, codes: ObjectArray) ->
       OutputError: The dataset is not complete or lacks a geounit.
     """
     table = Dataset.open(dataset).read(str(codes[0]), str(codes[-1]))
-    found = table.column("geocode").to_numpy(zero_copy_only=False)
-    if not np.array_equal(found, codes):
-        if not np.isin(codes, found).all():
-            raise OutputError(str(dataset), "lacks a geounit", got=len(found), want=len(codes))
-        table = table.take(np.searchsorted(found, codes))
+    present = table.column("geocode").to_numpy(zero_copy_only=False)
+    if not np.array_equal(present, codes):
+        if not np.isin(codes, present).all():
+            raise OutputError(str(dataset), "lacks a geounit", got=len(present), want=len(codes))
+        table = table.take(np.searchsorted(present, codes))
     values = flattened(table.column("values"))
     column = table.column("matrices").unify_dictionaries().combine_chunks()
     used, kind = np.unique(column.indices.to_numpy(), return_inverse=True)

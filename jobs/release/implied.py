@@ -173,10 +173,10 @@ def read_limits(
     geolevel = plan.spine.levels[batch.level]
     dataset = release.implied(geolevel)
     table = Dataset.open(dataset).read(batch.low, batch.high)
-    found = table.column("geocode").to_numpy(zero_copy_only=False)
-    if not np.array_equal(found, codes):
+    present = table.column("geocode").to_numpy(zero_copy_only=False)
+    if not np.array_equal(present, codes):
         raise OutputError(
-            str(dataset), "does not hold every geounit", got=len(found), want=len(codes)
+            str(dataset), "does not hold every geounit", got=len(present), want=len(codes)
         )
     flat = {
         name: flattened(table.column(name))

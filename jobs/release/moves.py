@@ -209,9 +209,9 @@ def _with_moves(
             row[cell] = row.get(cell, 0) + change
         if min(row.values(), default=0) < 0:
             raise VerificationError(str(dataset.path), "a failsafe move leaves a negative count")
-        held = sorted((cell, count) for cell, count in row.items() if count)
-        cells += [cell for cell, _ in held]
-        counts += [count for _, count in held]
+        entries = sorted((cell, count) for cell, count in row.items() if count)
+        cells += [cell for cell, _ in entries]
+        counts += [count for _, count in entries]
         offsets.append(len(cells))
     histograms = Histograms(n_cells, *(np.array(a, np.int64) for a in (offsets, cells, counts)))
     writer = PartWriter(dataset.path, SPARSE_SCHEMA)

@@ -31,7 +31,7 @@ _GEOUNITS = 20_000  # children compared at a time
 def verify_release(
     plan: Plan, release: ReleaseLayout, progress: Progress | None = None
 ) -> dict[str, int]:
-    """Check the promises that need no truth.
+    """Check what can be checked without the truth.
 
     Every dataset is the one that the manifest of the release names, every published file has the
     digest its dataset records, children sum to their parent, cell by cell, every invariant's
@@ -50,7 +50,7 @@ def verify_release(
       OutputError: A dataset is incomplete, or a file is missing or changed.
       LedgerError: The ledger was tampered with, or does not cost what was granted.
       BudgetError: A planned strategy costs more than its share.
-      VerificationError: A promise is broken; names the geounit.
+      VerificationError: One of these does not hold; names the geounit.
     """
     manifest = read_json(release.manifest, "run `das solve`")
     if manifest.get("configuration_digest") != plan.digest:
@@ -89,15 +89,15 @@ def _verify_ledger(plan: Plan, release: ReleaseLayout) -> None:
     for planned in plan.strategy.levels:
         planned.check_joint_cost(plan.budget.neighbors)
     entries = ledger.planned.entries
-    for first, last in dict.fromkeys((one.geolevel, one.chain_end) for one in entries):
-        laws = [
-            (one.query, one.mechanism, one.cost)
-            for one in entries
-            if (one.geolevel, one.chain_end) == (first, last)
+    for first, last in dict.fromkeys((entry.geolevel, entry.chain_end) for entry in entries):
+        stated = [
+            (entry.query, entry.mechanism, entry.cost)
+            for entry in entries
+            if (entry.geolevel, entry.chain_end) == (first, last)
         ]
         levels = plan.spine.levels
         measured = plan.noise(levels.index(first), levels.index(last))
-        if laws != [(one.query.name, one.mechanism, one.cost) for one in measured]:
+        if stated != [(noisy.query.name, noisy.mechanism, noisy.cost) for noisy in measured]:
             raise VerificationError(
                 f"{release.ledger}, geolevel {first}", "has other noise or costs than the plan"
             )
@@ -129,17 +129,17 @@ def _verify_families(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
     return len(ranges)
 
 
-def _first_difference(one: Histograms, other: Histograms) -> int | None:
+def _first_difference(sums: Histograms, parents: Histograms) -> int | None:
     """The first geounit in which two histograms differ, if there is one."""
     if all(
-        np.array_equal(getattr(one, name), getattr(other, name))
+        np.array_equal(getattr(sums, name), getattr(parents, name))
         for name in ("offsets", "cells", "counts")
     ):
         return None
     differ = (
         i
-        for i in range(one.n_geounits)
-        for a, b in [(one.slice(i, i + 1), other.slice(i, i + 1))]
+        for i in range(sums.n_geounits)
+        for a, b in [(sums.slice(i, i + 1), parents.slice(i, i + 1))]
         if not (np.array_equal(a.cells, b.cells) and np.array_equal(a.counts, b.counts))
     )
     return next(differ)
@@ -148,13 +148,13 @@ def _first_difference(one: Histograms, other: Histograms) -> int | None:
 def _verify_invariants(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
     """Check the invariants of one range; returns how many answers."""
     geolevel = plan.spine.levels[batch.level]
-    held = plan.exact_at(geolevel)
-    if not held:
+    exact = plan.exact_at(geolevel)
+    if not exact:
         return 0
     names = read_public_geocodes(release, geolevel, batch.low, batch.high)
     counts = read_counts(release, geolevel, names, plan.schema.size)
-    published = read_answers(Dataset.open(release.invariants(geolevel)), held, names)
-    for query, answers in zip(held, published, strict=True):
+    published = read_answers(Dataset.open(release.invariants(geolevel)), exact, names)
+    for query, answers in zip(exact, published, strict=True):
         wrong = (query.answer(counts) != answers).any(1)
         if wrong.any():
             raise VerificationError(
@@ -166,7 +166,7 @@ def _verify_invariants(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
 def _verify_limits(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
     """Check facilities, structural zeros and bounded rows of one range; returns how many geounits.
 
-    Given counts are taken as they were given, not from what the solver was told they imply.
+    Given counts are taken as they were given, not from what the release says they imply.
     """
     geolevel, limits = plan.spine.levels[batch.level], plan.limits
     facilities = limits.facilities
