@@ -13,7 +13,8 @@ NOTICE = (
     "format 1 is not read by the next release; write `format: 2`, put schema, data, invariants, "
     "solve, what privacy says of rho, epsilon, allocation, lazy_queries and product, and what "
     "output says of microdata, tables and h1 under `products: {persons: ...}`, the section units "
-    "under `products: {units: ...}` before it, and write `exact: {product: units, query: QUERY}` "
+    "under `products: {units: ...}` before it, with `privacy.product: units` if it names none, and "
+    "write `exact: {product: units, query: QUERY}` "
     "for `units: QUERY` of facilities (docs/configuration.md); the folder of the run stays valid"
 )
 _SECTIONS = ("schema", "data", "invariants", "solve")

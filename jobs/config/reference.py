@@ -64,10 +64,10 @@ file** for each of its products; all are read and checked before any data is tou
 Files of **format 1** have no key `format`. What `products.persons` says stands at their top:
 `schema`, `data`, `invariants` and `solve`; of `privacy` the keys `rho`, `epsilon`, `allocation`,
 `lazy_queries` and `product`; of `output` the keys `microdata`, `tables` and `h1`. What
-`products.units` says stands under `units`, and facilities that the units count have
-`units: QUERY` for `exact: {product: units, query: QUERY}`. They are read for one release more, with
-a notice. The same run has the same digest in both formats: a folder that was begun with a file of
-format 1 goes on with one of format 2.
+`products.units` says stands under `units`, whose `privacy.product` is `units` if it names none,
+and facilities that the units count have `units: QUERY` for `exact: {product: units, query:
+QUERY}`. They are read for one release more, with a notice. The same run has the same digest in
+both formats: a folder that was begun with a file of format 1 goes on with one of format 2.
 
 This page is generated from the models in `jobs/config/models.py` by `make docs`.
 """

@@ -32,6 +32,7 @@ from jobs.storage.histograms import read_counts
 from jobs.storage.layout import confidential_layout, release_layout
 from jobs.tasks.progress import Reporter
 from solvers.problem import group_sums
+from tests.bench.state import persons_of
 from tests.checkout import ROOT
 
 DATA = ROOT / "tests" / "data"
@@ -56,14 +57,15 @@ def resolve(blocks: Path, way: str, seed: int, out: Path) -> Resolved:
     state = blocks.name[:2]
     source = ROOT / "conf" / "run" / f"{state}-2010.yaml"
     document = yaml.safe_load(source.read_text())
-    document["schema"] = str((source.parent / document["schema"]).resolve())
-    document["data"]["path"] = str(blocks.resolve())
-    privacy = document["privacy"]
-    privacy["allocation"] = str((source.parent / privacy["allocation"]).resolve())
-    privacy.pop("account", None)
-    privacy["randomness"] = {"source": "seeded_not_for_release", "seed": seed}
-    document["solve"] = {"rounding": document["solve"]["rounding"], **WAYS[way]}
-    document["output"] = {"directory": str(out), "microdata": []}
+    persons = persons_of(document)
+    persons["schema"] = str((source.parent / persons["schema"]).resolve())
+    persons["data"]["path"] = str(blocks.resolve())
+    allocation = source.parent / persons["privacy"]["allocation"]
+    persons["privacy"]["allocation"] = str(allocation.resolve())
+    document["privacy"] = {"randomness": {"source": "seeded_not_for_release", "seed": seed}}
+    persons["solve"] = {"rounding": persons["solve"]["rounding"], **WAYS[way]}
+    persons["output"] = {"microdata": []}
+    document["output"] = {"directory": str(out)}
     path = out.parent / "run.yaml"
     path.write_text(yaml.safe_dump(document))
     return load_run(path)

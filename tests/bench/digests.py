@@ -45,7 +45,7 @@ from jobs.storage.dataset import MANIFEST, Dataset
 from jobs.synthetic.generate import GenerateSpec, generate
 from jobs.tasks.progress import Reporter
 from jobs.tasks.session import spark_session
-from tests.bench.state import RUNS, run_file
+from tests.bench.state import RUNS, persons_of, run_file
 from tests.builders import in_process, toy, units
 from tests.pipeline.local import test_facilities, test_failsafe
 
@@ -194,15 +194,12 @@ def generated(template: str, schema: str, blocks: int, **spec: Any) -> Callable[
         generate(GenerateSpec(blocks=blocks, schema=schema, **spec), folder / "data")
 
         def put(document: dict[str, Any]) -> None:
-            document["data"]["path"] = str(folder / "data" / spec.get("format", "records"))
+            records = str(folder / "data" / spec.get("format", "records"))
+            persons_of(document)["data"]["path"] = records
             document["geography"]["geounits"]["path"] = str(folder / "data" / "geounits.parquet")
             document["privacy"]["randomness"] = {"source": "seeded_not_for_release", "seed": 7}
-            if "units" in document:
-                document["units"]["data"]["path"] = str(folder / "data" / "units")
-                for name, kind in (("schema", None), ("privacy", "allocation")):
-                    held = document["units"] if kind is None else document["units"][name]
-                    key = kind or name
-                    held[key] = str((RUNS / held[key]).resolve())
+            if "units" in document["products"]:
+                document["products"]["units"]["data"]["path"] = str(folder / "data" / "units")
 
         return run_file(template, folder, put)
 
@@ -255,9 +252,9 @@ def of_real_blocks(step: int) -> Callable[[Path], Path]:
 
     def configure(folder: Path) -> Path:
         def put(document: dict[str, Any]) -> None:
-            blocks = pq.read_table((RUNS / document["data"]["path"]).resolve())
+            blocks = pq.read_table((RUNS / persons_of(document)["data"]["path"]).resolve())
             pq.write_table(blocks.take(np.arange(0, len(blocks), step)), folder / "blocks.parquet")
-            document["data"]["path"] = str(folder / "blocks.parquet")
+            persons_of(document)["data"]["path"] = str(folder / "blocks.parquet")
             document["privacy"]["randomness"] = {"source": "seeded_not_for_release", "seed": 44}
 
         return run_file("ri-2010.yaml", folder, put)
@@ -331,7 +328,7 @@ def _into(out: Path, config: Path) -> None:
     """Let the output of a run file lie in a folder of its own."""
     document = yaml.safe_load(config.read_text())
     document["output"]["directory"] = str(out)
-    config.write_text(yaml.safe_dump(document))
+    config.write_text(yaml.safe_dump(document, sort_keys=False))
 
 
 def on_spark(slots: int) -> Callable[[Path], Path]:

@@ -31,17 +31,20 @@ def configuration(arguments: argparse.Namespace, folder: Path) -> Path:
     if not arguments.input:
         return generated("demo.yaml", folder, arguments.blocks)
     data = {"path": str(arguments.input.resolve())}
-    return run_file("ri-2010.yaml", folder, lambda document: document["data"].update(data))
+    return run_file(
+        "ri-2010.yaml", folder, lambda document: persons_of(document)["data"].update(data)
+    )
 
 
 def generated(template: str, folder: Path, blocks: int, states: int = 1) -> Path:
     """Generate blocks of the schema of a run file, and write that file for them."""
-    schema = yaml.safe_load((RUNS / template).read_text())["schema"]
+    schema = persons_of(yaml.safe_load((RUNS / template).read_text()))["schema"]
     wanted = ("--blocks", blocks, "--schema", Path(schema).stem, "--format", "histograms")
     das("generate", folder / "data", "--states", states, *wanted)
 
     def put(document: dict[str, Any]) -> None:
-        document["data"] = {"format": "histograms", "path": str(folder / "data" / "histograms")}
+        data = {"format": "histograms", "path": str(folder / "data" / "histograms")}
+        persons_of(document)["data"] = data
         geounits = folder / "data" / "geounits.parquet"
         document["geography"]["geounits"] = {"path": str(geounits), "geocode": "geocode"}
 
@@ -51,15 +54,22 @@ def generated(template: str, folder: Path, blocks: int, states: int = 1) -> Path
 def run_file(template: str, folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
     """Write a changed run file of `conf/run` whose output lies in a folder."""
     document = yaml.safe_load((RUNS / template).read_text())
-    document["schema"] = str((RUNS / document["schema"]).resolve())
-    allocation = RUNS / document["privacy"]["allocation"]
-    document["privacy"]["allocation"] = str(allocation.resolve())
-    document["privacy"]["account"] = str(folder / "account.jsonl")
+    for product in document["products"].values():
+        product["schema"] = str((RUNS / product["schema"]).resolve())
+        allocation = RUNS / product["privacy"]["allocation"]
+        product["privacy"]["allocation"] = str(allocation.resolve())
+    document.setdefault("privacy", {})["account"] = str(folder / "account.jsonl")
     document["output"]["directory"] = str(folder / "out")
     change(document)
     path = folder / "run.yaml"
-    path.write_text(yaml.safe_dump(document))
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
     return path
+
+
+def persons_of(document: dict[str, Any]) -> dict[str, Any]:
+    """What a run file says of the persons."""
+    persons: dict[str, Any] = document["products"]["persons"]
+    return persons
 
 
 def das(*words: object) -> None:

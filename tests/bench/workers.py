@@ -21,7 +21,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.bench.state import das, generated
+from tests.bench.state import das, generated, persons_of
 from tests.pipeline.spark.cluster import Cluster, build_zip, standalone_cluster
 
 _STATES = 4  # so that no node of the upper geolevels holds up all others
@@ -55,7 +55,7 @@ def main() -> None:
         config = generated("demo.yaml", folder, arguments.blocks, _STATES)
         document = yaml.safe_load(config.read_text())
         document["privacy"]["randomness"] = {"source": "seeded_not_for_release", "seed": 2020}
-        document["output"] |= {"microdata": [], "tables": ["total"]}
+        persons_of(document)["output"] = {"microdata": [], "tables": ["total"]}
         document["runtime"] = {}
         config.write_text(yaml.safe_dump(document))
         das("measure", config, "--quiet")

@@ -16,6 +16,7 @@ import yaml
 
 from das.errors import DasError
 from jobs.config.load import load_run, load_schema
+from jobs.config.models import RunConfig
 from jobs.config.product import Resolved
 from tests.checkout import environment
 from tests.documented.blocks import PYTHON, SHELL, Block, instead
@@ -158,7 +159,10 @@ class Reader:
         """Load a run file with the keys of the block in place of its own."""
         base = self.project / block.value
         document = yaml.safe_load(base.read_text(encoding="utf-8"))
-        document = _put(document, yaml.safe_load(block.text))
+        part = yaml.safe_load(block.text)
+        if not {*part} & {*RunConfig.model_fields}:  # keys of a product: those of the last one
+            part = {"products": {[*document["products"]][-1]: part}}
+        document = _put(document, part)
         path = base.with_name(f"documented-{block.line}.yaml")
         path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
         run = self._load_run(block, path)
@@ -178,7 +182,7 @@ class Reader:
         keys = set(yaml.safe_load(block.text))
         if "attributes" in keys:
             load_schema(path)
-        elif {"data", "privacy"} <= keys:
+        elif {"products", "output"} <= keys or {"data", "privacy"} <= keys:
             self._load_run(block, path)
         elif not any(path.name in other.text for other in blocks if other is not block):
             raise BlockError(block, f"no other block of the page reads {path.name}")

@@ -222,7 +222,7 @@ def test_nobody_is_of_an_impossible_age(tmp_path: Path) -> None:
     document = yaml.safe_load(path.read_text())
     schema = nation.SCHEMAS["dhc_persons"]
     zeros = np.zeros(schema.size, np.bool_)
-    for entry in document["invariants"][1:]:
+    for entry in document["products"]["persons"]["invariants"][1:]:
         levels = {axis: [str(v) for v in values] for axis, values in entry["zero"].items()}
         zeros |= cells_in(schema, levels, "zero")
     assert 0.1 < zeros.mean() < 0.6
