@@ -25,7 +25,7 @@ from jobs.storage.geography import read_public_geocodes
 from jobs.storage.layout import ReleaseLayout
 from jobs.tasks.batches import Batch
 
-_GEOUNITS = 50_000  # written at once, of one table
+_GEOUNITS = 50_000  # rows of a table written at once; bounds the memory of the driver
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,24 +66,32 @@ def publish_given_counts(
     Raises:
       InputError: A table cannot be read, or has geounits that do not exist or appear twice.
     """
-    spine, facilities = plan.spine, plan.limits.facilities
-    for level, geolevel in enumerate(spine.levels):
-        given = []
-        for entry in stated:
-            if getattr(entry, "geolevel", None) != geolevel:
-                continue  # structural zeros are of no geolevel
-            if isinstance(entry, FacilitiesConfig) and facilities is not None:
-                name, labels = facilities_name(facilities), facilities.query.labels()
-                if entry.exact is not None:
-                    exact = _exact_counts(entry.exact, geolevel, labels, products)
-                    given.append(Given(name, *exact))
-            elif isinstance(entry, InvariantConfig):
-                query = stated_query(plan, geolevel, entry)
-                name, labels = query.name, query.labels()
-            table = getattr(entry, "table", None)
-            if table is not None:
-                given.append(Given(name, *read_public(table, labels, spine.digits[level])))
-        _publish(release, geolevel, given)
+    for level, geolevel in enumerate(plan.spine.levels):
+        # Structural zeros are of no geolevel.
+        entries = [entry for entry in stated if getattr(entry, "geolevel", None) == geolevel]
+        given = [_given(plan, level, entry, products) for entry in entries]
+        _publish(release, geolevel, [counts for counts in given if counts is not None])
+
+
+def _given(
+    plan: Plan,
+    level: int,
+    entry: AnyInvariant,
+    products: Mapping[str, tuple[Plan, ReleaseLayout]],
+) -> Given | None:
+    """What an invariant of a geolevel is made of, if not of the confidential data."""
+    geolevel, digits = plan.spine.levels[level], plan.spine.digits[level]
+    facilities = plan.limits.facilities
+    if isinstance(entry, FacilitiesConfig) and facilities is not None:
+        name, labels = facilities_name(facilities), facilities.query.labels()
+        if entry.exact is not None:
+            return Given(name, *_exact_counts(entry.exact, geolevel, labels, products))
+    elif isinstance(entry, InvariantConfig):
+        query = stated_query(plan, geolevel, entry)
+        name, labels = query.name, query.labels()
+    else:
+        return None
+    return None if entry.table is None else Given(name, *read_public(entry.table, labels, digits))
 
 
 def stated_query(plan: Plan, geolevel: str, entry: InvariantConfig) -> Query:

@@ -22,7 +22,9 @@ from jobs.storage.layout import ReleaseLayout
 from jobs.tasks.batches import Batch, geounit_batches
 from jobs.tasks.executor import Tasks
 
-_PERSONS = 500_000  # rows held at once, but for one entry of a histogram with more
+# Rows held at once, but for one entry of a histogram with more: 1 MB a column of 16-bit codes, and
+# the geocodes as Python strings, which are most of it.
+_PERSONS = 500_000
 
 
 def write_microdata(

@@ -24,13 +24,14 @@ from das.strategy import LevelStrategy, QueryShare, Strategy
 from geography.lattice import Lattice, Spine
 from invariants.exact import Invariant
 from jobs.documents.document import json_of
-from jobs.plan import Batch, Plan, Solving, write_geography
+from jobs.plan import Plan, Solving
 from jobs.release.statistics import total
 from jobs.storage.answers import ANSWERS, MEASUREMENTS, answer_table, measurement_table
 from jobs.storage.dataset import PartWriter, publish
+from jobs.storage.geography import write_geography
 from jobs.storage.histograms import SPARSE_SCHEMA, sparse_table
 from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
-from jobs.tasks.batches import Sizing
+from jobs.tasks.batches import Batch, Sizing
 from jobs.tasks.executor import LocalTasks
 
 Counts = Mapping[str, Sequence[int]]
