@@ -171,12 +171,12 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
     from jobs.analysis.products import print_products
     from jobs.confidential.inputs import check_inputs
     from jobs.confidential.read.formats import list_geounits
+    from jobs.confidential.stages import leaf_geocodes
     from jobs.config.load import load_run
     from jobs.planning.allocation import optimize_allocation, read_goal, write_allocation
     from jobs.planning.errors import subtree_classes
     from jobs.planning.terminal import optimized_summary, plan_summary
     from jobs.report.plan import write_plan_report
-    from jobs.run import leaf_geocodes
     from jobs.storage.files import refuse_foreign
     from jobs.tasks.executor import open_tasks
     from jobs.tasks.progress import Reporter
@@ -253,17 +253,11 @@ def measure(
     log: LogOption = None,
 ) -> None:
     """Read the data and draw the noisy measurements, once."""
-    from jobs.confidential.inputs import refuse_unreadable
-    from jobs.run import measure_all, open_job, plan_and_read
-    from jobs.storage.layout import release_layout
+    from jobs.run import run_measuring
     from jobs.tasks.progress import Reporter
 
     resolved = _load(config, out, master, cluster)
-    refuse_unreadable(resolved)
-    with open_job(resolved, Reporter(quiet=quiet, log=log)) as job:
-        plan_and_read(job)
-        measure_all(job)
-        _name_files([release_layout(job.out).root / "measurements"])
+    _name_files(run_measuring(resolved, Reporter(quiet=quiet, log=log)))
 
 
 @app.command()
@@ -281,11 +275,11 @@ def solve(  # noqa: PLR0913 - one parameter per command-line option
     The sections `solve` and `output` of the run file may change after measuring. A sealed release
     is never made again with other settings; --solution makes another one beside it.
     """
-    from jobs.run import solve as solve_run
+    from jobs.run import run_solving
     from jobs.tasks.progress import Reporter
 
     resolved = _load(config, out, master, cluster, solution)
-    _name_files(solve_run(resolved, Reporter(quiet=quiet, log=log)))
+    _name_files(run_solving(resolved, Reporter(quiet=quiet, log=log)))
 
 
 @app.command()
@@ -299,18 +293,11 @@ def evaluate(  # noqa: PLR0913 - one parameter per command-line option
     log: LogOption = None,
 ) -> None:
     """Compare a finished release with the truth (confidential) and write the internal report."""
-    from jobs.run import evaluate_all, open_job, write_internal_reports
-    from jobs.storage.files import read_json
-    from jobs.storage.layout import release_layout
+    from jobs.run import run_evaluating
     from jobs.tasks.progress import Reporter
 
     resolved = _load(config, out, master, cluster, solution)
-    folder = resolved.config.output.directory
-    read_json(release_layout(folder, solution).manifest, "run `das solve` first")
-    with open_job(resolved, Reporter(quiet=quiet, log=log)) as job:
-        evaluate_all(job)
-    reports = write_internal_reports(folder, solution)
-    _name_files([path for file in reports for path in (file, file.with_name("evaluation.json"))])
+    _name_files(run_evaluating(resolved, Reporter(quiet=quiet, log=log)))
 
 
 @app.command()
@@ -338,15 +325,12 @@ def resume(  # noqa: PLR0913 - one parameter per command-line option
     Nothing is measured twice. Lost noisy answers are an error.
     """
     from jobs.config.cluster import on_cluster
-    from jobs.folder.resume import (
-        count_files,
-        load_again,
-        only_driver,
-        refuse_damage,
-        repair,
-        stage_progress,
-    )
+    from jobs.folder.damage import refuse_damage, repair
+    from jobs.folder.identity import load_again
+    from jobs.folder.lock import only_driver
+    from jobs.folder.progress import count_files, stage_progress
     from jobs.folder.solutions import refuse_sealed
+    from jobs.run import STAGES
     from jobs.run import run as run_all
     from jobs.tasks.progress import Reporter
 
@@ -354,15 +338,15 @@ def resume(  # noqa: PLR0913 - one parameter per command-line option
     resolved = on_cluster(found, cluster, master)
     refuse_sealed(resolved)
     with only_driver(out):
-        for line in stage_progress(resolved):
-            typer.echo(f"{line.product:<10}{line.stage:<10}{line.done:>4} of {line.wanted} done")
+        for line in stage_progress(STAGES, resolved):
+            typer.echo(f"{line.product:<10}{line.stage:<10}{line.done:>4} of {line.outputs} done")
         if check:
             refuse_damage(resolved)
         for damage in [] if check else repair(resolved):
             again = f"{len(damage.redo)} dataset{'s' * (len(damage.redo) > 1)} made again"
             typer.echo(f"{damage.error.where}: {damage.error.what}; {again}")
-        remaining = [line for line in stage_progress(resolved) if line.done < line.wanted]
-    if not remaining:
+        is_complete = all(line.is_complete for line in stage_progress(STAGES, resolved))
+    if is_complete:
         datasets, files = count_files(resolved)
         typer.echo(f"complete: {files} files of {datasets} datasets are as they were published")
     elif not check:
@@ -372,7 +356,7 @@ def resume(  # noqa: PLR0913 - one parameter per command-line option
 @app.command()
 def prepare() -> None:
     """Check this machine and make embedded sessions start faster; run once after installing."""
-    from jobs.tasks.session import find_java_home, java_version, make_class_archive
+    from jobs.tasks.java import find_java_home, java_version, make_class_archive
     from solvers.least_squares.machine_code import compile_kernels
 
     home = find_java_home()
@@ -391,7 +375,7 @@ def report(
     """Write the reports of a finished run again, from its manifest and evaluation."""
     from jinja2 import TemplateError
 
-    from jobs.run import write_internal_reports, write_public_reports
+    from jobs.report.finished import write_internal_reports, write_public_reports
     from jobs.storage.files import understanding
     from jobs.storage.layout import release_layout
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from jobs.documents.document import document, value_of
 from jobs.storage.dataset import Dataset
 
+HOLDS = "holds_moves_of"  # fact of counts: geolevels whose moves these counts include
+
 
 @document
 class SlowNode:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from das.errors import LedgerError
-from jobs.folder.resume import lost_answers
+from jobs.folder.damage import lost_answers
 from jobs.storage.account import DRAWING, FAILED_CHECK, MEASURED, Claim, claims_among, now
 from jobs.storage.dataset import (
     PROPOSED,

@@ -18,7 +18,7 @@ from das.errors import InfeasibleError, VerificationError
 from das.histograms import Histograms
 from geography.lattice import Spine
 from invariants.exact import invariants_at
-from jobs.documents.statistics import Move, statistics_of
+from jobs.documents.statistics import HOLDS, Move, statistics_of
 from jobs.plan import Plan
 from jobs.release.problems import Constraints, Family, NodeTemplate, Targets, node_problem
 from jobs.storage.dataset import Dataset, PartFile, PartWriter, replace_published
@@ -29,8 +29,6 @@ from solvers.rounding.failsafe import Promises, nearest_parent
 from solvers.rounding.mixed_integer import MixedIntegerSolver
 
 Moves = Mapping[str, Mapping[int, int]]
-
-HOLDS = "holds_moves_of"  # manifest key: geolevels whose moves these counts include
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,7 @@
-"""How much work a task gets, one table for all steps; and the ranges of geounits it is cut into."""
+"""How much work a task gets, one table for all steps; and the ranges of geounits it is cut into.
+
+docs/sizes.md says why each size is what it is, and what was measured.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ class TaskSize:
     """The work of one task of a step, in a unit that the field of `Sizing` names.
 
     Attributes:
-      least: Less is not worth a task of its own: starting one costs tens of milliseconds.
+      least: Less is not worth a task of its own, nor a part file.
       most: More is cut: memory of a task, time until a retry has caught up, steps of progress.
     """
 

@@ -13,7 +13,8 @@ from das.errors import DasError
 from jobs.config.models import RunConfig
 from jobs.config.protection import missing_protection
 from jobs.tasks.batches import Sizing
-from jobs.tasks.session import java_in_use, session_properties, spark_session
+from jobs.tasks.java import java_in_use
+from jobs.tasks.session import session_properties, spark_session
 from jobs.tasks.step import Step, TaskGauge, TaskReport, current_watch
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from jobs.config.protection import ENCRYPT_FILES, NAME_OF_SECRET, missing_protection
-from jobs.tasks.session import _SUPPORTED_JAVA
+from jobs.tasks.java import SUPPORTED_JAVA
 from tests.checkout import ROOT
 
 SPARK = Path(pyspark.__file__).parent
@@ -82,7 +82,7 @@ def test_all_that_is_copied_exists_and_is_all_that_is_needed():
 
 def test_the_image_has_a_java_that_sessions_accept():
     (version,) = re.findall(r"openjdk-(\d+)-jre", " ".join(of("RUN")))
-    assert int(version) in _SUPPORTED_JAVA
+    assert int(version) in SUPPORTED_JAVA
 
 
 def test_spark_is_where_the_image_says_and_of_the_version_that_is_tested():

@@ -26,7 +26,7 @@ from das.queries.query import parse_query
 from jobs.confidential.histograms import read_truth
 from jobs.config.load import load_run
 from jobs.config.product import Resolved
-from jobs.run import estimate_all, measure_all, open_job, plan_and_read, solve_all
+from jobs.run import do_stages, open_job
 from jobs.storage.geography import read_geography
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import confidential_layout, release_layout
@@ -78,12 +78,12 @@ def errors_of_seed(blocks: Path, seed: int, ways: Sequence[str]) -> dict[str, Er
         out = Path(name) / "out"
         first = resolve(blocks, ways[0], seed, out)
         with open_job(first, Reporter(quiet=True)) as job:
-            plan_and_read(job)
-            measure_all(job)
-            estimate_all(job)
+            do_stages(job, ("plan", "read"))
+            do_stages(job, ("settle", "claim", "measure"))
+            do_stages(job, ("estimate",))
             for way in ways:
                 other = replace(job, resolved=resolve(blocks, way, seed, out))
-                solve_all(other)
+                do_stages(other, ("solve",))
                 found[way] = errors(other.resolved)
                 shutil.rmtree(release_layout(out).root / "counts")
     return found

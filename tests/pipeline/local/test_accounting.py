@@ -14,7 +14,7 @@ import pytest
 from das.errors import BudgetError, LedgerError, RuntimeSetupError, VerificationError
 from das.mechanisms import entropy
 from jobs.config.load import account_of, load_run
-from jobs.folder.resume import repair
+from jobs.folder.damage import repair
 from jobs.release.verify import verify_release
 from jobs.storage.account import read_account
 from jobs.storage.layout import release_layout

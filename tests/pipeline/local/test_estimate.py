@@ -26,7 +26,7 @@ from jobs.cli import app, main
 from jobs.config.load import load_run
 from jobs.plan import Plan
 from jobs.release.estimate import EstimateStage, LevelEstimator
-from jobs.run import measure_all, open_job, plan_and_read
+from jobs.run import do_stages, open_job
 from jobs.storage.dataset import MANIFEST, Dataset
 from jobs.storage.layout import EstimateLayout, ReleaseLayout, release_layout
 from jobs.tasks.batches import TaskSize, all_geounits
@@ -54,8 +54,8 @@ def estimate(config: Path) -> tuple[Plan, ReleaseLayout]:
     resolved = load_run(config)
     release = release_layout(resolved.config.output.directory)
     with open_job(resolved, Reporter(quiet=True)) as job:
-        plan_and_read(job)
-        measure_all(job)
+        do_stages(job, ("plan", "read"))
+        do_stages(job, ("settle", "claim", "measure"))
         size = replace(job.tasks.sizing, estimate_numbers=TaskSize(10, 20_000_000))
         tasks = replace(job.tasks, sizing=size)
         EstimateStage(estimator(resolved.plan, release), tasks).run()

@@ -19,8 +19,8 @@ import jobs.release.solve
 from das.errors import InfeasibleError
 from jobs.cli import main
 from jobs.config.load import load_run
+from jobs.documents.statistics import HOLDS
 from jobs.release import problems
-from jobs.release.moves import HOLDS
 from jobs.release.verify import verify_release
 from jobs.storage.dataset import Dataset, is_published
 from jobs.storage.layout import ReleaseLayout, release_layout

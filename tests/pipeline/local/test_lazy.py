@@ -16,7 +16,7 @@ from jobs.confidential.measure import MeasureStage
 from jobs.config.load import load_run
 from jobs.config.product import Resolved
 from jobs.release.solve import solve_level
-from jobs.run import open_job, plan_and_read, settle_invariants
+from jobs.run import do_stages, open_job
 from jobs.storage.answers import read_noisy
 from jobs.storage.dataset import Dataset, dataset_digest
 from jobs.storage.geography import read_geography
@@ -41,8 +41,8 @@ def work(resolved: Resolved, levels: int = 4) -> ReleaseLayout:
     """Measure and solve the first geolevels, one after the other."""
     tasks = in_process.tasks_of(resolved.config)
     with open_job(resolved, Reporter(quiet=True), tasks=tasks) as job:
-        plan_and_read(job)
-        settle_invariants(job)
+        do_stages(job, ("plan", "read"))
+        do_stages(job, ("settle",))
         product = resolved.last
         stage = MeasureStage(product.plan, product.release, product.confidential, tasks)
         for level in range(levels):
@@ -137,7 +137,7 @@ def test_a_geolevel_waits_for_the_one_above(tmp_path):
     resolved = configure(tmp_path, LAZY)
     tasks = in_process.tasks_of(resolved.config)
     with open_job(resolved, Reporter(quiet=True), tasks=tasks) as job:
-        plan_and_read(job)
+        do_stages(job, ("plan", "read"))
         product = resolved.last
         stage = MeasureStage(product.plan, product.release, product.confidential, tasks)
         stage.measure(0, KEY)

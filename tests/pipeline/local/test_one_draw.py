@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-import jobs.run
 from das.errors import DasError, InputError, LedgerError, OutputError
 from jobs.cli import main
 from jobs.confidential.measure import MeasureStage
 from jobs.config.load import account_of, load_run
 from jobs.folder.draws import Draws
-from jobs.run import claim, measure_all, open_job, plan_and_read
+from jobs.folder.identity import claim_folder
+from jobs.run import do_stages, open_job
 from jobs.storage.account import read_account
 from jobs.storage.dataset import MANIFEST, dataset_digest
 from jobs.storage.journal import read_journal
@@ -40,7 +40,7 @@ class Died(BaseException):
 @pytest.fixture(autouse=True)
 def here(monkeypatch):
     in_process.patch_spark(monkeypatch)
-    monkeypatch.setattr("jobs.folder.resume._PATIENCE", 0.0)
+    monkeypatch.setattr("jobs.folder.lock._PATIENCE", 0.0)
 
 
 @pytest.fixture
@@ -66,8 +66,8 @@ def das(monkeypatch, capsys) -> Callable[..., tuple[int, str]]:
 def measure(config: Path, out: Path | None = None, *, moved: bool = False) -> Path:
     resolved = load_run(config, output=out)
     with open_job(resolved, Reporter(quiet=True), moved=moved) as job:
-        plan_and_read(job)
-        measure_all(job)
+        do_stages(job, ("plan", "read"))
+        do_stages(job, ("settle", "claim", "measure"))
     return resolved.config.output.directory
 
 
@@ -281,7 +281,7 @@ def after(call: Callable) -> Callable:
         ("jobs.confidential.measure.propose", after, True),
         ("jobs.folder.draws.Draws.record", after, True),
         ("jobs.folder.draws.accept", after, True),
-        ("jobs.run.record_measured", after, True),
+        ("jobs.confidential.stages.record_measured", after, True),
     ],
 )
 def test_whatever_the_driver_dies_between_the_folder_goes_on(config, place, when, is_drawn):
@@ -368,7 +368,7 @@ def claim_at_once(config: Path, out: Path, bar: multiprocessing.Barrier, told: o
     resolved = load_run(config, output=out)
     bar.wait()
     try:
-        told.put(claim(resolved))
+        told.put(claim_folder(resolved))
     except DasError as error:
         told.put(f"error {error}")
 
@@ -392,7 +392,7 @@ def test_a_folder_in_which_nothing_was_measured_takes_another_configuration(tmp_
     wrong = toy.configuration(tmp_path, privacy__randomness=SYSTEM, privacy__rho="1/2")
     resolved = load_run(wrong)
     with open_job(resolved, Reporter(quiet=True)) as job:
-        plan_and_read(job)
+        do_stages(job, ("plan", "read"))
     out = resolved.config.output.directory
     assert release_layout(out).ledger.exists()
     right = toy.configuration(tmp_path, privacy__randomness=SYSTEM)
@@ -477,7 +477,7 @@ def test_who_stops_a_run_is_told_how_to_go_on(config, tmp_path, monkeypatch, das
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(jobs.run, "settle_invariants", interrupted)
+        patch.setattr("jobs.confidential.stages.publish_given_counts", interrupted)
         code, printed = das("run", config, "--quiet")
     assert code == 130
     line = f"das: stopped; nothing is lost, go on with `das resume {tmp_path / 'out'}`\n"

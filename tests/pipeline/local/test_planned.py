@@ -179,7 +179,7 @@ def measured_first(folder: Path) -> Path:
         record_measured(path, *arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jobs.run.record_measured", dies)
+        patch.setattr("jobs.confidential.stages.record_measured", dies)
         with pytest.raises(KeyboardInterrupt):
             execute(config)
     return config

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from das.errors import ConfigError, DasError, InputError, OutputError
 from jobs.cli import app
 from jobs.config.load import load_run
-from jobs.run import open_job, plan_and_read
+from jobs.run import do_stages, open_job
 from jobs.tasks.progress import Reporter
 from tests.builders import toy
 from tests.builders.in_process import execute, patch_spark
@@ -151,7 +151,7 @@ def test_a_run_says_that_its_list_of_geounits_comes_from_the_data(
     with pytest.MonkeyPatch.context() as patch:
         patch_spark(patch)
         with open_job(resolved, Reporter()) as job:
-            plan_and_read(job)
+            do_stages(job, ("plan", "read"))
     said = capsys.readouterr().err
     before, _, _ = said.partition("plan      geounits")
     assert "which block exists comes from the data and is published" in before

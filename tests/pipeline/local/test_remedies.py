@@ -729,9 +729,9 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/confidential/check.py", "correct the data or the invariant"): data_that_break_an_invariant,
     ("jobs/confidential/check.py", "correct the table one of them comes from, or leave one out"):
         invariants_that_contradict_each_other,
-    ("jobs/run.py", "give another output.directory; noise must not be drawn for other data here"):
+    ("jobs/folder/fingerprint.py", "give another output.directory; noise must not be drawn for other data here"):
         input_that_changed,
-    ("jobs/run.py", "choose another output.directory"): a_folder_of_another_configuration,
+    ("jobs/folder/identity.py", "choose another output.directory"): a_folder_of_another_configuration,
     ("jobs/run.py", "choose another place for the log"): a_log_in_the_release,
     ("jobs/analysis/inspect.py", "run `das measure`"): measure_first,
     ("jobs/analysis/inspect.py", "give the output.directory of a run"): no_folder_of_a_run,
@@ -739,12 +739,12 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/storage/dataset.py", "`das resume` with the run folder says what can be made again, and makes "
      "it"): damage_is_made_again,
     ("jobs/storage/dataset.py", "remove it"): files_that_no_manifest_names,
-    ("jobs/cli.py", "run `das solve` first"): evaluation_needs_a_release,
+    ("jobs/run.py", "run `das solve` first"): evaluation_needs_a_release,
     ("jobs/release/verify.py", "run `das solve`"): verification_needs_a_release,
-    ("jobs/folder/resume.py", "`das resume` with the run folder makes it again"):
+    ("jobs/folder/damage.py", "`das resume` with the run folder makes it again"):
         counts_below_lost_counts,
-    ("jobs/folder/resume.py", "give the output.directory of a run"): no_folder_of_a_run_to_resume,
-    ("jobs/folder/resume.py", "say where it is with --config"): a_run_file_that_moved,
+    ("jobs/folder/identity.py", "give the output.directory of a run"): no_folder_of_a_run_to_resume,
+    ("jobs/folder/identity.py", "say where it is with --config"): a_run_file_that_moved,
     ("jobs/synthetic/generate.py", "choose another or remove it"): generated_into_a_full_folder,
     ("jobs/planning/allocation.py", "name another file or remove it"): another_name_for_the_allocation,
     ("jobs/planning/allocation.py", "raise the budget or the targets"): targets_beyond_the_budget,
@@ -778,13 +778,13 @@ ENTRIES: dict[Key, Entry] = {
         f"{_DRAWS}::test_a_copy_that_draws_at_the_same_time_leaves_one_of_both"),
     ("jobs/folder/draws.py", "restore it from a backup, or name the account that the run was begun "
      "with"): NotTried("needs a driver that dies between two draws and an account that is lost"),
-    ("jobs/folder/resume.py", "undo the change, or choose another output.directory and a new "
+    ("jobs/folder/identity.py", "undo the change, or choose another output.directory and a new "
      "privacy.grant"): a_run_file_that_changed,
-    ("jobs/folder/resume.py", "restore the file from a backup" + _ANOTHER): lost_noisy_answers,
-    ("jobs/folder/resume.py", "restore it from a backup" + _ANOTHER): a_lost_ledger,
-    ("jobs/folder/resume.py", "wait for its end, or end it"):
+    ("jobs/folder/damage.py", "restore the file from a backup" + _ANOTHER): lost_noisy_answers,
+    ("jobs/folder/damage.py", "restore it from a backup" + _ANOTHER): a_lost_ledger,
+    ("jobs/folder/lock.py", "wait for its end, or end it"):
         TriedIn("tests/pipeline/local/test_resume.py::test_a_second_driver_is_refused"),
-    ("jobs/folder/resume.py", "remove the folder"): DAMAGED,
+    ("jobs/folder/damage.py", "remove the folder"): DAMAGED,
     ("jobs/storage/ledger.py", "run `das measure`; if it was measured before, restore it from a "
      "backup"): a_lost_ledger_of_a_release,
     ("jobs/storage/ledger.py", "restore them from a backup, or grant a new budget and measure anew"):
@@ -792,16 +792,16 @@ ENTRIES: dict[Key, Entry] = {
                 "test_other_measurements_of_a_geolevel_are_refused"),
     ("jobs/storage/ledger.py", "remove the run folder"):
         TriedIn("tests/unit/jobs/storage/test_ledger.py::test_another_plan_or_grant_is_refused"),
-    ("jobs/run.py", "restore it; or go on from the measurements with `das solve`"):
+    ("jobs/folder/fingerprint.py", "restore it; or go on from the measurements with `das solve`"):
         lost_notes_on_the_input,
-    ("jobs/run.py", "run `das solve` first"): reports_need_a_release,
-    ("jobs/run.py", "restore them from a backup, or grant a new budget in a new run folder"):
+    ("jobs/report/finished.py", "run `das solve` first"): reports_need_a_release,
+    ("jobs/confidential/stages.py", "restore them from a backup, or grant a new budget in a new run folder"):
         TriedIn("tests/pipeline/local/test_accounting.py::"
                 "test_measurements_that_are_gone_are_not_drawn_again"),
-    ("jobs/run.py", "remove the folder"): DAMAGED,
-    ("jobs/run.py", "remove the run folder"): DAMAGED,
-    ("jobs/run.py", "run `das measure`"): DAMAGED,
-    ("jobs/run.py", "run `das evaluate`"): DAMAGED,
+    ("jobs/folder/identity.py", "remove the folder"): DAMAGED,
+    ("jobs/confidential/stages.py", "remove the run folder"): DAMAGED,
+    ("jobs/release/stages.py", "run `das measure`"): DAMAGED,
+    ("jobs/report/finished.py", "run `das evaluate`"): DAMAGED,
     ("jobs/documents/document.py", "use the version that wrote it"):
         NotTried("needs another version of this program"),
     ("jobs/documents/statistics.py", "remove it; then go on with `das resume`"):
@@ -818,9 +818,9 @@ ENTRIES: dict[Key, Entry] = {
      "matrices"): NotTried("needs a backup that is newer than the damage; the message names it"),
     ("jobs/config/frozen.py", "start again: it is read then"):
         NotTried("needs libraries that change while the run is planned"),
-    ("jobs/run.py", "restore {} from a backup"):
+    ("jobs/confidential/stages.py", "restore {} from a backup"):
         NotTried("needs libraries that plan otherwise, and a plan that is lost"),
-    ("jobs/folder/resume.py", "name that one under privacy.account, or move it to the new place"):
+    ("jobs/folder/identity.py", "name that one under privacy.account, or move it to the new place"):
         an_account_in_another_place,
     ("jobs/storage/answers.py", "restore those counts from a backup; or remove them and solve them again "
      "with the libraries and the machine that solved them first"):
@@ -833,7 +833,7 @@ ENTRIES: dict[Key, Entry] = {
      "run"): MACHINE,
     ("jobs/confidential/noise_key.py", "nothing, if another attempt of this task was done; else go on with "
      "`das resume`"): MACHINE,
-    ("jobs/tasks/session.py", "install a Java runtime 17 or 21, or `pip install 'topdown-das[java]'`"):
+    ("jobs/tasks/java.py", "install a Java runtime 17 or 21, or `pip install 'topdown-das[java]'`"):
         INSTALLS,
     ("jobs/config/protection.py", "set them to true where the session is opened, and a secret of the "
      "cluster (docs/cluster.md); or accept the risk by `runtime.allow_open_cluster: true`, which "

@@ -22,8 +22,9 @@ from das.errors import ConfigError, InputError, LedgerError, OutputError, Runtim
 from jobs.analysis.products import verify_run
 from jobs.cli import main
 from jobs.config.load import load_run
-from jobs.folder.resume import only_driver
-from jobs.run import claim, write_internal_reports
+from jobs.folder.identity import claim_folder
+from jobs.folder.lock import only_driver
+from jobs.report.finished import write_internal_reports
 from jobs.storage.dataset import MANIFEST, Dataset
 from jobs.storage.layout import release_layout
 from tests.builders import in_process, toy
@@ -34,7 +35,7 @@ from tests.pipeline.local.test_failsafe import configure, hide_what_leaves_imply
 def here(monkeypatch):
     """All tasks in this process, a driver that is refused at once."""
     in_process.patch_spark(monkeypatch)
-    monkeypatch.setattr("jobs.folder.resume._PATIENCE", 0.0)
+    monkeypatch.setattr("jobs.folder.lock._PATIENCE", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -293,12 +294,12 @@ def test_a_start_that_died_at_once_leaves_a_usable_folder(tmp_path):
     config = load_run(toy.configuration(tmp_path))
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / ".run.json.4711").write_text("{")
-    identity = claim(config)
-    assert claim(config) == identity
+    identity = claim_folder(config)
+    assert claim_folder(config) == identity
     (tmp_path / "out" / "run.json").unlink()
     (tmp_path / "out" / "other.txt").write_text("")
     with pytest.raises(OutputError, match=r"not the folder of a run; got other.txt"):
-        claim(config)
+        claim_folder(config)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ SYSTEM = {"source": "operating_system"}
 @pytest.fixture(autouse=True)
 def here(monkeypatch):
     in_process.patch_spark(monkeypatch)
-    monkeypatch.setattr("jobs.folder.resume._PATIENCE", 0.0)
+    monkeypatch.setattr("jobs.folder.lock._PATIENCE", 0.0)
 
 
 @pytest.fixture
@@ -127,14 +127,14 @@ def test_a_method_that_does_not_fit_is_changed_by_solve_and_by_resume(folder, da
 def test_targets_rounding_tables_and_formats_may_change_before_the_seal(folder, das, monkeypatch):
     config = real(folder, output__microdata=["parquet", "csv"])
     with monkeypatch.context() as patch:
-        patch.setattr("jobs.run.seal", interrupted)
+        patch.setattr("jobs.release.stages.is_sealed", interrupted)
         assert das("run", config)[0] == 130
     out = folder / "out" / "release"
     before, counts = measured(out), dataset_digest(out / "counts" / "level=block")
     estimates = dataset_digest(out / "estimates" / "whole" / "level=tract")
     changed = real(folder, output__microdata=["csv"], output__tables=["total", "age"])
     with monkeypatch.context() as patch:
-        patch.setattr("jobs.run.seal", interrupted)
+        patch.setattr("jobs.release.stages.is_sealed", interrupted)
         assert das("solve", changed)[0] == 130
     assert dataset_digest(out / "counts" / "level=block") == counts
     assert not (out / "microdata" / "parquet").exists()
@@ -170,7 +170,7 @@ def test_what_fixes_the_measurements_may_not_change(folder, das):
 def test_nothing_is_made_again_without_a_change(folder, das, monkeypatch):
     """A run that died after solving keeps its counts, and one that is sealed its manifest."""
     with monkeypatch.context() as patch:
-        patch.setattr("jobs.run.write_tables", interrupted)
+        patch.setattr("jobs.release.stages.write_tables", interrupted)
         assert das("run", real(folder))[0] == 130
     out = folder / "out" / "release"
     counts = files_of(out / "counts")
@@ -303,7 +303,7 @@ def test_lazy_geolevels_go_on_with_other_settings_and_have_one_solution(folder, 
     lazy = {"privacy__lazy_queries": ["detailed"]}
     config = real(folder, **lazy, solve={"targets": "own"})
     with monkeypatch.context() as patch:
-        patch.setattr("jobs.run.write_microdata", interrupted)
+        patch.setattr("jobs.release.stages.write_microdata", interrupted)
         assert das("run", config)[0] == 130
     out = folder / "out" / "release"
     (out / "counts" / "level=block" / MANIFEST).unlink()

@@ -16,7 +16,7 @@ import yaml
 
 from das.errors import DasError, InputError, OutputError, VerificationError
 from jobs.config.load import load_run
-from jobs.folder.resume import repair
+from jobs.folder.damage import repair
 from jobs.release.verify import verify_release
 from jobs.run import run
 from jobs.storage.dataset import is_published

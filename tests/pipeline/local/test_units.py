@@ -20,9 +20,9 @@ import yaml
 from das.errors import ConfigError, InputError, LedgerError, OutputError, VerificationError
 from jobs.analysis.products import verify_run
 from jobs.config.load import account_of, load_run
-from jobs.folder.resume import repair
+from jobs.folder.damage import repair
 from jobs.plan import exact_query
-from jobs.run import write_internal_reports
+from jobs.report.finished import write_internal_reports
 from jobs.storage.account import read_account
 from jobs.storage.answers import read_available
 from jobs.storage.dataset import Dataset

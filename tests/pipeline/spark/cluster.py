@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 import pyspark
 
-from jobs.tasks.session import find_java_home
+from jobs.tasks.java import find_java_home
 from tests.checkout import ROOT, checkout, environment
 
 SPARK = Path(pyspark.__file__).parent

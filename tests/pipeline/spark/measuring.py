@@ -18,7 +18,7 @@ from das.mechanisms.entropy import NoiseKey
 from jobs.confidential import measure as measuring
 from jobs.confidential.measure import MeasureTask
 from jobs.config.load import load_run
-from jobs.run import measure_all, open_job, plan_and_read
+from jobs.run import do_stages, open_job
 from jobs.tasks.progress import Reporter
 
 
@@ -35,8 +35,8 @@ def main() -> None:
     measuring.MeasureTask = remember  # type: ignore[misc, assignment]
     assert NoiseKey.draw() != NoiseKey.draw()
     with open_job(load_run(Path(sys.argv[1])), Reporter(quiet=True)) as job:
-        plan_and_read(job)
-        measure_all(job)
+        do_stages(job, ("plan", "read"))
+        do_stages(job, ("settle", "claim", "measure"))
         java = job.spark.sparkContext._gateway.proc.pid
         print(json.dumps({"java": java, "keys": keys, "shares": shares}), flush=True)
         sys.stdin.read()

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from jobs.config.load import load_run
-from jobs.run import measure_all, open_job, plan_and_read
+from jobs.run import do_stages, open_job
 from jobs.storage.dataset import Dataset, is_published
 from jobs.storage.layout import release_layout
 from jobs.synthetic.generate import GenerateSpec, generate
@@ -95,11 +95,11 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     quiet = Reporter(quiet=True)
     with spark_session("faults", master="local[2]"):
         with open_job(load_run(configuration(folder, "fresh", FRESH)), quiet) as job:
-            plan_and_read(job)
+            do_stages(job, ("plan", "read"))
         with open_job(load_run(configuration(folder, "undisturbed", SEEDED)), quiet) as job:
-            plan_and_read(job)
+            do_stages(job, ("plan", "read"))
             shutil.copytree(job.out, folder / "disturbed")
-            measure_all(job)
+            do_stages(job, ("settle", "claim", "measure"))
     with standalone_cluster(folder) as cluster:
         yield Stage(folder, build_zip(folder, MANY_TASKS), cluster, folder / "undisturbed")
 

@@ -12,9 +12,9 @@ from das.errors import VerificationError
 from das.histograms import Histograms
 from geography.lattice import Spine
 from jobs.documents.document import json_of
-from jobs.documents.statistics import Move
+from jobs.documents.statistics import HOLDS, Move
 from jobs.release import moves
-from jobs.release.moves import HOLDS, carry_up
+from jobs.release.moves import carry_up
 from jobs.release.statistics import total, unsolved
 from jobs.storage.dataset import Dataset, PartWriter, publish, verify_files
 from jobs.storage.histograms import SPARSE_SCHEMA, read_counts, sparse_table

@@ -1,0 +1,255 @@
+"""The stages that see the truth: plan, read, settle, measure, evaluate."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from das.arrays import Geocodes
+from das.errors import InfeasibleError, InputError, LedgerError
+from das.mechanisms.entropy import NoiseKey
+from geography.lattice import Lattice
+from jobs.confidential.check import check_input
+from jobs.confidential.evaluate import evaluate as write_evaluation
+from jobs.confidential.exact import publish_invariants
+from jobs.confidential.histograms import write_truth
+from jobs.confidential.measure import MeasureStage
+from jobs.confidential.read.formats import list_geounits, read_entries, read_geocodes
+from jobs.config.frozen import freeze
+from jobs.config.load import account_of, claim_of, planned_geolevels
+from jobs.config.product import Product, Resolved
+from jobs.config.solvable import refuse_large_families
+from jobs.folder.draws import draw_once
+from jobs.folder.fingerprint import check_same_input, input_files
+from jobs.folder.grants import draws_of
+from jobs.input.values import geocode_bytes
+from jobs.job import Job
+from jobs.neighborhoods import FROM_DATA, geounits_from_data
+from jobs.planning.ledger import planned_ledger
+from jobs.release.given import publish_given_counts
+from jobs.release.implied import publish_implied
+from jobs.storage.account import note_failed_check
+from jobs.storage.dataset import Dataset, dataset_digest, is_published
+from jobs.storage.files import read_json, write_json
+from jobs.storage.geography import read_geography, write_geography
+from jobs.storage.layout import confidential_layout
+from jobs.storage.ledger import read_ledger, record_measured, seal_ledger, start_ledger
+from jobs.tasks.executor import Tasks
+
+
+def plan(job: Job) -> None:
+    """Write the public geounits and the planned ledgers.
+
+    Without a public list, the geounits are those of the input.
+
+    Raises:
+      InputError: The input is not the one that was read before.
+    """
+    config, spine, out = job.resolved.config, job.resolved.plan.spine, job.out
+    seen, levels = confidential_layout(out).root / "input.json", spine.levels
+    read = [p.confidential.histograms(level) for p in job.products for level in levels]
+    read += [job.release.geography(level) for level in levels]
+    measured = any((p.release.root / "measurements").exists() for p in job.products)
+    if measured or all(is_published(dataset) for dataset in read):
+        check_same_input(config, seen)
+    if all(is_published(dataset) for dataset in read):
+        return
+    if seen.exists() and read_json(seen, "remove the run folder") != input_files(config):
+        # Nothing was measured yet. What an earlier start made of other input must not be mixed in.
+        shutil.rmtree(job.release.root / "geography", ignore_errors=True)
+        for product in job.products:
+            shutil.rmtree(product.confidential.root / "histograms", ignore_errors=True)
+            product.release.ledger.unlink(missing_ok=True)
+    write_json(seen, input_files(config))
+    if config.geography.source == FROM_DATA:
+        job.reporter.say(f"exact: {geounits_from_data(levels[-1])}")
+    with job.stage("plan", "geounits"):
+        lattice = Lattice.from_leaves(spine, leaf_geocodes(job.resolved, job.tasks))
+        for product in job.products:
+            refuse_large_families(product.plan, lattice)
+        for product in job.products:
+            plan = product.plan
+            freeze_strategy(product)
+            granted = {**plan.budget.exact(), "randomness": plan.randomness}
+            start_ledger(product.release.ledger, granted, planned_ledger(plan, lattice))
+        write_geography(lattice, job.release)
+
+
+def freeze_strategy(product: Product) -> None:
+    """Keep what was planned, for every machine that works on this folder later."""
+    plan = product.plan
+    planned = planned_geolevels(product.config.privacy.allocation)
+    levels = {one.geolevel: one.queries for one in plan.strategy.levels if one.geolevel in planned}
+    if levels:
+        freeze(product.release.planned, plan.digest, levels)
+
+
+def leaf_geocodes(resolved: Resolved, tasks: Tasks) -> Geocodes:
+    """Geocodes of the public list; without one, those in the data of all products."""
+    public, spine = resolved.config.geography.geounits, resolved.plan.spine
+    if public is not None:
+        return list_geounits(public, spine)
+    data = [product.config.data for product in resolved.products.values()]
+    return np.unique(
+        np.concatenate([read_geocodes(one, None, spine=spine, tasks=tasks) for one in data])
+    )
+
+
+def read(job: Job) -> None:
+    """Write the confidential histograms of every product."""
+    for product in job.products:
+        plan, layout = product.plan, product.confidential
+        if all(is_published(layout.histograms(level)) for level in plan.spine.levels):
+            continue
+        with job.stage("read", product.label("histograms")):
+            write_truth(
+                read_entries(product.config.data, plan.schema, spine=plan.spine),
+                _lattice(product),
+                schema=plan.schema,
+                layout=layout,
+                tasks=job.tasks,
+            )
+
+
+def _lattice(product: Product) -> Lattice:
+    """The geounits that were planned."""
+    spine = product.plan.spine
+    leaves = read_geography(product.release, spine.levels[-1], columns=("geocode",))
+    codes = leaves.column("geocode").combine_chunks()
+    return Lattice.from_leaves(spine, geocode_bytes(codes, spine.digits[-1]))
+
+
+def settle(job: Job) -> None:
+    """Check the input against the invariants, publish what is exact, and what it implies.
+
+    Comes before grants are claimed: a contradiction costs nothing.
+
+    Raises:
+      InfeasibleError, InputError: Invariants contradict each other, or the data break one.
+    """
+    public = {product.name: (product.plan, product.release) for product in job.products}
+    for product in job.products:
+        plan, release, stated = product.plan, product.release, product.config.invariants
+        with job.stage("settle", product.label("invariants")):
+            publish_given_counts(plan, stated, release, public)
+            with noted_failures(job, product):
+                check_input(plan, stated, release, product.confidential, job.tasks)
+            for level in range(len(plan.spine.levels)):
+                publish_invariants(
+                    plan,
+                    level,
+                    release=release,
+                    confidential=product.confidential,
+                    tasks=job.tasks,
+                )
+            publish_implied(plan, release, job.tasks)
+
+
+@contextmanager
+def noted_failures(job: Job, product: Product) -> Iterator[None]:
+    """Record in the account that the input failed a check, before the error tells where.
+
+    Such an error is an exact answer about the data that no budget pays for, seeded or not.
+    """
+    try:
+        yield
+    except (InfeasibleError, InputError) as error:
+        account = account_of(job.resolved.config)
+        note_failed_check(account, claim_of(job.resolved, product, job.identity), error.where)
+        raise
+
+
+def measure(job: Job) -> None:
+    """Measure every geolevel of every product, once; the grants are claimed.
+
+    Geolevels under lazy queries follow one by one, each after the one above is solved.
+
+    Raises:
+      LedgerError: Measurements that were published before are gone, or a copy of this folder drew
+        them.
+    """
+    for product in job.products:
+        if product.plan.lazy:
+            measure_level(job, product, 0)
+            continue
+        for level in range(len(product.plan.spine.levels)):
+            measure_level(job, product, level)
+        seal_ledger(product.release.ledger)
+
+
+def measure_level(job: Job, product: Product, level: int) -> None:
+    """Measure one geolevel, once, and record it in the account before anybody can read it."""
+    release, geolevel = product.release, product.plan.spine.levels[level]
+    dataset, draws = release.measurements(geolevel), draws_of(job, product)
+    if not is_published(dataset):
+        if geolevel in read_ledger(release.ledger).measured:
+            raise LedgerError(
+                str(dataset),
+                "was measured and its measurements are gone; drawing again would spend twice",
+                remedy="restore them from a backup, or grant a new budget in a new run folder",
+            )
+        if draws is None:
+            _draw(job, product, level, None)
+        else:
+            draw_once(
+                dataset,
+                draws,
+                geolevel,
+                lambda attempt: _draw(job, product, level, attempt),
+                moved=job.moved,
+            )
+    elif draws is not None:
+        attempt = str(Dataset.open(dataset).facts.get("attempt", ""))
+        draws.confirm(geolevel, dataset_digest(dataset), attempt, write=True)
+    record_measured(release.ledger, geolevel, dataset_digest(dataset))
+
+
+def _draw(job: Job, product: Product, level: int, attempt: str | None) -> None:
+    plan, seed = product.plan, product.seed
+    geolevel = plan.spine.levels[level]
+    key = None
+    if plan.not_for_release and seed is not None:
+        key = NoiseKey.for_testing(seed, geolevel)
+    stage = MeasureStage(
+        plan,
+        product.release,
+        product.confidential,
+        job.tasks,
+    )
+    _refuse_other_noise(product, level)
+    with job.stage("measure", product.label(geolevel), geolevel):
+        stage.measure(level, key, attempt)
+
+
+def _refuse_other_noise(product: Product, level: int) -> None:
+    """Check that a geolevel is about to get the noise that its ledger planned and paid for."""
+    plan, ledger, levels = product.plan, product.release.ledger, product.plan.spine.levels
+    entries = [e for e in read_ledger(ledger).planned.entries if e.geolevel == levels[level]]
+    for end in {entry.chain_end for entry in entries}:
+        wanted = {entry.query: entry.mechanism for entry in entries if entry.chain_end == end}
+        noise = plan.noise(level, levels.index(end))
+        if {noisy.query.name: noisy.mechanism for noisy in noise} != wanted:
+            raise LedgerError(
+                str(ledger),
+                f"is of another plan of geolevel {levels[level]}",
+                got=sorted(wanted),
+                want=sorted(noisy.query.name for noisy in noise),
+                remedy=f"restore {product.release.planned} from a backup",
+            )
+
+
+def evaluate(job: Job) -> None:
+    """Compare the release with the truth, and write the confidential evaluations."""
+    for product in job.products:
+        with job.stage("evaluate", product.label("against the truth")):
+            invariants = (invariant.query.name for invariant in product.plan.invariants)
+            write_evaluation(
+                product.release,
+                product.confidential,
+                product.plan,
+                job.tasks,
+                queries=[*invariants, *product.tables],
+            )

@@ -1,0 +1,208 @@
+"""Damaged datasets of a run folder, and what to make again for them.
+
+A dataset is damaged if a file that its manifest names is missing or has another digest, or if it is
+gone while something that was made of it is there. All but the noisy answers follow from the input
+and from them, so a damaged dataset is removed, with what was solved from it, and its step is done
+again without new noise. Lost noisy answers stay lost: the budget was spent on them.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from das.errors import LedgerError, OutputError
+from jobs.config.load import account_of
+from jobs.config.product import Product, Resolved
+from jobs.documents.statistics import HOLDS, statistics_of
+from jobs.storage.account import read_account
+from jobs.storage.dataset import (
+    MANIFEST,
+    Dataset,
+    dataset_digest,
+    find_damage,
+    is_proposed,
+    is_published,
+)
+from jobs.storage.files import read_json
+from jobs.storage.layout import EstimateLayout
+from jobs.storage.ledger import read_ledger
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A dataset that cannot be used as it is.
+
+    Attributes:
+      dataset: Its folder.
+      error: What is wrong with it.
+      redo: Datasets that are made again for it, itself included; none if it cannot be.
+    """
+
+    dataset: Path
+    error: OutputError
+    redo: tuple[Path, ...]
+
+
+def damage_of(resolved: Resolved) -> list[Damage]:
+    """Every damaged dataset of a run folder, by the digests of all its files.
+
+    Raises:
+      LedgerError: The ledger was tampered with, or is gone though the grant was claimed.
+    """
+    found: list[Damage] = []
+    *others, _ = resolved.products.values()
+    for product in resolved.products.values():
+        release = product.release
+        _refuse_lost_ledger(resolved, product)
+        missing = [*_lost_measurements(product), *_lost_counts(product)]
+        roots = [release.root, product.confidential.root]
+        paths = sorted(path.parent for root in roots for path in root.rglob(MANIFEST))
+        if product is resolved.last:  # the folders of the others lie within
+            inner = {
+                root for other in others for root in (other.release.root, other.confidential.root)
+            }
+            paths = [path for path in paths if not inner & {*path.parents}]
+        broken = [(path, error) for path in paths for error in find_damage(path)[:1]]
+        found += [Damage(p, e, _to_redo(product, p)) for p, e in [*missing, *broken]]
+    return found
+
+
+def refuse_damage(resolved: Resolved) -> None:
+    """Stop before anything is built on a damaged dataset.
+
+    Raises:
+      OutputError: A dataset is damaged that can be made again.
+      LedgerError: Noisy answers are lost, or the ledger.
+    """
+    for damage in damage_of(resolved):
+        raise damage.error if damage.redo else lost_answers(damage.error)
+
+
+def repair(resolved: Resolved) -> list[Damage]:
+    """Remove the damaged datasets, and what was made of them, so that they are made again.
+
+    Also removes what interrupted steps left; the caller is the only driver.
+
+    Returns:
+      What was damaged.
+
+    Raises:
+      LedgerError: Noisy answers are lost, or the ledger; nothing was removed.
+    """
+    found = damage_of(resolved)
+    for damage in found:
+        if not damage.redo:
+            raise lost_answers(damage.error)
+    for path in dict.fromkeys(path for damage in found for path in damage.redo):
+        (path / MANIFEST).unlink(missing_ok=True)
+        shutil.rmtree(path, ignore_errors=True)
+    for product in resolved.products.values():
+        for root in (product.release.root, product.confidential.root):
+            for left in root.rglob("part-*"):
+                if not (is_published(left.parent) or is_proposed(left.parent)):
+                    left.unlink(missing_ok=True)
+    return found
+
+
+def lost_answers(error: OutputError) -> LedgerError:
+    """What damaged noisy answers are: lost, since nothing may be drawn again."""
+    return LedgerError(
+        error.where,
+        f"{error.what}, and noisy answers are drawn once: the budget was spent on them, and "
+        "nothing may be measured again under this grant",
+        got=error.got,
+        remedy="restore the file from a backup; or give another privacy.grant and "
+        "output.directory, and its cost is added to what the same people have lost",
+    )
+
+
+def _refuse_lost_ledger(resolved: Resolved, product: Product) -> None:
+    """Without its ledger nobody knows what a run measured, and it must not measure again."""
+    ledger = product.release.ledger
+    if ledger.exists() and ledger.stat().st_size:
+        read_ledger(ledger)
+        return
+    measured = any((product.release.root / "measurements").glob(f"*/{MANIFEST}"))
+    if measured or _is_claimed(resolved):
+        raise LedgerError(
+            str(ledger),
+            "is gone, and with it the record of what was measured; the budget counts as spent",
+            remedy="restore it from a backup; or give another privacy.grant and "
+            "output.directory, and its cost is added to what the same people have lost",
+        )
+
+
+def _is_claimed(resolved: Resolved) -> bool:
+    if resolved.plan.not_for_release:
+        return False
+    document = read_json(resolved.config.output.directory / "run.json", "remove the folder")
+    spent = read_account(account_of(resolved.config))
+    return any(one.run == document.get("run") for one in spent)
+
+
+def _lost_measurements(product: Product) -> list[tuple[Path, OutputError]]:
+    ledger = product.release.ledger
+    if not ledger.exists() or not ledger.stat().st_size:
+        return []
+    found = []
+    for geolevel, digest in read_ledger(ledger).measured.items():
+        dataset = product.release.measurements(geolevel)
+        if not is_published(dataset):
+            found.append((dataset, OutputError(str(dataset), "is missing")))
+        elif dataset_digest(dataset) != digest:
+            what = "is not the one that the ledger names"
+            found.append((dataset, OutputError(str(dataset / MANIFEST), what)))
+    return found
+
+
+def _lost_counts(product: Product) -> list[tuple[Path, OutputError]]:
+    """Counts that are gone while counts or outputs that were made of them are there."""
+    datasets = [product.release.counts(level) for level in product.plan.spine.levels]
+    made = [*datasets, *_outputs(product)]
+    found = []
+    for index, dataset in enumerate(datasets):
+        if not is_published(dataset) and any(is_published(path) for path in made[index + 1 :]):
+            remedy = "`das resume` with the run folder makes it again"
+            found.append((dataset, OutputError(str(dataset), "is missing", remedy=remedy)))
+    return found
+
+
+def _outputs(product: Product) -> list[Path]:
+    """Datasets that are made of counts."""
+    release, config = product.release, product.config
+    levels = product.plan.spine.levels
+    written = [release.microdata / name for name in ("parquet", "csv")]
+    written += [release.tables(level) for level in levels]
+    return [*written, *(release.h1(level) for level in levels if config.output.h1 is not None)]
+
+
+def _to_redo(product: Product, dataset: Path) -> tuple[Path, ...]:
+    """What to make again for a damaged dataset; nothing for noisy answers.
+
+    Counts are made again with all that was solved from them, so that the tree adds up even where
+    another machine solves a node otherwise; and with all others if the failsafe moved parents,
+    whose counts were solved before they were moved.
+    """
+    release, spine = product.release, product.plan.spine
+    if dataset.parent == release.root / "measurements":
+        return ()
+    estimates = EstimateLayout.of(release)
+    if dataset.parent == estimates.whole("").parent:
+        return (dataset, estimates.tables(dataset.name.removeprefix("level=")))
+    counts = [release.counts(level) for level in spine.levels]
+    if dataset in counts:
+        first = 0 if any(_holds_moves(path) for path in counts) else counts.index(dataset)
+        return (*counts[first:], *_outputs(product))
+    return (dataset,)
+
+
+def _holds_moves(counts: Path) -> bool:
+    if not is_published(counts):
+        return False
+    try:
+        dataset = Dataset.open(counts)
+        return bool(dataset.facts.get(HOLDS)) or bool(statistics_of(dataset).moved)
+    except (OutputError, KeyError):
+        return True  # not known

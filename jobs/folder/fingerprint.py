@@ -1,0 +1,46 @@
+"""Which input files a run has read, so that its noise is drawn for one data set only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from das.errors import InputError
+from jobs.config.load import account_of
+from jobs.config.models import RunConfig
+from jobs.storage.files import read_json
+
+
+def input_files(config: RunConfig) -> dict[str, list[int]]:
+    """Size and time of change of every input file, by path."""
+    products = config.products.values()
+    roots = [product.data.path for product in products]
+    if config.geography.geounits is not None:
+        roots.append(config.geography.geounits.path)
+    stated = [entry for product in products for entry in product.invariants]
+    tables = [getattr(entry, "table", None) for entry in stated]
+    roots += [table.path for table in tables if table is not None]
+    files = [p for root in roots for p in (sorted(root.rglob("*")) if root.is_dir() else [root])]
+    account = account_of(config)  # may lie among them
+    return {
+        str(p): [p.stat().st_size, p.stat().st_mtime_ns]
+        for p in files
+        if p.is_file() and p != account
+    }
+
+
+def check_same_input(config: RunConfig, path: Path) -> None:
+    """Refuse to go on with other input than was read: noise is drawn for one data set only.
+
+    Raises:
+      InputError: An input file is not the one that was read.
+    """
+    seen = input_files(config)
+    before = read_json(path, "restore it; or go on from the measurements with `das solve`")
+    if before != seen:
+        changed = sorted(name for name in {*seen, *before} if seen.get(name) != before.get(name))
+        raise InputError(
+            str([*config.products.values()][-1].data.path),
+            "the input changed since it was read",
+            got=changed[:3],
+            remedy="give another output.directory; noise must not be drawn for other data here",
+        )

@@ -1,0 +1,188 @@
+"""Whose a run folder is: the identity of a run, and the run file it was begun with."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import uuid
+from pathlib import Path
+
+from das.errors import ConfigError, LedgerError, OutputError
+from jobs.config.load import account_of, load_run
+from jobs.config.product import Resolved
+from jobs.documents.summary import SUMMARY
+from jobs.folder.lock import LOCK
+from jobs.storage.account import read_account
+from jobs.storage.dataset import MANIFEST, PROPOSED
+from jobs.storage.files import create_file, json_text, read_json, write_json
+from jobs.storage.layout import release_layout
+from jobs.storage.ledger import read_ledger
+from jobs.storage.modes import close_folder
+
+_STATED = ("run_file", "configuration_files")
+
+
+def claim_folder(resolved: Resolved) -> str:
+    """Make the run folder ours: create it, or check that it belongs to the same configuration.
+
+    It remembers where the run file is, for `das resume`. A folder of another configuration under
+    which nothing was measured and no grant was claimed is emptied and taken over; the caller is the
+    only driver.
+
+    Returns:
+      The identity of the run folder.
+
+    Raises:
+      OutputError: It cannot be written, belongs to another configuration, or holds other files.
+    """
+    out, digest = resolved.config.output.directory, resolved.plan.digest
+    path, stated = out / "run.json", stated_configuration(resolved)
+    make_folder(out)
+    fresh = {"configuration_digest": digest, "run": uuid.uuid4().hex, **stated}
+    if not path.exists() and create_file(path, json_text(fresh)):
+        return str(fresh["run"])
+    document = read_json(path, "remove the folder")
+    owner = document.get("configuration_digest")
+    if owner != digest:
+        spent = has_spent(out, account_of(resolved.config))
+        if spent is not None:
+            raise OutputError(
+                str(out),
+                "belongs to a different configuration",
+                got=f"{str(owner)[:12]}, {spent}",
+                want=digest[:12],
+                remedy="choose another output.directory",
+            )
+        for name in ("release", "confidential"):
+            shutil.rmtree(out / name, ignore_errors=True)
+        (out / SUMMARY).unlink(missing_ok=True)
+    wanted = {**document, "configuration_digest": digest, **stated}
+    if wanted != document:
+        write_json(path, wanted)
+    return str(document["run"])
+
+
+def make_folder(out: Path) -> None:
+    """Create the folder of a run, or check that it may be one.
+
+    Raises:
+      OutputError: It cannot be written, holds other files, or cannot be closed to other users.
+    """
+    # A draft of run.json and a lock are what a start leaves that dies at once.
+    ours = ("run.json", ".run.json.", LOCK)
+    try:
+        out.mkdir(parents=True, exist_ok=True, mode=0o700)
+        foreign = next((path for path in out.iterdir() if not path.name.startswith(ours)), None)
+    except OSError as error:
+        raise OutputError(str(out), "cannot be created", got=error.strerror) from None
+    if foreign is not None and not (out / "run.json").exists():
+        raise OutputError(
+            str(out),
+            "is not empty and is not the folder of a run",
+            got=foreign.name,
+            remedy="choose another output.directory",
+        )
+    if not os.access(out, os.W_OK):
+        raise OutputError(str(out), "cannot be written")
+    close_folder(out)
+
+
+def stated_configuration(resolved: Resolved) -> dict[str, object]:
+    """What a run folder remembers of its run file: where it is, and digests of what it names."""
+    products = resolved.config.products.values()
+    files = [resolved.source.resolve()]
+    files += [
+        path for product in products for path in (product.schema_, product.privacy.allocation)
+    ]
+    digests = {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return dict(zip(_STATED, (str(resolved.source.resolve()), digests), strict=True))
+
+
+def load_again(
+    out: Path, config: Path | None, master: str | None, solution: str | None = None
+) -> Resolved:
+    """Load the run file of a run folder.
+
+    Args:
+      out: The run folder.
+      config: Where the run file is now; default: where it was.
+      master: Replaces `runtime.master`.
+      solution: Name of a solution beside the release.
+
+    Raises:
+      OutputError: It is not the folder of a run.
+      ConfigError: The run file is not where it was, or says something else than it said.
+    """
+    document = read_json(out / "run.json", "give the output.directory of a run")
+    source = config or document.get("run_file")
+    if source is None or not Path(source).exists():
+        raise ConfigError(
+            str(source or out / "run.json"),
+            "the run file is not where it was" if source else "does not name the run file",
+            remedy="say where it is with --config",
+        )
+    resolved = load_run(Path(source), output=out, master=master, solution=solution)
+    if document.get("configuration_digest") != resolved.plan.digest:
+        raise ConfigError(
+            str(source),
+            "is not the configuration that this folder was begun with",
+            got=_changed_files(document, resolved) or "another run file",
+            want="changes of `solve` and `output` only",
+            remedy="undo the change, or choose another output.directory and a new privacy.grant",
+        )
+    return resolved
+
+
+def _changed_files(document: dict[str, object], resolved: Resolved) -> str:
+    """Which files differ from what they were; empty if that is not known."""
+    before, now = document.get("configuration_files"), stated_configuration(resolved)
+    seen = now["configuration_files"]
+    if not isinstance(before, dict) or not isinstance(seen, dict):
+        return ""
+    changed = sorted(name for name in {*before, *seen} if before.get(name) != seen.get(name))
+    return f"changes in {', '.join(changed)}" if changed else ""
+
+
+def note_account(out: Path, account: Path) -> None:
+    """Remember in which account the grants of a run folder are claimed, before they are.
+
+    Raises:
+      LedgerError: They were claimed in another one, which this one is not in a new place: a second
+        account knows nothing of the draws of copies of this folder.
+    """
+    document = read_json(out / "run.json", "remove the folder")
+    before = document.get("account")
+    if before == str(account):
+        return
+    if before is not None:
+        is_there = Path(before).exists() and not (account.exists() and account.samefile(before))
+        if is_there or all(one.run != document["run"] for one in read_account(account)):
+            raise LedgerError(
+                str(account),
+                "is not the account in which the grants of this folder were claimed",
+                want=before,
+                remedy="name that one under privacy.account, or move it to the new place",
+            )
+    write_json(out / "run.json", {**document, "account": str(account)})
+
+
+def has_spent(out: Path, account: Path) -> str | None:
+    """What binds a run folder to its configuration; None if another may take it over.
+
+    Args:
+      out: The run folder.
+      account: The account of the other configuration.
+    """
+    document = read_json(out / "run.json", "remove the folder")
+    if "account" in document or any(one.run == document["run"] for one in read_account(account)):
+        return "which claimed its grant"
+    root = release_layout(out).root
+    measured = [
+        *root.rglob(f"measurements/*/{MANIFEST}"),
+        *root.rglob(f"measurements/*/{PROPOSED}"),
+    ]
+    ledgers = [path for path in root.rglob("ledger.jsonl") if path.stat().st_size]
+    if measured or any(read_ledger(path).measured for path in ledgers):
+        return "which measured the data"
+    return None

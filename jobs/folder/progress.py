@@ -1,0 +1,88 @@
+"""How far a run is: which outputs of which stages are complete."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from das.errors import OutputError
+from jobs.config.product import Product, Resolved
+from jobs.job import Stage
+from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest, is_published
+from jobs.storage.files import read_json
+from jobs.storage.layout import ReleaseLayout
+from jobs.storage.ledger import read_ledger
+
+
+@dataclass(frozen=True)
+class StageProgress:
+    """How far a stage of a product came.
+
+    Attributes:
+      product: Name of the product.
+      stage: Name of the stage.
+      done: Outputs it has completed.
+      outputs: Those it completes in all.
+    """
+
+    product: str
+    stage: str
+    done: int
+    outputs: int
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.done == self.outputs
+
+
+def stage_progress(stages: Sequence[Stage], resolved: Resolved) -> list[StageProgress]:
+    """How far every stage of every product came, in the order of work.
+
+    Stages that make nothing of a product, such as exact answers where there are no invariants, are
+    omitted.
+    """
+    progress = []
+    for product in resolved.products.values():
+        ledger = product.release.ledger
+        has_ledger = ledger.exists() and ledger.stat().st_size
+        measured = read_ledger(ledger).measured if has_ledger else {}
+        recorded = {product.release.measurements(geolevel) for geolevel in measured}
+        for stage in stages:
+            outputs = stage.outputs(product)
+            done = sum(_is_complete(product, path, recorded) for path in outputs)
+            if outputs:
+                progress.append(StageProgress(product.name, stage.name, done, len(outputs)))
+    return progress
+
+
+def _is_complete(product: Product, output: Path, recorded: set[Path]) -> bool:
+    """Whether an output is as it will stay; `recorded` are the measurements in the ledger."""
+    release = product.release
+    if output == release.manifest:
+        return is_sealed(release)
+    if output.parent == release.measurements("").parent:
+        return output in recorded and is_published(output)
+    return output.is_file() or is_published(output)
+
+
+def is_sealed(release: ReleaseLayout) -> bool:
+    """Whether the manifest of the release names the datasets that are there."""
+    if not release.manifest.exists():
+        return False
+    try:
+        outputs = read_json(release.manifest, "")["outputs"]
+        named = {release.root / output["path"]: output["sha256"] for output in outputs}
+    except (OutputError, KeyError, TypeError):
+        return False  # damaged: written again
+    there = {path.parent for path in release.root.rglob(MANIFEST)}
+    return {path: dataset_digest(path) for path in there} == named
+
+
+def count_files(resolved: Resolved) -> tuple[int, int]:
+    """(datasets, files) that the manifests of a run folder name."""
+    last = resolved.last  # the folders of the others lie within its own
+    roots = (last.release.root, last.confidential.root)
+    parts = [len(Dataset.open(p.parent).parts) for root in roots for p in root.rglob(MANIFEST)]
+    return len(parts), sum(parts)

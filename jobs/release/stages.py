@@ -1,0 +1,130 @@
+"""The stages after measuring, which cannot see the truth: estimate, solve, write, seal."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from das.queries.query import parse_query
+from jobs.config.load import claim_of, h1_query
+from jobs.config.product import Product
+from jobs.documents.statistics import statistics_of
+from jobs.folder.progress import is_sealed
+from jobs.folder.solutions import note_solve, settings_of, solution_document
+from jobs.job import Job
+from jobs.release.estimate import CONFIDENCE, EstimateStage, LevelEstimator
+from jobs.release.manifest import RunFacts, write_manifest
+from jobs.release.microdata import write_microdata
+from jobs.release.solve import solve_level
+from jobs.release.tables import write_h1, write_tables
+from jobs.report.finished import write_public_reports
+from jobs.storage.account import account_document
+from jobs.storage.dataset import Dataset, check_sizes, is_published, sweep
+from jobs.storage.files import read_json, writing
+from jobs.storage.ledger import seal_ledger
+from jobs.storage.modes import open_to_readers
+from jobs.tasks.executor import Tasks
+
+
+def estimate(job: Job) -> None:
+    """Estimate tables with intervals in every geounit of every product, once.
+
+    Raises:
+      SchemaError, SolverError: The measured queries are too many kinds for it, or those of the
+        leaves do not have full column rank.
+    """
+    for product in job.products:
+        plan, tables = product.plan, product.tables
+        if plan.lazy:  # estimates of the whole tree need complete measurements
+            continue
+        queries = tuple(parse_query(plan.schema, name) for name in tables)
+        stage = EstimateStage(
+            LevelEstimator(plan, product.release, queries, CONFIDENCE),
+            job.tasks,
+        )
+        with job.stage("estimate", product.label("intervals")):
+            stage.run()
+
+
+def solve(job: Job, measure_level: Callable[[Job, Product, int], None]) -> None:
+    """Solve every geolevel of every product from the root down, once.
+
+    Args:
+      job: The run.
+      measure_level: Measures a geolevel under lazy queries once the one above is solved. It is
+        given, since no module of this room can see the truth.
+    """
+    note_solve(job.release, settings_of(job.resolved.config))
+    for product in job.products:
+        for level, geolevel in enumerate(product.plan.spine.levels):
+            if product.plan.lazy:
+                measure_level(job, product, level)
+            dataset = product.release.counts(geolevel)
+            is_new = not is_published(dataset)
+            with job.stage("solve", product.label(geolevel), geolevel) as line:
+                solve_level(
+                    level,
+                    plan=product.plan,
+                    release=product.release,
+                    tasks=job.tasks,
+                )
+            if is_new:
+                job.reporter.solved(line.place, statistics_of(Dataset.open(dataset)))
+        if product.plan.lazy:
+            seal_ledger(product.release.ledger)
+
+
+def write(job: Job) -> None:
+    """Write microdata and tables."""
+    for product in job.products:
+        plan, release, output = product.plan, product.release, product.config.output
+        with job.stage("write", product.label("microdata and tables")):
+            write_microdata(plan, release, output.microdata, job.tasks)
+            queries = product.tables
+            write_tables(plan, release, queries, job.tasks)
+            if output.h1 is not None:
+                query = h1_query(plan.schema, output.h1)
+                write_h1(plan, release, query, job.tasks)
+
+
+def seal(job: Job) -> None:
+    """Write the manifests, that of the persons with all, and the public reports.
+
+    A release that is sealed already, and holds what its manifest names, keeps its manifest.
+    """
+    if all(is_sealed(product.release) for product in job.products):
+        write_public_reports(job.out, job.resolved.solution)
+        return
+    config, account = job.resolved.config, job.release.account
+    facts = RunFacts(
+        config.name,
+        read_json(account, "run `das measure`") if account.exists() else None,
+        config.geography.source,
+        environment_of(job.tasks),
+        solution=solution_document(job.resolved, job.release),
+    )
+    with job.stage("seal", "manifest and public report"):
+        sweep(job.release.root)
+        check_sizes(job.release.root)
+        with writing(job.release.root):
+            open_to_readers(job.release.root)
+        for product in job.products:
+            ledger = seal_ledger(product.release.ledger)
+            own = replace(facts, name=product.title, records=product.name)
+            sealed = write_manifest(product.plan, ledger, product.release, own)
+            together = account_document([claim_of(job.resolved, p, "") for p in job.products])
+            facts = replace(facts, beside={product.name: sealed, "together": together})
+        write_public_reports(job.out, job.resolved.solution)
+
+
+def environment_of(tasks: Tasks) -> dict[str, Any]:
+    """What the run runs on."""
+    return {
+        "cores": os.cpu_count(),
+        "slots": tasks.slots,
+        **tasks.environment,
+        "platform": platform.platform(),
+    }
