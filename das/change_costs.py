@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from das.privacy.budget import Budget, Definition
+from das.mechanisms.mechanism import Norm
+from das.mechanisms.registry import choose_mechanism
+from das.privacy.budget import Budget
 from das.privacy.semantics import ChangeCosts, touched_attributes
 from das.queries.query import Query
-from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
+from das.queries.sensitivity import Neighbors, sensitivity
 from das.strategy import Strategy, noisy_queries
 
 
@@ -30,9 +32,9 @@ def change_costs(
     Changing a record is removing one and adding one. Where the budget is for changed records, its
     costs are those of a change. Where it is for added ones, a change costs
 
-    - within one geounit, per query that is charged for itself, the quotient of its squared
-      sensitivities, which is 2 for partitions and up to 4 for rows with negative entries; in pure
-      epsilon 2 for all;
+    - within one geounit, per query that is charged for itself, the quotient of its sensitivities in
+      the norm that the noise is charged by: for squared L2 sensitivities 2 for partitions and up to
+      4 for rows with negative entries, for L1 sensitivities 2 for all;
     - for queries that are charged together, their worst pair of cells together;
     - for a move, twice as much as adding one.
 
@@ -56,21 +58,16 @@ def change_costs(
         touched = dict(zip(attributes, alone, strict=True))
         return ChangeCosts(*chain.names, record, touched, place)
     record, touched = Fraction(0), dict.fromkeys(attributes, Fraction(0))
+    norm = choose_mechanism(budget.definition, strategy.mechanism).norms[budget.definition]
     for one in noisy:
-        changed = one.cost * _change_quotient(one.query, budget)
+        changed = one.cost * _change_quotient(one.query, budget.neighbors, norm)
         record += changed
         for name in touched_attributes(one.query, attributes):
             touched[name] += changed
     return ChangeCosts(*chain.names, record, touched, place)
 
 
-def _change_quotient(query: Query, budget: Budget) -> Fraction:
+def _change_quotient(query: Query, neighbors: Neighbors, norm: Norm) -> Fraction:
     """How much more a changed record costs than the neighbors of the budget."""
-    if budget.neighbors is Neighbors.BOUNDED:
-        return Fraction(1)
-    if budget.definition is Definition.PURE:
-        return Fraction(2)
-    changed, added = (
-        l2_sensitivity_sq(query, relation) for relation in (Neighbors.BOUNDED, Neighbors.UNBOUNDED)
-    )
-    return Fraction(changed, added)
+    changed = sensitivity(query, Neighbors.BOUNDED, norm)
+    return changed / sensitivity(query, neighbors, norm)

@@ -8,12 +8,13 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 
 from das.errors import BudgetError
-from das.mechanisms.mechanism import DiscreteGaussian, DiscreteLaplace, Mechanism
-from das.privacy.budget import Budget, Definition
+from das.mechanisms.mechanism import Mechanism, Norm
+from das.mechanisms.registry import choose_mechanism
+from das.privacy.budget import Budget
 from das.queries.column_rank import has_full_column_rank
 from das.queries.joint_sensitivity import JointSensitivity, joint_sensitivity
 from das.queries.query import Query
-from das.queries.sensitivity import Neighbors, l1_sensitivity, l2_sensitivity_sq
+from das.queries.sensitivity import Neighbors, sensitivity
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,11 +125,16 @@ def _search(queries: tuple[Query, ...], weights: tuple[Fraction, ...]) -> JointS
 class Strategy:
     """The measured queries of every geolevel, root first; level shares sum to exactly 1.
 
+    Attributes:
+      levels: What each geolevel measures.
+      mechanism: Name of the noise; None for the default of the definition that the budget counts.
+
     Raises:
       BudgetError: The level shares do not sum to 1.
     """
 
     levels: tuple[LevelStrategy, ...]
+    mechanism: str | None = None
 
     def __post_init__(self) -> None:
         total = sum((level.share for level in self.levels), Fraction(0))
@@ -154,23 +160,34 @@ def query_cost(budget: Budget, level_share: Fraction, share: Fraction) -> Fracti
     return budget.total * level_share * share
 
 
-def query_mechanism(budget: Budget, query: Query, cost: Fraction) -> Mechanism:
+def query_mechanism(
+    budget: Budget, query: Query, cost: Fraction, mechanism: str | None = None
+) -> Mechanism:
     """The mechanism under which releasing the query in every geounit costs exactly `cost`.
 
-    Under zCDP a discrete Gaussian with sigma_sq = Delta_2^2 / (2 rho), under pure differential
-    privacy a discrete Laplace law with scale = Delta_1 / epsilon.
+    Args:
+      budget: What costs are counted in, and for which neighbors.
+      query: The query.
+      cost: Exact, > 0.
+      mechanism: Name of the noise; None for the default of the budget's definition.
 
-    References:
-      Canonne, Kamath & Steinke, NeurIPS 2020, arXiv:2004.00010, Thm. 14.
-      Dwork, McSherry, Nissim & Smith, TCC 2006.
+    Raises:
+      BudgetError: The noise is unknown or cannot be charged in the budget's definition.
     """
-    if budget.definition is Definition.PURE:
-        return DiscreteLaplace.costing(cost, l1_sensitivity(query, budget.neighbors))
-    return DiscreteGaussian.costing(cost, l2_sensitivity_sq(query, budget.neighbors))
+    noise = choose_mechanism(budget.definition, mechanism)
+    norm = noise.norms[budget.definition]
+    return noise.costing(budget.definition, cost, sensitivity(query, budget.neighbors, norm))
 
 
-def strategy_for(levels: Sequence[LevelStrategy], spine: Sequence[str]) -> Strategy:
+def strategy_for(
+    levels: Sequence[LevelStrategy], spine: Sequence[str], mechanism: str | None = None
+) -> Strategy:
     """Order level strategies as the spine, root first.
+
+    Args:
+      levels: What geolevels measure, in any order.
+      spine: Names of geolevels, root first.
+      mechanism: Name of the noise; None for the default of the definition that is charged.
 
     Raises:
       BudgetError: A geolevel of the spine has no strategy, or one is named that the spine lacks.
@@ -190,7 +207,7 @@ def strategy_for(levels: Sequence[LevelStrategy], spine: Sequence[str]) -> Strat
         raise BudgetError(
             "allocation", "names a geolevel the spine lacks", got=extra, want=list(spine)
         )
-    return Strategy(tuple(by_name[name] for name in spine))
+    return Strategy(tuple(by_name[name] for name in spine), mechanism)
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,17 +238,29 @@ def noisy_queries(
     """Resolve what a geounit measures whose chain of only children spans geolevels first..last.
 
     It asks the queries of geolevel `first`; its budget is that of all geolevels of the chain.
+
+    Raises:
+      BudgetError: The noise cannot be charged in the budget's definition, or queries are charged
+        together for noise whose cost is not proportional to squared sensitivities.
     """
     level = strategy.levels[first]
+    noise = choose_mechanism(budget.definition, strategy.mechanism)
+    norm = noise.norms[budget.definition]
     share = strategy.chain_share(first, last)
     out = []
     for entry in level.queries:
         cost = query_cost(budget, share, entry.share)
-        mechanism = (
-            query_mechanism(budget, entry.query, cost)
-            if entry.sensitivity_sq is None
-            else DiscreteGaussian(entry.sensitivity_sq / (2 * cost))
-        )
+        if entry.sensitivity_sq is None:
+            charged = sensitivity(entry.query, budget.neighbors, norm)
+        elif norm is Norm.L2_SQUARED:
+            charged = entry.sensitivity_sq
+        else:
+            raise BudgetError(
+                f"query {entry.query.name}",
+                "is planned for noise that costs in proportion to squared sensitivities",
+                got=f"{noise.title} noise charged in {budget.definition.unit}",
+            )
+        mechanism = noise.costing(budget.definition, cost, charged)
         out.append(
             NoisyQuery(entry.query, entry.share, share, cost, mechanism, entry.sensitivity_sq)
         )

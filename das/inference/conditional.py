@@ -1,7 +1,7 @@
 """Draws of noisy or confidential tables that satisfy invariants, by a Metropolised sampler.
 
-The target is the law p(s) proportional to prod_j eta(s_j - center_j), conditioned on the set
-{A s = a, B s >= b} of what is published exactly. Around noisy answers and under a flat prior on
+The target is the distribution p(s) proportional to prod_j eta(s_j - center_j), conditioned on the
+set {A s = a, B s >= b} of what is published exactly. Around noisy answers and under a flat prior on
 that set, it is the posterior of the confidential table.
 """
 
@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from das.arrays import FloatArray, IntArray
 from das.errors import InfeasibleError, SchemaError
-from das.inference.laws import Generator, Law, draw_noise, log_ratio
+from das.inference.simulation import Generator, draw_noise
+from das.mechanisms.mechanism import Distribution
 
 BATCH = 1 << 14
 
@@ -154,32 +155,33 @@ class ConditionalDraws:
 
 def draw_conditional(  # noqa: PLR0913 - a target, a set, a chain
     center: npt.ArrayLike,
-    law: Law,
+    distribution: Distribution,
     invariants: LinearInvariants,
     start: npt.ArrayLike,
     n: int,
     generator: Generator,
     *,
-    proposal: Law | None = None,
+    proposal: Distribution | None = None,
 ) -> ConditionalDraws:
     """Draw tables around a center that satisfy the invariants.
 
-    Proposes the free coordinates from the center plus noise of law q, solves for the rest, and
-    moves there with probability min(1, p(new) q(old) / (p(old) q(new))), p being 0 outside the set.
-    Solved for are the largest coordinates of the center: they carry the noise of many others, and
-    large ones are the last to become negative.
+    Proposes the free coordinates from the center plus noise of distribution q, solves for the rest,
+    and moves there with probability min(1, p(new) q(old) / (p(old) q(new))), p being 0 outside the
+    set. Solved for are the largest coordinates of the center: they carry the noise of many others,
+    and large ones are the last to become negative.
 
     Args:
       center: int64[m], a confidential table, or noisy answers.
-      law: Discrete law of each coordinate around the center.
+      distribution: Discrete distribution of each coordinate around the center.
       invariants: The set.
       start: int64[m], a table in the set.
       n: Length of the chain.
       generator: Randomness of the analyst.
-      proposal: Discrete law q; default the law itself. Somewhat less noise is often accepted more.
+      proposal: Discrete distribution q; default the distribution itself. Somewhat less noise is
+        often accepted more.
 
-    Law: A Markov chain, independent proposals, with stationary law p conditioned on the set. Draws
-    repeat where proposals are refused; early ones depend on the start.
+    Law: A Markov chain, independent proposals, with stationary distribution p conditioned on the
+    set. Draws repeat where proposals are refused; early ones depend on the start.
 
     Raises:
       InfeasibleError: The start is not in the set, or the equations contradict each other.
@@ -193,12 +195,12 @@ def draw_conditional(  # noqa: PLR0913 - a target, a set, a chain
     completion = solve_for_rest(invariants, np.argsort(-middle, kind="stable").tolist())
     if not invariants.hold(first[None])[0]:
         raise InfeasibleError("conditional sampler", "the start does not satisfy the invariants")
-    around = law if proposal is None else proposal
+    around = distribution if proposal is None else proposal
 
     def log_weight(tables: IntArray) -> FloatArray:
         noise = tables - middle
-        target = log_ratio(law, noise).sum(axis=1)
-        return np.asarray(target - log_ratio(around, noise[:, completion.free]).sum(axis=1))
+        target = distribution.log_ratio(noise).sum(axis=1)
+        return np.asarray(target - around.log_ratio(noise[:, completion.free]).sum(axis=1))
 
     tables = np.empty((n, len(middle)), np.int64)
     state, weight = first, float(log_weight(first[None])[0])

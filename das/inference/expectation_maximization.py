@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from das.arrays import FloatArray
 from das.errors import SolverError
-from das.inference.laws import Generator, Law, draw_noise, is_discrete, log_peak, log_ratio
+from das.inference.simulation import Generator, draw_noise
+from das.mechanisms.mechanism import Distribution
 
 _BATCHES = 8  # of iterates, for the Monte Carlo error
 _SETTLING = 10  # iterations
@@ -82,7 +83,7 @@ class MaximumLikelihood:
 def maximize_likelihood(  # noqa: PLR0913 - what is known, and two settings of effort
     model: AnswerModel,
     noisy: npt.ArrayLike,
-    laws: tuple[Law, ...],
+    distributions: tuple[Distribution, ...],
     start: npt.ArrayLike,
     generator: Generator,
     *,
@@ -100,7 +101,7 @@ def maximize_likelihood(  # noqa: PLR0913 - what is known, and two settings of e
     Args:
       model: The model of the confidential answers.
       noisy: float[N, m], the noisy answers.
-      laws: m laws of noise, one per column.
+      distributions: m distributions of noise, one per column.
       start: float[p], where to start.
       generator: Randomness of the analyst.
       draws: Simulated answers per unit and iteration.
@@ -116,12 +117,14 @@ def maximize_likelihood(  # noqa: PLR0913 - what is known, and two settings of e
     wanted = np.asarray(noisy, np.float64)
     theta = np.asarray(start, np.float64)
     for _ in range(iterations // 2):
-        theta = model.maximize(*weighted_answers(model, theta, wanted, laws, draws, generator))
+        theta = model.maximize(
+            *weighted_answers(model, theta, wanted, distributions, draws, generator)
+        )
     iterates = np.empty((iterations - iterations // 2, len(theta)))
     step = np.zeros((len(theta), len(theta)))
     effective = np.inf
     for index in range(len(iterates)):
-        answers, weights = weighted_answers(model, theta, wanted, laws, draws, generator)
+        answers, weights = weighted_answers(model, theta, wanted, distributions, draws, generator)
         effective = min(effective, float((1 / np.square(weights).sum(axis=0)).min()))
         score, information = _debiased(model, answers, weights, theta)
         step += information
@@ -136,7 +139,9 @@ def maximize_likelihood(  # noqa: PLR0913 - what is known, and two settings of e
     estimate = settled.mean(axis=0)
     total = np.zeros_like(step)
     for _ in range(_SETTLING):
-        answers, weights = weighted_answers(model, estimate, wanted, laws, draws, generator)
+        answers, weights = weighted_answers(
+            model, estimate, wanted, distributions, draws, generator
+        )
         total += _debiased(model, answers, weights, estimate)[1]
     return MaximumLikelihood(
         estimate, means.std(axis=0, ddof=1) / _BATCHES**0.5, total / _SETTLING, effective
@@ -147,11 +152,11 @@ def weighted_answers(
     model: AnswerModel,
     theta: FloatArray,
     noisy: FloatArray,
-    laws: tuple[Law, ...],
+    distributions: tuple[Distribution, ...],
     draws: int,
     generator: Generator,
 ) -> tuple[FloatArray, FloatArray]:
-    """Simulate confidential answers and weigh them to follow their law given the noisy ones.
+    """Simulate confidential answers and weigh them for the noisy ones.
 
     Answers come from the model, with weights eta(noisy | answers). Where model and noise have one
     support, half of them are instead the noisy answers less simulated noise, and the weights are
@@ -164,19 +169,23 @@ def weighted_answers(
     Raises:
       SolverError: All weights of some unit are 0.
     """
-    same_support = all(is_discrete(law) is model.is_integer for law in laws)
+    same_support = all(
+        distribution.is_discrete is model.is_integer for distribution in distributions
+    )
     near = draws // 2 if same_support else 0
     answers = model.draw(theta, draws - near, generator)
     if near:
         size = (near, len(noisy))
-        noise = np.stack([draw_noise(law, size, generator) for law in laws], axis=2)
+        noise = np.stack(
+            [draw_noise(distribution, size, generator) for distribution in distributions], axis=2
+        )
         # Alternate, so that every half of the draws has both kinds.
         answers = np.concatenate((answers, noisy - noise))[np.argsort(np.arange(draws) % near)]
     log_weights = np.zeros(answers.shape[:2])
-    for column, law in enumerate(laws):
-        log_weights += log_ratio(law, noisy[:, column] - answers[:, :, column])
+    for column, distribution in enumerate(distributions):
+        log_weights += distribution.log_ratio(noisy[:, column] - answers[:, :, column])
     if near:
-        log_noise = log_weights + sum(log_peak(law) for law in laws)
+        log_noise = log_weights + sum(distribution.log_peak() for distribution in distributions)
         log_model = model.log_density(answers, theta)
         log_weights = log_noise + log_model - np.logaddexp(log_noise, log_model)
     largest = log_weights.max(axis=0)

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from das.arrays import FloatArray
-from das.inference.laws import Generator
+from das.inference.simulation import Generator
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Exact posterior draws given noisy answers, by rejection (approximate Bayesian computation).
 
 The acceptance step that makes approximate Bayesian computation approximate is here the privacy
-mechanism itself, whose law is known, so the draws are exact.
+mechanism itself, whose distribution is known, so the draws are exact.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from das.arrays import FloatArray
 from das.errors import SolverError
-from das.inference.laws import Generator, Law, log_ratio
+from das.inference.simulation import Generator
+from das.mechanisms.mechanism import Distribution
 
 BATCH = 1 << 14
 MOST_PROPOSALS = 1 << 26
@@ -44,7 +45,7 @@ def draw_posterior(
     draw_prior: Callable[[int, Generator], FloatArray],
     draw_answers: Callable[[FloatArray, Generator], npt.NDArray[np.generic]],
     noisy: npt.ArrayLike,
-    laws: tuple[Law, ...],
+    distributions: tuple[Distribution, ...],
     n: int,
     generator: Generator,
 ) -> PosteriorDraws:
@@ -57,7 +58,7 @@ def draw_posterior(
       draw_prior: (n, generator) to float64[n, p] parameters.
       draw_answers: (float64[n, p], generator) to [n, m] confidential answers, one row each.
       noisy: float[m], the noisy answers.
-      laws: m laws of noise.
+      distributions: m distributions of noise.
       n: Draws wanted.
       generator: Randomness of the analyst.
 
@@ -88,8 +89,8 @@ def draw_posterior(
         drawn = draw_prior(BATCH, generator)
         simulated = np.asarray(draw_answers(drawn, generator), np.float64)
         log_keep = np.zeros(BATCH)
-        for column, law in enumerate(laws):
-            log_keep += log_ratio(law, wanted[column] - simulated[:, column])
+        for column, distribution in enumerate(distributions):
+            log_keep += distribution.log_ratio(wanted[column] - simulated[:, column])
         keep = np.flatnonzero(np.log(generator.random(BATCH)) < log_keep)[: n - kept]
         parameters.append(drawn[keep])
         answers.append(simulated[keep])

@@ -11,6 +11,7 @@ import math
 from fractions import Fraction
 
 from das.confidential import Confidential
+from das.definition import Definition
 from das.means.bounds import clipping_bound
 from das.means.coinpress import Column, Strata
 from das.means.measure import Clipping, NoisySum, StratumValues, measure_sums
@@ -48,7 +49,7 @@ def clipped_sums(
     return measure_sums(
         truth,
         clippings,
-        [clipping.laplace(epsilon, strata.neighbors) for clipping in clippings],
+        [clipping.noise(Definition.PURE, epsilon, strata.neighbors) for clipping in clippings],
         labels=strata.names,
         statistic=f"clipped mean of {column.name}",
         key=key,

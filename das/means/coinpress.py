@@ -24,6 +24,7 @@ import numpy as np
 
 from das.arrays import BoolArray, FloatArray
 from das.confidential import Confidential
+from das.definition import Definition
 from das.errors import BudgetError, SchemaError
 from das.means.measure import Clipping, NoisySum, StratumValues, measure_sums
 from das.mechanisms.entropy import NoiseKey
@@ -207,7 +208,7 @@ def estimate_means(
         sums = measure_sums(
             truth,
             clippings,
-            [clipping.gaussian(cost, strata.neighbors) for clipping in clippings],
+            [clipping.noise(Definition.ZCDP, cost, strata.neighbors) for clipping in clippings],
             labels=names,
             statistic=f"mean of {column.name}, step {number + 1}",
             key=key,

@@ -20,10 +20,12 @@ import numpy as np
 
 from das.arrays import IntArray
 from das.confidential import Confidential
+from das.definition import Definition
 from das.errors import BudgetError, SchemaError
 from das.mechanisms.entropy import NoiseKey, stream_label
-from das.mechanisms.mechanism import DiscreteGaussian, DiscreteLaplace, Mechanism
+from das.mechanisms.mechanism import Mechanism, Norm
 from das.mechanisms.noise import add_noise
+from das.mechanisms.registry import choose_mechanism
 from das.queries.sensitivity import Neighbors
 
 # A sum over 2^34 records, twice the people there are, then fits 64 bits with its sign and noise.
@@ -88,13 +90,12 @@ class Clipping:
         """The most that a record moves the sum of its stratum: T, or 2 T where it is changed."""
         return self.radius * (2 if neighbors is Neighbors.BOUNDED else 1)
 
-    def gaussian(self, rho: Fraction, neighbors: Neighbors) -> DiscreteGaussian:
-        """The noise with which the sums of all strata cost rho."""
-        return DiscreteGaussian.costing(rho, self.sensitivity(neighbors) ** 2)
-
-    def laplace(self, epsilon: Fraction, neighbors: Neighbors) -> DiscreteLaplace:
-        """The noise with which the sums of all strata cost epsilon."""
-        return DiscreteLaplace.costing(epsilon, self.sensitivity(neighbors))
+    def noise(self, definition: Definition, cost: Fraction, neighbors: Neighbors) -> Mechanism:
+        """The noise, the default of the definition, with which the sums of all strata cost this."""
+        mechanism = choose_mechanism(definition)
+        power = 1 if mechanism.norms[definition] is Norm.L1 else 2
+        moved = Fraction(self.sensitivity(neighbors)) ** power
+        return mechanism.costing(definition, cost, moved)
 
 
 @dataclass(frozen=True)

@@ -1,35 +1,41 @@
-"""Mechanisms as values: a law of noise, its exact cost, its moments and its sampler.
+"""What a mechanism is: noise as a value that knows its cost, its distribution and its sampler.
 
-A mechanism adds independent noise of one law to every answer of an integer query. It is named in
-files by `kind` and `parameter`, from which `read_mechanism` makes it again.
+A mechanism adds independent noise of one distribution to every answer of an integer query. All that
+the rest of the project asks about noise is a member of `Mechanism`, so a further mechanism is one
+class in one module that `das.mechanisms.registry` lists; nothing else asks which mechanism it has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping
+from enum import StrEnum
 from fractions import Fraction
-from typing import ClassVar, Protocol
+from functools import lru_cache
+from types import ModuleType
+from typing import ClassVar, Protocol, Self
 
-from das.arrays import IntArray, WordArray
+import numpy as np
+import numpy.typing as npt
+
+from das.arrays import FloatArray, IntArray, WordArray
+from das.definition import Definition
 from das.errors import BudgetError
-from das.mechanisms import moments
 from das.mechanisms.entropy import BitSource
-from das.mechanisms.table import gaussian_table, laplace_table
-from das.mechanisms.wide import (
-    MOST_SCALE,
-    MOST_SIGMA_SQ,
-    MOST_TABLE_SCALE,
-    wide_gaussian,
-    wide_laplace,
-)
 
-# A table grows with sigma. At this limit it has 9,300 entries and takes some 50 ms to build.
-WIDE_SIGMA_SQ = Fraction(1 << 20)
+
+class Norm(StrEnum):
+    """The sensitivity of a query that a cost is proportional to.
+
+    By L2_SQUARED a cost is also inversely proportional to the variance of the noise, so that costs
+    of queries measured together trade against variances, as planners of strategies need it.
+    """
+
+    L1 = "l1"  # the largest sum of absolute changes of answers
+    L2_SQUARED = "l2_squared"  # the largest sum of squared changes of answers
 
 
 class Sampler(Protocol):
-    """Draws noise of one law from uniform words; a few draws ask for more bits."""
+    """Draws noise of one distribution from uniform words; a few draws ask for more bits."""
 
     @property
     def words_per_draw(self) -> int:
@@ -41,19 +47,138 @@ class Sampler(Protocol):
         ...
 
 
-class Mechanism(Protocol):
-    """Independent, symmetric integer noise of one law. Values are frozen and compare by law."""
+class Distribution(Protocol):
+    """A symmetric distribution of noise, in floats: for analysts and plans, never for a release."""
+
+    @property
+    def is_discrete(self) -> bool:
+        """Whether noise is a whole number."""
+        ...
+
+    def log_ratio(self, noise: npt.ArrayLike) -> FloatArray:
+        """Log of the density of noise over that of noise 0, elementwise; at most 0.
+
+        A discrete distribution has density 0 away from integers.
+        """
+        ...
+
+    def log_peak(self) -> float:
+        """Log of the density of noise 0."""
+        ...
+
+    def quantiles(self, probabilities: FloatArray) -> FloatArray:
+        """The least value that noise does not exceed with these probabilities, elementwise.
+
+        Args:
+          probabilities: In [0, 1); a discrete distribution answers 0 by its least value above mass
+            2^-53.
+        """
+        ...
+
+
+class Continuous(Distribution, Protocol):
+    """Noise with a density on the real numbers, which a discrete one approaches as it grows."""
+
+    @classmethod
+    def of_variance(cls, variance: float) -> Self:
+        """Return the distribution of this variance, which is positive."""
+        ...
+
+    def log_cdf(self, values: FloatArray) -> FloatArray:
+        """Log of P(noise <= value), elementwise."""
+        ...
+
+
+class LossDistribution(Protocol):
+    """A privacy loss distribution of dp-accounting, for both directions of a pair."""
+
+    def compose(self, other: LossDistribution, tail_mass_truncation: float) -> LossDistribution:
+        """Return the losses of two independent measurements."""
+        ...
+
+    def self_compose(self, num_times: int, tail_mass_truncation: float) -> LossDistribution:
+        """Return the losses of so many independent measurements."""
+        ...
+
+    def get_delta_for_epsilon(self, epsilon: float) -> float:
+        """Return the smallest delta at an epsilon."""
+        ...
+
+
+class Mechanism(Distribution, Hashable, Protocol):
+    """Independent, symmetric integer noise. Values are frozen and compare by distribution.
+
+    Attributes:
+      kind: Its name in files; with `parameter` it says which distribution it is.
+      title: Its name in prose, as in "a discrete Gaussian variable".
+      symbol: What tables call its parameter.
+      norms: The definitions of privacy it can be charged in, and the sensitivity its cost is
+        proportional to.
+      continuous: The distribution it approaches as its variance grows.
+    """
 
     kind: ClassVar[str]
+    title: ClassVar[str]
+    symbol: ClassVar[str]
+    norms: ClassVar[Mapping[Definition, Norm]]
+    continuous: ClassVar[type[Continuous]]
+
+    @classmethod
+    def of(cls, parameter: Fraction) -> Self:
+        """Return the mechanism of a parameter.
+
+        Raises:
+          BudgetError: The parameter is out of range or not a Fraction.
+        """
+        ...
+
+    @classmethod
+    def costing(cls, definition: Definition, cost: Fraction, sensitivity: Fraction) -> Self:
+        """Return the mechanism whose release of a query costs exactly `cost`.
+
+        Args:
+          definition: One of `norms`.
+          cost: Exact, > 0.
+          sensitivity: Of the query, in the norm of the definition; exact, > 0.
+
+        Raises:
+          BudgetError: It cannot be charged in this definition, or its parameter is out of range.
+        """
+        ...
+
+    def cost(self, definition: Definition, sensitivity: Fraction) -> Fraction:
+        """Return what one release of a query of this sensitivity costs: exact, or an upper bound.
+
+        Raises:
+          BudgetError: It cannot be charged in this definition.
+        """
+        ...
+
+    @property
+    def unit_rho(self) -> Fraction:
+        """An upper bound in zCDP on the cost of moving one answer by 1, exact."""
+        ...
+
+    def unit_losses(self, library: ModuleType, grid: float) -> LossDistribution:
+        """Return the privacy loss distribution of one answer that moves by 1.
+
+        Args:
+          library: `dp_accounting.pld.privacy_loss_distribution`.
+          grid: Width of a cell of losses, in nats.
+
+        Returns:
+          A distribution that dominates the true one, but for rounding.
+        """
+        ...
 
     @property
     def parameter(self) -> Fraction:
-        """The exact number that, with `kind`, says which law it is."""
+        """The exact number that, with `kind`, says which distribution it is."""
         ...
 
     @property
     def continuous_variance(self) -> Fraction:
-        """Variance of the continuous law with the same parameter, exact and positive."""
+        """Variance of the continuous distribution of the same parameter, exact and positive."""
         ...
 
     def variance(self) -> float:
@@ -73,147 +198,50 @@ class Mechanism(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class DiscreteGaussian:
-    """Noise with P(X = k) proportional to exp(-k^2 / (2 sigma_sq)) on the integers.
-
-    Attributes:
-      sigma_sq: Exact parameter, 0 < sigma_sq <= 2^80. It is not the variance.
-
-    Raises:
-      BudgetError: `sigma_sq` is out of range or not a Fraction.
-
-    References:
-      Canonne, Kamath & Steinke, NeurIPS 2020, arXiv:2004.00010, Theorem 14.
-
-    >>> DiscreteGaussian(Fraction(50)).rho(Fraction(2))
-    Fraction(1, 50)
-    """
-
-    kind: ClassVar[str] = "discrete_gaussian"
-    sigma_sq: Fraction
-
-    def __post_init__(self) -> None:
-        _require("discrete Gaussian", "sigma_sq", self.sigma_sq, MOST_SIGMA_SQ)
-
-    @classmethod
-    def costing(cls, rho: Fraction, l2_sensitivity_sq: int) -> DiscreteGaussian:
-        """Return the mechanism whose release of a query costs exactly rho."""
-        return cls(Fraction(l2_sensitivity_sq) / (2 * rho))
-
-    @property
-    def parameter(self) -> Fraction:
-        """sigma_sq."""
-        return self.sigma_sq
-
-    @property
-    def continuous_variance(self) -> Fraction:
-        """sigma_sq."""
-        return self.sigma_sq
-
-    def rho(self, l2_sensitivity_sq: Fraction) -> Fraction:
-        """Return the zCDP cost of one release, l2_sensitivity_sq / (2 sigma_sq), exact."""
-        return l2_sensitivity_sq / (2 * self.sigma_sq)
-
-    def variance(self) -> float:
-        """Return the true variance, at most sigma_sq."""
-        return moments.variance(sigma_sq=self.sigma_sq)
-
-    def cdf(self, k: int) -> float:
-        """Return P(X <= k)."""
-        return moments.cdf(k, sigma_sq=self.sigma_sq)
-
-    def quantile(self, probability: float) -> int:
-        """Return the least k with P(X <= k) >= probability."""
-        return moments.quantile(probability, sigma_sq=self.sigma_sq)
-
-    def sampler(self) -> Sampler:
-        """Return a table, or two levels of them for a large sigma_sq."""
-        if self.sigma_sq <= WIDE_SIGMA_SQ:
-            return gaussian_table(self.sigma_sq)
-        return wide_gaussian(self.sigma_sq)
+_LEAST_PROBABILITY = 2.0**-53  # the spacing of uniform floats; rarer noise is never asked for
 
 
-@dataclass(frozen=True, slots=True)
-class DiscreteLaplace:
-    """Noise with P(X = k) proportional to exp(-|k| / scale): the two-sided geometric mechanism.
+def integer_quantiles(mechanism: Mechanism, probabilities: FloatArray) -> FloatArray:
+    """`Mechanism.quantiles` from a table of all values of more than negligible probability."""
+    support, cumulative = _cumulative(mechanism)
+    at = np.searchsorted(cumulative, probabilities)
+    return support[np.minimum(at, len(support) - 1)].astype(np.float64)
 
-    Attributes:
-      scale: Exact parameter, 0 < scale <= 2^39.
+
+@lru_cache(maxsize=64)
+def _cumulative(mechanism: Mechanism) -> tuple[IntArray, FloatArray]:
+    least = mechanism.quantile(_LEAST_PROBABILITY)
+    support = np.arange(least, 1 - least)
+    masses = np.exp(mechanism.log_ratio(support))
+    return support, np.cumsum(masses) / masses.sum()
+
+
+def on_integers(noise: FloatArray, log_ratio: FloatArray) -> FloatArray:
+    """A log density where the noise is a whole number, -inf elsewhere."""
+    return np.where(noise == np.rint(noise), log_ratio, -np.inf)
+
+
+def require_chargeable(mechanism: type[Mechanism], definition: Definition) -> None:
+    """Check that costs of a mechanism can be counted in a definition of privacy.
 
     Raises:
-      BudgetError: `scale` is out of range or not a Fraction.
-
-    References:
-      Ghosh, Roughgarden & Sundararajan, STOC 2009, arXiv:0811.2841.
-
-    >>> DiscreteLaplace(Fraction(50)).epsilon(Fraction(2))
-    Fraction(1, 25)
+      BudgetError: They cannot.
     """
-
-    kind: ClassVar[str] = "discrete_laplace"
-    scale: Fraction
-
-    def __post_init__(self) -> None:
-        _require("discrete Laplace", "scale", self.scale, MOST_SCALE)
-
-    @classmethod
-    def costing(cls, epsilon: Fraction, l1_sensitivity: int) -> DiscreteLaplace:
-        """Return the mechanism whose release of a query costs exactly epsilon."""
-        return cls(Fraction(l1_sensitivity) / epsilon)
-
-    @property
-    def parameter(self) -> Fraction:
-        """The scale."""
-        return self.scale
-
-    @property
-    def continuous_variance(self) -> Fraction:
-        """2 scale^2."""
-        return 2 * self.scale**2
-
-    def epsilon(self, l1_sensitivity: Fraction) -> Fraction:
-        """Return the pure cost of one release, l1_sensitivity / scale, exact."""
-        return l1_sensitivity / self.scale
-
-    def variance(self) -> float:
-        """Return the variance, somewhat below 2 scale^2."""
-        return moments.laplace_variance(scale=self.scale)
-
-    def cdf(self, k: int) -> float:
-        """Return P(X <= k)."""
-        return moments.laplace_cdf(k, scale=self.scale)
-
-    def quantile(self, probability: float) -> int:
-        """Return the least k with P(X <= k) >= probability."""
-        return moments.laplace_quantile(probability, scale=self.scale)
-
-    def sampler(self) -> Sampler:
-        """Return a table, or two levels of them for a large scale."""
-        if self.scale <= MOST_TABLE_SCALE:
-            return laplace_table(self.scale)
-        return wide_laplace(self.scale)
+    if definition not in mechanism.norms:
+        raise BudgetError(
+            f"mechanism {mechanism.kind}",
+            "cannot be charged in this definition of privacy",
+            got=str(definition),
+            want=" or ".join(mechanism.norms),
+        )
 
 
-def read_mechanism(kind: str, parameter: Fraction) -> Mechanism:
-    """Make the mechanism that has this kind and parameter.
+def require_parameter(where: str, name: str, value: Fraction, most: Fraction) -> None:
+    """Check the exact parameter of a mechanism.
 
     Raises:
-      BudgetError: The kind is unknown or the parameter out of range.
+      BudgetError: It is not a Fraction in (0, most].
     """
-    if kind == DiscreteGaussian.kind:
-        return DiscreteGaussian(parameter)
-    if kind == DiscreteLaplace.kind:
-        return DiscreteLaplace(parameter)
-    raise BudgetError(
-        "mechanism",
-        "is unknown",
-        got=kind,
-        want=f"{DiscreteGaussian.kind} or {DiscreteLaplace.kind}",
-    )
-
-
-def _require(where: str, name: str, value: Fraction, most: Fraction) -> None:
     if not isinstance(value, Fraction) or not 0 < value <= most:
         raise BudgetError(
             where,

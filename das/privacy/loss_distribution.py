@@ -28,9 +28,9 @@ single discrete Gaussian with rho 2.56 has a few coarse values of the loss and g
 at delta 1e-10; 72 queries of the same sum have 16.48.
 
 **Errors.** All systematic ones go up: each loss distribution is replaced by one that dominates it
-on a grid, truncated mass counts as an infinite loss, sigma is rounded down, and epsilon is the
-upper end of an interval in which delta(epsilon) crosses delta - 1e-13. What is set aside pays for
-rounding, which enters delta(epsilon) in three ways:
+on a grid, truncated mass counts as an infinite loss, parameters are rounded to less noise, and
+epsilon is the upper end of an interval in which delta(epsilon) crosses delta - 1e-13. What is set
+aside pays for rounding, which enters delta(epsilon) in three ways:
 
 - The dominating law is made from its values delta_i on the grid, each off by some e. Differences
   over a grid of 1e-3 turn e into errors of 1e3 e of single probabilities, but these add up to an
@@ -62,10 +62,9 @@ from fractions import Fraction
 from functools import reduce
 from itertools import combinations_with_replacement
 from types import ModuleType
-from typing import Protocol
 
 from das.errors import BudgetError, RuntimeSetupError
-from das.mechanisms.mechanism import DiscreteLaplace, Mechanism
+from das.mechanisms.mechanism import LossDistribution, Mechanism
 from das.queries.query import Query
 from das.queries.sensitivity import Neighbors
 
@@ -98,9 +97,7 @@ class UnitShifts:
     @property
     def rho(self) -> Fraction:
         """Cost in zCDP, exact."""
-        if isinstance(self.mechanism, DiscreteLaplace):
-            return self.times / (2 * self.mechanism.scale**2)
-        return self.times / (2 * self.mechanism.parameter)
+        return self.times * self.mechanism.unit_rho
 
 
 Chain = tuple[UnitShifts, ...]  # the queries of one measured geounit
@@ -141,7 +138,8 @@ def epsilon_from_losses(
       BudgetError: delta is a float or out of range, or nothing is measured.
       RuntimeSetupError: The library dp-accounting is missing.
 
-    >>> total = UnitShifts(DiscreteLaplace(Fraction(4)))
+    >>> from das.mechanisms.registry import read_mechanism
+    >>> total = UnitShifts(read_mechanism("discrete_laplace", Fraction(4)))
     >>> epsilon = epsilon_from_losses([((total,),)], Fraction(1, 10**10), Neighbors.BOUNDED)
     >>> 0.5 <= epsilon < 0.501
     True
@@ -156,7 +154,7 @@ def epsilon_from_losses(
     costs = [sum(shifts.rho for chain in path for shifts in chain) for path in half_paths]
     builder = _Builder(_library(), _GRID * min(1.0, math.sqrt(max(costs))))
     halves = [builder.path(path) for path in dict.fromkeys(half_paths)]
-    wholes: Iterable[_Losses] = halves
+    wholes: Iterable[LossDistribution] = halves
     if neighbors is Neighbors.BOUNDED:
         pairs = combinations_with_replacement(halves, 2)
         wholes = (one.compose(other, _TAIL) for one, other in pairs)
@@ -167,7 +165,7 @@ def epsilon_from_losses(
     return worst
 
 
-def _enclose(losses: _Losses, low: float, delta: float) -> float:
+def _enclose(losses: LossDistribution, low: float, delta: float) -> float:
     """An epsilon whose delta is at most this, and hardly above the least one.
 
     Args:
@@ -192,25 +190,15 @@ def _enclose(losses: _Losses, low: float, delta: float) -> float:
     return high
 
 
-class _Losses(Protocol):
-    """A loss distribution of the library, for both directions of the pair."""
-
-    def compose(self, other: _Losses, tail_mass_truncation: float) -> _Losses: ...
-
-    def self_compose(self, num_times: int, tail_mass_truncation: float) -> _Losses: ...
-
-    def get_delta_for_epsilon(self, epsilon: float) -> float: ...
-
-
 class _Builder:
     """Composes loss distributions; keeps those of shifts, chains and beginnings of paths."""
 
     def __init__(self, library: ModuleType, grid: float) -> None:
         self._library = library
         self._grid = grid
-        self._known: dict[tuple[object, ...], _Losses] = {}
+        self._known: dict[tuple[object, ...], LossDistribution] = {}
 
-    def path(self, path: HalfPath) -> _Losses:
+    def path(self, path: HalfPath) -> LossDistribution:
         """The distribution of one half-path, from the longest beginning known."""
         key = ("path", *path)
         if key not in self._known:
@@ -218,7 +206,7 @@ class _Builder:
             self._known[key] = self.path(path[:-1]).compose(last, _TAIL) if path[1:] else last
         return self._known[key]
 
-    def _chain(self, chain: Chain) -> _Losses:
+    def _chain(self, chain: Chain) -> LossDistribution:
         key = ("chain", *chain)
         if key not in self._known:
             times: dict[Mechanism, int] = {}
@@ -228,17 +216,10 @@ class _Builder:
             self._known[key] = reduce(lambda one, other: one.compose(other, _TAIL), parts)
         return self._known[key]
 
-    def _shift(self, mechanism: Mechanism) -> _Losses:
+    def _shift(self, mechanism: Mechanism) -> LossDistribution:
         key = ("shift", mechanism)
         if key not in self._known:
-            options = {"value_discretization_interval": self._grid, "use_connect_dots": True}
-            if isinstance(mechanism, DiscreteLaplace):
-                epsilon = math.nextafter(float(1 / mechanism.scale), math.inf)
-                made = self._library.from_discrete_laplace_mechanism(epsilon, **options)
-            else:
-                sigma = math.nextafter(math.sqrt(mechanism.parameter), 0)
-                made = self._library.from_discrete_gaussian_mechanism(sigma, **options)
-            self._known[key] = made
+            self._known[key] = mechanism.unit_losses(self._library, self._grid)
         return self._known[key]
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from das.mechanisms.mechanism import Norm
 from das.queries.factor import Factor
 from das.queries.query import Query
 
@@ -22,6 +24,18 @@ class Neighbors(StrEnum):
 
     BOUNDED = "bounded"
     UNBOUNDED = "unbounded"
+
+
+def sensitivity(query: Query, neighbors: Neighbors, norm: Norm) -> Fraction:
+    """Return the sensitivity that the cost of noise is proportional to, exact.
+
+    Args:
+      query: The query.
+      neighbors: The relation of the budget that pays for it.
+      norm: Which sensitivity.
+    """
+    measure = l1_sensitivity if norm is Norm.L1 else l2_sensitivity_sq
+    return Fraction(measure(query, neighbors))
 
 
 def l2_sensitivity_sq(query: Query, neighbors: Neighbors) -> int:

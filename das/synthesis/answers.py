@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from das.arrays import IntArray
-from das.mechanisms.mechanism import DiscreteGaussian
+from das.mechanisms.mechanism import Mechanism
 from das.queries.factor import FactorKind
 from das.queries.query import Query
 from das.synthesis.records import Domain
@@ -24,7 +24,7 @@ class NoisyAnswer:
     """
 
     query: Query
-    mechanism: DiscreteGaussian
+    mechanism: Mechanism
     rho: Fraction
     answers: IntArray
 

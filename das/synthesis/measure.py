@@ -22,13 +22,15 @@ import numpy as np
 
 from das.arrays import IntArray
 from das.confidential import Confidential
+from das.definition import Definition
 from das.errors import BudgetError, SchemaError
 from das.mechanisms.entropy import NoiseKey, stream_label
-from das.mechanisms.mechanism import DiscreteGaussian
+from das.mechanisms.mechanism import Mechanism
 from das.mechanisms.noise import add_noise
+from das.mechanisms.registry import choose_mechanism
 from das.queries.factor import Factor
 from das.queries.query import Query
-from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
+from das.queries.sensitivity import Neighbors, sensitivity
 from das.synthesis.answers import Measured, Merging, NoisyAnswer, kept_attributes
 from das.synthesis.records import Domain, Records
 from das.workload.plan import Method, WorkloadPlan, plan_workload
@@ -106,7 +108,7 @@ def measure_marginals(
     cost = rho * spending.one_way / len(domain.names)
     one_way = []
     for query in _one_way_queries(domain):
-        mechanism = DiscreteGaussian.costing(cost, l2_sensitivity_sq(query, neighbors))
+        mechanism = _noise(query, neighbors, cost)
         one_way.append(_noisy(records, query, mechanism, cost, key, "phase 1"))
     merging = merge_rare(one_way)
     merged = Domain(domain.names, merging.sizes())
@@ -125,6 +127,13 @@ def measure_marginals(
         recoded, measured, choose(measured, spending.pairs_again), (later, neighbors), key
     )
     return replace(measured, again=again)
+
+
+def _noise(query: Query, neighbors: Neighbors, rho: Fraction) -> Mechanism:
+    """The noise with which the answers of a query cost rho."""
+    noise = choose_mechanism(Definition.ZCDP)
+    charged = sensitivity(query, neighbors, noise.norms[Definition.ZCDP])
+    return noise.costing(Definition.ZCDP, rho, charged)
 
 
 def _measure_again(
@@ -148,7 +157,7 @@ def _measure_again(
     out = []
     for query, weight in zip(chosen, weights, strict=True):
         cost = rho * weight / sum(weights)
-        mechanism = DiscreteGaussian.costing(cost, l2_sensitivity_sq(query, neighbors))
+        mechanism = _noise(query, neighbors, cost)
         out.append(_noisy(recoded, query, mechanism, cost, key, "phase 3"))
     return tuple(out)
 
@@ -170,7 +179,7 @@ def merge_rare(one_way: Sequence[NoisyAnswer]) -> Merging:
     """
     levels, kept = [], []
     for answer in one_way:
-        large = answer.answers >= RARE * np.sqrt(float(answer.mechanism.sigma_sq))
+        large = answer.answers >= RARE * np.sqrt(float(answer.mechanism.continuous_variance))
         if large.sum() + (not large.all()) < 2:
             large[:] = True
         n_kept = int(large.sum())
@@ -197,7 +206,7 @@ def _recode(codes: IntArray, merging: Merging) -> IntArray:
 def _noisy(
     records: Records,
     query: Query,
-    mechanism: DiscreteGaussian,
+    mechanism: Mechanism,
     rho: Fraction,
     key: NoiseKey,
     phase: str,

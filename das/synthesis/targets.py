@@ -53,7 +53,7 @@ def residual_block(answer: NoisyAnswer) -> tuple[tuple[int, ...], FloatArray, fl
     inside = kept_attributes(answer.query)
     rows = [answer.query.factors[i].matrix for i in inside]
     table = answer.answers.astype(np.float64).reshape([len(matrix) for matrix in rows])
-    deviation = math.sqrt(answer.mechanism.sigma_sq)
+    deviation = math.sqrt(answer.mechanism.continuous_variance)
     for axis, matrix in enumerate(rows):
         largest = float(np.linalg.norm(matrix, 2))
         inverse = matrix.T / largest**2
@@ -153,7 +153,9 @@ def _merged_counts(measured: Measured, attribute: int) -> tuple[FloatArray, Floa
     n_levels = measured.merging.sizes()[attribute]
     counts = np.bincount(new, weights=answer.answers, minlength=n_levels)
     merged = np.bincount(new, minlength=n_levels)
-    return counts.astype(np.float64), merged.astype(np.float64) * float(answer.mechanism.sigma_sq)
+    return counts.astype(np.float64), merged.astype(np.float64) * float(
+        answer.mechanism.continuous_variance
+    )
 
 
 def _centered(table: FloatArray) -> FloatArray:

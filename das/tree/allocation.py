@@ -179,7 +179,10 @@ def least_rho(problem: AllocationProblem, targets: FloatArray, start: FloatArray
 
 
 def exact_strategy(
-    problem: AllocationProblem, shares: FloatArray, spine: tuple[str, ...]
+    problem: AllocationProblem,
+    shares: FloatArray,
+    spine: tuple[str, ...],
+    mechanism: str | None = None,
 ) -> Strategy:
     """Round shares to exact fractions of DENOMINATOR.
 
@@ -190,6 +193,7 @@ def exact_strategy(
       problem: Its candidate queries name the columns.
       shares: float64[L, Q].
       spine: Names of the geolevels, root first.
+      mechanism: Name of the noise; None for the default of the definition that is charged.
     """
     queries = problem.model.measured
     detailed = _detailed(problem)
@@ -203,7 +207,7 @@ def exact_strategy(
             if part
         )
         levels.append(LevelStrategy(name, Fraction(level, DENOMINATOR), asked))
-    return Strategy(tuple(levels))
+    return Strategy(tuple(levels), mechanism)
 
 
 def strategy_shares(problem: AllocationProblem, strategy: Strategy) -> FloatArray:

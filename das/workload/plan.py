@@ -19,8 +19,10 @@ from types import MappingProxyType
 import numpy as np
 
 from das.arrays import FloatArray, IntArray
+from das.definition import Definition
 from das.errors import BudgetError, SchemaError, SolverError
-from das.mechanisms.mechanism import DiscreteGaussian
+from das.mechanisms.mechanism import Mechanism
+from das.mechanisms.registry import choose_mechanism
 from das.mechanisms.wide import MOST_SIGMA_SQ
 from das.queries.joint_sensitivity import GramSum
 from das.queries.query import Query
@@ -112,22 +114,23 @@ class Bound(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class ExactQuery:
-    """One integer query with discrete Gaussian noise.
+    """One integer query with noise whose cost is proportional to squared sensitivities.
 
     Attributes:
       query: Over the attributes of the workload.
-      mechanism: The noise.
+      sensitivity_sq: The squared sensitivity to which the noise is scaled, exact.
       rho: Its part of the zCDP cost of all queries together, exact.
     """
 
     query: Query
-    mechanism: DiscreteGaussian
+    sensitivity_sq: Fraction
     rho: Fraction
 
     @property
-    def sensitivity_sq(self) -> Fraction:
-        """The squared sensitivity to which the noise is scaled, 2 rho sigma_sq."""
-        return 2 * self.rho * self.mechanism.sigma_sq
+    def mechanism(self) -> Mechanism:
+        """The noise of this cost: discrete Gaussian, with sigma_sq = sensitivity_sq / (2 rho)."""
+        noise = choose_mechanism(Definition.ZCDP)
+        return noise.costing(Definition.ZCDP, self.rho, self.sensitivity_sq)
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,11 +154,13 @@ class ExactPlan:
         found = self.measurement
         if isinstance(found, ExactMeasurement):
             for position, (query, sigma_sq) in enumerate(found.noisy_queries()):
-                yield ExactQuery(query, DiscreteGaussian(sigma_sq), found.rho_of(position))
+                rho = found.rho_of(position)
+                yield ExactQuery(query, 2 * rho * sigma_sq, rho)
             return
         for query, share, sigma_sq in zip(found.queries, found.shares, found.noise, strict=True):
-            # The strategy is rounded at privacy cost 1, which is rho 1/2.
-            yield ExactQuery(query, DiscreteGaussian(sigma_sq / (2 * self.rho)), share * self.rho)
+            # The strategy is rounded at privacy cost 1, which is rho 1/2. At rho the noise has
+            # sigma_sq / (2 rho), so the squared sensitivity is share sigma_sq.
+            yield ExactQuery(query, share * sigma_sq, share * self.rho)
 
     def answer(
         self,

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow.dataset as ds
 
 from das.inference.expectation_maximization import maximize_likelihood
-from das.inference.laws import Gaussian
 from das.inference.models import NormalRegression
 from jobs.analysis.measurements import read_measurements
 
@@ -78,7 +77,7 @@ def main() -> None:
     men, women = (measured.labels.index(sex) for sex in ("male", "female"))
     noisy = measured.answers[:, [men, women]]
     # The model lets confidential counts be real, so the noise is the Gaussian through its values.
-    noise = Gaussian(float(mechanism.parameter))
+    noise = mechanism.continuous.of_variance(float(mechanism.continuous_variance))
 
     naive = least_squares(noisy)
     fit = maximize_likelihood(

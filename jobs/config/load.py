@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from importlib.util import find_spec
@@ -16,8 +17,7 @@ import typer
 from pydantic import BaseModel
 
 from das.errors import ConfigError, DasError, RuntimeSetupError, SchemaError
-from das.privacy.accounting import rho_from_epsilon
-from das.privacy.budget import Budget, Definition
+from das.privacy.budget import Budget, total_from_epsilon
 from das.queries.query import Query, is_refinement, parse_query
 from das.schema import Attribute, Recode, Schema
 from das.strategy import LevelStrategy, QueryShare, Strategy, strategy_for
@@ -301,12 +301,13 @@ def lazy_queries(
 
 
 def _budget(privacy: PrivacyConfig, own: ProductPrivacyConfig, where: str) -> Budget:
-    if privacy.definition is Definition.PURE and own.rho is not None:
-        raise ConfigError(where, "definition pure counts `epsilon`, not `rho`")
+    definition = privacy.definition
+    if definition.unit != "rho" and own.rho is not None:
+        raise ConfigError(where, f"definition {definition} counts `{definition.unit}`, not `rho`")
     total = own.rho if own.rho is not None else own.epsilon or Fraction(0)
-    if own.rho is None and privacy.definition is Definition.ZCDP:
-        total = named(where, lambda: rho_from_epsilon(total, privacy.delta))
-    return named(where, lambda: Budget(total, privacy.delta, privacy.neighbors, privacy.definition))
+    if own.rho is None:
+        total = named(where, lambda: total_from_epsilon(definition, total, privacy.delta))
+    return named(where, lambda: Budget(total, privacy.delta, privacy.neighbors, definition))
 
 
 def account_of(config: RunConfig) -> Path:
@@ -486,14 +487,16 @@ def load_allocation(
       ConfigError, SchemaError, BudgetError: It cannot be used.
     """
     model = read_model(path, AllocationFile)
+    kind = replace(kind, mechanism=model.mechanism)
 
     def build() -> Strategy:
+        named("mechanism", lambda: kind.noise)
         levels = []
         for name, level in model.levels.items():
             known = (frozen or {}).get(name) if level.workload is not None else None
             shares = known or named(f"geolevel {name}", partial(_shares, schema, level, kind))
             levels.append(LevelStrategy(name, level.share, shares))
-        return strategy_for(levels, spine.levels)
+        return strategy_for(levels, spine.levels, model.mechanism)
 
     return named(str(path), build)
 

@@ -21,8 +21,9 @@ from pydantic import (
     model_validator,
 )
 
+from das.definition import Definition
 from das.errors import BudgetError
-from das.privacy.budget import Definition
+from das.mechanisms.registry import chargeable
 from das.queries.sensitivity import Neighbors
 from das.rational import parse_fraction
 from das.workload.plan import LossKind, Method
@@ -165,6 +166,13 @@ class AllocationFile(_Model):
 
     name: Text = Field(description="Name of the allocation.")
     source: Text | None = Field(default=None, description="Where the numbers come from.")
+    mechanism: Text | None = Field(
+        default=None,
+        description="Name of the noise of all queries, one that `privacy.definition` can charge. "
+        "Default: "
+        + ", ".join(f"{chargeable(one)[0].kind} under {one}" for one in Definition)
+        + ".",
+    )
     levels: dict[Text, LevelAllocation] = Field(
         description="Geolevel to its share and queries; level shares sum to 1."
     )
@@ -315,8 +323,8 @@ class PrivacyConfig(_Model):
     definition: Definition = Field(
         default=Definition.ZCDP,
         description="zcdp: costs are rho of zero-concentrated differential privacy, noise is "
-        "discrete Gaussian. pure: costs are epsilon of differential privacy, noise is discrete "
-        "Laplace.",
+        f"{chargeable(Definition.ZCDP)[0].title}. pure: costs are epsilon of differential privacy, "
+        f"noise is {chargeable(Definition.PURE)[0].title}. The allocation may name other noise.",
     )
     delta: Exact = Field(
         default=Fraction(1, 10**10), description="Where (epsilon, delta) is stated."

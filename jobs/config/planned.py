@@ -11,8 +11,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from das.definition import Definition
 from das.errors import BudgetError, SchemaError
-from das.privacy.budget import Definition
+from das.mechanisms.mechanism import Mechanism, Norm
+from das.mechanisms.registry import choose_mechanism
 from das.queries.column_rank import has_full_column_rank
 from das.queries.factor import Factor, identity, partition, prefix, ranges, total
 from das.queries.query import Query, parse_query
@@ -41,10 +43,21 @@ class BudgetKind:
     Attributes:
       definition: What costs are counted in.
       neighbors: The relation they hold for.
+      mechanism: Name of the noise; None for the default of the definition.
     """
 
     definition: Definition
     neighbors: Neighbors
+    mechanism: str | None = None
+
+    @property
+    def noise(self) -> type[Mechanism]:
+        """The noise that is paid for.
+
+        Raises:
+          BudgetError: It is unknown, or cannot be charged in the definition.
+        """
+        return choose_mechanism(self.definition, self.mechanism)
 
 
 ZCDP_BOUNDED = BudgetKind(Definition.ZCDP, Neighbors.BOUNDED)
@@ -68,13 +81,13 @@ def plan_shares(schema: Schema, wanted: WorkloadConfig, kind: BudgetKind) -> tup
 
     Raises:
       SchemaError: A table or base is unknown, or the method cannot plan the workload.
-      BudgetError: The budget is not zCDP.
+      BudgetError: The cost of the noise is not proportional to squared sensitivities.
     """
-    if kind.definition is not Definition.ZCDP:
+    if kind.noise.norms[kind.definition] is not Norm.L2_SQUARED:
         raise BudgetError(
             "workload",
-            "can be planned for zcdp only",
-            got=kind.definition,
+            "can be planned only for noise that costs in proportion to squared sensitivities",
+            got=f"{kind.noise.title} noise under {kind.definition}",
             remedy="list `queries` with shares",
         )
     return _plan(schema, wanted.model_dump_json(), kind.neighbors)

@@ -17,7 +17,8 @@ import yaml
 
 from das.arrays import FloatArray
 from das.errors import BudgetError, ConfigError, DasError, OutputError
-from das.privacy.budget import Definition
+from das.mechanisms.mechanism import Norm
+from das.mechanisms.registry import choose_mechanism
 from das.queries.query import Query, parse_query
 from das.strategy import Strategy
 from das.tree.allocation import (
@@ -179,9 +180,10 @@ def optimize_weights(
       wish: Weights per table and geolevel.
 
     Raises:
-      BudgetError: The budget is not zCDP, or no table with noise has weight.
+      BudgetError: The cost of the noise is not proportional to squared sensitivities, or no table
+        with noise has weight.
     """
-    _require_zcdp(plan)
+    _require_squares(plan)
     wanted = wish.tables if wish is not None else parse_tables(plan, tables)
     before = predict(plan, plan.strategy, tree, wanted)
     errors = before.errors[information].mean
@@ -212,10 +214,11 @@ def optimize_targets(
     The allocation is then used with the whole budget of the plan.
 
     Raises:
-      BudgetError: The budget is not zCDP, a target is 0, none is given, or the targets need more
+      BudgetError: The cost of the noise is not proportional to squared sensitivities, a target is
+        0, none is given, or the targets need more
         rho than the budget; the message says how much.
     """
-    _require_zcdp(plan)
+    _require_squares(plan)
     before = predict(plan, plan.strategy, tree, wish.tables)
     # What invariants determine has no error, so it meets any target.
     targets = np.where(before.model.is_determined, np.inf, wish.numbers)
@@ -239,12 +242,14 @@ def optimize_targets(
     return _optimized(plan, tree, problem, found, (before, source))
 
 
-def _require_zcdp(plan: Plan) -> None:
-    if plan.budget.definition is not Definition.ZCDP:
+def _require_squares(plan: Plan) -> None:
+    definition = plan.budget.definition
+    noise = choose_mechanism(definition, plan.strategy.mechanism)
+    if noise.norms[definition] is not Norm.L2_SQUARED:
         raise BudgetError(
             "optimization of an allocation",
-            "knows only zCDP budgets",
-            got=plan.budget.definition,
+            "knows only noise that costs in proportion to squared sensitivities",
+            got=f"{noise.title} noise under {definition}",
             remedy="set privacy.definition to zcdp",
         )
 
@@ -282,7 +287,7 @@ def _optimized(
     found: Allocation,
     told: tuple[Prediction, str],
 ) -> Optimized:
-    strategy = exact_strategy(problem, found.shares, plan.spine.levels)
+    strategy = exact_strategy(problem, found.shares, plan.spine.levels, plan.strategy.mechanism)
     after = predict(plan, strategy, tree, problem.model.tables)
     before, source = told
     return Optimized(strategy, before, after, found.value, found.bound, source)
@@ -304,6 +309,7 @@ def write_allocation(optimized: Optimized, path: Path) -> None:
     document = {
         "name": path.stem,
         "source": f"{optimized.source}. Shares are multiples of 1/{DENOMINATOR}.",
+        **({"mechanism": optimized.strategy.mechanism} if optimized.strategy.mechanism else {}),
         "levels": dict(levels),
     }
     text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)

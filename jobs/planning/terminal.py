@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from das.definition import Definition
 from das.errors import BudgetError, SchemaError
-from das.privacy.budget import Definition
 from das.privacy.ledger import Ledger, number_of_tilings, tilings
 from das.privacy.loss_distribution import epsilon_from_losses, unit_shift
 from das.schema import Schema
@@ -255,7 +255,7 @@ def print_account(
 
 
 def _guarantee(privacy: dict[str, Any]) -> str:
-    if privacy["definition"] == Definition.PURE:
+    if Definition(privacy["definition"]).is_pure:
         return f"epsilon {privacy['total']} (pure, {privacy['neighbors']} neighbors)"
     return (
         f"rho {privacy['total']} (zCDP, {privacy['neighbors']} neighbors): "
@@ -266,7 +266,7 @@ def _guarantee(privacy: dict[str, Any]) -> str:
 
 def _print_statements(console: Console, summary: dict[str, Any]) -> None:
     """What a smaller change of a record costs: one attribute, or the place within a geounit."""
-    is_pure = summary["privacy"]["definition"] == Definition.PURE
+    is_pure = Definition(summary["privacy"]["definition"]).is_pure
     columns = ["changing", "epsilon" if is_pure else "rho"]
     columns += [] if is_pure else ["epsilon", "epsilon, simple"]
     limited = any(row["in_words"] for row in summary["statements"])

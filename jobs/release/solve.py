@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from das.definition import Definition
 from das.errors import InfeasibleError
 from das.histograms import Histograms
-from das.privacy.budget import Definition
 from jobs.documents.document import json_of
 from jobs.documents.statistics import Move, SolveStatistics, statistics_of
 from jobs.plan import Plan

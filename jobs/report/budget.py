@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jobs.report import text
-from jobs.report.headline import Manifest, part, records, rows, unit, words
+from jobs.report.headline import Manifest, is_pure, noise_kinds, part, records, rows, unit, words
 from jobs.report.noise import expected_rmse, level_order
 from jobs.report.page import FigureBlock, Section, TableBlock
 from jobs.report.plots import Figure, Panel, line_panels
@@ -35,10 +35,11 @@ def noise_section(manifest: Manifest) -> Section:
     expected = expected_rmse(manifest)
     levels = level_order(manifest)
     queries = query_order(manifest)
+    title = " or ".join(one.title for one in noise_kinds(manifest)) or "random"
     lead = (
-        "The noise has a known law: each noisy answer is the true answer plus a discrete "
-        f"{'Laplace' if unit(manifest) == text.EPSILON else 'Gaussian'} variable with mean zero "
-        "and the standard deviation below, whatever the true answer is."
+        "The noise has a known distribution: each noisy answer is the true answer plus a "
+        f"{title} variable with mean zero and the standard deviation below, whatever "
+        "the true answer is."
     )
     panels = [
         Panel(words(q), [words(v) for v in levels], {"raw": [expected.get((v, q)) for v in levels]})
@@ -149,14 +150,14 @@ def _exact(total: object) -> Cell:
 
 
 def _loss(row: Manifest) -> list[Cell]:
-    is_pure = row.get("definition") == "pure"
+    pure = is_pure(row)
     total, delta = text.ratio(row.get("total")), text.ratio(row.get("delta"))
-    letter = text.EPSILON if is_pure else text.RHO
+    letter = text.EPSILON if pure else text.RHO
     return [
         Cell(f"{letter} = {row.get('total') or text.NOT_RECORDED}", total, code=True),
         name(row.get("neighbors")),
         Cell(text.upward(row.get("epsilon")), row.get("epsilon")),
-        Cell("0" if is_pure else text.small(row.get("delta")), 0.0 if is_pure else delta),
+        Cell("0" if pure else text.small(row.get("delta")), 0.0 if pure else delta),
     ]
 
 
@@ -240,14 +241,14 @@ def _share(manifest: Manifest, row: Manifest) -> float | None:
 
 
 def _measured_table(manifest: Manifest) -> Table:
-    is_pure = unit(manifest) == text.EPSILON
+    symbols = " or ".join(one.symbol for one in noise_kinds(manifest)) or "Parameter"
     columns = [
         Column("Query", numeric=False),
         Column("Geolevel", numeric=False),
         Column("Down to", numeric=False, hint="only children"),
         Column("Share", hint=f"of {unit(manifest)}"),
         Column(unit(manifest), hint="exact", numeric=False),
-        Column("Scale" if is_pure else f"{text.SIGMA}²", hint="exact parameter", numeric=False),
+        Column(symbols, hint="exact parameter", numeric=False),
         Column("Std. dev.", hint=records(manifest)),
         Column("9 in 10", hint="within ±"),
         Column("Answers", hint="per geounit"),

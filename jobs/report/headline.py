@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from das.definition import Definition
+from das.mechanisms.mechanism import Mechanism
+from das.mechanisms.registry import find_mechanism
 from jobs.documents.summary import Summary
 from jobs.report import text
 from jobs.report.page import Banner, Tile
@@ -43,8 +46,19 @@ def records(manifest: Manifest) -> str:
 
 def unit(manifest: Manifest) -> str:
     """The letter that costs are counted in."""
-    is_pure = part(manifest, "privacy").get("definition") == "pure"
-    return text.EPSILON if is_pure else text.RHO
+    return text.EPSILON if is_pure(part(manifest, "privacy")) else text.RHO
+
+
+def is_pure(privacy: Manifest) -> bool:
+    """Whether a budget is counted in epsilon of differential privacy."""
+    return privacy.get("definition") == Definition.PURE
+
+
+def noise_kinds(manifest: Manifest) -> list[type[Mechanism]]:
+    """The mechanisms whose noise is in a release, as far as they are known here."""
+    kinds = dict.fromkeys(row.get("mechanism") for row in rows(manifest, "budget"))
+    known = (find_mechanism(str(kind)) for kind in kinds)
+    return [mechanism for mechanism in known if mechanism is not None]
 
 
 def banners(manifest: Manifest) -> list[Banner]:
@@ -58,9 +72,10 @@ def tiles(manifest: Manifest) -> list[Tile]:
     levels, kind = rows(manifest, "geography"), records(manifest)
     leaf = words(levels[-1].get("geolevel")) if levels else "leaf"
     total, delta = privacy.get("total"), privacy.get("delta")
-    is_pure = unit(manifest) == text.EPSILON
-    law = "pure DP" if is_pure else "zero-concentrated DP"
-    exact = law if total is None or len(str(total)) > 22 else f"exactly {total}, {law}"
+    pure = is_pure(privacy)
+    definition = "pure DP" if pure else "zero-concentrated DP"
+    long = total is None or len(str(total)) > 22
+    exact = definition if long else f"exactly {total}, {definition}"
     return [
         Tile(kind.capitalize(), text.integer(totals.get(kind)), "in the microdata"),
         Tile(
@@ -71,7 +86,7 @@ def tiles(manifest: Manifest) -> list[Tile]:
         Tile(f"Privacy loss {unit(manifest)}", text.decimal(text.ratio(total)), exact),
         *(
             []
-            if is_pure
+            if pure
             else [
                 Tile(
                     f"Privacy loss {text.EPSILON}",

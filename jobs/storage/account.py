@@ -17,9 +17,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from das.definition import Definition
 from das.errors import ConfigError, LedgerError, OutputError
-from das.privacy.budget import Budget, Definition
-from das.privacy.cost import Pure, compose
+from das.privacy.budget import Budget, compose_budgets
 from das.queries.sensitivity import Neighbors
 from jobs.storage.journal import append_to_journal, read_journal
 
@@ -225,20 +225,12 @@ def now() -> str:
 def composed(spent: Sequence[Spent | Claim]) -> tuple[Budget, ...]:
     """What the people of an account have lost in all, one budget per neighbor relation.
 
-    Costs of one definition add up; grants of both definitions are added as rho, since a pure
-    epsilon costs at most epsilon^2 / 2. The statement is made at the smallest delta of the grants.
+    See `das.privacy.budget.compose_budgets`.
     """
-    totals = []
-    for neighbors in dict.fromkeys(one.budget.neighbors for one in spent):
-        budgets = [one.budget for one in spent if one.budget.neighbors is neighbors]
-        delta = min(budget.delta for budget in budgets)
-        if all(budget.definition is Definition.PURE for budget in budgets):
-            epsilon = compose([Pure(budget.total) for budget in budgets]).epsilon
-            totals.append(Budget(epsilon, delta, neighbors, Definition.PURE))
-        else:
-            rho = compose([budget.zero_concentrated for budget in budgets]).rho
-            totals.append(Budget(rho, delta, neighbors))
-    return tuple(totals)
+    return tuple(
+        compose_budgets([one.budget for one in spent if one.budget.neighbors is neighbors])
+        for neighbors in dict.fromkeys(one.budget.neighbors for one in spent)
+    )
 
 
 def account_document(spent: Sequence[Spent | Claim]) -> dict[str, Any]:

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 
 from das.arrays import FloatArray, IntArray, ObjectArray
 from das.errors import OutputError
-from das.mechanisms.mechanism import Mechanism, read_mechanism
+from das.mechanisms.mechanism import Mechanism
+from das.mechanisms.registry import read_mechanism
 from das.queries.query import Query
 from invariants.linear import LinearRow
 from jobs.storage.columns import chosen, flattened, lengths, lists, ragged_lists, repeated

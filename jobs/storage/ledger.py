@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from das.errors import LedgerError
-from das.mechanisms.mechanism import read_mechanism
+from das.mechanisms.registry import read_mechanism
 from das.privacy.ledger import Ledger, LedgerEntry
 from jobs.storage.journal import append_to_journal, read_journal
 

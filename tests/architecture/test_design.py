@@ -138,8 +138,8 @@ SEE_THE_TRUTH = {
 }
 # The core below the firewall: it knows neither the truth nor who reads it.
 BELOW = {
-    *("arrays", "change_costs", "errors", "histograms", "mechanisms", "metrics", "privacy"),
-    *("queries", "rational", "schema", "strategy"),
+    *("arrays", "change_costs", "definition", "errors", "histograms", "mechanisms", "metrics"),
+    *("privacy", "queries", "rational", "schema", "strategy"),
 }
 
 

@@ -15,7 +15,7 @@ from fractions import Fraction
 import numpy as np
 
 from das.mechanisms.entropy import BitSource, NoiseKey, SystemBits, extra_bits, stream_words
-from das.mechanisms.mechanism import DiscreteGaussian
+from das.mechanisms.gaussian import DiscreteGaussian
 from das.mechanisms.noise import add_noise
 from das.mechanisms.reference import discrete_gaussian
 from das.mechanisms.table import BLOCK_WORDS, gaussian_table

@@ -16,7 +16,8 @@ import pytest
 
 from das.mechanisms import wide
 from das.mechanisms.certified import Bounds, Weights, exp_bounds
-from das.mechanisms.mechanism import WIDE_SIGMA_SQ, DiscreteGaussian, DiscreteLaplace
+from das.mechanisms.gaussian import WIDE_SIGMA_SQ, DiscreteGaussian
+from das.mechanisms.laplace import DiscreteLaplace
 from das.mechanisms.table import (
     SamplingTable,
     build_table,

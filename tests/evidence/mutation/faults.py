@@ -29,7 +29,8 @@ WIDE = "das/mechanisms/wide.py"
 CERTIFIED = "das/mechanisms/certified.py"
 ENTROPY = "das/mechanisms/entropy.py"
 NOISE = "das/mechanisms/noise.py"
-MECHANISM = "das/mechanisms/mechanism.py"
+GAUSSIAN = "das/mechanisms/gaussian.py"
+LAPLACE = "das/mechanisms/laplace.py"
 REFERENCE = "das/mechanisms/reference.py"
 MEASURE = "das/measure.py"
 SENSITIVITY = "das/queries/sensitivity.py"
@@ -268,16 +269,16 @@ FAULTS = (
     # --- costs ---
     Fault(
         "a Gaussian of half the variance",
-        MECHANISM,
-        "return cls(Fraction(l2_sensitivity_sq) / (2 * rho))",
-        "return cls(Fraction(l2_sensitivity_sq) / (4 * rho))",
+        GAUSSIAN,
+        "return cls(sensitivity / (2 * cost))",
+        "return cls(sensitivity / (4 * cost))",
         (DIVERGENCE + "test_one_query_under_zcdp_costs_exactly_rho[4-total-unbounded]",),
     ),
     Fault(
         "the scale is epsilon / Delta",
-        MECHANISM,
-        "return cls(Fraction(l1_sensitivity) / epsilon)",
-        "return cls(epsilon / l1_sensitivity)",
+        LAPLACE,
+        "return cls(sensitivity / cost)",
+        "return cls(cost / sensitivity)",
         (
             DIVERGENCE
             + "test_one_query_under_pure_privacy_costs_exactly_epsilon[4-total-unbounded]",
@@ -285,9 +286,9 @@ FAULTS = (
     ),
     Fault(
         "pure privacy is paid with the L2 sensitivity",
-        STRATEGY,
-        "return DiscreteLaplace.costing(cost, l1_sensitivity(query, budget.neighbors))",
-        "return DiscreteLaplace.costing(cost, l2_sensitivity_sq(query, budget.neighbors))",
+        LAPLACE,
+        "MappingProxyType({Definition.PURE: Norm.L1})",
+        "MappingProxyType({Definition.PURE: Norm.L2_SQUARED})",
         (
             DIVERGENCE
             + "test_one_query_under_pure_privacy_costs_exactly_epsilon[4-residual(age)-bounded]",

@@ -16,7 +16,9 @@ from functools import cache, reduce
 
 import flint
 
-from das.mechanisms.mechanism import DiscreteGaussian, DiscreteLaplace, Mechanism
+from das.mechanisms.gaussian import DiscreteGaussian
+from das.mechanisms.laplace import DiscreteLaplace
+from das.mechanisms.mechanism import Mechanism
 
 PRECISION = 300
 NEGLIGIBLE = 2.0**-160  # of a sum: terms below it are enclosed by a geometric series

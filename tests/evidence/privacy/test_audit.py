@@ -8,8 +8,9 @@ from functools import cache
 import numpy as np
 import pytest
 
+from das.definition import Definition
 from das.privacy.accounting import epsilon_from_rho
-from das.privacy.budget import Budget, Definition
+from das.privacy.budget import Budget
 from das.queries.sensitivity import Neighbors
 from tests.evidence.privacy.attack import epsilon_lower_bounds
 from tests.evidence.privacy.toy_pipeline import (

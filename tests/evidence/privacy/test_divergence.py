@@ -14,10 +14,13 @@ from fractions import Fraction
 import flint
 import pytest
 
-from das.mechanisms.mechanism import DiscreteGaussian, DiscreteLaplace, Mechanism
+from das.definition import Definition
+from das.mechanisms.gaussian import DiscreteGaussian
+from das.mechanisms.laplace import DiscreteLaplace
+from das.mechanisms.mechanism import Mechanism
 from das.mechanisms.table import SamplingTable
 from das.privacy.accounting import epsilon_from_rho
-from das.privacy.budget import Budget, Definition
+from das.privacy.budget import Budget
 from das.queries.query import parse_query
 from das.queries.sensitivity import Neighbors
 from das.strategy import NoisyQuery, query_mechanism

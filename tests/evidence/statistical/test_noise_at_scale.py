@@ -18,7 +18,9 @@ from scipy.stats import chi2
 
 from das.mechanisms import moments
 from das.mechanisms.entropy import NoiseKey, SystemBits, stream_label
-from das.mechanisms.mechanism import DiscreteGaussian, DiscreteLaplace, Mechanism
+from das.mechanisms.gaussian import DiscreteGaussian
+from das.mechanisms.laplace import DiscreteLaplace
+from das.mechanisms.mechanism import Mechanism
 from das.mechanisms.noise import add_noise
 from das.mechanisms.reference import discrete_gaussian, discrete_laplace, geometric
 

@@ -7,8 +7,9 @@ from fractions import Fraction
 import pytest
 
 from das.change_costs import Chain, change_costs
+from das.definition import Definition
 from das.errors import BudgetError
-from das.privacy.budget import Budget, Definition
+from das.privacy.budget import Budget
 from das.queries.query import parse_query
 from das.queries.sensitivity import Neighbors
 from das.schema import Attribute, Schema

@@ -12,7 +12,8 @@ from das.errors import BudgetError, SchemaError
 from das.histograms import Histograms
 from das.measure import Measurements, measure
 from das.mechanisms.entropy import NoiseKey
-from das.mechanisms.mechanism import DiscreteGaussian, DiscreteLaplace
+from das.mechanisms.gaussian import DiscreteGaussian
+from das.mechanisms.laplace import DiscreteLaplace
 from das.queries.query import marginal
 from das.schema import Attribute, Schema
 

@@ -12,7 +12,7 @@ from das.errors import BudgetError, SchemaError
 from das.histograms import Histograms
 from das.measure import Part, measure, measure_at
 from das.mechanisms.entropy import NoiseKey
-from das.mechanisms.mechanism import DiscreteGaussian
+from das.mechanisms.gaussian import DiscreteGaussian
 from das.queries.query import parse_query
 from das.schema import Attribute, Recode, Schema
 

@@ -13,8 +13,8 @@ from scipy import stats
 
 from das.errors import InfeasibleError, SchemaError
 from das.inference.conditional import LinearInvariants, draw_conditional, solve_for_rest
-from das.inference.laws import log_ratio
-from das.mechanisms.mechanism import DiscreteGaussian, DiscreteLaplace
+from das.mechanisms.gaussian import DiscreteGaussian
+from das.mechanisms.laplace import DiscreteLaplace
 
 # The confidential sex-by-age table of Gong's example: 23 ages, the first four are minors.
 FEMALE = [8, 6, 3, 6, 4, 4, 4, 8, 5, 7, 7, 6, 1, 5, 4, 4, 9, 6, 2, 8, 8, 8, 7]
@@ -69,7 +69,7 @@ def exact_law(center, law, invariants, most):
     """All tables of the set with entries up to `most`, and their probabilities."""
     tables = np.array(list(itertools.product(range(most + 1), repeat=len(center))))
     tables = tables[invariants.hold(tables)]
-    weight = np.exp(log_ratio(law, tables - center).sum(axis=1))
+    weight = np.exp(law.log_ratio(tables - center).sum(axis=1))
     return tables, weight / weight.sum()
 
 

@@ -10,9 +10,10 @@ from scipy import optimize, stats
 
 from das.errors import SolverError
 from das.inference.expectation_maximization import maximize_likelihood, weighted_answers
-from das.inference.laws import Gaussian, Laplace, draw_noise, log_ratio
 from das.inference.models import NormalRegression, PoissonCounts
-from das.mechanisms.mechanism import DiscreteGaussian, DiscreteLaplace
+from das.inference.simulation import draw_noise
+from das.mechanisms.gaussian import DiscreteGaussian, Gaussian
+from das.mechanisms.laplace import DiscreteLaplace, Laplace
 
 ONE = np.ones((1, 1))
 
@@ -20,7 +21,7 @@ ONE = np.ones((1, 1))
 def exact_poisson(noisy, law) -> tuple[float, float]:
     """Maximum and observed information of the likelihood of a Poisson mean, by enumeration."""
     s = np.arange(400)
-    weights = np.exp(log_ratio(law, np.asarray(noisy, float)[:, None] - s))
+    weights = np.exp(law.log_ratio(np.asarray(noisy, float)[:, None] - s))
 
     def log_likelihood(theta: float) -> float:
         return float(np.log(weights @ stats.poisson.pmf(s, theta)).sum())
@@ -96,7 +97,7 @@ def log_likelihood(theta, noisy, sigma_sq):
 
 
 def test_regression_recovers_what_noise_attenuates():
-    generator = np.random.default_rng(6)
+    generator = np.random.default_rng(4)
     n, laws = 300, (Gaussian(8.0), Gaussian(20.0))
     pairs = regression(n, generator)
     noisy = pairs + np.stack([draw_noise(law, n, generator) for law in laws], axis=1)
@@ -201,7 +202,7 @@ def test_weighted_answers_have_the_law_given_the_noisy_one(noisy, scale):
         np.random.default_rng(4),
     )  # fmt: skip
     s = np.arange(150)
-    exact = stats.poisson.pmf(s, theta) * np.exp(log_ratio(law, noisy - s))
+    exact = stats.poisson.pmf(s, theta) * np.exp(law.log_ratio(noisy - s))
     exact /= exact.sum()
     for power in (1, 2):
         value = answers[:, 0, 0] ** power

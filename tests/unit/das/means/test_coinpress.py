@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from das.confidential import Confidential
+from das.definition import Definition
 from das.errors import BudgetError, SchemaError
 from das.means.clipped import clipped_sums
 from das.means.coinpress import (
@@ -94,7 +95,7 @@ def test_no_pair_of_neighbors_costs_more_than_the_steps(neighbors):
     """Brute force over all pairs of values and strata, in fractions."""
     clippings = [Clipping.around(-3, 4), Clipping.around(0, 2), Clipping.around(-1, 6)]
     rho = Fraction(1, 7)
-    sigmas = [clipping.gaussian(rho, neighbors).sigma_sq for clipping in clippings]
+    sigmas = [clipping.noise(Definition.ZCDP, rho, neighbors).sigma_sq for clipping in clippings]
 
     def entry(stratum: int, value: int) -> list[int]:
         clipping = clippings[stratum]
@@ -126,7 +127,9 @@ def test_sums_are_exact_beneath_their_noise():
     values = np.array([5, -40, 7, 100, 3])
     truth = strata_of(values, [0, 0, 1, 1, 1], 3)
     clippings = [Clipping(-10, 10), Clipping(0, 20), Clipping(0, 2)]
-    mechanisms = [clipping.gaussian(Fraction(10**9), UNBOUNDED) for clipping in clippings]
+    mechanisms = [
+        clipping.noise(Definition.ZCDP, Fraction(10**9), UNBOUNDED) for clipping in clippings
+    ]
     sums = measure_sums(
         truth, clippings, mechanisms, labels=["a", "b", "c"], statistic="s", key=key(3)
     )

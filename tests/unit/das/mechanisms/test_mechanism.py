@@ -2,17 +2,16 @@
 
 import pickle
 from fractions import Fraction
+from typing import ClassVar
 
 import pytest
 
+from das.definition import Definition
 from das.errors import BudgetError
 from das.mechanisms import moments
-from das.mechanisms.mechanism import (
-    WIDE_SIGMA_SQ,
-    DiscreteGaussian,
-    DiscreteLaplace,
-    read_mechanism,
-)
+from das.mechanisms.gaussian import WIDE_SIGMA_SQ, DiscreteGaussian
+from das.mechanisms.laplace import DiscreteLaplace
+from das.mechanisms.registry import chargeable, choose_mechanism, read_mechanism, register
 from das.mechanisms.table import SamplingTable, gaussian_table, laplace_table
 from das.mechanisms.wide import MOST_TABLE_SCALE, wide_gaussian, wide_laplace
 
@@ -30,19 +29,21 @@ each_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
 @pytest.mark.parametrize("sensitivity_sq", [1, 2, 50])
 @pytest.mark.parametrize("rho", [Fraction(7, 11), Fraction(1, 10**6), Fraction(40)])
 def test_a_gaussian_costs_exactly_what_is_paid(rho, sensitivity_sq):
-    mechanism = DiscreteGaussian.costing(rho, sensitivity_sq)
+    mechanism = DiscreteGaussian.costing(Definition.ZCDP, rho, Fraction(sensitivity_sq))
     assert mechanism.sigma_sq == sensitivity_sq / (2 * rho)
-    assert mechanism.rho(Fraction(sensitivity_sq)) == rho
-    assert mechanism.rho(Fraction(1, 3)) == Fraction(1, 3) / (2 * mechanism.sigma_sq)
+    assert mechanism.cost(Definition.ZCDP, Fraction(sensitivity_sq)) == rho
+    assert mechanism.cost(Definition.ZCDP, Fraction(1, 3)) == Fraction(1, 3) / (
+        2 * mechanism.sigma_sq
+    )
 
 
 @pytest.mark.parametrize("sensitivity", [1, 2, 50])
 @pytest.mark.parametrize("epsilon", [Fraction(7, 11), Fraction(1, 10**6), Fraction(40)])
 def test_a_laplace_costs_exactly_what_is_paid(epsilon, sensitivity):
-    mechanism = DiscreteLaplace.costing(epsilon, sensitivity)
+    mechanism = DiscreteLaplace.costing(Definition.PURE, epsilon, Fraction(sensitivity))
     assert mechanism.scale == sensitivity / epsilon
-    assert mechanism.epsilon(Fraction(sensitivity)) == epsilon
-    assert mechanism.epsilon(Fraction(1, 3)) == Fraction(1, 3) / mechanism.scale
+    assert mechanism.cost(Definition.PURE, Fraction(sensitivity)) == epsilon
+    assert mechanism.cost(Definition.PURE, Fraction(1, 3)) == Fraction(1, 3) / mechanism.scale
 
 
 @each_mechanism
@@ -51,6 +52,47 @@ def test_kind_and_parameter_make_it_again(mechanism):
     assert again == mechanism
     assert hash(again) == hash(mechanism)
     assert pickle.loads(pickle.dumps(mechanism)) == mechanism
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "definition"),
+    [(DiscreteGaussian, Definition.PURE), (DiscreteLaplace, Definition.ZCDP)],
+)
+def test_a_definition_charges_only_what_has_a_cost_in_it(mechanism, definition):
+    assert mechanism not in chargeable(definition)
+    with pytest.raises(BudgetError, match="cannot be charged in this definition of privacy; got "):
+        mechanism.costing(definition, Fraction(1), Fraction(1))
+    with pytest.raises(BudgetError, match="cannot be charged"):
+        mechanism(Fraction(1)).cost(definition, Fraction(1))
+    with pytest.raises(BudgetError, match="cannot be charged"):
+        choose_mechanism(definition, mechanism.kind)
+
+
+@pytest.mark.parametrize("definition", list(Definition))
+def test_the_default_of_a_definition_is_the_first_it_charges(definition):
+    default = chargeable(definition)[0]
+    assert choose_mechanism(definition) is default
+    assert choose_mechanism(definition, default.kind) is default
+
+
+def test_names_are_of_one_mechanism():
+    assert register(DiscreteLaplace) is DiscreteLaplace
+
+    class Other:
+        kind = DiscreteLaplace.kind
+        norms = DiscreteLaplace.norms
+
+    with pytest.raises(BudgetError, match="has the name of another; got discrete_laplace"):
+        register(Other)
+
+    class Free:
+        kind = "free"
+        norms: ClassVar = {}
+
+    with pytest.raises(BudgetError, match="can be charged in no definition"):
+        register(Free)
+    with pytest.raises(BudgetError, match="is unknown; got free"):
+        choose_mechanism(Definition.ZCDP, "free")
 
 
 def test_laws_of_one_parameter_differ():

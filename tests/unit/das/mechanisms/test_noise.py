@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from das.errors import BudgetError, SchemaError
 from das.mechanisms.entropy import NoiseKey
-from das.mechanisms.mechanism import WIDE_SIGMA_SQ, DiscreteGaussian, DiscreteLaplace
+from das.mechanisms.gaussian import WIDE_SIGMA_SQ, DiscreteGaussian
+from das.mechanisms.laplace import DiscreteLaplace
 from das.mechanisms.noise import add_noise
 from das.mechanisms.table import BLOCK_WORDS
 

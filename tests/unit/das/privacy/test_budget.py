@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from das.errors import BudgetError
-from das.mechanisms.mechanism import DiscreteGaussian
+from das.mechanisms.gaussian import DiscreteGaussian
 from das.privacy.accounting import epsilon_bun_steinke, epsilon_from_rho
 from das.privacy.budget import Budget
 from das.queries.query import Factor, Query, marginal

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from das.errors import LedgerError
-from das.mechanisms.mechanism import DiscreteGaussian
+from das.mechanisms.gaussian import DiscreteGaussian
 from das.privacy.ledger import (
     Ledger,
     LedgerEntry,

@@ -15,7 +15,9 @@ from dp_accounting.pld import privacy_loss_distribution as distributions
 
 from das.errors import BudgetError, RuntimeSetupError
 from das.histograms import Histograms
-from das.mechanisms.mechanism import DiscreteGaussian, DiscreteLaplace, Mechanism
+from das.mechanisms.gaussian import DiscreteGaussian
+from das.mechanisms.laplace import DiscreteLaplace
+from das.mechanisms.mechanism import Mechanism
 from das.privacy.accounting import epsilon_from_rho
 from das.privacy.ledger import tilings
 from das.privacy.loss_distribution import (

@@ -13,7 +13,7 @@ from das.errors import SchemaError
 from das.histograms import Histograms
 from das.measure import measure
 from das.mechanisms.entropy import NoiseKey
-from das.mechanisms.mechanism import DiscreteGaussian
+from das.mechanisms.gaussian import DiscreteGaussian
 from das.privacy.budget import Budget
 from das.queries.factor import Factor
 from das.queries.query import Query, is_refinement, kronecker, marginal, parse_query

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from das.errors import OutputError
-from das.mechanisms.mechanism import DiscreteGaussian, DiscreteLaplace
+from das.mechanisms.gaussian import DiscreteGaussian
+from das.mechanisms.laplace import DiscreteLaplace
 from jobs.analysis.measurements import read_measurements
 from jobs.storage.answers import MEASUREMENTS
 from jobs.storage.dataset import PartWriter, publish

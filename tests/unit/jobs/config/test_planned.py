@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import yaml
 
+from das.definition import Definition
 from das.errors import BudgetError, ConfigError, SchemaError
-from das.privacy.budget import Budget, Definition
+from das.privacy.budget import Budget
 from das.queries.query import parse_query
 from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
 from das.schema import Attribute, Recode, Schema
@@ -138,7 +139,10 @@ def test_workloads_that_cannot_be_planned(changes, match):
 
 def test_pure_privacy_is_refused():
     kind = BudgetKind(Definition.PURE, Neighbors.BOUNDED)
-    with pytest.raises(BudgetError, match="can be planned for zcdp only; got pure"):
+    with pytest.raises(
+        BudgetError,
+        match="squared sensitivities; got discrete Laplace",
+    ):
         plan_shares(SCHEMA, wanted(), kind)
 
 

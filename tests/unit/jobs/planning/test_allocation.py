@@ -234,7 +234,7 @@ def test_a_pure_budget_is_refused(run_file, tree):
         run_file.read_text().replace("rho: '2'", "epsilon: '2'\n  definition: pure")
     )
     pure = load_run(run_file).plan
-    with pytest.raises(BudgetError, match="zCDP"):
+    with pytest.raises(BudgetError, match="squared sensitivities"):
         optimize_allocation(pure, tree, ["total"], Information.OWN, None)
     assert predict(pure, pure.strategy, tree, parse_tables(pure, ["total"])).errors
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from das.definition import Definition
 from das.errors import InfeasibleError, OutputError
-from das.privacy.budget import Definition
 from invariants.constraints import Limits
 from invariants.linear import LinearRow
 from jobs.documents.statistics import statistics_of

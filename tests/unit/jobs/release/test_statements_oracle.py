@@ -9,7 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from das.privacy.budget import Budget, Definition
+from das.definition import Definition
+from das.privacy.budget import Budget
 from das.queries.query import parse_query
 from das.queries.sensitivity import Neighbors
 from das.schema import Attribute, Schema

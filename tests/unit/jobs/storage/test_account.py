@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from das.definition import Definition
 from das.errors import ConfigError, LedgerError, OutputError
-from das.privacy.budget import Budget, Definition
+from das.privacy.budget import Budget
 from das.queries.sensitivity import Neighbors
 from jobs.storage.account import (
     Claim,

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from das.errors import OutputError
-from das.mechanisms.mechanism import DiscreteGaussian, DiscreteLaplace
+from das.mechanisms.gaussian import DiscreteGaussian
+from das.mechanisms.laplace import DiscreteLaplace
 from das.queries.query import parse_query
 from das.schema import Attribute, Schema
 from jobs.storage.answers import (

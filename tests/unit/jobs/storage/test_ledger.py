@@ -8,7 +8,8 @@ from fractions import Fraction
 import pytest
 
 from das.errors import LedgerError
-from das.mechanisms.mechanism import DiscreteGaussian, DiscreteLaplace
+from das.mechanisms.gaussian import DiscreteGaussian
+from das.mechanisms.laplace import DiscreteLaplace
 from das.privacy.ledger import Ledger, LedgerEntry
 from jobs.storage.ledger import read_ledger, record_measured, seal_ledger, start_ledger
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from das.mechanisms.entropy import NoiseKey, stream_label
-from das.mechanisms.mechanism import DiscreteGaussian
+from das.mechanisms.gaussian import DiscreteGaussian
 from das.mechanisms.noise import add_noise
 from das.workload.one_dimensional import minimize_largest_variance as minimize_in_one_dimension
 from das.workload.one_dimensional import minimize_total_variance

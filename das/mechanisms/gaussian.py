@@ -1,0 +1,177 @@
+"""The discrete Gaussian mechanism, and the normal distribution that it approaches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from types import MappingProxyType, ModuleType
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from das.arrays import FloatArray
+from das.definition import Definition
+from das.errors import BudgetError
+from das.mechanisms import moments
+from das.mechanisms.mechanism import (
+    Continuous,
+    LossDistribution,
+    Norm,
+    Sampler,
+    integer_quantiles,
+    on_integers,
+    require_chargeable,
+    require_parameter,
+)
+from das.mechanisms.table import gaussian_table
+from das.mechanisms.wide import MOST_SIGMA_SQ, wide_gaussian
+
+# A table grows with sigma. At this limit it has 9,300 entries and takes some 50 ms to build.
+WIDE_SIGMA_SQ = Fraction(1 << 20)
+
+
+@dataclass(frozen=True, slots=True)
+class Gaussian:
+    """Continuous noise with density proportional to exp(-x^2 / (2 sigma_sq)), sigma_sq > 0.
+
+    At integers it is proportional to the discrete Gaussian of the same parameter, which it replaces
+    where a model lets confidential answers be any real number.
+    """
+
+    is_discrete: ClassVar[bool] = False
+    sigma_sq: float
+
+    def __post_init__(self) -> None:
+        if not self.sigma_sq > 0:
+            raise BudgetError("Gaussian", "sigma_sq must be positive", got=self.sigma_sq)
+
+    @classmethod
+    def of_variance(cls, variance: float) -> Gaussian:
+        """Return the distribution of this variance, which is sigma_sq."""
+        return cls(variance)
+
+    def log_ratio(self, noise: npt.ArrayLike) -> FloatArray:
+        """Log of the density over its largest value, -noise^2 / (2 sigma_sq)."""
+        return np.asarray(-np.square(np.asarray(noise, np.float64)) / (2 * self.sigma_sq))
+
+    def log_peak(self) -> float:
+        """Log of the density of noise 0."""
+        return -0.5 * math.log(2 * math.pi * self.sigma_sq)
+
+    def log_cdf(self, values: FloatArray) -> FloatArray:
+        """Log of P(noise <= value), elementwise."""
+        from scipy.special import log_ndtr
+
+        return np.asarray(log_ndtr(values / math.sqrt(self.sigma_sq)))
+
+    def quantiles(self, probabilities: FloatArray) -> FloatArray:
+        """The value below which noise is with this probability, elementwise."""
+        from scipy.special import ndtri
+
+        return np.asarray(ndtri(probabilities) * math.sqrt(self.sigma_sq))
+
+
+@dataclass(frozen=True, slots=True)
+class DiscreteGaussian:
+    """Noise with P(X = k) proportional to exp(-k^2 / (2 sigma_sq)) on the integers.
+
+    Attributes:
+      sigma_sq: Exact parameter, 0 < sigma_sq <= 2^80. It is not the variance.
+
+    Raises:
+      BudgetError: `sigma_sq` is out of range or not a Fraction.
+
+    References:
+      Canonne, Kamath & Steinke, NeurIPS 2020, arXiv:2004.00010, Theorem 14.
+
+    >>> DiscreteGaussian(Fraction(50)).cost(Definition.ZCDP, Fraction(2))
+    Fraction(1, 50)
+    """
+
+    kind: ClassVar[str] = "discrete_gaussian"
+    title: ClassVar[str] = "discrete Gaussian"
+    symbol: ClassVar[str] = "\N{GREEK SMALL LETTER SIGMA}²"
+    norms: ClassVar[Mapping[Definition, Norm]] = MappingProxyType(
+        {Definition.ZCDP: Norm.L2_SQUARED}
+    )
+    continuous: ClassVar[type[Continuous]] = Gaussian
+    is_discrete: ClassVar[bool] = True
+    sigma_sq: Fraction
+
+    def __post_init__(self) -> None:
+        require_parameter(self.title, "sigma_sq", self.sigma_sq, MOST_SIGMA_SQ)
+
+    @classmethod
+    def of(cls, parameter: Fraction) -> DiscreteGaussian:
+        """Return the mechanism with sigma_sq = parameter."""
+        return cls(parameter)
+
+    @classmethod
+    def costing(
+        cls, definition: Definition, cost: Fraction, sensitivity: Fraction
+    ) -> DiscreteGaussian:
+        """Return the mechanism whose release of a query of squared L2 sensitivity costs rho."""
+        require_chargeable(cls, definition)
+        return cls(sensitivity / (2 * cost))
+
+    def cost(self, definition: Definition, sensitivity: Fraction) -> Fraction:
+        """Return rho of one release, the squared L2 sensitivity / (2 sigma_sq), exact."""
+        require_chargeable(type(self), definition)
+        return sensitivity / (2 * self.sigma_sq)
+
+    @property
+    def unit_rho(self) -> Fraction:
+        """1 / (2 sigma_sq)."""
+        return 1 / (2 * self.sigma_sq)
+
+    def unit_losses(self, library: ModuleType, grid: float) -> LossDistribution:
+        """Return the losses of a shift by 1; sigma is rounded down, so they are too large."""
+        sigma = math.nextafter(math.sqrt(self.sigma_sq), 0)
+        losses: LossDistribution = library.from_discrete_gaussian_mechanism(
+            sigma, value_discretization_interval=grid, use_connect_dots=True
+        )
+        return losses
+
+    @property
+    def parameter(self) -> Fraction:
+        """sigma_sq."""
+        return self.sigma_sq
+
+    @property
+    def continuous_variance(self) -> Fraction:
+        """sigma_sq."""
+        return self.sigma_sq
+
+    def variance(self) -> float:
+        """Return the true variance, at most sigma_sq."""
+        return moments.variance(sigma_sq=self.sigma_sq)
+
+    def cdf(self, k: int) -> float:
+        """Return P(X <= k)."""
+        return moments.cdf(k, sigma_sq=self.sigma_sq)
+
+    def quantile(self, probability: float) -> int:
+        """Return the least k with P(X <= k) >= probability."""
+        return moments.quantile(probability, sigma_sq=self.sigma_sq)
+
+    def log_ratio(self, noise: npt.ArrayLike) -> FloatArray:
+        """Log of P(X = noise) / P(X = 0), -noise^2 / (2 sigma_sq) on the integers."""
+        at = np.asarray(noise, np.float64)
+        return on_integers(at, -np.square(at) / (2 * float(self.sigma_sq)))
+
+    def log_peak(self) -> float:
+        """Log of P(X = 0)."""
+        return math.log(self.cdf(0) - self.cdf(-1))
+
+    def quantiles(self, probabilities: FloatArray) -> FloatArray:
+        """The least integers that noise does not exceed with these probabilities."""
+        return integer_quantiles(self, probabilities)
+
+    def sampler(self) -> Sampler:
+        """Return a table, or two levels of them for a large sigma_sq."""
+        if self.sigma_sq <= WIDE_SIGMA_SQ:
+            return gaussian_table(self.sigma_sq)
+        return wide_gaussian(self.sigma_sq)
