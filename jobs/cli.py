@@ -104,7 +104,8 @@ def validate(
     """Check a run file and the list of geounits, and print the budget; no data is touched."""
     from jobs.analysis.products import print_products
     from jobs.confidential.inputs import absent_files, check_geounits
-    from jobs.config.load import account_of, load_run
+    from jobs.config.claims import account_of
+    from jobs.config.load import load_run
     from jobs.planning.terminal import budget_summary
     from jobs.storage.account import check_account
 
@@ -413,7 +414,8 @@ def account(config: ConfigArgument, as_json: JsonOption = False) -> None:
 
     Also the checks of the data that failed, whose errors told something that no budget paid for.
     """
-    from jobs.config.load import account_of, load_run
+    from jobs.config.claims import account_of
+    from jobs.config.load import load_run
     from jobs.planning.terminal import print_account
     from jobs.storage.account import account_document, read_account, read_failed_checks
 

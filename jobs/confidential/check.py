@@ -18,7 +18,7 @@ from das.queries.query import Query
 from invariants.conflict import Statement, smallest_conflict
 from invariants.linear import LinearRow
 from jobs.confidential.histograms import read_truth
-from jobs.config.models import AnyInvariant, InvariantConfig
+from jobs.config.models.invariants import AnyInvariant, InvariantConfig
 from jobs.plan import Plan
 from jobs.release.given import facilities_name, facility_counts, stated_query
 from jobs.storage.answers import read_available

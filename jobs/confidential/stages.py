@@ -18,8 +18,9 @@ from jobs.confidential.exact import publish_invariants
 from jobs.confidential.histograms import write_truth
 from jobs.confidential.measure import MeasureStage
 from jobs.confidential.read.formats import list_geounits, read_entries, read_geocodes
+from jobs.config.allocation import planned_geolevels
+from jobs.config.claims import account_of, claim_of
 from jobs.config.frozen import freeze
-from jobs.config.load import account_of, claim_of, planned_geolevels
 from jobs.config.product import Product, Resolved
 from jobs.config.solvable import refuse_large_families
 from jobs.folder.draws import draw_once

@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from das.errors import ConfigError
-from jobs.config.models import RuntimeConfig
+from jobs.config.models.run import RuntimeConfig
 from jobs.config.product import Resolved
 from jobs.config.yaml_file import read_map
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from das.errors import ConfigError, InputError
 from das.schema import Schema
-from jobs.config.models import (
+from jobs.config.models.data import (
     BlockTableData,
     DataConfig,
     HistogramsData,

@@ -9,7 +9,10 @@ from typing import Any
 
 from jobs.config.files import read_model
 from jobs.config.format_1 import PERSONS, UNITS
-from jobs.config.models import AllocationFile, ProductConfig, RunConfig, SchemaFile
+from jobs.config.models.allocation import AllocationFile
+from jobs.config.models.products import ProductConfig
+from jobs.config.models.run import RunConfig
+from jobs.config.models.schema import SchemaFile
 
 _PRIVACY = ("definition", "rho", "epsilon", "delta", "neighbors", "allocation", "lazy_queries",
             "randomness", "product", "grant")  # fmt: skip

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from das.errors import ConfigError, DasError
 from jobs.config import format_1
 from jobs.config.local_path import is_endless, local_path
-from jobs.config.models import RunConfig
+from jobs.config.models.run import RunConfig
 from jobs.config.yaml_file import read_map
 
 _MOST_PROBLEMS = 20  # named at once

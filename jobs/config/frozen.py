@@ -20,7 +20,7 @@ from das.errors import DasError, OutputError
 from das.queries.factor import Factor
 from das.queries.query import Query
 from das.strategy import QueryShare
-from jobs.config.planned import name_with_matrices
+from jobs.config.workload import name_with_matrices
 from jobs.storage.files import create_file, json_text, read_json
 
 _SHARES = [field.name for field in fields(QueryShare) if field.name != "query"]

@@ -14,7 +14,7 @@ from invariants.constraints import Limits
 from invariants.exact import Invariant, check_invariants
 from invariants.facilities import Facilities, check_facilities
 from invariants.linear import LinearRow, cells_in
-from jobs.config.models import (
+from jobs.config.models.invariants import (
     AnyInvariant,
     FacilitiesConfig,
     InvariantConfig,

@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.config.models import FacilitiesConfig, ProductConfig, RunConfig
+from das.errors import SchemaError
+from das.queries.query import Query, parse_query
+from das.schema import Schema
+from jobs.config.models.invariants import FacilitiesConfig
+from jobs.config.models.products import ProductConfig
+from jobs.config.models.run import RunConfig
 from jobs.plan import Plan
 from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
 
@@ -83,3 +88,17 @@ class Resolved:
     def plan(self) -> Plan:
         """The plan of the last product; geography and digest are those of all."""
         return self.last.plan
+
+
+def h1_query(schema: Schema, name: str) -> Query:
+    """The attribute or recode that table H1 is made of.
+
+    Raises:
+      SchemaError: It is unknown, or has no levels `occupied` and `vacant`.
+    """
+    query = parse_query(schema, name)
+    if not {"occupied", "vacant"} <= set(query.labels()):
+        raise SchemaError(
+            f"query {query.name}", "makes no table H1", want="levels occupied and vacant"
+        )
+    return query

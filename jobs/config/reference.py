@@ -18,7 +18,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from jobs.config.models import AllocationFile, RunConfig, SchemaFile, model_fields
+from jobs.config.models.allocation import AllocationFile
+from jobs.config.models.run import RunConfig, model_fields
+from jobs.config.models.schema import SchemaFile
 
 _PLAIN = {
     str: "text",
@@ -69,7 +71,7 @@ and facilities that the units count have `units: QUERY` for `exact: {product: un
 QUERY}`. They are read for one release more, with a notice. The same run has the same digest in
 both formats: a folder that was begun with a file of format 1 goes on with one of format 2.
 
-This page is generated from the models in `jobs/config/models.py` by `make docs`.
+This page is generated from the models in `jobs/config/models` by `make docs`.
 """
 
 SCHEMA_EXAMPLE = """\

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from das.errors import LedgerError, OutputError
-from jobs.config.load import account_of
+from jobs.config.claims import account_of
 from jobs.config.product import Product, Resolved
 from jobs.documents.statistics import HOLDS, statistics_of
 from jobs.storage.account import read_account

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from das.errors import InputError
-from jobs.config.load import account_of
-from jobs.config.models import RunConfig
+from jobs.config.claims import account_of
+from jobs.config.models.run import RunConfig
 from jobs.storage.files import read_json
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.config.load import account_of, claim_of
+from jobs.config.claims import account_of, claim_of
 from jobs.config.product import Product, Resolved
 from jobs.folder.draws import Draws
 from jobs.folder.identity import note_account

@@ -9,7 +9,8 @@ import uuid
 from pathlib import Path
 
 from das.errors import ConfigError, LedgerError, OutputError
-from jobs.config.load import account_of, load_run
+from jobs.config.claims import account_of
+from jobs.config.load import load_run
 from jobs.config.product import Resolved
 from jobs.documents.summary import SUMMARY
 from jobs.folder.lock import LOCK

@@ -19,7 +19,8 @@ from typing import Any
 
 from das.errors import ConfigError, OutputError
 from das.queries.query import parse_query
-from jobs.config.models import ProductConfig, RunConfig
+from jobs.config.models.products import ProductConfig
+from jobs.config.models.run import RunConfig
 from jobs.config.product import Product, Resolved
 from jobs.storage.dataset import MANIFEST, Dataset, is_published
 from jobs.storage.files import read_json, writing

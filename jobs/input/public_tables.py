@@ -8,7 +8,7 @@ import numpy as np
 
 from das.arrays import IntArray, ObjectArray
 from das.errors import InputError
-from jobs.config.models import PublicTable
+from jobs.config.models.invariants import PublicTable
 from jobs.input import values
 from jobs.input.files import Table, read_table
 

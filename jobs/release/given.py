@@ -16,7 +16,12 @@ from das.errors import InputError
 from das.queries.query import Query, parse_query
 from invariants.exact import invariants_at
 from invariants.facilities import Facilities
-from jobs.config.models import AnyInvariant, ExactAnswers, FacilitiesConfig, InvariantConfig
+from jobs.config.models.invariants import (
+    AnyInvariant,
+    ExactAnswers,
+    FacilitiesConfig,
+    InvariantConfig,
+)
 from jobs.input.public_tables import read_public
 from jobs.plan import Plan, exact_query
 from jobs.storage.answers import ANSWERS, answer_table, read_available

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from das.queries.query import parse_query
-from jobs.config.load import claim_of, h1_query
-from jobs.config.product import Product
+from jobs.config.claims import claim_of
+from jobs.config.product import Product, h1_query
 from jobs.documents.statistics import statistics_of
 from jobs.folder.progress import is_sealed
 from jobs.folder.solutions import note_solve, settings_of, solution_document

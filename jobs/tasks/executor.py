@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from das.errors import DasError
-from jobs.config.models import RunConfig
+from jobs.config.models.run import RunConfig
 from jobs.config.protection import missing_protection
 from jobs.tasks.batches import Sizing
 from jobs.tasks.java import java_in_use

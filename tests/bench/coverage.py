@@ -35,8 +35,9 @@ from das.tree.intervals import (
 from das.tree.model import spine_terms
 from das.tree.passes import LevelAnswers, estimate_tree
 from geography.lattice import Lattice, Spine
-from jobs.config.load import load_allocation, load_schema
-from jobs.config.planned import ZCDP_BOUNDED
+from jobs.config.allocation import load_allocation
+from jobs.config.schema import load_schema
+from jobs.config.workload import ZCDP_BOUNDED
 from tests.checkout import ROOT
 
 CONFIDENCE = 0.9

@@ -29,8 +29,9 @@ import yaml
 
 from das.errors import DasError
 from jobs.confidential.inputs import check_geounits
-from jobs.config.load import load_run, load_schema
+from jobs.config.load import load_run
 from jobs.config.product import Resolved
+from jobs.config.schema import load_schema
 from jobs.storage.layout import release_layout
 from tests.builders.in_process import execute
 from tests.checkout import ROOT

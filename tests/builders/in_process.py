@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobs.config.load import load_run
-from jobs.config.models import RunConfig
+from jobs.config.models.run import RunConfig
 from jobs.config.product import Resolved
 from jobs.run import run
 from jobs.tasks.batches import Sizing, TaskSize

@@ -15,9 +15,10 @@ from typing import Any
 import yaml
 
 from das.errors import DasError
-from jobs.config.load import load_run, load_schema
-from jobs.config.models import RunConfig
+from jobs.config.load import load_run
+from jobs.config.models.run import RunConfig
 from jobs.config.product import Resolved
+from jobs.config.schema import load_schema
 from tests.checkout import environment
 from tests.documented.blocks import PYTHON, SHELL, Block, instead
 from tests.unit.jobs.confidential.read import reading

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from das.schema import Schema
 from jobs.config.data import layout_of
-from jobs.config.models import BlockTableData
+from jobs.config.models.data import BlockTableData
 from jobs.input import values
 from jobs.input.files import Batch, Chunk, Table, read_chunk
 

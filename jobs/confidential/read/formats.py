@@ -18,14 +18,14 @@ from geography.lattice import Spine
 from jobs.confidential.leaves import EntrySource
 from jobs.confidential.read import block_table, histograms, pl94, records
 from jobs.config.data import check_data
-from jobs.config.models import (
+from jobs.config.models.data import (
     BlockTableData,
     DataConfig,
-    GeounitsFile,
     HistogramsData,
     Pl94Data,
     RecordsData,
 )
+from jobs.config.models.run import GeounitsFile
 from jobs.input import values
 from jobs.input.files import Chunk, Table, plan_chunks, read_chunk, read_table
 from jobs.tasks.executor import Tasks

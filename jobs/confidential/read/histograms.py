@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from das.arrays import IntArray
 from das.errors import InputError
 from das.schema import Schema
-from jobs.config.models import HistogramsData
+from jobs.config.models.data import HistogramsData
 from jobs.input import values
 from jobs.input.files import Batch, Chunk, Table, read_chunk
 

@@ -31,7 +31,7 @@ import pyarrow.csv as pa_csv
 from das.arrays import IntArray
 from das.errors import InputError
 from jobs.confidential.read import pl94_tables
-from jobs.config.models import Pl94Data
+from jobs.config.models.data import Pl94Data
 from jobs.input import values
 from jobs.input.files import read_line
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from das.schema import Schema
 from jobs.config.data import legal_codes
-from jobs.config.models import RecordsData
+from jobs.config.models.data import RecordsData
 from jobs.input import values
 from jobs.input.files import Chunk, Table, read_chunk
 

@@ -13,7 +13,8 @@ import pytest
 
 from das.errors import BudgetError, LedgerError, RuntimeSetupError, VerificationError
 from das.mechanisms import entropy
-from jobs.config.load import account_of, load_run
+from jobs.config.claims import account_of
+from jobs.config.load import load_run
 from jobs.folder.damage import repair
 from jobs.release.verify import verify_release
 from jobs.storage.account import read_account

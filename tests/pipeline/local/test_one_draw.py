@@ -18,7 +18,8 @@ import pytest
 from das.errors import DasError, InputError, LedgerError, OutputError
 from jobs.cli import main
 from jobs.confidential.measure import MeasureStage
-from jobs.config.load import account_of, load_run
+from jobs.config.claims import account_of
+from jobs.config.load import load_run
 from jobs.folder.draws import Draws
 from jobs.folder.identity import claim_folder
 from jobs.run import do_stages, open_job

@@ -17,7 +17,7 @@ import yaml
 from das.errors import BudgetError, LedgerError, VerificationError
 from das.queries.factor import Factor
 from das.queries.query import Query
-from jobs.config import planned
+from jobs.config import workload
 from jobs.config.load import load_run
 from jobs.release.verify import verify_release
 from jobs.storage.layout import release_layout
@@ -148,7 +148,7 @@ def test_measurements_are_those_of_the_published_matrices(tmp_path: Path) -> Non
 @pytest.fixture
 def plans_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that rounds otherwise: to matrices with twice the coefficients and deviations."""
-    plan = planned._plan
+    plan = workload._plan
 
     def otherwise(*arguments: Any) -> Any:
         out = []
@@ -158,12 +158,12 @@ def plans_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
                 continue
             first, *others = one.query.factors
             factors = (Factor(2 * first.matrix, first.labels), *others)
-            name = planned.name_with_matrices(one.query.name.partition(" #")[0], factors)
+            name = workload.name_with_matrices(one.query.name.partition(" #")[0], factors)
             query = Query(name, factors)
             out.append(replace(one, query=query, sensitivity_sq=4 * one.sensitivity_sq))
         return tuple(out)
 
-    monkeypatch.setattr(planned, "_plan", otherwise)
+    monkeypatch.setattr(workload, "_plan", otherwise)
 
 
 def measured_first(folder: Path) -> Path:

@@ -684,9 +684,9 @@ ENTRIES: dict[Key, Entry] = {
      "`levels`"): every_geolevel_needs_a_share,
     ("das/strategy.py", "give detailed a share, or a weight among the tables of a "
      "workload, however small"): detailed_needs_a_share,
-    ("jobs/config/load.py", "use total, detailed, attributes and recodes; functions of them are "
+    ("jobs/config/allocation.py", "use total, detailed, attributes and recodes; functions of them are "
      "for output.tables"): functions_are_for_tables,
-    ("jobs/config/load.py", 'pip install "topdown-das[{}]"'): INSTALLS,
+    ("jobs/config/solve.py", 'pip install "topdown-das[{}]"'): INSTALLS,
     ("jobs/config/solvable.py", "choose method nnls"): maxfit_takes_no_rows,
     ("jobs/config/solvable.py", "leave them out, or solve in one pass with method nnls"): LARGE,
     ("jobs/folder/draws.py", "go on there"): TriedIn(
@@ -694,10 +694,10 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/config/solvable.py", "leave it out, or plan with hdmm on plain counts, whose queries "
      "are partitions"): LARGE,
     ("jobs/config/solvable.py", "ask prefixes, ranges or recodes of fewer attributes"): LARGE,
-    ("jobs/config/planned.py", "list `queries` with shares"): workloads_need_zcdp,
-    ("jobs/config/planned.py", "list `queries` with shares instead of a workload"):
+    ("jobs/config/workload.py", "list `queries` with shares"): workloads_need_zcdp,
+    ("jobs/config/workload.py", "list `queries` with shares instead of a workload"):
         one_cell_has_nothing_to_plan,
-    ("jobs/config/planned.py", "say under `bases` what is asked of an attribute"):
+    ("jobs/config/workload.py", "say under `bases` what is asked of an attribute"):
         recodes_are_asked_under_bases,
     ("jobs/config/yaml_file.py", "put quotes around text; write numbers in plain decimal, such "
      'as 10, 0.5 or "1/4"'): plain_numbers,
@@ -825,7 +825,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/storage/answers.py", "restore those counts from a backup; or remove them and solve them again "
      "with the libraries and the machine that solved them first"):
         NotTried("needs counts that another machine solves otherwise"),
-    ("jobs/config/planned.py", "give detailed a larger weight"): too_small_a_weight,
+    ("jobs/config/workload.py", "give detailed a larger weight"): too_small_a_weight,
     ("jobs/tasks/failures.py", "give it room, then `das resume`"): MACHINE,
     ("jobs/tasks/failures.py", "see to memory, disks and machines, then go on with `das resume`"): MACHINE,
     ("jobs/storage/files.py", "give the disk room, or mend it; then go on with `das resume`"): MACHINE,

@@ -16,7 +16,8 @@ import solvers.objectives.in_node
 from das.errors import ConfigError, LedgerError, OutputError, SolverError
 from jobs.analysis.products import verify_run
 from jobs.cli import main
-from jobs.config.load import account_of, load_run
+from jobs.config.claims import account_of
+from jobs.config.load import load_run
 from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest
 from jobs.storage.journal import read_journal
 from tests.builders import in_process, toy

@@ -19,7 +19,8 @@ import yaml
 
 from das.errors import ConfigError, InputError, LedgerError, OutputError, VerificationError
 from jobs.analysis.products import verify_run
-from jobs.config.load import account_of, load_run
+from jobs.config.claims import account_of
+from jobs.config.load import load_run
 from jobs.folder.damage import repair
 from jobs.plan import exact_query
 from jobs.report.finished import write_internal_reports

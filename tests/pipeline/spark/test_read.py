@@ -18,15 +18,15 @@ from geography.lattice import Lattice, Spine
 from jobs.confidential.histograms import write_truth
 from jobs.confidential.leaves import EntrySource
 from jobs.confidential.read.formats import read_entries, read_geocodes
-from jobs.config.load import load_schema
-from jobs.config.models import (
+from jobs.config.models.data import (
     BlockTableData,
     DataConfig,
-    GeounitsFile,
     HistogramsData,
     Pl94Data,
     RecordsData,
 )
+from jobs.config.models.run import GeounitsFile
+from jobs.config.schema import load_schema
 from jobs.input import files
 from jobs.storage.layout import confidential_layout
 from jobs.tasks.executor import SparkTasks

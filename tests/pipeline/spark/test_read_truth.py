@@ -20,7 +20,7 @@ from geography.lattice import Lattice, Spine
 from jobs.confidential.histograms import read_truth, write_truth
 from jobs.confidential.read.formats import read_entries, read_geocodes
 from jobs.config.load import load_run
-from jobs.config.models import HistogramsData
+from jobs.config.models.data import HistogramsData
 from jobs.storage.dataset import Dataset, is_published, verify_files
 from jobs.storage.layout import ConfidentialLayout, confidential_layout
 from jobs.synthetic.generate import GenerateSpec, generate

@@ -13,7 +13,7 @@ from invariants.constraints import Limits
 from invariants.facilities import Facilities
 from invariants.linear import LinearRow
 from jobs.confidential.check import check_input
-from jobs.config.models import FacilitiesConfig, InvariantConfig
+from jobs.config.models.invariants import FacilitiesConfig, InvariantConfig
 from jobs.plan import Plan
 from jobs.release.given import publish_given_counts
 from tests.builders import two_families as two

@@ -28,8 +28,10 @@ from das.privacy.budget import Budget
 from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
 from das.strategy import Strategy, noisy_queries
 from geography.lattice import Spine
-from jobs.config.load import load_allocation, load_run, load_schema
+from jobs.config.allocation import load_allocation
+from jobs.config.load import load_run
 from jobs.config.product import Resolved
+from jobs.config.schema import load_schema
 from jobs.folder.solutions import settings_digest, settings_of
 from jobs.plan import Solving
 from tests.checkout import ROOT
@@ -861,7 +863,7 @@ def test_a_solver_that_is_not_installed_is_named(project, monkeypatch, key, solv
     project.run["solve"][key] = solver
     installed = {package}
     monkeypatch.setattr(
-        "jobs.config.load.find_spec", lambda name: find_spec("json") if name in installed else None
+        "jobs.config.solve.find_spec", lambda name: find_spec("json") if name in installed else None
     )
     assert getattr(project.load().plan.solving, key) == solver
     installed.clear()

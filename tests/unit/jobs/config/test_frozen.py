@@ -10,9 +10,9 @@ import pytest
 
 from das.errors import OutputError
 from jobs.config.frozen import freeze, read_frozen
-from jobs.config.models import WorkloadConfig
-from jobs.config.planned import ZCDP_BOUNDED, plan_shares
-from tests.unit.jobs.config.test_planned import SCHEMA
+from jobs.config.models.allocation import WorkloadConfig
+from jobs.config.workload import ZCDP_BOUNDED, plan_shares
+from tests.unit.jobs.config.test_workload import SCHEMA
 
 WANTED = WorkloadConfig.model_validate(
     {"tables": {"total": 1, "detailed": 1}, "bases": {"age": ["prefix"]}}

@@ -15,7 +15,7 @@ from das.schema import Attribute, Recode, Schema
 from invariants.facilities import groups_of
 from jobs.config.invariants import exact_queries, limits_of
 from jobs.config.load import load_run
-from jobs.config.models import ProductConfig
+from jobs.config.models.products import ProductConfig
 from jobs.plan import exact_query
 from tests.builders import toy
 

@@ -18,7 +18,7 @@ from das.errors import ConfigError
 from jobs.cli import app, main
 from jobs.config.load import load_run
 from jobs.config.local_path import is_endless, local_path
-from jobs.config.models import RunConfig
+from jobs.config.models.run import RunConfig
 
 URLS = [
     "s3a://bucket/x",

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import yaml
 
-from jobs.config import models, reference
+from jobs.config import reference
 from jobs.config.load import load_run
+from jobs.config.models.products import ProductConfig
+from jobs.config.models.run import RunConfig, model_fields
+from jobs.config.models.values import Model
 from tests.checkout import ROOT
 
 
@@ -18,17 +21,11 @@ def test_the_committed_page_is_up_to_date() -> None:
 
 def test_every_model_and_key_is_on_the_page() -> None:
     page = reference.reference()
-    every = [
-        model
-        for model in vars(models).values()
-        if isinstance(model, type) and issubclass(model, models._Model)
-    ]
+    every = Model.__subclasses__()
     assert len(every) > 15
     for model in every:
-        if model is models._Model:
-            continue
         section = page.split(f"### {model.__name__}\n", 1)[1].split("\n### ", 1)[0]
-        for key, field in models.model_fields(model).items():
+        for key, field in model_fields(model).items():
             assert f"| `{key}` |" in section
             assert reference.escaped(field.description or "") in section
 
@@ -57,11 +54,11 @@ def test_the_examples_load_together(tmp_path: Path) -> None:
 
 def test_the_run_example_names_every_section() -> None:
     document = yaml.safe_load(reference.RUN_EXAMPLE)
-    assert list(document) == list(models.model_fields(models.RunConfig))
+    assert list(document) == list(model_fields(RunConfig))
     assert list(document["products"]) == ["units", "persons"]
-    sections = [(models.RunConfig, document, name) for name in ("geography", "output", "runtime")]
+    sections = [(RunConfig, document, name) for name in ("geography", "output", "runtime")]
     persons = document["products"]["persons"]
-    sections += [(models.ProductConfig, persons, name) for name in ("solve", "output")]
+    sections += [(ProductConfig, persons, name) for name in ("solve", "output")]
     for model, written, name in sections:
-        section = models.model_fields(model)[name].annotation
-        assert list(written[name]) == list(models.model_fields(section))
+        section = model_fields(model)[name].annotation
+        assert list(written[name]) == list(model_fields(section))

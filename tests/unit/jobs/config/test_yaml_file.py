@@ -9,7 +9,7 @@ import pytest
 
 from das.errors import BudgetError, ConfigError
 from das.rational import parse_fraction
-from jobs.config.models import ProductPrivacyConfig
+from jobs.config.models.products import ProductPrivacyConfig
 from jobs.config.yaml_file import read_map
 
 

@@ -13,7 +13,8 @@ from das.errors import BudgetError, ConfigError, DasError, OutputError, SchemaEr
 from das.tree.information import Information
 from geography.lattice import Lattice
 from jobs.cli import app
-from jobs.config.load import load_allocation, load_run
+from jobs.config.allocation import load_allocation
+from jobs.config.load import load_run
 from jobs.planning.allocation import (
     optimize_allocation,
     optimize_targets,

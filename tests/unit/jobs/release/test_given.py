@@ -13,7 +13,7 @@ from das.schema import Attribute, Schema
 from invariants.constraints import Limits
 from invariants.exact import Invariant
 from invariants.facilities import Facilities
-from jobs.config.models import FacilitiesConfig, InvariantConfig
+from jobs.config.models.invariants import FacilitiesConfig, InvariantConfig
 from jobs.release.given import facility_counts, publish_given_counts
 from jobs.storage.answers import ANSWERS, answer_table, read_available
 from jobs.storage.dataset import Dataset

@@ -17,8 +17,8 @@ from das.schema import Attribute, Schema
 from das.strategy import LevelStrategy, QueryShare, strategy_for
 from das.workload.plan import Method
 from geography.lattice import Lattice, Spine
-from jobs.config.models import WorkloadConfig
-from jobs.config.planned import BudgetKind, plan_shares
+from jobs.config.models.allocation import WorkloadConfig
+from jobs.config.workload import BudgetKind, plan_shares
 from jobs.plan import Plan, Solving
 from jobs.planning.ledger import planned_ledger
 from jobs.release.manifest import privacy_statements

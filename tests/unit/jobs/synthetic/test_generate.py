@@ -16,8 +16,8 @@ from typer.main import get_command
 from das.errors import ConfigError, OutputError
 from invariants.linear import cells_in
 from jobs.cli import app
-from jobs.config.load import load_schema
-from jobs.config.models import BlockTableData, HistogramsData, RecordsData
+from jobs.config.models.data import BlockTableData, HistogramsData, RecordsData
+from jobs.config.schema import load_schema
 from jobs.synthetic import nation
 from jobs.synthetic.generate import GenerateSpec, draw_tract, generate, plan_tracts
 from jobs.synthetic.nation import FORMATS, SCHEMAS

@@ -7,7 +7,13 @@ from collections import Counter
 from das.schema import Attribute, Recode, Schema
 from jobs.confidential.read import block_table, histograms, pl94, records
 from jobs.config.data import check_data
-from jobs.config.models import BlockTableData, DataConfig, HistogramsData, Pl94Data, RecordsData
+from jobs.config.models.data import (
+    BlockTableData,
+    DataConfig,
+    HistogramsData,
+    Pl94Data,
+    RecordsData,
+)
 from jobs.input.files import plan_chunks
 from tests.checkout import ROOT
 

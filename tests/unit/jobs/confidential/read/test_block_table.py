@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from das.errors import ConfigError, InputError
-from jobs.config.load import load_run, load_schema
-from jobs.config.models import BlockTableData
+from jobs.config.load import load_run
+from jobs.config.models.data import BlockTableData
+from jobs.config.schema import load_schema
 from tests.unit.jobs.confidential.read.reading import DATA, ROOT, read
 
 PATTERN = "s{sex}a{age:02d}"

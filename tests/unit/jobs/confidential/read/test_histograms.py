@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from das.errors import InputError
-from jobs.config.models import HistogramsData
+from jobs.config.models.data import HistogramsData
 from tests.unit.jobs.confidential.read.reading import read
 
 LISTS = pa.list_(pa.int64())

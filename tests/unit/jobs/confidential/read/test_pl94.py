@@ -16,8 +16,8 @@ import pytest
 
 from das.errors import ConfigError, InputError
 from jobs.confidential.read import pl94
-from jobs.config.load import load_schema
-from jobs.config.models import Pl94Data
+from jobs.config.models.data import Pl94Data
+from jobs.config.schema import load_schema
 from tests.unit.jobs.confidential.read.reading import DATA, ROOT, read
 
 PERSONS = load_schema(ROOT / "conf" / "schema" / "pl94_tables.yaml")

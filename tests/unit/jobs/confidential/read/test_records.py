@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from das.errors import ConfigError, InputError
-from jobs.config.models import RecordColumn, RecordsData
+from jobs.config.models.data import RecordColumn, RecordsData
 from jobs.input import files
 from tests.unit.jobs.confidential.read.reading import TOY, read
 

@@ -18,9 +18,9 @@ from das.schema import Attribute, Recode, Schema
 from das.strategy import LevelStrategy, noisy_queries, strategy_for
 from das.workload.plan import Method
 from geography.lattice import Spine
-from jobs.config.load import load_allocation
-from jobs.config.models import WorkloadConfig
-from jobs.config.planned import ZCDP_BOUNDED, BudgetKind, plan_shares, predict_errors
+from jobs.config.allocation import load_allocation
+from jobs.config.models.allocation import WorkloadConfig
+from jobs.config.workload import ZCDP_BOUNDED, BudgetKind, plan_shares, predict_errors
 from tests.unit.das.queries.pairs_of_records import pair_costs
 
 AGE = Attribute("age", ("0", "1", "2", "3", "4"))

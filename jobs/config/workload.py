@@ -24,7 +24,7 @@ from das.strategy import QueryShare
 from das.tree.curvature import least_eigenvalue
 from das.workload.plan import LossKind, Method, plan_workload
 from das.workload.workload import AttributeWorkload, BaseKind, Workload
-from jobs.config.models import WorkloadConfig
+from jobs.config.models.allocation import WorkloadConfig
 
 _PLAIN = {"identity": BaseKind.IDENTITY, "prefix": BaseKind.PREFIX, "ranges": BaseKind.RANGES}
 _FACTORS: dict[str, Callable[[tuple[str, ...]], Factor]] = {

@@ -1,0 +1,78 @@
+"""Allocation files as strategies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from das.errors import SchemaError
+from das.queries.query import parse_query
+from das.schema import Schema
+from das.strategy import LevelStrategy, QueryShare, Strategy, strategy_for
+from geography.lattice import Spine
+from jobs.config.files import named, read_model
+from jobs.config.models.allocation import AllocationFile, LevelAllocation
+from jobs.config.workload import ZCDP_BOUNDED, BudgetKind, plan_shares
+
+
+def _shares(schema: Schema, level: LevelAllocation, kind: BudgetKind) -> tuple[QueryShare, ...]:
+    if level.workload is not None:
+        return plan_shares(schema, level.workload, kind)
+    shares = []
+    for text, share in (level.queries or {}).items():
+        query = parse_query(schema, text)
+        if not query.is_partition:
+            raise SchemaError(
+                f"query {query.name}",
+                "cannot be measured: it does not count every cell exactly once",
+                remedy="use total, detailed, attributes and recodes; functions of them are for "
+                "output.tables",
+            )
+        shares.append(QueryShare(query, share))
+    return tuple(shares)
+
+
+def planned_geolevels(path: Path) -> list[str]:
+    """Geolevels of an allocation file whose queries are planned.
+
+    Raises:
+      ConfigError: It cannot be used.
+    """
+    levels = read_model(path, AllocationFile).levels
+    return [name for name, level in levels.items() if level.workload is not None]
+
+
+def load_allocation(
+    path: Path,
+    schema: Schema,
+    spine: Spine,
+    kind: BudgetKind = ZCDP_BOUNDED,
+    frozen: Mapping[str, tuple[QueryShare, ...]] | None = None,
+) -> Strategy:
+    """Read an allocation file for a schema and a spine.
+
+    Args:
+      path: The file.
+      schema: The schema its queries are about.
+      spine: The geolevels it must name.
+      kind: Definition and neighbors of the budget that pays; planned strategies depend on them.
+      frozen: What was planned before, by geolevel; it is not planned again.
+
+    Raises:
+      ConfigError, SchemaError, BudgetError: It cannot be used.
+    """
+    model = read_model(path, AllocationFile)
+    kind = replace(kind, mechanism=model.mechanism)
+
+    def build() -> Strategy:
+        named("mechanism", lambda: kind.noise)
+        levels = []
+        for name, level in model.levels.items():
+            known = (frozen or {}).get(name) if level.workload is not None else None
+            shares = known or named(f"geolevel {name}", partial(_shares, schema, level, kind))
+            levels.append(LevelStrategy(name, level.share, shares))
+        return strategy_for(levels, spine.levels, model.mechanism)
+
+    return named(str(path), build)

@@ -1,0 +1,140 @@
+"""Models of the section `invariants` of a product."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from jobs.config.models.values import Delimiter, LocalPath, Model, Text, Whole
+
+_LARGEST_LIMIT = 10**15  # persons; sums of such are exact in 64 bits
+
+
+class PublicTable(Model):
+    """A public table with one row per geounit and one column of counts per name."""
+
+    path: LocalPath = Field(description="CSV or Parquet file, or a folder of such files.")
+    geocode: Text = Field(default="geocode", description="Column with the geocode.")
+    columns: dict[Text, Text] = Field(
+        description="What is counted, such as a type or an answer of a query, to its column."
+    )
+    delimiter: Delimiter = Field(default=",", description="Field separator of CSV files.")
+
+
+class InvariantConfig(Model):
+    """A query that is published exactly."""
+
+    query: Text = Field(description='Query, such as "total".')
+    geolevel: Text = Field(
+        description="Geolevel at which it is exact; then also exact at all coarser ones."
+    )
+    table: PublicTable | None = Field(
+        default=None,
+        description="Published table the confidential data must agree with: a column per answer; "
+        "geounits that are not in it have none.",
+    )
+
+
+class ExactAnswers(Model):
+    """What another product of the run publishes exactly."""
+
+    product: Text = Field(description="Name of the product; it comes before this one.")
+    query: Text = Field(description="Its exact query; its levels are types of this product.")
+
+
+class FacilitiesConfig(Model):
+    """Facility counts by type, published exactly; each facility holds some persons."""
+
+    facilities: Text = Field(description="Query of the persons by type, such as hhgq.")
+    geolevel: Text = Field(description="Geolevel at which facilities are counted.")
+    table: PublicTable | None = Field(
+        default=None,
+        description="Public table with a column per type; geounits that are not in it have no "
+        "facilities. A type left out is not counted: it may hold any number of persons. Give this "
+        "or `exact`.",
+    )
+    exact: ExactAnswers | None = Field(
+        default=None,
+        description="Exact answers of another product that counts them, such as the units. Give "
+        "this or `table`.",
+    )
+    at_least: dict[Text, Whole] = Field(
+        default={}, description="Type to the fewest persons of one facility; 1 if left out."
+    )
+    at_most: dict[Text, Whole] = Field(
+        default={}, description="Type to the most persons of one facility; 99999 if left out."
+    )
+
+    @model_validator(mode="after")
+    def _limits(self) -> FacilitiesConfig:
+        if (self.table is None) == (self.exact is None):
+            raise ValueError("give exactly one of `table` and `exact`")
+        for name in ("at_least", "at_most"):
+            if any(not 0 <= limit <= 10**6 for limit in getattr(self, name).values()):
+                raise ValueError(f"`{name}` must lie between 0 and 1000000")
+        return self
+
+
+class ZeroConfig(Model):
+    """Structural zeros: persons who cannot be."""
+
+    zero: dict[Text, list[Text]] = Field(
+        description="Attribute or recode to levels; nobody has one of these levels in all of them."
+    )
+
+
+class RowPart(Model):
+    """Cells that count in a linear row."""
+
+    cells: dict[Text, list[Text]] = Field(
+        description="Attribute or recode to levels; empty for all cells."
+    )
+    coefficient: Whole = Field(
+        default=1,
+        ge=-(10**6),
+        le=10**6,
+        description="How often each of their persons counts.",
+    )
+
+
+class RowConfig(Model):
+    """A linear row: a weighted sum of cells that is bounded, or exact, in every geounit."""
+
+    row: list[RowPart] = Field(description="The sum; cells in several parts count in each.")
+    name: Text = Field(description="Its name in errors and in the manifest.")
+    geolevel: Text = Field(
+        description="Geolevel at which it holds; coarser ones add up what their geounits may hold."
+    )
+    at_least: Whole | None = Field(
+        default=None,
+        ge=-_LARGEST_LIMIT,
+        le=_LARGEST_LIMIT,
+        description="Fewest. Default: no limit.",
+    )
+    at_most: Whole | None = Field(
+        default=None,
+        ge=-_LARGEST_LIMIT,
+        le=_LARGEST_LIMIT,
+        description="Most. Without any limit, the sum of the confidential data is published.",
+    )
+
+
+_KINDS_OF_INVARIANTS = ("facilities", "zero", "row")
+
+
+def _kind_of_invariant(value: object) -> str:
+    """The kind of an invariant is told by the key that only it has."""
+    for key in _KINDS_OF_INVARIANTS:
+        if (key in value) if isinstance(value, dict) else hasattr(value, key):
+            return key
+    return "query"
+
+
+AnyInvariant = Annotated[
+    Annotated[InvariantConfig, Tag("query")]
+    | Annotated[FacilitiesConfig, Tag("facilities")]
+    | Annotated[ZeroConfig, Tag("zero")]
+    | Annotated[RowConfig, Tag("row")],
+    Discriminator(_kind_of_invariant),
+]

@@ -1,0 +1,130 @@
+"""Models of what a run file says of a product."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from jobs.config.models.data import DataConfig
+from jobs.config.models.invariants import AnyInvariant
+from jobs.config.models.values import Exact, LocalPath, Model, Text
+
+
+class ProductPrivacyConfig(Model):
+    """The budget of a product and its split."""
+
+    rho: Exact | None = Field(
+        default=None, description="Total budget under zcdp, exact. Give this or `epsilon`."
+    )
+    epsilon: Exact | None = Field(
+        default=None,
+        description="Under pure, the total budget, exact. Under zcdp, the total epsilon at "
+        "`delta`; the largest rho that implies it is used.",
+    )
+    allocation: LocalPath = Field(description="Allocation file.")
+    lazy_queries: list[Text] = Field(
+        default=[],
+        description="Queries of very many answers whose noise is drawn, below the root, only for "
+        "answers about cells where the counts of the parent are positive; no other is ever read. "
+        "Counts have the same distribution, and measurements are no longer complete. Geolevels are "
+        "then measured one by one, each after the one above is solved.",
+    )
+    product: Text | None = Field(
+        default=None,
+        description="What is made of these people, such as persons or units, as the account names "
+        "it. Default: the name of the schema.",
+    )
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> ProductPrivacyConfig:
+        if (self.rho is None) == (self.epsilon is None):
+            raise ValueError("give exactly one of `rho` and `epsilon`")
+        for name in ("rho", "epsilon"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ValueError(f"`{name}` must be positive; got {value}")
+        return self
+
+
+class SolveConfig(Model):
+    """How noisy answers become consistent integers."""
+
+    rounding: list[list[Text]] = Field(
+        default=[["total"], ["detailed"]],
+        description="Rounding passes, each a list of queries whose sums stay closest to the "
+        "real-valued solution; the sums of a pass are fixed for the passes after it. All queries "
+        "in order must be nested, coarse before fine, and end in detailed.",
+    )
+    tolerance: float = Field(
+        default=1e-7,
+        gt=0,
+        lt=1e-2,
+        description="Largest accepted scaled optimality residual of a node; a node that does not "
+        "reach it stops the run.",
+    )
+    targets: Literal["full", "own"] = Field(
+        default="full",
+        description="What a geounit's counts are fitted to. full: the estimate from all "
+        "measurements in it and below it; own: from those of its own geolevel.",
+    )
+    learned_prior: list[Text] = Field(
+        default=[],
+        description="Geolevels at which cells are fitted to their posterior means under a prior "
+        "learned from the noisy counts of the geolevel: less squared error where most counts are "
+        "zero, and no longer the least-squares answer.",
+    )
+    order: dict[Text, list[list[Text]]] = Field(
+        default={},
+        description="Least-squares passes by geolevel, each a list of measured queries whose "
+        "answers are fixed for the passes after it; queries not named follow in a last pass. "
+        "Default: one pass.",
+    )
+    method: Literal["nnls", "sequential", "reweighted", "maxfit"] = Field(
+        default="nnls",
+        description="nnls: nonnegative least squares. sequential: one query after the other, "
+        "coarse first. reweighted: answers that look like noise alone count less. maxfit: the "
+        "least largest deviation, for small nodes.",
+    )
+    least_squares: Literal["structured", "piqp", "gurobi"] = Field(
+        default="structured", description="Solver of the continuous stage."
+    )
+    integers: Literal["highs", "gurobi"] = Field(
+        default="highs", description="Solver of integer stages that are no flow."
+    )
+    failsafe: bool = Field(
+        default=True,
+        description="Whether a node whose constraints contradict its parent moves the parent to "
+        "the nearest counts that satisfy them, which is reported; otherwise it stops the run.",
+    )
+
+
+class ProductOutputConfig(Model):
+    """What is written of a product."""
+
+    microdata: list[Literal["parquet", "csv"]] = Field(
+        default=["parquet", "csv"], description="Formats of the microdata, one row per record."
+    )
+    tables: list[Text] | None = Field(
+        default=None,
+        description="Queries tabulated per geolevel; may also use functions such as prefix(age). "
+        "Default: total and every attribute alone.",
+    )
+    h1: Text | None = Field(
+        default=None,
+        description="Attribute or recode with the levels `occupied` and `vacant`, of which table "
+        "H1 is written: all, occupied and vacant housing units.",
+    )
+
+
+class ProductConfig(Model):
+    """A product of a run: what is measured of one kind of records, and what is made of it."""
+
+    schema_: LocalPath = Field(alias="schema", description="Schema file.")
+    data: DataConfig = Field(description="Confidential input.")
+    privacy: ProductPrivacyConfig = Field(description="Budget and its split.")
+    invariants: list[AnyInvariant] = Field(default=[], description="What is published exactly.")
+    solve: SolveConfig = Field(default=SolveConfig(), description="Solver settings.")
+    output: ProductOutputConfig = Field(
+        default=ProductOutputConfig(), description="What is written of it."
+    )

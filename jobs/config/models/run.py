@@ -1,0 +1,191 @@
+"""Models of run files: what all products share, and the products."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field, model_validator
+
+from das.definition import Definition
+from das.mechanisms.registry import chargeable
+from das.queries.sensitivity import Neighbors
+from jobs.config.models.products import ProductConfig
+from jobs.config.models.values import (
+    LONGEST_NAME,
+    Exact,
+    LocalPath,
+    Model,
+    ProductName,
+    Text,
+    Whole,
+)
+from jobs.config.protection import PROTECTION, missing_protection, secret_properties
+
+
+class GeolevelConfig(Model):
+    """One geolevel."""
+
+    name: Text = Field(
+        pattern=r"^[A-Za-z][A-Za-z0-9_-]*$",
+        max_length=LONGEST_NAME,
+        description="Name of the geolevel: letters, digits, _ and -.",
+    )
+    digits: Whole = Field(
+        ge=0, le=100, description="Length of the geocode prefix; 0 for the whole."
+    )
+
+
+class GeounitsFile(Model):
+    """Public list of all leaf geounits."""
+
+    path: LocalPath = Field(description="CSV or Parquet file with one row per leaf geounit.")
+    geocode: Text = Field(default="geocode", description="Column with the leaf geocode.")
+
+
+class GeographyConfig(Model):
+    """The spine, and which leaf geounits exist."""
+
+    levels: list[GeolevelConfig] = Field(description="Geolevels, root first.")
+    geounits: GeounitsFile | None = Field(
+        default=None,
+        description="Public list of all leaf geounits, empty ones included. Default: the geocodes "
+        "of the data, which are then published exactly; with person records this reveals which "
+        "geounits are inhabited.",
+    )
+
+    @property
+    def source(self) -> str:
+        """Where the list of geounits comes from, as manifests call it."""
+        return "data" if self.geounits is None else "public list"
+
+
+class Randomness(Model):
+    """Where noise comes from."""
+
+    source: Literal["operating_system", "seeded_not_for_release"] = Field(
+        default="operating_system",
+        description="operating_system: AES-256-CTR streams under a key from the operating system. "
+        "seeded_not_for_release: reproducible noise for tests; marks every output.",
+    )
+    seed: Whole | None = Field(default=None, description="Only with seeded_not_for_release.")
+
+    @model_validator(mode="after")
+    def _seed(self) -> Randomness:
+        if (self.source == "seeded_not_for_release") != (self.seed is not None):
+            raise ValueError("`seed` goes with source seeded_not_for_release, and only with it")
+        return self
+
+
+class PrivacyConfig(Model):
+    """What protection means, for all products of the run, and who keeps the account."""
+
+    definition: Definition = Field(
+        default=Definition.ZCDP,
+        description="zcdp: costs are rho of zero-concentrated differential privacy, noise is "
+        f"{chargeable(Definition.ZCDP)[0].title}. pure: costs are epsilon of differential privacy, "
+        f"noise is {chargeable(Definition.PURE)[0].title}. The allocation may name other noise.",
+    )
+    delta: Exact = Field(
+        default=Fraction(1, 10**10), description="Where (epsilon, delta) is stated."
+    )
+    neighbors: Neighbors = Field(
+        default=Neighbors.BOUNDED,
+        description="bounded: change one record; unbounded: add or remove one.",
+    )
+    randomness: Randomness = Field(default=Randomness(), description="Where noise comes from.")
+    grant: Text = Field(
+        default="1",
+        description="Name of the budget granted to the products. One run may spend it; another "
+        "run on the same people needs another grant, and the costs add up.",
+    )
+    account: LocalPath | None = Field(
+        default=None,
+        description="File that records all grants spent on the same people, shared by all who "
+        "measure them. Default: `data.path` of the last product with .das-account.jsonl appended, "
+        "or the one of a folder above it that has one.",
+    )
+
+    @model_validator(mode="after")
+    def _delta(self) -> PrivacyConfig:
+        if not 0 < self.delta < 1:
+            raise ValueError(f"`delta` must lie between 0 and 1; got {self.delta}")
+        return self
+
+
+class OutputConfig(Model):
+    """Where everything is written."""
+
+    directory: LocalPath = Field(description="Folder of the run; created if absent.")
+
+
+class RuntimeConfig(Model):
+    """Where a run works, and how fast: nothing here changes the distribution of any output."""
+
+    master: Text | None = Field(
+        default=None,
+        description='Spark master, such as "local[4,4]" or "spark://host:7077". Default: what '
+        "spark-submit was given, else all local cores.",
+    )
+    batches_per_slot: Whole = Field(
+        default=4,
+        ge=1,
+        le=10_000,
+        description="Tasks per parallel slot in each step; fewer where there is little work, more "
+        "where much.",
+    )
+    driver_memory: Text = Field(default="2g", description="Heap of the Spark driver.")
+    spark: dict[Text, Text] = Field(
+        default={},
+        description="Further Spark properties; no secrets, and none that open a session.",
+    )
+    allow_open_cluster: bool = Field(
+        default=False,
+        description="Whether to work in a Spark session without authentication or encryption. "
+        "Whoever reaches its ports or network can then read the confidential data, or act as the "
+        "user of the run. Manifest and public report say so.",
+    )
+
+    @model_validator(mode="after")
+    def _closed(self) -> RuntimeConfig:
+        if named := secret_properties(self.spark):
+            raise ValueError(
+                f"spark.{named[0]}: a run file is no place for a secret, and Spark would show it "
+                "in the list of processes; put it into a properties file that only its owner can "
+                "read, and give that to spark-submit by --properties-file"
+            )
+        if self.allow_open_cluster:
+            return self
+        off = missing_protection({**PROTECTION, **self.spark})
+        if off:
+            raise ValueError(
+                f"spark.{off[0]}: turned off, which opens the session to others on its machines "
+                "or network; leave it out, or accept the risk by `allow_open_cluster: true`, which "
+                "the release then states"
+            )
+        return self
+
+
+class RunConfig(Model):
+    """conf/run/*.yaml: one run."""
+
+    format: Literal[2] = Field(description="How this file is written: 2.")
+    name: Text = Field(description="Name of the run, shown in reports.")
+    geography: GeographyConfig = Field(description="Spine and leaf geounits.")
+    privacy: PrivacyConfig = Field(
+        default=PrivacyConfig(), description="What protection means, and the account."
+    )
+    products: dict[ProductName, ProductConfig] = Field(
+        min_length=1,
+        description="Name of each product, such as persons, to what it is, in the order of work. "
+        "The last lies in the folder of the release itself, every other in one of its name there.",
+    )
+    output: OutputConfig = Field(description="Where everything is written.")
+    runtime: RuntimeConfig = Field(
+        default=RuntimeConfig(), description="Where it works; speed only."
+    )
+
+
+def model_fields(model: type[BaseModel]) -> dict[str, Any]:
+    """Fields of a model by the key used in YAML."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}

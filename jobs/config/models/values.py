@@ -1,0 +1,81 @@
+"""Values of configuration files: exact numbers, text, paths, names. All models are frozen."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints
+
+from das.errors import BudgetError
+from das.rational import parse_fraction
+from jobs.config.local_path import local_path
+
+
+def _exact(value: object) -> Fraction:
+    try:
+        return parse_fraction(value, "value")
+    except BudgetError as error:
+        raise ValueError(str(error).removeprefix("value: ")) from None
+
+
+def _text(value: object) -> object:
+    """YAML reads an unquoted 12 or yes as a number or a bool; codes are always text."""
+    if isinstance(value, bool | float):
+        raise ValueError(f"must be text; put quotes around it; got {value!r}")
+    if isinstance(value, str):
+        if len(value) > _LONGEST_TEXT:
+            raise ValueError(f"must have at most {_LONGEST_TEXT} characters; got {len(value)}")
+        if any(ord(c) < 32 or 127 <= ord(c) < 160 or "\ud800" <= c <= "\udfff" for c in value):
+            raise ValueError(f"holds a control character or half of a character; got {value!a}")
+    return str(value) if isinstance(value, int) else value
+
+
+def _whole(value: object) -> object:
+    """YAML reads yes as a bool, which Python counts as 1."""
+    if isinstance(value, bool | float):
+        raise ValueError(f"must be a whole number; got {value!r}")
+    return value
+
+
+def _delimiter(value: object) -> str:
+    if not isinstance(value, str) or len(value) != 1 or not (value == "\t" or " " <= value <= "~"):
+        raise ValueError(f'must be one character, such as ";" or "\\t"; got {value!a:.99}')
+    if value.isalnum() or value == '"':
+        raise ValueError(f"must not be a letter, a digit or a quotation mark; got {value!r}")
+    return value
+
+
+_LONGEST_TEXT = 20_000  # the source of an allocation names all tables it was made for
+
+
+LONGEST_NAME = 100  # geolevels are names of folders
+
+
+Exact = Annotated[Fraction, BeforeValidator(_exact)]
+
+
+Text = Annotated[str, BeforeValidator(_text)]
+
+
+ProductName = Annotated[
+    str,
+    BeforeValidator(_text),
+    StringConstraints(pattern=r"^[a-z][a-z0-9_]*$", max_length=LONGEST_NAME),
+]
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+
+
+Delimiter = Annotated[str, BeforeValidator(_delimiter)]
+
+
+LocalPath = Annotated[Path, BeforeValidator(local_path)]
+
+
+class Model(BaseModel):
+    """A part of a configuration file: frozen, and without unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)

@@ -1,0 +1,188 @@
+"""Check a product of a run file against its schema, allocation and geography, as one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from functools import partial
+from typing import NoReturn, TypeVar
+
+from das.errors import ConfigError, DasError
+from das.privacy.budget import Budget, total_from_epsilon
+from das.queries.query import parse_query
+from geography.lattice import Spine
+from jobs.config.allocation import load_allocation
+from jobs.config.data import check_data, check_file_type, check_suffix
+from jobs.config.files import RunFile, named
+from jobs.config.frozen import read_frozen
+from jobs.config.invariants import exact_queries, limits_of
+from jobs.config.models.products import ProductPrivacyConfig
+from jobs.config.models.run import PrivacyConfig, RunConfig
+from jobs.config.product import Product, h1_query
+from jobs.config.schema import load_schema
+from jobs.config.solvable import refuse_unsolvable
+from jobs.config.solve import lazy_queries, rounding_passes, solving
+from jobs.config.workload import BudgetKind
+from jobs.plan import Plan, exact_query
+from jobs.storage.layout import product_confidential, product_release
+
+T = TypeVar("T")
+
+
+def resolve_product(
+    config: RunConfig,
+    name: str,
+    file: RunFile,
+    digest: str,
+    before: Mapping[str, Product],
+    solution: str | None,
+) -> Product:
+    """Check one product of a run.
+
+    Args:
+      config: The run, paths absolute.
+      name: The product.
+      file: The run file.
+      digest: Digest of the whole run file.
+      before: The products before it, whose exact answers may limit this one.
+      solution: Name of the solution that is meant, if it is not the release itself.
+    """
+    own, path = config.products[name], file.path
+    place = len(config.products) - 1 - [*config.products].index(name)
+    folder = name if place else None  # the last product has that of the release itself
+    release = product_release(config.output.directory, solution, folder)
+    schema = load_schema(own.schema_)
+    spine = named(
+        f"{path}: geography.levels",
+        lambda: Spine(
+            tuple(level.name for level in config.geography.levels),
+            tuple(level.digits for level in config.geography.levels),
+        ),
+    )
+    privacy = config.privacy
+    kind = BudgetKind(privacy.definition, privacy.neighbors)
+    planned = product_release(config.output.directory, None, folder).planned
+    stated, levels = own.invariants, spine.levels
+    plans = {other: product.plan for other, product in before.items()}
+    keys = f"{path}: {file.keys_of(name)}"
+    attempt = _Attempts()
+    attempt(keys.rstrip(": ."), lambda: check_data(own.data, schema))
+    attempt(f"{keys}data.path", lambda: check_file_type(own.data))
+    public = config.geography.geounits
+    if public is not None and not place:
+        attempt(f"{path}: geography.geounits", partial(check_suffix, public.path))
+    for index, entry in enumerate(stated):
+        table = getattr(entry, "table", None)
+        if table is not None:
+            attempt(f"{keys}invariants.{index}.table", partial(check_suffix, table.path))
+    strategy = attempt(
+        "",
+        lambda: load_allocation(
+            own.privacy.allocation, schema, spine, kind, read_frozen(planned, digest)
+        ),
+    )
+    budget = attempt("", lambda: _budget(privacy, own.privacy, f"{keys}privacy"))
+    invariants = attempt(f"{keys}invariants", lambda: exact_queries(stated, schema, levels))
+    limits = attempt(
+        f"{keys}invariants",
+        lambda: limits_of(stated, schema, levels, invariants(), partial(exact_query, plans)),
+    )
+    passes = attempt(
+        f"{keys}solve", lambda: rounding_passes(schema, own.solve.rounding, invariants())
+    )
+    solved = attempt(f"{keys}solve", lambda: solving(own.solve, schema, strategy()))
+    lazy = attempt(
+        f"{keys}privacy.lazy_queries",
+        lambda: lazy_queries(own.privacy.lazy_queries, own.solve, schema, strategy()),
+    )
+    h1 = own.output.h1
+    if h1 is not None:
+        attempt(f"{keys}output.h1", lambda: h1_query(schema, h1))
+    for table in own.output.tables or []:
+        attempt(f"{keys}output.tables", partial(parse_query, schema, table))
+    attempt.refuse()
+    seed = privacy.randomness.seed
+    plan = Plan(
+        schema,
+        spine,
+        strategy(),
+        budget(),
+        invariants(),
+        passes(),
+        solved(),
+        privacy.randomness.source != "operating_system",
+        digest,
+        limits(),
+        lazy(),
+        hashlib.sha256(own.solve.model_dump_json().encode()).hexdigest(),
+    )
+    named(str(path), partial(refuse_unsolvable, plan))
+    return Product(
+        name,
+        file.keys_of(name),
+        f"{config.name}, {name}" if place else config.name,
+        own,
+        plan,
+        release,
+        product_confidential(config.output.directory, solution, folder),
+        # Streams are named by geocode and query: another key, or names would repeat.
+        None if seed is None else seed + place,
+    )
+
+
+def _budget(privacy: PrivacyConfig, own: ProductPrivacyConfig, where: str) -> Budget:
+    definition = privacy.definition
+    if definition.unit != "rho" and own.rho is not None:
+        raise ConfigError(where, f"definition {definition} counts `{definition.unit}`, not `rho`")
+    total = own.rho if own.rho is not None else own.epsilon or Fraction(0)
+    if own.rho is None:
+        total = named(where, lambda: total_from_epsilon(definition, total, privacy.delta))
+    return named(where, lambda: Budget(total, privacy.delta, privacy.neighbors, definition))
+
+
+class _Attempts:
+    """Builds the parts of a run one after the other, so that all mistakes are told at once."""
+
+    def __init__(self) -> None:
+        self._errors: list[DasError] = []
+
+    def __call__(self, where: str, build: Callable[[], T]) -> Callable[[], T]:
+        """Build a part; of one that needs a part with a mistake, nothing is said.
+
+        Args:
+          where: Where in the configuration it stands; empty if its errors say so.
+          build: Makes it.
+
+        Returns:
+          A function that gives it.
+        """
+        try:
+            value = named(where, build) if where else build()
+        except _NotBuiltError:
+            return _not_built
+        except DasError as error:
+            self._errors.append(error)
+            return _not_built
+        return lambda: value
+
+    def refuse(self) -> None:
+        """Raise all mistakes as one error, of the kind of the first.
+
+        Raises:
+          DasError: There are some.
+        """
+        if len(self._errors) == 1:
+            raise self._errors[0]
+        if self._errors:
+            first, *others = self._errors
+            own = str(first).removeprefix(f"{first.where}: ")
+            raise type(first)(first.where, " | ".join([own, *map(str, others)]))
+
+
+class _NotBuiltError(Exception):
+    """A part that another needs has a mistake, which is told."""
+
+
+def _not_built() -> NoReturn:
+    raise _NotBuiltError
