@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from das.change_costs import Chain, change_costs
 from das.errors import ConfigError
@@ -46,6 +47,41 @@ class Solving:
 
 
 @dataclass(frozen=True, eq=False)
+class Level:
+    """A geolevel of a plan, and all that is asked of it and known in it.
+
+    Attributes:
+      index: Its position; 0 is the root.
+      name: Its name.
+      digits: Length of its geocodes; 0 where the root has the whole prefix to itself.
+      queries: Measured queries, in the order of the strategy.
+      lazy: Those of them that are drawn only where the parent has persons.
+      exact: Queries whose answers are published exactly, coarse before fine.
+      exact_rows: Linear rows whose sums are.
+      bounded_rows: Linear rows with bounds, exact ones not.
+    """
+
+    index: int
+    name: str
+    digits: int
+    queries: tuple[Query, ...] = ()
+    lazy: tuple[Query, ...] = ()
+    exact: tuple[Query, ...] = ()
+    exact_rows: tuple[LinearRow, ...] = ()
+    bounded_rows: tuple[LinearRow, ...] = ()
+
+    @property
+    def whole(self) -> tuple[Query, ...]:
+        """Measured queries of which every answer is drawn."""
+        return tuple(query for query in self.queries if query not in self.lazy)
+
+    @property
+    def published(self) -> tuple[Query | LinearRow, ...]:
+        """All whose answers are published exactly."""
+        return (*self.exact, *self.exact_rows)
+
+
+@dataclass(frozen=True, eq=False)
 class Plan:
     """What the stages after reading need; no path to confidential data.
 
@@ -77,20 +113,39 @@ class Plan:
     lazy: frozenset[str] = frozenset()
     solve_digest: str = ""
 
-    def exact_at(self, geolevel: str) -> list[Query | LinearRow]:
-        """All whose answers are published exactly at a geolevel, queries coarse before fine."""
-        queries = [invariant.query for invariant in invariants_at(self.invariants, geolevel)]
-        return [*queries, *self.limits.exact_rows_at(geolevel)]
+    @cached_property
+    def levels(self) -> tuple[Level, ...]:
+        """The geolevels, root first."""
+        spine, limits = self.spine, self.limits
+        return tuple(
+            Level(
+                index,
+                name,
+                digits,
+                tuple(entry.query for entry in asked.queries),
+                tuple(e.query for e in asked.queries if index and e.query.name in self.lazy),
+                tuple(invariant.query for invariant in invariants_at(self.invariants, name)),
+                tuple(limits.exact_rows_at(name)),
+                tuple(limits.bounded_rows_at(name)),
+            )
+            for index, (name, digits, asked) in enumerate(
+                zip(spine.levels, spine.digits, self.strategy.levels, strict=True)
+            )
+        )
+
+    @property
+    def leaf(self) -> Level:
+        """The last geolevel."""
+        return self.levels[-1]
+
+    def level(self, name: str) -> Level:
+        """A geolevel by its name."""
+        return self.levels[self.spine.levels.index(name)]
 
     @property
     def randomness(self) -> str:
         """Where noise comes from, as the configuration calls it."""
         return "seeded_not_for_release" if self.not_for_release else "operating_system"
-
-    def lazy_at(self, level: int) -> list[Query]:
-        """The queries of a geolevel that are drawn only where the parent has persons."""
-        queries = [entry.query for entry in self.strategy.levels[level].queries]
-        return [query for query in queries if level and query.name in self.lazy]
 
     def noise(self, first: int, last: int) -> tuple[NoisyQuery, ...]:
         """Queries and exact noise of geounits whose chain spans geolevels first..last."""
@@ -98,8 +153,7 @@ class Plan:
 
     def change_costs(self, first: str, last: str) -> ChangeCosts:
         """What changing one record costs by the measurements of a chain, named by its geolevels."""
-        levels = self.spine.levels
-        chain = Chain(levels.index(first), levels.index(last), (first, last))
+        chain = Chain(self.level(first).index, self.level(last).index, (first, last))
         names = [attribute.name for attribute in self.schema.attributes]
         return change_costs(self.strategy, self.budget, names, chain)
 
@@ -111,11 +165,8 @@ def plan_terms(plan: Plan) -> tuple[GeolevelTerms, ...]:
       SchemaError: The measured queries group the levels in too many ways.
     """
     return spine_terms(
-        [[entry.query for entry in level.queries] for level in plan.strategy.levels],
-        [
-            [invariant.query for invariant in invariants_at(plan.invariants, name)]
-            for name in plan.spine.levels
-        ],
+        [list(level.queries) for level in plan.levels],
+        [list(level.exact) for level in plan.levels],
     )
 
 
@@ -138,7 +189,7 @@ def exact_query(plans: Mapping[str, Plan], product: str, name: str, geolevel: st
             got=list(plans),
             remedy="put it into the run file, before this one",
         )
-    exact = {i.query.name: i.query for i in invariants_at(plans[product].invariants, geolevel)}
+    exact = {query.name: query for query in plans[product].level(geolevel).exact}
     if name not in exact:
         raise ConfigError(
             f"product {product}, query {name}",

@@ -44,7 +44,7 @@ def _planned(product: Product) -> list[Path]:
 
 def _settled(product: Product) -> list[Path]:
     plan, release = product.plan, product.release
-    exact = [release.invariants(level) for level in plan.spine.levels if plan.exact_at(level)]
+    exact = [release.invariants(level.name) for level in plan.levels if level.published]
     bound = [level for level in plan.spine.levels if plan.limits.binds(level)]
     return [*exact, *map(release.implied, bound)]
 

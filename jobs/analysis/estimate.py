@@ -101,7 +101,7 @@ def check_places(parquet: Path | None, csv: Path | None) -> None:
 
 def leaf_geocodes(plan: Plan, release: ReleaseLayout) -> list[str]:
     """Geocodes of all leaf geounits of a release, ascending."""
-    codes: list[str] = read_public_geocodes(release, plan.spine.levels[-1]).tolist()
+    codes: list[str] = read_public_geocodes(release, plan.leaf.name).tolist()
     return codes
 
 

@@ -144,7 +144,7 @@ class AreaEstimator:
     def _messages(self, rows: LevelRange) -> Moments:
         """Subtree estimates of whole families on the components of the query."""
         one = self.estimator
-        name = one.plan.spine.levels[rows.level]
+        name = one.plan.levels[rows.level].name
         if rows.level == one.leaf:
             answers = RangeAnswers.read(one.release, name, one.terms[rows.level], rows)
             return one.leaf_messages(one.leaf_terms(self.coordinates), rows, answers)
@@ -154,7 +154,7 @@ class AreaEstimator:
     def _on_spine(self, level: int, spot: int) -> Moments:
         """One row: the estimate of a geounit from all answers, and its covariance alone."""
         one, rows = self.estimator, self.geounits[level]
-        name = one.plan.spine.levels[level]
+        name = one.plan.levels[level].name
         if level < one.leaf:
             dataset = one.layout.whole(name)
             found = read_moments(dataset, one.coordinates, rows.codes[spot : spot + 1])

@@ -57,23 +57,23 @@ def check_input(
       InfeasibleError: The invariants of a geounit contradict each other, whatever the data.
       InputError: The data of a geounit break an invariant.
     """
-    for level, geolevel in enumerate(plan.spine.levels):
+    for level in plan.levels:
         tables = [
-            stated_query(plan, geolevel, entry)
+            stated_query(plan, level, entry)
             for entry in stated
             if isinstance(entry, InvariantConfig)
             and entry.table is not None
-            and entry.geolevel == geolevel
+            and entry.geolevel == level.name
         ]
-        leaf = level == len(plan.spine.levels) - 1
         limits = plan.limits
-        counted = limits.facilities is not None and limits.facilities.geolevel == geolevel
-        rows = any(row.geolevels[-1] == geolevel for row in limits.rows)
-        if not (tables or counted or rows or (leaf and limits.zeros is not None)):
+        counted = limits.facilities is not None and limits.facilities.geolevel == level.name
+        rows = any(row.geolevels[-1] == level.name for row in limits.rows)
+        zeros = level is plan.leaf and limits.zeros is not None
+        if not (tables or counted or rows or zeros):
             continue
         size = tasks.sizing.check_geounits
-        batches = geounit_batches(release, geolevel, level, tasks.batches, size.most, size.least)
-        tasks.run(f"check {geolevel}", batches, _checker(plan, tables, release, confidential))
+        batches = geounit_batches(release, level, tasks.batches, size.most, size.least)
+        tasks.run(f"check {level.name}", batches, _checker(plan, tables, release, confidential))
 
 
 def _checker(
@@ -81,7 +81,7 @@ def _checker(
 ) -> Callable[[Batch], None]:
     @redact_errors
     def run(batch: Batch) -> None:
-        geolevel = plan.spine.levels[batch.level]
+        geolevel = plan.levels[batch.level].name
         codes = read_public_geocodes(release, geolevel, batch.low, batch.high)
         truth = read_truth(confidential, geolevel, codes, plan.schema.size).reveal()
         check = InputCheck(plan, release, batch, codes, tables)
@@ -143,10 +143,9 @@ class InputCheck:
     def statements(self, truth: Histograms, row: int) -> list[Statement]:
         """All invariants of one geounit, exact ones with their answers."""
         plan, n = self.plan, self.plan.schema.size
-        geolevel = plan.spine.levels[self.batch.level]
         out: list[Statement] = []
         given = {query.name for query in self.tables}
-        for exact in plan.exact_at(geolevel):
+        for exact in plan.levels[self.batch.level].published:
             if exact.name not in given:
                 answers = exact.answer(truth)[0]
                 out += _statements(exact.name, exact, answers, answers)
@@ -161,19 +160,19 @@ class InputCheck:
     def _limits(self) -> Iterator[tuple[str, Query | LinearRow, IntArray, IntArray]]:
         """Name, query, and int64[G, m] least and most of what was given or stated."""
         plan, batch = self.plan, self.batch
-        geolevel, facilities = plan.spine.levels[batch.level], plan.limits.facilities
+        level, facilities = plan.levels[batch.level], plan.limits.facilities
         for query in self.tables:
-            dataset = Dataset.open(self.release.given(geolevel))
+            dataset = Dataset.open(self.release.given(level.name))
             given, answers = read_available(dataset, query.name, query.size, batch.low, batch.high)
             full = np.zeros((len(self.codes), query.size), np.int64)
             full[np.isin(self.codes, given)] = answers
             yield f"table of {query.name}", query, full, full
-        if facilities is not None and facilities.geolevel == geolevel:
+        if facilities is not None and facilities.geolevel == level.name:
             counts = facility_counts(self.release, facilities, self.codes, batch)
             boxes = facilities.boxes(counts)
             yield facilities_name(facilities), facilities.query, boxes.least, boxes.most
-        for row in plan.limits.bounded_rows_at(geolevel):
-            if row.geolevels[-1] == geolevel:
+        for row in level.bounded_rows:
+            if row.geolevels[-1] == level.name:
                 shape = (len(self.codes), 1)
                 low = np.full(shape, -(2**62) if row.least is None else row.least)
                 high = np.full(shape, 2**62 if row.most is None else row.most)

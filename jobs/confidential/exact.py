@@ -15,7 +15,7 @@ from jobs.tasks.executor import Tasks
 
 def publish_invariants(
     plan: Plan,
-    level: int,
+    index: int,
     *,
     release: ReleaseLayout,
     confidential: ConfidentialLayout,
@@ -27,15 +27,15 @@ def publish_invariants(
 
     Args:
       plan: The plan.
-      level: Position of the geolevel.
+      index: Position of the geolevel.
       release: Where the answers go.
       confidential: Where the truth lies.
       tasks: What runs the step.
     """
-    geolevel, n_cells = plan.spine.levels[level], plan.schema.size
-    exact = plan.exact_at(geolevel)
+    level, n_cells = plan.levels[index], plan.schema.size
+    geolevel = level.name
     dataset = release.invariants(geolevel)
-    if not exact or is_published(dataset):
+    if not level.published or is_published(dataset):
         return
 
     @redact_errors
@@ -44,11 +44,14 @@ def publish_invariants(
         truth = read_truth(confidential, geolevel, geocodes=codes, n_cells=n_cells)
         writer = PartWriter(dataset, ANSWERS)
         writer.write_apart(
-            answer_table(codes, query.name, query.answer(truth.reveal())) for query in exact
+            answer_table(codes, query.name, query.answer(truth.reveal()))
+            for query in level.published
         )
         return writer.close()
 
     size = tasks.sizing.invariants_geounits
-    batches = geounit_batches(release, geolevel, level, tasks.batches, size.most, size.least)
+    batches = geounit_batches(release, level, tasks.batches, size.most, size.least)
     parts = tasks.run(f"invariants {geolevel}", batches, run)
-    publish(dataset, parts, {"geolevel": geolevel, "queries": [query.name for query in exact]})
+    publish(
+        dataset, parts, {"geolevel": geolevel, "queries": [query.name for query in level.published]}
+    )

@@ -21,7 +21,7 @@ from das.mechanisms.mechanism import Mechanism
 from das.queries.query import Query
 from jobs.confidential.histograms import read_truth
 from jobs.confidential.noise_key import LentKey, lent
-from jobs.plan import Plan
+from jobs.plan import Level, Plan
 from jobs.storage.answers import (
     LAZY_MEASUREMENTS,
     MEASUREMENTS,
@@ -44,9 +44,9 @@ class MeasureTask:
     """All that a measuring task knows."""
 
     plan: Plan
+    level: Level
     release: ReleaseLayout
     confidential: ConfidentialLayout
-    geolevel: str
     key: LentKey
 
 
@@ -66,7 +66,7 @@ class MeasureStage:
     confidential: ConfidentialLayout
     tasks: Tasks
 
-    def measure(self, level: int, key: NoiseKey | None = None, attempt: str | None = None) -> None:
+    def measure(self, index: int, key: NoiseKey | None = None, attempt: str | None = None) -> None:
         """Measure one geolevel and publish the noisy answers; published ones are kept.
 
         Lazy queries are drawn for answers about cells in which the published counts of the parent
@@ -78,7 +78,7 @@ class MeasureStage:
         same noise; a published geolevel is never measured again.
 
         Args:
-          level: Position of the geolevel.
+          index: Position of the geolevel.
           key: Only for seeded tests; default: a fresh key from the operating system.
           attempt: How the account knows this draw. Then the answers are only proposed: the caller
             accepts them when the account has recorded them.
@@ -95,28 +95,26 @@ class MeasureStage:
                 remedy="give no key; or a run file with `privacy.randomness: {source: "
                 "seeded_not_for_release, seed: ...}`",
             )
-        geolevel = plan.spine.levels[level]
-        dataset = self.release.measurements(geolevel)
+        level = plan.levels[index]
+        geolevel, dataset = level.name, self.release.measurements(level.name)
         if is_published(dataset):
             return
-        lazy = {query.name for query in plan.lazy_at(level)}
-        if lazy:
-            Dataset.open(self.release.counts(plan.spine.levels[level - 1]))
-        queries = [entry.query for entry in plan.strategy.levels[level].queries]
-        eager = sum(query.size for query in queries if query.name not in lazy)
+        if level.lazy:
+            Dataset.open(self.release.counts(plan.levels[level.index - 1].name))
+        whole = sum(query.size for query in level.whole)
         size = self.tasks.sizing.measure_numbers
-        largest = max(1, size.most // max(1, eager))
-        numbers = sum(query.size for query in queries)
+        largest = max(1, size.most // max(1, whole))
+        numbers = sum(query.size for query in level.queries)
         batches = self._batches(level, largest, size.least // max(1, numbers))
         with lent(key or NoiseKey.draw(), self.confidential.keys) as lent_key:
-            task = MeasureTask(plan, self.release, self.confidential, geolevel, lent_key)
+            task = MeasureTask(plan, level, self.release, self.confidential, lent_key)
             parts = self.tasks.run(f"measure {geolevel}", batches, _measurer(task))
         facts = {
             "geolevel": geolevel,
             "configuration_digest": plan.digest,
             "not_for_release": plan.not_for_release,
-            "queries": [_described(query) for query in queries],
-            "lazy_queries": sorted(lazy),
+            "queries": [_described(query) for query in level.queries],
+            "lazy_queries": sorted(query.name for query in level.lazy),
             "open_session": self.tasks.is_open,
         }
         if attempt is None:
@@ -124,9 +122,8 @@ class MeasureStage:
         else:
             propose(dataset, parts, {**facts, "attempt": attempt})
 
-    def _batches(self, level: int, largest: int, smallest: int) -> list[Batch]:
-        geolevel = self.plan.spine.levels[level]
-        return geounit_batches(self.release, geolevel, level, self.tasks.batches, largest, smallest)
+    def _batches(self, level: Level, largest: int, smallest: int) -> list[Batch]:
+        return geounit_batches(self.release, level, self.tasks.batches, largest, smallest)
 
 
 def _described(query: Query) -> dict[str, Any]:
@@ -158,29 +155,27 @@ def _measurer(task: MeasureTask) -> Callable[[Batch], PartFile]:
 @redact_errors
 def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
     """Measure the geounits of one range that are not only children."""
-    plan, level, key = task.plan, batch.level, task.key.key()
-    table = read_geography(task.release, task.geolevel, batch.low, batch.high)
+    plan, level, key = task.plan, task.level, task.key.key()
+    table = read_geography(task.release, level.name, batch.low, batch.high)
     measured = table.filter(pc.invert(table.column("only_child")))
     codes = measured.column("geocode").to_numpy(zero_copy_only=False)
     ends = measured.column("chain_end").to_numpy(zero_copy_only=False)
-    queries = [entry.query for entry in plan.strategy.levels[level].queries]
-    lazy = plan.lazy_at(level)
     above = _Above.read(task, measured.column("parent").to_numpy(zero_copy_only=False))
-    eager = sum(query.size for query in queries if query not in lazy)
-    numbers = np.cumsum(eager + len(lazy) * above.live_cells() + 1)
-    noise = {end: plan.noise(level, plan.spine.levels.index(end)) for end in set(ends)}
-    schema = LAZY_MEASUREMENTS if lazy else MEASUREMENTS
-    writer = PartWriter(task.release.measurements(task.geolevel), schema)
+    whole = sum(query.size for query in level.whole)
+    numbers = np.cumsum(whole + len(level.lazy) * above.live_cells() + 1)
+    noise = {end: plan.noise(level.index, plan.level(end).index) for end in set(ends)}
+    schema = LAZY_MEASUREMENTS if level.lazy else MEASUREMENTS
+    writer = PartWriter(task.release.measurements(level.name), schema)
     start = 0
     while start < len(codes):
         most = (numbers[start - 1] if start else 0) + _CHUNK_NUMBERS
         stop = max(start + 1, int(np.searchsorted(numbers, most, side="right")))
         chunk = list(codes[start:stop])
-        truth = read_truth(task.confidential, task.geolevel, chunk, plan.schema.size)
+        truth = read_truth(task.confidential, level.name, chunk, plan.schema.size)
         tables = []
-        for index, query in enumerate(queries):
+        for index, query in enumerate(level.queries):
             mechanisms = [noise[end][index].mechanism for end in ends[start:stop]]
-            if query in lazy:
+            if query in level.lazy:
                 drawn = above.part(start, stop)
                 tables.append(_lazy_table(truth, query, drawn, chunk, mechanisms, key))
             else:
@@ -207,13 +202,13 @@ class _Above:
 
     @classmethod
     def read(cls, task: MeasureTask, parents: npt.NDArray[np.object_]) -> _Above:
-        level = task.plan.spine.levels.index(task.geolevel)
+        level, plan = task.level, task.plan
         starts = np.array([start for start, _ in families(parents)], np.int64)
         number = np.searchsorted(starts, np.arange(len(parents)), side="right") - 1
-        if not task.plan.lazy_at(level):
+        if not level.lazy:
             return cls(None, number)
-        above, n_cells = task.plan.spine.levels[level - 1], task.plan.schema.size
-        return cls(read_counts(task.release, above, parents[starts], n_cells), number)
+        above = plan.levels[level.index - 1].name
+        return cls(read_counts(task.release, above, parents[starts], plan.schema.size), number)
 
     def live_cells(self) -> IntArray:
         """int64[G]: positive cells of the parent of each geounit."""

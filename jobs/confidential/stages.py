@@ -176,14 +176,14 @@ def measure(job: Job) -> None:
         if product.plan.lazy:
             measure_level(job, product, 0)
             continue
-        for level in range(len(product.plan.spine.levels)):
-            measure_level(job, product, level)
+        for level in product.plan.levels:
+            measure_level(job, product, level.index)
         seal_ledger(product.release.ledger)
 
 
 def measure_level(job: Job, product: Product, level: int) -> None:
     """Measure one geolevel, once, and record it in the account before anybody can read it."""
-    release, geolevel = product.release, product.plan.spine.levels[level]
+    release, geolevel = product.release, product.plan.levels[level].name
     dataset, draws = release.measurements(geolevel), draws_of(job, product)
     if not is_published(dataset):
         if geolevel in read_ledger(release.ledger).measured:
@@ -210,7 +210,7 @@ def measure_level(job: Job, product: Product, level: int) -> None:
 
 def _draw(job: Job, product: Product, level: int, attempt: str | None) -> None:
     plan, seed = product.plan, product.seed
-    geolevel = plan.spine.levels[level]
+    geolevel = plan.levels[level].name
     key = None
     if plan.not_for_release and seed is not None:
         key = NoiseKey.for_testing(seed, geolevel)

@@ -12,7 +12,6 @@ from das.errors import ConfigError, SchemaError
 from das.queries.query import Query, is_refinement
 from das.tree.coordinates import Coordinates
 from geography.lattice import Lattice
-from invariants.exact import invariants_at
 from jobs.plan import Plan, plan_terms
 from solvers.backends.registry import LeastSquaresSolver
 from solvers.node import MOST_CELLS_IN_MATRICES, MOST_CELLS_OF_PARTITIONS
@@ -53,7 +52,7 @@ def refuse_unsolvable(plan: Plan) -> None:
                 want=f"at most {int(MOST_ENTRIES**0.5)}",
                 remedy="choose method nnls",
             )
-        exact = [one.query for one in invariants_at(plan.invariants, geolevel)]
+        exact = plan.levels[level].exact
         if not has_planned:
             _refuse_crossing(plan, level, cells, exact, has_rows)
             continue
@@ -75,7 +74,7 @@ def _refuse_crossing(
     plan: Plan, level: int, cells: int, exact: Sequence[Query], has_rows: bool
 ) -> None:
     """Refuse what makes the solver of partitions form matrices over very many cells."""
-    geolevel = plan.spine.levels[level]
+    geolevel = plan.levels[level].name
     targets = {query.name: query for query in _targets(plan, level)}
     passes = plan.solving.order.get(geolevel, ())
     fixed = [targets[name] for one in passes for name in one]
@@ -127,11 +126,9 @@ def refuse_large_families(plan: Plan, lattice: Lattice) -> None:
 
 def _targets(plan: Plan, level: int) -> list[Query]:
     """Queries that the counts of a geolevel are drawn to."""
-    last = len(plan.spine.levels) - 1
-    below = plan.strategy.levels[level:] if plan.solving.targets == "full" else ()
-    some = below if level < last and below else plan.strategy.levels[level : level + 1]
-    named = {entry.query.name: entry.query for one in some for entry in one.queries}
-    return list(named.values())
+    from_subtree = plan.solving.targets == "full" and level < plan.leaf.index
+    asked = plan.levels[level:] if from_subtree else plan.levels[level : level + 1]
+    return list({query.name: query for one in asked for query in one.queries}.values())
 
 
 def _needs_matrices(plan: Plan, method: Method, has_rows: bool) -> str:

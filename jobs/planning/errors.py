@@ -18,7 +18,6 @@ from das.tree.errors import (
 )
 from das.tree.information import Information
 from geography.lattice import Lattice
-from invariants.exact import invariants_at
 from jobs.plan import Plan
 from jobs.release.evidence import precision
 
@@ -62,10 +61,7 @@ def spine_model(
     Raises:
       SchemaError: Its matrices would be too large.
     """
-    exact = tuple(
-        tuple(invariant.query for invariant in invariants_at(plan.invariants, level))
-        for level in plan.spine.levels
-    )
+    exact = tuple(level.exact for level in plan.levels)
     return SpineModel(tree, tuple(measured), exact, tuple(tables))
 
 

@@ -61,7 +61,7 @@ def _summary(product: Product, source: str, ledger: Ledger, losses: bool) -> dic
         "configuration_digest": plan.digest,
         "schema": {"name": plan.schema.name, "cells": plan.schema.size},
         "geounits_source": source,
-        "leaf": plan.spine.levels[-1],
+        "leaf": plan.leaf.name,
         "privacy": privacy_statement(plan, source),
         "statements": privacy_statements(plan, ledger, source),
         "invariants": [

@@ -79,7 +79,7 @@ class LevelEstimator:
     @property
     def leaf(self) -> int:
         """Position of the last geolevel."""
-        return len(self.plan.spine.levels) - 1
+        return self.plan.leaf.index
 
     def numbers(self, level: int) -> int:
         """Numbers held per geounit of a geolevel."""
@@ -99,7 +99,7 @@ class LevelEstimator:
         terms = self.terms[above]
         evidence = range_evidence(self.plan, terms, parents, answers)
         messages = pass_up(terms, evidence, self._below(children), parents.is_only)
-        writer = PartWriter(self.layout.subtree(self.plan.spine.levels[above]), MOMENTS)
+        writer = PartWriter(self.layout.subtree(self.plan.levels[above].name), MOMENTS)
         writer.write(moments_table(self.coordinates, parents.codes, messages))
         return writer.close()
 
@@ -127,7 +127,7 @@ class LevelEstimator:
             children.parents[starts],
             children.n_children[starts],
             np.zeros(len(starts), np.bool_),
-            np.full(len(starts), self.plan.spine.levels[self.leaf], object),
+            np.full(len(starts), self.plan.leaf.name, object),
         )
         evidence = range_evidence(self.plan, terms, alike, RangeAnswers(noisy, exact))
         sizes = np.diff(np.append(starts, len(children.codes)))
@@ -137,7 +137,7 @@ class LevelEstimator:
 
     def descend(self, batch: Batch) -> dict[str, PartFile]:
         """Write the estimates and tables of a range of families."""
-        geolevel = self.plan.spine.levels[batch.level]
+        geolevel = self.plan.levels[batch.level].name
         rows = self._range(batch)
         tables = PartWriter(self.layout.tables(geolevel), TABLES)
         factor = normal_factor(self.confidence)
@@ -224,19 +224,19 @@ class LevelEstimator:
     # --- reading ---------------------------------------------------------------------------------
 
     def _range(self, batch: Batch) -> LevelRange:
-        return LevelRange.read(self.release, self.plan.spine.levels[batch.level], batch)
+        return LevelRange.read(self.release, self.plan.levels[batch.level].name, batch)
 
     def _answers(self, rows: LevelRange) -> RangeAnswers:
-        geolevel = self.plan.spine.levels[rows.level]
+        geolevel = self.plan.levels[rows.level].name
         return RangeAnswers.read(self.release, geolevel, self.terms[rows.level], rows)
 
     def _messages(self, rows: LevelRange) -> Moments:
-        dataset = self.layout.subtree(self.plan.spine.levels[rows.level])
+        dataset = self.layout.subtree(self.plan.levels[rows.level].name)
         return read_moments(dataset, self.coordinates, rows.codes)
 
     def _whole(self, rows: LevelRange) -> Moments:
         """Estimates of the parents of families."""
-        dataset = self.layout.whole(self.plan.spine.levels[rows.level - 1])
+        dataset = self.layout.whole(self.plan.levels[rows.level - 1].name)
         return read_moments(dataset, self.coordinates, rows.parents[rows.starts])
 
 
@@ -280,7 +280,7 @@ class EstimateStage:
     def climb(self, level: int) -> None:
         """Publish the messages of one geolevel."""
         estimator = self.estimator
-        geolevel = estimator.plan.spine.levels[level]
+        geolevel = estimator.plan.levels[level].name
         dataset = estimator.layout.subtree(geolevel)
         if is_published(dataset):
             return
@@ -292,7 +292,7 @@ class EstimateStage:
     def descend(self, level: int) -> None:
         """Publish the estimates and tables of one geolevel."""
         estimator, layout = self.estimator, self.estimator.layout
-        geolevel = estimator.plan.spine.levels[level]
+        geolevel = estimator.plan.levels[level].name
         if is_published(layout.tables(geolevel)):
             return
         started = time.monotonic()
@@ -306,7 +306,7 @@ class EstimateStage:
     ) -> None:
         estimator = self.estimator
         facts = {
-            "geolevel": estimator.plan.spine.levels[level],
+            "geolevel": estimator.plan.levels[level].name,
             "configuration_digest": estimator.plan.digest,
             "not_for_release": estimator.plan.not_for_release,
             "confidence": estimator.confidence,
@@ -321,12 +321,11 @@ class EstimateStage:
     def _run(self, label: str, level: int, task: Callable[[Batch], T]) -> list[T]:
         """Do a step on all families of a geolevel."""
         estimator = self.estimator
-        geolevel = estimator.plan.spine.levels[level]
         numbers = estimator.numbers(level)
         size = self.tasks.sizing.estimate_numbers
         largest, smallest = max(1, size.most // numbers), size.least // numbers
         batches = geounit_batches(
-            estimator.release, geolevel, level, self.tasks.batches, largest, smallest
+            estimator.release, estimator.plan.levels[level], self.tasks.batches, largest, smallest
         )
         if len(batches) == 1:
             return [task(batches[0])]

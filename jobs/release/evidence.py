@@ -169,10 +169,7 @@ def range_evidence(
     names = sorted(set(ends), key=plan.spine.levels.index)
     position = {name: index for index, name in enumerate(names)}
     precisions = [
-        [
-            precision(noisy.mechanism)
-            for noisy in plan.noise(rows.level, plan.spine.levels.index(name))
-        ]
+        [precision(noisy.mechanism) for noisy in plan.noise(rows.level, plan.level(name).index)]
         for name in names
     ]
     return gather_evidence(

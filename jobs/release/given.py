@@ -14,7 +14,6 @@ import numpy as np
 from das.arrays import IntArray, ObjectArray
 from das.errors import InputError
 from das.queries.query import Query, parse_query
-from invariants.exact import invariants_at
 from invariants.facilities import Facilities
 from jobs.config.models.invariants import (
     AnyInvariant,
@@ -23,7 +22,7 @@ from jobs.config.models.invariants import (
     InvariantConfig,
 )
 from jobs.input.public_tables import read_public
-from jobs.plan import Plan, exact_query
+from jobs.plan import Level, Plan, exact_query
 from jobs.storage.answers import ANSWERS, answer_table, read_available
 from jobs.storage.dataset import Dataset, PartWriter, is_published, publish
 from jobs.storage.geography import read_public_geocodes
@@ -71,39 +70,41 @@ def publish_given_counts(
     Raises:
       InputError: A table cannot be read, or has geounits that do not exist or appear twice.
     """
-    for level, geolevel in enumerate(plan.spine.levels):
+    for level in plan.levels:
         # Structural zeros are of no geolevel.
-        entries = [entry for entry in stated if getattr(entry, "geolevel", None) == geolevel]
+        entries = [entry for entry in stated if getattr(entry, "geolevel", None) == level.name]
         given = [_given(plan, level, entry, products) for entry in entries]
-        _publish(release, geolevel, [counts for counts in given if counts is not None])
+        _publish(release, level.name, [counts for counts in given if counts is not None])
 
 
 def _given(
     plan: Plan,
-    level: int,
+    level: Level,
     entry: AnyInvariant,
     products: Mapping[str, tuple[Plan, ReleaseLayout]],
 ) -> Given | None:
     """What an invariant of a geolevel is made of, if not of the confidential data."""
-    geolevel, digits = plan.spine.levels[level], plan.spine.digits[level]
     facilities = plan.limits.facilities
     if isinstance(entry, FacilitiesConfig) and facilities is not None:
         name, labels = facilities_name(facilities), facilities.query.labels()
         if entry.exact is not None:
-            return Given(name, *_exact_counts(entry.exact, geolevel, labels, products))
+            return Given(name, *_exact_counts(entry.exact, level.name, labels, products))
     elif isinstance(entry, InvariantConfig):
-        query = stated_query(plan, geolevel, entry)
+        query = stated_query(plan, level, entry)
         name, labels = query.name, query.labels()
     else:
         return None
-    return None if entry.table is None else Given(name, *read_public(entry.table, labels, digits))
+    return (
+        None
+        if entry.table is None
+        else Given(name, *read_public(entry.table, labels, level.digits))
+    )
 
 
-def stated_query(plan: Plan, geolevel: str, entry: InvariantConfig) -> Query:
+def stated_query(plan: Plan, level: Level, entry: InvariantConfig) -> Query:
     """The query of a stated invariant, as the plan knows it."""
     name = parse_query(plan.schema, entry.query).name
-    invariants = invariants_at(plan.invariants, geolevel)
-    return next(exact.query for exact in invariants if exact.query.name == name)
+    return next(query for query in level.exact if query.name == name)
 
 
 def _exact_counts(

@@ -16,7 +16,7 @@ from das.arrays import IntArray, ObjectArray
 from das.errors import OutputError
 from invariants.facilities import Facilities, groups_of
 from invariants.leaves import Leaves, LeavesTable, add_up, limit_totals
-from jobs.plan import Plan
+from jobs.plan import Level, Plan
 from jobs.release.given import facility_counts
 from jobs.storage.answers import read_answers
 from jobs.storage.columns import flattened, lengths, lists, ragged_lists
@@ -59,35 +59,33 @@ def publish_implied(plan: Plan, release: ReleaseLayout, tasks: Tasks) -> None:
       OutputError: The exact answers or the given counts are not published.
       InfeasibleError: Facilities and totals of a geounit contradict each other.
     """
-    levels = plan.spine.levels
-    bound = [level for level, name in enumerate(levels) if plan.limits.binds(name)]
+    bound = [level for level in plan.levels if plan.limits.binds(level.name)]
     for level in reversed(bound):
-        dataset = release.implied(levels[level])
+        dataset = release.implied(level.name)
         if is_published(dataset):
             continue
-        below = level + 1 if level + 1 in bound else level
-        name = levels[below]
+        below = next((finer for finer in bound if finer.index == level.index + 1), level)
         size = tasks.sizing.implied_geounits
-        batches = geounit_batches(release, name, below, tasks.batches, size.most, size.least)
+        batches = geounit_batches(release, below, tasks.batches, size.most, size.least)
 
-        def run(batch: Batch, level: int = level) -> PartFile:
+        def run(batch: Batch, level: Level = level) -> PartFile:
             return _write_implied(plan, release, level, batch)
 
-        parts = tasks.run(f"implied {levels[level]}", batches, run)
-        publish(dataset, parts, {"geolevel": levels[level]})
+        parts = tasks.run(f"implied {level.name}", batches, run)
+        publish(dataset, parts, {"geolevel": level.name})
 
 
-def _write_implied(plan: Plan, release: ReleaseLayout, level: int, batch: Batch) -> PartFile:
+def _write_implied(plan: Plan, release: ReleaseLayout, level: Level, batch: Batch) -> PartFile:
     """The limits of one geolevel, from the geounits of the geolevel below it in a range.
 
     The range is of the geolevel itself where nothing below is limited.
     """
-    geolevel, facilities = plan.spine.levels[level], plan.limits.facilities
+    geolevel, facilities = level.name, plan.limits.facilities
     read = read_geography(
-        release, plan.spine.levels[batch.level], batch.low, batch.high, ("geocode", "parent")
+        release, plan.levels[batch.level].name, batch.low, batch.high, ("geocode", "parent")
     )
     codes = read.column("geocode").to_numpy(zero_copy_only=False)
-    if batch.level == level:
+    if batch.level == level.index:
         below = None
         owners = np.arange(len(codes))
     else:
@@ -96,7 +94,7 @@ def _write_implied(plan: Plan, release: ReleaseLayout, level: int, batch: Batch)
         ranges = list(families(parents))
         owners = np.repeat(np.arange(len(ranges)), [stop - start for start, stop in ranges])
         codes = parents[[start for start, _ in ranges]]
-    own = Batch(level, str(codes[0]), str(codes[-1]), len(codes))
+    own = Batch(level.index, str(codes[0]), str(codes[-1]), len(codes))
     leaves = None
     if facilities is not None and geolevel in facilities.geolevels:
         if geolevel == facilities.geolevel:
@@ -107,7 +105,7 @@ def _write_implied(plan: Plan, release: ReleaseLayout, level: int, batch: Batch)
             leaves = add_up(finer.leaves, owners[finer.owners()], len(codes))
         if leaves is not None:
             leaves = _with_totals(plan, release, facilities, leaves, codes, own)
-    least, most = _row_bounds(plan, geolevel, below, owners, len(codes))
+    least, most = _row_bounds(plan, level, below, owners, len(codes))
     writer = PartWriter(release.implied(geolevel), _IMPLIED)
     writer.write(_implied_table(codes, leaves, least, most))
     return writer.close()
@@ -122,7 +120,7 @@ def _with_totals(
     batch: Batch,
 ) -> LeavesTable:
     """Impose totals that are exact here and not further down."""
-    geolevel = plan.spine.levels[batch.level]
+    geolevel = plan.levels[batch.level].name
     query = facilities.totals_at(plan.invariants, geolevel)
     if query is None:
         return leaves
@@ -137,16 +135,15 @@ def _with_totals(
 
 
 def _row_bounds(
-    plan: Plan, geolevel: str, below: BatchLimits | None, owners: IntArray, n_geounits: int
+    plan: Plan, level: Level, below: BatchLimits | None, owners: IntArray, n_geounits: int
 ) -> tuple[IntArray, IntArray]:
     """int64[G, r] least and most of the bounded rows: stated, or added up from below."""
-    rows = plan.limits.bounded_rows_at(geolevel)
+    rows = level.bounded_rows
     least = np.zeros((n_geounits, len(rows)), np.int64)
     most = np.zeros((n_geounits, len(rows)), np.int64)
     finer: list[str] = []
     if below is not None:
-        finer_level = plan.spine.levels[plan.spine.levels.index(geolevel) + 1]
-        finer = [row.name for row in plan.limits.bounded_rows_at(finer_level)]
+        finer = [row.name for row in plan.levels[level.index + 1].bounded_rows]
     for index, row in enumerate(rows):
         if below is not None and row.name in finer:
             np.add.at(least[:, index], owners, below.row_least[:, finer.index(row.name)])
@@ -170,7 +167,7 @@ def read_limits(
     Raises:
       OutputError: They are not published, or not of every geounit.
     """
-    geolevel = plan.spine.levels[batch.level]
+    geolevel = plan.levels[batch.level].name
     dataset = release.implied(geolevel)
     table = Dataset.open(dataset).read(batch.low, batch.high)
     present = table.column("geocode").to_numpy(zero_copy_only=False)
@@ -182,7 +179,7 @@ def read_limits(
         name: flattened(table.column(name))
         for name in ("least", "most", "low", "high", "row_least", "row_most")
     }
-    rows = len(plan.limits.bounded_rows_at(geolevel))
+    rows = len(plan.levels[batch.level].bounded_rows)
     facilities = plan.limits.facilities
     leaves = None
     if facilities is not None and geolevel in facilities.geolevels:

@@ -36,11 +36,10 @@ def budget_rows(plan: Plan, ledger: Ledger) -> list[dict[str, Any]]:
     `charged` says what the cost of a row is: "alone", of this query, or "together", a part of what
     the queries of a planned strategy cost together.
     """
-    names = plan.spine.levels
     geounits = {(e.geolevel, e.chain_end, e.query): e.geounits for e in ledger.entries}
     rows = []
     for geolevel, chain_end in dict.fromkeys((e.geolevel, e.chain_end) for e in ledger.entries):
-        for noisy in plan.noise(names.index(geolevel), names.index(chain_end)):
+        for noisy in plan.noise(plan.level(geolevel).index, plan.level(chain_end).index):
             rows.append(
                 {
                     "geolevel": geolevel,
@@ -133,7 +132,7 @@ def write_manifest(
     Raises:
       OutputError: A dataset is incomplete.
     """
-    leaf = plan.spine.levels[-1]
+    leaf = plan.leaf.name
     microdata = next(iter(_datasets(release.microdata)), None)
     geography = _geography(plan, release)
     document = {

@@ -37,15 +37,13 @@ def write_microdata(
 
     Columns: geocode, then one column per attribute with the label of its level.
     """
-    leaf = len(plan.spine.levels) - 1
     missing = [name for name in formats if not is_published(release.microdata / name)]
     if not missing:
         return
     started = time.monotonic()
     batches = geounit_batches(
         release,
-        plan.spine.levels[leaf],
-        leaf,
+        plan.leaf,
         tasks.batches,
         tasks.sizing.write_geounits.most,
         tasks.sizing.write_geounits.least,
@@ -67,7 +65,7 @@ def write_microdata(
 def _microdata_part(
     batch: Batch, plan: Plan, release: ReleaseLayout, formats: Sequence[str]
 ) -> dict[str, PartFile]:
-    geolevel = plan.spine.levels[batch.level]
+    geolevel = plan.levels[batch.level].name
     names = read_public_geocodes(release, geolevel, batch.low, batch.high)
     counts = read_counts(release, geolevel, names, plan.schema.size)
     schema = pa.schema(

@@ -17,7 +17,6 @@ from das.arrays import FloatArray, IntArray
 from das.errors import InfeasibleError, VerificationError
 from das.histograms import Histograms
 from geography.lattice import Spine
-from invariants.exact import invariants_at
 from jobs.documents.statistics import HOLDS, Move, statistics_of
 from jobs.plan import Plan
 from jobs.release.problems import Constraints, Family, NodeTemplate, Targets, node_problem
@@ -56,7 +55,7 @@ class MoveRules:
           InfeasibleError: No count may change.
         """
         cells = plan.limits.possible(plan.schema)
-        if plan.lazy_at(level) and family.parent is not None:
+        if plan.levels[level].lazy and family.parent is not None:
             cells = family.parent.cells
             if not len(cells):
                 raise InfeasibleError(
@@ -64,11 +63,11 @@ class MoveRules:
                 )
         partitions: dict[str, IntArray] = {}
         rows: dict[str, IntArray] = {}
-        for above in plan.spine.levels[:level]:
-            for invariant in invariants_at(plan.invariants, above):
-                partitions[invariant.query.name] = invariant.query.rows_of(cells)
-            for row in plan.limits.rows_at(above):
-                if row.is_exact or plan.spine.levels[level] not in row.geolevels:
+        for above in plan.levels[:level]:
+            for query in above.exact:
+                partitions[query.name] = query.rows_of(cells)
+            for row in plan.limits.rows_at(above.name):
+                if row.is_exact or plan.levels[level].name not in row.geolevels:
                     rows[row.name] = row.coefficients[cells]
         return cls(cells, tuple(partitions.values()), tuple(rows.values()))
 

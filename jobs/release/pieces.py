@@ -14,12 +14,12 @@ import pyarrow as pa
 from das.arrays import FloatArray, IntArray, ObjectArray
 from das.queries.query import Query
 from invariants.linear import LinearRow
-from jobs.plan import Plan
+from jobs.plan import Level, Plan
 from jobs.release.estimate import CONFIDENCE, LevelEstimator
 from jobs.release.implied import read_limits
 from jobs.release.prior import CellEstimates
 from jobs.release.problems import Constraints, Family, NodeTemplate, Targets
-from jobs.storage.answers import DrawnAnswers, read_answers, read_noisy
+from jobs.storage.answers import read_answers, read_noisy
 from jobs.storage.dataset import Dataset
 from jobs.storage.geography import families, read_geography
 from jobs.storage.histograms import read_counts
@@ -73,8 +73,8 @@ def read_pieces(
     geography = read_geography(release, template.geolevel, batch.low, batch.high)
     codes = _column(geography, "geocode")
     read = _families(plan, release, batch.level, _column(geography, "parent"))
-    answers, lazy = whole_answers(plan, batch.level), len(plan.lazy_at(batch.level))
-    for first, last in _cuts(read, answers, lazy):
+    level = plan.levels[batch.level]
+    for first, last in _cuts(read, whole_answers(level), len(level.lazy)):
         low, high = read[first].rows.start, read[last - 1].rows.stop
         part = geography.slice(low, high - low)
         piece = Batch(batch.level, str(codes[low]), str(codes[high - 1]), high - low)
@@ -91,11 +91,9 @@ def read_pieces(
         )
 
 
-def whole_answers(plan: Plan, level: int) -> int:
+def whole_answers(level: Level) -> int:
     """Answers of a geounit to the queries that are not lazy, at least 1."""
-    lazy = plan.lazy_at(level)
-    queries = [entry.query for entry in plan.strategy.levels[level].queries]
-    return max(1, sum(query.size for query in queries if query not in lazy))
+    return max(1, sum(query.size for query in level.whole))
 
 
 def _column(table: pa.Table, name: str) -> ObjectArray:
@@ -109,7 +107,7 @@ def _families(plan: Plan, release: ReleaseLayout, level: int, parents: ObjectArr
     if level == 0:
         return [Family("root", slice(start, stop), None) for start, stop in ranges]
     names = parents[[start for start, _ in ranges]]
-    counts = read_counts(release, plan.spine.levels[level - 1], names, plan.schema.size)
+    counts = read_counts(release, plan.levels[level - 1].name, names, plan.schema.size)
     return [
         Family(name, slice(start, stop), counts.slice(index, index + 1))
         for index, (name, (start, stop)) in enumerate(zip(names, ranges, strict=True))
@@ -158,30 +156,29 @@ def _read_targets(plan: Plan, release: ReleaseLayout, batch: Batch, geography: p
     With `full` targets, those of the estimate from the whole subtree of each geounit; of leaves,
     which have no subtree, and with `own` targets, the noisy answers of the geolevel itself.
     """
-    level = batch.level
+    level = plan.levels[batch.level]
     only = _column(geography, "only_child")
     row = np.cumsum(~only) - 1
-    if plan.solving.targets == "full" and level < len(plan.spine.levels) - 1:
+    if plan.solving.targets == "full" and level is not plan.leaf:
         subtree = LevelEstimator(plan, release, (), CONFIDENCE).targets(batch)
         return Targets(subtree.queries, list(subtree.answers), list(subtree.weights.T), row)
     codes, ends = (_column(geography, name)[~only] for name in ("geocode", "chain_end"))
-    queries = [entry.query for entry in plan.strategy.levels[level].queries]
-    dataset = Dataset.open(release.measurements(plan.spine.levels[level]))
-    answers: list[FloatArray | DrawnAnswers] = read_noisy(
-        dataset, queries, plan.lazy_at(level), codes
-    )
-    return Targets(queries, answers, _weights(plan, level, ends), row)
+    dataset = Dataset.open(release.measurements(level.name))
+    answers = read_noisy(dataset, level.queries, level.lazy, codes)
+    return Targets(level.queries, answers, _weights(plan, level, ends), row)
 
 
-def _weights(plan: Plan, level: int, chain_ends: ObjectArray) -> list[FloatArray]:
+def _weights(plan: Plan, level: Level, chain_ends: ObjectArray) -> list[FloatArray]:
     """Per query, float64[M] inverse variances of geounits whose chains end where they do.
 
     A chain's noise is that of an ordinary geounit, scaled alike in every query.
     """
-    ordinary = [noisy.mechanism.continuous_variance for noisy in plan.noise(level, level)]
+    ordinary = [
+        noisy.mechanism.continuous_variance for noisy in plan.noise(level.index, level.index)
+    ]
     relative = {}
     for end in set(chain_ends):
-        chain = plan.noise(level, plan.spine.levels.index(end))
+        chain = plan.noise(level.index, plan.level(end).index)
         relative[end] = float(ordinary[0] / chain[0].mechanism.continuous_variance)
     scale = np.array([relative[end] for end in chain_ends])
     return [1.0 / float(variance) * scale for variance in ordinary]

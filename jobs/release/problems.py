@@ -15,7 +15,6 @@ import numpy as np
 from das.arrays import FloatArray, IntArray
 from das.histograms import Histograms
 from das.queries.query import Query
-from invariants.exact import invariants_at
 from invariants.linear import LinearRow
 from jobs.plan import Plan
 from jobs.release.implied import BatchLimits
@@ -165,19 +164,19 @@ class NodeTemplate:
     @classmethod
     def of(cls, plan: Plan, level: int) -> NodeTemplate:
         """The template of a geolevel of a plan."""
-        geolevel, limits = plan.spine.levels[level], plan.limits
+        asked, limits = plan.levels[level], plan.limits
         facilities = limits.facilities
-        counted = facilities is not None and geolevel in facilities.geolevels
+        counted = facilities is not None and asked.name in facilities.geolevels
         return cls(
-            geolevel,
+            asked.name,
             plan.schema.size,
             limits.possible(plan.schema),
-            tuple(exact.query for exact in invariants_at(plan.invariants, geolevel)),
-            tuple(limits.exact_rows_at(geolevel)),
-            tuple(limits.bounded_rows_at(geolevel)),
+            asked.exact,
+            asked.exact_rows,
+            asked.bounded_rows,
             facilities.query if facilities is not None and counted else None,
             plan.passes,
-            plan.solving.order.get(geolevel, ()),
+            plan.solving.order.get(asked.name, ()),
             CellGroups(plan.schema.size),
         )
 

@@ -59,7 +59,7 @@ def solve_level(
       OutputError: The measurements or the geolevel above are not complete.
       SolverError, VerificationError: A node failed; nothing is published.
     """
-    geolevel = plan.spine.levels[level]
+    geolevel = plan.levels[level].name
     dataset = release.counts(geolevel)
     spine, n_cells = plan.spine, plan.schema.size
     if is_published(dataset):
@@ -68,7 +68,7 @@ def solve_level(
     started = time.monotonic()
     Dataset.open(release.measurements(geolevel))
     largest, smallest = batch_sizes(plan, release, level, tasks.sizing)
-    batches = geounit_batches(release, geolevel, level, tasks.batches, largest, smallest)
+    batches = geounit_batches(release, plan.levels[level], tasks.batches, largest, smallest)
 
     priors = None
     if geolevel in plan.solving.learned_prior and level:
@@ -98,7 +98,7 @@ def learn_level(
     def run(batch: Batch) -> Tallies:
         return tally_batch(plan, release, batch)
 
-    return learn_priors(tasks.run(f"learn {plan.spine.levels[level]}", batches, run))
+    return learn_priors(tasks.run(f"learn {plan.levels[level].name}", batches, run))
 
 
 def batch_sizes(plan: Plan, release: ReleaseLayout, level: int, sizing: Sizing) -> tuple[int, int]:
@@ -106,10 +106,10 @@ def batch_sizes(plan: Plan, release: ReleaseLayout, level: int, sizing: Sizing) 
 
     A geounit has as many variables as its parent has live cells, here a parent of the mean.
     """
-    most = sizing.solve_numbers.most // whole_answers(plan, level)
+    most = sizing.solve_numbers.most // whole_answers(plan.levels[level])
     if not level:
         return max(1, most), 1
-    above = Dataset.open(release.counts(plan.spine.levels[level - 1]))
+    above = Dataset.open(release.counts(plan.levels[level - 1].name))
     variables = max(1, statistics_of(above).live // max(1, above.rows))
     size = sizing.solve_variables
     return max(1, min(most, size.most // variables)), size.least // variables

@@ -82,12 +82,12 @@ class _Table:
 
 def _write_csv(plan: Plan, release: ReleaseLayout, tasks: Tasks, table: _Table) -> None:
     names = [query.name for query in table.queries]
-    for level, geolevel in enumerate(plan.spine.levels):
-        dataset = table.dataset(geolevel)
+    for level in plan.levels:
+        dataset = table.dataset(level.name)
         if is_published(dataset):
             continue
 
-        def run(batch: Batch, geolevel: str = geolevel, dataset: Path = dataset) -> PartFile:
+        def run(batch: Batch, geolevel: str = level.name, dataset: Path = dataset) -> PartFile:
             geocodes = read_public_geocodes(release, geolevel, batch.low, batch.high)
             counts = read_counts(release, geolevel, geocodes, plan.schema.size)
             writer = CsvPartWriter(dataset)
@@ -95,8 +95,8 @@ def _write_csv(plan: Plan, release: ReleaseLayout, tasks: Tasks, table: _Table) 
             return writer.close()
 
         size = tasks.sizing.write_geounits
-        batches = geounit_batches(release, geolevel, level, tasks.batches, size.most, size.least)
-        parts = tasks.run(f"write {dataset.parent.name} {geolevel}", batches, run)
+        batches = geounit_batches(release, level, tasks.batches, size.most, size.least)
+        parts = tasks.run(f"write {dataset.parent.name} {level.name}", batches, run)
         publish(dataset, parts, {"queries": names, "not_for_release": plan.not_for_release})
 
 

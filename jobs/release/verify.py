@@ -66,14 +66,13 @@ def verify_release(
     for path in sorted(release.root.rglob(MANIFEST)):
         verify_files(path.parent)
         checked["datasets"] += 1
-    levels = plan.spine.levels
-    for level, geolevel in enumerate(levels):
-        for batch in geounit_batches(release, geolevel, level, 1, _GEOUNITS):
+    for level in plan.levels:
+        for batch in geounit_batches(release, level, 1, _GEOUNITS):
             checked["families"] += _verify_families(plan, release, batch)
             checked["exact_answers"] += _verify_invariants(plan, release, batch)
             checked["limited_geounits"] += _verify_limits(plan, release, batch)
         if progress:
-            progress(level + 1, len(levels))
+            progress(level.index + 1, len(plan.levels))
     return checked
 
 
@@ -95,8 +94,7 @@ def _verify_ledger(plan: Plan, release: ReleaseLayout) -> None:
             for entry in entries
             if (entry.geolevel, entry.chain_end) == (first, last)
         ]
-        levels = plan.spine.levels
-        measured = plan.noise(levels.index(first), levels.index(last))
+        measured = plan.noise(plan.level(first).index, plan.level(last).index)
         if stated != [(noisy.query.name, noisy.mechanism, noisy.cost) for noisy in measured]:
             raise VerificationError(
                 f"{release.ledger}, geolevel {first}", "has other noise or costs than the plan"
@@ -111,7 +109,7 @@ def _verify_families(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
     """Check that the children of one range sum to their parents; returns how many parents."""
     if batch.level == 0:
         return 0
-    geolevel, above = plan.spine.levels[batch.level], plan.spine.levels[batch.level - 1]
+    geolevel, above = (plan.levels[batch.level - up].name for up in (0, 1))
     table = read_geography(release, geolevel, batch.low, batch.high, ("geocode", "parent"))
     codes = table.column("geocode").to_numpy(zero_copy_only=False)
     parents = table.column("parent").to_numpy(zero_copy_only=False)
@@ -147,8 +145,7 @@ def _first_difference(sums: Histograms, parents: Histograms) -> int | None:
 
 def _verify_invariants(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
     """Check the invariants of one range; returns how many answers."""
-    geolevel = plan.spine.levels[batch.level]
-    exact = plan.exact_at(geolevel)
+    geolevel, exact = plan.levels[batch.level].name, plan.levels[batch.level].published
     if not exact:
         return 0
     names = read_public_geocodes(release, geolevel, batch.low, batch.high)
@@ -168,10 +165,10 @@ def _verify_limits(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
 
     Given counts are taken as they were given, not from what the release says they imply.
     """
-    geolevel, limits = plan.spine.levels[batch.level], plan.limits
+    geolevel, limits = plan.levels[batch.level].name, plan.limits
     facilities = limits.facilities
     counted = facilities is not None and facilities.geolevel == geolevel
-    rows = [row for row in limits.bounded_rows_at(geolevel) if row.geolevels[-1] == geolevel]
+    rows = [row for row in plan.levels[batch.level].bounded_rows if row.geolevels[-1] == geolevel]
     if not (counted or rows or limits.zeros is not None):
         return 0
     codes = read_public_geocodes(release, geolevel, batch.low, batch.high)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow.compute as pc
 
+from jobs.plan import Level
 from jobs.storage.dataset import LAST
 from jobs.storage.geography import read_geography
 from jobs.storage.layout import ReleaseLayout
@@ -81,24 +82,18 @@ class Batch:
 
 
 def geounit_batches(
-    layout: ReleaseLayout,
-    geolevel: str,
-    level: int,
-    n_batches: int,
-    largest: int,
-    smallest: int = 1,
+    layout: ReleaseLayout, level: Level, n_batches: int, largest: int, smallest: int = 1
 ) -> list[Batch]:
     """Split a geolevel into contiguous ranges that never divide a family, costliest first.
 
     Args:
       layout: The release, with its geography written.
-      geolevel: Name of the geolevel.
-      level: Its position.
+      level: The geolevel.
       n_batches: Wanted number of ranges.
       largest: Most geounits in a range, unless one family is larger.
       smallest: Geounits that are worth a range of their own; fewer ranges are made for it.
     """
-    table = read_geography(layout, geolevel, columns=("geocode", "parent"))
+    table = read_geography(layout, level.name, columns=("geocode", "parent"))
     # In Arrow's memory: as Python strings, the blocks of a nation would take a gigabyte here.
     codes, parents = table.column("geocode"), table.column("parent").combine_chunks()
     is_first = np.asarray(pc.not_equal(parents[1:], parents[:-1]), np.bool_)
@@ -111,7 +106,7 @@ def geounit_batches(
         last = index == len(ends) - 1
         if last or ends[index + 1] - starts[first] > size:
             low, high = codes[int(starts[first])].as_py(), codes[int(end) - 1].as_py()
-            batches.append(Batch(level, low, high, int(end - starts[first])))
+            batches.append(Batch(level.index, low, high, int(end - starts[first])))
             first = index + 1
     return sorted(batches, key=lambda batch: (-batch.cost, batch.low))
 

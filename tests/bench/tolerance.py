@@ -48,8 +48,8 @@ def nodes_of(config: Path, out: Path | None) -> Iterator[NodeProblem]:
     """All node problems of a finished run, root first."""
     resolved = load_run(config, output=out)
     release = release_layout(resolved.config.output.directory)
-    for level, geolevel in enumerate(resolved.plan.spine.levels):
-        for batch in geounit_batches(release, geolevel, level, 1, 10**9):
+    for level in resolved.plan.levels:
+        for batch in geounit_batches(release, level, 1, 10**9):
             yield from node_problems(resolved.plan, release, batch)
 
 

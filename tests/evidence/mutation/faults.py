@@ -462,8 +462,8 @@ FAULTS = (
     Fault(
         "a published geolevel is measured again",
         STAGE,
-        "        if is_published(dataset):\n            return\n        lazy",
-        "        lazy",
+        "        if is_published(dataset):\n            return\n        if level.lazy",
+        "        if level.lazy",
         (STAGE_TEST + "test_a_published_geolevel_is_never_measured_again",),
     ),
     Fault(
@@ -476,8 +476,8 @@ FAULTS = (
     Fault(
         "geounits have the noise of other chains",
         STAGE,
-        "plan.noise(level, plan.spine.levels.index(end))",
-        "plan.noise(level, level)",
+        "plan.noise(level.index, plan.level(end).index)",
+        "plan.noise(level.index, level.index)",
         (STAGE_TEST + "test_the_published_law_is_the_one_that_was_paid_for",),
     ),
     # --- the continuous stage ---

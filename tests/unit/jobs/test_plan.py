@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -14,7 +15,10 @@ from das.queries.sensitivity import Neighbors
 from das.schema import Attribute, Schema
 from das.strategy import LevelStrategy, QueryShare, Strategy
 from geography.lattice import Lattice, Spine
-from jobs.plan import Plan
+from invariants.constraints import Limits
+from invariants.exact import Invariant
+from invariants.linear import LinearRow
+from jobs.plan import Level, Plan
 from jobs.planning.ledger import planned_ledger
 from jobs.storage.dataset import MANIFEST, Dataset
 from jobs.storage.geography import families, read_geography, write_geography
@@ -119,8 +123,33 @@ def test_batches_of_a_known_geolevel(tmp_path, n_batches, largest, smallest, exp
     """Costliest first, ties by geocode."""
     layout = ReleaseLayout(tmp_path)
     write_geography(LATTICE, layout)
-    batches = geounit_batches(layout, "block", 2, n_batches, largest, smallest)
+    batches = geounit_batches(layout, Level(2, "block", 3), n_batches, largest, smallest)
     assert batches == [Batch(2, low, high, cost) for low, high, cost in expected]
+
+
+def test_levels_say_what_is_asked_at_each():
+    """Lazy queries are lazy below the root; rows are exact or bounded; coarse before fine."""
+    row = LinearRow("women", np.array([1, 0]), ("nation", "state"), 1, 5)
+    sums = LinearRow("all", np.array([1, 1]), ("nation",), None, None)
+    whole = replace(
+        plan(),
+        invariants=(Invariant(DETAILED, ("nation",)), Invariant(TOTAL, ("nation", "state"))),
+        limits=Limits(rows=(row, sums)),
+        lazy=frozenset({"detailed"}),
+    )
+    nation, state, block = whole.levels
+    assert [(one.index, one.name, one.digits) for one in whole.levels] == [
+        (0, "nation", 0), (1, "state", 1), (2, "block", 3),
+    ]  # fmt: skip
+    assert all(one.queries == (TOTAL, DETAILED) for one in whole.levels)
+    assert [one.lazy for one in whole.levels] == [(), (DETAILED,), (DETAILED,)]
+    assert [one.whole for one in whole.levels] == [(TOTAL, DETAILED), (TOTAL,), (TOTAL,)]
+    assert [one.exact for one in whole.levels] == [(TOTAL, DETAILED), (TOTAL,), ()]
+    assert [one.exact_rows for one in whole.levels] == [(sums,), (), ()]
+    assert [one.bounded_rows for one in whole.levels] == [(row,), (row,), ()]
+    assert nation.published == (TOTAL, DETAILED, sums)
+    assert (whole.level("state"), whole.leaf) == (state, block)
+    assert replace(whole, lazy=frozenset()).leaf.lazy == ()
 
 
 def test_families_are_runs_of_one_parent():

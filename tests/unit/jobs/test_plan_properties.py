@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from das.histograms import Histograms
 from geography.lattice import Lattice
+from jobs.plan import Level
 from jobs.storage.geography import read_geography, write_geography
 from jobs.storage.histograms import align_histograms, sparse_table
 from jobs.storage.layout import ReleaseLayout
@@ -28,12 +29,12 @@ def test_batches_cover_everything_once_and_keep_families_together(drawn, wishes)
     with tempfile.TemporaryDirectory() as folder:
         layout = ReleaseLayout(Path(folder))
         write_geography(Lattice.from_leaves(spine, leaves), layout)
-        for level, name in enumerate(spine.levels):
+        for level, (name, digits) in enumerate(zip(spine.levels, spine.digits, strict=True)):
             table = read_geography(layout, name)
             codes, parents = table.column("geocode").to_pylist(), table.column("parent").to_pylist()
             family = {parent: parents.count(parent) for parent in parents}
             for n_batches, largest in wishes:
-                batches = geounit_batches(layout, name, level, n_batches, largest)
+                batches = geounit_batches(layout, Level(level, name, digits), n_batches, largest)
                 inside = [[c for c in codes if b.low <= c <= b.high] for b in batches]
                 assert sorted(c for one in inside for c in one) == codes
                 assert [len(one) for one in inside] == [b.cost for b in batches]

@@ -31,7 +31,7 @@ def publish(folder, tasks=two.TASKS):
 def read(release, geolevel):
     codes = np.array(sorted(two.at(geolevel)), object)
     dataset = Dataset.open(release.invariants(geolevel))
-    queries = PLAN.exact_at(geolevel)
+    queries = PLAN.level(geolevel).published
     assert dataset.facts["queries"] == [query.name for query in queries]
     answers = read_answers(dataset, queries, codes)
     return dict(zip((query.name for query in queries), answers, strict=True))

@@ -118,6 +118,6 @@ def test_a_geolevel_above_that_is_not_solved(tmp_path):
 
 def test_answers_that_are_always_drawn():
     lazy = two.plan(lazy=frozenset({"detailed"}))
-    assert whole_answers(two.plan(), 2) == 5
-    assert whole_answers(lazy, 2) == 1
-    assert whole_answers(lazy, 0) == 5  # nothing is lazy at the root
+    assert whole_answers(two.plan().levels[2]) == 5
+    assert whole_answers(lazy.levels[2]) == 1
+    assert whole_answers(lazy.levels[0]) == 5  # nothing is lazy at the root

@@ -61,7 +61,7 @@ def write(dataset: Path, table: pa.Table) -> None:
 
 
 def batch(release: ReleaseLayout, plan: Plan, geolevel: str):
-    (whole,) = geounit_batches(release, geolevel, plan.spine.levels.index(geolevel), 1, 10**6)
+    (whole,) = geounit_batches(release, plan.level(geolevel), 1, 10**6)
     return whole
 
 
