@@ -66,7 +66,7 @@ def estimated(folder, plan, tasks=two.TASKS):
     release = two.release(folder)
     for geolevel in two.SPINE.levels:
         two.write_noisy(release, plan, geolevel, SEEN[geolevel])
-        if plan.exact_at(geolevel):
+        if plan.level(geolevel).published:
             two.write_exact(release, geolevel, ["total"])
     tables = tuple(two.query(name) for name in TABLES)
     EstimateStage(LevelEstimator(plan, release, tables, 0.9), tasks).run()
