@@ -24,7 +24,7 @@ from jobs.storage.dataset import Dataset, PartFile, PartWriter, replace_publishe
 from jobs.storage.histograms import SPARSE_SCHEMA, align_histograms, sparse_table
 from jobs.storage.layout import ReleaseLayout
 from solvers.problem import LeastSquaresTerm, NodeProblem
-from solvers.rounding.failsafe import Promises, nearest_parent
+from solvers.rounding.failsafe import FamilyConstraints, nearest_parent
 from solvers.rounding.mixed_integer import MixedIntegerSolver
 
 Moves = Mapping[str, Mapping[int, int]]
@@ -103,7 +103,7 @@ def nearest_family(
         template, Family(family.geocode, family.rows, all_live), targets, constraints
     )
     after = nearest_parent(
-        Promises(
+        FamilyConstraints(
             family.geocode,
             before,
             problem.exact,

@@ -13,6 +13,7 @@ from scipy.sparse.linalg import splu
 
 from das.arrays import FloatArray
 from solvers.backends.quadratic_program import QuadraticProgram
+from solvers.least_squares.certificate import Conditions, Rows, judge
 from solvers.problem import Certificate, Estimate, NodeProblem, Status
 
 
@@ -53,27 +54,22 @@ def estimate(
 def _certify(
     problem: NodeProblem, program: QuadraticProgram, v: FloatArray, y: FloatArray
 ) -> Certificate:
-    n = problem.n_children * problem.n_cells
-    v = np.where(program.floor == 0, np.maximum(v, 0), v)
-    unit = _persons(program, n)
-    size = max(1.0, float(np.abs(v[:n]).max(initial=0)))
-    values = program.A @ v
+    """The certificate; answers are variables without sign, and all constraints are rows."""
+    C, k = problem.n_children, problem.n_cells
+    n = C * k
+    raw, v = v, np.where(program.floor == 0, np.maximum(v, 0), v)
     y = np.where(np.isinf(program.low), np.minimum(y, 0), y)
     y = np.where(np.isinf(program.high), np.maximum(y, 0), y)
     z = program.P @ v - program.q - program.A.T @ y
-    natural = np.concatenate([np.minimum(v[:n], z[:n] / unit), z[n:] / unit])
-    primal = np.maximum(program.low - values, values - program.high)
-    side = np.where(y > 0, program.low, np.where(y < 0, program.high, 0.0))
-    slack = y * np.where(y == 0, 0.0, values - side)
-    complementary = np.abs(np.concatenate([v[:n] * z[:n], slack]))
-    objective = float(0.5 * v @ (program.P @ v) - program.q @ v)
-    dual = float(side @ y - 0.5 * v @ (program.P @ v))
-    scale = max(1.0, abs(objective))
-    return Certificate(
-        stationarity=float(np.abs(natural).max(initial=0.0)) / size,
-        primal=float(np.maximum(primal, 0).max(initial=0.0)) / size,
-        complementarity=float(complementary.max(initial=0.0)) / scale,
-        gap=abs(objective - dual) / scale,
+    return judge(
+        Conditions(
+            raw[None, :n],
+            z[None, :n],
+            np.array([_persons(program, n)]),
+            float(0.5 * v @ (program.P @ v) - program.q @ v),
+            rows=Rows((program.A @ v)[None], program.low[None], program.high[None], y[None]),
+            unsigned=z[n:],
+        )
     )
 
 

@@ -12,7 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from das.arrays import FloatArray, IntArray
-from solvers.problem import NO_LIMIT, LeastSquaresTerm, NodeProblem
+from solvers.constraints import every_child, of_node, sums_of_groups
+from solvers.problem import LeastSquaresTerm, NodeProblem
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +52,7 @@ def quadratic_program(
     n = C * k
     own = [sp.csc_matrix((k, k)) for _ in range(C)]
     q, diagonal, floor = [np.zeros(n)], [np.zeros(n)], [np.zeros(n)]
-    lifted: list[sp.csr_matrix] = []
+    lifted: list[sp.csr_array] = []
     for term in problem.terms:
         if not isinstance(term, LeastSquaresTerm):
             own = [H + w * sp.csc_matrix(term.gram) for H, w in zip(own, term.weights, strict=True)]
@@ -61,15 +62,16 @@ def quadratic_program(
             q[0] = q[0] + (term.weights[:, None] * term.answers[:, term.groups]).ravel()
         else:
             m = term.answers.shape[1]
-            lifted.append(sp.kron(sp.eye(C), _sums(term.groups, m), format="csr"))
+            lifted.append(every_child(C, sums_of_groups(term.groups, m)))
             diagonal.append(np.repeat(term.weights, m))
             q.append((term.weights[:, None] * term.answers).ravel())
             floor.append(np.full(C * m, -np.inf))
-    blocks, low, high = _constraints(problem, fixed)
+    constraints = list(of_node(problem, fixed))
+    low, high = [one.lower for one in constraints], [one.upper for one in constraints]
     answers = sum(matrix.shape[0] for matrix in lifted)
-    rows = [sp.hstack([block, sp.csr_matrix((block.shape[0], answers))]) for block in blocks]
+    rows = [sp.hstack([one.A, sp.csr_array((one.A.shape[0], answers))]) for one in constraints]
     if lifted:
-        rows.append(sp.hstack([sp.vstack(lifted), -sp.eye(answers)]))
+        rows.append(sp.hstack([sp.vstack(lifted), -sp.eye_array(answers)]))
         low.append(np.zeros(answers))
         high.append(np.zeros(answers))
     counts = sp.block_diag(own, format="csc")
@@ -88,39 +90,3 @@ def quadratic_program(
 
 def _is_cellwise(term: LeastSquaresTerm) -> bool:
     return bool(term.answers.shape[1] == len(term.groups))
-
-
-def _sums(groups: IntArray, m: int) -> sp.csr_matrix:
-    k = len(groups)
-    return sp.csr_matrix((np.ones(k), (groups, np.arange(k))), shape=(m, k))
-
-
-def _constraints(
-    problem: NodeProblem, fixed: tuple[tuple[IntArray, FloatArray], ...]
-) -> tuple[list[sp.csr_matrix], list[FloatArray], list[FloatArray]]:
-    """Rows on the counts, with their limits."""
-    C, k = problem.n_children, problem.n_cells
-    blocks: list[sp.csr_matrix] = []
-    low: list[FloatArray] = []
-    high: list[FloatArray] = []
-
-    def add(block: sp.csr_matrix, least: FloatArray, most: FloatArray) -> None:
-        blocks.append(block)
-        low.append(least)
-        high.append(most)
-
-    if problem.parent is not None:
-        parent = problem.parent.astype(float)
-        add(sp.kron(np.ones((1, C)), sp.eye(k), format="csr"), parent, parent)
-    equalities = [(e.groups, e.targets.astype(float)) for e in problem.exact]
-    for groups, targets in (*equalities, *fixed):
-        sums = _sums(groups, targets.shape[1])
-        add(sp.kron(sp.eye(C), sums, format="csr"), targets.ravel(), targets.ravel())
-    for rows in problem.rows:
-        least, most = rows.least.astype(float).ravel(), rows.most.astype(float).ravel()
-        add(
-            sp.kron(sp.eye(C), sp.csr_matrix(rows.coefficients.astype(float)), format="csr"),
-            np.where(least <= -NO_LIMIT, -np.inf, least),
-            np.where(most >= NO_LIMIT, np.inf, most),
-        )
-    return blocks, low, high

@@ -23,6 +23,7 @@ import numpy as np
 from das.arrays import BoolArray, FloatArray
 from solvers.dual_newton.kronecker import Information
 from solvers.least_squares.blocks import Fixed, given_sums
+from solvers.least_squares.certificate import Conditions, judge
 from solvers.problem import (
     Certificate,
     Estimate,
@@ -323,40 +324,31 @@ def certify(node: _Node, point: _Point) -> Certificate:
     Query by query, not with the arrays of the solver.
     """
     problem, x = node.problem, np.maximum(point.x, 0)
-    top = float(node.unit.max())
-    scale = node.unit / top
-    size = max(1.0, float(x.max(initial=0.0)))
     g, linear = np.zeros_like(x), 0.0
     for term in problem.terms:
-        w = term.weights[:, None] / top
+        w = term.weights[:, None]
         if isinstance(term, LeastSquaresTerm):
             sums = group_sums(x, term.groups, term.answers.shape[1])
             g += w * sums[:, term.groups]
-            pulled = term.answers[:, term.groups]
+            adjoint = term.answers[:, term.groups]
         else:
             image = term.apply(x) if isinstance(term, KroneckerTerm) else x @ term.gram
             g += w * image
-            pulled = term.pulled
-        g -= w * pulled
-        linear += float((w * pulled * x).sum())
-    quadratic = float((g * x).sum()) + linear
-    primal = float(np.maximum(-point.x, 0).max(initial=0.0))
-    dual = -0.5 * quadratic
+            adjoint = term.pulled
+        g -= w * adjoint
+        linear += float((w * adjoint * x).sum())
+    objective = 0.5 * (float((g * x).sum()) - linear)
+    equalities = []
     for e, mu in zip(node.given, node.raised(point), strict=True):
-        g -= mu[:, e.groups] / top
-        dual += float((mu * e.targets).sum()) / top
-    every = [(e.groups, e.targets.astype(float)) for e in problem.exact]
-    for groups, targets in (*every, *node.fixed):
-        missing = targets - group_sums(x, groups, targets.shape[1])
-        primal = max(primal, float(np.abs(missing).max(initial=0.0)))
-    if problem.parent is not None:
-        primal = max(primal, float(np.abs(x.sum(0) - problem.parent).max(initial=0.0)))
+        g -= mu[:, e.groups]
+        equalities.append((mu, group_sums(x, e.groups, e.targets.shape[1]) - e.targets))
     coupling = node.coupling(g, x > 0, node.diagonal)
     g -= node.spread(coupling)
-    dual += float(coupling @ node.totals)
-    persons = np.where(node.free, g / scale[:, None], 0.0)
-    stationarity = float(np.maximum(-persons, 0).max(initial=0.0))
-    complementarity = float(np.minimum(x, np.maximum(persons, 0)).max(initial=0.0))
-    objective = 0.5 * quadratic - linear
-    gap = abs(objective - dual) / max(1.0, abs(objective))
-    return Certificate(stationarity / size, primal / size, complementarity / size, gap)
+    equalities.append((coupling, node.totals_of(x) - node.totals))
+    # Sums that finer ones imply have no multiplier of their own, and are checked all the same.
+    given = [(e.groups, e.targets.astype(float)) for e in problem.exact]
+    for groups, targets in (*given, *node.fixed):
+        off = group_sums(x, groups, targets.shape[1]) - targets
+        equalities.append((np.zeros_like(targets), off))
+    g = np.where(node.free, g, 0.0)
+    return judge(Conditions(point.x, g, node.unit, objective, equalities))

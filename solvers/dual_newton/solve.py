@@ -19,8 +19,16 @@ from das.arrays import BoolArray, FloatArray
 from solvers.dual_newton.face import Face, Step, assign_roles
 from solvers.dual_newton.layers import FORBIDDEN, Lifted, lift
 from solvers.least_squares.blocks import Fixed
+from solvers.least_squares.certificate import Conditions, Rows, judge
 from solvers.least_squares.machine_code import kernels
-from solvers.problem import Certificate, Estimate, LeastSquaresTerm, NodeProblem, Status
+from solvers.problem import (
+    Certificate,
+    Estimate,
+    LeastSquaresTerm,
+    NodeProblem,
+    Status,
+    group_sums,
+)
 
 _NEWTON_STEPS = 200
 _TRIALS = 8  # of the line search
@@ -197,51 +205,27 @@ def solve_matrix_free(problem: NodeProblem, tolerance: float, fixed: Fixed = ())
 
 
 def certify(problem: NodeProblem, climb: Climb) -> Certificate:
-    """Measure how far the iterate and its multipliers are from optimal, from the problem itself.
-
-    Child by child, so that nothing but vectors over the cells is needed.
-    """
-    q = climb.lifted
-    exact = [(layer, u) for layer, u in zip(q.layers, climb.u, strict=True) if layer.is_exact]
-    terms = [term for term in problem.terms if isinstance(term, LeastSquaresTerm)]
-    size = max(1.0, float(climb.x.max(initial=0.0)))
-    primal, complementarity, stationarity, objective, gap = 0.0, 0.0, 0.0, 0.0, 0.0
-    if q.parent is not None:
-        missing = climb.x.sum(0) - q.parent
-        primal = float(np.abs(missing).max())
-        gap += float(climb.multiplier @ missing)
+    """Measure how far the iterate and its multipliers are from optimal, from the problem itself."""
+    q, x = climb.lifted, climb.x
     up = np.where(np.isfinite(q.least), np.maximum(climb.nu, 0), 0.0)
     down = np.where(np.isfinite(q.most), np.maximum(-climb.nu, 0), 0.0)
-    for c, x in enumerate(climb.x):
-        gradient = -climb.multiplier - (up[c] - down[c]) @ q.rows
-        for term, settled in zip(terms, q.settled, strict=True):
-            weight, answers = term.weights[c], term.answers[c]
-            sums = np.bincount(term.groups, x, len(answers))
-            objective += float(weight * (sums @ (0.5 * sums - answers)))
-            if not settled:  # else the multiplier of the invariant takes it up
-                gradient += weight * (sums - answers)[term.groups]
-        for layer, u in exact:
-            missing = np.bincount(layer.groups, x, layer.size) - layer.answers[c]
-            primal = max(primal, float(np.abs(missing).max()))
-            gap += float(u[c] @ missing)
-            gradient -= u[c][layer.groups]
-        found = q.rows @ x
-        outside = np.abs(found - np.clip(found, q.least[c], q.most[c]))
-        primal = max(primal, float(outside.max(initial=0.0)))
-        below, above = found - q.least[c], q.most[c] - found
-        products = np.multiply(up[c], below, where=up[c] > 0, out=np.zeros_like(found))
-        products += np.multiply(down[c], above, where=down[c] > 0, out=np.zeros_like(found))
-        gap += float(products.sum())
-        complementarity = max(complementarity, float(np.abs(products).max(initial=0.0)) / q.unit[c])
-        free = q.base[c] > FORBIDDEN
-        persons = np.where(free, gradient / q.unit[c], 0.0)
-        stationarity = max(stationarity, float(-persons.min(initial=0.0)))
-        natural = np.minimum(x, np.maximum(persons, 0))
-        complementarity = max(complementarity, float(natural.max(initial=0.0)))
-        gap += float(persons @ x) * q.unit[c]
-    return Certificate(
-        stationarity / size,
-        primal / size,
-        complementarity / size,
-        abs(gap) / max(1.0, abs(objective)),
-    )
+    gradient = -(up - down) @ q.rows
+    objective = 0.0
+    terms = [term for term in problem.terms if isinstance(term, LeastSquaresTerm)]
+    for term, settled in zip(terms, q.settled, strict=True):
+        weights = term.weights[:, None]
+        sums = group_sums(x, term.groups, term.answers.shape[1])
+        objective += float((weights * sums * (0.5 * sums - term.answers)).sum())
+        if not settled:  # else the multiplier of the invariant takes it up
+            gradient += (weights * (sums - term.answers))[:, term.groups]
+    equalities = []
+    for layer, u in zip(q.layers, climb.u, strict=True):
+        if layer.is_exact:
+            equalities.append((u, group_sums(x, layer.groups, layer.size) - layer.answers))
+            gradient -= u[:, layer.groups]
+    if q.parent is not None:
+        equalities.append((climb.multiplier, x.sum(0) - q.parent))
+        gradient -= climb.multiplier
+    gradient[q.base <= FORBIDDEN] = 0.0
+    rows = Rows(x @ q.rows.T, q.least, q.most, up - down)
+    return judge(Conditions(x, gradient, q.unit, objective, equalities, rows))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from das.arrays import FloatArray
 from solvers.least_squares import partitions
-from solvers.least_squares.blocks import Equality, Fixed, Quadratic
+from solvers.least_squares.blocks import Fixed, Quadratic
 from solvers.least_squares.partitions import Partitions
 from solvers.problem import Certificate, LeastSquaresTerm, NodeProblem, group_sums
 
@@ -31,7 +32,7 @@ class Point:
 
 
 def origin(q: Quadratic) -> Point:
-    """X = 0 without multipliers."""
+    """The point x = 0 without multipliers."""
     return Point(
         np.zeros_like(q.linear),
         np.zeros(q.linear.shape[1]),
@@ -70,20 +71,99 @@ def natural_residual(q: Quadratic, point: Point, g: FloatArray) -> float:
         sums = group_sums(x, e.groups, e.targets.shape[1])
         parts.append(float(np.abs(sums - e.targets).max(initial=0.0)))
     if q.coefficients.size:
-        parts += _row_residuals(q, x, point.rows)
+        nu = point.rows / q.scale[:, None]
+        parts += _row_residuals(x @ q.coefficients.T, q.least, q.most, nu)
     return max(parts) / max(1.0, float(x.max(initial=0.0)))
 
 
-def _row_residuals(q: Quadratic, x: FloatArray, nu: FloatArray) -> list[float]:
-    """Broken limits, and multipliers of rows that are not at theirs."""
-    values = x @ q.coefficients.T
-    broken = np.maximum(np.maximum(q.least - values, values - q.most), 0)
-    nu = nu / q.scale[:, None]
+def _row_residuals(
+    values: FloatArray, least: FloatArray, most: FloatArray, nu: FloatArray
+) -> list[float]:
+    """Broken limits, and multipliers (in persons) of rows that are not at theirs."""
+    broken = np.maximum(np.maximum(least - values, values - most), 0)
     off = (
-        np.minimum(values - q.least, np.maximum(nu, 0)),
-        np.minimum(q.most - values, np.maximum(-nu, 0)),
+        np.minimum(values - least, np.maximum(nu, 0)),
+        np.minimum(most - values, np.maximum(-nu, 0)),
     )
     return [float(np.abs(part).max(initial=0.0)) for part in (broken, *off)]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Linear rows at a point; arrays float64[C, n].
+
+    Attributes:
+      values: R x.
+      least: Lower limits, -inf if none.
+      most: Upper limits, inf if none.
+      multipliers: Positive at the lower limit, negative at the upper, 0 between.
+    """
+
+    values: FloatArray
+    least: FloatArray
+    most: FloatArray
+    multipliers: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Conditions:
+    """A point with multipliers, as far as the optimality conditions see it.
+
+    Attributes:
+      x: float64[C, k], negative counts not yet cut off; all else is taken at max(x, 0).
+      gradient: float64[C, k] of the Lagrangian; 0 where a count is forced to zero.
+      unit: float64[C], curvature by which a gradient becomes persons.
+      objective: sum_c x_c' G_c x_c / 2 - b_c' x_c.
+      equalities: Multipliers, and sums less targets in the same shape.
+      rows: Linear rows.
+      unsigned: Gradient in variables that may be negative, such as answers.
+    """
+
+    x: FloatArray
+    gradient: FloatArray
+    unit: FloatArray
+    objective: float
+    equalities: Sequence[tuple[FloatArray, FloatArray]] = ()
+    rows: Rows | None = None
+    unsigned: FloatArray | None = None
+
+
+def judge(conditions: Conditions) -> Certificate:
+    """The certificate of a point: the one definition of its residuals, for every solver.
+
+    Residuals are in persons over max(1, largest count). The gap is that of the primal and the dual
+    objective, over max(1, |objective|), both in units of the largest curvature. It is summed as
+    x'g + multipliers'(sums - targets), which equals the difference of the two without its
+    cancellation.
+    """
+    x = np.maximum(conditions.x, 0)
+    persons = conditions.gradient / conditions.unit[:, None]
+    stationarity = _largest(np.maximum(-persons, 0))
+    complementarity = _largest(np.minimum(x, np.maximum(persons, 0)))
+    primal = _largest(np.maximum(-conditions.x, 0))
+    gap = float((x * conditions.gradient).sum())
+    for multipliers, off in conditions.equalities:
+        primal = max(primal, _largest(off))
+        gap += float((multipliers * off).sum())
+    rows = conditions.rows
+    if rows is not None and rows.values.size:
+        nu = rows.multipliers
+        scaled = nu / conditions.unit[:, None]
+        broken, low, high = _row_residuals(rows.values, rows.least, rows.most, scaled)
+        primal = max(primal, broken)
+        complementarity = max(complementarity, low, high)
+        limit = np.where(nu > 0, rows.least, np.where(nu < 0, rows.most, rows.values))
+        gap += float((nu * (rows.values - limit)).sum())
+    if conditions.unsigned is not None:
+        stationarity = max(stationarity, _largest(conditions.unsigned / conditions.unit.max()))
+    size = max(1.0, float(x.max(initial=0.0)))
+    top = float(conditions.unit.max())
+    gap = abs(gap) / top / max(1.0, abs(conditions.objective) / top)
+    return Certificate(stationarity / size, primal / size, complementarity / size, gap)
+
+
+def _largest(values: FloatArray) -> float:
+    return float(np.abs(values).max(initial=0.0))
 
 
 def certify(problem: NodeProblem, fixed: Fixed, q: Quadratic, point: Point) -> Certificate:
@@ -92,7 +172,6 @@ def certify(problem: NodeProblem, fixed: Fixed, q: Quadratic, point: Point) -> C
     The gradient is summed up term by term, not with the arrays of the solver.
     """
     x = np.maximum(point.x, 0)
-    size = max(1.0, float(x.max(initial=0.0)))
     top = float(q.unit.max())
     terms = [t for t in problem.terms if isinstance(t, LeastSquaresTerm)]
     every = Partitions.of(terms, *x.shape)
@@ -101,10 +180,10 @@ def certify(problem: NodeProblem, fixed: Fixed, q: Quadratic, point: Point) -> C
     sums_of, number = list(point.sums), 0
     for term, given in zip(problem.terms, q.given, strict=True):
         if not isinstance(term, LeastSquaresTerm):
-            w, pull = term.weights[:, None] / top, x @ term.gram
-            quadratic += float((w * pull * x).sum())
+            w, image = term.weights[:, None] / top, x @ term.gram
+            quadratic += float((w * image * x).sum())
             linear += float((w * term.pulled * x).sum())
-            g += w * (pull - term.pulled)
+            g += w * (image - term.pulled)
             continue
         if given >= 0:  # the solver left this query out: its gradient is a multiplier
             own = coarse[:, every.ends[number] : every.ends[number + 1]]
@@ -113,28 +192,24 @@ def certify(problem: NodeProblem, fixed: Fixed, q: Quadratic, point: Point) -> C
             sums_of[given] = sums_of[given] + own[:, first]
         number += 1
     point = replace(point, sums=tuple(sums_of))
-    g = _with_multipliers(q, point, g)
-    scaled = np.where(q.free, g / q.scale[:, None], 0.0)
-    stationarity = float(np.maximum(-scaled, 0).max(initial=0.0))
-    complementarity = float(np.minimum(x, np.maximum(scaled, 0)).max(initial=0.0))
-    primal = float(np.maximum(-point.x, 0).max(initial=0.0))
-    dual = -0.5 * quadratic
+    equalities = [
+        (mu, group_sums(x, e.groups, e.targets.shape[1]) - e.targets)
+        for e, mu in zip(q.equalities, point.sums, strict=True)
+    ]
     if q.parent is not None:
-        primal = max(primal, float(np.abs(x.sum(0) - q.parent).max(initial=0.0)))
-        dual += float(point.coupling @ q.parent)
-    given_sums = [Equality(e.groups, e.targets.astype(float)) for e in problem.exact]
-    given_sums += [Equality(groups, targets) for groups, targets in fixed]
-    for e in given_sums:
-        off = group_sums(x, e.groups, e.targets.shape[1]) - e.targets
-        primal = max(primal, float(np.abs(off).max(initial=0.0)))
-    for e, mu in zip(q.equalities, point.sums, strict=True):
-        dual += float((mu * e.targets).sum())
-    if q.coefficients.size:
-        broken, low, high = _row_residuals(q, x, point.rows)
-        primal = max(primal, broken)
-        complementarity = max(complementarity, low, high)
-        limit = np.where(point.rows > 0, q.least, np.where(point.rows < 0, q.most, 0.0))
-        dual += float((point.rows * limit).sum())
-    objective = 0.5 * quadratic - linear
-    gap = abs(objective - dual) / max(1.0, abs(objective))
-    return Certificate(stationarity / size, primal / size, complementarity / size, gap)
+        equalities.append((point.coupling, x.sum(0) - q.parent))
+    # Sums that finer ones imply have no multiplier of their own, and are checked all the same.
+    given_sums = [(e.groups, e.targets.astype(float)) for e in problem.exact]
+    for groups, targets in (*given_sums, *fixed):
+        off = group_sums(x, groups, targets.shape[1]) - targets
+        equalities.append((np.zeros_like(targets), off))
+    return judge(
+        Conditions(
+            point.x,
+            np.where(q.free, _with_multipliers(q, point, g), 0.0),
+            q.scale,
+            0.5 * quadratic - linear,
+            equalities,
+            Rows(x @ q.coefficients.T, q.least, q.most, point.rows),
+        )
+    )

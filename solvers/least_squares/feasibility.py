@@ -1,59 +1,37 @@
-"""Whether the promises of a node contradict one another, decided by a linear program."""
+"""Whether the constraints of a node contradict one another, decided by a linear program."""
 
 from __future__ import annotations
 
 import numpy as np
+import scipy.sparse as sp
 
+from solvers.constraints import of_node
 from solvers.least_squares.blocks import Fixed
-from solvers.problem import NO_LIMIT, NodeProblem
+from solvers.problem import NodeProblem
 
 _SLACK = 1e-6  # relative; sums fixed by earlier passes are only as exact as their certificate
 
 
 def contradiction(problem: NodeProblem, fixed: Fixed = ()) -> str:
-    """Find the least total violation of the promises that any x >= 0 achieves.
+    """Find the least total violation of the constraints that any x >= 0 achieves.
 
     Args:
       problem: The node problem; its `leaves` are not considered.
       fixed: Further partition sums that are given.
 
     Returns:
-      What is violated by how much, or "" if all promises can be kept together.
+      What is violated by how much, or "" if all constraints can be kept together.
     """
-    import scipy.sparse as sp
-    from scipy.optimize import linprog
+    from scipy.optimize import linprog  # a third of a second, for nodes that have no solution
 
-    C, k = problem.n_children, problem.n_cells
-    blocks: list[sp.sparray] = []
-    low: list[np.ndarray] = []
-    high: list[np.ndarray] = []
-    names: list[str] = []
-
-    def add(block: sp.sparray, least: np.ndarray, most: np.ndarray, name: str) -> None:
-        blocks.append(block)
-        low.append(least)
-        high.append(most)
-        names.extend([name] * block.shape[0])
-
-    if problem.parent is not None:
-        parent = problem.parent.astype(float)
-        add(sp.kron(np.ones((1, C)), sp.eye_array(k)), parent, parent, "the sum of the children")
-    sums = [(e.groups, e.targets.astype(float)) for e in problem.exact]
-    for number, (groups, targets) in enumerate((*sums, *fixed)):
-        m = targets.shape[1]
-        matrix = sp.csr_array((np.ones(k), (groups, np.arange(k))), shape=(m, k))
-        name = f"equality {number}"
-        add(sp.kron(sp.eye_array(C), matrix), targets.ravel(), targets.ravel(), name)
-    for rows in problem.rows:
-        least = np.where(rows.least <= -NO_LIMIT, -np.inf, rows.least.astype(float))
-        most = np.where(rows.most >= NO_LIMIT, np.inf, rows.most.astype(float))
-        for row, name in enumerate(rows.names):
-            one = sp.csr_array(rows.coefficients[row : row + 1].astype(float))
-            add(sp.kron(sp.eye_array(C), one), least[:, row], most[:, row], f"row {name}")
-    if not blocks:
+    constraints = list(of_node(problem, fixed))
+    if not constraints:
         return ""
-    A, least, most = sp.vstack(blocks).tocsr(), np.concatenate(low), np.concatenate(high)
-    n, m = C * k, len(least)
+    A = sp.vstack([one.A for one in constraints]).tocsr()
+    least = np.concatenate([one.lower for one in constraints])
+    most = np.concatenate([one.upper for one in constraints])
+    names = [name for one in constraints for name in one.names]
+    n, m = problem.n_children * problem.n_cells, len(least)
     size = max(1.0, float(np.abs(least[np.isfinite(least)]).max(initial=0.0)))
     lacking, exceeding = np.isfinite(least), np.isfinite(most)
     eye = sp.eye_array(m).tocsr()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import block_array, block_diag, csr_array, eye_array, kron, vstack
+from scipy.sparse import block_array, block_diag, csr_array, eye_array, vstack
 
 from das.arrays import FloatArray, IntArray
 from invariants.leaves import Leaves
-from solvers.problem import NO_LIMIT
+from solvers.constraints import every_child, leaf_rows, limits, sum_of_children
 from solvers.rounding.mixed_integer import MixedIntegerProgram
 from solvers.rounding.sums import Penalty, Sums
 
@@ -45,7 +45,7 @@ def write_program(
     """
     C, S = sums.n_children, sums.n_sets
     base, room = low[:, S:], (high - low)[:, S:]
-    items = _every_child(C, sums.family.items)
+    items = every_child(C, sums.family.items)
     near = (low >= sums.whole) & (high <= sums.next_whole)
     wide = np.flatnonzero((~near & (penalty.weights > 0)).ravel())
     leaves = sums.leaves or ()
@@ -62,7 +62,7 @@ def write_program(
         np.concatenate([items.T @ slopes, np.zeros(n_dealt), np.tile(penalty.weights, C)[wide]]),
         np.repeat([True, False, False], sizes),
         np.concatenate([np.zeros(base.size), *(one.least.ravel() for one in leaves), 0.0 * wide]),
-        np.concatenate([room.ravel(), *(_limits(one.most).ravel() for one in leaves), free]),
+        np.concatenate([room.ravel(), *(limits(one.most).ravel() for one in leaves), free]),
         _stack(rows, sizes),
         np.concatenate([row.lower for row in rows]),
         np.concatenate([row.upper for row in rows]),
@@ -81,30 +81,21 @@ def _stack(rows: list[_Rows], sizes: tuple[int, ...]) -> csr_array:
     return csr_array(block_array(blocks))
 
 
-def _every_child(C: int, matrix: csr_array) -> csr_array:
-    return csr_array(kron(eye_array(C), matrix))
-
-
-def _limits(bounds: IntArray) -> FloatArray:
-    """Bounds as floats, infinite where there is none."""
-    return np.where(np.abs(bounds) >= NO_LIMIT, np.copysign(np.inf, bounds), bounds.astype(float))
-
-
 def _bounds(sums: Sums, base: IntArray, low: IntArray, high: IntArray) -> list[_Rows]:
     """Sets, the parent, and rows that are no sets."""
     C, k = base.shape
     held = sums.of_counts(base)[:, : sums.n_sets]
     low, high = (one[:, : sums.n_sets] - held for one in (low, high))
-    sets = _every_child(C, sums.family.incidence)
+    sets = every_child(C, sums.family.incidence)
     out = [_Rows(sets, None, None, low.ravel().astype(float), high.ravel().astype(float))]
     if sums.parent is not None:
         missing = (sums.parent - base.sum(0)).astype(float)
-        out.append(_Rows(kron(np.ones((1, C)), eye_array(k)), None, None, missing, missing))
+        out.append(_Rows(sum_of_children(C, k), None, None, missing, missing))
     if len(sums.rows.coefficients):
         R = sums.rows.coefficients
         held = base @ R.T
-        least, most = (_limits(one) - held for one in (sums.rows.least, sums.rows.most))
-        rows = _every_child(C, csr_array(R))
+        least, most = (limits(one) - held for one in (sums.rows.least, sums.rows.most))
+        rows = every_child(C, csr_array(R))
         out.append(_Rows(rows, None, None, least.ravel(), most.ravel()))
     return out
 
@@ -114,18 +105,16 @@ def _leaves(sums: Sums, base: IntArray, leaves: tuple[Leaves, ...]) -> list[_Row
     if not leaves:
         return []
     k = base.shape[1]
-    shapes = [one.least.shape for one in leaves]
+    rows = [leaf_rows(one) for one in leaves]
     nobody = csr_array((1, k))  # the row of types that no cell has: their item is -1
     items = csr_array(vstack([sums.family.items, nobody], format="csr"))
     types = csr_array(items[sums.types])
     held = (types @ base.T).T.ravel()
-    by_type = block_diag([kron(np.ones((1, R)), eye_array(t)) for R, t in shapes])
-    by_pattern = block_diag([kron(eye_array(R), np.ones((1, t))) for R, t in shapes])
-    low, high = (
-        _limits(np.concatenate([getattr(one, side) for one in leaves])) for side in ("low", "high")
-    )
+    by_type = block_diag([one.by_type for one in rows])
+    by_pattern = block_diag([one.by_pattern for one in rows])
+    low, high = (np.concatenate([getattr(one, side) for one in rows]) for side in ("low", "high"))
     return [
-        _Rows(-_every_child(len(base), types), by_type, None, held, held),
+        _Rows(-every_child(len(base), types), by_type, None, held, held),
         _Rows(None, by_pattern, None, low, high),
     ]
 

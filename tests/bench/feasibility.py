@@ -33,7 +33,7 @@ from solvers.problem import (
     RoundingQuery,
     Status,
 )
-from solvers.rounding.failsafe import Promises, nearest_parent
+from solvers.rounding.failsafe import FamilyConstraints, nearest_parent
 from solvers.rounding.round import round_counts
 from solvers.verify import verify_counts
 
@@ -201,7 +201,7 @@ class Tally:
     def _rescue(self, counts: np.ndarray, leaves: list[Leaves]) -> None:
         """The failsafe: the nearest counts that can be dealt."""
         types = np.arange(len(counts))
-        promises = Promises(
+        family = FamilyConstraints(
             "geounit",
             counts,
             (),
@@ -210,7 +210,7 @@ class Tally:
             (np.zeros(len(counts), np.int64),),
             counts.astype(float),
         )
-        near = nearest_parent(promises)
+        near = nearest_parent(family)
         self.moved += int(np.abs(near - counts).sum()) // 2
         self.rescued += can_be_dealt(leaves[0], near)
 

@@ -482,10 +482,10 @@ FAULTS = (
     ),
     # --- the continuous stage ---
     Fault(
-        "the certificate forgets the sum to the parent",
+        "the certificate forgets gradients of positive counts",
         OPTIMALITY,
-        "        dual += float(point.coupling @ q.parent)",
-        "        dual += 0.0",
+        "    gap = float((x * conditions.gradient).sum())",
+        "    gap = 0.0",
         (SOLVER_UNIT + "test_the_certificate_sees_each_kind_of_fault",),
     ),
     Fault(

@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from das.errors import SolverError
-from solvers.problem import Certificate, ExactTerm, LeastSquaresTerm, RoundingQuery, group_sums
+from solvers.problem import (
+    Certificate,
+    ExactTerm,
+    LeastSquaresTerm,
+    RoundingQuery,
+    coarsening,
+    group_sums,
+)
 from tests.builders.strategies import Shape, random_node
 
 NODE = random_node(Shape(3, 4, exact=(1,)), 0)
@@ -71,3 +78,22 @@ def test_group_sums_of_nothing():
     assert (
         group_sums(np.zeros((2, 0), np.int64), np.zeros(0, np.int64), 3).tolist() == [[0] * 3] * 2
     )
+
+
+@pytest.mark.parametrize("dtype", [np.int64, float])
+def test_sums_by_group_keep_their_type_and_groups_without_cells(dtype):
+    values = np.array([[1, 2, 3], [4, 5, 6]], dtype)
+    found = group_sums(values, np.array([3, 0, 3]), 5)
+    assert found.dtype == dtype
+    assert found.tolist() == [[2, 0, 0, 4, 0], [5, 0, 0, 10, 0]]
+
+
+def test_sums_of_integers_are_exact_where_floats_are_not():
+    assert group_sums(np.array([[2**53, 1]]), np.array([0, 0]), 1).tolist() == [[2**53 + 1]]
+
+
+def test_a_partition_is_coarser_or_not():
+    fine, coarse = np.array([0, 1, 2, 1]), np.array([1, 0, 1, 0])
+    assert coarsening(fine, coarse).tolist() == [1, 0, 1]
+    assert coarsening(coarse, fine) is None
+    assert coarsening(fine, fine).tolist() == [0, 1, 2]

@@ -10,7 +10,7 @@ import pytest
 from das.errors import InfeasibleError, SolverError
 from invariants.leaves import Leaves
 from solvers.problem import NO_LIMIT, ExactTerm, LeavesTerm, RowsTerm
-from solvers.rounding.failsafe import Promises, nearest_parent
+from solvers.rounding.failsafe import FamilyConstraints, nearest_parent
 from solvers.rounding.mixed_integer import MixedIntegerSolution, Outcome
 
 ALL = np.zeros(3, np.int64)
@@ -24,16 +24,16 @@ def leaves(facilities: list[list[int]], totals: list[int]) -> Leaves:
     return Leaves(least, most, np.array(totals), np.array(totals))
 
 
-def promises(parent: list[int], **changes: object) -> Promises:
+def family(parent: list[int], **changes: object) -> FamilyConstraints:
     """A parent of three cells, one per type, without promises but those given."""
-    given = {"exact": (), "rows": (), "leaves": None, "held": (), "score": np.zeros(3)}
-    return Promises("44007", np.array(parent), **{**given, **changes})
+    given = {"exact": (), "rows": (), "leaves": None, "fixed": (), "score": np.zeros(3)}
+    return FamilyConstraints("44007", np.array(parent), **{**given, **changes})
 
 
 def test_the_example_of_two_blocks():
     """Two blocks of 100, types A and B in one and C in the other, given A = 1, B = 1, C = 198."""
     blocks = LeavesTerm(TYPES, (leaves([[1, 1, 0]], [100]), leaves([[0, 0, 1]], [100])))
-    found = nearest_parent(promises([1, 1, 198], leaves=blocks, held=(ALL,)))
+    found = nearest_parent(family([1, 1, 198], leaves=blocks, fixed=(ALL,)))
     assert found.sum() == 200
     assert found[2] == 100
     assert found[:2].min() >= 1
@@ -42,17 +42,17 @@ def test_the_example_of_two_blocks():
 
 def test_a_feasible_parent_stays():
     blocks = LeavesTerm(TYPES, (leaves([[1, 1, 0]], [100]), leaves([[0, 0, 1]], [100])))
-    assert nearest_parent(promises([70, 30, 100], leaves=blocks)).tolist() == [70, 30, 100]
+    assert nearest_parent(family([70, 30, 100], leaves=blocks)).tolist() == [70, 30, 100]
 
 
 def test_a_class_grows_and_shrinks_in_proportion():
     total = ExactTerm(np.array([0, 0, 1]), np.array([[9, 4], [6, 2]]))
-    assert nearest_parent(promises([6, 4, 10], exact=(total,))).tolist() == [9, 6, 6]
+    assert nearest_parent(family([6, 4, 10], exact=(total,))).tolist() == [9, 6, 6]
 
 
 def test_an_empty_class_is_filled_where_the_measurements_speak_for_it():
     total = ExactTerm(np.array([0, 1, 1]), np.array([[3, 2], [1, 0]]))
-    given = promises([6, 0, 0], exact=(total,), held=(ALL,), score=np.array([9.0, 0.1, 0.2]))
+    given = family([6, 0, 0], exact=(total,), fixed=(ALL,), score=np.array([9.0, 0.1, 0.2]))
     assert nearest_parent(given).tolist() == [4, 0, 2]
 
 
@@ -60,14 +60,14 @@ def test_without_limits_a_row_binds_nothing():
     free = RowsTerm(
         np.array([[1, 0, 0]]), np.full((2, 1), -NO_LIMIT), np.full((2, 1), NO_LIMIT), ("free",)
     )
-    assert nearest_parent(promises([5, 1, 0], rows=(free,))).tolist() == [5, 1, 0]
+    assert nearest_parent(family([5, 1, 0], rows=(free,))).tolist() == [5, 1, 0]
 
 
 def test_what_is_held_cannot_move():
     total = ExactTerm(ALL, np.array([[3], [4]]))
     with pytest.raises(InfeasibleError, match="node 44007: no counts of the parent"):
-        nearest_parent(promises([6, 0, 0], exact=(total,), held=(ALL,)))
-    assert nearest_parent(promises([6, 0, 0], exact=(total,))).sum() == 7
+        nearest_parent(family([6, 0, 0], exact=(total,), fixed=(ALL,)))
+    assert nearest_parent(family([6, 0, 0], exact=(total,))).sum() == 7
 
 
 def test_a_time_out_is_no_solution():
@@ -76,7 +76,7 @@ def test_a_time_out_is_no_solution():
 
     total = ExactTerm(ALL, np.array([[3], [4]]))
     with pytest.raises(SolverError, match=r"was not found in 600 s; got gap 3.0e-01"):
-        nearest_parent(promises([6, 0, 0], exact=(total,)), late)
+        nearest_parent(family([6, 0, 0], exact=(total,)), late)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -87,7 +87,7 @@ def test_nothing_nearer_is_feasible(seed):
     row = RowsTerm(
         rng.integers(0, 2, (1, 3)), rng.integers(0, 3, (2, 1)), np.full((2, 1), 3), ("row",)
     )
-    given = promises(rng.integers(0, 5, 3).tolist(), exact=(ExactTerm(ALL, totals),), rows=(row,))
+    given = family(rng.integers(0, 5, 3).tolist(), exact=(ExactTerm(ALL, totals),), rows=(row,))
 
     def allowed(child: tuple[int, ...], c: int) -> bool:
         value = int(row.coefficients[0] @ child)
