@@ -3,7 +3,8 @@
 Where no children keep their constraints and add up to the parent, the equality sum_c x_c = p
 becomes a penalty of infinite weight: the parent moves to integers p' with the least
 sum_j |p'_j - p_j| among those that some children can add up to, and the node is solved for p'. The
-geounits above take up the difference, so the tree stays consistent; what is exact for the parent stays exact.
+geounits above take up the difference, so the tree stays consistent; what is exact for the parent
+stays exact.
 """
 
 from __future__ import annotations
