@@ -60,6 +60,8 @@ pack:
 
 docs: $(VENV)/.run
 	$(BIN)/python -m jobs.config.reference docs/configuration.md
+	$(BIN)/python -m jobs.documents.schemas docs/documents.md
+	$(BIN)/python -m jobs.documents.schemas docs/documents.md
 
 lock: $(VENV)/.test
 	$(BIN)/pip install uv

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -102,11 +103,11 @@ def validate(
     config: ConfigArgument, losses: LossesOption = False, as_json: JsonOption = False
 ) -> None:
     """Check a run file and the list of geounits, and print the budget; no data is touched."""
-    from jobs.analysis.products import print_products
     from jobs.confidential.inputs import absent_files, check_geounits
     from jobs.config.claims import account_of
     from jobs.config.load import load_run
-    from jobs.planning.terminal import budget_summary
+    from jobs.planning.summary import budget_summary
+    from jobs.planning.terminal import print_summaries
     from jobs.storage.account import check_account
 
     resolved = load_run(config)
@@ -118,8 +119,9 @@ def validate(
         name: budget_summary(product, source, losses=losses)
         for name, product in resolved.products.items()
     }
-    summaries[resolved.last.name]["absent"] = absent_files(resolved)
-    print_products(summaries, as_json=as_json)
+    last = resolved.last.name
+    summaries[last] = replace(summaries[last], absent=tuple(absent_files(resolved)))
+    print_summaries(summaries, as_json=as_json)
 
 
 @app.command()
@@ -169,15 +171,15 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
     With --optimize, also find the allocation that makes the tables most accurate.
     """
     from geography.lattice import Lattice
-    from jobs.analysis.products import print_products
     from jobs.confidential.inputs import check_inputs
     from jobs.confidential.read.formats import list_geounits
     from jobs.confidential.stages import leaf_geocodes
     from jobs.config.load import load_run
     from jobs.planning.allocation import optimize_allocation, read_goal, write_allocation
     from jobs.planning.errors import subtree_classes
-    from jobs.planning.terminal import optimized_summary, plan_summary
-    from jobs.report.plan import write_plan_report
+    from jobs.planning.page import write_plan_report
+    from jobs.planning.summary import optimized_summary, plan_summary
+    from jobs.planning.terminal import print_summaries
     from jobs.storage.files import refuse_foreign
     from jobs.tasks.executor import open_tasks
     from jobs.tasks.progress import Reporter
@@ -213,15 +215,15 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
             )
             for name, product in resolved.products.items()
         }
-        summary = summaries[last.name]
     if optimize is not None:
         with reporter.line("plan", "optimize"):
             found = optimize_allocation(resolved.plan, classes, wanted, information, goal)
         write_allocation(found, optimize)
-        summary["optimized"] = optimized_summary(resolved.plan, found, optimize)
+        optimized = optimized_summary(resolved.plan, found, optimize)
+        summaries[last.name] = replace(summaries[last.name], optimized=optimized)
     if report is not None:
-        write_plan_report(summary, report)
-    print_products(summaries, as_json=as_json)
+        write_plan_report(summaries[last.name], report)
+    print_summaries(summaries, as_json=as_json)
 
 
 @app.command()
@@ -416,12 +418,13 @@ def account(config: ConfigArgument, as_json: JsonOption = False) -> None:
     """
     from jobs.config.claims import account_of
     from jobs.config.load import load_run
+    from jobs.documents.account import account_of_grants
     from jobs.planning.terminal import print_account
-    from jobs.storage.account import account_document, read_account, read_failed_checks
+    from jobs.storage.account import read_account, read_failed_checks
 
     path = account_of(load_run(config).config)
-    document = account_document(read_account(path))
-    print_account(path, document, read_failed_checks(path), as_json=as_json)
+    granted = account_of_grants(read_account(path))
+    print_account(path, granted, read_failed_checks(path), as_json=as_json)
 
 
 @app.command()

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
 from das.privacy.neighborhoods import Comparable, Held, Invariance, Neighborhood
 from das.privacy.semantics import Change
 from das.queries.sensitivity import Neighbors
+from jobs.documents.manifest import Limited, Stated, Statement
 from jobs.plan import Plan
 
 # Where the list of geounits comes from, in a manifest.
-PUBLIC_LIST, FROM_DATA = "public list", "data"
+PUBLIC_LIST: Final = "public list"
+FROM_DATA: Final = "data"
 
 
 def invariance(plan: Plan, geounits_source: str) -> Invariance:
@@ -78,42 +81,42 @@ def _facilities(plan: Plan) -> list[Held]:
     return held
 
 
-def neighborhood(plan: Plan, geounits_source: str) -> dict[str, Any]:
+def neighborhood(plan: Plan, geounits_source: str) -> Limited:
     """What is left of the neighbors of the run itself."""
     kept = invariance(plan, geounits_source)
     neighbors = plan.budget.neighbors
     found = kept.added() if neighbors is Neighbors.UNBOUNDED else kept.record()
-    return {**_document(found), "in_words": relation_words(neighbors, found)}
+    return _limited(found, relation_words(neighbors, found))
 
 
-def with_neighborhoods(
-    rows: Sequence[Mapping[str, Any]], plan: Plan, geounits_source: str
-) -> list[dict[str, Any]]:
+def limited_statements(
+    stated: Sequence[Stated], plan: Plan, geounits_source: str
+) -> tuple[Statement, ...]:
     """Statements with what the invariants leave of each; empty ones lose their cost.
 
     Args:
-      rows: Statements with `change`, `name` and costs.
+      stated: What changes cost, invariants aside.
       plan: The plan.
       geounits_source: Where the list of geounits comes from.
     """
-    found = {(str(one.change), one.name): one for one in invariance(plan, geounits_source).all()}
-    out = []
-    for row in rows:
-        one = found[row["change"], row["name"]]
-        costs = {
-            key: None if one.comparable is Comparable.NONE else row[key]
-            for key in row.keys() - {"change", "name"}
-        }
-        out.append({**row, **costs, **_document(one), "in_words": statement_words(one)})
-    return out
+    left = {(one.change, one.name): one for one in invariance(plan, geounits_source).all()}
+    statements = []
+    for statement in stated:
+        found = left[statement.change, statement.name]
+        if found.comparable is Comparable.NONE:
+            statement = replace(statement, total=None, epsilon=None, epsilon_simple=None)
+        limited = _limited(found, statement_words(found))
+        statements.append(Statement(**vars(statement), **vars(limited)))
+    return tuple(statements)
 
 
-def _document(found: Neighborhood) -> dict[str, Any]:
-    return {
-        "comparable": str(found.comparable),
-        "limited_by": list(found.limited_by),
-        "stays_in": found.stays_in,
-    }
+def _limited(found: Neighborhood, in_words: str) -> Limited:
+    return Limited(
+        comparable=found.comparable,
+        limited_by=found.limited_by,
+        stays_in=found.stays_in,
+        in_words=in_words,
+    )
 
 
 def relation_words(neighbors: Neighbors, found: Neighborhood) -> str:

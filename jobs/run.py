@@ -17,6 +17,7 @@ from jobs.confidential.noise_key import sweep_shares
 from jobs.confidential.stages import evaluate, measure, measure_level, plan, read, settle
 from jobs.config.product import Product, Resolved
 from jobs.documents.document import json_of
+from jobs.documents.manifest import read_manifest
 from jobs.documents.summary import read_summary
 from jobs.folder.damage import refuse_damage
 from jobs.folder.grants import claim_grants, refuse_other_draws, refuse_spent_grants
@@ -26,9 +27,9 @@ from jobs.folder.solutions import begin_solution, refuse_sealed, remove_outdated
 from jobs.job import Job, Stage
 from jobs.printable import result_console
 from jobs.release.stages import estimate, seal, solve, write
-from jobs.report.costs import summary_table
+from jobs.report.console import terminal_table
 from jobs.report.finished import costs_folder, write_internal_reports
-from jobs.storage.files import read_json
+from jobs.report.run import stages_table
 from jobs.storage.layout import EstimateLayout, confidential_layout, release_layout
 from jobs.storage.modes import close_folder
 from jobs.tasks.costs import Recorder
@@ -148,7 +149,7 @@ def open_job(
         summary = read_summary(costs)
         reporter.event("run_finished", **json_of(summary.total))
         if not reporter.console.quiet:
-            result_console().print(summary_table(summary))
+            result_console().print(terminal_table(stages_table(summary)))
 
 
 def refuse_released_log(reporter: Reporter, out: Path) -> None:
@@ -265,7 +266,7 @@ def run_evaluating(
       OutputError: The release is not sealed.
     """
     out, solution = resolved.config.output.directory, resolved.solution
-    read_json(release_layout(out, solution).manifest, "run `das solve` first")
+    read_manifest(release_layout(out, solution))
     with open_job(resolved, reporter, tasks=tasks) as job:
         do_stages(job, EVALUATING)
     reports = write_internal_reports(out, solution)

@@ -13,6 +13,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from das.errors import InputError, OutputError
+from jobs.documents.manifest import read_manifest
 from jobs.printable import printable, result_console
 from jobs.storage.dataset import MANIFEST, Dataset
 from jobs.storage.files import read_json
@@ -117,8 +118,7 @@ def _known_name(release: ReleaseLayout, query: str) -> str:
     """`detailed` for all attributes of a sealed release joined, else the query itself."""
     if not release.manifest.exists():
         return query
-    schema = read_json(release.manifest, "run `das solve`").get("schema", {})
-    names = [str(attribute["name"]) for attribute in schema.get("attributes", [])]
+    names = [attribute.name for attribute in read_manifest(release).schema.attributes]
     return "detailed" if _same(query, " * ".join(names)) else query
 
 

@@ -6,7 +6,6 @@ summaries whose size does not grow with the number of geounits.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import TypeAdapter
 
 from das.confidential import redact_errors
 from das.errors import OutputError
@@ -25,9 +25,10 @@ from das.strategy import Strategy
 from geography.lattice import Spine
 from invariants.exact import Invariant
 from jobs.confidential.histograms import read_truth
-from jobs.report.noise import expected_rmse
+from jobs.documents.document import write_document
+from jobs.documents.evaluation import Evaluation, Result
+from jobs.documents.manifest import expected_rmse, read_manifest
 from jobs.storage.dataset import Dataset
-from jobs.storage.files import write_json
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
 from jobs.tasks.executor import Tasks
@@ -92,7 +93,7 @@ def evaluate(
     tasks: Tasks,
     *,
     queries: Sequence[str] = (),
-) -> dict[str, object]:
+) -> Evaluation:
     """Compare the protected counts with the truth at every geolevel and write the evaluation.
 
     Evaluated are the listed queries measured at any geolevel, the invariants, every single
@@ -106,9 +107,7 @@ def evaluate(
       queries: Further queries.
 
     Returns:
-      created; levels; queries; results, one per (geolevel, query) with geolevel, query, size
-      (answers per geounit), measured, expected_rmse (of the raw noisy answer, None if not
-      measured) and the statistics of `das.metrics.statistics.describe`.
+      The evaluation written.
 
     Raises:
       OutputError: A dataset is not complete, or the evaluation cannot be written.
@@ -122,9 +121,9 @@ def evaluate(
     ]
     slices.sort(key=lambda piece: -piece.cost)
     found = tasks.run("evaluate", slices, compare)
-    document = _document(design, names, _merged(slices, found), _noise(release))
-    write_json(confidential.evaluation, document)
-    return document
+    evaluation = _evaluation(design, names, _merged(slices, found), _noise(release))
+    write_document(confidential.evaluation, evaluation)
+    return evaluation
 
 
 def query_names(design: Design, further: Sequence[str] = ()) -> tuple[str, ...]:
@@ -218,43 +217,42 @@ def _merged(
     return merged
 
 
-def _document(
+def _evaluation(
     design: Design,
     names: Sequence[str],
     merged: Mapping[tuple[str, str], ErrorSummary],
     noise: Mapping[tuple[str, str], float],
-) -> dict[str, object]:
+) -> Evaluation:
     measured = {
         (level.geolevel, entry.query.name)
         for level in design.strategy.levels
         for entry in level.queries
     }
     sizes = {name: parse_query(design.schema, name).size for name in names}
-    return {
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "levels": list(design.spine.levels),
-        "queries": list(names),
-        "results": [
-            {
-                "geolevel": level,
-                "query": name,
-                "size": sizes[name],
-                "measured": (level, name) in measured,
-                "expected_rmse": noise.get((level, name)),
-                **describe(merged.get((level, name), empty_summary())),
-            }
-            for level in design.spine.levels
-            for name in names
-        ],
-    }
+    results = [
+        {
+            "geolevel": level,
+            "query": name,
+            "size": sizes[name],
+            "measured": (level, name) in measured,
+            "expected_rmse": noise.get((level, name)),
+            **describe(merged.get((level, name), empty_summary())),
+        }
+        for level in design.spine.levels
+        for name in names
+    ]
+    return Evaluation(
+        format=1,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        levels=tuple(design.spine.levels),
+        queries=tuple(names),
+        results=TypeAdapter(tuple[Result, ...]).validate_python(results),
+    )
 
 
 def _noise(release: ReleaseLayout) -> dict[tuple[str, str], float]:
     """Expected error of the raw noisy answers, as far as a manifest was written."""
-    try:
-        manifest = json.loads(release.manifest.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not release.manifest.exists():
         return {}
-    except (OSError, ValueError) as error:
-        raise OutputError(str(release.manifest), "cannot be read", got=error) from None
-    return expected_rmse(manifest)
+    manifest = read_manifest(release)
+    return expected_rmse(manifest.budget, manifest.levels)

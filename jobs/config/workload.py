@@ -109,7 +109,7 @@ def _refuse_flat(shares: Sequence[QueryShare]) -> None:
         )
 
 
-def predict_errors(
+def errors_of_methods(
     schema: Schema, wanted: WorkloadConfig, kind: BudgetKind, rho: Fraction
 ) -> dict[Method, float]:
     """Return the error that every method has at the same cost, before anything is measured.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from jobs.config.claims import account_of, claim_of
 from jobs.config.product import Product, Resolved
+from jobs.documents.account import account_of_grants
+from jobs.documents.document import write_document
 from jobs.folder.draws import Draws
 from jobs.folder.identity import note_account
 from jobs.job import Job
-from jobs.storage.account import account_document, check_account, check_claim, make_claim
+from jobs.storage.account import check_account, check_claim, make_claim
 from jobs.storage.dataset import dataset_digest, is_published
-from jobs.storage.files import write_json
 
 
 def refuse_spent_grants(resolved: Resolved, identity: str) -> None:
@@ -65,4 +66,5 @@ def claim_grants(job: Job) -> None:
     account = account_of(job.resolved.config)
     note_account(job.out, account)
     claims = [claim_of(job.resolved, product, job.identity) for product in job.products]
-    write_json(job.release.account, account_document(make_claim(account, *claims)))
+    spent = make_claim(account, *claims)
+    write_document(job.release.account, account_of_grants(spent))

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from das.errors import OutputError
 from jobs.config.product import Product, Resolved
+from jobs.documents.manifest import read_manifest
 from jobs.job import Stage
 from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest, is_published
-from jobs.storage.files import read_json
 from jobs.storage.layout import ReleaseLayout
 from jobs.storage.ledger import read_ledger
 
@@ -72,9 +72,9 @@ def is_sealed(release: ReleaseLayout) -> bool:
     if not release.manifest.exists():
         return False
     try:
-        outputs = read_json(release.manifest, "")["outputs"]
-        named = {release.root / output["path"]: output["sha256"] for output in outputs}
-    except (OutputError, KeyError, TypeError):
+        outputs = read_manifest(release).outputs
+        named = {release.root / output.path: output.sha256 for output in outputs}
+    except OutputError:
         return False  # damaged: written again
     there = {path.parent for path in release.root.rglob(MANIFEST)}
     return {path: dataset_digest(path) for path in there} == named

@@ -22,8 +22,9 @@ from das.queries.query import parse_query
 from jobs.config.models.products import ProductConfig
 from jobs.config.models.run import RunConfig
 from jobs.config.product import Product, Resolved
+from jobs.documents.manifest import Settings, Solution, read_manifest
 from jobs.storage.dataset import MANIFEST, Dataset, is_published
-from jobs.storage.files import read_json, writing
+from jobs.storage.files import writing
 from jobs.storage.journal import append_to_journal, read_journal
 from jobs.storage.layout import EstimateLayout, ReleaseLayout, release_layout
 from jobs.storage.ledger import read_ledger
@@ -65,17 +66,17 @@ def refuse_sealed(resolved: Resolved) -> None:
     release = release_layout(resolved.config.output.directory, resolved.solution)
     if not release.manifest.exists():
         return
-    manifest = read_json(release.manifest, "remove it")
-    if manifest.get("configuration_digest") != resolved.plan.digest:
+    manifest = read_manifest(release)
+    if manifest.configuration_digest != resolved.plan.digest:
         return  # of other measurements, which is said where the folder is claimed
-    sealed, wanted = manifest.get("solution", {}), settings_of(resolved.config)
-    if sealed.get("digest") == settings_digest(wanted):
+    sealed, wanted = manifest.solution, settings_of(resolved.config)
+    if sealed.digest == settings_digest(wanted):
         return
     name = "another name" if resolved.solution else "NAME"
     raise OutputError(
         str(release.root),
         "is sealed, and was made with other settings",
-        got=", ".join(_differences(sealed.get("settings", {}), wanted)) or None,
+        got=", ".join(_differences(sealed.settings, wanted)) or None,
         want="the settings it was made with",
         remedy=f"`das solve {resolved.source} --solution {name}` keeps another solution beside it",
     )
@@ -153,15 +154,18 @@ def note_solve(release: ReleaseLayout, settings: Mapping[str, Any]) -> None:
     append_to_journal(release.solves, lambda lines: [] if [*lines[-1:]] == [line] else [line])
 
 
-def solution_document(resolved: Resolved, release: ReleaseLayout) -> dict[str, Any]:
+def solution_of(resolved: Resolved, release: ReleaseLayout) -> Solution:
     """What a manifest says of the settings: those that made it, and all that were tried before."""
     settings = settings_of(resolved.config)
-    return {
-        "name": resolved.solution,
-        "digest": settings_digest(settings),
-        "settings": settings,
-        "history": read_journal(release.solves),
-    }
+    return Solution(
+        name=resolved.solution,
+        digest=settings_digest(settings),
+        settings=settings,
+        history=tuple(
+            Settings(digest=line["digest"], settings=line["settings"])
+            for line in read_journal(release.solves)
+        ),
+    )
 
 
 # --- beside a release ----------------------------------------------------------------------------

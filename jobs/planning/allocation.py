@@ -1,16 +1,15 @@
-"""Find the allocation that makes the wanted tables most accurate, and write it as a file.
+"""Find the allocation that makes given tables most accurate, and write it as a file.
 
-The wanted tables come with weights, to be made as accurate as the budget allows, or with targets,
+The tables come with weights, to be made as accurate as the budget allows, or with targets,
 to be met with as little of it as possible. Nothing here reads data.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import yaml
@@ -38,7 +37,7 @@ from jobs.planning.errors import Prediction, parse_tables, predict, spine_model
 
 
 @dataclass(frozen=True, eq=False)
-class Wish:
+class TableNumbers:
     """One number per table and geolevel.
 
     Attributes:
@@ -54,8 +53,8 @@ class Wish:
 class Goal:
     """Weights or targets, one of them."""
 
-    weights: Wish | None
-    targets: Wish | None
+    weights: TableNumbers | None
+    targets: TableNumbers | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +79,19 @@ class Optimized:
     source: str
 
 
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """What an allocation replaces.
+
+    Attributes:
+      before: Predicted errors of the allocation of the run file.
+      source: How the new one was made, for the file.
+    """
+
+    before: Prediction
+    source: str
+
+
 def read_goal(
     plan: Plan, weights: Path | None, targets: Path | None, out: Path | None
 ) -> Goal | None:
@@ -87,7 +99,7 @@ def read_goal(
 
     Raises:
       ConfigError: Both files are given, or one without a place for the result.
-      DasError: As `read_wish`.
+      DasError: As `read_numbers`.
     """
     if weights is not None and targets is not None:
         raise ConfigError("das plan", "takes --weights or --targets, not both")
@@ -96,8 +108,8 @@ def read_goal(
     if out is not None and out.exists():
         raise OutputError(str(out), "exists", remedy="name another file or remove it")
     if targets is not None:
-        return Goal(None, read_wish(plan, targets, math.inf))
-    return Goal(read_wish(plan, weights, 0.0), None) if weights is not None else None
+        return Goal(None, read_numbers(plan, targets, math.inf))
+    return Goal(read_numbers(plan, weights, 0.0), None) if weights is not None else None
 
 
 def optimize_allocation(
@@ -113,7 +125,7 @@ def optimize_allocation(
     return optimize_weights(plan, tree, tables, information, goal.weights if goal else None)
 
 
-def read_wish(plan: Plan, path: Path, missing: float) -> Wish:
+def read_numbers(plan: Plan, path: Path, missing: float) -> TableNumbers:
     """Read a file of weights or targets: table to a number, or to {geolevel: number}.
 
     A number stands for all geolevels; what is not named does not count.
@@ -149,7 +161,7 @@ def read_wish(plan: Plan, path: Path, missing: float) -> Wish:
         numbers[table.name] = np.array(
             [_number(f"{where}.{name}", per_level.get(name, missing), missing) for name in levels]
         )
-    return Wish(tuple(tables.values()), np.stack(list(numbers.values())))
+    return TableNumbers(tuple(tables.values()), np.stack(list(numbers.values())))
 
 
 def _number(where: str, value: object, missing: float) -> float:
@@ -165,7 +177,7 @@ def optimize_weights(
     tree: SubtreeClasses,
     tables: Sequence[str],
     information: Information,
-    wish: Wish | None = None,
+    weights: TableNumbers | None = None,
 ) -> Optimized:
     """Make tables as accurate as the budget allows.
 
@@ -175,39 +187,39 @@ def optimize_weights(
     Args:
       plan: Budget, invariants and the allocation to compare with.
       tree: Classes of equal subtrees.
-      tables: Tables of equal weight; used if there is no wish.
+      tables: Tables of equal weight; used if no weights are given.
       information: What estimates may use.
-      wish: Weights per table and geolevel.
+      weights: Per table and geolevel.
 
     Raises:
       BudgetError: The cost of the noise is not proportional to squared sensitivities, or no table
         with noise has weight.
     """
     _require_squares(plan)
-    wanted = wish.tables if wish is not None else parse_tables(plan, tables)
-    before = predict(plan, plan.strategy, tree, wanted)
+    queries = weights.tables if weights is not None else parse_tables(plan, tables)
+    before = predict(plan, plan.strategy, tree, queries)
     errors = before.errors[information].mean
     noisy = errors > 0
-    weights = np.where(noisy, 1.0 if wish is None else wish.numbers, 0.0)
-    if not weights.any():
+    given = np.where(noisy, 1.0 if weights is None else weights.numbers, 0.0)
+    if not given.any():
         raise BudgetError("weights of tables", "leave no table with noise at any geolevel")
-    weights /= weights.sum()
+    given /= given.sum()
     rho = float(plan.budget.total)
-    relative = np.divide(weights, rho * errors, out=np.zeros_like(errors), where=noisy)
-    problem, found = _search(
-        plan, tree, wanted, information, lambda p, start: least_weighted_error(p, relative, start)
+    relative = np.divide(given, rho * errors, out=np.zeros_like(errors), where=noisy)
+    problem, allocation = _search(
+        plan, tree, queries, information, lambda p, start: least_weighted_error(p, relative, start)
     )
-    how = "equal weights" if wish is None else "given weights"
+    kind = "equal weights" if weights is None else "given weights"
     source = (
-        f"das plan --optimize, {how} of squared errors relative to the allocation it replaces, "
-        f"{information} information: {found.value:.4f} of it, least possible {found.bound:.4f}; "
-        f"tables: {', '.join(table.name for table in wanted)}"
+        f"das plan --optimize, {kind} of squared errors relative to the allocation it replaces, "
+        f"{information} information: {allocation.value:.4f} of it, least possible "
+        f"{allocation.bound:.4f}; tables: {', '.join(table.name for table in queries)}"
     )
-    return _optimized(plan, tree, problem, found, (before, source))
+    return _optimized(plan, tree, problem, allocation, Compared(before, source))
 
 
 def optimize_targets(
-    plan: Plan, tree: SubtreeClasses, information: Information, wish: Wish
+    plan: Plan, tree: SubtreeClasses, information: Information, targets: TableNumbers
 ) -> Optimized:
     """Meet targets of root mean squared errors, in persons, with the least rho.
 
@@ -219,27 +231,27 @@ def optimize_targets(
         rho than the budget; the message says how much.
     """
     _require_squares(plan)
-    before = predict(plan, plan.strategy, tree, wish.tables)
+    before = predict(plan, plan.strategy, tree, targets.tables)
     # What invariants determine has no error, so it meets any target.
-    targets = np.where(before.model.is_determined, np.inf, wish.numbers)
-    problem, found = _search(
-        plan, tree, wish.tables, information, lambda p, start: least_rho(p, targets, start)
+    largest = np.where(before.model.is_determined, np.inf, targets.numbers)
+    problem, allocation = _search(
+        plan, tree, targets.tables, information, lambda p, start: least_rho(p, largest, start)
     )
     rho = float(plan.budget.total)
-    if found.value > rho:
+    if allocation.value > rho:
         raise BudgetError(
             "error targets",
             "need more than the budget",
             got=f"rho {rho:.6g}",
-            want=f"rho {found.value:.6g} (none below {found.bound:.6g} can do)",
+            want=f"rho {allocation.value:.6g} (none below {allocation.bound:.6g} can do)",
             remedy="raise the budget or the targets",
         )
     source = (
         f"das plan --optimize, error targets, {information} information: they need rho "
-        f"{found.value:.6g}, least possible {found.bound:.6g}; "
-        f"tables: {', '.join(table.name for table in wish.tables)}"
+        f"{allocation.value:.6g}, least possible {allocation.bound:.6g}; "
+        f"tables: {', '.join(table.name for table in targets.tables)}"
     )
-    return _optimized(plan, tree, problem, found, (before, source))
+    return _optimized(plan, tree, problem, allocation, Compared(before, source))
 
 
 def _require_squares(plan: Plan) -> None:
@@ -273,24 +285,26 @@ def _search(
     }
     model = spine_model(plan, tree, list(candidates.values()), tables)
     own = AllocationProblem(model, plan.budget.neighbors, Information.OWN)
-    found = search(own, strategy_shares(own, plan.strategy))
+    allocation = search(own, strategy_shares(own, plan.strategy))
     if information is Information.OWN:
-        return own, found
+        return own, allocation
     full = AllocationProblem(model, plan.budget.neighbors, information)
-    return full, search(full, found.shares)
+    return full, search(full, allocation.shares)
 
 
 def _optimized(
     plan: Plan,
     tree: SubtreeClasses,
     problem: AllocationProblem,
-    found: Allocation,
-    told: tuple[Prediction, str],
+    allocation: Allocation,
+    compared: Compared,
 ) -> Optimized:
-    strategy = exact_strategy(problem, found.shares, plan.spine.levels, plan.strategy.mechanism)
+    mechanism = plan.strategy.mechanism
+    strategy = exact_strategy(problem, allocation.shares, plan.spine.levels, mechanism)
     after = predict(plan, strategy, tree, problem.model.tables)
-    before, source = told
-    return Optimized(strategy, before, after, found.value, found.bound, source)
+    return Optimized(
+        strategy, compared.before, after, allocation.value, allocation.bound, compared.source
+    )
 
 
 def write_allocation(optimized: Optimized, path: Path) -> None:
@@ -299,7 +313,7 @@ def write_allocation(optimized: Optimized, path: Path) -> None:
     Raises:
       OutputError: The file exists or cannot be written.
     """
-    levels: Mapping[str, Any] = {
+    levels = {
         level.geolevel: {
             "share": str(level.share),
             "queries": {entry.query.name: str(entry.share) for entry in level.queries},
@@ -310,7 +324,7 @@ def write_allocation(optimized: Optimized, path: Path) -> None:
         "name": path.stem,
         "source": f"{optimized.source}. Shares are multiples of 1/{DENOMINATOR}.",
         **({"mechanism": optimized.strategy.mechanism} if optimized.strategy.mechanism else {}),
-        "levels": dict(levels),
+        "levels": levels,
     }
     text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -18,10 +17,44 @@ from das.tree.errors import (
 )
 from das.tree.information import Information
 from geography.lattice import Lattice
+from jobs.documents.document import document
+from jobs.documents.manifest import NORMAL_90
 from jobs.plan import Plan
 from jobs.release.evidence import precision
 
-NORMAL_90 = 1.6448536269514722  # half width of the central 90 % of a normal law, in its deviation
+
+@document
+class TableErrors:
+    """Predicted errors of the answers to a table.
+
+    Attributes:
+      rmse: Root mean squared error over all geounits.
+      half_width_90: Within which 9 in 10 estimates lie.
+      worst_rmse: Root mean squared error of the worst geounit.
+    """
+
+    rmse: float
+    half_width_90: float
+    worst_rmse: float
+
+
+@document
+class PredictedRow:
+    """Predicted errors of a table at a geolevel.
+
+    Attributes:
+      table: Name of the table.
+      answers: Its answers per geounit.
+      geolevel: The geolevel.
+      own: Of estimates from the geounit's own measurements.
+      full: Of estimates from the measurements of the whole tree.
+    """
+
+    table: str
+    answers: int
+    geolevel: str
+    own: TableErrors
+    full: TableErrors
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,23 +117,23 @@ def predict(
     return Prediction(model, errors)
 
 
-def prediction_rows(plan: Plan, prediction: Prediction) -> list[dict[str, Any]]:
+def prediction_rows(plan: Plan, prediction: Prediction) -> tuple[PredictedRow, ...]:
     """One row per table and geolevel: root mean squared error, half width and worst geounit."""
-    return [
-        {
-            "table": table.name,
-            "answers": table.size,
-            "geolevel": name,
-            **{
-                str(kind): _numbers(errors.mean[row, level], errors.worst[row, level])
-                for kind, errors in prediction.errors.items()
-            },
-        }
+    errors = prediction.errors
+    return tuple(
+        PredictedRow(
+            table=table.name,
+            answers=table.size,
+            geolevel=name,
+            own=_at(errors[Information.OWN], row, level),
+            full=_at(errors[Information.FULL], row, level),
+        )
         for row, table in enumerate(prediction.model.tables)
         for level, name in enumerate(plan.spine.levels)
-    ]
+    )
 
 
-def _numbers(mean: float, worst: float) -> dict[str, float]:
-    rmse = float(mean) ** 0.5
-    return {"rmse": rmse, "half_width_90": NORMAL_90 * rmse, "worst_rmse": float(worst) ** 0.5}
+def _at(errors: PredictedErrors, row: int, level: int) -> TableErrors:
+    rmse = float(errors.mean[row, level]) ** 0.5
+    worst = float(errors.worst[row, level]) ** 0.5
+    return TableErrors(rmse=rmse, half_width_90=NORMAL_90 * rmse, worst_rmse=worst)

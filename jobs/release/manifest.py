@@ -7,22 +7,45 @@ import hashlib
 import importlib.metadata
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import TypeAdapter
 
 from das.privacy.budget import Budget
 from das.privacy.ledger import Ledger
 from das.privacy.semantics import statements
 from das.queries.sensitivity import Neighbors
-from jobs.neighborhoods import PUBLIC_LIST, neighborhood, with_neighborhoods
+from jobs.documents.account import Account, guarantee_of
+from jobs.documents.document import write_document
+from jobs.documents.manifest import (
+    Attribute,
+    BudgetRow,
+    CountedSchema,
+    Environment,
+    ExactQuery,
+    GeounitsSource,
+    LevelGeography,
+    Limit,
+    Manifest,
+    Output,
+    OutputColumn,
+    Privacy,
+    ReleasedFile,
+    Software,
+    Solution,
+    SolvedLevel,
+    Stated,
+    Statement,
+)
+from jobs.documents.statistics import statistics_of
+from jobs.neighborhoods import PUBLIC_LIST, limited_statements, neighborhood
 from jobs.plan import Plan
 from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest
-from jobs.storage.files import replace_file, write_json
+from jobs.storage.files import replace_file
 from jobs.storage.layout import ReleaseLayout
 from jobs.storage.modes import READABLE
 
@@ -30,48 +53,42 @@ _LIBRARIES = ("numpy", "scipy", "pyarrow", "pyspark", "ortools", "cryptography",
 NOT_FOR_RELEASE = "NOT_FOR_RELEASE.txt"
 
 
-def budget_rows(plan: Plan, ledger: Ledger) -> list[dict[str, Any]]:
-    """One row per geolevel, chain and query: exact fractions as text, and floats.
-
-    `charged` says what the cost of a row is: "alone", of this query, or "together", a part of what
-    the queries of a planned strategy cost together.
-    """
+def budget_rows(plan: Plan, ledger: Ledger) -> tuple[BudgetRow, ...]:
+    """One row per geolevel, chain and query: exact fractions as text, and floats."""
     geounits = {(e.geolevel, e.chain_end, e.query): e.geounits for e in ledger.entries}
-    rows = []
-    for geolevel, chain_end in dict.fromkeys((e.geolevel, e.chain_end) for e in ledger.entries):
-        for noisy in plan.noise(plan.level(geolevel).index, plan.level(chain_end).index):
-            rows.append(
-                {
-                    "geolevel": geolevel,
-                    "chain_end": chain_end,
-                    "query": noisy.query.name,
-                    "share": str(noisy.share),
-                    "level_share": str(noisy.level_share),
-                    "cost": str(noisy.cost),
-                    "charged": "alone" if noisy.sensitivity_sq is None else "together",
-                    "mechanism": noisy.mechanism.kind,
-                    "parameter": str(noisy.mechanism.parameter),
-                    "variance": noisy.mechanism.variance(),
-                    "answers": noisy.query.size,
-                    "geounits": geounits[geolevel, chain_end, noisy.query.name],
-                }
-            )
-    return rows
+    return tuple(
+        BudgetRow(
+            geolevel=geolevel,
+            chain_end=chain_end,
+            query=noisy.query.name,
+            share=str(noisy.share),
+            level_share=str(noisy.level_share),
+            cost=str(noisy.cost),
+            charged="alone" if noisy.sensitivity_sq is None else "together",
+            mechanism=noisy.mechanism.kind,
+            parameter=str(noisy.mechanism.parameter),
+            variance=noisy.mechanism.variance(),
+            answers=noisy.query.size,
+            geounits=geounits[geolevel, chain_end, noisy.query.name],
+        )
+        for geolevel, chain_end in dict.fromkeys((e.geolevel, e.chain_end) for e in ledger.entries)
+        for noisy in plan.noise(plan.level(geolevel).index, plan.level(chain_end).index)
+    )
 
 
-def privacy_statement(plan: Plan, geounits_source: str) -> dict[str, Any]:
+def privacy_statement(plan: Plan, geounits_source: str) -> Privacy:
     """The budget, what it implies, what invariants leave of it, and where noise comes from."""
-    return {
-        **plan.budget.document(),
-        "randomness": plan.randomness,
-        "lazy_queries": sorted(plan.lazy),
-        "neighborhood": neighborhood(plan, geounits_source),
-    }
+    return Privacy(
+        **vars(guarantee_of(plan.budget)),
+        randomness=plan.randomness,
+        lazy_queries=tuple(sorted(plan.lazy)),
+        neighborhood=neighborhood(plan, geounits_source),
+    )
 
 
 def privacy_statements(
     plan: Plan, ledger: Ledger, geounits_source: str = PUBLIC_LIST
-) -> list[dict[str, Any]]:
+) -> tuple[Statement, ...]:
     """Cost of changing a whole record, one attribute of it, or its place within a geounit.
 
     Costs of the ledger are those of the budget's neighbors; these are costs of changed records.
@@ -80,15 +97,36 @@ def privacy_statements(
     chains = dict.fromkeys((entry.geolevel, entry.chain_end) for entry in ledger.entries)
     changed = [plan.change_costs(first, last) for first, last in chains]
     names = [attribute.name for attribute in plan.schema.attributes]
-    out = []
+    stated = []
     for row in statements(ledger.spine, names, changed):
+        cost = None
         if row.cost:
-            stated = Budget(row.cost, budget.delta, Neighbors.BOUNDED, budget.definition).document()
-        else:
-            stated = {"total": "0", "epsilon": 0.0, "epsilon_simple": 0.0}
-        kept = {key: stated[key] for key in ("total", "epsilon", "epsilon_simple")}
-        out.append({"change": str(row.change), "name": row.name, **kept})
-    return with_neighborhoods(out, plan, geounits_source)
+            cost = Budget(row.cost, budget.delta, Neighbors.BOUNDED, budget.definition)
+        stated.append(
+            Stated(
+                change=row.change,
+                name=row.name,
+                total=str(cost.total) if cost else "0",
+                epsilon=cost.epsilon if cost else 0.0,
+                epsilon_simple=cost.epsilon_simple if cost else 0.0,
+            )
+        )
+    return limited_statements(stated, plan, geounits_source)
+
+
+def exact_queries(plan: Plan) -> tuple[ExactQuery, ...]:
+    """The queries of a plan that are published without noise."""
+    return tuple(
+        ExactQuery(query=invariant.query.name, geolevels=tuple(invariant.geolevels))
+        for invariant in plan.invariants
+    )
+
+
+def limits_of(plan: Plan) -> tuple[Limit, ...]:
+    """The other invariants of a plan."""
+    rows = plan.limits.document(plan.schema)
+    limits: tuple[Limit, ...] = TypeAdapter(tuple[Limit, ...]).validate_python(rows)
+    return limits
 
 
 @dataclass(frozen=True)
@@ -101,23 +139,23 @@ class RunFacts:
       geounits_source: "public list" or "data".
       environment: Cores, Spark, Java; nothing that depends on the truth, such as the time or
         memory that reading took.
-      records: What the records are: persons or units.
       solution: The settings that the counts were made with, and those tried before.
-      beside: Further keys of the manifest, about the product beside this one.
+      records: What the records are called: the name of the product.
+      products: Manifests of the other products of the run by name, for that of the last.
+      composition: What all products cost together, likewise.
     """
 
     name: str
-    account: Mapping[str, Any] | None
-    geounits_source: str
-    environment: Mapping[str, Any]
+    account: Account | None
+    geounits_source: GeounitsSource
+    environment: Environment
+    solution: Solution
     records: str = "persons"
-    solution: Mapping[str, Any] = field(default_factory=dict)
-    beside: Mapping[str, Any] = field(default_factory=dict)
+    products: Mapping[str, Manifest] | None = None
+    composition: Account | None = None
 
 
-def write_manifest(
-    plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: RunFacts
-) -> dict[str, Any]:
+def write_manifest(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: RunFacts) -> Manifest:
     """Gather and write the manifest of a finished release.
 
     Args:
@@ -127,153 +165,146 @@ def write_manifest(
       facts: What only the run knows.
 
     Returns:
-      The document written.
+      The manifest written.
 
     Raises:
       OutputError: A dataset is incomplete.
     """
-    leaf = plan.leaf.name
     microdata = next(iter(_datasets(release.microdata)), None)
     geography = _geography(plan, release)
-    document = {
-        "format": 2,
-        "name": facts.name,
-        "not_for_release": plan.not_for_release,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "software": _software(),
-        "configuration_digest": plan.digest,
-        "schema": {
-            "name": plan.schema.name,
-            "cells": plan.schema.size,
-            "attributes": [
-                {"name": a.name, "levels": list(a.levels)} for a in plan.schema.attributes
-            ],
-        },
-        "privacy": privacy_statement(plan, facts.geounits_source),
-        "statements": privacy_statements(plan, ledger, facts.geounits_source),
-        "account": facts.account,
-        "budget": budget_rows(plan, ledger),
-        "invariants": [
-            {"query": i.query.name, "geolevels": list(i.geolevels)} for i in plan.invariants
-        ],
-        "limits": plan.limits.document(plan.schema),
-        "geography": geography,
-        "geounits_source": facts.geounits_source,
-        "open_sessions": [
+    manifest = Manifest(
+        format=3,
+        name=facts.name,
+        not_for_release=plan.not_for_release,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        software=_software(),
+        configuration_digest=plan.digest,
+        schema=CountedSchema(
+            name=plan.schema.name,
+            cells=plan.schema.size,
+            attributes=tuple(
+                Attribute(name=a.name, levels=tuple(a.levels)) for a in plan.schema.attributes
+            ),
+        ),
+        privacy=privacy_statement(plan, facts.geounits_source),
+        statements=privacy_statements(plan, ledger, facts.geounits_source),
+        account=facts.account,
+        budget=budget_rows(plan, ledger),
+        invariants=exact_queries(plan),
+        limits=limits_of(plan),
+        geography=geography,
+        geounits_source=facts.geounits_source,
+        open_sessions=tuple(
             level
             for level in plan.spine.levels
             if Dataset.open(release.measurements(level)).facts.get("open_session")
-        ],
-        "solve": [
-            {
-                "geolevel": level,
-                "wall_seconds": solved["seconds"],
-                "solve_digest": solved["solve_digest"],
-                **solved["statistics"],
-            }
+        ),
+        solve=tuple(
+            SolvedLevel(
+                geolevel=level,
+                wall_seconds=counts.facts["seconds"],
+                solve_digest=counts.facts["solve_digest"],
+                **vars(statistics_of(counts)),
+            )
             for level in plan.spine.levels
-            for solved in [Dataset.open(release.counts(level)).facts]
-        ],
-        "solution": facts.solution,
-        "outputs": [_output(release, path) for path in _all_datasets(release)],
-        "files": _files(release),
-        "totals": {
+            for counts in [Dataset.open(release.counts(level))]
+        ),
+        solution=facts.solution,
+        outputs=tuple(_output(release, path) for path in _datasets(release.root)),
+        files=_files(release),
+        totals={
             facts.records: Dataset.open(microdata).rows if microdata else None,
-            "leaf_geounits": next(g["geounits"] for g in geography if g["geolevel"] == leaf),
+            "leaf_geounits": geography[-1].geounits,
         },
-        "environment": facts.environment,
-        "records": facts.records,
-        **facts.beside,
-    }
-    write_json(release.manifest, document, mode=READABLE)
+        environment=facts.environment,
+        records=facts.records,
+        products=None if facts.products is None else dict(facts.products),
+        together=facts.composition,
+    )
+    write_document(release.manifest, manifest, mode=READABLE)
     if plan.not_for_release:
         replace_file(
             release.root / NOT_FOR_RELEASE,
             "The noise of this release was seeded for a test. It protects nobody.\n",
             mode=READABLE,
         )
-    return document
+    return manifest
 
 
-def _geography(plan: Plan, release: ReleaseLayout) -> list[dict[str, Any]]:
-    out = []
+def _geography(plan: Plan, release: ReleaseLayout) -> tuple[LevelGeography, ...]:
+    levels = []
     for level, digits in zip(plan.spine.levels, plan.spine.digits, strict=True):
         geounits = Dataset.open(release.geography(level)).rows
         answers = Dataset.open(release.measurements(level))
         measured = answers.rows // max(1, len(answers.facts["queries"]))
-        out.append(
-            {
-                "geolevel": level,
-                "digits": digits,
-                "geounits": geounits,
-                "measured": measured,
-                "only_children": geounits - measured,
-            }
+        levels.append(
+            LevelGeography(
+                geolevel=level,
+                digits=digits,
+                geounits=geounits,
+                measured=measured,
+                only_children=geounits - measured,
+            )
         )
-    return out
+    return tuple(levels)
 
 
-def _software() -> dict[str, Any]:
+def _software() -> Software:
     try:
         version = importlib.metadata.version("topdown-das")
     except importlib.metadata.PackageNotFoundError:
         version = "not installed"
-    return {
-        "name": "topdown-das",
-        "version": version,
-        "python": platform.python_version(),
-        "libraries": {name: importlib.metadata.version(name) for name in _LIBRARIES},
-    }
+    return Software(
+        name="topdown-das",
+        version=version,
+        python=platform.python_version(),
+        libraries={name: importlib.metadata.version(name) for name in _LIBRARIES},
+    )
 
 
 def _datasets(root: Path) -> list[Path]:
     return sorted(path.parent for path in root.rglob(MANIFEST))
 
 
-def _all_datasets(release: ReleaseLayout) -> list[Path]:
-    return _datasets(release.root)
-
-
-def _files(release: ReleaseLayout) -> list[dict[str, Any]]:
+def _files(release: ReleaseLayout) -> tuple[ReleasedFile, ...]:
     """Files beside the datasets, with their digests; manifest and report cannot hold their own."""
-    beside = (release.ledger, release.planned, release.solves, release.account)
-    found = (path for path in beside if path.exists())
-    return [
-        {
-            "path": str(path.relative_to(release.root)),
-            "bytes": path.stat().st_size,
-            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-        }
-        for path in found
-        if path.is_relative_to(release.root)
-    ]
+    files = (release.ledger, release.planned, release.solves, release.account)
+    return tuple(
+        ReleasedFile(
+            path=str(path.relative_to(release.root)),
+            bytes=path.stat().st_size,
+            sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+        )
+        for path in files
+        if path.exists() and path.is_relative_to(release.root)
+    )
 
 
-def _output(release: ReleaseLayout, path: Path) -> dict[str, Any]:
+def _output(release: ReleaseLayout, path: Path) -> Output:
     dataset = Dataset.open(path)
     queries = dataset.facts.get("queries", [])
-    return {
-        "path": str(path.relative_to(release.root)),
-        "files": len(dataset.parts),
-        "rows": dataset.rows,
-        "bytes": dataset.bytes,
-        "sha256": dataset_digest(path),
-        "columns": dataset_columns(dataset),
-        "labelled": [q["query"] for q in queries if isinstance(q, dict) and "labels" in q],
-    }
+    return Output(
+        path=str(path.relative_to(release.root)),
+        files=len(dataset.parts),
+        rows=dataset.rows,
+        bytes=dataset.bytes,
+        sha256=dataset_digest(path),
+        columns=dataset_columns(dataset),
+        labelled=tuple(q["query"] for q in queries if isinstance(q, dict) and "labels" in q),
+    )
 
 
-def dataset_columns(dataset: Dataset) -> list[dict[str, str]]:
+def dataset_columns(dataset: Dataset) -> tuple[OutputColumn, ...]:
     """Name and type of every column of a dataset, from its first file.
 
     Answers to a query have one column each in a CSV table; they count as one, named "query: ...".
     """
     if not dataset.parts:
-        return []
+        return ()
     path = dataset.path / dataset.parts[0].file
     if path.suffix == ".parquet":
         schema = pq.read_schema(path)
-        return [{"name": field.name, "type": _type_words(field.type)} for field in schema]
+        return tuple(OutputColumn(name=f.name, type=_type_words(f.type)) for f in schema)
     with path.open(newline="", encoding="utf-8") as handle:
         header = next(csv.reader(handle), [])
     queries = [str(query) for query in dataset.facts.get("queries", [])]
@@ -282,10 +313,10 @@ def dataset_columns(dataset: Dataset) -> list[dict[str, str]]:
         for column in header
     )
     is_table = bool(queries)
-    return [
-        {"name": name, "type": _WHOLE if is_table and name != "geocode" else _TEXT}
+    return tuple(
+        OutputColumn(name=name, type=_WHOLE if is_table and name != "geocode" else _TEXT)
         for name in names
-    ]
+    )
 
 
 _TEXT, _WHOLE = "text", "whole number"

@@ -6,14 +6,16 @@ import os
 import platform
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from das.queries.query import parse_query
 from jobs.config.claims import claim_of
 from jobs.config.product import Product, h1_query
+from jobs.documents.account import Account, account_of_grants
+from jobs.documents.document import read_document
+from jobs.documents.manifest import Environment, Manifest
 from jobs.documents.statistics import statistics_of
 from jobs.folder.progress import is_sealed
-from jobs.folder.solutions import note_solve, settings_of, solution_document
+from jobs.folder.solutions import note_solve, settings_of, solution_of
 from jobs.job import Job
 from jobs.release.estimate import CONFIDENCE, EstimateStage, LevelEstimator
 from jobs.release.manifest import RunFacts, write_manifest
@@ -21,9 +23,8 @@ from jobs.release.microdata import write_microdata
 from jobs.release.solve import solve_level
 from jobs.release.tables import write_h1, write_tables
 from jobs.report.finished import write_public_reports
-from jobs.storage.account import account_document
 from jobs.storage.dataset import Dataset, check_sizes, is_published, sweep
-from jobs.storage.files import read_json, writing
+from jobs.storage.files import writing
 from jobs.storage.ledger import seal_ledger
 from jobs.storage.modes import open_to_readers
 from jobs.tasks.executor import Tasks
@@ -101,30 +102,33 @@ def seal(job: Job) -> None:
     config, account = job.resolved.config, job.release.account
     facts = RunFacts(
         config.name,
-        read_json(account, "run `das measure`") if account.exists() else None,
+        read_document(Account, account, remedy="run `das measure`") if account.exists() else None,
         config.geography.source,
         environment_of(job.tasks),
-        solution=solution_document(job.resolved, job.release),
+        solution=solution_of(job.resolved, job.release),
     )
     with job.stage("seal", "manifest and public report"):
         sweep(job.release.root)
         check_sizes(job.release.root)
         with writing(job.release.root):
             open_to_readers(job.release.root)
+        sealed: dict[str, Manifest] = {}
         for product in job.products:
             ledger = seal_ledger(product.release.ledger)
             own = replace(facts, name=product.title, records=product.name)
-            sealed = write_manifest(product.plan, ledger, product.release, own)
-            together = account_document([claim_of(job.resolved, p, "") for p in job.products])
-            facts = replace(facts, beside={product.name: sealed, "together": together})
+            if sealed and product is job.resolved.last:
+                claims = [claim_of(job.resolved, each, "") for each in job.products]
+                own = replace(own, products=sealed, composition=account_of_grants(claims))
+            sealed[product.name] = write_manifest(product.plan, ledger, product.release, own)
         write_public_reports(job.out, job.resolved.solution)
 
 
-def environment_of(tasks: Tasks) -> dict[str, Any]:
+def environment_of(tasks: Tasks) -> Environment:
     """What the run runs on."""
-    return {
-        "cores": os.cpu_count(),
-        "slots": tasks.slots,
-        **tasks.environment,
-        "platform": platform.platform(),
-    }
+    return Environment(
+        cores=os.cpu_count(),
+        slots=tasks.slots,
+        spark=tasks.environment["spark"],
+        java=tasks.environment["java"],
+        platform=platform.platform(),
+    )

@@ -12,11 +12,11 @@ import numpy as np
 from das.arrays import BoolArray
 from das.errors import VerificationError
 from das.histograms import Histograms
+from jobs.documents.manifest import read_manifest
 from jobs.plan import Plan
 from jobs.release.given import facilities_name, facility_counts
 from jobs.storage.answers import read_answers
 from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest, verify_files
-from jobs.storage.files import read_json, understanding
 from jobs.storage.geography import families, read_geography, read_public_geocodes
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import ReleaseLayout
@@ -52,15 +52,15 @@ def verify_release(
       BudgetError: A planned strategy costs more than its share.
       VerificationError: One of these does not hold; names the geounit.
     """
-    manifest = read_json(release.manifest, "run `das solve`")
-    if manifest.get("configuration_digest") != plan.digest:
+    manifest = read_manifest(release)
+    if manifest.configuration_digest != plan.digest:
         raise VerificationError(str(release.root), "belongs to a different configuration")
-    with understanding(release.manifest, "restore it from a copy of the release"):
-        outputs = [(release.root / one["path"], one["sha256"]) for one in manifest["outputs"]]
-    for folder, digest in outputs:
-        found = folder / MANIFEST
-        if not found.exists() or dataset_digest(folder) != digest:
-            raise VerificationError(str(found), "is not the one the manifest of the release names")
+    for output in manifest.outputs:
+        dataset = release.root / output.path
+        if not (dataset / MANIFEST).exists() or dataset_digest(dataset) != output.sha256:
+            raise VerificationError(
+                str(dataset / MANIFEST), "is not the one the manifest of the release names"
+            )
     _verify_ledger(plan, release)
     checked = {"datasets": 0, "families": 0, "exact_answers": 0, "limited_geounits": 0}
     for path in sorted(release.root.rglob(MANIFEST)):

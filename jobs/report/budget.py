@@ -3,73 +3,105 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+from das.definition import Definition
+from das.mechanisms.mechanism import Mechanism
+from das.mechanisms.registry import mechanism_of
+from das.privacy.neighborhoods import Comparable
+from das.privacy.semantics import Change
+from jobs.documents.account import Account, Guarantee
+from jobs.documents.manifest import (
+    NORMAL_90,
+    BudgetRow,
+    Manifest,
+    Privacy,
+    Statement,
+    expected_rmse,
+)
 from jobs.report import text
-from jobs.report.headline import Manifest, is_pure, noise_kinds, part, records, rows, unit, words
-from jobs.report.noise import expected_rmse, level_order
 from jobs.report.page import FigureBlock, Section, TableBlock
 from jobs.report.plots import Figure, Panel, line_panels
-from jobs.report.table import EMPTY, Cell, Column, Table, name, number, shaded
+from jobs.report.table import EMPTY, Cell, Column, Table, label, name, number, shaded
+from jobs.report.text import words
 
 MOST_PANELS = 16
 
 
-def budget_section(manifest: Manifest) -> Section:
+@dataclass(frozen=True)
+class Spending:
+    """What a budget is spent on, by a release or by a plan.
+
+    Attributes:
+      privacy: The budget.
+      rows: Measured queries.
+      levels: Geolevels, the root first.
+      records: What is counted: persons or units.
+    """
+
+    privacy: Privacy
+    rows: Sequence[BudgetRow]
+    levels: Sequence[str]
+    records: str
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> Spending:
+        """That of a release."""
+        return cls(manifest.privacy, manifest.budget, manifest.levels, manifest.records)
+
+    @property
+    def unit(self) -> str:
+        """The letter that costs are counted in."""
+        return text.unit(self.privacy.definition)
+
+    def share(self, row: BudgetRow) -> float:
+        """The part of the budget that a row of it costs."""
+        return (text.ratio(row.cost) or 0.0) / (text.ratio(self.privacy.total) or 1.0)
+
+
+def budget_section(spending: Spending) -> Section:
     """Shares of the budget and the full list of measured queries."""
     lead = (
         "Every record lies on one path from the root to a leaf, and the costs along any such path "
-        f"add up to exactly {unit(manifest)}. A query with a larger share has less noise."
+        f"add up to exactly {spending.unit}. A query with a larger share has less noise."
     )
-    return Section(
-        "budget",
-        "Privacy budget",
-        lead,
-        [TableBlock(_share_table(manifest)), TableBlock(_measured_table(manifest))],
-    )
+    blocks = [TableBlock(_share_table(spending)), TableBlock(measured_table(spending))]
+    return Section("budget", "Privacy budget", lead, blocks)
 
 
-def noise_section(manifest: Manifest) -> Section:
+def noise_section(spending: Spending) -> Section:
     """Expected error of raw noisy answers."""
-    expected = expected_rmse(manifest)
-    levels = level_order(manifest)
-    queries = query_order(manifest)
-    title = " or ".join(one.title for one in noise_kinds(manifest)) or "random"
+    levels, records = spending.levels, spending.records
+    expected = expected_rmse(spending.rows, levels)
+    queries = query_order(spending.rows)
+    titles = " or ".join(kind.title for kind in noise_kinds(spending.rows))
     lead = (
         "The noise has a known distribution: each noisy answer is the true answer plus a "
-        f"{title} variable with mean zero and the standard deviation below, whatever "
-        "the true answer is."
+        f"{titles} variable with mean zero and the standard deviation below, whatever the true "
+        "answer is."
     )
+    values = [[expected.get((level, query)) for level in levels] for query in queries]
     panels = [
-        Panel(words(q), [words(v) for v in levels], {"raw": [expected.get((v, q)) for v in levels]})
-        for q in queries[:MOST_PANELS]
+        Panel(words(query), [words(level) for level in levels], {"raw": row})
+        for query, row in list(zip(queries, values, strict=True))[:MOST_PANELS]
     ]
-    blocks: list[TableBlock | FigureBlock] = []
-    if expected:
-        label = f"Standard deviation of one noisy answer, in {records(manifest)}"
-        svg = line_panels("noise", panels, label)
-        caption = (
-            "Standard deviation of one raw noisy answer, by query (panel) and geolevel, on one "
-            "logarithmic scale. A gap means that the query is not measured there."
-        )
-        legend = [("raw", "noisy answer")]
-        blocks.append(FigureBlock(Figure("noise", svg, caption, legend)))
-    blocks.append(
-        TableBlock(
-            level_grid(
-                "noise-grid",
-                f"Standard deviation of one raw noisy answer, in {records(manifest)}",
-                [[expected.get((v, q)) for v in levels] for q in queries],
-                (queries, levels),
-            )
-        )
+    label = f"Standard deviation of one noisy answer, in {records}"
+    caption = (
+        "Standard deviation of one raw noisy answer, by query (panel) and geolevel, on one "
+        "logarithmic scale. A gap means that the query is not measured there."
     )
-    return Section("noise", "Noise in the measurements", lead, blocks)
+    svg = line_panels("noise", panels, label)
+    figure = Figure("noise", svg, caption, [("raw", "noisy answer")])
+    heading = f"Standard deviation of one raw noisy answer, in {records}"
+    grid = level_grid("noise-grid", heading, values, (queries, levels))
+    return Section(
+        "noise", "Noise in the measurements", lead, [FigureBlock(figure), TableBlock(grid)]
+    )
 
 
 def account_table(
-    account: Manifest,
+    account: Account,
     key: str = "account",
     caption: str = "Budgets granted for the same people",
     note: str = "Losses of several products about the same people add up.",
@@ -77,18 +109,13 @@ def account_table(
     """Several budgets, and what they add up to.
 
     Args:
-      account: As `jobs.storage.account.account_document` makes it.
+      account: The budgets.
       key: Unique on the page.
       caption: What the budgets have in common.
       note: A line under the table.
     """
-    grants = [
-        [name(row.get("product")), name(row.get("grant")), *_loss(row)]
-        for row in rows(account, "grants")
-    ]
-    composed = [
-        [name("all together"), Cell(EMPTY), *_loss(row)] for row in rows(account, "composed")
-    ]
+    grants = [[name(grant.product), name(grant.grant), *_loss(grant)] for grant in account.grants]
+    composed = [[name("all together"), Cell(EMPTY), *_loss(total)] for total in account.composed]
     columns = [
         Column("Product", numeric=False),
         Column("Grant", numeric=False),
@@ -97,41 +124,38 @@ def account_table(
         Column(text.EPSILON, hint="at δ, rounded up"),
         Column("δ"),
     ]
-    return Table(
-        key,
-        caption,
-        columns,
-        [*grants, *(composed if len(grants) > 1 else [])],
-        note,
-    )
+    body = [*grants, *(composed if len(grants) > 1 else [])]
+    return Table(key, caption, columns, body, note)
 
 
-def statements_table(manifest: Manifest) -> Table:
+def statements_table(statements: Sequence[Statement], definition: Definition) -> Table:
     """What smaller changes of a record cost."""
-    letter = unit(manifest)
-    both = [] if letter == text.EPSILON else ["epsilon", "epsilon_simple"]
+    is_pure = definition.is_pure
+    is_limited = any(statement.in_words for statement in statements)
     body = []
-    limited = any(row.get("in_words") for row in rows(manifest, "statements"))
-    for row in rows(manifest, "statements"):
-        is_void = row.get("comparable") == "none"
-        loss = Cell(EMPTY) if is_void else _exact(row.get("total"))
-        changed = {
-            "record": "anything in the record",
-            "attribute": f"only {words(row.get('name'))}",
-            "within": f"only the place, within one {words(row.get('name'))}",
-        }.get(str(row.get("change")), text.NOT_RECORDED)
+    for statement in statements:
+        is_void = statement.comparable is Comparable.NONE
+        loss = Cell(EMPTY)
+        if statement.total is not None:  # exact, sorted by its value
+            loss = Cell(statement.total, text.ratio(statement.total), code=True)
         epsilons = [
-            Cell(EMPTY) if is_void else Cell(text.upward(row.get(key)), row.get(key))
-            for key in both
+            Cell(EMPTY) if is_void else Cell(text.upward(value), value)
+            for value in (statement.epsilon, statement.epsilon_simple)
         ]
-        limits = [Cell(str(row.get("in_words") or ""))] if limited else []
-        body.append([name(changed), loss, *epsilons, *limits])
+        body.append(
+            [
+                name(_CHANGES[statement.change].format(words(statement.name))),
+                loss,
+                *([] if is_pure else epsilons),
+                *([Cell(statement.in_words)] if is_limited else []),
+            ]
+        )
+    formulas = [Column(text.EPSILON, hint=f"{kind} formula") for kind in ("best", "textbook")]
     columns = [
         Column("The two data sets differ in", numeric=False),
-        Column(letter, hint="exact"),
-        *([Column(text.EPSILON, hint="best formula")] if both else []),
-        *([Column(text.EPSILON, hint="textbook formula")] if both else []),
-        *([Column("Limited by what is exact", numeric=False)] if limited else []),
+        Column(text.unit(definition), hint="exact"),
+        *([] if is_pure else formulas),
+        *([Column("Limited by what is exact", numeric=False)] if is_limited else []),
     ]
     return Table(
         "statements",
@@ -139,35 +163,38 @@ def statements_table(manifest: Manifest) -> Table:
         columns,
         body,
         "A change that most measured queries do not see costs less than a change of the whole "
-        "record. Both formulas hold at the same \N{GREEK SMALL LETTER DELTA}, rounded up.",
+        "record."
+        + (
+            ""
+            if is_pure
+            else " Both formulas hold at the same \N{GREEK SMALL LETTER DELTA}, rounded up."
+        ),
     )
 
 
-def _exact(total: object) -> Cell:
-    """A loss as the exact fraction that it is, sorted by its value."""
-    value = text.ratio(None if total is None else str(total))
-    return Cell(text.NOT_RECORDED if total is None else str(total), value, code=True)
+_CHANGES = {
+    Change.RECORD: "anything in the record",
+    Change.ATTRIBUTE: "only {}",
+    Change.WITHIN: "only the place, within one {}",
+}
 
 
-def _loss(row: Manifest) -> list[Cell]:
-    pure = is_pure(row)
-    total, delta = text.ratio(row.get("total")), text.ratio(row.get("delta"))
-    letter = text.EPSILON if pure else text.RHO
+def _loss(budget: Guarantee) -> list[Cell]:
+    is_pure = budget.definition.is_pure
+    loss = f"{text.unit(budget.definition)} = {budget.total}"
     return [
-        Cell(f"{letter} = {row.get('total') or text.NOT_RECORDED}", total, code=True),
-        name(row.get("neighbors")),
-        Cell(text.upward(row.get("epsilon")), row.get("epsilon")),
-        Cell("0" if pure else text.small(row.get("delta")), 0.0 if pure else delta),
+        Cell(loss, text.ratio(budget.total), code=True),
+        name(budget.neighbors),
+        Cell(text.upward(budget.epsilon), budget.epsilon),
+        Cell("0", 0.0) if is_pure else Cell(text.small(budget.delta), text.ratio(budget.delta)),
     ]
 
 
-def query_order(manifest: Manifest) -> list[str]:
+def query_order(budget: Sequence[BudgetRow]) -> list[str]:
     """Measured queries, fewest answers first."""
-    size: dict[str, int] = {}
-    for row in rows(manifest, "budget"):
-        if row.get("query") is not None:
-            size.setdefault(str(row["query"]), int(row.get("answers") or 0))
-    return sorted(size, key=lambda query: size[query])
+    size = {row.query: row.answers for row in reversed(budget)}
+    first = dict.fromkeys(row.query for row in budget)
+    return sorted(first, key=lambda query: size[query])
 
 
 def level_grid(
@@ -187,43 +214,44 @@ def level_grid(
       note: A line under it.
     """
     grid = shaded(values, text.decimal, logarithmic=True)
-    body = [[name(words(query)), *row] for query, row in zip(axes[0], grid, strict=True)]
+    body = [[label(query), *row] for query, row in zip(axes[0], grid, strict=True)]
     columns = [Column("Query", numeric=False), *(Column(words(level)) for level in axes[1])]
     return Table(key, caption, columns, body, note)
 
 
-def _share_table(manifest: Manifest) -> Table:
+def _share_table(spending: Spending) -> Table:
     """Share of the budget by query and geolevel; per geolevel, the class with most geounits."""
-    main: dict[str, Mapping[str, Any]] = {}
-    for row in rows(manifest, "budget"):
-        level = str(row.get("geolevel"))
-        if level not in main or (row.get("geounits") or 0) > (main[level].get("geounits") or 0):
-            main[level] = row
-    ends = {level: row.get("chain_end") or level for level, row in main.items()}
+    main: dict[str, BudgetRow] = {}
+    for row in spending.rows:
+        if row.geolevel not in main or row.geounits > main[row.geolevel].geounits:
+            main[row.geolevel] = row
     share = {
-        (str(row.get("geolevel")), str(row.get("query"))): _share(manifest, row)
-        for row in rows(manifest, "budget")
-        if (row.get("chain_end") or row.get("geolevel")) == ends.get(str(row.get("geolevel")))
+        (row.geolevel, row.query): spending.share(row)
+        for row in spending.rows
+        if row.chain_end == main[row.geolevel].chain_end
     }
-    levels = [level for level in level_order(manifest) if level in main]
-    queries = query_order(manifest)
+    levels = [level for level in spending.levels if level in main]
+    queries = query_order(spending.rows)
     values = [[share.get((level, query)) for level in levels] for query in queries]
     body = [
-        [name(words(query)), *row]
+        [label(query), *row]
         for query, row in zip(queries, shaded(values, text.fine_percent), strict=True)
     ]
     body.append([name("all queries"), *(_sum(column) for column in zip(*values, strict=True))])
-    headings = [
-        Column(words(v) if ends[v] == v else f"{words(v)} to {words(ends[v])}") for v in levels
-    ]
+    headings = [Column(_chain(main[level])) for level in levels]
     return Table(
         "budget-shares",
-        f"Share of {unit(manifest)} by query and geolevel",
+        f"Share of {spending.unit} by query and geolevel",
         [Column("Query", numeric=False), *headings],
-        body if queries else [],
+        body,
         "Ordinary geounits. An only child equals its parent, so it is not measured again: the "
         "topmost geounit of such a chain is measured with the shares of the whole chain.",
     )
+
+
+def _chain(row: BudgetRow) -> str:
+    first, last = words(row.geolevel), words(row.chain_end)
+    return first if row.chain_end == row.geolevel else f"{first} to {last}"
 
 
 def _sum(values: Sequence[float | None]) -> Cell:
@@ -231,53 +259,48 @@ def _sum(values: Sequence[float | None]) -> Cell:
     return Cell(text.fine_percent(total), total)
 
 
-def _share(manifest: Manifest, row: Manifest) -> float | None:
-    """The part of the budget that a row of it costs."""
-    whole, cost = text.ratio(part(manifest, "privacy").get("total")), text.ratio(row.get("cost"))
-    if whole and cost is not None:
-        return cost / whole
-    level, query = text.ratio(row.get("level_share")), text.ratio(row.get("share"))
-    return None if level is None or query is None else level * query
+def noise_kinds(budget: Sequence[BudgetRow]) -> list[type[Mechanism]]:
+    """The mechanisms of the noise, each once."""
+    return [mechanism_of(kind) for kind in dict.fromkeys(row.mechanism for row in budget)]
 
 
-def _measured_table(manifest: Manifest) -> Table:
-    symbols = " or ".join(one.symbol for one in noise_kinds(manifest)) or "Parameter"
+def measured_table(spending: Spending) -> Table:
+    """Every measured query with its share, cost and noise."""
+    symbols = " or ".join(kind.symbol for kind in noise_kinds(spending.rows))
     columns = [
         Column("Query", numeric=False),
         Column("Geolevel", numeric=False),
         Column("Down to", numeric=False, hint="only children"),
-        Column("Share", hint=f"of {unit(manifest)}"),
-        Column(unit(manifest), hint="exact", numeric=False),
+        Column("Share", hint=f"of {spending.unit}"),
+        Column(spending.unit, hint="exact", numeric=False),
         Column(symbols, hint="exact parameter", numeric=False),
-        Column("Std. dev.", hint=records(manifest)),
+        Column("Std. dev.", hint=spending.records),
         Column("9 in 10", hint="within ±"),
         Column("Answers", hint="per geounit"),
         Column("Geounits"),
     ]
     body = []
-    for row in rows(manifest, "budget"):
-        end, level = row.get("chain_end"), row.get("geolevel")
-        variance, parameter = row.get("variance"), row.get("parameter")
-        deviation = None if variance is None else math.sqrt(variance)
-        cost = text.ratio(row.get("cost"))
+    for row in spending.rows:
+        deviation = math.sqrt(row.variance)
+        is_chain = row.chain_end != row.geolevel
         body.append(
             [
-                name(None if row.get("query") is None else words(row["query"])),
-                name(None if level is None else words(level)),
-                Cell(EMPTY) if end in (None, level) else name(words(end)),
-                number(_share(manifest, row), text.fine_percent),
-                Cell(str(row.get("cost") or text.NOT_RECORDED), cost, code=True),
-                Cell(str(parameter or text.NOT_RECORDED), text.ratio(parameter), code=True),
+                label(row.query),
+                label(row.geolevel),
+                label(row.chain_end) if is_chain else Cell(EMPTY),
+                number(spending.share(row), text.fine_percent),
+                Cell(row.cost, text.ratio(row.cost), code=True),
+                Cell(row.parameter, text.ratio(row.parameter), code=True),
                 number(deviation, text.decimal),
-                number(None if deviation is None else 1.645 * deviation, text.decimal),
-                number(row.get("answers")),
-                number(row.get("geounits")),
+                number(NORMAL_90 * deviation, text.decimal),
+                number(row.answers),
+                number(row.geounits),
             ]
         )
     note = (
         "Std. dev. is that of one noisy answer. About 9 in 10 noisy answers lie within 1.645 "
         "standard deviations of the truth."
     )
-    if any(row.get("charged") == "together" for row in rows(manifest, "budget")):
+    if any(row.charged == "together" for row in spending.rows):
         note = f"{note} {text.TOGETHER}"
     return Table("budget-table", "Every measured query", columns, body, note)

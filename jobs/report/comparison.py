@@ -1,23 +1,21 @@
 """Sections that compare a release with the truth. Confidential: only the internal report has them.
 
-They are made from the evaluation, a map of plain values; nothing here can read data.
+They are made from the evaluation alone; nothing here can read data.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from jobs.documents.evaluation import BySize, ByTrue, Evaluation, Result
+from jobs.documents.manifest import Manifest, expected_rmse
 from jobs.report import text
 from jobs.report.budget import MOST_PANELS, level_grid
-from jobs.report.headline import Manifest, records, rows, words
-from jobs.report.noise import expected_rmse
 from jobs.report.page import Block, FigureBlock, Row, Section, TableBlock, Tile
 from jobs.report.plots import Figure, Panel, line_panels
-from jobs.report.table import Cell, Column, Table, code, name, number, tilted
-
-Result = Mapping[str, Any]
+from jobs.report.table import Cell, Column, Table, code, label, number, tilted
+from jobs.report.text import words
 
 
 @dataclass(frozen=True)
@@ -39,29 +37,24 @@ class Comparison:
     records: str = "persons"
 
     @classmethod
-    def build(cls, manifest: Manifest, evaluation: Manifest) -> Comparison:
-        """Index an evaluation; any key may be absent."""
-        results = {
-            (str(row.get("geolevel")), str(row.get("query"))): row
-            for row in rows(evaluation, "results")
-        }
-        noise = {
-            key: row["expected_rmse"]
-            for key, row in results.items()
-            if row.get("expected_rmse") is not None
-        }
+    def build(cls, manifest: Manifest, evaluation: Evaluation) -> Comparison:
+        """Index an evaluation."""
         return cls(
-            list(evaluation.get("levels") or dict.fromkeys(level for level, _ in results)),
-            list(evaluation.get("queries") or dict.fromkeys(query for _, query in results)),
-            results,
-            {**noise, **expected_rmse(manifest)},
-            records(manifest),
+            evaluation.levels,
+            evaluation.queries,
+            {(result.geolevel, result.query): result for result in evaluation.results},
+            expected_rmse(manifest.budget, manifest.levels),
+            manifest.records,
         )
 
+    def result(self, level: str, query: str) -> Result:
+        """The statistics of a query at a geolevel."""
+        return self.results[level, query]
+
     def value(self, level: str, query: str, key: str) -> float | None:
-        """One statistic; None if absent."""
-        found: float | None = self.results.get((level, query), {}).get(key)
-        return found
+        """One statistic; None of no answers."""
+        number: float | None = getattr(self.result(level, query), key)
+        return number
 
     def grid(self, key: str) -> list[list[float | None]]:
         """One statistic, queries by geolevels."""
@@ -77,22 +70,19 @@ class Comparison:
 
 def kept_tile(manifest: Manifest, comparison: Comparison) -> Tile:
     """How many invariants the release keeps, of those the evaluation covers."""
-    if manifest.get("invariants") is None:
-        return Tile("Invariants exact", text.NOT_RECORDED)
-    held = checked = 0
-    for row in rows(manifest, "invariants"):
-        largest = [
-            comparison.value(level, str(row.get("query")), "max")
-            for level in row.get("geolevels") or []
-        ]
-        known = [v for v in largest if v is not None]
-        checked += bool(known) and len(known) == len(largest)
-        held += bool(known) and len(known) == len(largest) and not any(known)
-    stated = len(rows(manifest, "invariants"))
-    if stated and not checked:
-        return Tile("Invariants exact", text.NOT_RECORDED, f"{stated} stated, none compared")
-    verdict = "checked against the truth" if held == stated else f"{stated - held} BROKEN OR UNSEEN"
-    return Tile("Invariants exact", f"{held} of {stated}", verdict if stated else "none stated")
+    stated = manifest.invariants
+    kept = sum(
+        all(
+            (level, row.query) in comparison.results
+            and comparison.result(level, row.query).max == 0
+            for level in row.geolevels
+        )
+        for row in stated
+    )
+    verdict = f"{len(stated) - kept} BROKEN OR UNSEEN"
+    if kept == len(stated):
+        verdict = "checked against the truth" if stated else "none stated"
+    return Tile("Invariants exact", f"{kept} of {len(stated)}", verdict)
 
 
 def error_section(comparison: Comparison) -> Section:
@@ -137,19 +127,20 @@ def error_section(comparison: Comparison) -> Section:
 
 
 def _error_lead(comparison: Comparison) -> str:
-    both = [
-        (comparison.value(*key, "rmse"), noise) for key, noise in comparison.noise.items()
-    ]  # fmt: skip
-    known = [(mine, noise) for mine, noise in both if mine is not None]
+    pairs = [
+        (comparison.value(*key, "rmse"), noise)
+        for key, noise in comparison.noise.items()
+        if key in comparison.results
+    ]
+    known = [(mine, noise) for mine, noise in pairs if mine is not None]
     parts = []
-    leaf = comparison.levels[-1] if comparison.levels else ""
-    found = comparison.results.get((leaf, "total"), {})
-    if found.get("mae") is not None and found.get("q50") is not None:
+    leaf = comparison.levels[-1]
+    total = comparison.result(leaf, "total")
+    if total.mae is not None:
         parts.append(
-            f"At {words(leaf)}, a total is off by {text.decimal(found['mae'])} "
+            f"At {words(leaf)}, a total is off by {text.decimal(total.mae)} "
             f"{comparison.records} on average; half are off by at most "
-            f"{text.integer(found['q50'])}, and 99 in 100 by at most "
-            f"{text.integer(found.get('q99'))}."
+            f"{text.integer(total.q50)}, and 99 in 100 by at most {text.integer(total.q99)}."
         )
     if known:
         better = sum(mine < noise for mine, noise in known)
@@ -157,7 +148,7 @@ def _error_lead(comparison: Comparison) -> str:
             f"For {better} of {len(known)} measured pairs of query and geolevel the released "
             "answer is closer to the truth than the noisy answer is expected to be."
         )
-    return " ".join(parts) or "No errors are recorded."
+    return " ".join(parts)
 
 
 _FULL = (
@@ -181,13 +172,13 @@ def _full_table(comparison: Comparison) -> Table:
     columns += [Column(title, hint=hint) for _, title, hint, _ in _FULL]
     body = [
         [
-            name(words(query)),
-            name(words(level)),
-            *(number(result.get(key), show) for key, _, _, show in _FULL),
+            label(query),
+            label(level),
+            *(number(getattr(result, key), show) for key, _, _, show in _FULL),
         ]
         for query in comparison.queries
         for level in comparison.levels
-        for result in [comparison.results.get((level, query), {})]
+        for result in [comparison.result(level, query)]
     ]
     note = (
         "All answers of all geounits count, empty ones included. Error is released minus true. "
@@ -215,20 +206,20 @@ def changed_section(comparison: Comparison) -> Section:
 
 
 def _changed_table(comparison: Comparison, query: str, caption: str) -> Table:
-    found = [
+    changed = [
         (level, change)
         for level in comparison.levels
-        for change in comparison.results.get((level, query), {}).get("most_changed") or []
+        for change in comparison.result(level, query).most_changed
     ]
     body = [
         [
-            code(change.get("geocode")),
-            name(words(level)),
-            number(change.get("persons")),
-            number(change.get("net"), text.signed_integer),
-            number(change.get("l1")),
+            code(change.geocode),
+            label(level),
+            number(change.persons),
+            number(change.net, text.signed_integer),
+            number(change.l1),
         ]
-        for level, change in sorted(found, key=lambda pair: -(pair[1].get("l1") or 0))
+        for level, change in sorted(changed, key=lambda pair: -pair[1].l1)
     ]
     columns = [
         Column("Geounit", numeric=False),
@@ -254,10 +245,16 @@ def bias_table(comparison: Comparison, query: str, kind: str, caption: str) -> T
 def bin_values(
     comparison: Comparison, query: str, kind: str, key: str
 ) -> tuple[list[str], list[list[float | None]]]:
-    """Bin labels, and a statistic, bins by geolevels."""
-    by_level = [
-        {str(row.get("bin")): row for row in rows(comparison.results.get((v, query), {}), kind)}
-        for v in comparison.levels
+    """Bin labels, and a statistic, bins by geolevels.
+
+    Args:
+      comparison: The evaluation.
+      query: A query of it.
+      kind: "by_size" or "by_true".
+      key: The statistic.
+    """
+    by_level: list[Sequence[BySize | ByTrue]] = [
+        getattr(comparison.result(level, query), kind) for level in comparison.levels
     ]
-    bins = list(dict.fromkeys(label for level in by_level for label in level))
-    return bins, [[level.get(label, {}).get(key) for level in by_level] for label in bins]
+    rows = list(zip(*by_level, strict=True))  # every geolevel has the same bins
+    return [row[0].bin for row in rows], [[getattr(one, key) for one in row] for row in rows]

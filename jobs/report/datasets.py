@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from jobs.report.headline import Manifest, part, records, rows
+from jobs.documents.manifest import Manifest, Output
+from jobs.report import text
+from jobs.report.table import Column, Table, code, number
 
 LEVEL = "level=…"  # stands for all geolevels of a dataset
 _LEAST_ANSWERS = 2  # of the query that an example is about
@@ -34,7 +36,7 @@ _SPARSE = "The last attribute of the schema runs fastest; the first cell is 0."
 
 _ROWS = {
     "measurements": "One geounit and query, with its noisy answers. Use these for inference: the "
-    "noise is unbiased and its law is known. Answers may be negative and do not add up.",
+    "noise is unbiased and its distribution is known. Answers may be negative and do not add up.",
     "estimates/tables": "One geounit and query, with the best linear unbiased estimates from all "
     "noisy answers of the tree, their standard errors and intervals. They add up; they may be "
     "negative and are no whole numbers.",
@@ -109,20 +111,47 @@ _FILES = {
 
 def described(manifest: Manifest) -> list[Described]:
     """The datasets that the manifest names, each once for all geolevels, as readers want them."""
-    kinds: dict[str, list[Manifest]] = {}
-    for row in rows(manifest, "outputs"):
-        kinds.setdefault(_kind(str(row.get("path"))), []).append(row)
+    kinds: dict[str, list[Output]] = {}
+    for output in manifest.outputs:
+        kinds.setdefault(_kind(output.path), []).append(output)
     order = list(_ROWS)
-    found = sorted(kinds, key=lambda kind: (_place(order, kind), kind))
-    return [_described(manifest, kind, kinds[kind]) for kind in found]
+    products = {kind: _product(manifest, kind) for kind in kinds}
+
+    def place(kind: str) -> tuple[str, int, str]:
+        prefix, bare = products[kind]
+        return prefix, order.index(bare) if bare in order else len(order), kind
+
+    return [
+        _described(manifest, kind, products[kind], kinds[kind]) for kind in sorted(kinds, key=place)
+    ]
 
 
 def other_files(manifest: Manifest) -> list[tuple[str, str]]:
     """(path, meaning) of the files beside the datasets."""
-    seeded = ["NOT_FOR_RELEASE.txt"] if manifest.get("not_for_release") else []
-    held = [str(row.get("path")) for row in rows(manifest, "files")]
-    names = dict.fromkeys(["manifest.json", "report.html", *held, *seeded])
-    return [(name, _FILES.get(name.removeprefix("units/"), "")) for name in names]
+    seeded = ["NOT_FOR_RELEASE.txt"] if manifest.not_for_release else []
+    files = [file.path for file in manifest.files]
+    names = dict.fromkeys(["manifest.json", "report.html", *files, *seeded])
+    return [(name, _FILES.get(_product(manifest, name)[1], "")) for name in names]
+
+
+def files_table(manifest: Manifest) -> Table:
+    """Every dataset of the release with its digest."""
+    body = [
+        [
+            code(output.path),
+            number(output.rows),
+            number(output.bytes, text.size),
+            code(output.sha256),
+        ]
+        for output in manifest.outputs
+    ]
+    columns = [
+        Column("Path", numeric=False),
+        Column("Rows"),
+        Column("Size"),
+        Column("SHA-256", numeric=False),
+    ]
+    return Table("files", "Files of the release", columns, body)
 
 
 def _kind(path: str) -> str:
@@ -131,23 +160,21 @@ def _kind(path: str) -> str:
     return "/".join(LEVEL if name.startswith("level=") else name for name in folders)
 
 
-def _bare(kind: str) -> str:
-    """The key under which a dataset is described."""
-    return kind.removeprefix("units/").removesuffix(f"/{LEVEL}")
+def _product(manifest: Manifest, path: str) -> tuple[str, str]:
+    """The product that a path lies in, "" for the one of the manifest, and the path within it."""
+    first, _, rest = path.removesuffix(f"/{LEVEL}").partition("/")
+    is_other = bool(rest) and first in (manifest.products or {})
+    return (first, rest) if is_other else ("", path.removesuffix(f"/{LEVEL}"))
 
 
-def _place(order: Sequence[str], kind: str) -> tuple[bool, int]:
-    bare = _bare(kind)
-    return kind.startswith("units/"), order.index(bare) if bare in order else len(order)
-
-
-def _described(manifest: Manifest, kind: str, held: Sequence[Manifest]) -> Described:
-    counted = "units" if kind.startswith("units/") else records(manifest)
-    product = part(manifest, "units") if kind.startswith("units/") else manifest
-    attributes = {str(one.get("name")) for one in rows(part(product, "schema"), "attributes")}
-    spine = [str(one.get("geolevel")) for one in rows(manifest, "geography")]
-    levels = {str(one.get("path")).rpartition("level=")[2] for one in held}
-    bare = _bare(kind)
+def _described(
+    manifest: Manifest, kind: str, place: tuple[str, str], outputs: Sequence[Output]
+) -> Described:
+    prefix, bare = place
+    product = (manifest.products or {}).get(prefix, manifest)
+    counted = product.records
+    attributes = {attribute.name for attribute in product.schema.attributes}
+    levels = {_level(output) for output in outputs}
 
     def meaning(column: str) -> str:
         if bare.startswith("microdata") and column in attributes:
@@ -160,22 +187,26 @@ def _described(manifest: Manifest, kind: str, held: Sequence[Manifest]) -> Descr
 
     types: dict[str, str] = {}
     having: dict[str, list[str]] = {}
-    for one in held:
-        for column in rows(one, "columns"):
-            name = str(column.get("name"))
-            types.setdefault(name, str(column.get("type")))
-            having.setdefault(name, []).append(str(one.get("path")).rpartition("level=")[2])
+    for output in outputs:
+        for column in output.columns:
+            types.setdefault(column.name, column.type)
+            having.setdefault(column.name, []).append(_level(output))
 
     def only(column: str) -> str:
-        found = [level for level in spine if level in having[column]]
-        return f" Only at {', '.join(found)}." if len(having[column]) < len(held) else ""
+        there = [level for level in manifest.levels if level in having[column]]
+        return f" Only at {', '.join(there)}." if len(having[column]) < len(outputs) else ""
 
     return Described(
         kind,
-        tuple(level for level in spine if level in levels) if kind.endswith(LEVEL) else (),
+        tuple(v for v in manifest.levels if v in levels) if kind.endswith(LEVEL) else (),
         _ROWS.get(bare, "").replace("{records}", counted),
         tuple((name, shown, meaning(name) + only(name)) for name, shown in types.items()),
     )
+
+
+def _level(output: Output) -> str:
+    """The geolevel of a dataset, by its path."""
+    return output.path.rpartition("level=")[2]
 
 
 # --- the example --------------------------------------------------------------------------------
@@ -214,9 +245,9 @@ def tidy(dataset, query, *values):
 def example(manifest: Manifest) -> str:
     """Python that reads what there is of this release, to be run in its folder."""
     lines = []
-    spine = [str(one.get("geolevel")) for one in rows(manifest, "geography")]
-    there = {str(row.get("path")) for row in rows(manifest, "outputs") if row.get("rows")}
-    measured = _measured(manifest, there, spine)
+    spine = manifest.levels
+    there = {output.path: output for output in manifest.outputs if output.rows}
+    measured = _measured(manifest, there)
     if measured is not None:
         level, query = measured
         path = f"measurements/level={level}"
@@ -224,38 +255,30 @@ def example(manifest: Manifest) -> str:
         path = f"estimates/tables/level={level}"
         if path in there:
             ends = '"estimate", "standard_error", "lower", "upper"'
-            tabulated = _labelled(manifest, path)[-1]
+            tabulated = there[path].labelled[-1]
             lines.append(f'estimates = tidy("{path}", {tabulated!r}, {ends})')
     has_tidy = bool(lines)
     for name, folder in (("counts", "counts"), ("tables", "tables")):
-        level = next((one for one in spine[1:] + spine if f"{folder}/level={one}" in there), "")
+        level = next((v for v in spine[1:] + spine if f"{folder}/level={v}" in there), "")
         if level:
             cells = '.explode(["cells", "counts"])' if name == "counts" else ""
             lines.append(f'{name} = read("{folder}/level={level}"){cells}')
     people = {"microdata/parquet": "", "microdata/csv": ", str"}
     path = next((path for path in people if path in there), "")
     if path:
-        lines.append(f'{records(manifest)} = read("{path}"{people[path]})')
+        lines.append(f'{manifest.records} = read("{path}"{people[path]})')
     return "\n".join([_READ + (_TIDY if has_tidy else ""), "", *lines])
 
 
-def _measured(manifest: Manifest, there: set[str], spine: Sequence[str]) -> tuple[str, str] | None:
+def _measured(manifest: Manifest, there: Mapping[str, Output]) -> tuple[str, str] | None:
     """A geolevel, not the root if there is another, and a labelled query measured there in full."""
-    lazy = part(manifest, "privacy").get("lazy_queries") or []
-    found = []
-    for row in rows(manifest, "budget"):
-        level, query = str(row.get("geolevel")), str(row.get("query"))
-        path, size = f"measurements/level={level}", int(row.get("answers") or 0)
-        is_root = not spine or level == spine[0]
-        labelled = path in there and query in _labelled(manifest, path)
-        if labelled and (is_root or query not in lazy):
-            depth = spine.index(level) if level in spine else len(spine)
-            found.append((is_root, depth, size < _LEAST_ANSWERS, size, level, query))
-    return min(found)[-2:] if found else None
-
-
-def _labelled(manifest: Manifest, path: str) -> list[str]:
-    """The queries of which a dataset has the labels of all answers."""
-    held = next((row for row in rows(manifest, "outputs") if row.get("path") == path), {})
-    names = held.get("labelled")
-    return [str(name) for name in names] if isinstance(names, list) else []
+    lazy, spine = manifest.privacy.lazy_queries, manifest.levels
+    candidates = []
+    for row in manifest.budget:
+        dataset = there.get(f"measurements/level={row.geolevel}")
+        is_root = row.geolevel == spine[0]
+        is_labelled = dataset is not None and row.query in dataset.labelled
+        if is_labelled and (is_root or row.query not in lazy):
+            few, depth = row.answers < _LEAST_ANSWERS, spine.index(row.geolevel)
+            candidates.append((is_root, depth, few, row.answers, row.geolevel, row.query))
+    return min(candidates)[-2:] if candidates else None

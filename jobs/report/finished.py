@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from jobs.documents.document import read_document
+from jobs.documents.evaluation import Evaluation
+from jobs.documents.manifest import read_manifest
 from jobs.documents.summary import read_summary
-from jobs.storage.files import read_json
 from jobs.storage.layout import (
     ConfidentialLayout,
     ReleaseLayout,
@@ -36,7 +38,7 @@ def write_public_reports(out: Path, solution: str | None = None) -> list[Path]:
 
     written = []
     for release, _ in finished_products(out, solution):
-        write_public_report(read_json(release.manifest, "run `das solve` first"), release.report)
+        write_public_report(read_manifest(release), release.report)
         written.append(release.report)
     return written
 
@@ -52,9 +54,11 @@ def write_internal_reports(out: Path, solution: str | None = None) -> list[Path]
     written = []
     costs = costs_folder(out, solution)
     for release, confidential in finished_products(out, solution):
-        manifest = read_json(release.manifest, "run `das solve` first")
+        manifest = read_manifest(release)
         if confidential.evaluation.exists():
-            evaluation = read_json(confidential.evaluation, "run `das evaluate`")
+            evaluation = read_document(
+                Evaluation, confidential.evaluation, remedy="run `das evaluate`"
+            )
             report = confidential.report
             write_internal_report(manifest, evaluation, read_summary(costs), report)
             written.append(confidential.report)

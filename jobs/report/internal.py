@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from jobs.documents.evaluation import Evaluation
+from jobs.documents.manifest import Manifest
 from jobs.documents.summary import Summary
-from jobs.report.budget import budget_section
+from jobs.report.budget import Spending, budget_section
 from jobs.report.comparison import Comparison, changed_section, error_section, kept_tile
-from jobs.report.headline import banners, facts, records, run_time_tile, tiles
-from jobs.report.operations import exact_section, run_section, solver_section
+from jobs.report.error_by_size import bias_section, distribution_section, size_section
+from jobs.report.exact import exact_section
 from jobs.report.page import Banner, Page, Prose, Section
 from jobs.report.products import products_sections
 from jobs.report.render import render
-from jobs.report.shape import bias_section, distribution_section, size_section
+from jobs.report.run import run_section
+from jobs.report.solver import solver_section
+from jobs.report.tiles import banners, facts, run_time_tile, tiles
 from jobs.storage.files import replace_file
 
 CONFIDENTIAL = Banner(
@@ -36,13 +38,13 @@ _SUMMARY = (
 
 
 def write_internal_report(
-    manifest: Mapping[str, Any], evaluation: Mapping[str, Any], summary: Summary, out: Path
+    manifest: Manifest, evaluation: Evaluation, summary: Summary, out: Path
 ) -> None:
     """Write the internal report as one self-contained HTML file, readable by its owner only.
 
     Args:
-      manifest: The release manifest; a missing key is shown as not recorded.
-      evaluation: What `jobs.confidential.evaluate.evaluate` returned; any key may be missing.
+      manifest: Of the release.
+      evaluation: Of the release against the truth.
       summary: What the run cost.
       out: The file; replaced at once.
 
@@ -52,7 +54,7 @@ def write_internal_report(
     comparison = Comparison.build(manifest, evaluation)
     page = Page(
         "Internal evaluation",
-        str(manifest.get("name") or "Unnamed run"),
+        manifest.name,
         _SUMMARY,
         facts(manifest),
         [CONFIDENTIAL, *banners(manifest)],
@@ -67,12 +69,12 @@ def write_internal_report(
             bias_section(comparison),
             distribution_section(comparison),
             changed_section(comparison),
-            budget_section(manifest),
+            budget_section(Spending.of(manifest)),
             exact_section(manifest),
-            solver_section(manifest),
+            solver_section(manifest.solve),
             run_section(manifest, summary),
             DEFINITIONS,
         ],
-        records(manifest),
+        manifest.records,
     )
     replace_file(out, render("page.html.j2", {"page": page}))

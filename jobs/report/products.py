@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-from jobs.report import text
+from collections.abc import Sequence
+
+from jobs.documents.manifest import Manifest
 from jobs.report.budget import account_table, query_order
-from jobs.report.headline import Manifest, part, records, rows, words
 from jobs.report.page import Section, TableBlock
 from jobs.report.table import Cell, Column, Table, name, number
+from jobs.report.text import words
 
 
 def products_sections(manifest: Manifest) -> list[Section]:
     """One section if the run has units beside the persons, else none."""
-    if not manifest.get("units"):
+    if manifest.products is None or manifest.together is None:
         return []
+    others = " and ".join(manifest.products)
     lead = (
-        "Persons and units are measured and solved over the same geounits, each under a budget of "
-        "its own. This page is about the persons; report.html in the folder named units is about "
-        "the units."
+        f"{manifest.records.capitalize()} and {others} are measured and solved over the same "
+        f"geounits, each under a budget of its own. This page is about the {manifest.records}; "
+        f"report.html in the folder named {others} is about the {others}."
     )
-    together = account_table(
-        part(manifest, "together"),
+    composition = account_table(
+        manifest.together,
         "together",
         "What the products cost together",
-        "The sum holds if one person and one housing unit or facility change at once. Who knows "
-        "the one and not the other is bound by the row of the product.",
+        "The sum holds if one record of each product changes at once. Who knows of one record and "
+        "not of the others is bound by the row of its product.",
     )
-    return [
-        Section("products", "Products", lead, [TableBlock(_table(manifest)), TableBlock(together)])
-    ]
+    table = TableBlock(_table((manifest, *manifest.products.values())))
+    return [Section("products", "Products", lead, [table, TableBlock(composition)])]
 
 
-def _table(manifest: Manifest) -> Table:
+def _table(products: Sequence[Manifest]) -> Table:
     columns = [
         Column("Product", numeric=False),
         Column("Records", hint="in the microdata"),
@@ -39,15 +41,15 @@ def _table(manifest: Manifest) -> Table:
         Column("Published exactly", numeric=False),
     ]
     body = []
-    for product in (manifest, part(manifest, "units")):
-        exact = [words(row.get("query")) for row in rows(product, "invariants")]
-        exact += [f"limits by {words(row.get('name'))}" for row in rows(product, "limits")]
+    for product in products:
+        exact = [words(row.query) for row in product.invariants]
+        exact += [f"limits by {words(limit.name)}" for limit in product.limits]
         body.append(
             [
-                name(records(product)),
-                number(part(product, "totals").get(records(product))),
-                number(part(product, "schema").get("cells"), text.integer),
-                name(", ".join(words(query) for query in query_order(product))),
+                name(product.records),
+                Cell("none") if product.counted is None else number(product.counted),
+                number(product.schema.cells),
+                name(", ".join(map(words, query_order(product.budget)))),
                 Cell(", ".join(exact) or "nothing"),
             ]
         )

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from das.privacy.neighborhoods import Comparable
+from das.privacy.semantics import Change
+from jobs.documents.manifest import Manifest
+from jobs.neighborhoods import FROM_DATA
 from jobs.report import text
 from jobs.report.budget import (
+    Spending,
     account_table,
     budget_section,
     noise_section,
     statements_table,
 )
-from jobs.report.datasets import described, example, other_files
-from jobs.report.headline import banners, facts, part, records, rows, tiles, words
-from jobs.report.operations import exact_section, files_table, run_section, solver_section
+from jobs.report.datasets import described, example, files_table, other_files
+from jobs.report.exact import exact_section
 from jobs.report.page import Block, Page, Prose, Section, TableBlock
 from jobs.report.products import products_sections
 from jobs.report.render import render
+from jobs.report.run import run_section
+from jobs.report.solver import solver_section
+from jobs.report.text import words
+from jobs.report.tiles import banners, facts, tiles
 from jobs.storage.files import replace_file
 from jobs.storage.modes import READABLE
 
@@ -28,20 +34,20 @@ _SUMMARY = (
 )
 
 
-def write_public_report(manifest: Mapping[str, Any], out: Path) -> None:
+def write_public_report(manifest: Manifest, out: Path) -> None:
     """Write the public report as one self-contained HTML file.
 
     Args:
-      manifest: The release manifest; a missing key is shown as not recorded, an unknown key is
-        never shown.
+      manifest: Of the release.
       out: The file; replaced at once.
 
     Raises:
       OutputError: It cannot be written.
     """
+    spending = Spending.of(manifest)
     page = Page(
         "Release report",
-        str(manifest.get("name") or "Unnamed run"),
+        manifest.name,
         _SUMMARY,
         facts(manifest),
         banners(manifest),
@@ -49,72 +55,69 @@ def write_public_report(manifest: Mapping[str, Any], out: Path) -> None:
         [
             privacy_section(manifest),
             *products_sections(manifest),
-            budget_section(manifest),
-            noise_section(manifest),
+            budget_section(spending),
+            noise_section(spending),
             exact_section(manifest),
             files_section(manifest),
-            solver_section(manifest),
+            solver_section(manifest.solve),
             run_section(manifest),
         ],
-        records(manifest),
+        manifest.records,
     )
     replace_file(out, render("page.html.j2", {"page": page}), mode=READABLE)
 
 
-def privacy_section(manifest: Mapping[str, Any]) -> Section:
+def privacy_section(manifest: Manifest) -> Section:
     """The guarantee, and what is and is not protected."""
-    privacy = part(manifest, "privacy")
+    privacy = manifest.privacy
     values = {
-        "void": bool(manifest.get("not_for_release")),
-        "recorded": bool(privacy),
-        "definition": privacy.get("definition"),
-        "total": str(privacy.get("total") or text.NOT_RECORDED),
-        "total_value": text.decimal(text.ratio(privacy.get("total"))),
-        "epsilon": text.upward(privacy.get("epsilon")),
-        "epsilon_simple": text.upward(privacy.get("epsilon_simple")),
-        "delta": text.small(privacy.get("delta")),
-        "neighbors": privacy.get("neighbors"),
-        "invariants": [str(row.get("query")) for row in rows(manifest, "invariants")],
-        "limits": [
-            f"{words(row.get('kind'))} {words(row.get('name'))}" for row in rows(manifest, "limits")
-        ],
-        "neighborhood": str(part(privacy, "neighborhood").get("in_words") or ""),
-        "is_void": part(privacy, "neighborhood").get("comparable") == "none",
-        "protected": _statements(manifest, {"all", "some"}),
-        "unprotected": _statements(manifest, {"none"}),
-        "randomness": privacy.get("randomness"),
-        "geounits_from_data": manifest.get("geounits_source") == "data",
-        "open_sessions": [str(name) for name in manifest.get("open_sessions") or []],
+        "void": manifest.not_for_release,
+        "definition": privacy.definition,
+        "total": privacy.total,
+        "total_value": text.decimal(text.ratio(privacy.total)),
+        "epsilon": text.upward(privacy.epsilon),
+        "epsilon_simple": text.upward(privacy.epsilon_simple),
+        "delta": text.small(privacy.delta),
+        "neighbors": privacy.neighbors,
+        "invariants": [row.query for row in manifest.invariants],
+        "limits": [f"{words(limit.kind)} {words(limit.name)}" for limit in manifest.limits],
+        "neighborhood": privacy.neighborhood.in_words,
+        "is_void": privacy.neighborhood.comparable is Comparable.NONE,
+        "protected": _statements(manifest, {Comparable.ALL, Comparable.SOME}),
+        "unprotected": _statements(manifest, {Comparable.NONE}),
+        "randomness": privacy.randomness,
+        "geounits_from_data": manifest.geounits_source == FROM_DATA,
+        "open_sessions": manifest.open_sessions,
     }
     lead = (
         "The guarantee limits what anyone can learn about one record from this release, whatever "
         "else they know and however much they compute."
     )
-    blocks: list[Block] = [Prose("privacy.html.j2", values)]
-    if manifest.get("statements"):
-        blocks.append(TableBlock(statements_table(manifest)))
-    if manifest.get("account"):
-        blocks.append(TableBlock(account_table(part(manifest, "account"))))
+    blocks: list[Block] = [
+        Prose("privacy.html.j2", values),
+        TableBlock(statements_table(manifest.statements, privacy.definition)),
+    ]
+    if manifest.account is not None:
+        blocks.append(TableBlock(account_table(manifest.account)))
     return Section("privacy", "Privacy", lead, blocks)
 
 
-def _statements(manifest: Mapping[str, Any], comparable: set[str]) -> list[str]:
+def _statements(manifest: Manifest, comparable: set[Comparable]) -> list[str]:
     """Attributes and places of which the invariants leave this much, as sentences."""
-    out = []
-    for row in rows(manifest, "statements"):
-        if row.get("change") == "record" or row.get("comparable") not in comparable:
+    sentences = []
+    for statement in manifest.statements:
+        if statement.change is Change.RECORD or statement.comparable not in comparable:
             continue
-        called = words(row.get("name"))
         what = {
-            "attribute": f"What a record says of {called}",
-            "within": f"The place of a record within one {called}",
-        }.get(str(row.get("change")), called)
-        limits = str(row.get("in_words") or "").removeprefix("not protected: ")
-        out.append(f"{what}: {limits}." if limits else f"{what}.")
-    return out
+            Change.ATTRIBUTE: "What a record says of {}",
+            Change.WITHIN: "The place of a record within one {}",
+        }[statement.change].format(words(statement.name))
+        limits = statement.in_words.removeprefix("not protected: ")
+        sentences.append(f"{what}: {limits}." if limits else f"{what}.")
+    return sentences
 
 
-def files_section(manifest: Mapping[str, Any]) -> Section:
+def files_section(manifest: Manifest) -> Section:
     """Every file and how to read it."""
     lead = "All tables are Parquet or CSV; every dataset names its files and their digests."
     values = {

@@ -38,6 +38,7 @@ class Cell:
       tilt: Strength of two-sided shading, -1 to 1.
       bar: Length of a bar behind the number, 0 to 1.
       code: Whether the text is set in a fixed-width face.
+      plain: The text where nothing is typeset: names as files and commands have them.
     """
 
     text: str
@@ -46,6 +47,7 @@ class Cell:
     tilt: float | None = None
     bar: float | None = None
     code: bool = False
+    plain: str = ""
 
     @property
     def style(self) -> str:
@@ -94,6 +96,11 @@ def name(value: object) -> Cell:
     """A cell of text."""
     shown = text.NOT_RECORDED if value is None else str(value)
     return Cell(shown, shown)
+
+
+def label(value: str) -> Cell:
+    """A cell with the name of a query or geolevel: in words on a page, as it is on a terminal."""
+    return Cell(text.words(value), value, plain=value)
 
 
 def code(value: object) -> Cell:

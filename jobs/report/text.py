@@ -6,6 +6,8 @@ import math
 from datetime import UTC, datetime
 from fractions import Fraction
 
+from das.definition import Definition
+
 NOT_RECORDED = "not recorded"
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _MINUS = "\N{MINUS SIGN}"
@@ -17,6 +19,16 @@ TOGETHER = (
     "that differ most in all of them. The cost of each is its part of that, not what it would cost "
     "alone."
 )
+
+
+def words(name: object) -> str:
+    """A query or geolevel as a reader writes it."""
+    return str(name).replace(" * ", " \N{MULTIPLICATION SIGN} ").replace("_", " ")
+
+
+def unit(definition: Definition) -> str:
+    """The letter that costs are counted in."""
+    return EPSILON if definition.is_pure else RHO
 
 
 def integer(value: float | None) -> str:

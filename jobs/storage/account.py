@@ -233,16 +233,6 @@ def composed(spent: Sequence[Spent | Claim]) -> tuple[Budget, ...]:
     )
 
 
-def account_document(spent: Sequence[Spent | Claim]) -> dict[str, Any]:
-    """What may be published of grants: the grants and what they compose to, without folders."""
-    return {
-        "grants": [
-            {"product": one.product, "grant": one.grant, **one.budget.document()} for one in spent
-        ],
-        "composed": [budget.document() for budget in composed(spent)],
-    }
-
-
 def _is_new(path: Path, claim: Claim, spent: Sequence[Spent]) -> bool:
     for one in spent:
         if (one.product, one.grant) != (claim.product, claim.grant):

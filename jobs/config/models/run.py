@@ -55,7 +55,7 @@ class GeographyConfig(Model):
     )
 
     @property
-    def source(self) -> str:
+    def source(self) -> Literal["public list", "data"]:
         """Where the list of geounits comes from, as manifests call it."""
         return "data" if self.geounits is None else "public list"
 

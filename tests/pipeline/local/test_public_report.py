@@ -13,7 +13,12 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from jobs.documents.document import json_of, read_document
+from jobs.documents.evaluation import Evaluation
+from jobs.documents.manifest import Manifest
+from jobs.documents.summary import read_summary
 from jobs.storage.dataset import Dataset
+from jobs.storage.files import json_text
 from tests.builders import toy, units
 from tests.builders.in_process import execute
 
@@ -210,3 +215,19 @@ def test_the_manifest_says_what_invariants_leave(release: Path) -> None:
         assert row["comparable"] in ("all", "some", "none")
         assert (row["total"] is None) == (row["comparable"] == "none")
     assert "comparable" in document["privacy"]["neighborhood"]
+
+
+def test_the_manifest_is_read_as_a_value_and_written_as_the_same_bytes(release: Path) -> None:
+    for path in release.rglob("manifest.json"):
+        if path.name == "manifest.json":
+            value = read_document(Manifest, path, remedy="")
+            assert json_text(json_of(value)) == path.read_text("utf-8")
+
+
+def test_the_evaluation_and_the_summary_are_read_as_values(release: Path) -> None:
+    out = release.parent
+    assert read_summary(out).stages.keys() >= {"plan", "read", "measure", "solve", "seal"}
+    evaluation = read_document(Evaluation, out / "confidential" / "evaluation.json", remedy="")
+    assert {(row.geolevel, row.query) for row in evaluation.results} == {
+        (level, query) for level in evaluation.levels for query in evaluation.queries
+    }

@@ -379,24 +379,6 @@ def estimates_need_their_stage(desk: Desk) -> str:
     return message
 
 
-def evaluation_needs_a_release(desk: Desk) -> str:
-    config = desk.config()
-    desk.done("measure", config, "--quiet")
-    message = desk.refused("evaluate", config, "--quiet")
-    desk.done("solve", config, "--quiet")
-    desk.done("evaluate", config, "--quiet")
-    return message
-
-
-def verification_needs_a_release(desk: Desk) -> str:
-    config = desk.config()
-    desk.done("measure", config, "--quiet")
-    message = desk.refused("verify", config, "--quiet")
-    desk.done("solve", config, "--quiet")
-    desk.done("verify", config, "--quiet")
-    return message
-
-
 def files_that_no_manifest_names(desk: Desk) -> str:
     config = desk.config()
     desk.done("run", config, "--quiet")
@@ -516,12 +498,14 @@ def lost_notes_on_the_input(desk: Desk) -> str:
     return message
 
 
-def reports_need_a_release(desk: Desk) -> str:
+def what_needs_a_release(desk: Desk) -> str:
     config, out = desk.config(), desk.folder / "out"
+    asked = (("report", out), ("verify", config, "--quiet"), ("evaluate", config, "--quiet"))
     desk.done("measure", config, "--quiet")
-    message = desk.refused("report", out)
+    (message,) = {desk.refused(*command) for command in asked}
     desk.done("solve", config, "--quiet")
-    desk.done("report", out)
+    for command in asked:
+        desk.done(*command)
     return message
 
 
@@ -739,8 +723,6 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/storage/dataset.py", "`das resume` with the run folder says what can be made again, and makes "
      "it"): damage_is_made_again,
     ("jobs/storage/dataset.py", "remove it"): files_that_no_manifest_names,
-    ("jobs/run.py", "run `das solve` first"): evaluation_needs_a_release,
-    ("jobs/release/verify.py", "run `das solve`"): verification_needs_a_release,
     ("jobs/folder/damage.py", "`das resume` with the run folder makes it again"):
         counts_below_lost_counts,
     ("jobs/folder/identity.py", "give the output.directory of a run"): no_folder_of_a_run_to_resume,
@@ -794,7 +776,8 @@ ENTRIES: dict[Key, Entry] = {
         TriedIn("tests/unit/jobs/storage/test_ledger.py::test_another_plan_or_grant_is_refused"),
     ("jobs/folder/fingerprint.py", "restore it; or go on from the measurements with `das solve`"):
         lost_notes_on_the_input,
-    ("jobs/report/finished.py", "run `das solve` first"): reports_need_a_release,
+    ("jobs/documents/manifest.py", "run `das solve` first; if it was sealed, restore it from a copy of "
+     "the release"): what_needs_a_release,
     ("jobs/confidential/stages.py", "restore them from a backup, or grant a new budget in a new run folder"):
         TriedIn("tests/pipeline/local/test_accounting.py::"
                 "test_measurements_that_are_gone_are_not_drawn_again"),
@@ -808,12 +791,9 @@ ENTRIES: dict[Key, Entry] = {
         NotTried("needs a published manifest that somebody wrote over"),
     ("jobs/documents/summary.py", "remove it: only what the run cost so far is lost"):
         TriedIn("tests/unit/jobs/documents/test_documents.py::test_a_damaged_summary_may_be_removed"),
-    ("jobs/analysis/products.py", "run `das solve`"): DAMAGED,
-    ("jobs/analysis/inspect.py", "run `das solve`"): DAMAGED,
     ("jobs/folder/solutions.py", "`das solve {} --solution {}` keeps another solution beside it"):
         other_settings_of_a_sealed_release,
     ("jobs/folder/solutions.py", "run `das measure`"): a_solution_of_nothing,
-    ("jobs/folder/solutions.py", "remove it"): DAMAGED,
     ("jobs/config/frozen.py", "restore it from a backup; the measurements name the same "
      "matrices"): NotTried("needs a backup that is newer than the damage; the message names it"),
     ("jobs/config/frozen.py", "start again: it is read then"):
@@ -844,7 +824,7 @@ ENTRIES: dict[Key, Entry] = {
      "by `runtime.allow_open_cluster: true`, which the release then states"): _SHELL,
     ("jobs/confidential/measure.py", "give no key; or a run file with `privacy.randomness: {source: "
      "seeded_not_for_release, seed: ...}`"): NotTried("keys are no part of a run file"),
-    ("jobs/planning/terminal.py", "leave --losses out; the epsilon that follows from rho holds for all of "
+    ("jobs/planning/summary.py", "leave --losses out; the epsilon that follows from rho holds for all of "
      "them"): NotTried("needs more kinds of paths than a test may plan"),
     ("das/tree/passes.py", "measure the detailed query at the last geolevel"): SOLVER,
     ("das/inference/expectation_maximization.py", "start nearer, or simulate more"): LIBRARY,

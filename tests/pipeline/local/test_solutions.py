@@ -295,7 +295,7 @@ def test_a_solution_of_persons_and_units(folder, das):
     assert das("solve", changed, "--solution", "own")[0] == 0
     assert das("verify", changed, "--solution", "own")[0] == 0
     own = folder / "out" / "solutions" / "own"
-    assert manifest_of(own)["units"] == manifest_of(own / "units")
+    assert manifest_of(own)["products"]["units"] == manifest_of(own / "units")
     assert files_of(folder / "out" / "release") == before
 
 

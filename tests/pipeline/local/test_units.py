@@ -166,8 +166,10 @@ def test_manifest_and_reports_have_both(folder):
     release = release_layout(folder / "out")
     write_internal_reports(folder / "out")
     manifest = json.loads(release.manifest.read_text())
-    assert manifest["units"] == json.loads(release.product("units").manifest.read_text())
-    assert manifest["units"]["totals"]["units"] == sum(
+    assert manifest["products"]["units"] == json.loads(
+        release.product("units").manifest.read_text()
+    )
+    assert manifest["products"]["units"]["totals"]["units"] == sum(
         sum(n.values()) for n in true_units(folder).values()
     )
     paths = {output["path"] for output in manifest["outputs"]}
@@ -298,7 +300,7 @@ def test_verify_finds_a_wrong_sum_and_a_foreign_manifest_of_units(folder, tmp_pa
     release.manifest.write_text(json.dumps(wrong))
     with pytest.raises(VerificationError, match=r"cost together; got \['1'\]; expected 8/7"):
         verify_run(resolved)
-    whole["units"]["totals"]["units"] += 1
+    whole["products"]["units"]["totals"]["units"] += 1
     release.manifest.write_text(json.dumps(whole))
     with pytest.raises(VerificationError, match="manifest of the persons holds"):
         verify_run(resolved)

@@ -20,7 +20,7 @@ from das.workload.plan import Method
 from geography.lattice import Spine
 from jobs.config.allocation import load_allocation
 from jobs.config.models.allocation import WorkloadConfig
-from jobs.config.workload import ZCDP_BOUNDED, BudgetKind, plan_shares, predict_errors
+from jobs.config.workload import ZCDP_BOUNDED, BudgetKind, errors_of_methods, plan_shares
 from tests.unit.das.queries.pairs_of_records import pair_costs
 
 AGE = Attribute("age", ("0", "1", "2", "3", "4"))
@@ -63,7 +63,7 @@ def test_shares_sum_to_one_and_the_noise_costs_exactly_the_budget(method, bases,
 def test_predicted_errors_are_those_of_the_measured_noise(neighbors):
     """Least squares from the integer rows; the average over tables as the weights say."""
     kind, rho = BudgetKind(Definition.ZCDP, neighbors), Fraction(3)
-    predicted = predict_errors(SCHEMA, wanted(), kind, rho)
+    predicted = errors_of_methods(SCHEMA, wanted(), kind, rho)
     assert set(predicted) == set(Method)
     assert predicted[Method.AUTO] == pytest.approx(min(predicted.values()), rel=1e-6)
     cells = np.arange(SCHEMA.size)

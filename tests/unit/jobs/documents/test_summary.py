@@ -11,7 +11,8 @@ from rich.console import Console
 
 from jobs.documents.document import json_of
 from jobs.documents.summary import read_summary, summary_of
-from jobs.report.costs import summary_table
+from jobs.report.console import terminal_table
+from jobs.report.run import stages_table
 from jobs.run import refuse_released_log
 from jobs.tasks import resources
 from jobs.tasks.costs import Recorder
@@ -92,7 +93,7 @@ def test_the_table_has_a_row_per_stage_and_the_sum(recorder, tmp_path):
     with recorder.stage("solve", "block"):
         run_step("a 1", 7200.0, geounits=25_181)
     out = io.StringIO()
-    Console(file=out, width=140).print(summary_table(read_summary(tmp_path)))
+    Console(file=out, width=140).print(terminal_table(stages_table(read_summary(tmp_path))))
     cells = [line.split() for line in out.getvalue().splitlines() if line.split()]
     assert [row[0] for row in cells if row[0] in ("read", "solve", "all")] == [
         "read",

@@ -20,7 +20,7 @@ from jobs.planning.allocation import (
     optimize_targets,
     optimize_weights,
     read_goal,
-    read_wish,
+    read_numbers,
     write_allocation,
 )
 from jobs.planning.errors import parse_tables, predict, subtree_classes
@@ -82,12 +82,12 @@ def invoke(*words: object):
     return CliRunner().invoke(app, ["plan", "--quiet", *map(str, words)])
 
 
-def wish(plan, tmp_path, document, missing=0.0):
-    path = tmp_path / "wish.yaml"
+def numbers(plan, tmp_path, document, missing=0.0):
+    path = tmp_path / "numbers.yaml"
     path.write_text(
         document if isinstance(document, str) else yaml.safe_dump(document, sort_keys=False)
     )
-    return read_wish(plan, path, missing)
+    return read_numbers(plan, path, missing)
 
 
 # --- predictions ---------------------------------------------------------------------------------
@@ -170,8 +170,8 @@ def test_the_allocation_is_one_that_runs_take_and_is_better(run_file, tmp_path, 
 
 
 def test_weight_moves_accuracy_to_what_has_it(plan, tree, tmp_path):
-    heavy = wish(plan, tmp_path, {"total": {"county": 100}, "sex * adult": 1})
-    even = wish(plan, tmp_path, {"total": {"county": 1}, "sex * adult": 1})
+    heavy = numbers(plan, tmp_path, {"total": {"county": 100}, "sex * adult": 1})
+    even = numbers(plan, tmp_path, {"total": {"county": 1}, "sex * adult": 1})
     first, second = (
         optimize_weights(plan, tree, [], Information.OWN, one) for one in (heavy, even)
     )
@@ -185,7 +185,7 @@ def test_weight_moves_accuracy_to_what_has_it(plan, tree, tmp_path):
 def test_targets_are_met_or_the_least_rho_is_named(plan, tree, tmp_path):
     targets = {"total": {"nation": 0.001, "county": 3}, "sex * adult": {"block": 4}}
     found = optimize_targets(
-        plan, tree, Information.OWN, wish(plan, tmp_path, targets, float("inf"))
+        plan, tree, Information.OWN, numbers(plan, tmp_path, targets, float("inf"))
     )
     rmse = found.after.errors[Information.OWN].mean ** 0.5
     assert rmse[0, 1] <= 3  # the budget is more than the targets need
@@ -195,7 +195,7 @@ def test_targets_are_met_or_the_least_rho_is_named(plan, tree, tmp_path):
     with pytest.raises(
         BudgetError, match=r"need more than the budget; got rho 2; expected rho"
     ) as e:
-        optimize_targets(plan, tree, Information.OWN, wish(plan, tmp_path, hard, float("inf")))
+        optimize_targets(plan, tree, Information.OWN, numbers(plan, tmp_path, hard, float("inf")))
     least = float(e.value.want.split()[1])
     assert least == pytest.approx(100 * found.value, rel=0.02)  # all noise tenfold less
 
@@ -219,13 +219,13 @@ def test_targets_are_met_or_the_least_rho_is_named(plan, tree, tmp_path):
         ("total: 1\ntotal: 2", ConfigError, "appears twice"),
     ],
 )
-def test_a_wrong_wish_is_refused(plan, tmp_path, document, error, match):
+def test_a_wrong_file_of_numbers_is_refused(plan, tmp_path, document, error, match):
     with pytest.raises(error, match=match):
-        wish(plan, tmp_path, document)
+        numbers(plan, tmp_path, document)
 
 
 def test_weights_of_nothing_noisy_are_refused(plan, tree, tmp_path):
-    exact = wish(plan, tmp_path, {"total": {"nation": 1}})
+    exact = numbers(plan, tmp_path, {"total": {"nation": 1}})
     with pytest.raises(BudgetError, match="no table with noise"):
         optimize_weights(plan, tree, [], Information.OWN, exact)
 

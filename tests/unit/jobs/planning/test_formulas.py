@@ -10,7 +10,7 @@ import yaml
 
 from das.schema import Attribute, Recode, Schema
 from jobs.cli import main
-from jobs.planning.terminal import formulas
+from jobs.planning.summary import formulas
 from tests.builders.toy import configuration
 
 AGE = Attribute("age", ("0-4", "-5", "=1+1", "85+", " +1", "a=b"))
@@ -19,7 +19,7 @@ AGE = Attribute("age", ("0-4", "-5", "=1+1", "85+", " +1", "a=b"))
 def test_names_groups_and_levels_are_looked_at():
     old = Recode.from_groups("@old", AGE, {"-": AGE.levels[:2], "rest": AGE.levels[2:]})
     schema = Schema("s", (AGE, Attribute("+sex", ("f", "m"))), (old,))
-    assert formulas(schema) == ["+sex", "@old", "-5", "=1+1", " +1", "-"]
+    assert formulas(schema) == ("+sex", "@old", "-5", "=1+1", " +1", "-")
 
 
 @pytest.mark.parametrize("label", ['=HYPERLINK("http://example.org/[/b]","x")', "male"])

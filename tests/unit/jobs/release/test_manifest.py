@@ -9,12 +9,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from jobs.documents.manifest import Environment, Solution
 
 from das.errors import OutputError
 from geography.lattice import Lattice
 from invariants.constraints import Limits
 from invariants.linear import LinearRow
+from jobs.documents.manifest import Environment, Solution
 from jobs.planning.ledger import planned_ledger
 from jobs.release.implied import publish_implied
 from jobs.release.manifest import NOT_FOR_RELEASE, RunFacts, write_manifest

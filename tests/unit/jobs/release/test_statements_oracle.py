@@ -121,7 +121,7 @@ def test_no_pair_of_neighbors_costs_more_than_is_said(drawn):
     plan, lattice = drawn
     ledger = planned_ledger(plan, lattice)
     said = {
-        (row["change"], row["name"]): float(Fraction(row["total"])) * (1 + ROUNDING)
+        (str(row.change), row.name): float(Fraction(row.total or "0")) * (1 + ROUNDING)
         for row in privacy_statements(plan, ledger, "public list")
     }
     paths = measured_geounits(lattice)

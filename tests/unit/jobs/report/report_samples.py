@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
+from pydantic import TypeAdapter
+
+from jobs.documents.evaluation import Evaluation
+from jobs.documents.manifest import Manifest
 from jobs.documents.summary import Part, Straggler, Summary, summary_of
 
+D = TypeVar("D")
 LEVELS = ("nation", "county", "block")
 QUERIES = {"total": 1, "sex": 2, "detailed": 252}
 CANARY = 73_000_000  # evaluation numbers start here and are distinct
 HOSTILE = '<script>alert("x")</script>&amp;'
 
 
-def manifest(**changes: Any) -> dict[str, Any]:
-    """A manifest with every key."""
+def manifest(**changes: Any) -> Manifest:
+    """A manifest with every key, some of them replaced by JSON."""
+    return made(Manifest, manifest_document(**changes))
+
+
+def made(kind: type[D], document: object) -> D:
+    """The value of a document given as JSON."""
+    value: D = TypeAdapter(kind).validate_python(document)
+    return value
+
+
+def manifest_document(**changes: Any) -> dict[str, Any]:
+    """A manifest with every key, as JSON."""
     document = {
+        "format": 3,
         "name": "toy run",
         "not_for_release": False,
         "created": "2026-01-02T03:04:05+00:00",
@@ -39,9 +56,31 @@ def manifest(**changes: Any) -> dict[str, Any]:
             "delta": "1/10000000000",
             "neighbors": "bounded",
             "randomness": "operating_system",
+            "lazy_queries": [],
+            "neighborhood": limited(),
         },
+        "statements": [
+            {
+                "change": "record",
+                "name": "",
+                "total": "2",
+                "epsilon": 5.0,
+                "epsilon_simple": 6.0,
+                **limited(),
+            },
+            {
+                "change": "attribute",
+                "name": "sex",
+                "total": "1/8",
+                "epsilon": 3.0,
+                "epsilon_simple": 4.0,
+                **limited(),
+            },
+        ],
+        "account": None,
         "budget": [budget_row(level, query) for level in LEVELS for query in QUERIES],
         "invariants": [{"query": "total", "geolevels": ["nation"]}],
+        "limits": [],
         "geography": [
             {
                 "geolevel": level,
@@ -52,10 +91,25 @@ def manifest(**changes: Any) -> dict[str, Any]:
             }
             for index, level in enumerate(LEVELS)
         ],
+        "geounits_source": "public list",
+        "open_sessions": [],
         "solve": [solve_row(level) for level in LEVELS],
-        "outputs": [{"path": "counts/level=nation", "bytes": 1234, "rows": 1, "sha256": "cd" * 32}],
+        "solution": {"name": None, "digest": "ef" * 32, "settings": {}, "history": []},
+        "outputs": [
+            {
+                "path": "counts/level=nation",
+                "files": 1,
+                "rows": 1,
+                "bytes": 1234,
+                "sha256": "cd" * 32,
+                "columns": [{"name": "geocode", "type": "text"}],
+                "labelled": [],
+            }
+        ],
+        "files": [{"path": "ledger.jsonl", "bytes": 99, "sha256": "12" * 32}],
         "totals": {"persons": 1_052_567, "leaf_geounits": 25_181},
         "environment": {"cores": 2, "slots": 2, "spark": "4.0", "java": "17", "platform": "Linux"},
+        "records": "persons",
     }
     return document | changes
 
@@ -113,6 +167,7 @@ def budget_row(level: str, query: str) -> dict[str, Any]:
         "share": "1/3",
         "level_share": "1/3",
         "cost": "293764/1034289",
+        "charged": "alone",
         "mechanism": "discrete_gaussian",
         "parameter": "25/4",
         "variance": 6.25,
@@ -125,19 +180,35 @@ def solve_row(level: str) -> dict[str, Any]:
     """Solver statistics of a geolevel."""
     return {
         "geolevel": level,
+        "wall_seconds": 14.0,
+        "solve_digest": "34" * 32,
         "nodes": 10,
         "copied": 1,
         "trivial": 2,
+        "live": 500,
         "variables": 1000,
         "seconds": 12.5,
         "max_residual": 3.1e-12,
         "iterations": 77,
+        "newton_steps": 88,
+        "widened": 0,
         "worst_nodes": [{"geocode": "01", "residual": 3.1e-12, "seconds": 0.5}],
+        "moved": [],
     }
 
 
-def evaluation() -> dict[str, Any]:
-    """An evaluation with every key, its numbers distinct and recognisable."""
+def limited(**changes: Any) -> dict[str, Any]:
+    """What invariants leave of a statement: all of it."""
+    return {"comparable": "all", "limited_by": [], "stays_in": "", "in_words": ""} | changes
+
+
+def evaluation() -> Evaluation:
+    """An evaluation whose numbers are distinct and recognisable."""
+    return made(Evaluation, evaluation_document())
+
+
+def evaluation_document() -> dict[str, Any]:
+    """The same as JSON."""
     fresh = iter(range(CANARY, CANARY + 10**6))
     sizes, trues = ("0", "1 to 9", "10 to 99"), ("0", "1", "2 to 4")
 
@@ -175,7 +246,13 @@ def evaluation() -> dict[str, Any]:
         for query, size in QUERIES.items()
     ]
     results[0]["max"] = 0  # the invariant: total at nation
-    return {"levels": list(LEVELS), "queries": list(QUERIES), "results": results}
+    return {
+        "format": 1,
+        "created": "2026-01-02T03:04:05+00:00",
+        "levels": list(LEVELS),
+        "queries": list(QUERIES),
+        "results": results,
+    }
 
 
 def numbers(value: Any) -> list[int]:

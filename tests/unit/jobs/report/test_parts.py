@@ -5,13 +5,12 @@ import math
 import pytest
 
 from jobs.report import text
-from jobs.report.budget import budget_section
-from jobs.report.noise import expected_rmse
-from jobs.report.operations import run_section
+from jobs.report.budget import Spending, budget_section
 from jobs.report.page import Row
 from jobs.report.render import raised
+from jobs.report.run import run_section
 from jobs.report.table import shaded, tilted
-from tests.unit.jobs.report.report_samples import budget_row, manifest, summary
+from tests.unit.jobs.report.report_samples import manifest, summary
 
 
 @pytest.mark.parametrize(
@@ -71,25 +70,6 @@ def test_superscripts_become_markup_and_the_rest_is_escaped():
     assert raised("<b>10⁻¹⁰") == "&lt;b&gt;10<sup>\N{MINUS SIGN}10</sup>"
 
 
-def test_noise_averages_variances_over_all_chains_through_a_geolevel():
-    rows = [
-        budget_row("nation", "total") | {"chain_end": "county", "variance": 4.0, "geounits": 1},
-        budget_row("county", "total") | {"variance": 16.0, "geounits": 3},
-        budget_row("block", "sex") | {"variance": 9.0},
-    ]
-    found = expected_rmse(manifest(budget=rows))
-    assert found == {
-        ("nation", "total"): 2.0,
-        ("county", "total"): math.sqrt((4 + 3 * 16) / 4),
-        ("block", "sex"): 3.0,
-    }
-
-
-def test_noise_of_an_empty_or_damaged_budget_is_empty():
-    assert expected_rmse({}) == {}
-    assert expected_rmse({"budget": [{}, {"geolevel": "a"}, {"geolevel": "a", "query": "q"}]}) == {}
-
-
 def test_equal_values_have_equal_shades_and_larger_ones_darker():
     (a, b), (c, d) = shaded([[1, 10], [10, None]], text.decimal, logarithmic=True)
     assert a.heat < b.heat == c.heat == pytest.approx(1)
@@ -104,7 +84,7 @@ def test_two_sided_shades_have_the_sign_of_the_value():
 
 
 def test_shares_of_rho_add_up():
-    table = budget_section(manifest()).blocks[0].table
+    table = budget_section(Spending.of(manifest())).blocks[0].table
     last = table.rows[-1]
     assert last[0].text == "all queries"
     assert sum(cell.sort for cell in last[1:]) == pytest.approx(1)
@@ -119,9 +99,17 @@ def tables_of(section):
 def test_internal_reports_say_what_stages_cost_and_which_tasks_lagged():
     section = run_section(manifest(), summary())
     tables = tables_of(section)
-    plan, solve = tables["stages"].rows
-    assert [cell.text for cell in plan][-3:] == ["700 MB", "", ""]
-    assert [cell.text for cell in solve][-3:] == ["1.5 GB", "210 MB", "105.4"]
+    measured, solved, every = tables["stages"].rows
+    assert [cell.text for cell in measured][-4:] == ["700 MB", "", "", ""]
+    assert [cell.text for cell in solved][-4:] == ["1.5 GB", "210 MB", "25,181", "105.4"]
+    assert [cell.text for cell in every][:5] == [
+        "all",
+        "5 min 00 s",
+        "100 %",
+        "9 min 10 s",
+        "0.1528",
+    ]
+    assert [cell.text for cell in every][-4:] == ["1.5 GB", "210 MB", "", ""]
     (lagging,) = tables["stragglers"].rows
     assert [cell.text for cell in lagging][1:3] == ["44007000001", "44007000999"]
     assert "0.15 core hours" in section.lead

@@ -12,9 +12,10 @@ from das.definition import Definition
 from das.errors import ConfigError, LedgerError, OutputError
 from das.privacy.budget import Budget
 from das.queries.sensitivity import Neighbors
+from jobs.documents.account import account_of_grants
+from jobs.documents.document import json_of
 from jobs.storage.account import (
     Claim,
-    account_document,
     check_account,
     check_claim,
     composed,
@@ -95,9 +96,10 @@ def test_different_neighbors_do_not_mix_and_pure_counts_as_rho(path):
 
 
 def test_the_published_document_names_no_folder(path):
-    document = account_document(make_claim(path, UNITS))
-    assert [row["product"] for row in document["grants"]] == ["persons", "units"]
-    assert document["composed"][0]["total"] == "263/100"
+    account = account_of_grants(make_claim(path, UNITS))
+    assert [grant.product for grant in account.grants] == ["persons", "units"]
+    assert account.composed[0].total == "263/100"
+    document = json_of(account)
     assert "/a" not in str(document)
     assert "run a" not in str(document)
 
@@ -121,7 +123,7 @@ def test_failed_checks_are_kept_beside_the_claims(path):
     (failed,) = read_failed_checks(path)
     assert (failed.product, failed.folder, failed.geounit) == ("units", "/a", "block 99001")
     assert [one.product for one in read_account(path)] == ["persons"]
-    assert "99001" not in str(account_document(read_account(path)))
+    assert "99001" not in str(account_of_grants(read_account(path)))
 
 
 def test_an_account_of_an_earlier_version_is_read(tmp_path):

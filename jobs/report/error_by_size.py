@@ -1,4 +1,4 @@
-"""Sections on the shape of the error: by size of geounit, by true count, its distribution.
+"""How the error depends on size: of the geounit, of the true count; and its distribution.
 
 Confidential, as `jobs.report.comparison`.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from jobs.report import text
 from jobs.report.comparison import Comparison, bias_table, bin_values
-from jobs.report.headline import words
 from jobs.report.page import Block, FigureBlock, Row, Section, TableBlock
 from jobs.report.plots import Figure, Panel, bar_panels, line_panels, share_bars
-from jobs.report.table import EMPTY, Cell, Column, Table, name, number
+from jobs.report.table import EMPTY, Cell, Column, Table, label, number
+from jobs.report.text import words
 
 _CLASSES = ("0", "1", "2", "3 to 4", "5 to 9", "10 to 19", "20 to 49", "50 or more")
 _SHORT = {" to ": "\N{EN DASH}", " or more": "+", ",000": "k", "9,999": "10k"}
@@ -46,22 +46,16 @@ def size_section(comparison: Comparison) -> Section:
 
 
 def _size_lead(comparison: Comparison) -> str:
-    lead = (
-        "The law of the noise does not depend on how large a geounit is; what solving makes of it "
-        "does."
-    )
-    if not comparison.levels:
-        return lead
+    lead = "The noise does not depend on how large a geounit is; what solving makes of it does."
     leaf = comparison.levels[-1]
-    found = comparison.results.get((leaf, "total"), {}).get("by_size") or []
-    known = [row for row in found if row.get("mae") is not None]
+    known = [row for row in comparison.result(leaf, "total").by_size if row.mae is not None]
     if len(known) < 2:
         return lead
     first, last = known[0], known[-1]
     return (
-        f"{lead} At {words(leaf)}, the total of geounits with {first['bin']} "
-        f"{comparison.records} is off by {text.decimal(first['mae'])} on average, that of geounits "
-        f"with {last['bin']} by {text.decimal(last['mae'])}."
+        f"{lead} At {words(leaf)}, the total of geounits with {first.bin} "
+        f"{comparison.records} is off by {text.decimal(first.mae)} on average, that of geounits "
+        f"with {last.bin} by {text.decimal(last.mae)}."
     )
 
 
@@ -88,18 +82,17 @@ def _size_table(comparison: Comparison) -> Table:
     ]
     body = []
     for level in comparison.levels:
-        total = comparison.results.get((level, "total"), {}).get("by_size") or []
-        detailed = comparison.results.get((level, "detailed"), {}).get("by_size") or []
-        cells = {row.get("bin"): row for row in detailed}
-        for order, row in enumerate(total):
-            if not row.get("geounits"):
+        totals = comparison.result(level, "total").by_size
+        cells = comparison.result(level, "detailed").by_size
+        for order, (total, cell) in enumerate(zip(totals, cells, strict=True)):
+            if not total.geounits:
                 continue
-            label = str(row.get("bin"))
-            body.append([name(words(level)), Cell(label, order), number(row["geounits"])])
-            for source in (row, cells.get(row.get("bin"), {})):
-                body[-1].append(number(source.get("mae"), text.decimal))
-                body[-1].append(number(source.get("bias"), text.signed))
-                body[-1].append(number(source.get("exact"), text.percent))
+            row = [label(level), Cell(total.bin, order), number(total.geounits)]
+            for means in (total, cell):
+                row.append(number(means.mae, text.decimal))
+                row.append(number(means.bias, text.signed))
+                row.append(number(means.exact, text.percent))
+            body.append(row)
     return Table("size-table", "Error by geolevel and size of geounit", columns, body)
 
 
@@ -144,18 +137,14 @@ def _bias_lead(comparison: Comparison, query: str) -> str:
         "Released counts cannot be negative, so noise pushes cells that are truly zero upward, "
         "and where totals hold, larger cells pay for it."
     )
-    if not comparison.levels:
-        return lead
     leaf = comparison.levels[-1]
-    rows = comparison.results.get((leaf, query), {}).get("by_true") or []
-    known = [row for row in rows if row.get("bias") is not None]
+    known = [row for row in comparison.result(leaf, query).by_true if row.bias is not None]
     if len(known) < 2:
         return lead
     first, last = known[0], known[-1]
     return (
-        f"{lead} At {words(leaf)}, cells with a true count of {first['bin']} move by "
-        f"{text.signed(first['bias'])} on average, those of {last['bin']} by "
-        f"{text.signed(last['bias'])}."
+        f"{lead} At {words(leaf)}, cells with a true count of {first.bin} move by "
+        f"{text.signed(first.bias)} on average, those of {last.bin} by {text.signed(last.bias)}."
     )
 
 
@@ -163,9 +152,7 @@ def distribution_section(comparison: Comparison) -> Section:
     """Distribution of the absolute error by geolevel."""
     queries = [q for q in ("total", "detailed") if q in comparison.queries]
     rows = {
-        words(level): [
-            comparison.results.get((level, q), {}).get("distribution") or [] for q in queries
-        ]
+        words(level): [comparison.result(level, q).distribution for q in queries]
         for level in comparison.levels
     }
     blocks: list[Block] = []
@@ -196,10 +183,10 @@ def _distribution_table(comparison: Comparison) -> Table:
     body = []
     for query in comparison.queries:
         for level in comparison.levels:
-            result = comparison.results.get((level, query), {})
-            shares = result.get("distribution") or [None] * len(_CLASSES)
-            cells = [Cell(EMPTY) if v is None else number(v, text.percent) for v in shares]
-            start = [name(words(query)), name(words(level)), number(result.get("live"))]
+            result = comparison.result(level, query)
+            shares = [number(share, text.percent) for share in result.distribution]
+            cells = shares or [Cell(EMPTY)] * len(_CLASSES)
+            start = [label(query), label(level), number(result.live)]
             body.append([*start, *cells])
     return Table("distribution-table", "Share of answers by absolute error", columns, body)
 

@@ -1,0 +1,89 @@
+"""What may be published of budgets: what each grants, and what they add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from das.definition import Definition
+from das.privacy.budget import Budget
+from das.queries.sensitivity import Neighbors
+from jobs.documents.document import document
+from jobs.storage.account import Claim, Spent, composed
+
+
+@document
+class Guarantee:
+    """A budget and what it implies.
+
+    Attributes:
+      definition: What `total` is counted in.
+      total: Cost of every path from the root to a leaf, rho or epsilon; a fraction.
+      delta: Where epsilon is stated; a fraction.
+      neighbors: The relation under which the total is claimed.
+      rho: The cost in zCDP, which a pure cost implies; a fraction.
+      epsilon: At delta, rounded up; the total if pure.
+      epsilon_simple: By the textbook formula, rounded up.
+    """
+
+    definition: Definition
+    total: str
+    delta: str
+    neighbors: Neighbors
+    rho: str
+    epsilon: float
+    epsilon_simple: float
+
+
+@document
+class _Granted:
+    """Whose budget it is.
+
+    Attributes:
+      product: Name of the product.
+      grant: Name of the grant; one run spends it.
+    """
+
+    product: str
+    grant: str
+
+
+@document
+class Grant(Guarantee, _Granted):
+    """A budget granted for a product."""
+
+
+@document
+class Account:
+    """Several budgets and their sum.
+
+    Attributes:
+      grants: Every budget.
+      composed: What they add up to, per neighbor relation.
+    """
+
+    grants: tuple[Grant, ...]
+    composed: tuple[Guarantee, ...]
+
+
+def guarantee_of(budget: Budget) -> Guarantee:
+    """A budget with what it implies."""
+    return Guarantee(
+        definition=budget.definition,
+        total=str(budget.total),
+        delta=str(budget.delta),
+        neighbors=budget.neighbors,
+        rho=str(budget.rho),
+        epsilon=budget.epsilon,
+        epsilon_simple=budget.epsilon_simple,
+    )
+
+
+def account_of_grants(spent: Sequence[Spent | Claim]) -> Account:
+    """What may be published of grants: the grants and what they compose to, without folders."""
+    return Account(
+        grants=tuple(
+            Grant(product=one.product, grant=one.grant, **vars(guarantee_of(one.budget)))
+            for one in spent
+        ),
+        composed=tuple(guarantee_of(budget) for budget in composed(spent)),
+    )

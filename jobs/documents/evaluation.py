@@ -1,0 +1,151 @@
+"""The evaluation of a release against the truth. Confidential."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from jobs.documents.document import document
+
+
+@document
+class Bin:
+    """Label of a group of answers.
+
+    Attributes:
+      bin: The values it covers, such as `10 to 99`.
+    """
+
+    bin: str
+
+
+@document
+class Means:
+    """Statistics of the error, released minus true; null of no answers.
+
+    Attributes:
+      answers: Number of answers.
+      mae: Mean of the absolute errors.
+      rmse: Root mean square error.
+      bias: Mean error.
+      max: Largest absolute error.
+      exact: Share of answers that are exactly right.
+    """
+
+    answers: int
+    mae: float | None
+    rmse: float | None
+    bias: float | None
+    max: int | None
+    exact: float | None
+
+
+@document
+class ByTrue(Means, Bin):
+    """Statistics of the answers with one range of true counts."""
+
+
+@document
+class BySize(Means, Bin):
+    """Statistics of the answers of geounits with one range of true populations.
+
+    Attributes:
+      geounits: Number of geounits.
+    """
+
+    geounits: int
+
+
+@document
+class Changed:
+    """A geounit that changed much.
+
+    Attributes:
+      geocode: Which.
+      l1: Sum of its absolute errors.
+      persons: Records in truth.
+      net: Change of its total.
+    """
+
+    geocode: str
+    l1: int
+    persons: int
+    net: int
+
+
+@document
+class _Asked:
+    """What is compared.
+
+    Attributes:
+      geolevel: Where.
+      query: Name of the query.
+      size: Answers per geounit.
+      measured: Whether it was measured there.
+      expected_rmse: Of the raw noisy answer; null if it was not measured.
+      geounits: Compared.
+      persons: Records in truth.
+    """
+
+    geolevel: str
+    query: str
+    size: int
+    measured: bool
+    expected_rmse: float | None
+    geounits: int
+    persons: int
+
+
+@document
+class Result(Means, _Asked):
+    """How far a query is from the truth at a geolevel.
+
+    Attributes:
+      l1: Sum of the absolute errors.
+      tvd: l1 / (2 persons); null without persons.
+      appeared: Answers that are zero only in truth.
+      vanished: Answers that are zero only in the release.
+      q50: Median of the absolute error; null of no answers, as the other quantiles.
+      q90: Its 90 % quantile.
+      q95: Its 95 % quantile.
+      q99: Its 99 % quantile.
+      live: Answers that are not zero on both sides.
+      distribution: Shares of these with absolute error 0, 1, 2, 3 to 4, 5 to 9, 10 to 19, 20 to 49,
+        50 or more; empty without any.
+      by_size: By true population of the geounit.
+      by_true: By true count.
+      most_changed: Up to 20 geounits.
+    """
+
+    l1: int
+    tvd: float | None
+    appeared: int
+    vanished: int
+    q50: int | None
+    q90: int | None
+    q95: int | None
+    q99: int | None
+    live: int
+    distribution: tuple[float, ...]
+    by_size: tuple[BySize, ...]
+    by_true: tuple[ByTrue, ...]
+    most_changed: tuple[Changed, ...]
+
+
+@document
+class Evaluation:
+    """How far a release is from the truth.
+
+    Attributes:
+      format: 1.
+      created: UTC time.
+      levels: Geolevels, the root first.
+      queries: Evaluated queries, fewest answers first: the measured ones, every attribute, total,
+        detailed, invariants and tables.
+      results: One per geolevel and query.
+    """
+
+    format: Literal[1]
+    created: str
+    levels: tuple[str, ...]
+    queries: tuple[str, ...]
+    results: tuple[Result, ...]

@@ -1,0 +1,440 @@
+"""The manifest of a release: what was released, under which budget, with which digests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import JsonValue
+
+from das.privacy.neighborhoods import Comparable
+from das.privacy.semantics import Change
+from jobs.documents.account import Account, Guarantee
+from jobs.documents.document import document, read_document
+from jobs.documents.statistics import SolveStatistics
+from jobs.storage.layout import ReleaseLayout
+
+GeounitsSource = Literal["public list", "data"]
+NORMAL_90 = 1.6448536269514722  # half width of the central 90 % of a normal distribution, in its
+# standard deviations
+
+
+@document
+class Software:
+    """What made the release.
+
+    Attributes:
+      name: `topdown-das`.
+      version: Its version.
+      python: Version of Python.
+      libraries: Version of each library that numbers depend on.
+    """
+
+    name: str
+    version: str
+    python: str
+    libraries: dict[str, str]
+
+
+@document
+class Attribute:
+    """An attribute of the schema.
+
+    Attributes:
+      name: Its name.
+      levels: Its levels, in order.
+    """
+
+    name: str
+    levels: tuple[str, ...]
+
+
+@document
+class CountedSchema:
+    """What records are counted by.
+
+    Attributes:
+      name: Name of the schema.
+      cells: Number of combinations of levels.
+      attributes: The attributes; the last runs fastest.
+    """
+
+    name: str
+    cells: int
+    attributes: tuple[Attribute, ...]
+
+
+@document
+class Limited:
+    """What invariants leave of a statement.
+
+    Attributes:
+      comparable: How many of such neighbors agree on the invariants.
+      limited_by: Names of what does not leave all of them.
+      stays_in: The geolevel whose geounits no record may leave; empty if there is none.
+      in_words: The same as a sentence; empty if nothing is limited.
+    """
+
+    comparable: Comparable
+    limited_by: tuple[str, ...]
+    stays_in: str
+    in_words: str
+
+
+@document
+class Privacy(Guarantee):
+    """The guarantee of a run.
+
+    Attributes:
+      randomness: Where noise comes from: `operating_system`, or `seeded_not_for_release`.
+      lazy_queries: Queries whose noise is drawn only where it is read.
+      neighborhood: What invariants leave of the run's neighbors.
+    """
+
+    randomness: str
+    lazy_queries: tuple[str, ...]
+    neighborhood: Limited
+
+
+@document
+class Stated:
+    """What a smaller change of a record costs, invariants aside.
+
+    Attributes:
+      change: How two data sets may differ.
+      name: The attribute or geolevel; empty for a whole record.
+      total: The cost, in the unit of the budget; a fraction, or null if it promises nothing.
+      epsilon: At delta, rounded up; null likewise.
+      epsilon_simple: By the textbook formula; null likewise.
+    """
+
+    change: Change
+    name: str
+    total: str | None
+    epsilon: float | None
+    epsilon_simple: float | None
+
+
+@document
+class Statement(Limited, Stated):
+    """What a smaller change of a record costs, and what invariants leave of that."""
+
+
+@document
+class BudgetRow:
+    """A query measured at a geolevel, for geounits of one kind of chain.
+
+    Attributes:
+      geolevel: Where it is measured.
+      chain_end: The deepest geolevel reached through only children; the same for most geounits.
+      query: Its name.
+      share: Of the geolevel's budget; a fraction.
+      level_share: The geolevel's, of the whole budget; a fraction.
+      cost: What it costs; a fraction.
+      charged: `alone`, or `together` with the other queries of a planned strategy: then the costs
+        are parts of one joint cost.
+      mechanism: The distribution of the noise, by name.
+      parameter: Its exact parameter; a fraction.
+      variance: Of the noise of one answer.
+      answers: Answers per geounit.
+      geounits: How many geounits are measured so.
+    """
+
+    geolevel: str
+    chain_end: str
+    query: str
+    share: str
+    level_share: str
+    cost: str
+    charged: Literal["alone", "together"]
+    mechanism: str
+    parameter: str
+    variance: float
+    answers: int
+    geounits: int
+
+
+@document
+class ExactQuery:
+    """A query that is published without noise.
+
+    Attributes:
+      query: Its name.
+      geolevels: Where it holds.
+    """
+
+    query: str
+    geolevels: tuple[str, ...]
+
+
+@document
+class Limit:
+    """Another invariant.
+
+    Attributes:
+      kind: `facilities`, `structural zeros`, `bounded row` or `exact row`.
+      name: Its name.
+      geolevels: Where it holds; every geolevel if empty.
+      types: Of facilities alone: the counted types.
+    """
+
+    kind: str
+    name: str
+    geolevels: tuple[str, ...]
+    types: tuple[str, ...] | None = None
+
+
+@document
+class LevelGeography:
+    """The geounits of a geolevel.
+
+    Attributes:
+      geolevel: Its name.
+      digits: Length of its geocodes.
+      geounits: How many there are.
+      measured: How many are measured.
+      only_children: How many are not, because they equal their parent.
+    """
+
+    geolevel: str
+    digits: int
+    geounits: int
+    measured: int
+    only_children: int
+
+
+@document
+class _Solved:
+    """Which geolevel was solved, and in which time.
+
+    Attributes:
+      geolevel: Its name.
+      wall_seconds: On the clock.
+      solve_digest: SHA-256 of the section `solve` of the run file.
+    """
+
+    geolevel: str
+    wall_seconds: float
+    solve_digest: str
+
+
+@document
+class SolvedLevel(SolveStatistics, _Solved):
+    """How the nodes of a geolevel were solved."""
+
+
+@document
+class Settings:
+    """Settings that counts were made with.
+
+    Attributes:
+      digest: SHA-256 of the settings.
+      settings: The sections `solve` and `output` of the run file, and of its units.
+    """
+
+    digest: str
+    settings: dict[str, JsonValue]
+
+
+@document
+class _Named:
+    """A name that may be none.
+
+    Attributes:
+      name: Null but for a solution beside the release.
+    """
+
+    name: str | None
+
+
+@document
+class Solution(Settings, _Named):
+    """The settings that made this solution.
+
+    Attributes:
+      history: All settings tried in this folder, oldest first.
+    """
+
+    history: tuple[Settings, ...]
+
+
+@document
+class OutputColumn:
+    """A column of a dataset.
+
+    Attributes:
+      name: Its name; the answers to a query are one column of a CSV table, `query: …`.
+      type: In words.
+    """
+
+    name: str
+    type: str
+
+
+@document
+class Output:
+    """A dataset of the release.
+
+    Attributes:
+      path: Its folder.
+      files: How many files it has.
+      rows: In all.
+      bytes: In all.
+      sha256: Digest of its `_manifest.json`, which has those of its files.
+      columns: Its columns.
+      labelled: The queries whose labels its `_manifest.json` holds.
+    """
+
+    path: str
+    files: int
+    rows: int
+    bytes: int
+    sha256: str
+    columns: tuple[OutputColumn, ...]
+    labelled: tuple[str, ...]
+
+
+@document
+class ReleasedFile:
+    """A file beside the datasets.
+
+    Attributes:
+      path: Its path.
+      bytes: Its size.
+      sha256: Its digest.
+    """
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+@document
+class Environment:
+    """What the run ran on.
+
+    Attributes:
+      cores: Of the driver's machine; null if unknown.
+      slots: Tasks at a time.
+      spark: Version.
+      java: Version, or where it is.
+      platform: Of the driver.
+    """
+
+    cores: int | None
+    slots: int
+    spark: str
+    java: str
+    platform: str
+
+
+@document
+class Manifest:
+    """What was released. No times or memory of stages that see the truth.
+
+    Attributes:
+      format: 3.
+      name: Name of the run.
+      not_for_release: Whether the noise was seeded; then `NOT_FOR_RELEASE.txt` lies beside it.
+      created: UTC time of sealing.
+      software: What made it.
+      configuration_digest: SHA-256 of what fixes the measurements, as in `run.json`.
+      schema: What records are counted by.
+      privacy: The guarantee.
+      statements: What smaller changes of a record cost.
+      account: As `account.json`; null if the noise was seeded.
+      budget: One row per geolevel, chain and query.
+      invariants: What is published exactly.
+      limits: The other invariants.
+      geography: One row per geolevel, the root first.
+      geounits_source: `public list`, or `data` if the geocodes of the confidential data were
+        published.
+      open_sessions: Geolevels that were measured in a Spark session without authentication or
+        encryption; none unless the run file allowed it.
+      solve: One row per geolevel, the root first.
+      solution: The settings it was made with, and those tried before.
+      outputs: Every dataset.
+      files: The files beside the datasets.
+      totals: Records in the microdata under the name of `records`, null without microdata; and
+        `leaf_geounits`.
+      environment: What the run ran on.
+      records: What records are called: the name of the product, such as `persons` or `units`.
+      products: Of the last product of a run with several alone: the manifests of the others, by
+        name.
+      together: Likewise: what all of them cost together.
+    """
+
+    format: Literal[3]
+    name: str
+    not_for_release: bool
+    created: str
+    software: Software
+    configuration_digest: str
+    schema: CountedSchema
+    privacy: Privacy
+    statements: tuple[Statement, ...]
+    account: Account | None
+    budget: tuple[BudgetRow, ...]
+    invariants: tuple[ExactQuery, ...]
+    limits: tuple[Limit, ...]
+    geography: tuple[LevelGeography, ...]
+    geounits_source: GeounitsSource
+    open_sessions: tuple[str, ...]
+    solve: tuple[SolvedLevel, ...]
+    solution: Solution
+    outputs: tuple[Output, ...]
+    files: tuple[ReleasedFile, ...]
+    totals: dict[str, int | None]
+    environment: Environment
+    records: str
+    products: dict[str, Manifest] | None = None
+    together: Account | None = None
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Names of the geolevels, the root first."""
+        return tuple(row.geolevel for row in self.geography)
+
+    @property
+    def counted(self) -> int | None:
+        """Records in the microdata; None without microdata."""
+        return self.totals[self.records]
+
+
+def read_manifest(release: ReleaseLayout) -> Manifest:
+    """The manifest of a sealed release.
+
+    Raises:
+      OutputError: It is not sealed, or the manifest is damaged or of another format.
+    """
+    return read_document(
+        Manifest,
+        release.manifest,
+        remedy="run `das solve` first; if it was sealed, restore it from a copy of the release",
+    )
+
+
+def expected_rmse(
+    budget: Sequence[BudgetRow], levels: Sequence[str]
+) -> dict[tuple[str, str], float]:
+    """Root mean square error expected of raw noisy answers, by (geolevel, query).
+
+    A chain of only children is measured once, at its top, and that answer holds at each of its
+    geolevels; so a geolevel averages the variances of all chains through it, weighted by their
+    numbers. Pairs that are not measured are left out.
+
+    Args:
+      budget: The rows of a manifest or a plan.
+      levels: Geolevels, the root first.
+    """
+    position = {name: index for index, name in enumerate(levels)}
+    sums: dict[tuple[str, str], tuple[float, int]] = {}
+    for row in budget:
+        if not row.geounits:
+            continue
+        for name in levels[position[row.geolevel] : position[row.chain_end] + 1]:
+            total, count = sums.get((name, row.query), (0.0, 0))
+            weighted = total + row.variance * row.geounits
+            sums[name, row.query] = weighted, count + row.geounits
+    return {key: math.sqrt(total / count) for key, (total, count) in sums.items()}

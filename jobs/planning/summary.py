@@ -1,0 +1,338 @@
+"""What a configuration will measure and how far off it will be, before any data is touched.
+
+`das validate` and `das plan` print this value, as JSON or as the tables of `jobs.planning.tables`;
+the page of `das plan --report` shows the same tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from das.errors import BudgetError, SchemaError
+from das.privacy.ledger import Ledger, number_of_tilings, tilings
+from das.privacy.loss_distribution import epsilon_from_losses, unit_shift
+from das.schema import Schema
+from das.tree.classes import SubtreeClasses
+from geography.lattice import Lattice
+from jobs.config.product import Product
+from jobs.documents.document import document
+from jobs.documents.manifest import (
+    NORMAL_90,
+    BudgetRow,
+    ExactQuery,
+    Limit,
+    Privacy,
+    Statement,
+)
+from jobs.plan import Plan
+from jobs.planning.allocation import Optimized
+from jobs.planning.errors import (
+    PredictedRow,
+    parse_tables,
+    predict,
+    prediction_rows,
+)
+from jobs.planning.ledger import ordinary_ledger, planned_ledger
+from jobs.release.manifest import (
+    budget_rows,
+    exact_queries,
+    limits_of,
+    privacy_statement,
+    privacy_statements,
+)
+
+_MOST_PATHS = 64  # whose pairs, 2,080 of them, are compared; seven geolevels have no more
+
+
+@document
+class NamedSchema:
+    """What records are counted by.
+
+    Attributes:
+      name: Name of the schema.
+      cells: Number of combinations of levels.
+    """
+
+    name: str
+    cells: int
+
+
+@document
+class LevelShape:
+    """The geounits of a geolevel.
+
+    Attributes:
+      geounits: How many there are.
+      only_children: How many are not measured, because they equal their parent.
+      largest_family: Most children of one parent.
+      mean_family: Children per parent.
+    """
+
+    geounits: int
+    only_children: int
+    largest_family: int
+    mean_family: float
+
+
+@document
+class PlannedRow(BudgetRow):
+    """A query that will be measured.
+
+    Attributes:
+      expected_rmse: Of one noisy answer.
+      half_width_90: Within which 9 in 10 noisy answers lie.
+    """
+
+    expected_rmse: float
+    half_width_90: float
+
+
+@document
+class ComparedRow(PredictedRow):
+    """Predicted errors of a table under an optimized allocation.
+
+    Attributes:
+      before: Under the allocation of the run file.
+    """
+
+    before: PredictedRow
+
+
+@document
+class ShareRow:
+    """A share of an allocation.
+
+    Attributes:
+      geolevel: Where.
+      level_share: Of the geolevel; a fraction.
+      query: Name of the query.
+      share: Of the query, of the geolevel's; a fraction.
+    """
+
+    geolevel: str
+    level_share: str
+    query: str
+    share: str
+
+
+@document
+class OptimizedSummary:
+    """An optimized allocation.
+
+    Attributes:
+      path: The file it was written to.
+      source: How it was made.
+      value: What was minimized, as attained.
+      bound: No allocation has less.
+      predicted: Errors at the same budget.
+      shares: Its shares.
+    """
+
+    path: str
+    source: str
+    value: float
+    bound: float
+    predicted: tuple[ComparedRow, ...]
+    shares: tuple[ShareRow, ...]
+
+
+@document
+class PlanSummary:
+    """What a configuration will measure.
+
+    Attributes:
+      name: Name of the run, and of the product where it is not the last.
+      records: What records are called: the name of the product.
+      configuration_digest: SHA-256 of what fixes the measurements.
+      schema: What records are counted by.
+      geounits_source: `public list` or `data`.
+      levels: Geolevels, the root first.
+      privacy: The guarantee.
+      epsilon_losses: Epsilon by privacy loss distributions, if it was asked for.
+      statements: What smaller changes of a record cost.
+      invariants: What is published exactly.
+      limits: The other invariants.
+      formulas: Names and labels that a spreadsheet would compute.
+      budget: Measured queries; of a plan with their errors.
+      geography: By geolevel, of a plan.
+      predicted: Errors of tables, of a plan.
+      not_predicted: Why there are none.
+      optimized: The optimized allocation, if one was asked for.
+      absent: Files that do not exist yet.
+    """
+
+    name: str
+    records: str
+    configuration_digest: str
+    schema: NamedSchema
+    geounits_source: str
+    levels: tuple[str, ...]
+    privacy: Privacy
+    epsilon_losses: float | None = None
+    statements: tuple[Statement, ...]
+    invariants: tuple[ExactQuery, ...]
+    limits: tuple[Limit, ...]
+    formulas: tuple[str, ...]
+    budget: tuple[BudgetRow, ...]
+    geography: dict[str, LevelShape] | None = None
+    predicted: tuple[PredictedRow, ...] | None = None
+    not_predicted: str | None = None
+    optimized: OptimizedSummary | None = None
+    absent: tuple[str, ...] | None = None
+
+
+def budget_summary(product: Product, source: str, *, losses: bool = False) -> PlanSummary:
+    """Resolved budget: one row per geolevel and query, for geounits outside of chains.
+
+    Args:
+      product: A product of the run.
+      source: Where the list of geounits comes from, as manifests call it.
+      losses: Whether to compute epsilon by privacy loss distributions too.
+
+    Raises:
+      RuntimeSetupError: `losses`, and the library for it is missing.
+    """
+    return _summary(product, source, ordinary_ledger(product.plan), losses)
+
+
+def _summary(product: Product, source: str, ledger: Ledger, losses: bool) -> PlanSummary:
+    plan = product.plan
+    return PlanSummary(
+        name=product.title,
+        records=product.name,
+        configuration_digest=plan.digest,
+        schema=NamedSchema(name=plan.schema.name, cells=plan.schema.size),
+        geounits_source=source,
+        levels=tuple(plan.spine.levels),
+        privacy=privacy_statement(plan, source),
+        epsilon_losses=_epsilon_by_losses(plan, ledger) if losses else None,
+        statements=privacy_statements(plan, ledger, source),
+        invariants=exact_queries(plan),
+        limits=limits_of(plan),
+        formulas=formulas(plan.schema),
+        budget=budget_rows(plan, ledger),
+    )
+
+
+def _epsilon_by_losses(plan: Plan, ledger: Ledger) -> float:
+    position = {name: index for index, name in enumerate(ledger.spine)}
+    chains = {
+        chain: tuple(unit_shift(noisy.query, noisy.mechanism) for noisy in plan.noise(*chain))
+        for chain in {(position[e.geolevel], position[e.chain_end]) for e in ledger.entries}
+    }
+    n_paths = number_of_tilings(len(ledger.spine), chains)
+    if n_paths > _MOST_PATHS:
+        raise BudgetError(
+            "--losses",
+            "would compare too many kinds of paths of only children",
+            got=n_paths,
+            want=f"at most {_MOST_PATHS}",
+            remedy="leave --losses out; the epsilon that follows from rho holds for all of them",
+        )
+    half_paths = [
+        tuple(chains[chain] for chain in path) for path in tilings(len(ledger.spine), chains)
+    ]
+    return epsilon_from_losses(half_paths, plan.budget.delta, plan.budget.neighbors)
+
+
+def formulas(schema: Schema) -> tuple[str, ...]:
+    """Names and labels that a spreadsheet would compute when it opens a CSV file that holds them.
+
+    >>> from das.schema import Attribute
+    >>> formulas(Schema("s", (Attribute("age", ("0-4", "-5", "=1+1", "85+")),)))
+    ('-5', '=1+1')
+    """
+    names = [*(a.name for a in schema.attributes), *(r.name for r in schema.recodes)]
+    labels = [
+        *(level for attribute in schema.attributes for level in attribute.levels),
+        *(group for recode in schema.recodes for group in recode.groups),
+    ]
+    return tuple(
+        text
+        for text in dict.fromkeys([*names, *labels])
+        if text.lstrip()[:1] in {"=", "+", "-", "@"}
+    )
+
+
+def plan_summary(
+    product: Product,
+    source: str,
+    lattice: Lattice,
+    classes: SubtreeClasses,
+    tables: Sequence[str] | None = None,
+    *,
+    losses: bool = False,
+) -> PlanSummary:
+    """Budget per geolevel, chain and query, and the predicted error of every table.
+
+    Args:
+      product: A product of the run.
+      source: Where the list of geounits comes from, as manifests call it.
+      lattice: All its geounits.
+      classes: Its subtree classes.
+      tables: Tables whose errors are predicted. Default: those it publishes.
+      losses: Whether to compute epsilon by privacy loss distributions too.
+
+    Raises:
+      SchemaError: A table is not a query on the schema.
+    """
+    plan = product.plan
+    queries = parse_tables(plan, product.tables if tables is None else tables)
+    predicted: tuple[PredictedRow, ...] = ()
+    not_predicted = None
+    try:
+        predicted = prediction_rows(plan, predict(plan, plan.strategy, classes, queries))
+    except SchemaError as error:  # nothing else of a plan depends on the prediction
+        not_predicted = str(error)
+    summary = _summary(product, source, planned_ledger(plan, lattice), losses)
+    return replace(
+        summary,
+        budget=tuple(
+            PlannedRow(
+                **vars(row),
+                expected_rmse=row.variance**0.5,
+                half_width_90=NORMAL_90 * row.variance**0.5,
+            )
+            for row in summary.budget
+        ),
+        geography={
+            name: LevelShape(
+                geounits=len(lattice.codes[level]),
+                only_children=int(lattice.is_only_child[level].sum()),
+                largest_family=int(lattice.n_children(level).max()),
+                mean_family=float(np.mean(lattice.n_children(level))),
+            )
+            for level, name in enumerate(lattice.spine.levels)
+        },
+        predicted=predicted,
+        not_predicted=not_predicted,
+    )
+
+
+def optimized_summary(plan: Plan, optimized: Optimized, path: Path) -> OptimizedSummary:
+    """Shares and predicted errors of an optimized allocation, the errors before in `before`."""
+    before = prediction_rows(plan, optimized.before)
+    after = prediction_rows(plan, optimized.after)
+    return OptimizedSummary(
+        path=str(path),
+        source=optimized.source,
+        value=optimized.value,
+        bound=optimized.bound,
+        predicted=tuple(
+            ComparedRow(**vars(row), before=old) for row, old in zip(after, before, strict=True)
+        ),
+        shares=tuple(
+            ShareRow(
+                geolevel=level.geolevel,
+                level_share=str(level.share),
+                query=entry.query.name,
+                share=str(entry.share),
+            )
+            for level in optimized.strategy.levels
+            for entry in level.queries
+        ),
+    )

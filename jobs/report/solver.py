@@ -1,0 +1,95 @@
+"""How the node problems of each geolevel were solved. Public."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from jobs.documents.manifest import SolvedLevel
+from jobs.documents.statistics import SlowNode
+from jobs.report import text
+from jobs.report.page import Block, Section, TableBlock
+from jobs.report.table import EMPTY, Cell, Column, Table, bars, code, label, number
+
+_HARD = 12  # nodes listed as those that took longest
+
+
+def solver_section(solved: Sequence[SolvedLevel]) -> Section:
+    """Statistics of the node problems of each geolevel."""
+    worst = max(level.max_residual for level in solved)
+    lead = (
+        "Each parent and its children form one problem: find the nonnegative integers closest to "
+        "all noisy answers that add up. Each solution is certified by its optimality residual; "
+        f"the worst of all is {text.scientific(worst)}."
+    )
+    if any(level.moved for level in solved):
+        lead += (
+            " Where no children of a parent can keep what they must, the failsafe moves the parent "
+            "to the nearest counts that allow it."
+        )
+    times = bars([level.seconds for level in solved], text.duration)
+    columns = [
+        Column("Geolevel", numeric=False, hint="of the children"),
+        Column("Nodes", hint="solved"),
+        Column("Copied", hint="one child"),
+        Column("Trivial", hint="no freedom"),
+        Column("Variables"),
+        Column("Elapsed"),
+        Column("Solver time", hint="all cores"),
+        Column("Per node"),
+        Column("Iterations"),
+        Column("Newton", hint="steps"),
+        Column("Widened", hint="rounding"),
+        Column("Failsafe", hint="parents moved"),
+        Column("Moved", hint="records"),
+        Column("Worst residual"),
+    ]
+    body = [_row(level, time) for level, time in zip(solved, times, strict=True)]
+    blocks: list[Block] = [
+        TableBlock(Table("solver", "Node problems of each geolevel", columns, body))
+    ]
+    slow = [(level.geolevel, node) for level in solved for node in level.worst_nodes]
+    if slow:
+        blocks.append(TableBlock(_slow_table(slow)))
+    return Section("solver", "Solver", lead, blocks)
+
+
+def _row(level: SolvedLevel, time: Cell) -> list[Cell]:
+    counts: list[tuple[float | None, Callable[[float | None], str]]] = [
+        (level.iterations, text.integer),
+        (level.newton_steps, text.integer),
+        (level.widened, text.integer),
+        (len(level.moved), text.integer),
+        (sum(move.records for move in level.moved), text.integer),
+        (level.max_residual, text.scientific),
+    ]
+    return [
+        label(level.geolevel),
+        number(level.nodes),
+        number(level.copied),
+        number(level.trivial),
+        number(level.variables),
+        number(level.wall_seconds, text.duration),
+        time,
+        number(level.seconds / level.nodes, text.duration) if level.nodes else Cell(EMPTY),
+        *(number(value, show) for value, show in counts),
+    ]
+
+
+def _slow_table(slow: Sequence[tuple[str, SlowNode]]) -> Table:
+    ranked = sorted(slow, key=lambda pair: -pair[1].seconds)[:_HARD]
+    body = [
+        [
+            code(node.geocode or "root"),
+            label(geolevel),
+            number(node.seconds, text.duration),
+            number(node.residual, text.scientific),
+        ]
+        for geolevel, node in ranked
+    ]
+    columns = [
+        Column("Parent", numeric=False),
+        Column("Geolevel", numeric=False, hint="of the children"),
+        Column("Time"),
+        Column("Residual"),
+    ]
+    return Table("hard-nodes", "The nodes that took longest", columns, body)

@@ -1,0 +1,103 @@
+"""The top of a report: banners, headline numbers and the facts under the title."""
+
+from __future__ import annotations
+
+from jobs.documents.manifest import NORMAL_90, Manifest, Privacy, expected_rmse
+from jobs.documents.summary import Summary
+from jobs.report import text
+from jobs.report.budget import query_order
+from jobs.report.page import Banner, Tile
+from jobs.report.text import words
+
+SEEDED = Banner(
+    "danger",
+    "NOT FOR RELEASE: noise was seeded",
+    "Whoever knows the seed can take the noise away again. No privacy guarantee holds for this "
+    "run. Use it for tests only.",
+)
+_LONGEST_TOTAL = 22  # characters of an exact fraction that fit under a tile
+
+
+def banners(manifest: Manifest) -> list[Banner]:
+    """Warnings that follow from the manifest."""
+    return [SEEDED] if manifest.not_for_release else []
+
+
+def tiles(manifest: Manifest) -> list[Tile]:
+    """What is released of how many, what it costs them, and how far a count may be off."""
+    levels = manifest.levels
+    return [
+        Tile(
+            manifest.records.capitalize(),
+            "none" if manifest.counted is None else text.integer(manifest.counted),
+            "in the microdata",
+        ),
+        Tile(
+            "Leaf geounits",
+            text.integer(manifest.totals["leaf_geounits"]),
+            f"{words(levels[-1])}, the finest of {len(levels)} geolevels",
+        ),
+        *privacy_tiles(manifest.privacy),
+        invariants_tile(manifest),
+        *noise_tiles(manifest),
+    ]
+
+
+def privacy_tiles(privacy: Privacy) -> list[Tile]:
+    """The privacy loss: exact, and epsilon at delta if that is not the same."""
+    is_pure = privacy.definition.is_pure
+    name = "pure DP" if is_pure else "zero-concentrated DP"
+    exact = name if len(privacy.total) > _LONGEST_TOTAL else f"exactly {privacy.total}, {name}"
+    loss = Tile(
+        f"Privacy loss {text.unit(privacy.definition)}",
+        text.decimal(text.ratio(privacy.total)),
+        exact,
+    )
+    if is_pure:
+        return [loss]
+    at = f"at δ = {text.small(privacy.delta)}"
+    return [loss, Tile(f"Privacy loss {text.EPSILON}", text.upward(privacy.epsilon), at)]
+
+
+def invariants_tile(manifest: Manifest) -> Tile:
+    """How many queries are published exactly."""
+    stated = len(manifest.invariants)
+    return Tile("Invariants", str(stated), "published exactly" if stated else "none")
+
+
+def noise_tiles(manifest: Manifest) -> list[Tile]:
+    """How far 9 in 10 noisy answers to the coarsest query of the finest geolevel are off.
+
+    It is what can be said in public of errors: those of the released counts depend on the truth,
+    and solving makes most of them smaller than this.
+    """
+    leaf = manifest.levels[-1]
+    expected = expected_rmse(manifest.budget, manifest.levels)
+    coarsest = next((q for q in query_order(manifest.budget) if (leaf, q) in expected), None)
+    if coarsest is None:
+        return []
+    width = NORMAL_90 * expected[leaf, coarsest]
+    meaning = f"9 in 10 noisy answers at {words(leaf)}"
+    if manifest.counted is not None:
+        mean = manifest.counted / (manifest.totals["leaf_geounits"] or 1)
+        meaning += f"; on average it has {text.decimal(mean)} {manifest.records}"
+    return [Tile(f"Noise of {words(coarsest)}", f"±{text.decimal(width)}", meaning)]
+
+
+def run_time_tile(manifest: Manifest, summary: Summary) -> Tile:
+    """Elapsed time of all stages."""
+    cores = manifest.environment.cores
+    on = "" if cores is None else f"on {cores} core{'s' if cores != 1 else ''}"
+    return Tile("Run time", text.duration(summary.total.seconds), on)
+
+
+def facts(manifest: Manifest) -> list[tuple[str, str]]:
+    """Date, software, configuration and schema; the name of a solution beside the release."""
+    solution, software = manifest.solution.name, manifest.software
+    return [
+        *([("Solution", solution)] if solution else []),
+        ("Created", text.moment(manifest.created)),
+        ("Software", f"{software.name} {software.version}"),
+        ("Configuration", f"{manifest.configuration_digest[:16]}…"),
+        ("Schema", f"{manifest.schema.name}, {text.integer(manifest.schema.cells)} cells"),
+    ]
