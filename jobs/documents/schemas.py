@@ -61,6 +61,9 @@ def schema_of(name: str) -> dict[str, Any]:
     kind = KINDS[name]
     schema = TypeAdapter(kind).json_schema()
     definitions = schema.get("$defs", {})
+    for own in definitions.values():
+        if "enum" in own:
+            own.pop("description", None)  # of the program's own, not of the document
     for each in nested(kind):
         own = definitions.get(each.__name__)
         own = schema if own is None else own
