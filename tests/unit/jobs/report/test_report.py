@@ -153,8 +153,9 @@ def test_hostile_text_is_escaped_wherever_it_stands(tmp_path, write):
     poisoned = poison(manifest_document())
     fixed = ("privacy", "geounits_source", "records", "statements", "totals", "format")
     kept = {key: manifest_document()[key] for key in fixed}
+    exact = ("share", "level_share", "cost", "parameter")
     for row, fine in zip(poisoned["budget"], manifest_document()["budget"], strict=True):
-        row |= {key: fine[key] for key in ("share", "level_share", "cost", "parameter", "charged")}
+        row |= {key: fine[key] for key in (*exact, "mechanism", "charged")}
     page = write(tmp_path, made(Manifest, poisoned | kept))
     assert page.count("<script>") == 1
     assert "alert(&#34;x&#34;)" in page
