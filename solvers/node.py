@@ -8,6 +8,7 @@ import numpy as np
 
 from das.arrays import FloatArray, IntArray
 from das.errors import InfeasibleError, RuntimeSetupError, SchemaError, SolverError
+from das.mechanisms.mechanism import Continuous
 from solvers.backends.registry import (
     IntegerSolver,
     LeastSquaresSolver,
@@ -23,7 +24,6 @@ from solvers.least_squares.passes import Fixed, Solve, solve_in_passes
 from solvers.least_squares.solve import solve_by_supports
 from solvers.objectives.in_node import apply_method, fit_largest_in_node
 from solvers.objectives.methods import Method
-from solvers.objectives.table import NoiseLaw
 from solvers.problem import (
     Estimate,
     GeneralTerm,
@@ -53,14 +53,14 @@ class NodeSettings:
       least_squares: Solver of the continuous stage.
       integers: Solver of integer stages that are no flow.
       method: What the continuous stage minimises.
-      law: Law of the noise; only `Method.REWEIGHTED` looks at it.
+      noise: Distribution of the noise, but for its variance; only `Method.REWEIGHTED` asks it.
     """
 
     tolerance: float = 1e-7
     least_squares: LeastSquaresSolver = LeastSquaresSolver.STRUCTURED
     integers: IntegerSolver = IntegerSolver.HIGHS
     method: Method = Method.NNLS
-    law: NoiseLaw = NoiseLaw.GAUSSIAN
+    noise: type[Continuous] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +126,7 @@ def estimate_node(problem: NodeProblem, settings: NodeSettings) -> Estimate:
     if settings.method is Method.MAXFIT:
         problem = _around(problem, fit_largest_in_node(problem))
     else:
-        problem = apply_method(problem, settings.method, settings.law)
+        problem = apply_method(problem, settings.method, settings.noise)
 
     def solve(one: NodeProblem) -> Estimate:
         if one.order:

@@ -41,6 +41,7 @@ class Laplace:
     """
 
     is_discrete: ClassVar[bool] = False
+    is_normal: ClassVar[bool] = False
     scale: float
 
     def __post_init__(self) -> None:

@@ -77,7 +77,15 @@ class Distribution(Protocol):
 
 
 class Continuous(Distribution, Protocol):
-    """Noise with a density on the real numbers, which a discrete one approaches as it grows."""
+    """Noise with a density on the real numbers, which a discrete one approaches as it grows.
+
+    All distributions of a class are one, scaled.
+
+    Attributes:
+      is_normal: Whether the density is that of a normal distribution.
+    """
+
+    is_normal: ClassVar[bool]
 
     @classmethod
     def of_variance(cls, variance: float) -> Self:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from das.definition import Definition
 from das.errors import InfeasibleError
 from das.histograms import Histograms
+from das.mechanisms.registry import choose_mechanism
 from jobs.documents.document import json_of
 from jobs.documents.statistics import Move, SolveStatistics, statistics_of
 from jobs.plan import Plan
@@ -40,7 +40,6 @@ from jobs.tasks.executor import Tasks
 from solvers.backends.registry import IntegerSolver, LeastSquaresSolver, mixed_integer
 from solvers.node import NodeSettings, solve_node
 from solvers.objectives.methods import Method
-from solvers.objectives.table import NoiseLaw
 from solvers.problem import NodeProblem
 
 
@@ -118,13 +117,12 @@ def batch_sizes(plan: Plan, release: ReleaseLayout, level: int, sizing: Sizing) 
 def node_settings(plan: Plan) -> NodeSettings:
     """How the nodes of a plan are solved."""
     solving = plan.solving
-    pure = plan.budget.definition is Definition.PURE
     return NodeSettings(
         solving.tolerance,
         LeastSquaresSolver(solving.least_squares),
         IntegerSolver(solving.integers),
         Method(solving.method),
-        NoiseLaw.LAPLACE if pure else NoiseLaw.GAUSSIAN,
+        choose_mechanism(plan.budget.definition, plan.strategy.mechanism).continuous,
     )
 
 

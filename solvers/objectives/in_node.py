@@ -13,24 +13,26 @@ import numpy as np
 
 from das.arrays import FloatArray
 from das.errors import SolverError
+from das.mechanisms.mechanism import Continuous
 from solvers.objectives.bounded import Equalities
 from solvers.objectives.max_fit import fit_largest_deviation
 from solvers.objectives.methods import Method
 from solvers.objectives.reweighted import downweight, find_low_answers
-from solvers.objectives.table import NoiseLaw
 from solvers.problem import GeneralTerm, LeastSquaresTerm, NodeProblem, group_sums
 
 MOST_ENTRIES = 100_000_000  # of all children's matrices: 800 MB
 MOST_UNKNOWNS = 3000  # cells and coarse answers of all children
 
 
-def apply_method(problem: NodeProblem, method: Method, law: NoiseLaw) -> NodeProblem:
+def apply_method(
+    problem: NodeProblem, method: Method, noise: type[Continuous] | None
+) -> NodeProblem:
     """Return the node problem whose least-squares solution is the method's.
 
     Args:
       problem: The node problem.
       method: NNLS, SEQUENTIAL or REWEIGHTED.
-      law: Law of the noise, which tells what is likely to be noise alone.
+      noise: Its distribution, but for the variance, which tells what is likely to be noise alone.
 
     Raises:
       SolverError: The method does not lead to a node problem, or to one that is too large.
@@ -40,7 +42,9 @@ def apply_method(problem: NodeProblem, method: Method, law: NoiseLaw) -> NodePro
     if method is Method.SEQUENTIAL:
         return in_sequence(problem)
     if method is Method.REWEIGHTED:
-        return reweight(problem, law)
+        if noise is None:
+            raise SolverError(f"node {problem.geocode}", "reweighted must know the noise")
+        return reweight(problem, noise)
     raise SolverError(
         f"node {problem.geocode}",
         "this method does not change weights or order",
@@ -64,7 +68,7 @@ def in_sequence(problem: NodeProblem) -> NodeProblem:
     return replace(problem, order=(*early, tuple(i for i in ranked if sizes[i] == most)))
 
 
-def reweight(problem: NodeProblem, law: NoiseLaw) -> NodeProblem:
+def reweight(problem: NodeProblem, noise: type[Continuous]) -> NodeProblem:
     """Weigh the answers of every child by `reweighted.downweight`, and add sums of low ones.
 
     Low answers differ by child, so each child gets one term of its own, with the Gram matrix
@@ -88,8 +92,8 @@ def reweight(problem: NodeProblem, law: NoiseLaw) -> NodeProblem:
         same = term.groups[:, None] == term.groups[None, :]
         for c in np.flatnonzero(term.weights > 0):
             answers, variance = term.answers[c : c + 1], 1 / float(term.weights[c])
-            low = find_low_answers(answers, variance, law)
-            weights, of_sum = downweight(low, variance, law)
+            low = find_low_answers(answers, variance, noise)
+            weights, of_sum = downweight(low, variance, noise)
             in_low = low[0, term.groups]
             gram[c] += same * weights[0, term.groups] + of_sum[0] * np.outer(in_low, in_low)
             pulled[c] += (weights * answers)[0, term.groups]

@@ -58,10 +58,11 @@ def post_process(table: NoisyTable, method: Method) -> FloatArray:
     Raises:
       SolverError: A problem was not solved.
 
-    >>> from solvers.objectives.table import NoiseLaw, NoisyQuery
+    >>> from das.mechanisms.laplace import Laplace
+    >>> from solvers.objectives.table import NoisyQuery
     >>> total = NoisyQuery(np.zeros(2, int), np.array([[9.0]]), 2.0)
     >>> cells = NoisyQuery(np.arange(2), np.array([[12.0, -6.0]]), 2.0)
-    >>> table = NoisyTable((total,), cells, NoiseLaw.LAPLACE)
+    >>> table = NoisyTable((total,), cells, Laplace)
     >>> for method in (Method.OLS, Method.NNLS, Method.SEQUENTIAL):
     ...     print(method, post_process(table, method).round(6).tolist())
     ols [[13.0, -5.0]]
@@ -127,8 +128,8 @@ def fit_reweighted(table: NoisyTable) -> FloatArray:
     queries = (*table.coarse, table.cells)
     extra_rows, extra_weights, extra_answers, weights = [], [], [], []
     for query in queries:
-        low = find_low_answers(query.answers, query.variance, table.law)
-        each, of_sum = downweight(low, query.variance, table.law)
+        low = find_low_answers(query.answers, query.variance, table.noise)
+        each, of_sum = downweight(low, query.variance, table.noise)
         weights.append(each)
         extra_rows.append(low[:, query.groups])
         extra_weights.append(of_sum)

@@ -25,7 +25,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from das.arrays import BoolArray, FloatArray, IntArray
-from solvers.objectives.table import NoiseLaw, NoisyTable
+from das.mechanisms.mechanism import Continuous
+from solvers.objectives.table import NoisyTable
 
 _POINTS = 128  # of the grid on which a cell's distribution lives
 _STEPS_PER_DEVIATION = 8
@@ -59,8 +60,8 @@ def posterior_mean(table: NoisyTable) -> FloatArray:
     for begin in range(0, len(out), _AT_ONCE):
         part = slice(begin, begin + _AT_ONCE)
         cells, coarse = table.cells.answers[part], table.coarse_answers()[part]
-        prior = _Prior.start(cells, table.cells.variance, table.law, classes[part])
-        out[part] = _propagate(prior, rows, coarse, variances, table.law)
+        prior = _Prior.start(cells, table.cells.variance, table.noise, classes[part])
+        out[part] = _propagate(prior, rows, coarse, variances, table.noise)
     return out
 
 
@@ -106,13 +107,13 @@ class _Prior:
 
     @classmethod
     def start(
-        cls, answers: FloatArray, variance: float, law: NoiseLaw, classes: IntArray
+        cls, answers: FloatArray, variance: float, noise: type[Continuous], classes: IntArray
     ) -> _Prior:
         """Before anything is learned."""
         step = max(1.0, math.sqrt(variance) / _STEPS_PER_DEVIATION)
         offset = np.maximum(answers - _POINTS * step / 2, 0.0)
         grid = offset[:, :, None] + step * np.arange(_POINTS)
-        likelihood = law.log_density(answers[:, :, None] - grid, variance)
+        likelihood = noise.of_variance(variance).log_ratio(answers[:, :, None] - grid)
         weights = np.broadcast_to(_common(), (len(answers), len(_CLASS_LIMITS) + 1, _N_RANGES))
         return cls(grid, likelihood, offset == 0, classes, weights, variance)
 
@@ -160,7 +161,7 @@ def _propagate(
     rows: FloatArray,
     answers: FloatArray,
     variances: FloatArray,
-    law: NoiseLaw,
+    noise: type[Continuous],
 ) -> FloatArray:
     """Expectation propagation until the means settle."""
     flat = np.full(prior.classes.shape, 1 / prior.variance)
@@ -185,12 +186,12 @@ def _propagate(
         if settled:
             break
         cells.move(*_site(found, its_variance, cavity, prior.variance))
-        if law is NoiseLaw.LAPLACE and len(rows):
+        if not noise.is_normal and len(rows):
             gain = sums @ inverse
             mean = before @ rows.T + np.einsum("rjk,rk->rj", gain, missing)
             variance = np.einsum("rjj->rj", sums - gain @ sums)
             cavity = _without(mean, np.maximum(variance, 1e-9), coarse)
-            moments = _laplace_moments(answers, variances, cavity)
+            moments = _noisy_moments(noise, answers, variances, cavity)
             coarse.move(*_site(*moments, cavity, variances))
     return np.asarray(center)
 
@@ -222,15 +223,16 @@ def _site(
 _Z = np.linspace(-6.0, 6.0, 161)
 
 
-def _laplace_moments(
-    answers: FloatArray, variances: FloatArray, cavity: _Sites
+def _noisy_moments(
+    noise: type[Continuous], answers: FloatArray, variances: FloatArray, cavity: _Sites
 ) -> tuple[FloatArray, FloatArray]:
-    """Mean and variance of a sum of cells, Gaussian but for its own answer with Laplace noise."""
-    scale = np.sqrt(variances / 2)[:, None]
+    """Mean and variance of a sum of cells, normal but for its own noisy answer."""
+    deviation = np.sqrt(variances)[:, None]
     values = (cavity.shift / cavity.precision)[:, :, None] + _Z / np.sqrt(cavity.precision)[
         :, :, None
     ]
-    logs = -np.abs(answers[:, :, None] - values) / scale - _Z**2 / 2
+    standard = noise.of_variance(1.0)
+    logs = standard.log_ratio((answers[:, :, None] - values) / deviation) - _Z**2 / 2
     density, _ = _normalized(logs, values)
     mean = (density * values).sum(2)
     return mean, (density * (values - mean[:, :, None]) ** 2).sum(2)

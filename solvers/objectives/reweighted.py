@@ -11,13 +11,13 @@ from __future__ import annotations
 import numpy as np
 
 from das.arrays import BoolArray, FloatArray
-from solvers.objectives.table import NoiseLaw
+from das.mechanisms.mechanism import Continuous
 
 CONFIDENCE = 0.99
 
 
 def find_low_answers(
-    answers: FloatArray, variance: float, law: NoiseLaw, confidence: float = CONFIDENCE
+    answers: FloatArray, variance: float, noise: type[Continuous], confidence: float = CONFIDENCE
 ) -> BoolArray:
     """Mark the answers of disjoint queries that could be noise alone.
 
@@ -27,7 +27,7 @@ def find_low_answers(
     Args:
       answers: float64[R, m].
       variance: Of the noise.
-      law: Of the noise.
+      noise: Its distribution, but for the variance.
       confidence: Near 1.
 
     Returns:
@@ -35,13 +35,15 @@ def find_low_answers(
     """
     ranked = np.sort(answers, axis=1)
     place = np.arange(1, answers.shape[1] + 1)
-    surprising = place * law.log_cdf(ranked, variance) >= np.log(confidence)
+    surprising = place * noise.of_variance(variance).log_cdf(ranked) >= np.log(confidence)
     n_low = np.where(surprising.any(1), surprising.argmax(1), answers.shape[1])
     below = np.take_along_axis(ranked, np.maximum(n_low - 1, 0)[:, None], axis=1)
     return np.asarray((answers <= below) & (n_low > 0)[:, None])
 
 
-def downweight(low: BoolArray, variance: float, law: NoiseLaw) -> tuple[FloatArray, FloatArray]:
+def downweight(
+    low: BoolArray, variance: float, noise: type[Continuous]
+) -> tuple[FloatArray, FloatArray]:
     """Return the weights of single answers, float64[R, m], and of the sum of low ones, float64[R].
 
     High answers keep 1 / variance. The n low ones get 1 / (2 median^2 variance), with the median of
@@ -49,6 +51,6 @@ def downweight(low: BoolArray, variance: float, law: NoiseLaw) -> tuple[FloatArr
     """
     n_low = low.sum(1)
     some = np.maximum(n_low, 1)
-    median = np.maximum(1.0, law.quantile(0.5 ** (1 / some), variance))
+    median = np.maximum(1.0, noise.of_variance(variance).quantiles(0.5 ** (1 / some)))
     each = np.where(low, 1 / (2 * median**2 * variance)[:, None], 1 / variance)
     return each, np.where(n_low > 0, 1 / (2 * some * variance), 0.0)

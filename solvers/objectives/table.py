@@ -2,47 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 
 from das.arrays import FloatArray, IntArray
 from das.errors import SolverError
-
-
-class NoiseLaw(StrEnum):
-    """Shape of the noise; its variance is given apart."""
-
-    LAPLACE = "laplace"
-    GAUSSIAN = "gaussian"
-
-    def log_cdf(self, values: FloatArray, variance: float) -> FloatArray:
-        """Log of P(noise <= value), elementwise."""
-        if self is NoiseLaw.LAPLACE:
-            z = values / math.sqrt(variance / 2)
-            return np.where(z < 0, z - math.log(2), np.log1p(-np.exp(-np.abs(z)) / 2))
-        from scipy.special import log_ndtr
-
-        return np.asarray(log_ndtr(values / math.sqrt(variance)))
-
-    def quantile(self, probability: FloatArray, variance: float) -> FloatArray:
-        """The value below which noise is with this probability, elementwise."""
-        if self is NoiseLaw.LAPLACE:
-            tail = np.minimum(probability, 1 - probability)
-            return np.asarray(
-                np.sign(probability - 0.5) * -np.log(2 * tail) * math.sqrt(variance / 2)
-            )
-        from scipy.special import ndtri
-
-        return np.asarray(ndtri(probability) * math.sqrt(variance))
-
-    def log_density(self, values: FloatArray, variance: float) -> FloatArray:
-        """Log of the density up to a constant, elementwise."""
-        if self is NoiseLaw.LAPLACE:
-            return np.asarray(-np.abs(values) / math.sqrt(variance / 2))
-        return np.asarray(-(values**2) / (2 * variance))
+from das.mechanisms.mechanism import Continuous
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,12 +42,12 @@ class NoisyTable:
     Attributes:
       coarse: Queries that add cells up, the most important first.
       cells: The query of single cells, cell i in answer i; the least important.
-      law: Law of the noise of all answers.
+      noise: Distribution of the noise of all answers, but for its variance.
     """
 
     coarse: tuple[NoisyQuery, ...]
     cells: NoisyQuery
-    law: NoiseLaw
+    noise: type[Continuous]
 
     def __post_init__(self) -> None:
         n = len(self.cells.groups)

@@ -37,8 +37,11 @@ from pathlib import Path
 
 import numpy as np
 
+from das.mechanisms.gaussian import Gaussian
+from das.mechanisms.laplace import Laplace
+from das.mechanisms.mechanism import Continuous
 from solvers.objectives.methods import Method, fit_largest, post_process
-from solvers.objectives.table import NoiseLaw, NoisyQuery, NoisyTable
+from solvers.objectives.table import NoisyQuery, NoisyTable
 
 NAMES = {"seq": "sequential", "reweight": "reweighted"}
 RUNS = 1000
@@ -95,7 +98,7 @@ def real_histograms(folder: Path) -> dict[str, np.ndarray]:
     }
 
 
-def draw(histogram: np.ndarray, runs: int, seed: int, law: NoiseLaw) -> NoisyTable:
+def draw(histogram: np.ndarray, runs: int, seed: int, law: type[Continuous]) -> NoisyTable:
     """Noisy answers with budget epsilon 1/2 or rho 1/8, split evenly over the queries."""
     rng = np.random.default_rng(seed)
     truth = histogram.ravel()
@@ -104,11 +107,11 @@ def draw(histogram: np.ndarray, runs: int, seed: int, law: NoiseLaw) -> NoisyTab
         axes += [axis.ravel() for axis in np.indices(histogram.shape)]
     axes.append(np.arange(truth.size))
     scale = 2 * len(axes)
-    variance = 2 * scale**2 if law is NoiseLaw.LAPLACE else 4 * len(axes)
+    variance = 2 * scale**2 if law is Laplace else 4 * len(axes)
     queries = []
     for groups in axes:
         shape = (runs, groups.max() + 1)
-        if law is NoiseLaw.LAPLACE:
+        if law is Laplace:
             noise = rng.laplace(0, scale, shape)
         else:
             noise = rng.normal(0, variance**0.5, shape)
@@ -122,11 +125,11 @@ def first(table: NoisyTable, runs: int) -> NoisyTable:
     parts = [
         NoisyQuery(q.groups, q.answers[:runs], q.variance) for q in (*table.coarse, table.cells)
     ]
-    return NoisyTable(tuple(parts[:-1]), parts[-1], table.law)
+    return NoisyTable(tuple(parts[:-1]), parts[-1], table.noise)
 
 
 def measure(
-    histogram: np.ndarray, seed: int, runs: dict[str, int], law: NoiseLaw = NoiseLaw.LAPLACE
+    histogram: np.ndarray, seed: int, runs: dict[str, int], law: type[Continuous] = Laplace
 ) -> dict[str, Errors]:
     """Errors of the methods with a number of runs."""
     table = draw(histogram, max(runs.values()), seed, law)
@@ -283,7 +286,7 @@ def main() -> None:
                 histograms[data],
                 seed,
                 dict.fromkeys((*fast, "maxfit", "posterior"), 100),
-                NoiseLaw.GAUSSIAN,
+                Gaussian,
             )
             for seed, data in enumerate(published)
         }

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from das.mechanisms.gaussian import Gaussian
+from das.mechanisms.laplace import Laplace
 from das.tree.prior import learn_prior, merge, tally
 from jobs.config.load import load_run
 from jobs.plan import Plan
@@ -30,7 +32,6 @@ from solvers.least_squares.passes import solve_in_passes
 from solvers.least_squares.solve import solve_quadratic
 from solvers.node import NodeSolution, solve_node
 from solvers.objectives.in_node import fit_largest_in_node, in_sequence, reweight
-from solvers.objectives.table import NoiseLaw
 from solvers.problem import NodeProblem
 from tests.builders import in_process, toy
 from tests.release_checks import sparse, totals_are_exact, tree_is_consistent
@@ -273,7 +274,7 @@ def test_order_holds_at_the_geolevels_it_names(released):
 def test_reweighted_solves_the_reweighted_node(released):
     for level in toy.LEVELS:
         for problem, solution in released["reweighted"].nodes[level].values():
-            other = reweight(problem, NoiseLaw.GAUSSIAN)
+            other = reweight(problem, Gaussian)
             assert optimality_gap(other, solution.estimate.values) < 1e-6
 
 
@@ -344,7 +345,7 @@ def test_a_learned_prior_is_the_same_in_spark_tasks(folder, released):
         )
 
 
-@pytest.mark.parametrize(("definition", "law"), [("zcdp", "gaussian"), ("pure", "laplace")])
+@pytest.mark.parametrize(("definition", "law"), [("zcdp", Gaussian), ("pure", Laplace)])
 def test_reweighting_knows_the_law_of_the_noise(folder, definition, law):
     privacy = {
         "definition": definition,
@@ -352,7 +353,7 @@ def test_reweighting_knows_the_law_of_the_noise(folder, definition, law):
         "allocation": str(toy.ROOT / "conf" / "allocation" / "toy.yaml"),
     }
     plan = load_run(toy.configuration(folder, privacy=privacy)).plan
-    assert node_settings(plan).law is NoiseLaw(law)
+    assert node_settings(plan).noise is law
 
 
 def test_tasks_are_cut_by_what_they_are_expected_to_solve(released, folder):

@@ -9,6 +9,8 @@ import pytest
 
 from das.definition import Definition
 from das.errors import InfeasibleError, OutputError
+from das.mechanisms.gaussian import Gaussian
+from das.mechanisms.laplace import Laplace
 from invariants.constraints import Limits
 from invariants.linear import LinearRow
 from jobs.documents.statistics import statistics_of
@@ -19,7 +21,6 @@ from jobs.storage.dataset import Dataset, is_published
 from jobs.storage.histograms import read_counts
 from jobs.tasks.batches import Sizing, TaskSize
 from jobs.tasks.executor import LocalTasks
-from solvers.objectives.table import NoiseLaw
 from tests.builders import two_families as two
 
 # Families of every kind: 11 and 12 are solved, 13 is copied to its only child, 14 is empty.
@@ -191,5 +192,5 @@ def test_batches_shrink_with_the_live_cells_of_parents(tmp_path):
 @pytest.mark.parametrize("definition", list(Definition))
 def test_nodes_know_the_mechanism_of_their_budget(definition):
     plan = two.plan(budget=replace(two.plan().budget, definition=definition))
-    expected = NoiseLaw.LAPLACE if definition is Definition.PURE else NoiseLaw.GAUSSIAN
-    assert node_settings(plan).law is expected
+    expected = Laplace if definition is Definition.PURE else Gaussian
+    assert node_settings(plan).noise is expected
