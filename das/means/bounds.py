@@ -30,7 +30,7 @@ def clipping_bound(size: int, most_mean: float, failure: float) -> float:
     return most_mean + math.sqrt(math.log(size / failure))
 
 
-def laplace_scale(size: int, most_mean: float, failure: float, epsilon: float) -> float:
+def noise_scale(size: int, most_mean: float, failure: float, epsilon: float) -> float:
     """Scale of the Laplace noise of a clipped mean of unit variance, 2 B(n) / (n epsilon)."""
     return 2.0 * clipping_bound(size, most_mean, failure) / (size * epsilon)
 
@@ -50,7 +50,7 @@ def stratified_variance(
       epsilon: Pure cost of each stratum, and so of all of them.
     """
     total = sum(sizes)
-    scales = [size * laplace_scale(size, most_mean, failure, epsilon) for size in sizes]
+    scales = [size * noise_scale(size, most_mean, failure, epsilon) for size in sizes]
     return 2.0 * math.fsum(scale * scale for scale in scales) / total**2
 
 

@@ -17,9 +17,9 @@ import numpy as np
 from das.mechanisms.entropy import BitSource, NoiseKey, SystemBits, extra_bits, stream_words
 from das.mechanisms.gaussian import DiscreteGaussian
 from das.mechanisms.noise import add_noise
-from das.mechanisms.reference import discrete_gaussian
 from das.mechanisms.table import BLOCK_WORDS, gaussian_table
 from das.mechanisms.wide import wide_gaussian
+from tests.evidence.reference import discrete_gaussian
 
 SIGMA_SQ = ("1.2", "10", "100", "909", "8000")
 WIDE_SIGMA_SQ = "1000000000000"

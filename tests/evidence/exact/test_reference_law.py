@@ -6,7 +6,7 @@ from functools import cache, partial
 
 import pytest
 
-from das.mechanisms import reference
+from tests.evidence import reference
 from tests.evidence.exact.decision_tree import (
     Decisions,
     follow,

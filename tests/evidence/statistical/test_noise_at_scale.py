@@ -22,7 +22,7 @@ from das.mechanisms.gaussian import DiscreteGaussian
 from das.mechanisms.laplace import DiscreteLaplace
 from das.mechanisms.mechanism import Mechanism
 from das.mechanisms.noise import add_noise
-from das.mechanisms.reference import discrete_gaussian, discrete_laplace, geometric
+from tests.evidence.reference import discrete_gaussian, discrete_laplace, geometric
 
 ALPHA = 1e-9
 CRITICAL = NormalDist().inv_cdf(1 - ALPHA / 2)

@@ -12,9 +12,9 @@ from das.means.bounds import (
     clipping_bound,
     error_bound,
     expected_log_sizes,
-    laplace_scale,
     moment_concentration,
     most_log_sizes,
+    noise_scale,
     stratified_variance,
 )
 
@@ -53,7 +53,7 @@ def test_stratifying_costs_the_mean_of_everybody_about_the_root_of_the_strata():
 
 def test_the_variance_is_that_of_independent_noise():
     sizes, total = (10, 30), 40
-    by_hand = sum((n / total) ** 2 * 2 * laplace_scale(n, 1.0, 0.1, 0.5) ** 2 for n in sizes)
+    by_hand = sum((n / total) ** 2 * 2 * noise_scale(n, 1.0, 0.1, 0.5) ** 2 for n in sizes)
     assert stratified_variance(sizes, 1.0, 0.1, 0.5) == pytest.approx(by_hand)
 
 

@@ -226,7 +226,7 @@ def test_a_stratum_of_one_record_is_estimated_within_public_bounds():
 
 @pytest.mark.parametrize("neighbors", [BOUNDED, UNBOUNDED])
 def test_clipped_means_have_the_scale_of_the_paper(neighbors):
-    from das.means.bounds import laplace_scale
+    from das.means.bounds import noise_scale
 
     column = Column("x", -5 * UNIT, 5 * UNIT, UNIT)
     sums = clipped_sums(
@@ -238,7 +238,7 @@ def test_clipped_means_have_the_scale_of_the_paper(neighbors):
         failure=0.05,
     )
     scale = float(sums[0].mechanism.parameter) / UNIT / 1000
-    expected = laplace_scale(1000, 5.0, 0.05, 0.5) / (1 if neighbors is BOUNDED else 2)
+    expected = noise_scale(1000, 5.0, 0.05, 0.5) / (1 if neighbors is BOUNDED else 2)
     assert scale == pytest.approx(expected, rel=1e-6)
 
 

@@ -5,8 +5,8 @@ from fractions import Fraction
 import pytest
 
 from das.errors import BudgetError
-from das.mechanisms import reference
 from das.mechanisms.entropy import SystemBits
+from tests.evidence import reference
 
 BITS = SystemBits()
 
