@@ -547,7 +547,7 @@ def generate(  # noqa: PLR0913 - one parameter per command-line option
     blocks: Annotated[int, typer.Option(help="About how many blocks.")] = 3000,
     states: Annotated[int, typer.Option(help="Number of states.")] = 1,
     seed: Annotated[int, typer.Option(help="The same seed gives the same nation.")] = 2020,
-    schema: Annotated[  # the list of jobs.synthetic.nation, which takes long to import
+    schema: Annotated[  # the list of jobs.synthetic.schemas, which takes long to import
         str,
         typer.Option(
             help="pl94, pl94_tables, block16, group_quarters, dhc_persons, census1940 or toy."

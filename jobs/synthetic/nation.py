@@ -1,74 +1,121 @@
-"""The files of a synthetic nation: schemas, drawn blocks, and how they are written."""
+"""A seeded synthetic nation: blocks and persons that look like a census, of any size.
+
+Every tract is drawn from its own seed, so the data depend on the specification alone, not on how
+the work is cut; memory stays constant. The numbers below give roughly the shape of the 2010 and
+2020 redistricting data: about 40 % of blocks empty, skewed block sizes of 40 persons on average,
+2.5 % of persons in group quarters concentrated in few blocks, and segregated race mixes.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from das.arrays import IntArray
-from das.errors import ConfigError
-from das.schema import Attribute, Schema
-from jobs.synthetic.persons import FACILITIES, N_AGES, RELATIONSHIPS
+from das.arrays import FloatArray, IntArray
+from jobs.synthetic.persons import add_persons_details
+from jobs.synthetic.schemas import schema_named
 
-TRACTS_PER_FILE = 400
-TRACTS_PER_ROW_GROUP = 50
-_RACES = ("white", "black", "aian", "asian", "nhpi", "sor")
-COMBINATIONS = [c for size in range(1, 7) for c in combinations(range(6), size)]
-_ETHNICITY_RACE = ("hisp", "white", "black", "aian", "asian", "nhpi", "other", "two")
-HHGQ = ("household", "correctional", "juvenile", "nursing", "other_institutional", "college",
-         "military", "other_noninstitutional")  # fmt: skip
-_VOTINGAGE = Attribute("votingage", ("under_18", "18_and_over"))
-_CENRACE = Attribute("cenrace", tuple("-".join(_RACES[i] for i in c) for c in COMBINATIONS))
-_HISPANIC = Attribute("hispanic", ("not_hispanic", "hispanic"))
-_TABLE_AXES = (_VOTINGAGE, _HISPANIC, _CENRACE)
-_SEX = Attribute("sex", ("male", "female"))
-_AGE = Attribute("age", tuple(map(str, range(N_AGES))))
+COMBINATIONS = [c for size in range(1, 7) for c in combinations(range(6), size)]  # of races
+_BLOCKS_PER_GROUP = 34
+_TRACT_PERSONS = 96 * 40
+# Eight groups as in block16: weight in the nation, share of minors.
+_GROUP_WEIGHTS = np.array([0.185, 0.58, 0.12, 0.008, 0.058, 0.002, 0.006, 0.041])
+_GROUP_MINORS = np.array([0.30, 0.18, 0.24, 0.28, 0.20, 0.28, 0.25, 0.42])
+# Group quarters after household: facilities per tract, mean persons, share of minors.
+_FACILITIES = np.array([0.02, 0.03, 0.22, 0.03, 0.06, 0.004, 0.4])
+_FACILITY_SIZES = np.array([1000.0, 40.0, 85.0, 60.0, 550.0, 900.0, 35.0])
+_FACILITY_MINORS = np.array([0.0, 0.95, 0.0, 0.15, 0.02, 0.01, 0.10])
+# How much more often each group lives in each type than in households.
+_FACILITY_TILT = np.array(
+    [
+        [1.3, 0.7, 3.0, 2.0, 0.2, 1.0, 1.0, 0.8],
+        [1.3, 0.8, 2.5, 2.0, 0.3, 1.0, 1.0, 1.2],
+        [0.4, 1.3, 1.0, 0.8, 0.6, 0.6, 0.5, 0.5],
+        [1.0, 1.0, 1.3, 1.2, 0.5, 1.0, 1.0, 1.0],
+        [0.7, 1.0, 1.1, 0.6, 2.0, 1.0, 1.0, 1.3],
+        [0.9, 1.0, 1.3, 1.0, 0.7, 2.0, 1.0, 1.5],
+        [1.0, 0.8, 2.0, 1.8, 0.6, 1.2, 1.0, 1.1],
+    ]
+)
 
-SCHEMAS = {
-    schema.name: schema
-    for schema in (
-        Schema("pl94", (Attribute("hhgq", HHGQ), *_TABLE_AXES)),
-        Schema("pl94_tables", _TABLE_AXES),
-        Schema("block16", (_VOTINGAGE, Attribute("ethnicity_race", _ETHNICITY_RACE))),
-        Schema("group_quarters", (Attribute("hhgq", HHGQ),)),
-        Schema(
-            "dhc_persons",
-            (Attribute("relgq", (*RELATIONSHIPS, *FACILITIES)), _SEX, _AGE, _HISPANIC, _CENRACE),
-        ),
-        Schema(
-            "census1940",
-            (
-                Attribute("hhgq", HHGQ),
-                _SEX,
-                _AGE,
-                _HISPANIC,
-                Attribute("race", ("white", "black", "aian", "chinese", "japanese", "other")),
-                Attribute("citizen", ("citizen", "not_citizen")),
-            ),
-        ),
-        Schema(
-            "toy",
-            (
-                Attribute("sex", ("female", "male")),
-                Attribute("age", ("under_18", "18_to_64", "65_and_over")),
-            ),
-        ),
-    )
-}
-UNITS = ("occupied", "vacant", *HHGQ[1:])  # columns of the block table of units
-# Column names of block tables, as `data.pattern` of a run file.
-PATTERNS = {
-    "pl94": "q{hhgq}v{votingage}h{hispanic}r{cenrace:02d}",
-    "pl94_tables": "v{votingage}h{hispanic}r{cenrace:02d}",
-    "block16": "v{votingage}e{ethnicity_race}",
-    "group_quarters": "q{hhgq}",
-    "toy": "s{sex}a{age}",
-}
+
+@dataclass(frozen=True)
+class Places:
+    """What leaves and tracts look like.
+
+    Attributes:
+      persons: Mean persons of a leaf.
+      log_persons: Mean logarithm of the persons of a leaf that is not empty, and its deviation.
+      empty: Parameters of the beta distribution of the share of empty leaves in a tract.
+      largest: Most persons of a leaf.
+      leaves: Mean leaves of a tract.
+      tracts: Least mean number of tracts of a county.
+      most_counties: Counties of a state beyond which their mean size grows.
+    """
+
+    persons: int = 40
+    log_persons: tuple[float, float] = (3.57, 1.05)
+    empty: tuple[float, float] = (8, 12)
+    largest: int = 4000
+    leaves: int = 96
+    tracts: float = 8.0
+    most_counties: int = 150
+
+
+_BLOCKS = Places()
+# 152,000 enumeration districts of 132 million persons in 3,200 districts of 3,100 counties.
+_ENUMERATION_DISTRICTS = Places(870, (6.62, 0.55), (1, 49), 10_000, 48, 1.03, 400)
+
+
+@dataclass(frozen=True)
+class Nation:
+    """What is drawn; equal ones are equal.
+
+    Attributes:
+      seed: Any nonnegative integer.
+      states: Number of states, 1 to 99.
+      blocks: Number of blocks, at least one per state.
+      schema: One of `jobs.synthetic.schemas.NAMES`.
+    """
+
+    seed: int
+    states: int
+    blocks: int
+    schema: str
+
+    @property
+    def places(self) -> Places:
+        """Blocks, or the enumeration districts of 1940."""
+        return places_of(self.schema)
+
+
+def places_of(schema: str) -> Places:
+    """What leaves and tracts look like under a schema."""
+    return _ENUMERATION_DISTRICTS if schema == "census1940" else _BLOCKS
+
+
+@dataclass(frozen=True)
+class Tract:
+    """One tract to draw.
+
+    Attributes:
+      state: Number of the state, from 0.
+      county: Number of the county in the state, from 0.
+      tract: Number of the tract in the county, from 0.
+      n_blocks: Its blocks.
+    """
+
+    state: int
+    county: int
+    tract: int
+    n_blocks: int
+
+    @property
+    def geocode(self) -> str:
+        """11 digits: state 2, county 3, tract 6."""
+        return f"{self.state + 1:02d}{2 * self.county + 1:03d}{100 * (self.tract + 1):06d}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,119 +139,168 @@ class Blocks:
     counts: IntArray
 
 
-class NationFiles:
-    """The growing files of one nation; tracts are written in the order of their geocodes."""
-
-    def __init__(self, out: Path, kind: str, schema: Schema) -> None:
-        self._folder = out / kind
-        self._kind = kind
-        self._schema = schema
-        types = [f"gq_{name}" for name in HHGQ[1:]]
-        self._geounits = pa.schema(
-            [("geocode", pa.string()), ("housing_units", pa.int64())]
-            + [(name, pa.int64()) for name in types]
-        )
-        self._listing = pq.ParquetWriter(
-            out / "geounits.parquet", self._geounits, compression="zstd"
-        )
-        self._units = pa.schema([("geocode", pa.string()), *((name, pa.int64()) for name in UNITS)])
-        (out / "units").mkdir()
-        self._units_file = pq.ParquetWriter(
-            out / "units" / "part-00000.parquet", self._units, compression="zstd"
-        )
-        self._part: pq.ParquetWriter | None = None
-        self._waiting: list[Blocks] = []
-        self._flushed = 0
-
-    def __enter__(self) -> NationFiles:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._flush()
-        self._listing.close()
-        self._units_file.close()
-        if self._part:
-            self._part.close()
-
-    def write(self, blocks: Blocks) -> None:
-        """Append a tract."""
-        self._waiting.append(blocks)
-        if len(self._waiting) == TRACTS_PER_ROW_GROUP:
-            self._flush()
-
-    def _flush(self) -> None:
-        if not self._waiting:
-            return
-        blocks, self._waiting = _joined(self._waiting), []
-        geocodes, facilities = pa.array(blocks.geocodes), list(map(pa.array, blocks.facilities.T))
-        total = pa.array(blocks.housing_units.sum(axis=1))
-        self._listing.write_table(pa.table([geocodes, total, *facilities], schema=self._geounits))
-        occupancy = map(pa.array, blocks.housing_units.T)
-        self._units_file.write_table(
-            pa.table([geocodes, *occupancy, *facilities], schema=self._units)
-        )
-        table = FORMATS[self._kind](blocks, self._schema)
-        row_groups = TRACTS_PER_FILE // TRACTS_PER_ROW_GROUP
-        if self._flushed % row_groups == 0:
-            if self._part:
-                self._part.close()
-            name = f"part-{self._flushed // row_groups:05d}.parquet"
-            self._part = pq.ParquetWriter(self._folder / name, table.schema, compression="zstd")
-        if self._part and table.num_rows:
-            self._part.write_table(table)
-        self._flushed += 1
+def plan_tracts(nation: Nation) -> list[Tract]:
+    """Split the blocks over states, counties and tracts; sizes add up to `nation.blocks`."""
+    rng = _rng(nation.seed, 0)
+    weights = rng.lognormal(0, 0.9, nation.states)
+    share = (nation.blocks - nation.states) * weights / weights.sum()
+    edges = np.rint(np.concatenate(([0.0], np.cumsum(share)))).astype(np.int64)
+    out = []
+    for state, n_blocks in enumerate(np.diff(edges) + 1):
+        leaves = nation.places.leaves
+        sizes = _sizes(_rng(nation.seed, 1, state), int(n_blocks), leaves, 0.8, 1500)
+        mean_tracts = max(nation.places.tracts, len(sizes) / nation.places.most_counties)
+        per_county = _sizes(_rng(nation.seed, 2, state), len(sizes), mean_tracts, 0.9, 9000)
+        places = [(county, t) for county, n in enumerate(per_county) for t in range(n)]
+        for (county, number), size in zip(places, sizes, strict=True):
+            out.append(Tract(state, county, number, int(size)))
+    return out
 
 
-def _joined(parts: list[Blocks]) -> Blocks:
-    starts = np.cumsum([0, *(len(part.geocodes) for part in parts)])
-    return Blocks(
-        [code for part in parts for code in part.geocodes],
-        np.concatenate([part.housing_units for part in parts]),
-        np.concatenate([part.facilities for part in parts]),
-        np.concatenate([part.rows + start for part, start in zip(parts, starts, strict=False)]),
-        np.concatenate([part.cells for part in parts]),
-        np.concatenate([part.counts for part in parts]),
-    )
+def draw_tract(nation: Nation, tract: Tract) -> Blocks:
+    """Draw one tract; depends on the seed and the tract alone."""
+    rng = _rng(nation.seed, 3, tract.state, tract.county, tract.tract)
+    size = tract.n_blocks
+    mix = _tract_mix(nation.seed, tract, rng)
+    persons, units = _households(rng, size, nation.places)
+    facilities, residents = _group_quarters(rng, size, nation.places)
+    minors = np.clip(_GROUP_MINORS * rng.lognormal(0, 0.2), 0, 0.6)
+    block_mix = rng.gamma(np.broadcast_to(mix * 10 + 0.01, (size, 8))) + 1e-12
+    parts = [(0, persons, block_mix, minors)]
+    for kind in range(7):
+        tilted = np.broadcast_to(mix * _FACILITY_TILT[kind], (size, 8))
+        parts.append((kind + 1, residents[:, kind], tilted, np.full(8, _FACILITY_MINORS[kind])))
+    rows, cells, counts = _draw_cells(rng, parts)
+    rows, cells, counts = _to_schema(rng, nation.schema, rows, cells, counts)
+    return Blocks(_geocodes(rng, tract), units, facilities, rows, cells, counts)
 
 
-def _records(blocks: Blocks, schema: Schema) -> pa.Table:
-    rows, cells = np.repeat(blocks.rows, blocks.counts), np.repeat(blocks.cells, blocks.counts)
-    columns = {"geocode": pa.array(blocks.geocodes).take(pa.array(rows))}
-    for attribute in schema.attributes:
-        codes = schema.codes_of(cells)[attribute.name].astype(np.int8)
-        levels = pa.array(attribute.levels)
-        columns[attribute.name] = pa.DictionaryArray.from_arrays(pa.array(codes), levels)
-    return pa.table(columns)
+def _rng(*key: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(list(key))))
 
 
-def _histograms(blocks: Blocks, schema: Schema) -> pa.Table:
-    edges = np.searchsorted(blocks.rows, np.arange(len(blocks.geocodes) + 1))
-    offsets = pa.array(edges, pa.int32())
-    return pa.table(
-        {
-            "geocode": pa.array(blocks.geocodes),
-            "cells": pa.ListArray.from_arrays(offsets, pa.array(blocks.cells)),
-            "counts": pa.ListArray.from_arrays(offsets, pa.array(blocks.counts)),
-        }
-    )
+def _sizes(
+    rng: np.random.Generator, total: int, mean: float, sigma: float, largest: int
+) -> IntArray:
+    """Positive lognormal sizes that add up to the total."""
+    count = max(1, round(total / mean), -(-total // largest))
+    weights = np.minimum(rng.lognormal(0, sigma, count), 8.0)
+    share = (total - count) * weights / weights.sum()
+    edges = np.rint(np.concatenate(([0.0], np.cumsum(share)))).astype(np.int64)
+    return np.asarray(np.diff(edges) + 1, np.int64)
 
 
-def _block_table(blocks: Blocks, schema: Schema) -> pa.Table:
-    if schema.name not in PATTERNS:
-        raise ConfigError(
-            "generate, format",
-            "has a column per cell, and the schema has too many",
-            got=f"{schema.size} cells",
-            want="records or histograms",
-        )
-    dense = np.zeros((schema.size, len(blocks.geocodes)), np.int64)
-    dense[blocks.cells, blocks.rows] = blocks.counts
-    codes = schema.codes_of(np.arange(schema.size))
-    columns = {"geocode": pa.array(blocks.geocodes)}
-    for cell in range(schema.size):
-        level = {name: int(values[cell]) for name, values in codes.items()}
-        columns[PATTERNS[schema.name].format(**level)] = pa.array(dense[cell])
-    return pa.table(columns)
+def _tract_mix(seed: int, tract: Tract, rng: np.random.Generator) -> FloatArray:
+    """float64[8]: weights of the groups; states differ, counties more, tracts most."""
+    state = _rng(seed, 4, tract.state).dirichlet(_GROUP_WEIGHTS * 60)
+    county = _rng(seed, 5, tract.state, tract.county).dirichlet(state * 25 + 1e-3)
+    return np.asarray(rng.dirichlet(county * 5 + 2e-3), np.float64)
 
 
-FORMATS = {"records": _records, "histograms": _histograms, "block_table": _block_table}
+def _households(rng: np.random.Generator, size: int, places: Places) -> tuple[IntArray, IntArray]:
+    """Persons in households, and int64[B, 2] occupied and vacant housing units, of every block."""
+    empty = rng.random(size) < rng.beta(*places.empty)
+    drawn = rng.lognormal(*places.log_persons, size) * rng.lognormal(0, 0.2)
+    persons = np.where(empty, 0, np.minimum(np.ceil(drawn).astype(np.int64), places.largest))
+    per_unit = rng.lognormal(np.log(2.5), 0.15, size)
+    occupied = np.minimum(persons, np.ceil(persons / per_unit)).astype(np.int64)
+    vacant = rng.poisson(np.where(empty, 0.1, 0.1 * occupied))
+    return persons, np.column_stack([occupied, vacant])
+
+
+def _group_quarters(
+    rng: np.random.Generator, size: int, places: Places
+) -> tuple[IntArray, IntArray]:
+    """int64[B, 7] facilities and their residents; a few blocks attract most facilities."""
+    facilities = np.zeros((size, 7), np.int64)
+    residents = np.zeros((size, 7), np.int64)
+    attraction = rng.lognormal(0, 2.0, size)
+    for kind, number in enumerate(
+        rng.poisson(_FACILITIES * size * places.persons / _TRACT_PERSONS)
+    ):
+        for block in rng.choice(size, number, p=attraction / attraction.sum()):
+            facilities[block, kind] += 1
+            residents[block, kind] += int(np.ceil(_FACILITY_SIZES[kind] * rng.lognormal(-0.3, 0.8)))
+    return facilities, residents
+
+
+def _group_cells() -> FloatArray:
+    """float64[8, 126]: for each group the probabilities of (hispanic, cenrace)."""
+    weights = np.array([0.5, 0.2, 0.12, 0.12, 0.02, 0.3])
+    many = np.array([np.prod(weights[list(c)]) * 0.15 ** (len(c) - 2) for c in COMBINATIONS[6:]])
+    out = np.zeros((8, 2, 63))
+    for race in range(6):
+        out[race + 1, 0, race] = 1
+    out[7, 0, 6:] = many / many.sum()
+    out[0, 1, :6] = [0.22, 0.02, 0.025, 0.004, 0.001, 0.42]
+    out[0, 1, 6:] = 0.06 * many / many.sum()
+    out[0, 1, COMBINATIONS.index((0, 5))] += 0.25
+    return np.asarray(out.reshape(8, 126) / out.reshape(8, 126).sum(1, keepdims=True), np.float64)
+
+
+_GROUP_CELLS = _group_cells()
+
+
+def _draw_cells(
+    rng: np.random.Generator, parts: list[tuple[int, IntArray, FloatArray, FloatArray]]
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Draw persons of (hhgq, persons[B], group weights[B, 8], minors[8]) over the 2,016 cells."""
+    found = []
+    for hhgq, persons, mix, minors in parts:
+        live = np.flatnonzero(persons)
+        if len(live) == 0:
+            continue
+        of_group = np.hstack([_GROUP_CELLS * minors[:, None], _GROUP_CELLS * (1 - minors)[:, None]])
+        chance = mix[live] / mix[live].sum(1, keepdims=True) @ of_group
+        drawn = rng.multinomial(persons[live], chance / chance.sum(1, keepdims=True))
+        rows, cells = np.nonzero(drawn)
+        found.append((live[rows], cells + 252 * hhgq, drawn[rows, cells]))
+    if not found:
+        none = np.zeros(0, np.int64)
+        return none, none, none
+    rows, cells, counts = (np.concatenate(column) for column in zip(*found, strict=True))
+    return rows, cells, counts
+
+
+def _to_schema(
+    rng: np.random.Generator, name: str, rows: IntArray, cells: IntArray, counts: IntArray
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Recode cells of pl94 to those of another schema, summed and sorted by (row, cell)."""
+    n_cells = schema_named(name).size
+    adult, hispanic, race = cells // 126 % 2, cells // 63 % 2, cells % 63
+    if name == "pl94_tables":
+        cells = cells % 252
+    elif name == "group_quarters":
+        cells = cells // 252
+    elif name == "block16":
+        cells = 8 * adult + np.where(hispanic == 1, 0, np.minimum(race, 6) + 1)
+    elif name in ("dhc_persons", "census1940"):
+        schema = schema_named(name)
+        first = np.array([c[0] for c in COMBINATIONS])
+        races = np.arange(63) if name == "dhc_persons" else first
+        entries = (rows, cells, counts)
+        rows, cells, counts = add_persons_details(rng.random, schema, races, entries)
+    elif name == "toy":
+        male = rng.binomial(counts, 0.49)
+        old = [rng.binomial(part * adult, 0.21) for part in (counts - male, male)]
+        young = [part - some for part, some in zip((counts - male, male), old, strict=True)]
+        cells = np.concatenate([adult, 2 + 0 * adult, 3 + adult, 5 + 0 * adult])
+        counts = np.concatenate([young[0], old[0], young[1], old[1]])
+        rows = np.tile(rows, 4)
+    keys, inverse = np.unique(rows * n_cells + cells, return_inverse=True)
+    sums = np.zeros(len(keys), np.int64)
+    np.add.at(sums, inverse, counts)
+    keys, sums = keys[sums > 0], sums[sums > 0]
+    return keys // n_cells, keys % n_cells, sums
+
+
+def _geocodes(rng: np.random.Generator, tract: Tract) -> list[str]:
+    n_groups = min(9, tract.n_blocks, 1 + rng.poisson(tract.n_blocks / _BLOCKS_PER_GROUP * 0.65))
+    n_groups = max(n_groups, -(-tract.n_blocks // 900))
+    sizes = np.full(n_groups, tract.n_blocks // n_groups)
+    sizes[: tract.n_blocks % n_groups] += 1
+    return [
+        f"{tract.geocode}{group + 1}{block:03d}"
+        for group, size in enumerate(sizes)
+        for block in range(size)
+    ]

@@ -1,6 +1,6 @@
 """Relationship, single year of age, sex and citizenship of synthetic persons.
 
-The redistricting cells of a drawn tract are dealt out person by person, so time and memory follow
+Details are drawn for every person of the redistricting cells of a tract, so time and memory follow
 persons and never the cells of the large schemas. Impossible persons, such as parents of the
 householder under 30, are not drawn (`AGES`); that is what the structural zeros of a run may say.
 """
@@ -17,23 +17,11 @@ from das.schema import Schema
 
 Entries = tuple[IntArray, IntArray, IntArray]
 
-RELATIONSHIPS = (
-    "householder_alone", "householder", "opposite_sex_spouse", "opposite_sex_partner",
-    "same_sex_spouse", "same_sex_partner", "child", "adopted_child", "stepchild", "sibling",
-    "parent", "grandchild", "parent_in_law", "child_in_law", "other_relative", "roommate",
-    "foster_child", "other_nonrelative",
-)  # fmt: skip
-FACILITIES = (
-    "federal_detention", "federal_prison", "state_prison", "local_jail",
-    "correctional_residential", "military_jail", "juvenile_group_home", "juvenile_treatment",
-    "juvenile_correctional", "nursing", "mental_hospital", "hospital", "hospice",
-    "military_hospital", "residential_school", "college", "military_quarters", "military_ship",
-    "shelter", "adult_group_home", "adult_treatment", "merchant_vessel", "workers_quarters",
-    "other_noninstitutional",
-)  # fmt: skip
-N_AGES = 116
-_CENRACE, _N_RELATIONSHIPS = 63, len(RELATIONSHIPS)
-# Youngest and oldest, by position in RELATIONSHIPS + FACILITIES; anybody where none is named.
+# Positions of the attribute relgq of conf/schema/dhc_persons.yaml: relationships, then facilities.
+_N_RELATIONSHIPS, _N_FACILITIES = 18, 24
+_N_AGES = 116
+_CENRACE = 63
+# Youngest and oldest, by position of relgq; anybody where none is named.
 AGES = {
     **dict.fromkeys(range(6), (15, 115)), **dict.fromkeys((6, 7, 8), (0, 89)),
     10: (30, 115), 11: (0, 74), 12: (30, 115), 13: (15, 89), 16: (0, 20),
@@ -76,7 +64,7 @@ def add_persons_details(
     for number, some in zip(classes, np.split(order, starts[1:]), strict=False):
         limits = _relationship_and_age(int(number) // 2, int(number) % 2)
         spot[some] = np.searchsorted(limits, uniform(len(some)), side="right")
-    relgq, age = spot // N_AGES, spot % N_AGES
+    relgq, age = spot // _N_AGES, spot % _N_AGES
     sex = (uniform(len(cells)) < np.where(age > 60, 0.56, 0.5)).astype(np.int64)
     drawn = {"relgq": relgq, "hhgq": kind, "sex": sex, "age": age, "hispanic": hispanic}
     drawn |= {"cenrace": race, "race": race}
@@ -89,10 +77,10 @@ def add_persons_details(
 @lru_cache
 def _relationship_and_age(kind: int, adult: int) -> FloatArray:
     """Cumulative probabilities of (relationship or facility, age) for a type and adulthood."""
-    ages = np.arange(N_AGES)
+    ages = np.arange(_N_AGES)
     alive = np.where(ages < 18, 1.0, np.exp(-(((ages - 18) / 52.0) ** 3)))
     alive[(ages >= 18) != bool(adult)] = 0
-    weights = np.zeros((_N_RELATIONSHIPS + len(FACILITIES), N_AGES))
+    weights = np.zeros((_N_RELATIONSHIPS + _N_FACILITIES, _N_AGES))
     if kind == 0:
         weights[:_N_RELATIONSHIPS] = np.outer(_ADULTS if adult else _MINORS, alive)
     else:

@@ -24,7 +24,7 @@ from jobs.config.models.data import HistogramsData
 from jobs.storage.dataset import Dataset, is_published, verify_files
 from jobs.storage.layout import ConfidentialLayout, confidential_layout
 from jobs.synthetic.generate import GenerateSpec, generate
-from jobs.synthetic.nation import SCHEMAS
+from jobs.synthetic.schemas import schema_named
 from jobs.tasks.batches import TaskSize
 from jobs.tasks.executor import SparkTasks
 from tests.unit.jobs.confidential.read.reading import ROOT, read
@@ -32,7 +32,7 @@ from tests.unit.jobs.confidential.read.reading import ROOT, read
 pytestmark = pytest.mark.spark
 
 SPINE = Spine(("nation", "state", "county", "tract", "block_group", "block"), (0, 2, 5, 11, 12, 15))
-SCHEMA = SCHEMAS["block16"]
+SCHEMA = schema_named("block16")
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,11 @@ from invariants.linear import cells_in
 from jobs.cli import app
 from jobs.config.models.data import BlockTableData, HistogramsData, RecordsData
 from jobs.config.schema import load_schema
-from jobs.synthetic import nation
-from jobs.synthetic.generate import GenerateSpec, draw_tract, generate, plan_tracts
-from jobs.synthetic.nation import FORMATS, SCHEMAS
+from jobs.synthetic import files
+from jobs.synthetic.files import FORMATS, pattern_of
+from jobs.synthetic.generate import GenerateSpec, generate
+from jobs.synthetic.nation import draw_tract, plan_tracts
+from jobs.synthetic.schemas import NAMES, schema_named
 from tests.unit.jobs.confidential.read.reading import ROOT, read
 
 
@@ -43,23 +45,33 @@ def test_data_do_not_depend_on_how_the_work_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generate(spec(format="histograms"), tmp_path / "whole")
-    monkeypatch.setattr(nation, "TRACTS_PER_ROW_GROUP", 1)
-    monkeypatch.setattr(nation, "TRACTS_PER_FILE", 2)
+    monkeypatch.setattr(files, "TRACTS_PER_ROW_GROUP", 1)
+    monkeypatch.setattr(files, "TRACTS_PER_FILE", 2)
     generate(spec(format="histograms"), tmp_path / "cut")
     assert len(list((tmp_path / "whole" / "histograms").iterdir())) == 1
     assert len(list((tmp_path / "cut" / "histograms").iterdir())) > 3
     assert content(tmp_path / "whole") == content(tmp_path / "cut")
-    tracts = plan_tracts(spec())
-    one, again = draw_tract(spec(), tracts[5]), draw_tract(spec(), tracts[5])
+    nation = spec().nation
+    tracts = plan_tracts(nation)
+    one, again = draw_tract(nation, tracts[5]), draw_tract(nation, tracts[5])
     assert np.array_equal(one.counts, again.counts)
 
 
-@pytest.mark.parametrize("schema", list(nation.PATTERNS))
-def test_all_formats_hold_the_same_persons(tmp_path: Path, schema: str) -> None:
+@pytest.mark.parametrize(
+    ("schema", "pattern"),
+    [
+        ("pl94", "q{hhgq}v{votingage}h{hispanic}r{cenrace:02d}"),
+        ("pl94_tables", "v{votingage}h{hispanic}r{cenrace:02d}"),
+        ("block16", "v{votingage}e{ethnicity_race}"),
+        ("group_quarters", "q{hhgq}"),
+        ("toy", "s{sex}a{age}"),
+    ],
+)
+def test_all_formats_hold_the_same_persons(tmp_path: Path, schema: str, pattern: str) -> None:
     loaded = load_schema(ROOT / "conf" / "schema" / f"{schema}.yaml")
-    assert nation.SCHEMAS[schema].attributes == loaded.attributes
+    assert pattern_of(loaded) == pattern
     found = []
-    for kind in nation.FORMATS:
+    for kind in FORMATS:
         facts = generate(spec(blocks=150, schema=schema, format=kind), tmp_path / kind)
         path = Path(facts["data"])
         data = {
@@ -67,9 +79,7 @@ def test_all_formats_hold_the_same_persons(tmp_path: Path, schema: str) -> None:
                 format="records", path=p, columns={a.name: a.name for a in loaded.attributes}
             ),
             "histograms": lambda p: HistogramsData(format="histograms", path=p),
-            "block_table": lambda p: BlockTableData(
-                format="block_table", path=p, pattern=nation.PATTERNS[schema]
-            ),
+            "block_table": lambda p: BlockTableData(format="block_table", path=p, pattern=pattern),
         }[kind](path)
         found.append(read(data, loaded, 15))
         assert found[-1].total() == facts["persons"]
@@ -130,19 +140,18 @@ def test_everybody_lives_in_a_unit_of_the_block(tmp_path: Path) -> None:
     persons = pq.read_table(facts["data"]).to_pandas()
     table = pq.read_table(tmp_path / "out" / "units").to_pandas()
     listed = pq.read_table(facts["geounits"]).to_pandas()
-    assert list(table.columns) == ["geocode", *nation.UNITS]
+    units = load_schema(ROOT / "conf" / "schema" / "units.yaml").attributes[0].levels
+    assert list(table.columns) == ["geocode", *units]
     assert list(table.geocode) == list(persons.geocode) == list(listed.geocode)
     assert (table.occupied + table.vacant == listed.housing_units).all()
     assert ((persons.q0 > 0) == (table.occupied > 0)).all()
     assert (table.occupied <= persons.q0).all()
     assert 0.05 < table.vacant.sum() / listed.housing_units.sum() < 0.2
-    for place, name in enumerate(nation.UNITS[2:], 1):
+    for place, name in enumerate(units[2:], 1):
         assert (table[name] == listed[f"gq_{name}"]).all()
         assert ((persons[f"q{place}"] > 0) == (table[name] > 0)).all()
         assert (persons[f"q{place}"] >= table[name]).all()
-    assert facts["units"] == int(table[list(nation.UNITS)].to_numpy().sum())
-    schema = load_schema(ROOT / "conf" / "schema" / "units.yaml")
-    assert schema.attributes[0].levels == nation.UNITS
+    assert facts["units"] == int(table[list(units)].to_numpy().sum())
 
 
 def test_races_are_segregated_by_tract(tmp_path: Path) -> None:
@@ -200,7 +209,6 @@ def test_large_schemas_are_generated_sparsely(tmp_path: Path, name: str) -> None
         GenerateSpec(seed=4, blocks=30, schema=name, format="histograms"), tmp_path / "data"
     )
     schema = load_schema(ROOT / "conf" / "schema" / f"{name}.yaml")
-    assert nation.SCHEMAS[name].attributes == schema.attributes
     table = pq.read_table(tmp_path / "data" / "histograms")
     cells = pc.list_flatten(table.column("cells")).to_numpy()
     counts = pc.list_flatten(table.column("counts")).to_numpy()
@@ -220,7 +228,7 @@ def test_nobody_is_of_an_impossible_age(tmp_path: Path) -> None:
     """The structural zeros of conf/run/dhc.yaml hold for what is generated."""
     path = ROOT / "conf" / "run" / "dhc.yaml"
     document = yaml.safe_load(path.read_text())
-    schema = nation.SCHEMAS["dhc_persons"]
+    schema = schema_named("dhc_persons")
     zeros = np.zeros(schema.size, np.bool_)
     for entry in document["products"]["persons"]["invariants"][1:]:
         levels = {axis: [str(v) for v in values] for axis, values in entry["zero"].items()}
@@ -235,6 +243,6 @@ def test_nobody_is_of_an_impossible_age(tmp_path: Path) -> None:
 
 def test_the_help_names_what_the_error_names() -> None:
     options = {one.name: one.help for one in get_command(app).commands["generate"].params}
-    for option, names in (("schema", SCHEMAS), ("output", FORMATS)):
+    for option, names in (("schema", NAMES), ("output", FORMATS)):
         said = re.split(r", | or ", options[option].removesuffix("."))
         assert sorted(said) == sorted(names)

@@ -1,0 +1,147 @@
+"""The files of a synthetic nation: drawn blocks, and how they are written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from das.errors import ConfigError
+from das.schema import Schema
+from jobs.synthetic.nation import Blocks
+from jobs.synthetic.schemas import levels_of
+
+TRACTS_PER_FILE = 400
+TRACTS_PER_ROW_GROUP = 50
+MOST_COLUMNS = 2_016  # of a block table, which has one for every cell: those of pl94
+# What the name of a column of a block table calls an attribute; its level's position follows.
+_LETTERS = {"hhgq": "q", "votingage": "v", "hispanic": "h", "cenrace": "r", "ethnicity_race": "e",
+            "sex": "s", "age": "a"}  # fmt: skip
+
+
+def pattern_of(schema: Schema) -> str:
+    """Names of the columns of a block table, as `data.pattern` of a run file."""
+    return "".join(
+        f"{_LETTERS[a.name]}{{{a.name}{':02d' if a.size > 10 else ''}}}" for a in schema.attributes
+    )
+
+
+class NationFiles:
+    """The growing files of one nation; tracts are written in the order of their geocodes."""
+
+    def __init__(self, out: Path, kind: str, schema: Schema) -> None:
+        self._folder = out / kind
+        self._kind = kind
+        self._schema = schema
+        units = levels_of("units", "unit")
+        types = [f"gq_{name}" for name in units[2:]]
+        self._geounits = pa.schema(
+            [("geocode", pa.string()), ("housing_units", pa.int64())]
+            + [(name, pa.int64()) for name in types]
+        )
+        self._listing = pq.ParquetWriter(
+            out / "geounits.parquet", self._geounits, compression="zstd"
+        )
+        self._units = pa.schema([("geocode", pa.string()), *((name, pa.int64()) for name in units)])
+        (out / "units").mkdir()
+        self._units_file = pq.ParquetWriter(
+            out / "units" / "part-00000.parquet", self._units, compression="zstd"
+        )
+        self._part: pq.ParquetWriter | None = None
+        self._waiting: list[Blocks] = []
+        self._flushed = 0
+
+    def __enter__(self) -> NationFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._flush()
+        self._listing.close()
+        self._units_file.close()
+        if self._part:
+            self._part.close()
+
+    def write(self, blocks: Blocks) -> None:
+        """Append a tract."""
+        self._waiting.append(blocks)
+        if len(self._waiting) == TRACTS_PER_ROW_GROUP:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        blocks, self._waiting = _joined(self._waiting), []
+        geocodes, facilities = pa.array(blocks.geocodes), list(map(pa.array, blocks.facilities.T))
+        total = pa.array(blocks.housing_units.sum(axis=1))
+        self._listing.write_table(pa.table([geocodes, total, *facilities], schema=self._geounits))
+        occupancy = map(pa.array, blocks.housing_units.T)
+        self._units_file.write_table(
+            pa.table([geocodes, *occupancy, *facilities], schema=self._units)
+        )
+        table = FORMATS[self._kind](blocks, self._schema)
+        row_groups = TRACTS_PER_FILE // TRACTS_PER_ROW_GROUP
+        if self._flushed % row_groups == 0:
+            if self._part:
+                self._part.close()
+            name = f"part-{self._flushed // row_groups:05d}.parquet"
+            self._part = pq.ParquetWriter(self._folder / name, table.schema, compression="zstd")
+        if self._part and table.num_rows:
+            self._part.write_table(table)
+        self._flushed += 1
+
+
+def _joined(parts: list[Blocks]) -> Blocks:
+    starts = np.cumsum([0, *(len(part.geocodes) for part in parts)])
+    return Blocks(
+        [code for part in parts for code in part.geocodes],
+        np.concatenate([part.housing_units for part in parts]),
+        np.concatenate([part.facilities for part in parts]),
+        np.concatenate([part.rows + start for part, start in zip(parts, starts, strict=False)]),
+        np.concatenate([part.cells for part in parts]),
+        np.concatenate([part.counts for part in parts]),
+    )
+
+
+def _records(blocks: Blocks, schema: Schema) -> pa.Table:
+    rows, cells = np.repeat(blocks.rows, blocks.counts), np.repeat(blocks.cells, blocks.counts)
+    columns = {"geocode": pa.array(blocks.geocodes).take(pa.array(rows))}
+    for attribute in schema.attributes:
+        codes = schema.codes_of(cells)[attribute.name].astype(np.int8)
+        levels = pa.array(attribute.levels)
+        columns[attribute.name] = pa.DictionaryArray.from_arrays(pa.array(codes), levels)
+    return pa.table(columns)
+
+
+def _histograms(blocks: Blocks, schema: Schema) -> pa.Table:
+    edges = np.searchsorted(blocks.rows, np.arange(len(blocks.geocodes) + 1))
+    offsets = pa.array(edges, pa.int32())
+    return pa.table(
+        {
+            "geocode": pa.array(blocks.geocodes),
+            "cells": pa.ListArray.from_arrays(offsets, pa.array(blocks.cells)),
+            "counts": pa.ListArray.from_arrays(offsets, pa.array(blocks.counts)),
+        }
+    )
+
+
+def _block_table(blocks: Blocks, schema: Schema) -> pa.Table:
+    if schema.size > MOST_COLUMNS:
+        raise ConfigError(
+            "generate, format",
+            "has a column per cell, and the schema has too many",
+            got=f"{schema.size} cells",
+            want="records or histograms",
+        )
+    dense = np.zeros((schema.size, len(blocks.geocodes)), np.int64)
+    dense[blocks.cells, blocks.rows] = blocks.counts
+    codes = schema.codes_of(np.arange(schema.size))
+    columns, pattern = {"geocode": pa.array(blocks.geocodes)}, pattern_of(schema)
+    for cell in range(schema.size):
+        level = {name: int(values[cell]) for name, values in codes.items()}
+        columns[pattern.format(**level)] = pa.array(dense[cell])
+    return pa.table(columns)
+
+
+FORMATS = {"records": _records, "histograms": _histograms, "block_table": _block_table}
