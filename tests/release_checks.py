@@ -7,31 +7,24 @@ import json
 from collections import Counter
 from pathlib import Path
 
-import pyarrow.parquet as pq
+from tests.builders.datasets import rows_of
 
 Histogram = dict[int, int]
 
 
 def sparse(folder: Path) -> dict[str, Histogram]:
     """Geocode to {cell: count} of all published rows of a dataset of sparse histograms."""
-    manifest = json.loads((folder / "_manifest.json").read_text())
     out: dict[str, Histogram] = {}
-    for part in manifest["files"]:
-        for row in pq.read_table(folder / part["file"], partitioning=None).to_pylist():
-            assert row["geocode"] not in out, f"{row['geocode']} appears twice"
-            out[row["geocode"]] = dict(zip(row["cells"], row["counts"], strict=True))
+    for row in rows_of(folder):
+        assert row["geocode"] not in out, f"{row['geocode']} appears twice"
+        out[row["geocode"]] = dict(zip(row["cells"], row["counts"], strict=True))
     return out
 
 
 def geography(out: Path, level: str) -> dict[str, str]:
     """Geocode to parent of all geounits of a geolevel."""
-    folder = out / "release" / "geography" / f"level={level}"
-    manifest = json.loads((folder / "_manifest.json").read_text())
-    table: dict[str, str] = {}
-    for part in manifest["files"]:
-        for row in pq.read_table(folder / part["file"], partitioning=None).to_pylist():
-            table[row["geocode"]] = row["parent"]
-    return table
+    rows = rows_of(out / "release" / "geography" / f"level={level}")
+    return {row["geocode"]: row["parent"] for row in rows}
 
 
 def tree_is_consistent(out: Path, levels: list[str]) -> bool:

@@ -26,16 +26,14 @@ from invariants.leaves import Leaves, add_up, stack
 from solvers.least_squares.cuts import bounds_of, solve_with_cuts
 from solvers.least_squares.solve import solve_quadratic
 from solvers.problem import (
-    ExactTerm,
-    LeastSquaresTerm,
     LeavesTerm,
     NodeProblem,
-    RoundingQuery,
     Status,
 )
 from solvers.rounding.failsafe import FamilyConstraints, nearest_parent
 from solvers.rounding.round import round_counts
 from solvers.verify import verify_counts
+from tests.builders import node as builders
 
 INSTANCES, QUICK = 10_000, 200
 TOLERANCE = 1e-7
@@ -87,17 +85,14 @@ def node(
 ) -> tuple[NodeProblem, np.ndarray]:
     """The node problem over live types, and these types."""
     live = np.arange(noisy.shape[1]) if parent is None else np.flatnonzero(parent)
-    totals = np.array([[one.low.sum()] for one in leaves])
-    everybody = np.zeros(len(live), np.int64)
-    cells = np.arange(len(live))
-    problem = NodeProblem(
-        name,
-        len(live),
-        None if parent is None else parent[live],
-        (LeastSquaresTerm(cells, noisy[:, live].astype(float), np.ones(len(leaves))),),
-        (ExactTerm(everybody, totals),),
-        ((RoundingQuery(cells),),),
-        leaves=LeavesTerm(live, tuple(leaves)),
+    totals = [[leaf.low.sum()] for leaf in leaves]
+    problem = builders.node(
+        noisy[:, live],
+        parent=None if parent is None else parent[live],
+        exact=[(np.zeros(len(live), np.int64), totals)],
+        leaves=leaves,
+        types=live,
+        name=name,
     )
     return problem, live
 

@@ -46,9 +46,9 @@ def write_records(folder: Path, *, empty_county: str = "003") -> list[tuple[str,
     return people
 
 
-def configuration(folder: Path, **changes: Any) -> Path:
-    """Write run.yaml for the toy state; `changes` replaces dotted keys, with __ for the dot."""
-    document: dict[str, Any] = {
+def run_file(folder: Path) -> dict[str, Any]:
+    """The run file of the toy state whose data are in a folder."""
+    return {
         "name": "toy",
         "schema": str(ROOT / "conf" / "schema" / "toy.yaml"),
         "data": {
@@ -73,6 +73,11 @@ def configuration(folder: Path, **changes: Any) -> Path:
         "output": {"directory": str(folder / "out")},
         "runtime": {"master": "local[2,3]", "driver_memory": "1g"},
     }
+
+
+def configuration(folder: Path, **changes: Any) -> Path:
+    """Write run.yaml for the toy state; `changes` replaces dotted keys, with __ for the dot."""
+    document = run_file(folder)
     for dotted, value in changes.items():
         *path, last = dotted.split("__")
         section = document

@@ -12,10 +12,9 @@ from typing import Any
 
 import yaml
 
-from tests.builders.toy import AGE, LEVELS, SEX, blocks
+from tests.builders.toy import AGE, LEVELS, SEX, blocks, run_file
 
 Rng = random.Random
-DIGITS = (2, 5, 7, 10)
 
 
 @dataclass
@@ -130,30 +129,15 @@ def toy_allocation() -> dict[str, Any]:
 
 def toy_run(folder: Path) -> dict[str, Any]:
     """A run file of the toy state; its schema and allocation lie beside it."""
-    return {
-        "name": "toy",
-        "schema": "schema.yaml",
-        "data": {
-            "format": "records",
-            "path": str(folder / "records.csv"),
-            "geocode": "block",
-            "columns": {"sex": "sex", "age": "age"},
-        },
-        "geography": {
-            "levels": [
-                {"name": name, "digits": digits}
-                for name, digits in zip(LEVELS, DIGITS, strict=True)
-            ],
-            "geounits": {"path": str(folder / "blocks.csv")},
-        },
-        "privacy": {
-            "rho": "1",
-            "allocation": "allocation.yaml",
-            "account": str(folder / "account.jsonl"),
-        },
-        "invariants": [{"query": "total", "geolevel": "state"}],
-        "output": {"directory": str(folder / "out")},
+    run = run_file(folder)
+    del run["runtime"]
+    run["schema"] = "schema.yaml"
+    run["privacy"] = {
+        "rho": "1",
+        "allocation": "allocation.yaml",
+        "account": str(folder / "account.jsonl"),
     }
+    return run
 
 
 def write_toy(folder: Path, rng: Rng) -> dict[str, Any]:

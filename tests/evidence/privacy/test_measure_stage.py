@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -21,13 +20,13 @@ from geography.lattice import Lattice
 from jobs.confidential import measure as measuring
 from jobs.confidential.measure import MeasureStage, MeasureTask
 from jobs.config.load import load_run
-from jobs.storage.dataset import Dataset, PartWriter, publish
 from jobs.storage.geography import write_geography
-from jobs.storage.histograms import SPARSE_SCHEMA, sparse_table
+from jobs.storage.histograms import sparse_table
 from jobs.storage.layout import confidential_layout, release_layout
 from jobs.tasks.batches import Sizing
 from jobs.tasks.executor import LocalTasks
 from tests.builders import toy
+from tests.builders.datasets import publish_tables, rows_of
 
 PERSONS = 1000  # in every cell of every geounit
 RHO = f"1/{10**18}"  # so little that no answer comes out exact by chance
@@ -61,17 +60,12 @@ def stage_of(persons: int, tmp_path: Path) -> MeasureStage:
     for level, name in enumerate(plan.spine.levels):
         codes = sorted({code[: plan.spine.digits[level]] for code in toy.blocks()})
         counts = np.full((len(codes), plan.schema.size), persons)
-        writer = PartWriter(truth.histograms(name), SPARSE_SCHEMA)
-        writer.write(sparse_table(codes, Histograms.from_dense(counts)))
-        publish(truth.histograms(name), [writer.close()], {})
+        publish_tables(truth.histograms(name), [sparse_table(codes, Histograms.from_dense(counts))])
     return MeasureStage(plan, release, truth, LocalTasks(Sizing(4)))
 
 
 def rows(stage: MeasureStage, level: int) -> list[dict]:
-    dataset = stage.release.measurements(stage.plan.spine.levels[level])
-    parts = Dataset.open(dataset).parts
-    tables = [pq.read_table(dataset / part.file, partitioning=None) for part in parts]
-    return pa.concat_tables(tables).to_pylist()
+    return rows_of(stage.release.measurements(stage.plan.spine.levels[level]))
 
 
 def geounits(stage: MeasureStage, geolevel: str) -> list[dict]:

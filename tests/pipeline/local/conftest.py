@@ -1,12 +1,15 @@
-"""One Spark session for the end-to-end runs of a process: Java starts once, not once per run."""
+"""What runs from the command line share: one Spark session per process, or none."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from jobs.cli import main
 from jobs.tasks.session import spark_session
+from tests.builders import in_process
 
 
 @pytest.fixture(scope="package")
@@ -14,3 +17,28 @@ def session() -> Iterator[None]:
     """An open session, which runs of tests that ask for this use and leave open."""
     with spark_session("tests", master="local[2,3]", driver_memory="1g", properties={}):
         yield
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All tasks in this process; a second driver is refused at once."""
+    in_process.patch_spark(monkeypatch)
+    monkeypatch.setattr("jobs.folder.lock._PATIENCE", 0.0)
+
+
+@pytest.fixture
+def das(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str]]:
+    """Run a command, quietly if it can be quiet: exit code and all that it printed."""
+
+    def call(*words: object) -> tuple[int, str]:
+        talks = words[0] in ("account", "estimate", "inspect", "report") or "--quiet" in words
+        quiet = [] if talks else ["--quiet"]
+        monkeypatch.setattr(sys, "argv", ["das", *map(str, words), *quiet])
+        capsys.readouterr()
+        code = main()
+        printed = capsys.readouterr()
+        return code, printed.out + printed.err
+
+    return call

@@ -32,17 +32,12 @@ from jobs.storage.layout import EstimateLayout, ReleaseLayout, release_layout
 from jobs.tasks.batches import TaskSize, all_geounits
 from jobs.tasks.progress import Reporter
 from tests.builders import toy
+from tests.builders.datasets import rows_of
 from tests.builders.strategies import dense_matrix
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("session")]
 
 TABLES = ("total", "sex", "age", "prefix(age)", "detailed")
-
-
-def rows(dataset: Path) -> list[dict]:
-    parts = Dataset.open(dataset).parts
-    tables = [pq.read_table(dataset / part.file, partitioning=None) for part in parts]
-    return pa.concat_tables(tables).to_pylist()
 
 
 def estimator(plan: Plan, release: ReleaseLayout) -> LevelEstimator:
@@ -76,22 +71,22 @@ def dense(estimated) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
 
 
 def solve_dense(plan: Plan, release: ReleaseLayout):
-    leaves = sorted(row["geocode"] for row in rows(release.geography("block")))
+    leaves = sorted(row["geocode"] for row in rows_of(release.geography("block")))
     size, n = len(leaves) * plan.schema.size, plan.schema.size
     held = {
         row["geocode"]: np.array([leaf.startswith(row["geocode"]) for leaf in leaves], float)
         for level in toy.LEVELS
-        for row in rows(release.geography(level))
+        for row in rows_of(release.geography(level))
     }
     design, right, weight, known, stated = [], [], [], [], []
     for level in toy.LEVELS:
-        for row in rows(release.measurements(level)):
+        for row in rows_of(release.measurements(level)):
             query = parse_query(plan.schema, row["query"])
             design.append(np.kron(held[row["geocode"]][None], dense_matrix(query)))
             right += row["answers"]
             weight += [1 / row["variance"]] * query.size
         if (release.invariants(level) / MANIFEST).exists():
-            for row in rows(release.invariants(level)):
+            for row in rows_of(release.invariants(level)):
                 query = parse_query(plan.schema, row["query"])
                 known.append(np.kron(held[row["geocode"]][None], dense_matrix(query)))
                 stated += row["answers"]
@@ -112,7 +107,7 @@ def differences(plan: Plan, release: ReleaseLayout, dense) -> float:
     worst = 0.0
     for level in toy.LEVELS:
         seen = 0
-        for row in rows(EstimateLayout.of(release).tables(level)):
+        for row in rows_of(EstimateLayout.of(release).tables(level)):
             query = parse_query(plan.schema, row["query"])
             matrix = np.kron(held[row["geocode"]][None], dense_matrix(query))
             wanted = matrix @ found
@@ -126,7 +121,7 @@ def differences(plan: Plan, release: ReleaseLayout, dense) -> float:
             ):
                 worst = max(worst, float(np.abs(np.array(row[name]) - values).max()))
             seen += 1
-        assert seen == len(TABLES) * len(rows(release.geography(level)))
+        assert seen == len(TABLES) * len(rows_of(release.geography(level)))
     return worst
 
 
@@ -166,10 +161,10 @@ def test_tasks_do_not_depend_on_how_the_work_is_cut(estimated, tmp_path):
     plan, release = estimated
     one = estimator(plan, release)
     whole = LevelEstimator.descend(one, all_geounits(3))["tables"]
-    assert whole.rows == len(TABLES) * len(rows(release.geography("block")))
+    assert whole.rows == len(TABLES) * len(rows_of(release.geography("block")))
     again = pq.read_table(one.layout.tables("block") / whole.file, partitioning=None).to_pylist()
     (one.layout.tables("block") / whole.file).unlink()
-    published = {(r["geocode"], r["query"]): r for r in rows(one.layout.tables("block"))}
+    published = {(r["geocode"], r["query"]): r for r in rows_of(one.layout.tables("block"))}
     for row in again:
         other = published[row["geocode"], row["query"]]
         for name in ("estimate", "standard_error"):
@@ -214,7 +209,7 @@ PLAIN = IntervalSettings(0.9, simultaneous=False, positive=False)
 def test_areas_off_the_spine_equal_the_dense_solve(estimated, dense, query, pattern):
     plan, release = estimated
     held, found, covariance = dense
-    leaves = sorted(row["geocode"] for row in rows(release.geography("block")))
+    leaves = sorted(row["geocode"] for row in rows_of(release.geography("block")))
     inside = np.array([c == "1" for c in pattern.ljust(len(leaves), "0")])
     codes = [code for code, held_in in zip(leaves, inside, strict=True) if held_in]
     table = estimate_areas(plan, release, query, {"place": codes[::-1]}, [], PLAIN)
@@ -229,7 +224,7 @@ def test_geounits_of_every_level_equal_the_tables(estimated):
     for level in toy.LEVELS:
         published = {
             row["geocode"]: row
-            for row in rows(EstimateLayout.of(release).tables(level))
+            for row in rows_of(EstimateLayout.of(release).tables(level))
             if row["query"] == "age"
         }
         for code in (min(published), max(published)):

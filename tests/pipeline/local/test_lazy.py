@@ -17,7 +17,7 @@ from jobs.config.load import load_run
 from jobs.config.product import Resolved
 from jobs.release.solve import solve_level
 from jobs.run import do_stages, open_job
-from jobs.storage.answers import read_noisy
+from jobs.storage.answers import MEASUREMENTS, read_noisy
 from jobs.storage.dataset import Dataset, dataset_digest
 from jobs.storage.geography import read_geography
 from jobs.storage.histograms import read_counts
@@ -25,6 +25,7 @@ from jobs.storage.layout import ReleaseLayout, release_layout
 from jobs.storage.ledger import record_measured
 from jobs.tasks.progress import Reporter
 from tests.builders import in_process, toy
+from tests.builders.datasets import publish_tables, rows_of
 
 LAZY = ["detailed", "sex"]
 KEY = NoiseKey.for_testing(5)
@@ -60,9 +61,8 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Resolved, ReleaseLay
 
 
 def rows(release: ReleaseLayout, geolevel: str) -> dict[tuple[str, str], dict[str, Any]]:
-    dataset = release.measurements(geolevel)
-    table = Dataset.open(dataset).read()
-    return {(row["geocode"], row["query"]): row for row in table.to_pylist()}
+    answers = rows_of(release.measurements(geolevel))
+    return {(row["geocode"], row["query"]): row for row in answers}
 
 
 def test_drawn_are_the_answers_about_positive_cells_of_the_parent(both):
@@ -119,18 +119,13 @@ def queries(resolved: Resolved, level: int) -> Any:
 
 
 def fill(lazy: ReleaseLayout, full: ReleaseLayout, geolevel: str, sizes: dict[str, int]) -> None:
-    from jobs.storage.answers import MEASUREMENTS
-    from jobs.storage.dataset import PartWriter, publish
-
     out = []
     for row in rows(lazy, geolevel).values():
         answers = np.full(sizes[row["query"]], 1_000_000)
         positions = row.pop("positions", None)
         answers[slice(None) if positions is None else positions] = row["answers"]
         out.append({**row, "answers": answers.tolist()})
-    writer = PartWriter(full.measurements(geolevel), MEASUREMENTS)
-    writer.write(pa.Table.from_pylist(out, schema=MEASUREMENTS))
-    publish(full.measurements(geolevel), [writer.close()], {})
+    publish_tables(full.measurements(geolevel), [pa.Table.from_pylist(out, schema=MEASUREMENTS)])
 
 
 def test_a_geolevel_waits_for_the_one_above(tmp_path):

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from das.errors import DasError, InputError, LedgerError, OutputError
-from jobs.cli import main
 from jobs.confidential.measure import MeasureStage
 from jobs.config.claims import account_of
 from jobs.config.load import load_run
@@ -28,8 +27,10 @@ from jobs.storage.dataset import MANIFEST, dataset_digest
 from jobs.storage.journal import read_journal
 from jobs.storage.layout import release_layout
 from jobs.tasks.progress import Reporter
-from tests.builders import in_process, toy
+from tests.builders import toy
 from tests.builders.units import section, write_units
+
+pytestmark = pytest.mark.usefixtures("here")
 
 SYSTEM = {"source": "operating_system"}
 
@@ -38,30 +39,10 @@ class Died(BaseException):
     """Stands for a driver that is killed."""
 
 
-@pytest.fixture(autouse=True)
-def here(monkeypatch):
-    in_process.patch_spark(monkeypatch)
-    monkeypatch.setattr("jobs.folder.lock._PATIENCE", 0.0)
-
-
 @pytest.fixture
 def config(tmp_path) -> Path:
     toy.write_records(tmp_path)
     return toy.configuration(tmp_path, privacy__randomness=SYSTEM)
-
-
-@pytest.fixture
-def das(monkeypatch, capsys) -> Callable[..., tuple[int, str]]:
-    """Run a command: exit code and all that it printed."""
-
-    def call(*words: object) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["das", *map(str, words)])
-        capsys.readouterr()
-        code = main()
-        printed = capsys.readouterr()
-        return code, printed.out + printed.err
-
-    return call
 
 
 def measure(config: Path, out: Path | None = None, *, moved: bool = False) -> Path:
@@ -302,7 +283,8 @@ def test_a_driver_that_is_killed_while_it_draws_goes_on(config, tmp_path):
     """A process of its own, ended by the system between the record and the publication."""
     script = (
         "import os, pathlib, signal, sys, jobs.folder.draws\n"
-        "from tests.pipeline.local.test_one_draw import in_process, measure, pytest\n"
+        "import pytest; from tests.builders import in_process\n"
+        "from tests.pipeline.local.test_one_draw import measure\n"
         "patch = pytest.MonkeyPatch(); in_process.patch_spark(patch)\n"
         "accept, places = jobs.folder.draws.accept, []\n"
         "def killed(dataset):\n"

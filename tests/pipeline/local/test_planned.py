@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -23,6 +21,7 @@ from jobs.release.verify import verify_release
 from jobs.storage.layout import release_layout
 from jobs.storage.ledger import record_measured
 from tests.builders import toy
+from tests.builders.datasets import rows_of
 from tests.builders.in_process import execute
 from tests.release_checks import output_equals_input, totals_are_exact, tree_is_consistent
 
@@ -133,9 +132,7 @@ def test_measurements_are_those_of_the_published_matrices(tmp_path: Path) -> Non
         truth[toy.SEX.index(sex), toy.AGE.index(age)] += 1
     dataset = out / "release" / "measurements" / "level=county"
     manifest = json.loads((dataset / "_manifest.json").read_text())
-    table = pa.concat_tables(
-        pq.read_table(dataset / part["file"], partitioning=None) for part in manifest["files"]
-    ).to_pylist()
+    table = rows_of(dataset)
     for query in manifest["facts"]["queries"]:
         answers = sum(np.array(r["answers"]) for r in table if r["query"] == query["query"])
         if "factors" in query:

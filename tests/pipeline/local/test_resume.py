@@ -8,8 +8,6 @@ import logging
 import os
 import re
 import shutil
-import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,7 +18,6 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 import jobs.storage.dataset
 from das.errors import ConfigError, InputError, LedgerError, OutputError, RuntimeSetupError
 from jobs.analysis.products import verify_run
-from jobs.cli import main
 from jobs.config.load import load_run
 from jobs.folder.identity import claim_folder
 from jobs.folder.lock import only_driver
@@ -30,12 +27,7 @@ from jobs.storage.layout import release_layout
 from tests.builders import in_process, toy
 from tests.pipeline.local.test_failsafe import configure, hide_what_leaves_imply
 
-
-@pytest.fixture(autouse=True)
-def here(monkeypatch):
-    """All tasks in this process, a driver that is refused at once."""
-    in_process.patch_spark(monkeypatch)
-    monkeypatch.setattr("jobs.folder.lock._PATIENCE", 0.0)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.fixture(scope="module")
@@ -61,20 +53,6 @@ def contents(out: Path) -> dict[str, list[str]]:
         str(path.parent.relative_to(out)): sorted(p.sha256 for p in Dataset.open(path.parent).parts)
         for path in out.rglob(MANIFEST)
     }
-
-
-@pytest.fixture
-def das(monkeypatch, capsys) -> Callable[..., tuple[int, str]]:
-    """Run a command: exit code and all that it printed."""
-
-    def call(*words: object) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["das", *map(str, words), "--quiet"])
-        capsys.readouterr()
-        code = main()
-        printed = capsys.readouterr()
-        return code, printed.out + printed.err
-
-    return call
 
 
 def remove(path: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,43 +13,23 @@ import pytest
 import solvers.objectives.in_node
 from das.errors import ConfigError, LedgerError, OutputError, SolverError
 from jobs.analysis.products import verify_run
-from jobs.cli import main
 from jobs.config.claims import account_of
 from jobs.config.load import load_run
 from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest
 from jobs.storage.journal import read_journal
-from tests.builders import in_process, toy
+from tests.builders import toy
 from tests.builders.units import section, write_units
 from tests.release_checks import sparse, totals_are_exact, tree_is_consistent
 
+pytestmark = pytest.mark.usefixtures("here")
+
 SYSTEM = {"source": "operating_system"}
-
-
-@pytest.fixture(autouse=True)
-def here(monkeypatch):
-    in_process.patch_spark(monkeypatch)
-    monkeypatch.setattr("jobs.folder.lock._PATIENCE", 0.0)
 
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
     toy.write_records(tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def das(monkeypatch, capsys) -> Callable[..., tuple[int, str]]:
-    """Run a command: exit code and all that it printed."""
-
-    def call(*words: object) -> tuple[int, str]:
-        quiet = [] if words[0] in ("inspect", "estimate", "report") else ["--quiet"]
-        monkeypatch.setattr(sys, "argv", ["das", *map(str, words), *quiet])
-        capsys.readouterr()
-        code = main()
-        printed = capsys.readouterr()
-        return code, printed.out + printed.err
-
-    return call
 
 
 def real(folder: Path, **changes: Any) -> Path:

@@ -13,7 +13,6 @@ from collections import Counter
 from fractions import Fraction
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -30,6 +29,7 @@ from jobs.storage.dataset import Dataset
 from jobs.storage.layout import release_layout
 from jobs.storage.ledger import read_ledger
 from tests.builders import toy
+from tests.builders.datasets import rows_of
 from tests.builders.in_process import execute
 from tests.builders.units import UNITS, section, write_units
 from tests.pipeline.local.test_canaries import Canaries, sightings
@@ -45,19 +45,6 @@ def real(folder: Path, **changes) -> Path:
     return toy.configuration(
         folder, **{"privacy__randomness": SYSTEM, "units": section(folder), **changes}
     )
-
-
-def rows_of(dataset: Path) -> list[dict]:
-    """All rows of a published dataset."""
-    manifest = json.loads((dataset / "_manifest.json").read_text())
-    found = []
-    for part in manifest["files"]:
-        if part["file"].endswith(".csv"):
-            with (dataset / part["file"]).open(newline="") as handle:
-                found += list(csv.DictReader(handle))
-        else:
-            found += pq.read_table(dataset / part["file"], partitioning=None).to_pylist()
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,8 @@ from invariants.implied import (
     most_violated,
     upper_bounds,
 )
-from invariants.leaves import Leaves, add_up, empty_rows, tighten
+from invariants.leaves import Leaves, empty_rows, tighten
+from tests.builders.leaves import one_owner
 
 MOST = 6  # persons of a type in the counts tried
 
@@ -53,10 +54,6 @@ def random_leaves(rng: np.random.Generator) -> Leaves:
         kept = np.flatnonzero(~empty_rows(leaves))
         if len(kept):
             return leaves.rows(kept)
-
-
-def one_owner(rows: Leaves) -> Leaves:
-    return add_up(rows, np.zeros(rows.n_rows, np.int64), 1).of(0)
 
 
 def largest_miss(leaves: Leaves, counts: np.ndarray) -> float:

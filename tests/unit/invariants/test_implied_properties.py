@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from invariants.implied import lower_bounds, most_violated, upper_bounds
 from invariants.leaves import Leaves, add_up, stack, tighten
+from tests.builders.leaves import one_owner
 
 
 @st.composite
@@ -26,10 +27,6 @@ def dealt_leaves(draw: st.DrawFn) -> tuple[Leaves, np.ndarray]:
         rows.append((least, most, max(total - slack[0], 0), total + slack[1]))
         counts.append(persons)
     return Leaves(*(np.array(one, np.int64) for one in zip(*rows, strict=True))), np.array(counts)
-
-
-def one_owner(rows: Leaves) -> Leaves:
-    return add_up(rows, np.zeros(rows.n_rows, np.int64), 1).of(0)
 
 
 def every_set(t: int) -> np.ndarray:

@@ -7,16 +7,13 @@ import pytest
 
 from das.errors import InfeasibleError
 from invariants.leaves import Leaves, add_up, empty_rows, limit_totals, stack, tighten
+from tests.builders.leaves import one_owner
 
 CAP = 99_999
 
 
 def leaves(least, most, low, high) -> Leaves:
     return Leaves(*(np.array(one, np.int64) for one in (least, most, low, high)))
-
-
-def one_owner(rows: Leaves) -> Leaves:
-    return add_up(rows, np.zeros(rows.n_rows, np.int64), 1).of(0)
 
 
 def as_lists(rows: Leaves) -> list:

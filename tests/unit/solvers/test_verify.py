@@ -11,14 +11,12 @@ from das.errors import VerificationError
 from invariants.leaves import Leaves
 from solvers.problem import (
     NO_LIMIT,
-    ExactTerm,
-    LeastSquaresTerm,
     LeavesTerm,
     NodeProblem,
-    RoundingQuery,
     RowsTerm,
 )
 from solvers.verify import verify_counts
+from tests.builders import node as builders
 
 GOOD = np.array([[3, 0, 2], [1, 4, 0]])
 CELLS = np.arange(3)
@@ -28,16 +26,13 @@ ALL = np.zeros(3, np.int64)
 
 def node(*, has_parent: bool = True) -> NodeProblem:
     children = slice(None) if has_parent else slice(0, 1)
-    return NodeProblem(
-        "44007",
-        3,
-        GOOD.sum(0) if has_parent else None,
-        (LeastSquaresTerm(CELLS, GOOD[children].astype(float), np.ones(len(GOOD[children]))),),
-        (
-            ExactTerm(ALL, GOOD[children].sum(1, keepdims=True)),
-            ExactTerm(PAIR, np.array([[3, 2], [5, 0]])[children]),
-        ),
-        ((RoundingQuery(CELLS),),),
+    return builders.node(
+        GOOD[children],
+        parent=GOOD.sum(0) if has_parent else None,
+        exact=[
+            (ALL, GOOD[children].sum(1, keepdims=True)),
+            (PAIR, np.array([[3, 2], [5, 0]])[children]),
+        ],
     )
 
 

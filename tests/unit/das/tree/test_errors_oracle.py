@@ -22,14 +22,7 @@ from das.tree.errors import (
 from das.tree.information import Information
 from geography.lattice import Lattice, Spine
 from tests.builders.strategies import dense_matrix, marginals, queries, schemas, trees
-
-
-def null_space(rows: np.ndarray, n: int) -> np.ndarray:
-    if not len(rows):
-        return np.eye(n)
-    _, values, right = np.linalg.svd(rows)
-    rank = int((values > 1e-9).sum())
-    return right[rank:].T
+from tests.unit.das.tree.dense import null_space
 
 
 def sum_out(lattice: Lattice, level: int) -> np.ndarray:

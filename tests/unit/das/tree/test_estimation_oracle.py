@@ -25,14 +25,8 @@ from das.tree.passes import (
 from das.tree.targets import subtree_targets
 from geography.lattice import Lattice, Spine
 from tests.builders.strategies import dense_matrix, marginals, queries, schemas, trees
+from tests.unit.das.tree.dense import null_space
 from tests.unit.das.tree.estimation_trees import TreeCase, area_by_shares
-
-
-def null_space(rows: np.ndarray, n: int) -> np.ndarray:
-    if not len(rows):
-        return np.eye(n)
-    _, values, right = np.linalg.svd(rows)
-    return right[int((values > 1e-9).sum()) :].T
 
 
 @dataclass(frozen=True, eq=False)

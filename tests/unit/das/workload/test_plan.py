@@ -30,11 +30,7 @@ from tests.unit.das.workload.dense import (
 )
 
 PLAIN = tuple(AttributeWorkload.identity(f"a{i}", n) for i, n in enumerate((2, 3, 4)))
-SMALL = (
-    AttributeWorkload.prefix("age", 4),
-    AttributeWorkload.identity("sex", 2),
-    AttributeWorkload.ranges("income", 4),
-)
+SMALL = MIXED[:3]
 WORKLOADS = {
     "plain": Workload.up_to_k_way(PLAIN, 2),
     "pairs": Workload.all_k_way(SMALL, 2),

@@ -13,8 +13,8 @@ from das.mechanisms.gaussian import DiscreteGaussian
 from das.mechanisms.laplace import DiscreteLaplace
 from jobs.analysis.measurements import read_measurements
 from jobs.storage.answers import MEASUREMENTS
-from jobs.storage.dataset import PartWriter, publish
 from jobs.storage.layout import ReleaseLayout
+from tests.builders.datasets import publish_tables
 
 ROWS = [
     ("71", "sex", "discrete_gaussian", "16", 16.0, [5, -2]),
@@ -27,17 +27,15 @@ ROWS = [
 @pytest.fixture
 def release(tmp_path):
     dataset = ReleaseLayout(tmp_path).measurements("tract")
-    writer = PartWriter(dataset, MEASUREMENTS)
     columns = [pa.array(column, field.type if field.name not in {"query", "mechanism", "parameter"}
                         else pa.string()) for column, field in
                zip(zip(*ROWS, strict=True), MEASUREMENTS, strict=True)]  # fmt: skip
     columns = [c.dictionary_encode() if i in {1, 2, 3} else c for i, c in enumerate(columns)]
-    writer.write(pa.table(columns, schema=MEASUREMENTS))
     queries = [
         {"query": "sex", "answers": 2, "labels": ["female", "male"]},
         {"query": "total", "answers": 1, "labels": ["total"]},
     ]
-    publish(dataset, [writer.close()], {"queries": queries})
+    publish_tables(dataset, [pa.table(columns, schema=MEASUREMENTS)], {"queries": queries})
     return tmp_path
 
 

@@ -24,7 +24,6 @@ from geography.lattice import Spine
 from invariants.exact import Invariant
 from jobs.confidential import evaluate as module
 from jobs.confidential.evaluate import Slice, compare, evaluate, query_names
-from jobs.storage.dataset import PartWriter, publish
 from jobs.storage.histograms import sparse_table
 from jobs.storage.layout import (
     ConfidentialLayout,
@@ -35,6 +34,7 @@ from jobs.storage.layout import (
 from jobs.tasks.batches import Sizing, TaskSize
 from jobs.tasks.executor import LocalTasks, SparkTasks
 from jobs.tasks.session import spark_session
+from tests.builders.datasets import publish_tables
 
 SCHEMA = Schema("toy", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
 SPINE = Spine(("state", "block"), (1, 3))
@@ -62,15 +62,6 @@ DESIGN = Toy(
 )
 
 
-def write(dataset: Path, tables: list[pa.Table]) -> None:
-    parts = []
-    for table in tables:
-        writer = PartWriter(dataset, table.schema)
-        writer.write(table)
-        parts.append(writer.close())
-    publish(dataset, parts, {})
-
-
 def counts(seed: int) -> dict[str, np.ndarray]:
     pattern = (np.arange(len(BLOCKS) * 6).reshape(-1, 6) * (seed + 3)) % 7
     leaf = np.where(pattern > 3, pattern - 3, 0) * (np.arange(len(BLOCKS)) % 4 > 0)[:, None]
@@ -86,12 +77,12 @@ def _folder(tmp_path: Path) -> Path:
     release, confidential = release_layout(tmp_path), confidential_layout(tmp_path)
     for name, codes in CODES.items():
         geography = pa.table({"geocode": codes})
-        write(release.geography(name), [geography.slice(0, 5), geography.slice(5)])
+        publish_tables(release.geography(name), [geography.slice(0, 5), geography.slice(5)])
         for dataset, held in (
             (release.counts(name), RELEASED),
             (confidential.histograms(name), TRUTH),
         ):
-            write(dataset, [sparse_table(codes, Histograms.from_dense(held[name]))])
+            publish_tables(dataset, [sparse_table(codes, Histograms.from_dense(held[name]))])
     return tmp_path
 
 

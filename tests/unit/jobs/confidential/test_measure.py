@@ -15,12 +15,13 @@ from geography.lattice import Lattice
 from jobs.confidential.measure import MeasureTask, measure_batch
 from jobs.confidential.noise_key import lent
 from jobs.config.load import load_run
-from jobs.storage.dataset import PartFile, PartWriter, publish
+from jobs.storage.dataset import PartFile
 from jobs.storage.geography import write_geography
 from jobs.storage.histograms import SPARSE_SCHEMA
 from jobs.storage.layout import confidential_layout, release_layout
 from jobs.tasks.batches import Batch
 from tests.builders import toy
+from tests.builders.datasets import publish_tables
 
 CODES = [code for code in toy.blocks() if code[2:5] == "001"]
 BATCH = Batch(3, CODES[0], CODES[-1], len(CODES))
@@ -31,10 +32,8 @@ def task(tmp_path: Path) -> Iterator[MeasureTask]:
     plan = load_run(toy.configuration(tmp_path)).plan
     release, truth = release_layout(tmp_path), confidential_layout(tmp_path)
     write_geography(Lattice.from_leaves(plan.spine, toy.blocks()), release)
-    writer = PartWriter(truth.histograms("block"), SPARSE_SCHEMA)
     rows = {"geocode": CODES[:1], "cells": [[0, 4]], "counts": [[7, 2]]}
-    writer.write(pa.table(rows, schema=SPARSE_SCHEMA))
-    publish(truth.histograms("block"), [writer.close()], {})
+    publish_tables(truth.histograms("block"), [pa.table(rows, schema=SPARSE_SCHEMA)])
     with lent(NoiseKey.draw(), truth.keys) as key:
         yield MeasureTask(plan, release, truth, "block", key)
 

@@ -16,9 +16,10 @@ from jobs.documents.statistics import HOLDS, Move
 from jobs.release import moves
 from jobs.release.moves import carry_up
 from jobs.release.statistics import total, unsolved
-from jobs.storage.dataset import Dataset, PartWriter, publish, verify_files
-from jobs.storage.histograms import SPARSE_SCHEMA, read_counts, sparse_table
+from jobs.storage.dataset import Dataset, verify_files
+from jobs.storage.histograms import read_counts, sparse_table
 from jobs.storage.layout import release_layout
+from tests.builders.datasets import publish_tables
 
 SPINE = Spine(("state", "county", "tract"), (1, 2, 3))
 COUNTS = {
@@ -38,16 +39,14 @@ def statistics(moved: list[Move]) -> dict[str, object]:
 def write(release, geolevel: str, moved: list[Move]) -> None:
     """One part per two geounits."""
     rows = sorted(COUNTS[geolevel].items())
-    parts = []
+    tables = []
     for start in range(0, len(rows), 2):
         some = rows[start : start + 2]
         children, cells = np.nonzero([counts for _, counts in some])
         values = np.array([counts for _, counts in some])[children, cells]
         offsets = np.searchsorted(children, np.arange(len(some) + 1))
-        writer = PartWriter(release.counts(geolevel), SPARSE_SCHEMA)
-        writer.write(sparse_table([c for c, _ in some], Histograms(3, offsets, cells, values)))
-        parts.append(writer.close())
-    publish(release.counts(geolevel), parts, statistics(moved))
+        tables.append(sparse_table([c for c, _ in some], Histograms(3, offsets, cells, values)))
+    publish_tables(release.counts(geolevel), tables, statistics(moved))
 
 
 @pytest.fixture

@@ -17,12 +17,12 @@ from jobs.config.load import load_run
 from jobs.plan import Plan
 from jobs.release.verify import _verify_families, _verify_invariants
 from jobs.storage.answers import ANSWERS
-from jobs.storage.dataset import PartWriter, publish
 from jobs.storage.geography import write_geography
 from jobs.storage.histograms import SPARSE_SCHEMA
 from jobs.storage.layout import ReleaseLayout, release_layout
 from jobs.tasks.batches import geounit_batches
 from tests.builders import toy
+from tests.builders.datasets import publish_tables
 
 CELLS = {code: {i % 6: 1 + i % 3} for i, code in enumerate(toy.blocks()) if i % 4}
 
@@ -51,13 +51,7 @@ def write_counts(release: ReleaseLayout, plan: Plan, geolevel: str, wrong: str =
         {"geocode": code, "cells": sorted(cells), "counts": [cells[i] for i in sorted(cells)]}
         for code, cells in sorted(sums.items())
     ]
-    write(release.counts(geolevel), pa.Table.from_pylist(rows, schema=SPARSE_SCHEMA))
-
-
-def write(dataset: Path, table: pa.Table) -> None:
-    writer = PartWriter(dataset, table.schema)
-    writer.write(table)
-    publish(dataset, [writer.close()], {})
+    publish_tables(release.counts(geolevel), [pa.Table.from_pylist(rows, schema=SPARSE_SCHEMA)])
 
 
 def batch(release: ReleaseLayout, plan: Plan, geolevel: str):
@@ -91,7 +85,7 @@ def exact_totals(release: ReleaseLayout, change: int, drop: int) -> None:
         {"geocode": code, "query": "total", "answers": [total]}
         for code, total in zip(sorted(toy.blocks()), totals, strict=True)
     ]
-    write(release.invariants("block"), pa.Table.from_pylist(rows[drop:], schema=ANSWERS))
+    publish_tables(release.invariants("block"), [pa.Table.from_pylist(rows[drop:], schema=ANSWERS)])
 
 
 @pytest.fixture

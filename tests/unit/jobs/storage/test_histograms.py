@@ -19,6 +19,7 @@ from jobs.storage.histograms import (
     sparse_table,
 )
 from jobs.storage.layout import ReleaseLayout
+from tests.builders.datasets import publish_tables
 
 CODES = ("01", "02", "03", "04")
 DENSE = np.array([[0, 2, 0], [0, 0, 0], [1, 0, 5], [0, 0, 0]])
@@ -69,12 +70,13 @@ def test_rows_in_several_chunks():
 
 def test_read_sparse_from_several_parts(tmp_path):
     histograms = Histograms.from_dense(DENSE)
-    parts = []
-    for start, stop in ((2, 4), (0, 2)):
-        writer = PartWriter(tmp_path / "d", SPARSE_SCHEMA)
-        writer.write(sparse_table(CODES[start:stop], histograms.slice(start, stop)))
-        parts.append(writer.close())
-    publish(tmp_path / "d", parts, {})
+    publish_tables(
+        tmp_path / "d",
+        [
+            sparse_table(CODES[start:stop], histograms.slice(start, stop))
+            for start, stop in ((2, 4), (0, 2))
+        ],
+    )
     dataset = Dataset.open(tmp_path / "d")
     for start, stop in ((0, 4), (1, 3), (1, 2), (3, 4), (2, 2)):
         found = read_sparse(dataset, CODES[start:stop], 3)

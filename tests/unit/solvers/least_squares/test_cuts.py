@@ -16,13 +16,10 @@ from solvers.least_squares.solve import solve_quadratic
 from solvers.problem import (
     Certificate,
     Estimate,
-    ExactTerm,
-    LeastSquaresTerm,
-    LeavesTerm,
     NodeProblem,
-    RoundingQuery,
     Status,
 )
+from tests.builders import node as builders
 
 CAP = 99_999
 SOLVE = partial(solve_quadratic, tolerance=1e-9)
@@ -35,18 +32,9 @@ def rows(facilities, totals) -> Leaves:
 
 def node(leaves: list[Leaves], noisy, parent=None) -> NodeProblem:
     """One cell per type; the total of every child is exact."""
-    t = leaves[0].n_types
-    cells = np.arange(t)
-    totals = np.array([[one.low.sum()] for one in leaves])
-    return NodeProblem(
-        "n",
-        t,
-        None if parent is None else np.array(parent),
-        (LeastSquaresTerm(cells, np.array(noisy, float), np.ones(len(leaves))),),
-        (ExactTerm(np.zeros(t, np.int64), totals),),
-        ((RoundingQuery(cells),),),
-        leaves=LeavesTerm(cells, tuple(leaves)),
-    )
+    totals = [[leaf.low.sum()] for leaf in leaves]
+    everybody = np.zeros(leaves[0].n_types, np.int64)
+    return builders.node(noisy, parent=parent, exact=[(everybody, totals)], leaves=leaves)
 
 
 # Three blocks, each with two of the types A, B, C and D; single types alone allow A = B = 5.

@@ -11,8 +11,6 @@ from das.errors import InfeasibleError, SolverError
 from invariants.leaves import Leaves
 from solvers.problem import (
     NO_LIMIT,
-    ExactTerm,
-    LeastSquaresTerm,
     LeavesTerm,
     NodeProblem,
     RoundingQuery,
@@ -29,6 +27,7 @@ from solvers.rounding.mixed_integer import (
 )
 from solvers.rounding.round import Method, Widening, round_counts
 from solvers.verify import verify_counts
+from tests.builders import node as builders
 from tests.unit.solvers.rounding.roundings import all_controlled, pass_cost, refutes
 
 CELLS2, CELLS3 = RoundingQuery(np.arange(2)), RoundingQuery(np.arange(3))
@@ -36,14 +35,7 @@ TOTAL2, TOTAL3 = RoundingQuery(np.zeros(2, np.int64)), RoundingQuery(np.zeros(3,
 
 
 def node(parent, passes, exact=(), children=2, cells=3) -> NodeProblem:
-    return NodeProblem(
-        "44007",
-        cells,
-        None if parent is None else np.array(parent),
-        (LeastSquaresTerm(np.arange(cells), np.zeros((children, cells)), np.ones(children)),),
-        tuple(ExactTerm(np.array(g), np.array(t)) for g, t in exact),
-        passes,
-    )
+    return builders.node(np.zeros((children, cells)), parent=parent, exact=exact, passes=passes)
 
 
 def test_whole_numbers_stay():

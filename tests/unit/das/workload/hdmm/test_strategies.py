@@ -24,11 +24,7 @@ from das.workload.kronecker import workload_gram
 from das.workload.workload import AttributeWorkload, Workload
 from tests.unit.das.workload.dense import GROUPED, MIXED, kron, listed, marginal_matrix
 
-SMALL = (
-    AttributeWorkload.prefix("age", 4),
-    AttributeWorkload.identity("sex", 2),
-    AttributeWorkload.ranges("income", 4),
-)
+SMALL = MIXED[:3]
 WORKLOADS = {
     "all 2-way": Workload.all_k_way(SMALL, 2),
     "up to 3-way": Workload.up_to_k_way(SMALL, 3),

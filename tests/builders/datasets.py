@@ -1,0 +1,38 @@
+"""Published datasets from tables, and their rows back."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs.storage.dataset import PartWriter, publish
+
+
+def publish_tables(
+    folder: Path, tables: Iterable[pa.Table], facts: Mapping[str, object] | None = None
+) -> None:
+    """Publish a dataset of one part per table."""
+    parts = []
+    for table in tables:
+        writer = PartWriter(folder, table.schema)
+        writer.write(table)
+        parts.append(writer.close())
+    publish(folder, parts, dict(facts or {}))
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    """Rows of a published dataset from its files alone, in the order of its parts."""
+    rows: list[dict[str, Any]] = []
+    for part in json.loads((folder / "_manifest.json").read_text())["files"]:
+        if part["file"].endswith(".csv"):
+            with (folder / part["file"]).open(newline="") as handle:
+                rows += list(csv.DictReader(handle))
+        else:
+            rows += pq.read_table(folder / part["file"], partitioning=None).to_pylist()
+    return rows
