@@ -13,8 +13,7 @@ from das.strategy import Strategy
 from invariants.exact import Invariant
 from jobs.config.models.products import SolveConfig
 from jobs.plan import Solving
-
-_PACKAGES = {"piqp": "piqp", "gurobi": "gurobipy"}  # by solver; the others are always there
+from solvers.backends.registry import PACKAGES
 
 
 def lazy_queries(
@@ -80,7 +79,7 @@ def solving(config: SolveConfig, schema: Schema, strategy: Strategy) -> Solving:
       RuntimeSetupError: A solver is not installed.
     """
     for name in (str(config.least_squares), str(config.integers)):
-        package = _PACKAGES.get(name)
+        package = PACKAGES.get(name)
         if package and find_spec(package) is None:
             raise RuntimeSetupError(
                 f"solver {name}",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any
 
 from das.errors import RuntimeSetupError
@@ -24,6 +26,11 @@ class IntegerSolver(StrEnum):
 
     HIGHS = "highs"
     GUROBI = "gurobi"
+
+
+PACKAGES: Mapping[str, str] = MappingProxyType({"piqp": "piqp", "gurobi": "gurobipy"})
+"""Python package of a solver by the solver's name, which is that of its extra and of its module in
+`solvers.backends`, too. A solver that is not here is always installed."""
 
 
 def least_squares(solver: LeastSquaresSolver) -> Solve:
@@ -52,11 +59,8 @@ def mixed_integer(solver: IntegerSolver) -> MixedIntegerSolver:
     return solve
 
 
-_PACKAGES = {"piqp": "piqp", "gurobi": "gurobipy"}
-
-
 def _imported(name: str) -> Any:  # noqa: ANN401 - a module
-    package = _PACKAGES[name]
+    package = PACKAGES[name]
     try:
         importlib.import_module(package)
     except ImportError as error:

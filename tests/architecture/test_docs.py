@@ -13,6 +13,7 @@ import pytest
 import typer.main
 
 from das.privacy.accounting import epsilon_bun_steinke, epsilon_from_rho
+from das.queries.factor import FUNCTIONS
 from jobs.cli import app
 from jobs.config.load import load_run
 from tests.checkout import ROOT
@@ -154,6 +155,20 @@ def test_noise_scales_in_the_privacy_page() -> None:
         (noisy,) = (one for one in plan.noise(level, level) if one.query.name == query)
         assert rho == f"{float(noisy.cost):.6f}"
         assert sigma == f"{float(noisy.mechanism.sigma_sq) ** 0.5:.4f}"
+
+
+def test_functions_of_queries_in_the_data_model() -> None:
+    """All that query texts may apply, with the number of answers and a label that comes out."""
+    levels = ("under_18", "18_to_64", "65_and_over")
+    table = rows("docs/data-model.md", "| Term | Answers for n levels |")
+    told = {term.strip("`").partition("(")[0]: row for term, *row in table}
+    assert set(told) - {"age"} == set(FUNCTIONS)
+    for name, function in FUNCTIONS.items():
+        answers, _, label = told[name]
+        factor = function(levels)
+        terms = answers.replace(" (", " * (").replace("n", str(len(levels)))
+        assert Fraction(eval(terms)) == len(factor.labels)
+        assert label.strip("`") in factor.labels
 
 
 def test_exit_codes_in_the_readme() -> None:

@@ -6,10 +6,13 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
+import typer.main
 
-from jobs.cli import main
+from jobs.cli import app, main
 from jobs.tasks.session import spark_session
 from tests.builders import in_process
+
+COMMANDS = typer.main.get_command(app).commands
 
 
 @pytest.fixture(scope="package")
@@ -33,8 +36,8 @@ def das(
     """Run a command, quietly if it can be quiet: exit code and all that it printed."""
 
     def call(*words: object) -> tuple[int, str]:
-        talks = words[0] in ("account", "estimate", "inspect", "report") or "--quiet" in words
-        quiet = [] if talks else ["--quiet"]
+        options = {option for one in COMMANDS[str(words[0])].params for option in one.opts}
+        quiet = ["--quiet"] if "--quiet" in options - {*map(str, words)} else []
         monkeypatch.setattr(sys, "argv", ["das", *map(str, words), *quiet])
         capsys.readouterr()
         code = main()

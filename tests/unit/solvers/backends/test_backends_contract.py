@@ -5,14 +5,18 @@ from __future__ import annotations
 import builtins
 import importlib
 import sys
+import tomllib
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from das.errors import DasError, RuntimeSetupError
+from jobs.config.models import SolveConfig
 from solvers.backends.registry import (
+    PACKAGES,
     IntegerSolver,
     LeastSquaresSolver,
     least_squares,
@@ -22,9 +26,9 @@ from solvers.least_squares.passes import solve_in_passes
 from solvers.problem import NO_LIMIT, ExactTerm, NodeProblem, RowsTerm, Status, group_sums
 from solvers.rounding.mixed_integer import MixedIntegerProgram, Outcome
 from tests.builders.strategies import Shape, random_node
+from tests.checkout import ROOT
 from tests.unit.solvers.least_squares.quadratic import best_of_all_supports, dense, optimality_gap
 
-PACKAGES = {"piqp": "piqp", "gurobi": "gurobipy"}
 TOLERANCE = 1e-6
 SHAPES = {
     "plain": Shape(3, 8),
@@ -49,6 +53,20 @@ def solve_integers(request):
     if request.param.value in PACKAGES:
         pytest.importorskip(PACKAGES[request.param.value])
     return mixed_integer(request.param)
+
+
+def test_a_solver_that_must_be_installed_is_an_extra_and_a_backend():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for name, package in PACKAGES.items():
+        required = extras["optional-dependencies"][name]
+        assert [text.startswith(package) for text in required] == [True]
+        assert (ROOT / "solvers" / "backends" / f"{name}.py").exists()
+
+
+def test_run_files_name_the_solvers_there_are():
+    fields = SolveConfig.model_fields
+    assert get_args(fields["least_squares"].annotation) == tuple(map(str, LeastSquaresSolver))
+    assert get_args(fields["integers"].annotation) == tuple(map(str, IntegerSolver))
 
 
 @pytest.mark.parametrize("name", sorted(SHAPES))
