@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse as sp
 
 from das.errors import DasError, RuntimeSetupError
-from jobs.config.models import SolveConfig
+from jobs.config.models.products import SolveConfig
 from solvers.backends.registry import (
     PACKAGES,
     IntegerSolver,
