@@ -18,7 +18,7 @@ from das.errors import InfeasibleError, VerificationError
 from das.histograms import Histograms
 from geography.lattice import Spine
 from jobs.documents.statistics import HOLDS, Move, statistics_of
-from jobs.plan import Plan
+from jobs.plan import Level, Plan
 from jobs.release.problems import Constraints, Family, NodeTemplate, Targets, node_problem
 from jobs.storage.dataset import Dataset, PartFile, PartWriter, replace_published
 from jobs.storage.histograms import SPARSE_SCHEMA, align_histograms, sparse_table
@@ -45,7 +45,7 @@ class MoveRules:
     rows: tuple[IntArray, ...]
 
     @classmethod
-    def of(cls, plan: Plan, level: int, family: Family) -> MoveRules:
+    def of(cls, plan: Plan, level: Level, family: Family) -> MoveRules:
         """The rules for the parent of a family of a geolevel.
 
         Cells whose lazy answers were not drawn stay empty. A linear row keeps its sum, unless the
@@ -55,7 +55,7 @@ class MoveRules:
           InfeasibleError: No count may change.
         """
         cells = plan.limits.possible(plan.schema)
-        if plan.levels[level].lazy and family.parent is not None:
+        if level.lazy and family.parent is not None:
             cells = family.parent.cells
             if not len(cells):
                 raise InfeasibleError(
@@ -63,11 +63,11 @@ class MoveRules:
                 )
         partitions: dict[str, IntArray] = {}
         rows: dict[str, IntArray] = {}
-        for above in plan.levels[:level]:
+        for above in plan.levels[: level.index]:
             for query in above.exact:
                 partitions[query.name] = query.rows_of(cells)
             for row in plan.limits.rows_at(above.name):
-                if row.is_exact or plan.levels[level].name not in row.geolevels:
+                if row.is_exact or level.name not in row.geolevels:
                     rows[row.name] = row.coefficients[cells]
         return cls(cells, tuple(partitions.values()), tuple(rows.values()))
 

@@ -12,13 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from das.arrays import FloatArray, IntArray, ObjectArray
-from das.queries.query import Query
-from invariants.linear import LinearRow
 from jobs.plan import Level, Plan
 from jobs.release.estimate import CONFIDENCE, LevelEstimator
 from jobs.release.implied import read_limits
 from jobs.release.prior import CellEstimates
-from jobs.release.problems import Constraints, Family, NodeTemplate, Targets
+from jobs.release.problems import Constraints, Family, Targets
 from jobs.storage.answers import read_answers, read_noisy
 from jobs.storage.dataset import Dataset
 from jobs.storage.geography import families, read_geography
@@ -53,7 +51,6 @@ class Piece:
 def read_pieces(
     plan: Plan,
     release: ReleaseLayout,
-    template: NodeTemplate,
     batch: Batch,
     *,
     with_cells: bool = False,
@@ -63,17 +60,16 @@ def read_pieces(
     Args:
       plan: The plan.
       release: Where geography, answers and the counts of the geolevel above lie.
-      template: Of the geolevel.
       batch: The range.
       with_cells: Whether to estimate all cells.
 
     Raises:
       OutputError: The measurements, the invariants or the geolevel above are not complete.
     """
-    geography = read_geography(release, template.geolevel, batch.low, batch.high)
+    level = plan.levels[batch.level]
+    geography = read_geography(release, level.name, batch.low, batch.high)
     codes = _column(geography, "geocode")
     read = _families(plan, release, batch.level, _column(geography, "parent"))
-    level = plan.levels[batch.level]
     for first, last in _cuts(read, whole_answers(level), len(level.lazy)):
         low, high = read[first].rows.start, read[last - 1].rows.stop
         part = geography.slice(low, high - low)
@@ -86,7 +82,7 @@ def read_pieces(
             codes[low:high],
             tuple(family.from_row(low) for family in read[first:last]),
             _read_targets(plan, release, piece, part),
-            _read_constraints(plan, release, template, piece, codes[low:high]),
+            _read_constraints(plan, release, piece, codes[low:high]),
             cells,
         )
 
@@ -134,19 +130,18 @@ def _cuts(group: Sequence[Family], answers: int, lazy: int) -> Iterator[tuple[in
 
 
 def _read_constraints(
-    plan: Plan, release: ReleaseLayout, template: NodeTemplate, batch: Batch, codes: ObjectArray
+    plan: Plan, release: ReleaseLayout, batch: Batch, codes: ObjectArray
 ) -> Constraints:
     """Exact answers and limits of exactly these geounits of a range."""
-    published: list[Query | LinearRow] = [*template.exact, *template.exact_rows]
+    level = plan.levels[batch.level]
     answers: list[IntArray] = []
-    if published:
-        answers = read_answers(
-            Dataset.open(release.invariants(template.geolevel)), published, codes
-        )
+    if level.published:
+        dataset = Dataset.open(release.invariants(level.name))
+        answers = read_answers(dataset, level.published, codes)
     limits = None
-    if plan.limits.binds(template.geolevel):
+    if plan.limits.binds(level.name):
         limits = read_limits(plan, release, batch, codes)
-    n_exact = len(template.exact)
+    n_exact = len(level.exact)
     return Constraints(answers[:n_exact], answers[n_exact:], limits)
 
 

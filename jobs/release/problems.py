@@ -15,8 +15,7 @@ import numpy as np
 from das.arrays import FloatArray, IntArray
 from das.histograms import Histograms
 from das.queries.query import Query
-from invariants.linear import LinearRow
-from jobs.plan import Plan
+from jobs.plan import Level, Plan
 from jobs.release.implied import BatchLimits
 from jobs.storage.answers import DrawnAnswers
 from solvers.problem import (
@@ -138,45 +137,35 @@ class NodeTemplate:
     """What all node problems of one geolevel have in common.
 
     Attributes:
-      geolevel: Name of the geolevel of the children.
+      level: The geolevel of the children.
       n_cells: n, of the schema.
       possible: int64[k], cells in which somebody may be; the live cells where there is no parent.
-      exact: Queries whose answers are exact, coarse before fine.
-      exact_rows: Linear rows whose sums are exact.
-      bounded_rows: Linear rows with bounds.
       types: The query of facilities by type, if leaves below are bound by them.
       passes: Rounding passes.
       order: Least-squares passes, as names of queries.
       groups: Cells by answer, shared by all families of a task.
     """
 
-    geolevel: str
+    level: Level
     n_cells: int
     possible: IntArray
-    exact: tuple[Query, ...]
-    exact_rows: tuple[LinearRow, ...]
-    bounded_rows: tuple[LinearRow, ...]
     types: Query | None
     passes: tuple[tuple[Query, ...], ...]
     order: tuple[tuple[str, ...], ...]
     groups: CellGroups
 
     @classmethod
-    def of(cls, plan: Plan, level: int) -> NodeTemplate:
+    def of(cls, plan: Plan, level: Level) -> NodeTemplate:
         """The template of a geolevel of a plan."""
-        asked, limits = plan.levels[level], plan.limits
-        facilities = limits.facilities
-        counted = facilities is not None and asked.name in facilities.geolevels
+        facilities = plan.limits.facilities
+        counted = facilities is not None and level.name in facilities.geolevels
         return cls(
-            asked.name,
+            level,
             plan.schema.size,
-            limits.possible(plan.schema),
-            asked.exact,
-            asked.exact_rows,
-            asked.bounded_rows,
+            plan.limits.possible(plan.schema),
             facilities.query if facilities is not None and counted else None,
             plan.passes,
-            plan.solving.order.get(asked.name, ()),
+            plan.solving.order.get(level.name, ()),
             CellGroups(plan.schema.size),
         )
 
@@ -202,7 +191,7 @@ def node_problem(
         )
     ]
     exact = []
-    for query, answers in zip(template.exact, constraints.exact, strict=True):
+    for query, answers in zip(template.level.exact, constraints.exact, strict=True):
         present, group = groups.present(query, cells)
         exact.append(ExactTerm(group, answers[rows][:, present], query))
     passes = tuple(
@@ -254,7 +243,7 @@ def _row_terms(
     template: NodeTemplate, cells: IntArray, rows: slice, constraints: Constraints
 ) -> tuple[RowsTerm, ...]:
     """Linear rows of some children, exact ones with their sums as both bounds."""
-    linear = [*template.exact_rows, *template.bounded_rows]
+    linear = [*template.level.exact_rows, *template.level.bounded_rows]
     if not linear:
         return ()
     sums = [answers[rows] for answers in constraints.sums]

@@ -18,7 +18,7 @@ from das.histograms import Histograms
 from das.mechanisms.registry import choose_mechanism
 from jobs.documents.document import json_of
 from jobs.documents.statistics import Move, SolveStatistics, statistics_of
-from jobs.plan import Plan
+from jobs.plan import Level, Plan
 from jobs.release.moves import MoveRules, carry_up, move_between, nearest_family
 from jobs.release.pieces import Piece, read_pieces, whole_answers
 from jobs.release.prior import (
@@ -43,13 +43,7 @@ from solvers.objectives.methods import Method
 from solvers.problem import NodeProblem
 
 
-def solve_level(
-    level: int,
-    *,
-    plan: Plan,
-    release: ReleaseLayout,
-    tasks: Tasks,
-) -> None:
+def solve_level(level: Level, *, plan: Plan, release: ReleaseLayout, tasks: Tasks) -> None:
     """Solve one geolevel given the one above and publish its counts; a published one is kept.
 
     What the failsafe moved in parents is carried up to all geolevels above.
@@ -58,27 +52,26 @@ def solve_level(
       OutputError: The measurements or the geolevel above are not complete.
       SolverError, VerificationError: A node failed; nothing is published.
     """
-    geolevel = plan.levels[level].name
-    dataset = release.counts(geolevel)
+    dataset = release.counts(level.name)
     spine, n_cells = plan.spine, plan.schema.size
     if is_published(dataset):
-        carry_up(level, spine=spine, n_cells=n_cells, release=release)
+        carry_up(level.index, spine=spine, n_cells=n_cells, release=release)
         return
     started = time.monotonic()
-    Dataset.open(release.measurements(geolevel))
+    Dataset.open(release.measurements(level.name))
     largest, smallest = batch_sizes(plan, release, level, tasks.sizing)
-    batches = geounit_batches(release, plan.levels[level], tasks.batches, largest, smallest)
+    batches = geounit_batches(release, level, tasks.batches, largest, smallest)
 
     priors = None
-    if geolevel in plan.solving.learned_prior and level:
+    if level.name in plan.solving.learned_prior and level.index:
         priors = learn_level(level, plan, release, tasks, batches)
 
     def run(batch: Batch) -> tuple[PartFile, SolveStatistics]:
         return solve_batch(plan, release, batch, priors)
 
-    solved = tasks.run(f"solve {geolevel}", batches, run)
+    solved = tasks.run(f"solve {level.name}", batches, run)
     facts = {
-        "geolevel": geolevel,
+        "geolevel": level.name,
         "configuration_digest": plan.digest,
         "solve_digest": plan.solve_digest,
         "not_for_release": plan.not_for_release,
@@ -86,29 +79,31 @@ def solve_level(
         "statistics": json_of(total(statistics for _, statistics in solved)),
     }
     publish(dataset, [part for part, _ in solved], facts)
-    carry_up(level, spine=spine, n_cells=n_cells, release=release)
+    carry_up(level.index, spine=spine, n_cells=n_cells, release=release)
 
 
 def learn_level(
-    level: int, plan: Plan, release: ReleaseLayout, tasks: Tasks, batches: Sequence[Batch]
+    level: Level, plan: Plan, release: ReleaseLayout, tasks: Tasks, batches: Sequence[Batch]
 ) -> Priors:
     """Learn from the noisy counts of a geolevel how counts are distributed, by noise variance."""
 
     def run(batch: Batch) -> Tallies:
         return tally_batch(plan, release, batch)
 
-    return learn_priors(tasks.run(f"learn {plan.levels[level].name}", batches, run))
+    return learn_priors(tasks.run(f"learn {level.name}", batches, run))
 
 
-def batch_sizes(plan: Plan, release: ReleaseLayout, level: int, sizing: Sizing) -> tuple[int, int]:
+def batch_sizes(
+    plan: Plan, release: ReleaseLayout, level: Level, sizing: Sizing
+) -> tuple[int, int]:
     """Most and fewest geounits of a task, by the answers it reads and the variables it solves.
 
     A geounit has as many variables as its parent has live cells, here a parent of the mean.
     """
-    most = sizing.solve_numbers.most // whole_answers(plan.levels[level])
-    if not level:
+    most = sizing.solve_numbers.most // whole_answers(level)
+    if not level.index:
         return max(1, most), 1
-    above = Dataset.open(release.counts(plan.levels[level - 1].name))
+    above = Dataset.open(release.counts(plan.levels[level.index - 1].name))
     variables = max(1, statistics_of(above).live // max(1, above.rows))
     size = sizing.solve_variables
     return max(1, min(most, size.most // variables)), size.least // variables
@@ -132,14 +127,12 @@ class LevelSolving:
 
     Attributes:
       plan: The plan.
-      level: Position of the geolevel.
       template: What its node problems have in common.
       settings: How nodes are solved.
       priors: Where cells are fitted to posterior means, the priors by variance of the noise.
     """
 
     plan: Plan
-    level: int
     template: NodeTemplate
     settings: NodeSettings
     priors: Priors | None
@@ -147,7 +140,8 @@ class LevelSolving:
     @classmethod
     def of(cls, plan: Plan, level: int, priors: Priors | None = None) -> LevelSolving:
         """The geolevel of a plan."""
-        return cls(plan, level, NodeTemplate.of(plan, level), node_settings(plan), priors)
+        template = NodeTemplate.of(plan, plan.levels[level])
+        return cls(plan, template, node_settings(plan), priors)
 
 
 def solve_batch(
@@ -156,9 +150,9 @@ def solve_batch(
     """Solve all families of a range and write their counts."""
     solving = LevelSolving.of(plan, batch.level, priors)
     solved = []
-    writer = PartWriter(release.counts(solving.template.geolevel), SPARSE_SCHEMA)
+    writer = PartWriter(release.counts(solving.template.level.name), SPARSE_SCHEMA)
     with_cells = priors is not None
-    for piece in read_pieces(plan, release, solving.template, batch, with_cells=with_cells):
+    for piece in read_pieces(plan, release, batch, with_cells=with_cells):
         for family in piece.families:
             counts, statistics = solve_family(solving, piece, family)
             solved.append(statistics)
@@ -172,7 +166,7 @@ def tally_batch(plan: Plan, release: ReleaseLayout, batch: Batch) -> Tallies:
     solving = LevelSolving.of(plan, batch.level)
     return tally_children(
         child
-        for piece in read_pieces(plan, release, solving.template, batch, with_cells=True)
+        for piece in read_pieces(plan, release, batch, with_cells=True)
         for family in piece.families
         if family.has_persons and known_counts(solving.template, piece, family) is None
         for child in _children(solving, piece, family, _measured_problem(solving, piece, family))
@@ -182,7 +176,7 @@ def tally_batch(plan: Plan, release: ReleaseLayout, batch: Batch) -> Tallies:
 def node_problems(plan: Plan, release: ReleaseLayout, batch: Batch) -> Iterator[NodeProblem]:
     """The node problems of a range with noisy answers, for those who study them."""
     solving = LevelSolving.of(plan, batch.level)
-    for piece in read_pieces(plan, release, solving.template, batch):
+    for piece in read_pieces(plan, release, batch):
         for family in piece.families:
             if family.has_persons and known_counts(solving.template, piece, family) is None:
                 yield _measured_problem(solving, piece, family)
@@ -217,7 +211,7 @@ def solve_family(
         if family.parent is None or not solving.plan.solving.failsafe:
             raise
         started = time.process_time()
-        rules = MoveRules.of(solving.plan, solving.level, family)
+        rules = MoveRules.of(solving.plan, solving.template.level, family)
         integers = mixed_integer(solving.settings.integers)
         nearest = nearest_family(
             solving.template, family, piece.targets, piece.constraints, rules, integers

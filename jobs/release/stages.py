@@ -60,18 +60,13 @@ def solve(job: Job, measure_level: Callable[[Job, Product, int], None]) -> None:
     """
     note_solve(job.release, settings_of(job.resolved.config))
     for product in job.products:
-        for level, geolevel in enumerate(product.plan.spine.levels):
+        for level in product.plan.levels:
             if product.plan.lazy:
-                measure_level(job, product, level)
-            dataset = product.release.counts(geolevel)
+                measure_level(job, product, level.index)
+            dataset = product.release.counts(level.name)
             is_new = not is_published(dataset)
-            with job.stage("solve", product.label(geolevel), geolevel) as line:
-                solve_level(
-                    level,
-                    plan=product.plan,
-                    release=product.release,
-                    tasks=job.tasks,
-                )
+            with job.stage("solve", product.label(level.name), level.name) as line:
+                solve_level(level, plan=product.plan, release=product.release, tasks=job.tasks)
             if is_new:
                 job.reporter.solved(line.place, statistics_of(Dataset.open(dataset)))
         if product.plan.lazy:

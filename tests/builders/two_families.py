@@ -25,6 +25,7 @@ from geography.lattice import Lattice, Spine
 from invariants.exact import Invariant
 from jobs.documents.document import json_of
 from jobs.plan import Plan, Solving
+from jobs.release.problems import NodeTemplate
 from jobs.release.statistics import total
 from jobs.storage.answers import ANSWERS, MEASUREMENTS, answer_table, measurement_table
 from jobs.storage.dataset import PartWriter, publish
@@ -78,6 +79,11 @@ def plan(queries: Sequence[str] = ("total", "detailed"), **changes: Any) -> Plan
 def exact(name: str, geolevel: str) -> Invariant:
     """A query that is exact down to a geolevel."""
     return Invariant.build(SCHEMA, SPINE.levels, name, geolevel)
+
+
+def template(solved: Plan, level: int) -> NodeTemplate:
+    """What the node problems of a geolevel have in common."""
+    return NodeTemplate.of(solved, solved.levels[level])
 
 
 def whole(geolevel: str, blocks: Counts = BLOCKS) -> Batch:

@@ -37,7 +37,7 @@ def hide_what_leaves_imply(patch: pytest.MonkeyPatch) -> None:
     of_leaves = problems._leaves_term
 
     def at_blocks_alone(template, *arguments):
-        return of_leaves(template, *arguments) if template.geolevel == "block" else None
+        return of_leaves(template, *arguments) if template.level.name == "block" else None
 
     patch.setattr(problems, "_leaves_term", at_blocks_alone)
 

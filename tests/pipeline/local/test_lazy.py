@@ -48,7 +48,9 @@ def work(resolved: Resolved, levels: int = 4) -> ReleaseLayout:
         stage = MeasureStage(product.plan, product.release, product.confidential, tasks)
         for level in range(levels):
             stage.measure(level, KEY)
-            solve_level(level, plan=product.plan, release=product.release, tasks=tasks)
+            solve_level(
+                product.plan.levels[level], plan=product.plan, release=product.release, tasks=tasks
+            )
     return release_layout(resolved.config.output.directory)
 
 
@@ -109,7 +111,12 @@ def test_counts_are_those_of_complete_measurements_with_the_same_numbers(both, t
         fill(
             lazy, release, geolevel, {q.query.name: q.query.size for q in queries(resolved, level)}
         )
-        solve_level(level, plan=eager, release=release, tasks=in_process.tasks_of(resolved.config))
+        solve_level(
+            eager.levels[level],
+            plan=eager,
+            release=release,
+            tasks=in_process.tasks_of(resolved.config),
+        )
         tables = [Dataset.open(one.counts(geolevel)).read() for one in (lazy, release)]
         assert tables[0].equals(tables[1])
 

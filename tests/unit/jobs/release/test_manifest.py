@@ -51,7 +51,7 @@ def release(tmp_path):
         if geolevel != "block":
             two.write_exact(layout, geolevel, ["total"], BLOCKS)
     publish_implied(PLAN, layout, two.TASKS)
-    for level in range(3):
+    for level in PLAN.levels:
         solve_level(level, plan=PLAN, release=layout, tasks=two.TASKS)
     write_microdata(PLAN, layout, ["parquet", "csv"], two.TASKS)
     write_tables(PLAN, layout, ["age"], two.TASKS)

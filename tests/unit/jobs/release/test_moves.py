@@ -14,7 +14,7 @@ from invariants.linear import LinearRow
 from jobs.documents.statistics import Move
 from jobs.release.implied import BatchLimits
 from jobs.release.moves import MoveRules, move_between, nearest_family
-from jobs.release.problems import Constraints, Family, NodeTemplate, Targets
+from jobs.release.problems import Constraints, Family, Targets
 from solvers.rounding.mixed_integer import solve_mixed_integer
 from tests.builders import two_families as two
 
@@ -34,8 +34,8 @@ def targets(support=(0, 0, 0, 0)) -> Targets:
 
 def nearest(plan, own: Family, constraints: Constraints, support=(0, 0, 0, 0)) -> np.ndarray:
     """Counts of the parent after the move, dense."""
-    template = NodeTemplate.of(plan, BLOCK)
-    rules = MoveRules.of(plan, BLOCK, own)
+    template = two.template(plan, BLOCK)
+    rules = MoveRules.of(plan, plan.levels[BLOCK], own)
     moved = nearest_family(template, own, targets(support), constraints, rules, solve_mixed_integer)
     assert (moved.geocode, moved.rows) == (own.geocode, own.rows)
     return moved.parent.dense()[0]
@@ -99,7 +99,7 @@ def test_rules_keep_rows_unless_the_children_have_bounds_of_their_own():
         limits=Limits(zeros=np.array([1]), rows=(men, odd, exact)),
         invariants=(two.exact("sex", "county"), two.exact("age", "block")),
     )
-    rules = MoveRules.of(plan, BLOCK, family(4, 0, 0, 6))
+    rules = MoveRules.of(plan, plan.levels[BLOCK], family(4, 0, 0, 6))
     assert rules.cells.tolist() == [0, 2, 3]
     assert [row.tolist() for row in rules.rows] == [[0, 1, 1], [0, 0, 5]]  # men and exact
     assert sorted(p.tolist() for p in rules.partitions) == [[0, 0, 1], [0, 1, 1]]
@@ -107,10 +107,12 @@ def test_rules_keep_rows_unless_the_children_have_bounds_of_their_own():
 
 def test_cells_that_were_not_measured_stay_empty():
     plan = two.plan(lazy=frozenset({"detailed"}))
-    assert MoveRules.of(plan, BLOCK, family(4, 0, 0, 6)).cells.tolist() == [0, 3]
+    assert MoveRules.of(plan, plan.levels[BLOCK], family(4, 0, 0, 6)).cells.tolist() == [0, 3]
     with pytest.raises(InfeasibleError, match="node 12: is empty"):
-        MoveRules.of(plan, BLOCK, family(0, 0, 0, 0))
-    assert MoveRules.of(two.plan(), BLOCK, family(0, 0, 0, 0)).cells.tolist() == [0, 1, 2, 3]
+        MoveRules.of(plan, plan.levels[BLOCK], family(0, 0, 0, 0))
+    assert MoveRules.of(
+        two.plan(), two.plan().levels[BLOCK], family(0, 0, 0, 0)
+    ).cells.tolist() == [0, 1, 2, 3]
 
 
 def test_a_move_names_what_changed_alone():

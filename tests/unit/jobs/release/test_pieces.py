@@ -10,7 +10,7 @@ from invariants.constraints import Limits
 from invariants.linear import LinearRow
 from jobs.release.implied import publish_implied
 from jobs.release.pieces import read_pieces, whole_answers
-from jobs.release.problems import NodeTemplate, node_problem
+from jobs.release.problems import node_problem
 from tests.builders import two_families as two
 
 NUMBERED = {"111": (1, 0, 2, 0), "112": (0, 3, 0, 5), "121": (0, 7, 0, 0), "122": (2, 1, 0, 4)}
@@ -25,8 +25,8 @@ def prepared(folder, plan, blocks=NUMBERED):
 
 
 def read(plan, release, blocks=NUMBERED):
-    template = NodeTemplate.of(plan, 2)
-    return template, list(read_pieces(plan, release, template, two.whole("block", blocks)))
+    template = two.template(plan, 2)
+    return template, list(read_pieces(plan, release, two.whole("block", blocks)))
 
 
 def terms_of(template, pieces):
@@ -89,9 +89,8 @@ def test_an_only_child_has_no_answers_and_the_end_of_a_chain_its_own_weight(tmp_
     template, (piece,) = read(plan, release, blocks)
     assert [len(answers) for answers in piece.targets.answers] == [4, 4]
     assert [family.n_children for family in piece.families] == [2, 2, 1]
-    counties = NodeTemplate.of(plan, 1)
     batch = two.whole("county", blocks)
-    (piece,) = read_pieces(plan, release, counties, batch)
+    (piece,) = read_pieces(plan, release, batch)
     for index, weights in enumerate(piece.targets.weights):
         ordinary, chain = (plan.noise(1, last)[index].mechanism for last in (1, 2))
         assert weights[:2].tolist() == [1.0 / float(ordinary.continuous_variance)] * 2
@@ -103,7 +102,7 @@ def test_the_root_has_no_parent(tmp_path):
     plan = two.plan()
     release = two.release(tmp_path)
     two.write_noisy(release, plan, "state")
-    (piece,) = read_pieces(plan, release, NodeTemplate.of(plan, 0), two.whole("state"))
+    (piece,) = read_pieces(plan, release, two.whole("state"))
     (family,) = piece.families
     assert (family.geocode, family.rows, family.parent) == ("root", slice(0, 1), None)
 

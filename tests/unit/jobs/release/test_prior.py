@@ -16,7 +16,7 @@ from jobs.release.prior import (
     learn_priors,
     tally_children,
 )
-from jobs.release.problems import Constraints, Family, NodeTemplate, Targets, node_problem
+from jobs.release.problems import Constraints, Family, Targets, node_problem
 from jobs.release.solve import node_settings
 from tests.builders import two_families as two
 
@@ -31,7 +31,7 @@ def problem(shares=(10.0, 30.0)):
     detailed = np.array([[6.0, 0, 30, 4]]) * np.array(shares)[:, None] / 40
     own = Targets([two.query("detailed")], [detailed], [np.ones(2)], np.arange(2))
     family = Family("12", slice(0, 2), PARENT)
-    template = NodeTemplate.of(two.plan(("detailed",)), 2)
+    template = two.template(two.plan(("detailed",)), 2)
     return node_problem(template, family, own, Constraints([], [], None))
 
 

@@ -18,7 +18,6 @@ from jobs.release.problems import (
     CellGroups,
     Constraints,
     Family,
-    NodeTemplate,
     Targets,
     histograms_of,
     may_be_empty,
@@ -49,7 +48,7 @@ NOTHING = Constraints([], [], None)
 
 
 def test_answers_are_those_of_live_cells_of_the_children(tmp_path):
-    template = NodeTemplate.of(two.plan(), BLOCK)
+    template = two.template(two.plan(), BLOCK)
     first, second = (node_problem(template, f, targets(), NOTHING) for f in families())
     assert (first.geocode, first.n_cells, first.parent.tolist()) == ("11", 3, [1, 3, 2])
     assert (second.geocode, second.n_cells, second.parent.tolist()) == ("12", 2, [1, 4])
@@ -66,12 +65,12 @@ def test_only_children_do_not_shift_the_answers_of_others(tmp_path):
     """Geounit 2 of the range is an only child: not measured, so geounits 3 and 4 have rows 2, 3."""
     shifted = replace(targets(), row=np.array([0, 1, 1, 2, 3]))
     family = replace(families()[1], rows=slice(3, 5))
-    problem = node_problem(NodeTemplate.of(two.plan(), BLOCK), family, shifted, NOTHING)
+    problem = node_problem(two.template(two.plan(), BLOCK), family, shifted, NOTHING)
     assert problem.terms[0].answers.tolist() == [[86.0], [126.0]]
 
 
 def test_exact_answers_of_live_groups(tmp_path):
-    template = NodeTemplate.of(two.plan(invariants=(two.exact("age", "block"),)), BLOCK)
+    template = two.template(two.plan(invariants=(two.exact("age", "block"),)), BLOCK)
     exact = np.array([[3, 0], [0, 3], [0, 0], [2, 5]])
     problem = node_problem(template, families()[1], targets(), Constraints([exact], [], None))
     (term,) = problem.exact
@@ -82,7 +81,7 @@ def test_exact_answers_of_live_groups(tmp_path):
 def test_linear_rows_exact_ones_first(tmp_path):
     men = LinearRow("men", np.array([0, 0, 1, 1]), two.SPINE.levels, None, None)
     odd = LinearRow("odd", np.array([1, -2, 3, -4]), two.SPINE.levels, -9, 9)
-    template = NodeTemplate.of(two.plan(limits=Limits(rows=(odd, men))), BLOCK)
+    template = two.template(two.plan(limits=Limits(rows=(odd, men))), BLOCK)
     bounds = BatchLimits(None, np.full((4, 1), -9), np.arange(4)[:, None])
     constraints = Constraints([], [np.array([[2], [0], [0], [4]])], bounds)
     (term,) = node_problem(template, families()[1], targets(), constraints).rows
@@ -96,7 +95,7 @@ def test_leaves_of_the_children(tmp_path):
     ages = Facilities(
         two.query("age"), two.SPINE.levels, np.array([1, 1]), np.array([4, 4]), np.array([True] * 2)
     )
-    template = NodeTemplate.of(two.plan(limits=Limits(ages)), BLOCK)
+    template = two.template(two.plan(limits=Limits(ages)), BLOCK)
     leaves = add_up(ages.boxes(np.array([[1, 0], [0, 2], [0, 0], [1, 1]])), np.arange(4), 4)
     empty = np.zeros((4, 0), np.int64)
     constraints = Constraints([], [], BatchLimits(leaves, empty, empty))
@@ -113,14 +112,14 @@ def test_named_passes_come_first_and_the_others_last(tmp_path):
     own = replace(own, answers=[TOTALS, sexes, ANSWERS], weights=[*own.weights, np.ones(4)])
     order = {"block": (("sex",), ("total",))}
     plan = two.plan(queries, solving=Solving(targets="own", order=order))
-    problem = node_problem(NodeTemplate.of(plan, BLOCK), families()[0], own, NOTHING)
+    problem = node_problem(two.template(plan, BLOCK), families()[0], own, NOTHING)
     assert problem.order == ((1,), (0,), (2,))
     plan = two.plan(queries)
-    assert node_problem(NodeTemplate.of(plan, BLOCK), families()[0], own, NOTHING).order == ()
+    assert node_problem(two.template(plan, BLOCK), families()[0], own, NOTHING).order == ()
 
 
 def test_the_root_lives_where_somebody_may_be(tmp_path):
-    template = NodeTemplate.of(two.plan(limits=Limits(zeros=np.array([0, 2]))), 0)
+    template = two.template(two.plan(limits=Limits(zeros=np.array([0, 2]))), 0)
     root = Family("root", slice(0, 1), None)
     own = Targets([two.query("detailed")], [ANSWERS[:1]], [np.ones(1)], np.arange(1))
     problem = node_problem(template, root, own, NOTHING)
@@ -131,7 +130,7 @@ def test_the_root_lives_where_somebody_may_be(tmp_path):
 
 
 def test_counts_of_live_cells_become_histograms(tmp_path):
-    template = NodeTemplate.of(two.plan(), BLOCK)
+    template = two.template(two.plan(), BLOCK)
     counts = histograms_of(template, families()[1], np.array([[0, 0], [1, 4]]))
     assert counts.dense().tolist() == [[0, 0, 0, 0], [0, 1, 0, 4]]
 
@@ -141,7 +140,7 @@ def test_counts_of_live_cells_become_histograms(tmp_path):
 )
 def test_children_may_be_empty_if_their_rows_allow_zero(least, most, expected):
     row = LinearRow("men", np.array([0, 0, 1, 1]), two.SPINE.levels, least, most)
-    template = NodeTemplate.of(two.plan(limits=Limits(rows=(row,))), BLOCK)
+    template = two.template(two.plan(limits=Limits(rows=(row,))), BLOCK)
     least_of, most_of = np.full((4, 1), -9), np.full((4, 1), 9)
     least_of[3], most_of[3] = least, most
     constraints = Constraints([], [], BatchLimits(None, least_of, most_of))

@@ -41,7 +41,7 @@ def measured(folder, plan, blocks=BLOCKS):
 
 def solve(plan, release, tasks=two.TASKS):
     for level in range(3):
-        solve_level(level, plan=plan, release=release, tasks=tasks)
+        solve_level(plan.levels[level], plan=plan, release=release, tasks=tasks)
 
 
 def counts(release, geolevel, blocks=BLOCKS):
@@ -108,8 +108,9 @@ def test_counts_do_not_depend_on_the_tasks(tmp_path):
 
 
 def test_measurements_that_are_not_there(tmp_path):
+    plan, release = two.plan(), two.release(tmp_path)
     with pytest.raises(OutputError, match="level=state: is not complete"):
-        solve_level(0, plan=two.plan(), release=two.release(tmp_path), tasks=two.TASKS)
+        solve_level(plan.levels[0], plan=plan, release=release, tasks=two.TASKS)
 
 
 # Every block has a minor; county 12 was solved as if it had none.
@@ -135,7 +136,7 @@ def contradicted(tmp_path, failsafe: bool):
 
 def test_a_parent_that_its_children_contradict_is_moved_and_carried_up(tmp_path):
     plan, release = contradicted(tmp_path, failsafe=True)
-    solve_level(2, plan=plan, release=release, tasks=two.TASKS)
+    solve_level(plan.levels[2], plan=plan, release=release, tasks=two.TASKS)
     (move,) = statistics_of(Dataset.open(release.counts("block"))).moved
     assert (move.geocode, sum(move.changes), move.records) == ("12", 0, 2)
     blocks = np.array(counts(release, "block", two.BLOCKS))
@@ -150,7 +151,7 @@ def test_a_parent_that_its_children_contradict_is_moved_and_carried_up(tmp_path)
 def test_without_the_failsafe_a_contradiction_ends_the_stage(tmp_path):
     plan, release = contradicted(tmp_path, failsafe=False)
     with pytest.raises(InfeasibleError, match="node 12"):
-        solve_level(2, plan=plan, release=release, tasks=two.TASKS)
+        solve_level(plan.levels[2], plan=plan, release=release, tasks=two.TASKS)
     assert not is_published(release.counts("block"))
 
 
@@ -163,7 +164,7 @@ def test_an_empty_parent_whose_children_need_persons_is_moved(tmp_path):
     two.write_counts(release, "county", blocks)
     two.write_counts(release, "state", blocks)
     publish_implied(plan, release, two.TASKS)
-    solve_level(2, plan=plan, release=release, tasks=two.TASKS)
+    solve_level(plan.levels[2], plan=plan, release=release, tasks=two.TASKS)
     solved = np.array(counts(release, "block", two.BLOCKS))
     assert (solved[:, 2:].sum(1) >= 1).all()
     statistics = statistics_of(Dataset.open(release.counts("block")))
@@ -183,10 +184,10 @@ def test_batches_shrink_with_the_live_cells_of_parents(tmp_path):
     release = two.release(tmp_path)
     two.write_counts(release, "county")  # two counties of three live cells
     sizing = Sizing(1, solve_numbers=TaskSize(1, 50), solve_variables=TaskSize(6, 24))
-    assert batch_sizes(plan, release, 2, sizing) == (24 // 3, 6 // 3)
+    assert batch_sizes(plan, release, plan.levels[2], sizing) == (24 // 3, 6 // 3)
     roomy = replace(sizing, solve_variables=TaskSize(6, 3_000))
-    assert batch_sizes(plan, release, 2, roomy) == (50 // 5, 2)
-    assert batch_sizes(plan, release, 0, sizing) == (50 // 5, 1)
+    assert batch_sizes(plan, release, plan.levels[2], roomy) == (50 // 5, 2)
+    assert batch_sizes(plan, release, plan.levels[0], sizing) == (50 // 5, 1)
 
 
 @pytest.mark.parametrize("definition", list(Definition))
