@@ -135,7 +135,7 @@ def layout_of(data: BlockTableData, schema: Schema) -> Layout:
     """Resolve the names of columns, attributes and levels.
 
     Raises:
-      ConfigError: A name is unknown, a cell has no column, or a pattern does not tell cells apart.
+      ConfigError: A name is unknown, a cell has no column, or two cells have the same one.
     """
     if data.pattern is not None:
         columns = _from_pattern(data.pattern, schema)

@@ -125,7 +125,7 @@ def refuse_large_families(plan: Plan, lattice: Lattice) -> None:
 
 
 def _targets(plan: Plan, level: int) -> list[Query]:
-    """Queries that the counts of a geolevel are drawn to."""
+    """Queries that the counts of a geolevel are fitted to."""
     from_subtree = plan.solving.targets == "full" and level < plan.leaf.index
     asked = plan.levels[level:] if from_subtree else plan.levels[level : level + 1]
     return list({query.name: query for one in asked for query in one.queries}.values())

@@ -26,11 +26,11 @@ from das.workload.plan import LossKind, Method, plan_workload
 from das.workload.workload import AttributeWorkload, BaseKind, Workload
 from jobs.config.models.allocation import WorkloadConfig
 
-_PLAIN = {"identity": BaseKind.IDENTITY, "prefix": BaseKind.PREFIX, "ranges": BaseKind.RANGES}
+# What a configuration may ask of an attribute by name; recodes have names of their own.
 _FACTORS: dict[str, Callable[[tuple[str, ...]], Factor]] = {
-    "identity": identity,
-    "prefix": prefix,
-    "ranges": ranges,
+    BaseKind.IDENTITY: identity,
+    BaseKind.PREFIX: prefix,
+    BaseKind.RANGES: ranges,
 }
 _DIGEST_DIGITS = 8
 _LEAST_EIGENVALUE = 1e-9  # of what all queries say, over the precision of one cell at all of rho
@@ -98,12 +98,12 @@ def _refuse_flat(shares: Sequence[QueryShare]) -> None:
     queries = [entry.query for entry in shares]
     if not has_full_column_rank(queries):
         return  # the strategy says so, and which
-    found = least_eigenvalue(queries, [float(entry.share) for entry in shares])
-    if found < _LEAST_EIGENVALUE:
+    precision = least_eigenvalue(queries, [float(entry.share) for entry in shares])
+    if precision < _LEAST_EIGENVALUE:
         raise BudgetError(
             "workload",
             "leaves some counts of cells to rounding",
-            got=f"relative precision {found:.1e}",
+            got=f"relative precision {precision:.1e}",
             want=f"at least {_LEAST_EIGENVALUE:.0e}",
             remedy="give detailed a larger weight",
         )
@@ -166,7 +166,7 @@ def _workload(schema: Schema, wanted: WorkloadConfig) -> Workload:
     if unknown:
         raise SchemaError("workload, bases", "names an unknown attribute", got=unknown)
     attributes = [
-        _attribute(schema, attribute, wanted.bases.get(attribute.name, ["identity"]))
+        _attribute(schema, attribute, wanted.bases.get(attribute.name, [BaseKind.IDENTITY]))
         for attribute in schema.attributes
         if attribute.size > 1
     ]
@@ -209,8 +209,8 @@ def _axes(schema: Schema, table: str) -> list[str]:
 
 
 def _attribute(schema: Schema, attribute: Attribute, bases: list[str]) -> AttributeWorkload:
-    if len(bases) == 1 and bases[0] in _PLAIN:
-        return AttributeWorkload(attribute.name, _PLAIN[bases[0]], attribute.size)
+    if len(bases) == 1 and bases[0] in _FACTORS:
+        return AttributeWorkload(attribute.name, BaseKind(bases[0]), attribute.size)
     matrices = [_base(schema, attribute, base).matrix for base in bases]
     if not matrices:
         raise SchemaError(f"workload, base of {attribute.name}", "is empty")
@@ -228,7 +228,7 @@ def _base(schema: Schema, attribute: Attribute, base: str) -> Factor:
         f"workload, base of {attribute.name}",
         "is unknown",
         got=base,
-        want=f"one of {[*_FACTORS, *known]}",
+        want=f"one of {[*map(str, _FACTORS), *known]}",
     )
 
 

@@ -245,7 +245,7 @@ def _draw_cells(
     rng: np.random.Generator, parts: list[tuple[int, IntArray, FloatArray, FloatArray]]
 ) -> tuple[IntArray, IntArray, IntArray]:
     """Draw persons of (hhgq, persons[B], group weights[B, 8], minors[8]) over the 2,016 cells."""
-    found = []
+    batches = []
     for hhgq, persons, mix, minors in parts:
         live = np.flatnonzero(persons)
         if len(live) == 0:
@@ -254,11 +254,11 @@ def _draw_cells(
         chance = mix[live] / mix[live].sum(1, keepdims=True) @ of_group
         drawn = rng.multinomial(persons[live], chance / chance.sum(1, keepdims=True))
         rows, cells = np.nonzero(drawn)
-        found.append((live[rows], cells + 252 * hhgq, drawn[rows, cells]))
-    if not found:
+        batches.append((live[rows], cells + 252 * hhgq, drawn[rows, cells]))
+    if not batches:
         none = np.zeros(0, np.int64)
         return none, none, none
-    rows, cells, counts = (np.concatenate(column) for column in zip(*found, strict=True))
+    rows, cells, counts = (np.concatenate(column) for column in zip(*batches, strict=True))
     return rows, cells, counts
 
 

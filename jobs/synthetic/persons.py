@@ -84,8 +84,9 @@ def _relationship_and_age(kind: int, adult: int) -> FloatArray:
     if kind == 0:
         weights[:_N_RELATIONSHIPS] = np.outer(_ADULTS if adult else _MINORS, alive)
     else:
-        held = np.array(_OF_TYPE[kind])
-        weights[held] = np.outer(_COMMONNESS[held - _N_RELATIONSHIPS], alive)
+        facilities = np.array(_OF_TYPE[kind])
+        commonness = _COMMONNESS[facilities - _N_RELATIONSHIPS]
+        weights[facilities] = np.outer(commonness, alive)
     if kind == 3:  # nursing
         weights *= np.exp(np.minimum(ages - 75, 15) / 8.0)
     if kind == 5:  # college
