@@ -6,22 +6,26 @@ input, 3 budget, 4 infeasible, 5 solver, 6 a promise is broken, 7 this machine l
 
 from __future__ import annotations
 
+import inspect as introspection
 import json
 import sys
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from das.errors import ConfigError, DasError, OutputError
+from das.errors import ConfigError, DasError
 from das.tree.information import Information
 from jobs.printable import printable
 from jobs.tasks.failures import hide_bridge_logs, machine_failure
 
 if TYPE_CHECKING:
     from jobs.config.product import Resolved
+    from jobs.tasks.progress import Reporter
 
 app = typer.Typer(
     name="das",
@@ -98,6 +102,51 @@ SolutionOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
+@dataclass(frozen=True)
+class RunOptions:
+    """Options of every command that works on the folder of a run."""
+
+    master: MasterOption = None
+    quiet: QuietOption = False
+    cluster: ClusterOption = None
+    log: LogOption = None
+
+    def load(self, config: Path, out: Path | None, solution: str | None = None) -> Resolved:
+        """The run of a run file, on what a cluster file says."""
+        from jobs.config.load import load_run
+
+        return self.on_cluster(load_run(config, output=out, master=self.master, solution=solution))
+
+    def on_cluster(self, resolved: Resolved) -> Resolved:
+        """A run on what a cluster file says."""
+        from jobs.config.cluster import on_cluster
+
+        return on_cluster(resolved, self.cluster, self.master)
+
+    def reporter(self) -> Reporter:
+        """Who watches."""
+        from jobs.tasks.progress import Reporter
+
+        return Reporter(quiet=self.quiet, log=self.log)
+
+
+def _with_run_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with each field of its parameter `options` as an option of its own."""
+    own = dict(introspection.signature(command, eval_str=True).parameters)
+    own.pop("options")
+    common = introspection.signature(RunOptions, eval_str=True).parameters
+    parameters = {**own, **common}
+
+    @wraps(command)
+    def run(**values: Any) -> None:  # noqa: ANN401 - as the command line gives them
+        options = RunOptions(**{name: values.pop(name) for name in common})
+        command(**values, options=options)
+
+    run.__annotations__ = {name: option.annotation for name, option in parameters.items()}
+    run.__signature__ = introspection.Signature([*parameters.values()])  # type: ignore[attr-defined]
+    return run
+
+
 @app.command()
 def validate(
     config: ConfigArgument, losses: LossesOption = False, as_json: JsonOption = False
@@ -170,108 +219,46 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
 
     With --optimize, also find the allocation that makes the tables most accurate.
     """
-    from geography.lattice import Lattice
-    from jobs.confidential.inputs import check_inputs
-    from jobs.confidential.read.formats import list_geounits
-    from jobs.confidential.stages import leaf_geocodes
+    from jobs.confidential.geounits import lattice_of
     from jobs.config.load import load_run
-    from jobs.planning.allocation import optimize_allocation, read_goal, write_allocation
-    from jobs.planning.errors import subtree_classes
-    from jobs.planning.page import write_plan_report
-    from jobs.planning.summary import optimized_summary, plan_summary
+    from jobs.planning.request import PlanRequest, explain
     from jobs.planning.terminal import print_summaries
-    from jobs.storage.files import refuse_foreign
-    from jobs.tasks.executor import open_tasks
     from jobs.tasks.progress import Reporter
 
-    if report is not None:
-        refuse_foreign(report, b"<!DOCTYPE html>", "a report, which is replaced")
     resolved = load_run(config, master=master)
-    settings, spine = resolved.config, resolved.plan.spine
-    wanted = resolved.last.tables if tables is None else tables.split(",")
-    goal = read_goal(resolved.plan, weights, targets, optimize)
-    public = settings.geography.geounits
-    reporter = Reporter(quiet=quiet)
-    if public is None:
-        check_inputs(resolved)
-    with reporter.line("plan", "geounits"):
-        if public is not None:
-            codes = list_geounits(public, spine)
-        else:
-            with open_tasks(settings) as tasks:
-                codes = leaf_geocodes(resolved, tasks)
-        lattice = Lattice.from_leaves(spine, codes)
-    with reporter.line("plan", "errors"):
-        classes = subtree_classes(lattice)
-        source, last = settings.geography.source, resolved.last
-        summaries = {
-            name: plan_summary(
-                product,
-                source,
-                lattice,
-                classes,
-                wanted if product is last else None,
-                losses=losses,
-            )
-            for name, product in resolved.products.items()
-        }
-    if optimize is not None:
-        with reporter.line("plan", "optimize"):
-            found = optimize_allocation(resolved.plan, classes, wanted, information, goal)
-        write_allocation(found, optimize)
-        optimized = optimized_summary(resolved.plan, found, optimize)
-        summaries[last.name] = replace(summaries[last.name], optimized=optimized)
-    if report is not None:
-        write_plan_report(summaries[last.name], report)
+    asked = None if tables is None else tables.split(",")
+    request = PlanRequest(asked, losses, optimize, weights, targets, information, report)
+    summaries = explain(resolved, request, partial(lattice_of, resolved), Reporter(quiet=quiet))
     print_summaries(summaries, as_json=as_json)
 
 
 @app.command()
-def run(
-    config: ConfigArgument,
-    out: OutOption = None,
-    master: MasterOption = None,
-    quiet: QuietOption = False,
-    cluster: ClusterOption = None,
-    log: LogOption = None,
-) -> None:
+@_with_run_options
+def run(config: ConfigArgument, out: OutOption = None, *, options: RunOptions) -> None:
     """Run every stage that is not complete, and name the files written."""
     from jobs.run import run as run_all
-    from jobs.tasks.progress import Reporter
 
-    files = run_all(
-        _load(config, out, master, cluster),
-        Reporter(quiet=quiet, log=log),
-    )
-    _name_files(files)
+    _name_files(run_all(options.load(config, out), options.reporter()))
 
 
 @app.command()
-def measure(
-    config: ConfigArgument,
-    out: OutOption = None,
-    master: MasterOption = None,
-    quiet: QuietOption = False,
-    cluster: ClusterOption = None,
-    log: LogOption = None,
-) -> None:
+@_with_run_options
+def measure(config: ConfigArgument, out: OutOption = None, *, options: RunOptions) -> None:
     """Read the data and draw the noisy measurements, once."""
     from jobs.run import run_measuring
-    from jobs.tasks.progress import Reporter
 
-    resolved = _load(config, out, master, cluster)
-    _name_files(run_measuring(resolved, Reporter(quiet=quiet, log=log)))
+    resolved = options.load(config, out)
+    _name_files(run_measuring(resolved, options.reporter()))
 
 
 @app.command()
-def solve(  # noqa: PLR0913 - one parameter per command-line option
+@_with_run_options
+def solve(
     config: ConfigArgument,
     out: OutOption = None,
     solution: SolutionOption = None,
-    master: MasterOption = None,
-    quiet: QuietOption = False,
-    cluster: ClusterOption = None,
-    log: LogOption = None,
+    *,
+    options: RunOptions,
 ) -> None:
     """From committed measurements to counts, microdata, tables, manifest and public report.
 
@@ -279,32 +266,30 @@ def solve(  # noqa: PLR0913 - one parameter per command-line option
     is never made again with other settings; --solution makes another one beside it.
     """
     from jobs.run import run_solving
-    from jobs.tasks.progress import Reporter
 
-    resolved = _load(config, out, master, cluster, solution)
-    _name_files(run_solving(resolved, Reporter(quiet=quiet, log=log)))
+    resolved = options.load(config, out, solution)
+    _name_files(run_solving(resolved, options.reporter()))
 
 
 @app.command()
-def evaluate(  # noqa: PLR0913 - one parameter per command-line option
+@_with_run_options
+def evaluate(
     config: ConfigArgument,
     out: OutOption = None,
     solution: SolutionOption = None,
-    master: MasterOption = None,
-    quiet: QuietOption = False,
-    cluster: ClusterOption = None,
-    log: LogOption = None,
+    *,
+    options: RunOptions,
 ) -> None:
     """Compare a finished release with the truth (confidential) and write the internal report."""
     from jobs.run import run_evaluating
-    from jobs.tasks.progress import Reporter
 
-    resolved = _load(config, out, master, cluster, solution)
-    _name_files(run_evaluating(resolved, Reporter(quiet=quiet, log=log)))
+    resolved = options.load(config, out, solution)
+    _name_files(run_evaluating(resolved, options.reporter()))
 
 
 @app.command()
-def resume(  # noqa: PLR0913 - one parameter per command-line option
+@_with_run_options
+def resume(
     out: Annotated[Path, typer.Argument(help="Folder of a run, complete or not.", parser=_local)],
     config: Annotated[
         Path | None,
@@ -318,16 +303,13 @@ def resume(  # noqa: PLR0913 - one parameter per command-line option
         typer.Option("--moved", help="This folder goes on; every other copy of it is given up."),
     ] = False,
     solution: SolutionOption = None,
-    master: MasterOption = None,
-    quiet: QuietOption = False,
-    cluster: ClusterOption = None,
-    log: LogOption = None,
+    *,
+    options: RunOptions,
 ) -> None:
     """Go on with the run of a folder: check all that is done, make again what is damaged, finish.
 
     Nothing is measured twice. Lost noisy answers are an error.
     """
-    from jobs.config.cluster import on_cluster
     from jobs.folder.damage import refuse_damage, repair
     from jobs.folder.identity import load_again
     from jobs.folder.lock import only_driver
@@ -335,10 +317,8 @@ def resume(  # noqa: PLR0913 - one parameter per command-line option
     from jobs.folder.solutions import refuse_sealed
     from jobs.run import STAGES
     from jobs.run import run as run_all
-    from jobs.tasks.progress import Reporter
 
-    found = load_again(out.resolve(), config, master, solution)
-    resolved = on_cluster(found, cluster, master)
+    resolved = options.on_cluster(load_again(out.resolve(), config, options.master, solution))
     refuse_sealed(resolved)
     with only_driver(out):
         for line in stage_progress(STAGES, resolved):
@@ -353,7 +333,7 @@ def resume(  # noqa: PLR0913 - one parameter per command-line option
         datasets, files = count_files(resolved)
         typer.echo(f"complete: {files} files of {datasets} datasets are as they were published")
     elif not check:
-        _name_files(run_all(resolved, Reporter(quiet=quiet, log=log), moved=moved))
+        _name_files(run_all(resolved, options.reporter(), moved=moved))
 
 
 @app.command()
@@ -400,8 +380,8 @@ def verify(
     quiet: QuietOption = False,
 ) -> None:
     """Check a finished release from its files alone: digests, sums over the tree, invariants."""
-    from jobs.analysis.products import verify_run
     from jobs.config.load import load_run
+    from jobs.release.verify import verify_run
     from jobs.tasks.progress import Reporter
 
     resolved = load_run(config, output=out, solution=solution)
@@ -517,28 +497,14 @@ def spine(  # noqa: PLR0913 - one parameter per command-line option
     cutoff: Annotated[int, typer.Option(help="Children beyond the square root of leaves.")] = 12,
 ) -> None:
     """Write other geocodes, with which places and districts lie nearer to the spine."""
-    from geography.offspine import NO_ENTITY
-    from geography.respine import SpineDesign, optimize_spine
-    from jobs.analysis.respine import read_entities, spine_summary, write_codes
-    from jobs.confidential.read.formats import list_geounits
+    from geography.respine import SpineDesign
+    from jobs.analysis.respine import EntityTable, write_spine
     from jobs.config.load import load_run
 
-    resolved = load_run(config)
-    old, public = resolved.plan.spine, resolved.config.geography.geounits
-    if public is None:
-        raise ConfigError(f"{config}: geography.geounits", "is needed: the spine is public")
-    columns = kinds.split(",")
-    if (split is None) != (mark is None) or (mark is not None and mark not in columns):
-        raise ConfigError("--split", "goes with --mark, one of --kinds", got=mark, want=columns)
-    if codes.exists():
-        raise OutputError(str(codes), "exists", remedy="name another file or remove it")
-    leaves = list_geounits(public, old)
-    found = read_entities(entities, leaves, columns, geocode=geocode)
-    is_marked = found.members[:, columns.index(mark)] != NO_ENTITY if mark else None
+    table = EntityTable(entities, kinds.split(","), geocode)
     design = SpineDesign(split, regroup, gather, cutoff)
-    made = optimize_spine(old, leaves, found, design, is_marked)
-    write_codes(made, leaves, codes)
-    typer.echo(json.dumps(spine_summary(old, leaves, found, made), indent=1))
+    summary = write_spine(load_run(config), table, codes, design, mark)
+    typer.echo(json.dumps(summary, indent=1))
 
 
 @app.command()
@@ -567,22 +533,6 @@ def generate(  # noqa: PLR0913 - one parameter per command-line option
     with Reporter(quiet=quiet).line("generate", f"{blocks} blocks") as tick:
         summary: Any = generate_nation(spec, out, progress=tick)
     typer.echo(json.dumps(summary, default=str))
-
-
-def _load(
-    config: Path,
-    out: Path | None,
-    master: str | None,
-    cluster: Path | None,
-    solution: str | None = None,
-) -> Resolved:
-    """The run of a run file, on what a cluster file says."""
-    from jobs.config.cluster import on_cluster
-    from jobs.config.load import load_run
-
-    return on_cluster(
-        load_run(config, output=out, master=master, solution=solution), cluster, master
-    )
 
 
 def _name_files(files: list[Path]) -> None:

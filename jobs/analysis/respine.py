@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,68 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from das.arrays import Geocodes
-from das.errors import InputError, OutputError
+from das.errors import ConfigError, InputError, OutputError
 from geography.lattice import Lattice, Spine
 from geography.offspine import NO_ENTITY, Entities, offspine_distances
-from geography.respine import Insertion, Respined
+from geography.respine import Insertion, Respined, SpineDesign, optimize_spine
+from jobs.config.product import Resolved
 from jobs.input.files import Table, read_table
+from jobs.input.geounits import list_geounits
 
 _FACTS = b"das_spine"
 _BATCH_ROWS = 1 << 16
+
+
+@dataclass(frozen=True)
+class EntityTable:
+    """A CSV or Parquet file with the places and districts of every leaf.
+
+    Attributes:
+      path: Of the file.
+      kinds: Columns, one per kind of entity.
+      geocode: Column with the geocode of the leaf.
+    """
+
+    path: Path
+    kinds: list[str]
+    geocode: str
+
+
+def write_spine(
+    resolved: Resolved, table: EntityTable, codes: Path, design: SpineDesign, mark: str | None
+) -> dict[str, Any]:
+    """Design another spine for a run, and write its geocodes.
+
+    Args:
+      resolved: The run; its list of geounits is public.
+      table: Entities of every leaf; public.
+      codes: Parquet file to write; must not exist.
+      design: What may change.
+      mark: The kind whose entities are one side of a split; None if nothing is split.
+
+    Returns:
+      As `spine_summary`.
+
+    Raises:
+      ConfigError: The run has no public list; or a split lacks its mark, or a mark its split.
+      OutputError: `codes` exists.
+      InputError: As `read_entities`.
+    """
+    spine, public = resolved.plan.spine, resolved.config.geography.geounits
+    if public is None:
+        raise ConfigError(
+            f"{resolved.source}: geography.geounits", "is needed: the spine is public"
+        )
+    if (design.split is None) != (mark is None) or (mark is not None and mark not in table.kinds):
+        raise ConfigError("--split", "goes with --mark, one of --kinds", got=mark, want=table.kinds)
+    if codes.exists():
+        raise OutputError(str(codes), "exists", remedy="name another file or remove it")
+    leaves = list_geounits(public, spine)
+    entities = read_entities(table.path, leaves, table.kinds, geocode=table.geocode)
+    is_marked = entities.members[:, table.kinds.index(mark)] != NO_ENTITY if mark else None
+    respined = optimize_spine(spine, leaves, entities, design, is_marked)
+    write_codes(respined, leaves, codes)
+    return spine_summary(spine, leaves, entities, respined)
 
 
 def read_entities(

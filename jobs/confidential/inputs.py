@@ -12,10 +12,11 @@ from pathlib import Path
 
 from das.errors import DasError, InputError
 from geography.lattice import Lattice
-from jobs.confidential.read.formats import list_geounits, read_entries
+from jobs.confidential.read.formats import read_entries
 from jobs.config.product import Resolved
 from jobs.config.solvable import refuse_large_families
 from jobs.input.files import Table, plan_chunks
+from jobs.input.geounits import list_geounits
 from jobs.storage.dataset import is_published
 
 

@@ -6,22 +6,20 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import numpy as np
-
-from das.arrays import Geocodes
 from das.errors import InfeasibleError, InputError, LedgerError
 from das.mechanisms.entropy import NoiseKey
 from geography.lattice import Lattice
 from jobs.confidential.check import check_input
 from jobs.confidential.evaluate import evaluate as write_evaluation
 from jobs.confidential.exact import publish_invariants
+from jobs.confidential.geounits import leaf_geocodes
 from jobs.confidential.histograms import write_truth
 from jobs.confidential.measure import MeasureStage
-from jobs.confidential.read.formats import list_geounits, read_entries, read_geocodes
+from jobs.confidential.read.formats import read_entries
 from jobs.config.allocation import planned_geolevels
 from jobs.config.claims import account_of, claim_of
 from jobs.config.frozen import freeze
-from jobs.config.product import Product, Resolved
+from jobs.config.product import Product
 from jobs.config.solvable import refuse_large_families
 from jobs.folder.draws import draw_once
 from jobs.folder.fingerprint import check_same_input, input_files
@@ -38,7 +36,6 @@ from jobs.storage.files import read_json, write_json
 from jobs.storage.geography import read_geography, write_geography
 from jobs.storage.layout import confidential_layout
 from jobs.storage.ledger import read_ledger, record_measured, seal_ledger, start_ledger
-from jobs.tasks.executor import Tasks
 
 
 def plan(job: Job) -> None:
@@ -86,17 +83,6 @@ def freeze_strategy(product: Product) -> None:
     levels = {one.geolevel: one.queries for one in plan.strategy.levels if one.geolevel in planned}
     if levels:
         freeze(product.release.planned, plan.digest, levels)
-
-
-def leaf_geocodes(resolved: Resolved, tasks: Tasks) -> Geocodes:
-    """Geocodes of the public list; without one, those in the data of all products."""
-    public, spine = resolved.config.geography.geounits, resolved.plan.spine
-    if public is not None:
-        return list_geounits(public, spine)
-    data = [product.config.data for product in resolved.products.values()]
-    return np.unique(
-        np.concatenate([read_geocodes(one, None, spine=spine, tasks=tasks) for one in data])
-    )
 
 
 def read(job: Job) -> None:

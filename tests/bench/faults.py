@@ -36,8 +36,8 @@ import pyarrow as pa
 import yaml
 
 from das.errors import DasError
-from jobs.analysis.products import verify_run
 from jobs.config.load import load_run
+from jobs.release.verify import verify_run
 from jobs.storage.dataset import MANIFEST, Dataset, is_published, sweep
 from jobs.storage.layout import confidential_layout, release_layout
 from jobs.synthetic.generate import GenerateSpec, generate

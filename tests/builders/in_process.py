@@ -42,7 +42,7 @@ def open_here(config: RunConfig) -> Iterator[Tasks]:
 def patch_spark(patch: pytest.MonkeyPatch) -> None:
     """Let commands, which nothing can be passed to, run their tasks in this process."""
     patch.setattr("jobs.run.open_tasks", open_here)
-    patch.setattr("jobs.tasks.executor.open_tasks", open_here)
+    patch.setattr("jobs.confidential.geounits.open_tasks", open_here)
 
 
 def execute(config: Path | Resolved, tasks: Tasks | None = None) -> Path:

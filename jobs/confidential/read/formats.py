@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from das.arrays import Geocodes
 from das.confidential import redact_errors
-from das.errors import InputError
 from das.schema import Schema
 from geography.lattice import Spine
 from jobs.confidential.leaves import EntrySource
@@ -27,7 +26,14 @@ from jobs.config.models.data import (
 )
 from jobs.config.models.run import GeounitsFile
 from jobs.input import values
-from jobs.input.files import Chunk, Table, plan_chunks, read_chunk, read_table
+from jobs.input.files import Chunk, Table, plan_chunks, read_chunk
+from jobs.input.geounits import (
+    geocode_column,
+    list_geounits,
+    refuse_twice,
+    rows_of,
+    sorted_unique,
+)
 from jobs.tasks.executor import Tasks
 
 
@@ -94,20 +100,6 @@ def read_geocodes(
     )
 
 
-def list_geounits(geounits: GeounitsFile, spine: Spine) -> Geocodes:
-    """List the geocodes of the public list of leaf geounits; reads no confidential data.
-
-    Returns:
-      bytes[G], sorted, unique.
-
-    Raises:
-      InputError: A geocode is missing, has the wrong length, or appears twice.
-    """
-    digits = spine.digits[-1]
-    table = Table(geounits.path, (geounits.geocode,))
-    return _sorted_unique(_column(table, geounits.geocode, digits), table, digits)
-
-
 @redact_errors
 def _data_geocodes(data: DataConfig, digits: int, tasks: Tasks) -> Geocodes:
     if isinstance(data, RecordsData):
@@ -119,10 +111,10 @@ def _data_geocodes(data: DataConfig, digits: int, tasks: Tasks) -> Geocodes:
             for array in pl94.read_geocodes(state, digits=digits)
         ]
         codes = np.sort(np.concatenate(arrays))
-        _refuse_twice(codes, lambda code: [_place(data, code)])
+        refuse_twice(codes, lambda code: [_place(data, code)])
         return codes
     table, column = _geocode_table(data)
-    return _sorted_unique(_column(table, column, digits), table, digits)
+    return sorted_unique(geocode_column(table, column, digits), table, digits)
 
 
 def _geocode_table(data: RecordsData | BlockTableData | HistogramsData) -> tuple[Table, str]:
@@ -146,43 +138,6 @@ def _record_geocodes(data: RecordsData, digits: int, tasks: Tasks) -> Geocodes:
     return np.unique(np.concatenate(found))
 
 
-def _column(table: Table, column: str, digits: int) -> list[Geocodes]:
-    return [
-        values.geocode_bytes(values.geocodes(batch, column, digits), digits)
-        for batch in read_table(table)
-    ]
-
-
-def _sorted_unique(parts: list[Geocodes], table: Table, digits: int) -> Geocodes:
-    codes = np.sort(np.concatenate(parts))
-    _refuse_twice(codes, lambda code: _rows_of(table, code, digits))
-    return codes
-
-
-def _refuse_twice(codes: Geocodes, places: Callable[[str], list[str]]) -> None:
-    twice = np.flatnonzero(codes[1:] == codes[:-1])
-    if len(twice):
-        found = places(codes[twice[0]].decode())
-        raise InputError(
-            found[0],
-            f"geocode appears twice ({len(np.unique(codes[twice]))} such)",
-            got=f"again at {found[1]}" if len(found) > 1 else None,
-            want="one row per geounit",
-        )
-
-
-def _rows_of(table: Table, code: str, digits: int) -> list[str]:
-    """First two places of a geocode."""
-    found: list[str] = []
-    for batch in read_table(table):
-        codes = values.geocodes(batch, table.columns[0], digits)
-        for index in np.flatnonzero(np.asarray(pc.equal(codes, code))):
-            found.append(batch.where(int(index)))
-            if len(found) == 2:
-                return found
-    return found
-
-
 def _place(data: DataConfig, code: str) -> str:
     """File and row of a geocode of the data."""
     if isinstance(data, Pl94Data):
@@ -192,4 +147,4 @@ def _place(data: DataConfig, code: str) -> str:
                 return f"{state.where(0)}, row {line}"
         return str(data.path)
     table, _ = _geocode_table(data)
-    return _rows_of(table, code, len(code))[0]
+    return rows_of(table, code, len(code))[0]

@@ -731,10 +731,8 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/planning/allocation.py", "name another file or remove it"): another_name_for_the_allocation,
     ("jobs/planning/allocation.py", "raise the budget or the targets"): targets_beyond_the_budget,
     ("jobs/planning/allocation.py", "set privacy.definition to zcdp"): optimization_needs_zcdp,
-    ("jobs/cli.py", "name another file or remove it"): codes_that_exist,
+    ("jobs/analysis/respine.py", "name another file or remove it"): codes_that_exist,
     ("jobs/storage/files.py", "name a new file, or remove this one"): a_log_over_another_file,
-    ("jobs/analysis/respine.py", "name another file or remove it"):
-        NotTried("only if the file appears while codes are made; before that the command says it"),
     ("jobs/analysis/estimate.py", "use {} {}"): estimates_into_a_file_of_another_kind,
     ("jobs/analysis/estimate.py", "make it first"): estimates_into_a_folder_that_is_not_there,
     ("jobs/analysis/area_files.py", "save it as UTF-8"): areas_in_utf_8,

@@ -17,10 +17,10 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 
 import jobs.storage.dataset
 from das.errors import ConfigError, InputError, LedgerError, OutputError, RuntimeSetupError
-from jobs.analysis.products import verify_run
 from jobs.config.load import load_run
 from jobs.folder.identity import claim_folder
 from jobs.folder.lock import only_driver
+from jobs.release.verify import verify_run
 from jobs.report.finished import write_internal_reports
 from jobs.storage.dataset import MANIFEST, Dataset
 from jobs.storage.layout import release_layout

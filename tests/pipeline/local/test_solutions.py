@@ -12,9 +12,9 @@ import pytest
 
 import solvers.objectives.in_node
 from das.errors import ConfigError, LedgerError, OutputError, SolverError
-from jobs.analysis.products import verify_run
 from jobs.config.claims import account_of
 from jobs.config.load import load_run
+from jobs.release.verify import verify_run
 from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest
 from jobs.storage.journal import read_journal
 from tests.builders import toy

@@ -17,11 +17,11 @@ import pytest
 import yaml
 
 from das.errors import ConfigError, InputError, LedgerError, OutputError, VerificationError
-from jobs.analysis.products import verify_run
 from jobs.config.claims import account_of
 from jobs.config.load import load_run
 from jobs.folder.damage import repair
 from jobs.plan import exact_query
+from jobs.release.verify import verify_run
 from jobs.report.finished import write_internal_reports
 from jobs.storage.account import read_account
 from jobs.storage.answers import read_available

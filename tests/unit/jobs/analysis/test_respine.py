@@ -23,8 +23,8 @@ from jobs.analysis.respine import (
     write_codes,
 )
 from jobs.cli import app
-from jobs.confidential.read.formats import list_geounits
 from jobs.config.models.run import GeounitsFile
+from jobs.input.geounits import list_geounits
 
 SPINE = Spine(("state", "tract", "group", "block"), (1, 2, 3, 4))
 LEAVES = np.array([b"7111", b"7112", b"7121", b"7122", b"7211", b"7212"])

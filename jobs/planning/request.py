@@ -1,0 +1,89 @@
+"""What `das plan` is asked, and its answers: errors of tables, and the best allocation for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from das.tree.information import Information
+from geography.lattice import Lattice
+from jobs.config.product import Resolved
+from jobs.planning.allocation import optimize_allocation, read_goal, write_allocation
+from jobs.planning.errors import subtree_classes
+from jobs.planning.page import write_plan_report
+from jobs.planning.summary import PlanSummary, optimized_summary, plan_summary
+from jobs.storage.files import refuse_foreign
+from jobs.tasks.progress import Reporter
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """What to say of a run that was not begun.
+
+    Attributes:
+      tables: Queries to predict and optimize for the last product; None for its tables.
+      losses: Whether to compute epsilon by privacy loss distributions too.
+      allocation: File to write with the best allocation for the tables.
+      weights: YAML with the weight of each table.
+      targets: YAML with the largest root mean squared error of each table.
+      information: From which measurements estimates are made, for the best allocation.
+      report: HTML file to write.
+    """
+
+    tables: list[str] | None = None
+    losses: bool = False
+    allocation: Path | None = None
+    weights: Path | None = None
+    targets: Path | None = None
+    information: Information = Information.OWN
+    report: Path | None = None
+
+
+def explain(
+    resolved: Resolved, request: PlanRequest, geounits: Callable[[], Lattice], reporter: Reporter
+) -> dict[str, PlanSummary]:
+    """Predict how far off the tables of every product will be; optimize and report on request.
+
+    Args:
+      resolved: The run.
+      request: What is asked.
+      geounits: Lists the geounits, which may take long; called once what is asked is checked.
+      reporter: Who watches.
+
+    Returns:
+      A summary by product, in the order of work.
+
+    Raises:
+      ConfigError, SchemaError: What is asked does not fit the run.
+      OutputError: A file cannot be written, or is not one to replace.
+    """
+    if request.report is not None:
+        refuse_foreign(request.report, b"<!DOCTYPE html>", "a report, which is replaced")
+    last, source = resolved.last, resolved.config.geography.source
+    tables = last.tables if request.tables is None else request.tables
+    goal = read_goal(resolved.plan, request.weights, request.targets, request.allocation)
+    with reporter.line("plan", "geounits"):
+        lattice = geounits()
+    with reporter.line("plan", "errors"):
+        classes = subtree_classes(lattice)
+        summaries = {
+            name: plan_summary(
+                product,
+                source,
+                lattice,
+                classes,
+                tables if product is last else None,
+                losses=request.losses,
+            )
+            for name, product in resolved.products.items()
+        }
+    if request.allocation is not None:
+        with reporter.line("plan", "optimize"):
+            best = optimize_allocation(resolved.plan, classes, tables, request.information, goal)
+        write_allocation(best, request.allocation)
+        optimized = optimized_summary(resolved.plan, best, request.allocation)
+        summaries[last.name] = replace(summaries[last.name], optimized=optimized)
+    if request.report is not None:
+        write_plan_report(summaries[last.name], request.report)
+    return summaries
