@@ -70,7 +70,7 @@ def write_plan_report(summary: PlanSummary, out: Path) -> None:
         Tile(text.EPSILON, text.upward(privacy.epsilon), f"{privacy.total} granted"),
     ]
     facts = [("Configuration", summary.configuration_digest[:16])]
-    page = Page("Plan", summary.name, _SUMMARY, facts, [], tiles, sections)
+    page = Page("Plan", summary.name, _SUMMARY, facts, [], tiles, sections, summary.records)
     replace_file(out, render("page.html.j2", {"page": page}), mode=READABLE)
 
 

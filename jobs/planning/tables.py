@@ -59,9 +59,9 @@ def predicted_table(predicted: Sequence[PredictedRow], records: str) -> Table:
     numbers = shaded(
         [
             [
-                errors_value
+                value
                 for errors in (row.own, row.full)
-                for errors_value in (errors.rmse, errors.half_width_90, errors.worst_rmse)
+                for value in (errors.rmse, errors.half_width_90, errors.worst_rmse)
             ]
             for row in predicted
         ],
@@ -74,7 +74,7 @@ def predicted_table(predicted: Sequence[PredictedRow], records: str) -> Table:
     ]
     columns = [Column("Table", numeric=False), Column("Geolevel", numeric=False)]
     for source in ("own", "whole tree"):
-        columns += [Column(f"RMSE, {source}"), Column("9 in 10", hint="within ±")]
+        columns += [Column("RMSE", hint=source), Column("9 in 10", hint="within ±")]
         columns.append(Column("RMSE", hint="worst geounit"))
     return Table(
         "predicted-table",
@@ -106,7 +106,7 @@ def _change_table(rows: Sequence[ComparedRow], records: str) -> Table:
         body.append(cells)
     columns = [Column("Table", numeric=False), Column("Geolevel", numeric=False)]
     for source in ("own", "whole tree"):
-        columns += [Column(f"RMSE, {source}"), Column("RMSE", hint="optimized"), Column("Change")]
+        columns += [Column("RMSE", hint=source), Column("RMSE", hint="optimized"), Column("Change")]
     return Table(
         "optimized-change",
         f"Predicted error with the optimized allocation, at the same budget, in {records}",

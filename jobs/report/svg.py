@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from xml.etree import ElementTree
 
 import matplotlib
 from markupsafe import Markup
@@ -78,27 +79,59 @@ def bare(axes: Axes, *, grid: str = "y") -> None:
 def to_svg(figure: Figure, key: str) -> Markup:
     """Turn a figure into an element that may stand in a page with others.
 
+    matplotlib writes a whole document: with a name space, metadata, a style sheet, and ids that are
+    the same in every figure. An inline element needs its own ids, and takes fonts and colors from
+    the page, which has two palettes. The tree is changed and not the text, so that a label that
+    looks like an attribute stays what it is.
+
     Args:
       figure: The figure.
       key: Unique on the page; prefixes every id.
     """
     figure.patch.set_visible(False)
-    buffer = io.StringIO()
+    buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None})
-    drawn = buffer.getvalue()
-    drawn = drawn[drawn.index("<svg") :]
-    drawn = re.sub(r"<metadata>.*?</metadata>", "", drawn, flags=re.DOTALL)
-    drawn = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", drawn, flags=re.DOTALL)
-    drawn = re.sub(r'<g id="[^"]*">', "<g>", drawn)
-    drawn = re.sub(r"<!--.*?-->", "", drawn, flags=re.DOTALL)
-    box = re.search(r'viewBox="[^"]*"', drawn)
-    start = f'<svg {box.group(0) if box else ""} aria-hidden="true" focusable="false">'
-    drawn = re.sub(r"<svg[^>]*>", start, drawn, count=1)
-    drawn = drawn.replace("xlink:href=", "href=")
-    drawn = re.sub(r' id="([^"]*)"', rf' id="{key}-\1"', drawn)
-    drawn = re.sub(r'href="#', f'href="#{key}-', drawn)
-    drawn = re.sub(r"url\(#", f"url(#{key}-", drawn)
-    drawn = re.sub(r"font-family: [^;\"]*;?", "", drawn)
+    root = ElementTree.fromstring(buffer.getvalue())
+    _prune(root)
+    for element in root.iter():
+        element.tag = _local(element.tag)
+        held = {_local(name): value for name, value in element.attrib.items()}
+        if element.tag == "g":  # groups are named for editing; nothing refers to them
+            held.pop("id", None)
+        element.attrib = {name: _inline(name, value, key) for name, value in held.items()}
+        element.text, element.tail = (_bare_text(text) for text in (element.text, element.tail))
+    root.attrib = {"viewBox": root.attrib["viewBox"], "aria-hidden": "true", "focusable": "false"}
+    return Markup(ElementTree.tostring(root, encoding="unicode"))
+
+
+def _prune(element: ElementTree.Element) -> None:
+    """Remove metadata, style sheets, and what is empty without them."""
+    for child in list(element):
+        _prune(child)
+        empty = _local(child.tag) == "defs" and not len(child)
+        if _local(child.tag) in ("metadata", "style") or empty:
+            element.remove(child)
+
+
+def _local(name: str) -> str:
+    """A name without its name space: an inline element takes that of the page."""
+    return name.rpartition("}")[2]
+
+
+def _inline(name: str, value: str, key: str) -> str:
+    """An attribute as a page with other figures and its own fonts and palettes needs it."""
+    if name == "id":
+        return f"{key}-{value}"
+    if name == "href":
+        return value.replace("#", f"#{key}-")
+    value = value.replace("url(#", f"url(#{key}-")
+    if name == "style":
+        value = re.sub(r"font-family: [^;]*;?", "", value)
     for role, color in COLORS.items():
-        drawn = drawn.replace(color, f"var(--{role})")
-    return Markup(re.sub(r"\s*\n\s*", " ", drawn))
+        value = value.replace(color, f"var(--{role})")
+    return value
+
+
+def _bare_text(text: str | None) -> str | None:
+    """Text of a label; none where there are only line breaks between elements."""
+    return text if text and text.strip() else None

@@ -1,0 +1,87 @@
+"""Figures: inline elements with ids of their own, colors of the page, and every mark in its place."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from jobs.report.plots import Panel, bar_panels, line_panels, share_bars
+from jobs.report.svg import COLORS, bare, drawing, new_figure, to_svg
+
+HOSTILE = '<b id="x" style="font-family: y;"> #0a0001 url(#z) & "'
+
+
+def panels(title="total", values=(1.0, 10.0, None)):
+    return [Panel(title, ["state", "county", "block"], {"raw": values, "released": (0.5, 0, 2.0)})]
+
+
+def texts(svg: str) -> list[str]:
+    root = ElementTree.fromstring(svg)
+    return ["".join(element.itertext()) for element in root.iter("text")]
+
+
+DRAWN = {
+    "lines": lambda key: line_panels(key, panels(), "error"),
+    "bars": lambda key: bar_panels(key, [Panel("a", ["x", "y"], {"released": (-1.0, 2.0)})], "b"),
+    "shares": lambda key: share_bars(key, ["Total"], {"state": [[0.5, 0.5]], "county": [[]]}),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWN.values(), ids=DRAWN)
+def test_a_figure_is_an_inline_element_with_its_own_ids(draw):
+    one, other = draw("one"), draw("other")
+    assert one.startswith("<svg ")
+    assert not re.search(r"xmlns|metadata|<style|font-family|://|<!--", one)
+    ids = [set(re.findall(r' id="([^"]*)"', svg)) for svg in (one, other)]
+    assert ids[0] & ids[1] == set()
+    for svg, own in zip((one, other), ids, strict=True):
+        used = set(re.findall(r'href="#([^"]*)"', svg)) | set(re.findall(r"url\(#([^)]*)\)", svg))
+        assert used <= own
+
+
+@pytest.mark.parametrize("draw", DRAWN.values(), ids=DRAWN)
+def test_colors_are_those_of_the_page(draw):
+    svg = draw("one")
+    assert not any(color in svg for color in COLORS.values())
+    roles = set(re.findall(r"var\(--([\w-]+)\)", svg))
+    assert roles
+    assert roles <= set(COLORS)
+
+
+def test_labels_stay_as_they_are_whatever_they_look_like():
+    with drawing():
+        figure = new_figure(1)
+        axes = figure.add_axes((0, 0, 1, 1))
+        axes.set_title(HOSTILE)
+        bare(axes)
+        svg = to_svg(figure, "key")
+    assert HOSTILE in texts(svg)
+
+
+def test_panels_name_their_positions_and_titles():
+    shown = texts(line_panels("key", panels(title="sex"), "error in persons"))
+    assert {"sex", "state", "county", "block"} <= set(shown)
+    assert any("error in persons" in text for text in shown)
+
+
+def test_a_gap_leaves_out_a_mark():
+    def marks(values):
+        svg = line_panels("key", panels(values=values), "error")
+        return len(re.findall(r"<use ", svg))
+
+    assert marks((1.0, 10.0, None)) == marks((1.0, 10.0, 5.0)) - 1
+
+
+def test_bars_say_their_values_and_a_dash_where_there_is_none():
+    svg = bar_panels("key", [Panel("a", ["x", "y"], {"released": (-1.5, None)})], "bias")
+    shown = texts(svg)
+    assert any("1.5" in text for text in shown)
+    assert "\N{EN DASH}" in shown
+
+
+def test_shares_are_percent_of_each_row():
+    shown = texts(share_bars("key", ["Total"], {"state": [[0.25, 0.75]], "county": [[]]}))
+    assert {"Total", "state", "county"} <= set(shown)
+    assert {"25", "75"} <= {text.strip("%\N{NO-BREAK SPACE} ") for text in shown}
