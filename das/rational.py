@@ -49,12 +49,3 @@ def parse_fraction(value: object, where: str) -> Fraction:
             want='a fraction in quotes, such as "1/4" or "0.25"',
         )
     raise BudgetError(where, "is not a fraction", got=repr(value), want='text such as "51/36352"')
-
-
-def format_fraction(value: Fraction) -> str:
-    """Write a fraction as text that `parse_fraction` reads back exactly.
-
-    >>> format_fraction(Fraction(3, 6)), format_fraction(Fraction(4))
-    ('1/2', '4')
-    """
-    return str(value)

@@ -169,7 +169,7 @@ def plan_pairs(domain: Domain, neighbors: Neighbors) -> WorkloadPlan:
         for name, size in zip(domain.names, domain.sizes, strict=True)
     ]
     workload = Workload.up_to_k_way(attributes, 2, Weighting.SQUARE_ROOT)
-    return plan_workload(workload, Method.RESIDUAL_PLANNER, neighbors=neighbors, dense_cells=0)
+    return plan_workload(workload, Method.RESIDUAL_PLANNER, neighbors=neighbors)
 
 
 def merge_rare(one_way: Sequence[NoisyAnswer]) -> Merging:

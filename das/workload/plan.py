@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 from types import MappingProxyType
@@ -20,21 +19,13 @@ import numpy as np
 
 from das.arrays import FloatArray, IntArray
 from das.definition import Definition
-from das.errors import BudgetError, SchemaError, SolverError
+from das.errors import BudgetError, SchemaError
 from das.mechanisms.mechanism import Mechanism
 from das.mechanisms.registry import choose_mechanism
 from das.mechanisms.wide import MOST_SIGMA_SQ
 from das.queries.joint_sensitivity import GramSum
 from das.queries.query import Query
 from das.queries.sensitivity import Neighbors
-from das.workload.bounds import (
-    MOST_CELLS,
-    minimize_largest_over_all_strategies,
-    minimize_over_all_strategies,
-    separate_bound,
-    separate_variance_bound,
-    svd_bound,
-)
 from das.workload.hdmm.integer import DEFAULT_SCALE, IntegerStrategy, round_to_integers
 from das.workload.hdmm.marginals import MOST_ATTRIBUTES, MarginalsStrategy, optimize_marginals
 from das.workload.hdmm.strategies import (
@@ -72,16 +63,11 @@ from das.workload.workload import AttributeWorkload, BaseKind, Workload
 MOST_ANSWERS = 1 << 28
 """Most noisy answers a plan may measure, 2 GB of integers."""
 
-DENSE_CELLS = 256
-"""Most cells for which the optimum over all strategies is computed as a bound unless told more."""
-
 # HDMM visits every attribute of every marginal many times.
 _MOST_HDMM_WORK = 100_000
-_SVD_CELLS = 1024
 # Strategies that differ by less than their solvers prove count as equal; then the first one wins.
 _EQUAL = 1e-6
-_LARGEST_GAP = 1e-4
-_DENSE_GAP = 2e-3
+LARGEST_GAP = 1e-4
 # The same bound as for residual plans, so that answers fit in 63 bits.
 _MOST_COEFFICIENT = 1 << 34
 
@@ -101,15 +87,6 @@ class LossKind(StrEnum):
 
     SUM_OF_VARIANCES = "sum_of_variances"  # weighted over marginals
     LARGEST_VARIANCE = "largest_variance"  # over all answers; weights are not used
-
-
-class Bound(StrEnum):
-    """A lower bound on the loss of every matrix mechanism at privacy cost 1."""
-
-    SINGULAR_VALUES = "singular_values"  # the sum of the singular values of all answers
-    EACH_MARGINAL = "each_marginal"  # every marginal as if it were the only one
-    ALL_STRATEGIES = "all_strategies"  # the dual of the problem over all cells; the optimum
-    PLAIN_COUNTS = "plain_counts"  # the dual over residual noise, where ResidualPlanner is optimal
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +186,9 @@ class ExactPlan:
 
 @dataclass(frozen=True, eq=False)
 class WorkloadPlan:
-    """The chosen strategy at privacy cost 1, and how good it is.
+    """The chosen strategy at privacy cost 1.
+
+    How far it is from the best, and the variances of its answers: `das.workload.certify.certify`.
 
     Attributes:
       workload: What is answered.
@@ -218,9 +197,7 @@ class WorkloadPlan:
       neighbors: The relation whose worst pair costs 1.
       strategy: What is measured, scaled so that one added record costs at most 1.
       loss: Weighted sum of variances, or largest variance.
-      average_variances: float64[marginals], mean variance of the answers of each.
-      privacy_cost: Cost of one added record, summed over the rows of the strategy; at most 1.
-      bounds: Lower bounds that could be computed, in the unit of `loss`.
+      cost: What the worst neighbors cost where one added record costs 1.
       skipped: Methods that were not tried, and why.
     """
 
@@ -230,26 +207,8 @@ class WorkloadPlan:
     neighbors: Neighbors
     strategy: ResidualPlan | HdmmStrategy
     loss: float
-    average_variances: FloatArray
-    privacy_cost: float
-    bounds: Mapping[Bound, float]
+    cost: float
     skipped: Mapping[Method, str]
-
-    @property
-    def root_mean_square_error(self) -> float:
-        """sqrt(sum of the variances of all answers / their number), at privacy cost 1."""
-        sizes = self.workload.sizes
-        return float(np.sqrt((self.average_variances * sizes).sum() / sizes.sum()))
-
-    @property
-    def best_bound(self) -> float:
-        """The largest of the bounds: no mechanism of this privacy cost has a smaller loss."""
-        return max(self.bounds.values())
-
-    @property
-    def distance(self) -> float:
-        """sqrt(loss / best_bound) - 1: the fraction by which errors may exceed the optimum."""
-        return math.sqrt(self.loss / self.best_bound) - 1
 
     def measure_exactly(self, rho: Fraction, neighbors: Neighbors | None = None) -> ExactPlan:
         """Turn the plan into integer queries with discrete Gaussian noise that cost rho together.
@@ -291,7 +250,6 @@ def plan_workload(
     kind: LossKind = LossKind.SUM_OF_VARIANCES,
     *,
     neighbors: Neighbors = Neighbors.UNBOUNDED,
-    dense_cells: int = DENSE_CELLS,
 ) -> WorkloadPlan:
     """Plan what to measure for a workload.
 
@@ -306,8 +264,6 @@ def plan_workload(
       kind: What to minimize.
       neighbors: The relation at which errors are compared at equal cost. Where a record is changed,
         the noise of residual sets is chosen for that too, for the sum of variances.
-      dense_cells: Most cells for which the optimum over all strategies is computed as a bound; it
-        takes a minute at 1000 cells.
 
     Returns:
       The plan at privacy cost 1.
@@ -318,8 +274,8 @@ def plan_workload(
 
     >>> age, sex = AttributeWorkload.prefix("age", 8), AttributeWorkload.identity("sex", 2)
     >>> plan = plan_workload(Workload.up_to_k_way((age, sex), 2))
-    >>> plan.method.value, 0 <= plan.distance < 0.001, sorted(plan.bounds)[0].value
-    ('orp', True, 'all_strategies')
+    >>> plan.method.value, round(plan.loss, 3) > 0
+    ('orp', True)
     """
     goal = _Goal(workload, kind, neighbors)
     skipped: dict[Method, str] = {}
@@ -328,9 +284,6 @@ def plan_workload(
         best = _least(found)
     else:
         best = _PLANNERS[method](goal)
-    # Every mechanism pays at least twice as much for a move as for an added record.
-    least_cost = 1.0 if neighbors is Neighbors.UNBOUNDED else 2.0
-    bounds = _list_bounds(workload, kind, goal.is_plain, dense_cells)
     return WorkloadPlan(
         workload,
         best.method,
@@ -338,9 +291,7 @@ def plan_workload(
         neighbors,
         best.strategy,
         best.loss,
-        list_average_variances(best.strategy) * best.cost,
-        _measure_cost(best.strategy),
-        MappingProxyType({name: bound * least_cost for name, bound in bounds.items()}),
+        best.cost,
         MappingProxyType(skipped),
     )
 
@@ -403,7 +354,7 @@ def _try_all(goal: _Goal) -> tuple[list[_Candidate], dict[Method, str]]:
 
 
 def _plan_plain(goal: _Goal) -> _Candidate:
-    bases = _per_matrix(goal.workload, uniform_basis)
+    bases = per_matrix(goal.workload, uniform_basis)
     return _with_noise(Method.RESIDUAL_PLANNER, goal, bases)
 
 
@@ -413,7 +364,7 @@ def _plan_plus(goal: _Goal) -> _Candidate:
         builders.append(projected_largest_basis)
     return _least(
         [
-            _with_noise(Method.RESIDUAL_PLANNER_PLUS, goal, _per_matrix(goal.workload, build))
+            _with_noise(Method.RESIDUAL_PLANNER_PLUS, goal, per_matrix(goal.workload, build))
             for build in builders
         ]
     )
@@ -423,7 +374,7 @@ def _plan_oblique(goal: _Goal) -> _Candidate:
     plan = plan_oblique(goal.workload)
     found = [_with_noise(Method.ORP, goal, plan.bases)]
     if goal.kind is LossKind.LARGEST_VARIANCE:
-        certified = plan_oblique_largest(goal.workload, gap=_LARGEST_GAP)
+        certified = plan_oblique_largest(goal.workload, gap=LARGEST_GAP)
         found.insert(0, _candidate(Method.ORP, certified.plan, certified.loss, goal))
     return _least(found)
 
@@ -452,7 +403,7 @@ def _least(found: Sequence[_Candidate]) -> _Candidate:
 def _with_noise(method: Method, goal: _Goal, bases: tuple[AttributeBasis, ...]) -> _Candidate:
     """The best noise for the loss and given bases."""
     if goal.kind is LossKind.LARGEST_VARIANCE:
-        certified = minimize_largest_variance(goal.workload, bases, gap=_LARGEST_GAP)
+        certified = minimize_largest_variance(goal.workload, bases, gap=LARGEST_GAP)
         return _candidate(method, certified.plan, certified.loss, goal)
     is_change = goal.neighbors is Neighbors.BOUNDED
     minimize = minimize_noise_for_changes if is_change else minimize_noise
@@ -499,9 +450,10 @@ def _change_cost_of_products(strategy: HdmmStrategy) -> float:
     return max(2.0, separate)
 
 
-def _per_matrix(
+def per_matrix(
     workload: Workload, build: Callable[[AttributeWorkload], AttributeBasis]
 ) -> tuple[AttributeBasis, ...]:
+    """Return the basis of every attribute, built once for attributes with the same base matrix."""
     built = {each.signature: each for each in workload.attributes}
     bases = {signature: build(each) for signature, each in built.items()}
     return tuple(bases[each.signature] for each in workload.attributes)
@@ -528,8 +480,8 @@ def _split_off_totals(strategy: KroneckerStrategy) -> tuple[AttributeBasis, ...]
     return tuple(bases)
 
 
-def _marginals_plan(strategy: MarginalsStrategy) -> ResidualPlan:
-    """The same estimates as residual answers.
+def as_residual_plan(strategy: MarginalsStrategy) -> ResidualPlan:
+    """Residual answers with the same estimates as weighted marginals.
 
     The least-squares estimate in the range of P_T = kron(I - J/n if i in T else J/n) has the
     precision lambda_T = sum over S containing T of c_S prod_{i not in S} n_i; residual rows of
@@ -553,64 +505,42 @@ def _marginals_plan(strategy: MarginalsStrategy) -> ResidualPlan:
     return ResidualPlan(workload, tuple(bases), closure, noise)
 
 
-def list_average_variances(strategy: ResidualPlan | HdmmStrategy) -> FloatArray:
-    """Return the mean variance of the answers of every marginal at privacy cost 1.
-
-    Returns:
-      float64[marginals]; infinite where a strategy has no answer, as for weights of 0.
-    """
-    if isinstance(strategy, MarginalsStrategy):
-        strategy = _marginals_plan(strategy)
-    if isinstance(strategy, ResidualPlan):
-        return strategy.average_variances()
-    if isinstance(strategy, UnionStrategy):
-        return _join(strategy, list_average_variances)
-    pairs = zip(strategy.workload.attributes, strategy.factors, strict=True)
-    return _multiply(strategy, [each.variance(a.gram) / a.n_rows for a, each in pairs])
-
-
 def list_largest_variances(strategy: ResidualPlan | HdmmStrategy) -> FloatArray:
     """Return the largest variance of an answer of every marginal, as `list_average_variances`."""
     if isinstance(strategy, MarginalsStrategy):
-        strategy = _marginals_plan(strategy)
+        strategy = as_residual_plan(strategy)
     if isinstance(strategy, ResidualPlan):
         rows = AnswerRows.build(strategy.workload, strategy.bases)
         return rows.find_largest(strategy.noise)[0]
     if isinstance(strategy, UnionStrategy):
-        return _join(strategy, list_largest_variances)
+        return union_variances(strategy, list_largest_variances)
     pairs = zip(strategy.workload.attributes, strategy.factors, strict=True)
-    return _multiply(
+    return product_variances(
         strategy,
         [float(a.row_forms(each.decoder @ each.decoder.T).max()) for a, each in pairs],
     )
 
 
-def _multiply(strategy: KroneckerStrategy, variances: Sequence[float]) -> FloatArray:
+def product_variances(strategy: KroneckerStrategy, variances: Sequence[float]) -> FloatArray:
     """Return prod over members of a variance times prod over the others of that of the total."""
     totals = np.array([factor.total_variance for factor in strategy.factors])
     ratios = np.array(variances) / totals
     return np.asarray(strategy.workload.marginals.product(ratios) * totals.prod())
 
 
-def _join(
+def union_variances(
     strategy: UnionStrategy, describe: Callable[[KroneckerStrategy], FloatArray]
 ) -> FloatArray:
+    """Return float64[marginals]: what `describe` says of the part that answers each, by its share.
+
+    Infinite for marginals that no part answers.
+    """
     marginals = strategy.workload.marginals
     out = np.full(marginals.size, np.inf)
     for part, share in zip(strategy.parts, strategy.shares, strict=True):
         places = [marginals.positions(members) for members in part.workload.marginals.by_order]
         out[np.concatenate(places)] = describe(part) / share
     return out
-
-
-def _measure_cost(strategy: ResidualPlan | HdmmStrategy) -> float:
-    """The privacy cost of the rows themselves: sum of squared sensitivity / noise variance."""
-    if isinstance(strategy, ResidualPlan):
-        return strategy.privacy_cost
-    if isinstance(strategy, MarginalsStrategy):
-        return float(strategy.shares.sum())
-    products = zip(strategy.shares, strategy.products, strict=True)
-    return float(sum(share * product.largest_column() for share, product in products))
 
 
 def _count_answers(strategy: ResidualPlan | HdmmStrategy) -> float:
@@ -642,28 +572,3 @@ def _round_to_fit(strategy: HdmmStrategy, rho: Fraction, neighbors: Neighbors) -
         "does not fit its integers at any scale",
         remedy="raise rho, or plan with orp",
     )
-
-
-def _list_bounds(
-    workload: Workload, kind: LossKind, plain: bool, dense_cells: int
-) -> dict[Bound, float]:
-    """The bounds that can be had for this domain."""
-    cells = math.prod(attribute.size for attribute in workload.attributes)
-    out: dict[Bound, float] = {}
-    total = kind is LossKind.SUM_OF_VARIANCES
-    out[Bound.EACH_MARGINAL] = (separate_bound if total else separate_variance_bound)(workload)
-    if plain or cells <= _SVD_CELLS:
-        # The largest variance is at least the mean over all answers.
-        mean = np.full(workload.marginals.size, 1 / workload.sizes.sum())
-        counted = workload if total else replace(workload, weights=mean, weighting=None)
-        out[Bound.SINGULAR_VALUES] = svd_bound(counted)
-    if cells <= min(dense_cells, MOST_CELLS):
-        minimize = minimize_over_all_strategies if total else minimize_largest_over_all_strategies
-        # Without a proof in reasonable time the other bounds have to do.
-        with suppress(SolverError):
-            out[Bound.ALL_STRATEGIES] = minimize(workload, gap=_DENSE_GAP).bound
-    if plain and not total:
-        bases = _per_matrix(workload, uniform_basis)
-        certified = minimize_largest_variance(workload, bases, gap=_LARGEST_GAP)
-        out[Bound.PLAIN_COUNTS] = certified.bound
-    return out

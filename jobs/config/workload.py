@@ -137,7 +137,7 @@ def errors_of_methods(
     for method in Method:
         if method is Method.RESIDUAL_PLANNER and not plain:
             continue
-        plan = plan_workload(workload, method, wanted.loss, neighbors=kind.neighbors, dense_cells=0)
+        plan = plan_workload(workload, method, wanted.loss, neighbors=kind.neighbors)
         errors[method] = float(f"{math.sqrt(plan.loss / (2 * float(rho) * total)):.12g}")
     return errors
 
@@ -146,13 +146,7 @@ def errors_of_methods(
 def _plan(schema: Schema, text: str, neighbors: Neighbors) -> tuple[QueryShare, ...]:
     """Plan once what several geolevels share; equal ones are the same queries."""
     wanted = WorkloadConfig.model_validate_json(text)
-    plan = plan_workload(
-        _workload(schema, wanted),
-        wanted.method,
-        wanted.loss,
-        neighbors=neighbors,
-        dense_cells=0,
-    )
+    plan = plan_workload(_workload(schema, wanted), wanted.method, wanted.loss, neighbors=neighbors)
     shares = tuple(
         QueryShare(_over_schema(schema, planned.query), planned.rho, planned.sensitivity_sq)
         for planned in plan.measure_exactly(Fraction(1)).queries()

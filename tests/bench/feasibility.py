@@ -21,7 +21,7 @@ from functools import partial
 import numpy as np
 
 from das.errors import InfeasibleError
-from invariants.implied import can_be_dealt, cut_by_program, most_violated
+from invariants.implied import can_be_dealt, most_violated
 from invariants.leaves import Leaves, add_up, stack
 from solvers.least_squares.cuts import bounds_of, solve_with_cuts
 from solvers.least_squares.solve import solve_quadratic
@@ -34,6 +34,7 @@ from solvers.rounding.failsafe import FamilyConstraints, nearest_parent
 from solvers.rounding.round import round_counts
 from solvers.verify import verify_counts
 from tests.builders import node as builders
+from tests.unit.invariants.implied_program import cut_by_program
 
 INSTANCES, QUICK = 10_000, 200
 TOLERANCE = 1e-7

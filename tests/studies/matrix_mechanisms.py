@@ -32,6 +32,7 @@ from das.workload.bounds import (
     separate_variance_bound,
     svd_bound,
 )
+from das.workload.certify import certify
 from das.workload.hdmm.marginals import MOST_ATTRIBUTES, optimize_marginals
 from das.workload.hdmm.strategies import optimize_hdmm, optimize_kronecker, optimize_union
 from das.workload.kronecker import list_members
@@ -266,9 +267,7 @@ def largest_prefix_sums(report: Report, quick: bool) -> None:
         for place, orders in enumerate(published.PREFIX_ORDERS):
             workload = small_workload(numeric(name), orders)
             claimed, cost, valid = claimed_largest(workload)
-            hdmm_plan = plan_workload(
-                workload, Method.HDMM, LossKind.LARGEST_VARIANCE, dense_cells=0
-            )
+            hdmm_plan = plan_workload(workload, Method.HDMM, LossKind.LARGEST_VARIANCE)
             report.row(
                 orders,
                 (
@@ -369,8 +368,8 @@ def distances(report: Report, quick: bool) -> float:
     for (size, count, orders), (svd, optimum) in instances.items():
         workload = workload_of(same("prefix", size, count), orders)
         exact = minimize_over_all_strategies(workload, gap=2e-4)
-        ours = plan_workload(workload, dense_cells=0).loss
-        plus = plan_workload(workload, Method.RESIDUAL_PLANNER_PLUS, dense_cells=0).loss
+        ours = plan_workload(workload).loss
+        plus = plan_workload(workload, Method.RESIDUAL_PLANNER_PLUS).loss
         gaps.append(100 * (math.sqrt(ours / exact.bound) - 1))
         report.row(
             f"n={size} d={count} {orders}",
@@ -393,8 +392,8 @@ def distances(report: Report, quick: bool) -> float:
             print(f"  n={size} d={count} {orders}: {error}")
             continue
         kind = LossKind.LARGEST_VARIANCE
-        ours = plan_workload(workload, kind=kind, dense_cells=0).loss
-        plus = plan_workload(workload, Method.RESIDUAL_PLANNER_PLUS, kind, dense_cells=0).loss
+        ours = plan_workload(workload, kind=kind).loss
+        plus = plan_workload(workload, Method.RESIDUAL_PLANNER_PLUS, kind).loss
         gaps.append(100 * (math.sqrt(ours / exact.bound) - 1))
         report.row(
             f"n={size} d={count} {orders}",
@@ -418,9 +417,9 @@ def random_distances(quick: bool) -> float:
         except SolverError as error:
             print(f"  left out: {error}")
             continue
-        gaps.append(100 * (math.sqrt(plan_workload(workload, dense_cells=0).loss / bound) - 1))
-        hdmm = plan_workload(workload, Method.HDMM, dense_cells=0).loss
-        plus = plan_workload(workload, Method.RESIDUAL_PLANNER_PLUS, dense_cells=0).loss
+        gaps.append(100 * (math.sqrt(plan_workload(workload).loss / bound) - 1))
+        hdmm = plan_workload(workload, Method.HDMM).loss
+        plus = plan_workload(workload, Method.RESIDUAL_PLANNER_PLUS).loss
         rivals.append(100 * (math.sqrt(min(hdmm, plus) / bound) - 1))
     print(
         f"\n{len(gaps)} random workloads of 2 to 4 attributes of 4 levels, RMSE above the optimum:\n"
@@ -453,12 +452,12 @@ def automatic(quick: bool) -> int:
             if kind is LossKind.LARGEST_VARIANCE and not label.startswith(("CPS", "prefix")):
                 continue
             rivals = (Method.RESIDUAL_PLANNER_PLUS, Method.HDMM)
-            best = min(plan_workload(workload, each, kind, dense_cells=0).loss for each in rivals)
-            plan = plan_workload(workload, kind=kind, dense_cells=0)
+            best = min(plan_workload(workload, each, kind).loss for each in rivals)
+            plan = plan_workload(workload, kind=kind)
             ratio = plan.loss / best
             worse += ratio > 1 + 2e-6
             print(
-                f"  {label:<16}{kind:<18}{plan.method:<8}{ratio:8.4f}{100 * plan.distance:9.1f} %",
+                f"  {label:<16}{kind:<18}{plan.method:<8}{ratio:8.4f}{100 * certify(plan, 0).distance:9.1f} %",
                 flush=True,
             )
     return worse
@@ -506,7 +505,7 @@ def changed_records() -> float:
         if tables is not None:
             workload = Workload.of_marginals(attributes, tables)
         ours, hdmm = (
-            plan_workload(workload, method, neighbors=Neighbors.BOUNDED, dense_cells=0)
+            plan_workload(workload, method, neighbors=Neighbors.BOUNDED)
             for method in (Method.RESIDUAL_PLANNER, Method.HDMM)
         )
         plan = plan_marginals(workload)
@@ -520,7 +519,7 @@ def changed_records() -> float:
             for row in list_members(plan.residuals)
         ]
         separate = plan.root_mean_square_error() * math.sqrt(float(shares @ worst) / 2)
-        errors = [each.root_mean_square_error / math.sqrt(2) for each in (ours, hdmm)]
+        errors = [certify(each, 0).root_mean_square_error / math.sqrt(2) for each in (ours, hdmm)]
         ratios.append(errors[0] / errors[1])
         print(
             f"  {label:<16}{separate:12.4f}{errors[0]:12.4f}{errors[1]:12.4f}{ratios[-1]:12.6f}",

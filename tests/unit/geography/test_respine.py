@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import zipfile
-from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from das.errors import BudgetError, GeographyError
-from geography.bypass import (
-    SpineBudgets,
-    bypass_parents_of_one,
-    level_budgets,
-    path_sums,
-    require_path_sums,
-)
+from das.errors import GeographyError
 from geography.lattice import Lattice, Spine
 from geography.offspine import NO_ENTITY, Entities, offspine_distances
 from geography.respine import (
@@ -165,47 +157,3 @@ def test_leaves_cannot_be_split():
 def test_a_negative_cutoff_is_refused():
     with pytest.raises(GeographyError, match="cutoff is negative; got -1"):
         SpineDesign(fan_out_cutoff=-1)
-
-
-# --- bypass --------------------------------------------------------------------------------------
-
-
-def test_a_chain_passes_its_budget_to_its_end():
-    lattice = Lattice.from_leaves(SPINE, ["7111", "7211", "7212"])
-    shares = [Fraction(1, 2), Fraction(1, 3), Fraction(1, 12), Fraction(1, 12)]
-    moved = bypass_parents_of_one(lattice, level_budgets(lattice, shares))
-    assert [[moved.at(level, g) for g in range(len(codes))]
-            for level, codes in enumerate(lattice.codes)] == [
-        [Fraction(1, 2)],
-        [0, 0],
-        [0, Fraction(5, 12)],
-        [Fraction(1, 2), Fraction(1, 12), Fraction(1, 12)],
-    ]  # fmt: skip
-    assert path_sums(lattice, moved) == {Fraction(1)}
-    require_path_sums(lattice, moved, Fraction(1))
-
-
-def test_a_path_that_lacks_budget_is_found():
-    lattice = Lattice.from_leaves(SPINE, ["7111", "7211", "7212"])
-    budgets = level_budgets(lattice, [Fraction(1, 4)] * 4)
-    index = [*budgets.index[:3], np.array([3, 3, 4])]
-    short = SpineBudgets((*budgets.values, Fraction(1, 5)), tuple(index))
-    with pytest.raises(BudgetError) as caught:
-        require_path_sums(lattice, short, Fraction(1))
-    assert str(caught.value) == (
-        "budgets of the spine: do not sum to the total on every path; got 19/20; expected 1"
-    )
-
-
-@pytest.mark.parametrize(
-    ("shares", "message"),
-    [
-        ([Fraction(1)], "need one per geolevel; got 1; expected 4"),
-        ([Fraction(1), Fraction(-1), Fraction(0), Fraction(1)], "must be exact and not negative"),
-        ([0.25] * 4, "must be exact and not negative"),
-    ],
-)
-def test_budgets_are_refused(shares, message):
-    lattice = Lattice.from_leaves(SPINE, ["7111"])
-    with pytest.raises(BudgetError, match=message):
-        level_budgets(lattice, shares)

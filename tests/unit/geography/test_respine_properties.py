@@ -1,15 +1,13 @@
-"""Whatever the entities: leaves stay, nesting stays, groups keep their limits, paths their sums."""
+"""Whatever the entities: leaves stay, nesting stays, groups keep their limits."""
 
 from __future__ import annotations
 
 from collections import Counter
-from fractions import Fraction
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geography.bypass import bypass_parents_of_one, level_budgets, path_sums
 from geography.lattice import Lattice
 from geography.offspine import Entities, offspine_distances
 from geography.respine import (
@@ -20,7 +18,7 @@ from geography.respine import (
     original_codes,
     without_geolevel,
 )
-from tests.builders.strategies import fractions_that_sum_to_one, trees
+from tests.builders.strategies import trees
 
 
 @st.composite
@@ -106,48 +104,3 @@ def test_groups_keep_their_limits(n, n_entities, cutoff, data):
     assert max(sizes.values()) <= limit
     assert len(sizes) <= max(limit, 2 * n / limit + 1)
     assert list(dict.fromkeys(labels.tolist())) == list(range(len(sizes)))  # by first item
-
-
-@given(trees(most_levels=5), st.data())
-def test_bypass_keeps_every_path_and_agrees_with_the_chains_of_a_run(drawn, data):
-    spine, leaves = drawn
-    lattice = Lattice.from_leaves(spine, leaves)
-    shares = data.draw(fractions_that_sum_to_one(len(spine.levels)))
-    moved = bypass_parents_of_one(lattice, level_budgets(lattice, shares))
-    assert path_sums(lattice, moved) == {Fraction(1)}
-    for level, codes in enumerate(lattice.codes):
-        for geounit in range(len(codes)):
-            if lattice.n_children(level)[geounit] == 1:
-                assert moved.at(level, geounit) == 0
-                continue
-            # The end of a chain has what a run gives to its top.
-            top, row = level, geounit
-            while lattice.is_only_child[top][row]:
-                top, row = top - 1, int(lattice.parents[top][row])
-            assert int(lattice.chain_end[top][row]) == level
-            assert moved.at(level, geounit) == sum(shares[top : level + 1], Fraction(0))
-
-
-@given(trees(most_levels=4), st.data())
-def test_bypass_keeps_each_path_whatever_the_budgets(drawn, data):
-    spine, leaves = drawn
-    lattice = Lattice.from_leaves(spine, leaves)
-    values = tuple(Fraction(n, 60) for n in (0, 7, 12, 15, 20))
-    index = tuple(
-        np.array(data.draw(st.lists(st.integers(0, 4), min_size=len(c), max_size=len(c))))
-        for c in lattice.codes
-    )
-    from geography.bypass import SpineBudgets
-
-    before = SpineBudgets(values, index)
-    after = bypass_parents_of_one(lattice, before)
-    for leaf in range(len(leaves)):
-        sums = []
-        for budgets in (before, after):
-            row, total = leaf, Fraction(0)
-            for level in range(len(spine.levels) - 1, -1, -1):
-                total += budgets.at(level, row)
-                row = int(lattice.parents[level][row])
-            sums.append(total)
-        assert sums[0] == sums[1]
-        assert sums[0] in path_sums(lattice, before)

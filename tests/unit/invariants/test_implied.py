@@ -9,12 +9,12 @@ from invariants.implied import (
     Side,
     can_be_dealt,
     cut_by_flow,
-    cut_by_program,
     lower_bounds,
     most_violated,
     upper_bounds,
 )
 from invariants.leaves import Leaves
+from tests.unit.invariants.implied_program import cut_by_program
 
 CAP = 99_999
 

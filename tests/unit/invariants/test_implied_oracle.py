@@ -12,13 +12,13 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from invariants.implied import (
     can_be_dealt,
     cut_by_flow,
-    cut_by_program,
     lower_bounds,
     most_violated,
     upper_bounds,
 )
 from invariants.leaves import Leaves, empty_rows, tighten
 from tests.builders.leaves import one_owner
+from tests.unit.invariants.implied_program import cut_by_program
 
 MOST = 6  # persons of a type in the counts tried
 

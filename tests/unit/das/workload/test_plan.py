@@ -12,9 +12,10 @@ import pytest
 from das.errors import BudgetError, InfeasibleError, SchemaError
 from das.queries.sensitivity import Neighbors
 from das.workload import plan as auto
+from das.workload.certify import Bound, certify
 from das.workload.hdmm.marginals import optimize_marginals
 from das.workload.hdmm.strategies import optimize_kronecker, optimize_union
-from das.workload.plan import Bound, LossKind, Method, WorkloadPlan, plan_workload
+from das.workload.plan import LossKind, Method, WorkloadPlan, plan_workload
 from das.workload.residual.convex_loss import meet_variances
 from das.workload.residual.plan import ResidualPlan
 from das.workload.residual.total_variance import plan_oblique
@@ -81,17 +82,18 @@ def test_stated_errors_and_cost_are_those_of_the_measured_rows(name, method, kin
     workload = WORKLOADS[name]
     if method not in methods_for(name):
         pytest.skip("needs plain counts")
-    plan = plan_workload(workload, method, kind, dense_cells=0)
+    plan = plan_workload(workload, method, kind)
     assert plan.method is not Method.AUTO
     rows = stacked(plan.strategy)
     assert (rows**2).sum(axis=0).max() <= 1 + 1e-9
-    assert plan.privacy_cost == pytest.approx(1, rel=1e-6)
+    found = certify(plan, dense_cells=0)
+    assert found.privacy_cost == pytest.approx(1, rel=1e-6)
     dense = answer_variances(rows, workload)
     if plan.method is not Method.HDMM or len(plan.strategy.products) == 1:
         means = [part.mean() for part in dense]
-        np.testing.assert_allclose(plan.average_variances, means, rtol=1e-5)
+        np.testing.assert_allclose(found.average_variances, means, rtol=1e-5)
         answers = np.concatenate(dense)
-        assert plan.root_mean_square_error == pytest.approx(np.sqrt(answers.mean()), rel=1e-5)
+        assert found.root_mean_square_error == pytest.approx(np.sqrt(answers.mean()), rel=1e-5)
         sums = np.array([part.sum() for part in dense])
         by_kind = {
             LossKind.SUM_OF_VARIANCES: workload.weights @ sums,
@@ -104,13 +106,14 @@ def test_stated_errors_and_cost_are_those_of_the_measured_rows(name, method, kin
 def test_auto_is_never_worse_and_no_bound_is_above_it(name, kind):
     workload = WORKLOADS[name]
     plan = plan_workload(workload, kind=kind)
+    found = certify(plan)
     for method in methods_for(name):
-        other = plan_workload(workload, method, kind, dense_cells=0)
+        other = plan_workload(workload, method, kind)
         assert plan.loss <= other.loss * (1 + 2e-6)
-        assert plan.best_bound <= other.loss * (1 + 1e-9)
-    assert {Bound.EACH_MARGINAL, Bound.SINGULAR_VALUES} <= plan.bounds.keys()
-    assert Bound.ALL_STRATEGIES in plan.bounds
-    assert plan.distance == pytest.approx(np.sqrt(plan.loss / plan.best_bound) - 1)
+        assert found.best_bound <= other.loss * (1 + 1e-9)
+    assert {Bound.EACH_MARGINAL, Bound.SINGULAR_VALUES} <= found.bounds.keys()
+    assert Bound.ALL_STRATEGIES in found.bounds
+    assert found.distance == pytest.approx(np.sqrt(plan.loss / found.best_bound) - 1)
 
 
 def test_plain_counts_are_optimal_at_any_size():
@@ -119,7 +122,7 @@ def test_plain_counts_are_optimal_at_any_size():
     for kind in LossKind:
         plan = plan_workload(workload, kind=kind)
         assert plan.method is Method.RESIDUAL_PLANNER
-        assert -1e-9 <= plan.distance < 1e-4
+        assert -1e-9 <= certify(plan).distance < 1e-4
         assert Method.HDMM in plan.skipped
 
 
@@ -142,7 +145,8 @@ def test_variances_of_every_hdmm_family(workload, family, monkeypatch):
     if workload is SEPARATE and family is optimize_union:
         assert len(strategy.parts) == 2
     monkeypatch.setattr(auto, "_list_hdmm", lambda _: [strategy])
-    plan = plan_workload(workload, Method.HDMM, LossKind.LARGEST_VARIANCE, dense_cells=0)
+    plan = plan_workload(workload, Method.HDMM, LossKind.LARGEST_VARIANCE)
+    means = certify(plan, dense_cells=0).average_variances
     largest = []
     for position, members in enumerate(listed(workload.marginals)):
         names = workload.names_of(np.array(members, np.int64))
@@ -153,14 +157,14 @@ def test_variances_of_every_hdmm_family(workload, family, monkeypatch):
                 blank[j][row] = 1.0
                 variance = variance + strategy.answer(blank, names) ** 2 / share
                 blank[j][row] = 0.0
-        assert plan.average_variances[position] == pytest.approx(variance.mean(), rel=1e-5)
+        assert means[position] == pytest.approx(variance.mean(), rel=1e-5)
         largest.append(variance.max())
     assert plan.loss == pytest.approx(max(largest), rel=1e-5)
 
 
 @cache
 def measured(name: str, method: Method) -> WorkloadPlan:
-    return plan_workload(WORKLOADS[name], method, dense_cells=0)
+    return plan_workload(WORKLOADS[name], method)
 
 
 # Rounded rows lose a base matrix of dependent, unequal columns; refused below.
@@ -205,12 +209,12 @@ def test_exact_noise_has_the_planned_variance(method):
         ]
     )
     dense = [part.mean() for part in answer_variances(rows, plan.workload)]
-    assert dense == pytest.approx(plan.average_variances / (2 * float(RHO)), rel=5e-3)
+    assert dense == pytest.approx(certify(plan, 0).average_variances / (2 * float(RHO)), rel=5e-3)
 
 
 def test_coefficients_of_many_attributes_stay_within_64_bits():
     ages = [AttributeWorkload.prefix(f"age {i}", 4) for i in range(6)]
-    plan = plan_workload(Workload.all_k_way(ages, 6), Method.HDMM, dense_cells=0)
+    plan = plan_workload(Workload.all_k_way(ages, 6), Method.HDMM)
     (only,) = plan.measure_exactly(Fraction(1)).queries()
     largest = np.prod([np.abs(factor.matrix).max() for factor in only.query.factors], dtype=float)
     assert 2**24 < largest <= 2**34
@@ -225,7 +229,7 @@ def test_what_cannot_be_measured_is_not_chosen(monkeypatch):
     workload = Workload.all_k_way(WIDE[:2], 2)
     monkeypatch.setattr(auto, "_plan_oblique", auto._plan_plus)
     monkeypatch.setattr(auto, "MOST_ANSWERS", 899)
-    plan = plan_workload(workload, dense_cells=0)
+    plan = plan_workload(workload)
     assert plan.method is Method.ORP
     assert "899" in plan.skipped[Method.HDMM]
     assert plan.loss <= optimize_kronecker(workload).error * (1 + 1e-6)
@@ -234,12 +238,12 @@ def test_what_cannot_be_measured_is_not_chosen(monkeypatch):
 def test_a_better_strategy_of_another_family_is_chosen(monkeypatch):
     """With oblique plans made worse than they are, HDMM has to win."""
     workload = WORKLOADS["pairs"]
-    poor = plan_workload(workload, Method.RESIDUAL_PLANNER_PLUS, dense_cells=0)
+    poor = plan_workload(workload, Method.RESIDUAL_PLANNER_PLUS)
     worse = auto._Candidate(Method.ORP, poor.strategy, 2 * poor.loss, 1.0)
     monkeypatch.setattr(auto, "_plan_oblique", lambda *_: worse)
     monkeypatch.setattr(auto, "_with_noise", lambda *_: worse)
-    hdmm = plan_workload(workload, Method.HDMM, dense_cells=0)
-    plan = plan_workload(workload, dense_cells=0)
+    hdmm = plan_workload(workload, Method.HDMM)
+    plan = plan_workload(workload)
     assert plan.method is Method.HDMM
     assert plan.loss == hdmm.loss < worse.loss
 
@@ -265,7 +269,7 @@ def infeasible_target():
 def too_many_answers():
     workload = Workload.all_k_way(WIDE, 1)
     strategy = optimize_kronecker(workload)
-    plan = plan_workload(workload, dense_cells=0)
+    plan = plan_workload(workload)
     replace(plan, strategy=strategy, method=Method.HDMM).measure_exactly(Fraction(1))
 
 

@@ -1,18 +1,22 @@
-"""How an objective spreads accuracy over marginals: one panel per weighting scheme.
+"""How an objective spreads accuracy over small and large marginals: the figure of the documentation.
 
-python -m jobs.report.fairness docs/images/cell-fairness.svg
+python -m tests.studies.cell_fairness docs/images/cell-fairness.svg
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 
-from das.workload.fairness import CellVariances, explore_cell_variances
-from das.workload.workload import AttributeWorkload, Weighting
+from das.arrays import FloatArray, IntArray
+from das.workload.residual.total_variance import plan_oblique
+from das.workload.workload import AttributeWorkload, Weighting, Workload
 from jobs.report.svg import new_figure
 
 # Levels of the attributes of the Adult data, plain counts.
@@ -31,6 +35,51 @@ _STYLE = {
     "font.size": 9.0,
     "axes.titlesize": 9.5,
 }
+
+
+@dataclass(frozen=True, eq=False)
+class CellVariances:
+    """One entry per marginal, by order and then lexicographic.
+
+    Attributes:
+      orders: int64[m], the number of attributes.
+      sizes: float64[m], the number of answers.
+      variances: float64[m], the mean variance of its answers.
+    """
+
+    orders: IntArray
+    sizes: FloatArray
+    variances: FloatArray
+
+
+def explore_cell_variances(
+    attributes: Sequence[AttributeWorkload],
+    order: int,
+    weighting: Weighting,
+    privacy_cost: float = 1.0,
+) -> CellVariances:
+    """Plan all marginals on up to `order` attributes and return the variance each one gets.
+
+    Args:
+      attributes: With their base matrices.
+      order: The most attributes of a marginal.
+      weighting: How much each marginal counts in the weighted sum of variances.
+      privacy_cost: c > 0.
+
+    References:
+      He, Xiao, Toksoz, Ding, Zhang & Kifer, ResidualPlanner+, Section 6.2.
+
+    >>> pair = [AttributeWorkload.identity("sex", 2), AttributeWorkload.identity("age", 100)]
+    >>> found = explore_cell_variances(pair, 1, Weighting.CELL_SIZE)
+    >>> found.orders.tolist(), bool(found.variances[1] > found.variances[2])
+    ([0, 1, 1], True)
+    """
+    workload = Workload.up_to_k_way(attributes, order, weighting)
+    plan = plan_oblique(workload, privacy_cost)
+    counts = [len(members) for members in workload.marginals.by_order]
+    return CellVariances(
+        np.repeat(np.arange(len(counts)), counts), workload.sizes, plan.average_variances()
+    )
 
 
 def explore(order: int = 3) -> dict[Weighting, CellVariances]:

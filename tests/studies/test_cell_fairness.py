@@ -1,17 +1,16 @@
-"""Which marginals an objective favors, on the domain of ResidualPlanner+, Section 6.2."""
+"""Which marginals an objective favors, on the domain of ResidualPlanner+, Section 6.2; its figure."""
 
 from __future__ import annotations
+
+import re
 
 import numpy as np
 import pytest
 
-from das.workload.fairness import explore_cell_variances
 from das.workload.workload import AttributeWorkload, Weighting
+from tests.studies.cell_fairness import SIZES, draw, explore, explore_cell_variances
 
-ADULT = [
-    AttributeWorkload.identity(f"a{i}", size)
-    for i, size in enumerate((100, 100, 100, 99, 85, 42, 16, 15, 9, 7, 6, 5, 2, 2))
-]
+ADULT = [AttributeWorkload.identity(f"a{i}", size) for i, size in enumerate(SIZES)]
 
 
 @pytest.mark.parametrize(
@@ -35,3 +34,18 @@ def test_twice_the_cost_halves_every_variance():
     once = explore_cell_variances(ADULT, 2, Weighting.EQUAL)
     twice = explore_cell_variances(ADULT, 2, Weighting.EQUAL, 2.0)
     np.testing.assert_allclose(once.variances, 2 * twice.variances)
+
+
+def test_every_marginal_is_a_mark_and_files_repeat(tmp_path):
+    found = explore(2)
+    assert list(found) == [Weighting.EQUAL, Weighting.SQUARE_ROOT, Weighting.CELL_SIZE]
+    pairs = len(SIZES) * (len(SIZES) - 1) // 2
+    assert {len(each.sizes) for each in found.values()} == {1 + len(SIZES) + pairs}
+    texts = []
+    for name in ("first.svg", "second.svg"):
+        draw(found, tmp_path / name)
+        texts.append((tmp_path / name).read_text())
+    assert texts[0] == texts[1]
+    # Marks of the data are clipped to their panel, unlike ticks and the legend.
+    clipped = re.findall(r"<g clip-path=[^>]*>(.*?)</g>", texts[0], flags=re.DOTALL)
+    assert sum(part.count("<use ") for part in clipped) == 3 * (1 + len(SIZES) + pairs)

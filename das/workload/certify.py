@@ -1,0 +1,175 @@
+"""certify(): how good a plan for a workload is, and how good any could be.
+
+A run needs the strategy alone and does not pay for this.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from types import MappingProxyType
+
+import numpy as np
+
+from das.arrays import FloatArray
+from das.errors import SolverError
+from das.queries.sensitivity import Neighbors
+from das.workload.bounds import (
+    MOST_CELLS,
+    minimize_largest_over_all_strategies,
+    minimize_over_all_strategies,
+    separate_bound,
+    separate_variance_bound,
+    svd_bound,
+)
+from das.workload.hdmm.marginals import MarginalsStrategy
+from das.workload.hdmm.strategies import HdmmStrategy, UnionStrategy
+from das.workload.plan import (
+    LARGEST_GAP,
+    LossKind,
+    WorkloadPlan,
+    as_residual_plan,
+    per_matrix,
+    product_variances,
+    union_variances,
+)
+from das.workload.residual.bases import uniform_basis
+from das.workload.residual.convex_loss import minimize_largest_variance
+from das.workload.residual.plan import ResidualPlan
+from das.workload.workload import BaseKind, Workload
+
+DENSE_CELLS = 256
+"""Most cells for which the optimum over all strategies is computed as a bound unless told more."""
+
+_SVD_CELLS = 1024
+_DENSE_GAP = 2e-3
+
+
+class Bound(StrEnum):
+    """A lower bound on the loss of every matrix mechanism at privacy cost 1."""
+
+    SINGULAR_VALUES = "singular_values"  # the sum of the singular values of all answers
+    EACH_MARGINAL = "each_marginal"  # every marginal as if it were the only one
+    ALL_STRATEGIES = "all_strategies"  # the dual of the problem over all cells; the optimum
+    PLAIN_COUNTS = "plain_counts"  # the dual over residual noise, where ResidualPlanner is optimal
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """How good a plan is.
+
+    Attributes:
+      plan: The plan.
+      average_variances: float64[marginals], mean variance of the answers of each at cost 1 among
+        the plan's neighbors.
+      privacy_cost: Cost of one added record, summed over the rows of the strategy; at most 1.
+      bounds: Lower bounds that could be computed, in the unit of the plan's loss.
+    """
+
+    plan: WorkloadPlan
+    average_variances: FloatArray
+    privacy_cost: float
+    bounds: Mapping[Bound, float]
+
+    @property
+    def root_mean_square_error(self) -> float:
+        """sqrt(sum of the variances of all answers / their number), at privacy cost 1."""
+        sizes = self.plan.workload.sizes
+        return float(np.sqrt((self.average_variances * sizes).sum() / sizes.sum()))
+
+    @property
+    def best_bound(self) -> float:
+        """The largest of the bounds: no mechanism of this privacy cost has a smaller loss."""
+        return max(self.bounds.values())
+
+    @property
+    def distance(self) -> float:
+        """sqrt(loss / best_bound) - 1: the fraction by which errors may exceed the optimum."""
+        return math.sqrt(self.plan.loss / self.best_bound) - 1
+
+
+def certify(plan: WorkloadPlan, dense_cells: int = DENSE_CELLS) -> Certificate:
+    """Measure a plan by its rows, and compute what no mechanism of its cost can beat.
+
+    Args:
+      plan: The plan.
+      dense_cells: Most cells for which the optimum over all strategies is computed as a bound; it
+        takes a minute at 1000 cells.
+
+    Returns:
+      Floats; bounds that cannot be proved in reasonable time are left out.
+
+    Raises:
+      SolverError: A solver stopped without a proof.
+
+    >>> from das.workload.plan import plan_workload
+    >>> from das.workload.workload import AttributeWorkload
+    >>> age, sex = AttributeWorkload.prefix("age", 8), AttributeWorkload.identity("sex", 2)
+    >>> found = certify(plan_workload(Workload.up_to_k_way((age, sex), 2)))
+    >>> 0 <= found.distance < 0.001, sorted(found.bounds)[0].value
+    (True, 'all_strategies')
+    """
+    is_plain = all(each.kind is BaseKind.IDENTITY for each in plan.workload.attributes)
+    # Every mechanism pays at least twice as much for a move as for an added record.
+    least_cost = 1.0 if plan.neighbors is Neighbors.UNBOUNDED else 2.0
+    bounds = _list_bounds(plan.workload, plan.kind, is_plain, dense_cells)
+    return Certificate(
+        plan,
+        list_average_variances(plan.strategy) * plan.cost,
+        _measure_cost(plan.strategy),
+        MappingProxyType({name: bound * least_cost for name, bound in bounds.items()}),
+    )
+
+
+def list_average_variances(strategy: ResidualPlan | HdmmStrategy) -> FloatArray:
+    """Return the mean variance of the answers of every marginal at privacy cost 1.
+
+    Returns:
+      float64[marginals]; infinite where a strategy has no answer, as for weights of 0.
+    """
+    if isinstance(strategy, MarginalsStrategy):
+        strategy = as_residual_plan(strategy)
+    if isinstance(strategy, ResidualPlan):
+        return strategy.average_variances()
+    if isinstance(strategy, UnionStrategy):
+        return union_variances(strategy, list_average_variances)
+    pairs = zip(strategy.workload.attributes, strategy.factors, strict=True)
+    return product_variances(strategy, [each.variance(a.gram) / a.n_rows for a, each in pairs])
+
+
+def _measure_cost(strategy: ResidualPlan | HdmmStrategy) -> float:
+    """The privacy cost of the rows themselves: sum of squared sensitivity / noise variance."""
+    if isinstance(strategy, ResidualPlan):
+        return strategy.privacy_cost
+    if isinstance(strategy, MarginalsStrategy):
+        return float(strategy.shares.sum())
+    products = zip(strategy.shares, strategy.products, strict=True)
+    return float(sum(share * product.largest_column() for share, product in products))
+
+
+def _list_bounds(
+    workload: Workload, kind: LossKind, plain: bool, dense_cells: int
+) -> dict[Bound, float]:
+    """The bounds that can be had for this domain."""
+    cells = math.prod(attribute.size for attribute in workload.attributes)
+    out: dict[Bound, float] = {}
+    total = kind is LossKind.SUM_OF_VARIANCES
+    out[Bound.EACH_MARGINAL] = (separate_bound if total else separate_variance_bound)(workload)
+    if plain or cells <= _SVD_CELLS:
+        # The largest variance is at least the mean over all answers.
+        mean = np.full(workload.marginals.size, 1 / workload.sizes.sum())
+        counted = workload if total else replace(workload, weights=mean, weighting=None)
+        out[Bound.SINGULAR_VALUES] = svd_bound(counted)
+    if cells <= min(dense_cells, MOST_CELLS):
+        minimize = minimize_over_all_strategies if total else minimize_largest_over_all_strategies
+        # Without a proof in reasonable time the other bounds have to do.
+        with suppress(SolverError):
+            out[Bound.ALL_STRATEGIES] = minimize(workload, gap=_DENSE_GAP).bound
+    if plain and not total:
+        bases = per_matrix(workload, uniform_basis)
+        certified = minimize_largest_variance(workload, bases, gap=LARGEST_GAP)
+        out[Bound.PLAIN_COUNTS] = certified.bound
+    return out
