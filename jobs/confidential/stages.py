@@ -117,11 +117,12 @@ def settle(job: Job) -> None:
     Raises:
       InfeasibleError, InputError: Invariants contradict each other, or the data break one.
     """
-    public = {product.name: (product.plan, product.release) for product in job.products}
+    products = job.resolved.products
     for product in job.products:
         plan, release, stated = product.plan, product.release, product.config.invariants
+        binding = {name: (products[name].plan, products[name].release) for name in product.bound_by}
         with job.stage("settle", product.label("invariants")):
-            publish_given_counts(plan, stated, release, public)
+            publish_given_counts(plan, stated, release, binding)
             with noted_failures(job, product):
                 check_input(plan, stated, release, product.confidential, job.tasks)
             for level in range(len(plan.spine.levels)):

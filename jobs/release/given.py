@@ -64,8 +64,7 @@ def publish_given_counts(
       plan: The plan.
       stated: The section `invariants` of the configuration, paths absolute.
       release: Where to.
-      products: Plan and release of the products of the run; the exact answers of one that binds
-        this one are published.
+      products: Plan and release of the products that bind this one; their exact answers are read.
 
     Raises:
       InputError: A table cannot be read, or has geounits that do not exist or appear twice.

@@ -145,3 +145,13 @@ def test_one_product_may_have_any_name(tmp_path):
     assert (product.name, product.title) == ("dwellings", "toy")
     assert product.release.root == tmp_path / "out" / "release"
     assert product.plan.digest != BEGUN["plain"]
+
+
+def test_products_know_what_binds_them_and_have_noise_of_their_own(tmp_path):
+    dwellings, persons = load_run(write(tmp_path, "facilities", two=True)).products.values()
+    assert (dwellings.bound_by, persons.bound_by) == ((), ("units",))
+    assert (dwellings.seed, persons.seed) == (6, 5)
+    assert (dwellings.account_name, persons.account_name) == ("units", "toy")
+    assert dwellings.release.root == persons.release.root / "units"
+    assert dwellings.confidential.root == persons.confidential.root / "units"
+    assert [product.label("block") for product in (dwellings, persons)] == ["units, block", "block"]
