@@ -83,7 +83,9 @@ def _checker(
     def run(batch: Batch) -> None:
         geolevel = plan.levels[batch.level].name
         codes = read_public_geocodes(release, geolevel, batch.low, batch.high)
-        truth = read_truth(confidential, geolevel, codes, plan.schema.size).reveal()
+        truth = read_truth(
+            Dataset.open(confidential.histograms(geolevel)), codes, plan.schema.size
+        ).reveal()
         check = InputCheck(plan, release, batch, codes, tables)
         broken = [failure for failure in check.broken(truth) if failure.mask.any()]
         if not broken:

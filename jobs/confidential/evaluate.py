@@ -19,7 +19,7 @@ from das.confidential import redact_errors
 from das.errors import OutputError
 from das.metrics.accuracy import ErrorSummary, empty_summary, merge, summarize_query
 from das.metrics.statistics import describe
-from das.queries.query import parse_query
+from das.queries.query import Query, parse_query
 from das.schema import Schema
 from das.strategy import Strategy
 from geography.lattice import Spine
@@ -29,7 +29,7 @@ from jobs.documents.document import write_document
 from jobs.documents.evaluation import Evaluation, Result
 from jobs.documents.manifest import expected_rmse, read_manifest
 from jobs.storage.dataset import Dataset
-from jobs.storage.histograms import read_counts
+from jobs.storage.histograms import read_histograms
 from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
 from jobs.tasks.executor import Tasks
 
@@ -63,8 +63,7 @@ class Slice:
     Attributes:
       release: The publishable half of the run.
       confidential: The other half.
-      schema: Attributes and cells.
-      queries: Names of the queries.
+      queries: What is compared.
       geolevel: The geolevel.
       file: Path of the geography's part file, relative to its dataset.
       start: First row.
@@ -73,8 +72,7 @@ class Slice:
 
     release: ReleaseLayout
     confidential: ConfidentialLayout
-    schema: Schema
-    queries: tuple[str, ...]
+    queries: tuple[Query, ...]
     geolevel: str
     file: str
     start: int
@@ -113,21 +111,25 @@ def evaluate(
       OutputError: A dataset is not complete, or the evaluation cannot be written.
       SchemaError: A query is unknown.
     """
-    names = query_names(design, queries)
+    compared = evaluated_queries(design, queries)
     slices = [
         piece
         for geolevel in design.spine.levels
-        for piece in _slices(release, confidential, design.schema, names, geolevel, tasks)
+        for piece in _slices(release, confidential, compared, geolevel, tasks)
     ]
     slices.sort(key=lambda piece: -piece.cost)
     found = tasks.run("evaluate", slices, compare)
-    evaluation = _evaluation(design, names, _merged(slices, found), _noise(release))
+    evaluation = _evaluation(design, compared, _merged(slices, found), _noise(release))
     write_document(confidential.evaluation, evaluation)
     return evaluation
 
 
-def query_names(design: Design, further: Sequence[str] = ()) -> tuple[str, ...]:
-    """Canonical names of the evaluated queries, coarse before fine, without repeats."""
+def evaluated_queries(design: Design, further: Sequence[str] = ()) -> tuple[Query, ...]:
+    """The evaluated queries, coarse before fine, each once.
+
+    Raises:
+      SchemaError: One of `further` is unknown.
+    """
     schema = design.schema
     wanted = ["total", *(a.name for a in schema.attributes), "detailed", *further]
     wanted += [
@@ -137,31 +139,32 @@ def query_names(design: Design, further: Sequence[str] = ()) -> tuple[str, ...]:
         if entry.query.is_listed
     ]
     wanted += [invariant.query.name for invariant in design.invariants]
-    parsed = {query.name: query.size for query in (parse_query(schema, text) for text in wanted)}
-    return tuple(sorted(parsed, key=lambda name: (parsed[name], name)))
+    parsed = {query.name: query for query in (parse_query(schema, text) for text in wanted)}
+    return tuple(sorted(parsed.values(), key=lambda query: (query.size, query.name)))
 
 
 @redact_errors
 def compare(piece: Slice) -> list[ErrorSummary]:
     """Compare truth and release in one slice; one summary per query of the slice."""
-    queries = [parse_query(piece.schema, name) for name in piece.queries]
     geocodes = _geocodes(piece)
-    found = [empty_summary() for _ in queries]
+    true = Dataset.open(piece.confidential.histograms(piece.geolevel))
+    protected = Dataset.open(piece.release.counts(piece.geolevel))
+    n_cells = piece.queries[0].n_cells
+    summaries = [empty_summary() for _ in piece.queries]
     for low in range(0, len(geocodes), BATCH):
         batch = geocodes[low : low + BATCH]
-        n_cells = piece.schema.size
-        truth = read_truth(piece.confidential, piece.geolevel, batch, n_cells).reveal()
-        released = read_counts(piece.release, piece.geolevel, batch, n_cells)
-        for index, query in enumerate(queries):
-            found[index] = merge(found[index], summarize_query(query, batch, truth, released))
-    return found
+        truth = read_truth(true, batch, n_cells).reveal()
+        released = read_histograms(protected, batch, n_cells)
+        for index, query in enumerate(piece.queries):
+            summary = summarize_query(query, batch, truth, released)
+            summaries[index] = merge(summaries[index], summary)
+    return summaries
 
 
 def _slices(
     release: ReleaseLayout,
     confidential: ConfidentialLayout,
-    schema: Schema,
-    queries: tuple[str, ...],
+    queries: tuple[Query, ...],
     geolevel: str,
     tasks: Tasks,
 ) -> list[Slice]:
@@ -173,7 +176,6 @@ def _slices(
         Slice(
             release,
             confidential,
-            schema,
             queries,
             geolevel,
             part.file,
@@ -211,15 +213,15 @@ def _merged(
     """One summary per (geolevel, query)."""
     merged: dict[tuple[str, str], ErrorSummary] = {}
     for piece, summaries in zip(slices, found, strict=True):
-        for name, summary in zip(piece.queries, summaries, strict=True):
-            key = (piece.geolevel, name)
+        for query, summary in zip(piece.queries, summaries, strict=True):
+            key = (piece.geolevel, query.name)
             merged[key] = merge(merged.get(key, empty_summary()), summary)
     return merged
 
 
 def _evaluation(
     design: Design,
-    names: Sequence[str],
+    queries: Sequence[Query],
     merged: Mapping[tuple[str, str], ErrorSummary],
     noise: Mapping[tuple[str, str], float],
 ) -> Evaluation:
@@ -228,24 +230,23 @@ def _evaluation(
         for level in design.strategy.levels
         for entry in level.queries
     }
-    sizes = {name: parse_query(design.schema, name).size for name in names}
     results = [
         {
             "geolevel": level,
-            "query": name,
-            "size": sizes[name],
-            "measured": (level, name) in measured,
-            "expected_rmse": noise.get((level, name)),
-            **describe(merged.get((level, name), empty_summary())),
+            "query": query.name,
+            "size": query.size,
+            "measured": (level, query.name) in measured,
+            "expected_rmse": noise.get((level, query.name)),
+            **describe(merged.get((level, query.name), empty_summary())),
         }
         for level in design.spine.levels
-        for name in names
+        for query in queries
     ]
     return Evaluation(
         format=1,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         levels=tuple(design.spine.levels),
-        queries=tuple(names),
+        queries=tuple(query.name for query in queries),
         results=TypeAdapter(tuple[Result, ...]).validate_python(results),
     )
 

@@ -6,7 +6,7 @@ from das.confidential import redact_errors
 from jobs.confidential.histograms import read_truth
 from jobs.plan import Plan
 from jobs.storage.answers import ANSWERS, answer_table
-from jobs.storage.dataset import PartFile, PartWriter, is_published, publish
+from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
 from jobs.storage.geography import read_public_geocodes
 from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
 from jobs.tasks.batches import Batch, geounit_batches
@@ -41,7 +41,7 @@ def publish_invariants(
     @redact_errors
     def run(batch: Batch) -> PartFile:
         codes = read_public_geocodes(release, geolevel, batch.low, batch.high)
-        truth = read_truth(confidential, geolevel, geocodes=codes, n_cells=n_cells)
+        truth = read_truth(Dataset.open(confidential.histograms(geolevel)), codes, n_cells)
         writer = PartWriter(dataset, ANSWERS)
         writer.write_apart(
             answer_table(codes, query.name, query.answer(truth.reveal()))

@@ -6,6 +6,7 @@ it, made by tasks over contiguous ranges of geocodes without any shuffle.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from das.arrays import Geocodes
+from das.arrays import ObjectArray
 from das.confidential import Confidential, redact_errors
 from das.errors import GeographyError, VerificationError
 from das.histograms import Histograms
@@ -21,7 +22,7 @@ from das.schema import Schema
 from geography.lattice import ROOT_CODE, Lattice
 from jobs.confidential.leaves import EntrySource, gather_leaves, remove_runs
 from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
-from jobs.storage.histograms import SPARSE_SCHEMA, read_sparse, sparse_arrays, sparse_table
+from jobs.storage.histograms import SPARSE_SCHEMA, read_histograms, sparse_arrays, sparse_table
 from jobs.storage.layout import ConfidentialLayout
 from jobs.tasks.executor import Tasks
 
@@ -67,13 +68,12 @@ def write_truth(
 
 
 def read_truth(
-    layout: ConfidentialLayout, geolevel: str, geocodes: Sequence[str] | Geocodes, n_cells: int
+    dataset: Dataset, geocodes: Sequence[str] | ObjectArray, n_cells: int
 ) -> Confidential[Histograms]:
     """Read the true histograms of some geounits.
 
     Args:
-      layout: Where the truth lies.
-      geolevel: Name of the geolevel.
+      dataset: The true histograms of a geolevel.
       geocodes: G geocodes, sorted, best contiguous in the geolevel.
       n_cells: n, the number of cells of the schema.
 
@@ -81,16 +81,12 @@ def read_truth(
       G histograms in the order of `geocodes`; geounits without persons are empty.
 
     Raises:
-      OutputError: The geolevel was not written or a file is damaged.
+      OutputError: A file is missing or damaged.
       GeographyError: The geocodes are not sorted and unique.
     """
-    codes = np.asarray(geocodes, np.str_) if len(geocodes) else np.zeros(0, np.str_)
-    if isinstance(geocodes, np.ndarray) and geocodes.dtype.kind == "S":
-        codes = np.char.decode(geocodes, "ascii")
-    if not (codes[1:] > codes[:-1]).all():
-        raise GeographyError(f"truth, geolevel {geolevel}", "geocodes are not sorted and unique")
-    dataset = Dataset.open(layout.histograms(geolevel))
-    return Confidential(read_sparse(dataset, codes, n_cells))
+    if any(first >= second for first, second in itertools.pairwise(geocodes)):
+        raise GeographyError(str(dataset.path), "geocodes are not sorted and unique")
+    return Confidential(read_histograms(dataset, geocodes, n_cells))
 
 
 @dataclass(frozen=True, slots=True)

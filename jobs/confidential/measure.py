@@ -28,6 +28,7 @@ from jobs.storage.answers import (
     DrawnAnswers,
     measurement_table,
 )
+from jobs.storage.columns import texts
 from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, propose, publish
 from jobs.storage.geography import families, read_geography
 from jobs.storage.histograms import read_counts
@@ -158,20 +159,21 @@ def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
     plan, level, key = task.plan, task.level, task.key.key()
     table = read_geography(task.release, level.name, batch.low, batch.high)
     measured = table.filter(pc.invert(table.column("only_child")))
-    codes = measured.column("geocode").to_numpy(zero_copy_only=False)
-    ends = measured.column("chain_end").to_numpy(zero_copy_only=False)
-    above = _Above.read(task, measured.column("parent").to_numpy(zero_copy_only=False))
+    codes = texts(measured)
+    ends = texts(measured, "chain_end")
+    above = _Above.read(task, texts(measured, "parent"))
     whole = sum(query.size for query in level.whole)
     numbers = np.cumsum(whole + len(level.lazy) * above.live_cells() + 1)
     noise = {end: plan.noise(level.index, plan.level(end).index) for end in set(ends)}
     schema = LAZY_MEASUREMENTS if level.lazy else MEASUREMENTS
     writer = PartWriter(task.release.measurements(level.name), schema)
+    histograms = Dataset.open(task.confidential.histograms(level.name))
     start = 0
     while start < len(codes):
         most = (numbers[start - 1] if start else 0) + _CHUNK_NUMBERS
         stop = max(start + 1, int(np.searchsorted(numbers, most, side="right")))
         chunk = list(codes[start:stop])
-        truth = read_truth(task.confidential, level.name, chunk, plan.schema.size)
+        truth = read_truth(histograms, chunk, plan.schema.size)
         tables = []
         for index, query in enumerate(level.queries):
             mechanisms = [noise[end][index].mechanism for end in ends[start:stop]]

@@ -25,7 +25,7 @@ from das.tree.model import GeolevelTerms
 from das.tree.passes import Evidence, Moments, gather_evidence
 from jobs.plan import Plan
 from jobs.storage.answers import read_answers
-from jobs.storage.columns import flattened, lists, repeated
+from jobs.storage.columns import flattened, lists, repeated, texts
 from jobs.storage.dataset import Dataset
 from jobs.storage.geography import read_geography
 from jobs.storage.layout import ReleaseLayout
@@ -205,7 +205,7 @@ def read_moments(dataset: Path, coordinates: Coordinates, codes: ObjectArray) ->
       OutputError: The dataset is not complete or lacks a geounit.
     """
     table = Dataset.open(dataset).read(str(codes[0]), str(codes[-1]))
-    present = table.column("geocode").to_numpy(zero_copy_only=False)
+    present = texts(table)
     if not np.array_equal(present, codes):
         if not np.isin(codes, present).all():
             raise OutputError(str(dataset), "lacks a geounit", got=len(present), want=len(codes))

@@ -19,7 +19,7 @@ from invariants.leaves import Leaves, LeavesTable, add_up, limit_totals
 from jobs.plan import Level, Plan
 from jobs.release.given import facility_counts
 from jobs.storage.answers import read_answers
-from jobs.storage.columns import flattened, lengths, lists, ragged_lists
+from jobs.storage.columns import flattened, lengths, lists, ragged_lists, texts
 from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
 from jobs.storage.geography import families, read_geography
 from jobs.storage.layout import ReleaseLayout
@@ -84,13 +84,13 @@ def _write_implied(plan: Plan, release: ReleaseLayout, level: Level, batch: Batc
     read = read_geography(
         release, plan.levels[batch.level].name, batch.low, batch.high, ("geocode", "parent")
     )
-    codes = read.column("geocode").to_numpy(zero_copy_only=False)
+    codes = texts(read)
     if batch.level == level.index:
         below = None
         owners = np.arange(len(codes))
     else:
         below = read_limits(plan, release, batch, codes)
-        parents = read.column("parent").to_numpy(zero_copy_only=False)
+        parents = texts(read, "parent")
         ranges = list(families(parents))
         owners = np.repeat(np.arange(len(ranges)), [stop - start for start, stop in ranges])
         codes = parents[[start for start, _ in ranges]]
@@ -170,7 +170,7 @@ def read_limits(
     geolevel = plan.levels[batch.level].name
     dataset = release.implied(geolevel)
     table = Dataset.open(dataset).read(batch.low, batch.high)
-    present = table.column("geocode").to_numpy(zero_copy_only=False)
+    present = texts(table)
     if not np.array_equal(present, codes):
         raise OutputError(
             str(dataset), "does not hold every geounit", got=len(present), want=len(codes)

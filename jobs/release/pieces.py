@@ -18,6 +18,7 @@ from jobs.release.implied import read_limits
 from jobs.release.prior import CellEstimates
 from jobs.release.problems import Constraints, Family, Targets
 from jobs.storage.answers import read_answers, read_noisy
+from jobs.storage.columns import texts
 from jobs.storage.dataset import Dataset
 from jobs.storage.geography import families, read_geography
 from jobs.storage.histograms import read_counts
@@ -68,8 +69,8 @@ def read_pieces(
     """
     level = plan.levels[batch.level]
     geography = read_geography(release, level.name, batch.low, batch.high)
-    codes = _column(geography, "geocode")
-    read = _families(plan, release, batch.level, _column(geography, "parent"))
+    codes = texts(geography)
+    read = _families(plan, release, batch.level, texts(geography, "parent"))
     for first, last in _cuts(read, whole_answers(level), len(level.lazy)):
         low, high = read[first].rows.start, read[last - 1].rows.stop
         part = geography.slice(low, high - low)
@@ -90,11 +91,6 @@ def read_pieces(
 def whole_answers(level: Level) -> int:
     """Answers of a geounit to the queries that are not lazy, at least 1."""
     return max(1, sum(query.size for query in level.whole))
-
-
-def _column(table: pa.Table, name: str) -> ObjectArray:
-    values: ObjectArray = table.column(name).to_numpy(zero_copy_only=False)
-    return values
 
 
 def _families(plan: Plan, release: ReleaseLayout, level: int, parents: ObjectArray) -> list[Family]:
@@ -152,12 +148,12 @@ def _read_targets(plan: Plan, release: ReleaseLayout, batch: Batch, geography: p
     which have no subtree, and with `own` targets, the noisy answers of the geolevel itself.
     """
     level = plan.levels[batch.level]
-    only = _column(geography, "only_child")
+    only = geography.column("only_child").to_numpy(zero_copy_only=False)
     row = np.cumsum(~only) - 1
     if plan.solving.targets == "full" and level is not plan.leaf:
         subtree = LevelEstimator(plan, release, (), CONFIDENCE).targets(batch)
         return Targets(subtree.queries, list(subtree.answers), list(subtree.weights.T), row)
-    codes, ends = (_column(geography, name)[~only] for name in ("geocode", "chain_end"))
+    codes, ends = (texts(geography, name)[~only] for name in ("geocode", "chain_end"))
     dataset = Dataset.open(release.measurements(level.name))
     answers = read_noisy(dataset, level.queries, level.lazy, codes)
     return Targets(level.queries, answers, _weights(plan, level, ends), row)

@@ -18,6 +18,7 @@ from jobs.documents.manifest import read_manifest
 from jobs.plan import Plan
 from jobs.release.given import facilities_name, facility_counts
 from jobs.storage.answers import read_answers
+from jobs.storage.columns import texts
 from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest, verify_files
 from jobs.storage.geography import families, read_geography, read_public_geocodes
 from jobs.storage.histograms import read_counts
@@ -155,8 +156,8 @@ def _verify_families(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
         return 0
     geolevel, above = (plan.levels[batch.level - up].name for up in (0, 1))
     table = read_geography(release, geolevel, batch.low, batch.high, ("geocode", "parent"))
-    codes = table.column("geocode").to_numpy(zero_copy_only=False)
-    parents = table.column("parent").to_numpy(zero_copy_only=False)
+    codes = texts(table)
+    parents = texts(table, "parent")
     ranges = list(families(parents))
     children = read_counts(release, geolevel, codes, plan.schema.size)
     owners = np.repeat(np.arange(len(ranges)), [stop - start for start, stop in ranges])

@@ -20,7 +20,7 @@ from das.mechanisms.mechanism import Mechanism
 from das.mechanisms.registry import read_mechanism
 from das.queries.query import Query
 from invariants.linear import LinearRow
-from jobs.storage.columns import chosen, flattened, lengths, lists, ragged_lists, repeated
+from jobs.storage.columns import chosen, flattened, lengths, lists, ragged_lists, repeated, texts
 from jobs.storage.dataset import LAST, Dataset
 
 ANSWERS = pa.schema(
@@ -214,7 +214,7 @@ def read_available(
         held = dataset.facts["queries"]
         raise OutputError(str(dataset.path), f"does not hold {name}", got=held)
     rows = rows_about(dataset.read(low, high), name)
-    codes = rows.column("geocode").to_numpy(zero_copy_only=False)
+    codes = texts(rows)
     return codes, flattened(rows.column("answers")).reshape(len(codes), n_answers)
 
 
@@ -236,7 +236,7 @@ def read_measured(
     """
     columns = ("geocode", "query", "mechanism", "parameter", "answers")
     rows = rows_about(dataset.read(columns=columns), name)
-    codes = rows.column("geocode").to_numpy(zero_copy_only=False)
+    codes = texts(rows)
     kinds, parameters = (rows.column(c).to_pylist() for c in ("mechanism", "parameter"))
     pairs = list(zip(kinds, parameters, strict=True))
     mechanisms = {
@@ -252,7 +252,7 @@ def _rows_of(
 ) -> pa.Table:
     """The rows about a query, which are of exactly these geounits."""
     rows = rows_about(table, query.name)
-    if not np.array_equal(rows.column("geocode").to_numpy(zero_copy_only=False), codes):
+    if not np.array_equal(texts(rows), codes):
         raise _lacks(dataset, query, len(rows), len(codes))
     return rows
 

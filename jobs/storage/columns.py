@@ -10,7 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from das.arrays import IntArray
+from das.arrays import IntArray, ObjectArray
+
+
+def texts(table: pa.Table, name: str = "geocode") -> ObjectArray:
+    """object[G]: a column of text as str."""
+    return np.asarray(table.column(name).to_numpy(zero_copy_only=False), object)
 
 
 def lists(rows: npt.NDArray[Any]) -> pa.ListArray:

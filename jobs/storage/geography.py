@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from das.arrays import ObjectArray
 from geography.lattice import Lattice
+from jobs.storage.columns import texts
 from jobs.storage.dataset import LAST, Dataset, PartWriter, is_published, publish
 from jobs.storage.layout import ReleaseLayout
 
@@ -78,14 +80,14 @@ def read_geography(
 
 def read_public_geocodes(
     layout: ReleaseLayout, geolevel: str, low: str = "", high: str = LAST
-) -> npt.NDArray[Any]:
+) -> ObjectArray:
     """Read the geocodes of the geounits low..high of a geolevel, object[G], sorted.
 
     Raises:
       OutputError: The geography is not complete, or a file cannot be read.
     """
     table = read_geography(layout, geolevel, low, high, ("geocode",))
-    return np.asarray(table.column("geocode").to_numpy(zero_copy_only=False))
+    return texts(table)
 
 
 def families(parents: npt.NDArray[Any]) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,7 @@
-"""Protected counts: reading and writing sparse histograms of a release."""
+"""Sparse histograms as files: of the truth, and of the protected counts; a row per geounit.
+
+Geounits without persons have no row. Which of the two a dataset holds, its folder says.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from das.arrays import IntArray
+from das.arrays import IntArray, ObjectArray
 from das.histograms import Histograms
+from jobs.storage.columns import texts
 from jobs.storage.dataset import Dataset
 from jobs.storage.layout import ReleaseLayout
 
-Geocodes = Sequence[str] | npt.NDArray[np.object_] | npt.NDArray[np.str_]
+Texts = Sequence[str] | ObjectArray  # geocodes as they lie in files
 
 _NO_ENTRIES = np.zeros(0, np.int64)
 SPARSE_SCHEMA = pa.schema(
@@ -26,7 +30,7 @@ SPARSE_SCHEMA = pa.schema(
 )
 
 
-def sparse_table(geocodes: Geocodes, histograms: Histograms) -> pa.Table:
+def sparse_table(geocodes: Texts, histograms: Histograms) -> pa.Table:
     """Arrow table of the geounits that have persons, in the order given."""
     lengths = np.diff(histograms.offsets)
     held = np.flatnonzero(lengths)
@@ -50,13 +54,13 @@ def sparse_arrays(
     Returns:
       str[r] geocodes, int64[r] entries of each, and int64[nnz] cells and counts.
     """
-    codes = table.column("geocode").to_numpy(zero_copy_only=False).astype(np.str_)
+    codes = texts(table).astype(np.str_)
     lengths = pc.list_value_length(table.column("cells")).to_numpy().astype(np.int64)
     cells = pc.list_flatten(table.column("cells")).to_numpy()
     return codes, lengths, cells, pc.list_flatten(table.column("counts")).to_numpy()
 
 
-def align_histograms(table: pa.Table, geocodes: Geocodes, n_cells: int) -> Histograms:
+def align_histograms(table: pa.Table, geocodes: Texts, n_cells: int) -> Histograms:
     """Histograms for exactly these geounits, sorted as given; those without a row are empty.
 
     Args:
@@ -74,8 +78,12 @@ def align_histograms(table: pa.Table, geocodes: Geocodes, n_cells: int) -> Histo
     return Histograms(n_cells, offsets, cells[entries], counts[entries])
 
 
-def read_sparse(dataset: Dataset, geocodes: Geocodes, n_cells: int) -> Histograms:
-    """Read the histograms of sorted geocodes from a dataset of sparse rows."""
+def read_histograms(dataset: Dataset, geocodes: Texts, n_cells: int) -> Histograms:
+    """Read the histograms of sorted geocodes, as `align_histograms` makes them.
+
+    Raises:
+      OutputError: A file is missing or cannot be read.
+    """
     if not len(geocodes):
         return Histograms(n_cells, np.zeros(1, np.int64), _NO_ENTRIES, _NO_ENTRIES)
     table = dataset.read(str(geocodes[0]), str(geocodes[-1]))
@@ -84,12 +92,10 @@ def read_sparse(dataset: Dataset, geocodes: Geocodes, n_cells: int) -> Histogram
     return align_histograms(table, geocodes, n_cells)
 
 
-def read_counts(
-    layout: ReleaseLayout, geolevel: str, geocodes: Geocodes, n_cells: int
-) -> Histograms:
+def read_counts(layout: ReleaseLayout, geolevel: str, geocodes: Texts, n_cells: int) -> Histograms:
     """Read the protected histograms of sorted geocodes of a geolevel.
 
     Raises:
       OutputError: The geolevel is not solved.
     """
-    return read_sparse(Dataset.open(layout.counts(geolevel)), geocodes, n_cells)
+    return read_histograms(Dataset.open(layout.counts(geolevel)), geocodes, n_cells)

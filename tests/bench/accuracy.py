@@ -27,6 +27,7 @@ from jobs.confidential.histograms import read_truth
 from jobs.config.load import load_run
 from jobs.config.product import Resolved
 from jobs.run import do_stages, open_job
+from jobs.storage.dataset import Dataset
 from jobs.storage.geography import read_geography
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import confidential_layout, release_layout
@@ -99,7 +100,9 @@ def errors(resolved: Resolved) -> Errors:
         geounits = read_geography(release, geolevel, columns=("geocode",))
         codes = geounits.column("geocode").to_numpy(zero_copy_only=False)
         ours = read_counts(release, geolevel, codes, n).dense()
-        truth = read_truth(confidential, geolevel, codes, n).reveal().dense()
+        truth = (
+            read_truth(Dataset.open(confidential.histograms(geolevel)), codes, n).reveal().dense()
+        )
         off = ours - truth
         found[geolevel] = {"bias": [mean_of(off, truth, *size) for size in SIZES]}
         for name, text in QUERIES.items():

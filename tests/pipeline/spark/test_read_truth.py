@@ -51,11 +51,17 @@ def truth(data: HistogramsData, out: Path, tasks: SparkTasks) -> tuple[Confident
     return layout, lattice
 
 
+def truth_of(layout, geolevel, codes):
+    """The truth of geounits, whose geocodes are bytes in a lattice and text in files."""
+    dataset = Dataset.open(layout.histograms(geolevel))
+    return read_truth(dataset, [str(code, "ascii") for code in codes], SCHEMA.size)
+
+
 def as_counter(
     layout: ConfidentialLayout, lattice: Lattice, level: int
 ) -> Counter[tuple[str, int]]:
     name, codes = lattice.spine.levels[level], lattice.codes[level]
-    found = read_truth(layout, name, codes, SCHEMA.size).reveal()
+    found = truth_of(layout, name, codes).reveal()
     assert found.n_geounits == len(codes)
     return Counter(
         {
@@ -95,18 +101,18 @@ def test_reads_some_geounits_in_order_empty_ones_included(
 ) -> None:
     layout, lattice = truth(nation, tmp_path, tasks)
     codes = lattice.codes[-1]
-    everything = read_truth(layout, "block", codes, SCHEMA.size).reveal().dense()
+    everything = truth_of(layout, "block", codes).reveal().dense()
     assert (everything.sum(1) == 0).any()
     some = np.arange(17, 400, 3)
-    found = read_truth(layout, "block", [codes[i].decode() for i in some], SCHEMA.size)
+    found = truth_of(layout, "block", codes[some])
     assert isinstance(found, Confidential)
     assert np.array_equal(found.reveal().dense(), everything[some])
-    none = read_truth(layout, "block", [], SCHEMA.size).reveal()
+    none = truth_of(layout, "block", []).reveal()
     assert none.n_geounits == 0
     empty = codes[everything.sum(1) == 0][:2]
-    assert len(read_truth(layout, "block", empty, SCHEMA.size).reveal().cells) == 0
+    assert len(truth_of(layout, "block", empty).reveal().cells) == 0
     with pytest.raises(GeographyError, match="not sorted"):
-        read_truth(layout, "block", codes[::-1], SCHEMA.size)
+        truth_of(layout, "block", codes[::-1])
 
 
 def test_nation_without_persons(tasks: SparkTasks, tmp_path: Path) -> None:
@@ -130,7 +136,7 @@ def test_resumes_at_the_first_missing_geolevel(
     (layout.histograms("nation") / "_manifest.json").unlink()
     assert not is_published(layout.histograms("nation"))
     with pytest.raises(OutputError, match="is not complete"):
-        read_truth(layout, "county", lattice.codes[2], SCHEMA.size)
+        truth_of(layout, "county", lattice.codes[2])
     truth(nation, tmp_path, tasks)
     assert [as_counter(layout, lattice, level) for level in range(6)] == before
     assert {p: p.stat().st_mtime_ns for p in layout.histograms("tract").iterdir()} == stamps
@@ -171,5 +177,5 @@ def test_rhode_island(tasks: SparkTasks, tmp_path: Path) -> None:
     layout = confidential_layout(tmp_path)
     write_truth(entries, lattice, schema=SCHEMA, layout=layout, tasks=tasks)
     for level, codes in zip(spine.levels, lattice.codes, strict=True):
-        totals = read_truth(layout, level, codes, SCHEMA.size).reveal().totals()
+        totals = truth_of(layout, level, codes).reveal().totals()
         assert totals.sum() == 171_111

@@ -23,7 +23,7 @@ from das.strategy import LevelStrategy, QueryShare, Strategy
 from geography.lattice import Spine
 from invariants.exact import Invariant
 from jobs.confidential import evaluate as module
-from jobs.confidential.evaluate import Slice, compare, evaluate, query_names
+from jobs.confidential.evaluate import Slice, compare, evaluate, evaluated_queries
 from jobs.storage.histograms import sparse_table
 from jobs.storage.layout import (
     ConfidentialLayout,
@@ -109,11 +109,20 @@ def check(document: dict[str, object]) -> None:
             assert result[key] == value, (result["geolevel"], result["query"], key)
 
 
+def names(queries):
+    return tuple(query.name for query in queries)
+
+
 def test_evaluated_are_measured_exact_single_total_detailed_and_asked_queries():
-    assert query_names(DESIGN) == ("total", "sex", "age", "detailed")
-    assert query_names(DESIGN, ["age * sex", "age"]) == ("total", "sex", "age", "detailed")
+    assert names(evaluated_queries(DESIGN)) == ("total", "sex", "age", "detailed")
+    assert names(evaluated_queries(DESIGN, ["age * sex", "age"])) == (
+        "total",
+        "sex",
+        "age",
+        "detailed",
+    )
     wide = replace(DESIGN, invariants=())
-    assert query_names(wide) == ("total", "sex", "age", "detailed")
+    assert names(evaluated_queries(wide)) == ("total", "sex", "age", "detailed")
 
 
 def test_results_equal_those_in_memory(folder):
@@ -164,8 +173,7 @@ def test_only_the_rows_of_the_slice_are_compared(folder, start, stop):
     piece = Slice(
         ReleaseLayout(folder / "release"),
         ConfidentialLayout(folder / "confidential"),
-        SCHEMA,
-        ("detailed",),
+        (parse_query(SCHEMA, "detailed"),),
         "block",
         "one.parquet",
         start,

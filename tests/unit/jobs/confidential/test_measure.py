@@ -35,11 +35,11 @@ def task(tmp_path: Path) -> Iterator[MeasureTask]:
     rows = {"geocode": CODES[:1], "cells": [[0, 4]], "counts": [[7, 2]]}
     publish_tables(truth.histograms("block"), [pa.table(rows, schema=SPARSE_SCHEMA)])
     with lent(NoiseKey.draw(), truth.keys) as key:
-        yield MeasureTask(plan, release, truth, "block", key)
+        yield MeasureTask(plan, plan.level("block"), release, truth, key)
 
 
 def answers(task: MeasureTask, part: PartFile) -> dict[tuple[str, str], list[int]]:
-    dataset = task.release.measurements(task.geolevel)
+    dataset = task.release.measurements(task.level.name)
     rows = pq.read_table(dataset / part.file, partitioning=None).to_pylist()
     return {(row["geocode"], row["query"]): row["answers"] for row in rows}
 

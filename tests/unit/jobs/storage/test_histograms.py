@@ -15,7 +15,7 @@ from jobs.storage.histograms import (
     SPARSE_SCHEMA,
     align_histograms,
     read_counts,
-    read_sparse,
+    read_histograms,
     sparse_table,
 )
 from jobs.storage.layout import ReleaseLayout
@@ -68,7 +68,7 @@ def test_rows_in_several_chunks():
     )
 
 
-def test_read_sparse_from_several_parts(tmp_path):
+def test_histograms_of_several_parts(tmp_path):
     histograms = Histograms.from_dense(DENSE)
     publish_tables(
         tmp_path / "d",
@@ -79,9 +79,9 @@ def test_read_sparse_from_several_parts(tmp_path):
     )
     dataset = Dataset.open(tmp_path / "d")
     for start, stop in ((0, 4), (1, 3), (1, 2), (3, 4), (2, 2)):
-        found = read_sparse(dataset, CODES[start:stop], 3)
+        found = read_histograms(dataset, CODES[start:stop], 3)
         assert np.array_equal(found.dense(), DENSE[start:stop])
-    assert np.array_equal(read_sparse(replace(dataset, parts=()), CODES, 3).dense(), DENSE * 0)
+    assert np.array_equal(read_histograms(replace(dataset, parts=()), CODES, 3).dense(), DENSE * 0)
 
 
 def test_counts_of_a_geolevel_that_is_not_solved(tmp_path):
