@@ -18,22 +18,29 @@ _PATIENCE = 10.0  # seconds that a driver that was just killed is given to end
 
 
 @contextmanager
-def only_driver(out: Path) -> Iterator[None]:
+def only_driver(out: Path, patience_seconds: float | None = None) -> Iterator[None]:
     """Hold a run folder: two drivers at once would remove each other's unpublished files.
 
     The hold ends with the process, however it ends. Who stops it from the keyboard is told how to
     go on.
 
+    Args:
+      out: The run folder.
+      patience_seconds: How long another driver is given to end; default: ten seconds, in which one
+        that was just killed does.
+
     Raises:
-      OutputError: Another process works on the folder.
+      OutputError: Another process works on the folder, or the lock cannot be written.
     """
+    # The package filelock opens with O_TRUNC: who waits would erase who holds the folder.
     path = out / LOCK
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise OutputError(str(path), "cannot be written", got=error.strerror) from None
     try:
-        deadline = time.monotonic() + _PATIENCE
+        patience = _PATIENCE if patience_seconds is None else patience_seconds
+        deadline = time.monotonic() + patience
         while not _is_locked(path, handle):
             if time.monotonic() > deadline:
                 raise OutputError(

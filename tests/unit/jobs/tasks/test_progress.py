@@ -10,20 +10,28 @@ from types import SimpleNamespace
 import pytest
 
 from das.errors import OutputError
+from jobs.documents.document import json_of
+from jobs.documents.statistics import SlowNode, SolveStatistics
 from jobs.tasks.progress import EVENTS, Reporter, speed_text
 from jobs.tasks.step import Step, TaskReport, current_watch
 from tests.architecture.test_docs import rows
 from tests.checkout import ROOT
 
-STATISTICS = {
-    "nodes": 12,
-    "copied": 1,
-    "trivial": 0,
-    "newton_steps": 30,
-    "seconds": 1.5,
-    "max_residual": 3e-13,
-    "worst_nodes": [{"geocode": "44007", "seconds": 0.5, "residual": 1e-14}],
-}
+SLOWEST = SlowNode(geocode="44007", residual=1e-14, seconds=0.5)
+STATISTICS = SolveStatistics(
+    nodes=12,
+    copied=1,
+    trivial=0,
+    live=40,
+    variables=80,
+    seconds=1.5,
+    max_residual=3e-13,
+    iterations=0,
+    newton_steps=30,
+    widened=0,
+    worst_nodes=(SLOWEST,),
+    moved=(),
+)
 
 
 def events(log):
@@ -85,7 +93,7 @@ def test_a_log_says_how_nodes_were_solved(log, capsys):
     Reporter(log=log).solved(place, STATISTICS)
     (event,) = events(log)
     assert set(event) == {"time", "event", *EVENTS["solved"]}
-    assert event["worst_nodes"] == STATISTICS["worst_nodes"]
+    assert event["worst_nodes"] == [json_of(SLOWEST)]
     shown = capsys.readouterr().err
     assert "12 nodes" in shown
     assert "worst certificate 3e-13, slowest 0.50 s at 44007" in shown
