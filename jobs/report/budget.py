@@ -144,7 +144,7 @@ def statements_table(statements: Sequence[Statement], definition: Definition) ->
         ]
         body.append(
             [
-                name(_CHANGES[statement.change].format(words(statement.name))),
+                _changed(statement),
                 loss,
                 *([] if is_pure else epsilons),
                 *([Cell(statement.in_words)] if is_limited else []),
@@ -170,6 +170,12 @@ def statements_table(statements: Sequence[Statement], definition: Definition) ->
             else " Both formulas hold at the same \N{GREEK SMALL LETTER DELTA}, rounded up."
         ),
     )
+
+
+def _changed(statement: Statement) -> Cell:
+    sentence = _CHANGES[statement.change]
+    shown = sentence.format(words(statement.name))
+    return Cell(shown, shown, plain=sentence.format(statement.name))
 
 
 _CHANGES = {

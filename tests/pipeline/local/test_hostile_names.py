@@ -95,7 +95,7 @@ def test_validate_and_plan(tmp_path: Path, name: str) -> None:
         text = said(command, config, *(["--quiet"] if command == "plan" else []))
         for part in (
             f"{wanted}schema{wanted},",
-            f"{wanted}only",
+            f"only{wanted}",
             f"{wanted}2inevery",
             f"{wanted}3",
         ):
