@@ -43,7 +43,7 @@ from jobs.documents.manifest import (
 )
 from jobs.documents.statistics import statistics_of
 from jobs.neighborhoods import PUBLIC_LIST, limited_statements, neighborhood
-from jobs.plan import Plan
+from jobs.plan import Level, Plan
 from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest
 from jobs.storage.files import replace_file
 from jobs.storage.layout import ReleaseLayout
@@ -170,8 +170,7 @@ def write_manifest(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: Ru
     Raises:
       OutputError: A dataset is incomplete.
     """
-    microdata = next(iter(_datasets(release.microdata)), None)
-    geography = _geography(plan, release)
+    geography = tuple(_geography(release, level) for level in plan.levels)
     manifest = Manifest(
         format=3,
         name=facts.name,
@@ -179,13 +178,7 @@ def write_manifest(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: Ru
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         software=_software(),
         configuration_digest=plan.digest,
-        schema=CountedSchema(
-            name=plan.schema.name,
-            cells=plan.schema.size,
-            attributes=tuple(
-                Attribute(name=a.name, levels=tuple(a.levels)) for a in plan.schema.attributes
-            ),
-        ),
+        schema=_schema(plan),
         privacy=privacy_statement(plan, facts.geounits_source),
         statements=privacy_statements(plan, ledger, facts.geounits_source),
         account=facts.account,
@@ -194,28 +187,12 @@ def write_manifest(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: Ru
         limits=limits_of(plan),
         geography=geography,
         geounits_source=facts.geounits_source,
-        open_sessions=tuple(
-            level
-            for level in plan.spine.levels
-            if Dataset.open(release.measurements(level)).facts.get("open_session")
-        ),
-        solve=tuple(
-            SolvedLevel(
-                geolevel=level,
-                wall_seconds=counts.facts["seconds"],
-                solve_digest=counts.facts["solve_digest"],
-                **vars(statistics_of(counts)),
-            )
-            for level in plan.spine.levels
-            for counts in [Dataset.open(release.counts(level))]
-        ),
+        open_sessions=_open_sessions(plan, release),
+        solve=tuple(_solved(release, level.name) for level in plan.levels),
         solution=facts.solution,
         outputs=tuple(_output(release, path) for path in _datasets(release.root)),
         files=_files(release),
-        totals={
-            facts.records: Dataset.open(microdata).rows if microdata else None,
-            "leaf_geounits": geography[-1].geounits,
-        },
+        totals={facts.records: _records(release), "leaf_geounits": geography[-1].geounits},
         environment=facts.environment,
         records=facts.records,
         products=None if facts.products is None else dict(facts.products),
@@ -231,22 +208,54 @@ def write_manifest(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: Ru
     return manifest
 
 
-def _geography(plan: Plan, release: ReleaseLayout) -> tuple[LevelGeography, ...]:
-    levels = []
-    for level, digits in zip(plan.spine.levels, plan.spine.digits, strict=True):
-        geounits = Dataset.open(release.geography(level)).rows
-        answers = Dataset.open(release.measurements(level))
-        measured = answers.rows // max(1, len(answers.facts["queries"]))
-        levels.append(
-            LevelGeography(
-                geolevel=level,
-                digits=digits,
-                geounits=geounits,
-                measured=measured,
-                only_children=geounits - measured,
-            )
-        )
-    return tuple(levels)
+def _schema(plan: Plan) -> CountedSchema:
+    return CountedSchema(
+        name=plan.schema.name,
+        cells=plan.schema.size,
+        attributes=tuple(
+            Attribute(name=a.name, levels=tuple(a.levels)) for a in plan.schema.attributes
+        ),
+    )
+
+
+def _geography(release: ReleaseLayout, level: Level) -> LevelGeography:
+    """Geounits of a geolevel; only children are those that have no noisy answers of their own."""
+    geounits = Dataset.open(release.geography(level.name)).rows
+    answers = Dataset.open(release.measurements(level.name))
+    measured = answers.rows // max(1, len(answers.facts["queries"]))
+    return LevelGeography(
+        geolevel=level.name,
+        digits=level.digits,
+        geounits=geounits,
+        measured=measured,
+        only_children=geounits - measured,
+    )
+
+
+def _open_sessions(plan: Plan, release: ReleaseLayout) -> tuple[str, ...]:
+    """Geolevels measured in a session that lacked protection."""
+    return tuple(
+        level.name
+        for level in plan.levels
+        if Dataset.open(release.measurements(level.name)).facts.get("open_session")
+    )
+
+
+def _solved(release: ReleaseLayout, geolevel: str) -> SolvedLevel:
+    """How a geolevel was solved, as its counts say."""
+    counts = Dataset.open(release.counts(geolevel))
+    return SolvedLevel(
+        geolevel=geolevel,
+        wall_seconds=counts.facts["seconds"],
+        solve_digest=counts.facts["solve_digest"],
+        **vars(statistics_of(counts)),
+    )
+
+
+def _records(release: ReleaseLayout) -> int | None:
+    """Rows of the microdata; None if none were written."""
+    formats = _datasets(release.microdata)
+    return Dataset.open(formats[0]).rows if formats else None
 
 
 def _software() -> Software:
