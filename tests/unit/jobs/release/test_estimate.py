@@ -126,3 +126,17 @@ def test_targets_are_what_a_subtree_says_alone(tmp_path):
     for name, answers in first.items():
         assert second[name][0] == pytest.approx(answers[0], abs=1e-9)
         assert np.abs(second[name][1] - answers[1]).max() > 1
+
+
+def test_an_only_child_has_no_targets(tmp_path):
+    """State 1 has one county, which is measured as the state."""
+    plan, blocks = two.plan(), {code: two.BLOCKS[code] for code in ("111", "112")}
+    release = two.release(tmp_path, blocks)
+    for geolevel in two.SPINE.levels:
+        two.write_noisy(release, plan, geolevel, blocks)
+    estimator = LevelEstimator(plan, release, (two.query("total"),), 0.9)
+    EstimateStage(estimator, two.TASKS).run()
+    counties = estimator.targets(two.whole("county", blocks))
+    assert [len(answers) for answers in counties.answers] == [0, 0]
+    state = estimator.targets(two.whole("state", blocks))
+    assert state.answers[0].tolist() == [[pytest.approx(6.0, abs=1e-6)]]
