@@ -24,6 +24,7 @@ from geography.lattice import Spine
 from invariants.exact import Invariant
 from jobs.confidential import evaluate as module
 from jobs.confidential.evaluate import Slice, compare, evaluate, evaluated_queries
+from jobs.documents.document import json_of, write_document
 from jobs.storage.histograms import sparse_table
 from jobs.storage.layout import (
     ConfidentialLayout,
@@ -35,6 +36,7 @@ from jobs.tasks.batches import Sizing, TaskSize
 from jobs.tasks.executor import LocalTasks, SparkTasks
 from jobs.tasks.session import spark_session
 from tests.builders.datasets import publish_tables
+from tests.unit.jobs.report.report_samples import budget_row, manifest, manifest_document
 
 SCHEMA = Schema("toy", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
 SPINE = Spine(("state", "block"), (1, 3))
@@ -97,7 +99,7 @@ SIZING = Sizing(2)
 def run_here(folder: Path, sizing: Sizing = SIZING) -> dict[str, object]:
     """Evaluate without Spark: every task at once, in order."""
     tasks = LocalTasks(sizing, slots=2)
-    return evaluate(release_layout(folder), confidential_layout(folder), DESIGN, tasks)
+    return json_of(evaluate(release_layout(folder), confidential_layout(folder), DESIGN, tasks))
 
 
 def check(document: dict[str, object]) -> None:
@@ -142,9 +144,16 @@ def test_the_cut_into_slices_and_batches_changes_nothing(folder, monkeypatch, ba
 
 
 def test_noise_comes_from_the_manifest(folder):
-    row = {"geolevel": "state", "chain_end": "state", "query": "sex", "variance": 6.25}
-    manifest = {"geography": [{"geolevel": n} for n in SPINE.levels], "budget": [row]}
-    release_layout(folder).manifest.write_text(json.dumps(manifest))
+    row = {
+        **budget_row("nation", "sex"),
+        "geolevel": "state",
+        "chain_end": "state",
+        "variance": 6.25,
+    }
+    described = manifest_document()["geography"][0]
+    geography = [{**described, "geolevel": name} for name in SPINE.levels]
+    sealed = manifest(budget=[row], geography=geography)
+    write_document(release_layout(folder).manifest, sealed)
     document = run_here(folder)
     noise = {(r["geolevel"], r["query"]): r["expected_rmse"] for r in document["results"]}
     assert noise.pop(("state", "sex")) == 2.5
@@ -191,5 +200,5 @@ def test_only_the_rows_of_the_slice_are_compared(folder, start, stop):
 def test_on_spark(folder):
     with spark_session("evaluate", master="local[2]") as session:
         tasks = SparkTasks(session, SIZING)
-        document = evaluate(release_layout(folder), confidential_layout(folder), DESIGN, tasks)
-    check(document)
+        found = evaluate(release_layout(folder), confidential_layout(folder), DESIGN, tasks)
+    check(json_of(found))
