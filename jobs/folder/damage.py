@@ -26,7 +26,7 @@ from jobs.storage.dataset import (
     is_published,
 )
 from jobs.storage.files import read_json
-from jobs.storage.layout import EstimateLayout
+from jobs.storage.layout import MICRODATA, EstimateLayout
 from jobs.storage.ledger import read_ledger
 
 
@@ -173,7 +173,7 @@ def _outputs(product: Product) -> list[Path]:
     """Datasets that are made of counts."""
     release, config = product.release, product.config
     levels = product.plan.spine.levels
-    written = [release.microdata / name for name in ("parquet", "csv")]
+    written = [release.microdata / name for name in MICRODATA]
     written += [release.tables(level) for level in levels]
     return [*written, *(release.h1(level) for level in levels if config.output.h1 is not None)]
 

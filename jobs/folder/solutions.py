@@ -26,7 +26,7 @@ from jobs.documents.manifest import Settings, Solution, read_manifest
 from jobs.storage.dataset import MANIFEST, Dataset, is_published
 from jobs.storage.files import writing
 from jobs.storage.journal import append_to_journal, read_journal
-from jobs.storage.layout import EstimateLayout, ReleaseLayout, release_layout
+from jobs.storage.layout import MICRODATA, EstimateLayout, ReleaseLayout, release_layout
 from jobs.storage.ledger import read_ledger
 from jobs.storage.modes import make_closed_folder
 
@@ -117,7 +117,7 @@ def _outdated(product: Product) -> list[Path]:
     release, plan, output = product.release, product.plan, product.config.output
     levels = plan.spine.levels
     counts = [release.counts(level) for level in reversed(levels)]
-    microdata = {release.microdata / name: name for name in ("parquet", "csv")}
+    microdata = {release.microdata / name: name for name in MICRODATA}
     made = [path(level) for path in (release.tables, release.h1) for level in levels]
     tables = [parse_query(plan.schema, name).name for name in product.tables]
     h1 = None if output.h1 is None else [parse_query(plan.schema, output.h1).name]

@@ -36,6 +36,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+MICRODATA = ("parquet", "csv")
+"""Formats of the microdata, each in a folder of its name."""
+
 
 @dataclass(frozen=True)
 class ReleaseLayout:

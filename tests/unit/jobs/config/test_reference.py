@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import yaml
 
 from jobs.config import reference
 from jobs.config.load import load_run
-from jobs.config.models.products import ProductConfig
+from jobs.config.models.products import ProductConfig, ProductOutputConfig
 from jobs.config.models.run import RunConfig, model_fields
 from jobs.config.models.values import Model
+from jobs.storage.layout import MICRODATA
 from tests.checkout import ROOT
 
 
@@ -62,3 +64,8 @@ def test_the_run_example_names_every_section() -> None:
     for model, written, name in sections:
         section = model_fields(model)[name].annotation
         assert list(written[name]) == list(model_fields(section))
+
+
+def test_formats_of_microdata_are_the_folders_there_are():
+    (kind,) = get_args(ProductOutputConfig.model_fields["microdata"].annotation)
+    assert get_args(kind) == MICRODATA
