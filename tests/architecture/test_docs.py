@@ -94,6 +94,12 @@ def test_relative_links_resolve(page: Path) -> None:
             assert anchor in anchors(file), f"{page.relative_to(ROOT)}: no heading for {target}"
 
 
+def test_the_index_of_documents_has_all() -> None:
+    text = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert {name for name in pages if f"]({name})" not in text} == set()
+
+
 @each_page
 def test_nothing_is_left_open(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
