@@ -30,7 +30,7 @@ class Solving:
         its own geolevel, "own".
       learned_prior: Geolevels whose cells are fitted to posterior means.
       order: Least-squares passes of geolevels, as names of measured queries.
-      method: What the continuous stage minimises, a `solvers.objectives.methods.Method`.
+      method: What the continuous stage minimises, a `solvers.choices.Method`.
       least_squares: A `solvers.backends.registry.LeastSquaresSolver`.
       integers: A `solvers.backends.registry.IntegerSolver`.
       failsafe: Whether a parent may be moved where its children cannot keep their promises.

@@ -45,14 +45,15 @@ def sums_of_groups(groups: IntArray, size: int) -> sp.csr_array:
     return sp.csr_array((np.ones(n), (groups, np.arange(n))), shape=(size, n))
 
 
+# Without a format, products may come in blocks that store zeros, which solvers take for entries.
 def every_child(C: int, matrix: sp.sparray) -> sp.csr_array:
     """Block diagonal: the matrix once per child."""
-    return sp.csr_array(sp.kron(sp.eye_array(C), matrix))
+    return sp.csr_array(sp.kron(sp.eye_array(C), matrix, format="csr"))
 
 
 def sum_of_children(C: int, n: int) -> sp.csr_array:
     """Matrix [n, C n] that sums every cell over the children."""
-    return sp.csr_array(sp.kron(np.ones((1, C)), sp.eye_array(n)))
+    return sp.csr_array(sp.kron(np.ones((1, C)), sp.eye_array(n), format="csr"))
 
 
 def given_sums(groups: IntArray, targets: npt.NDArray[np.generic], name: str = "") -> Constraint:
@@ -114,8 +115,8 @@ def leaf_rows(leaves: Leaves) -> LeafRows:
     """Rows on what the leaves below one child hold."""
     R, t = leaves.least.shape
     return LeafRows(
-        sp.csr_array(sp.kron(np.ones((1, R)), sp.eye_array(t))),
-        sp.csr_array(sp.kron(sp.eye_array(R), np.ones((1, t)))),
+        sum_of_children(R, t),
+        every_child(R, sp.csr_array(np.ones((1, t)))),
         limits(leaves.low),
         limits(leaves.high),
     )

@@ -9,12 +9,8 @@ import numpy as np
 from das.arrays import FloatArray, IntArray
 from das.errors import InfeasibleError, RuntimeSetupError, SchemaError, SolverError
 from das.mechanisms.mechanism import Continuous
-from solvers.backends.registry import (
-    IntegerSolver,
-    LeastSquaresSolver,
-    least_squares,
-    mixed_integer,
-)
+from solvers.backends.registry import least_squares, mixed_integer
+from solvers.choices import IntegerSolver, LeastSquaresSolver, Method
 from solvers.dual_newton.projected import solve_kronecker
 from solvers.dual_newton.solve import solve_matrix_free
 from solvers.least_squares.blocks import extent, given_sums
@@ -23,7 +19,6 @@ from solvers.least_squares.feasibility import contradiction
 from solvers.least_squares.passes import Fixed, Solve, solve_in_passes
 from solvers.least_squares.solve import solve_by_supports
 from solvers.objectives.in_node import apply_method, fit_largest_in_node
-from solvers.objectives.methods import Method
 from solvers.problem import (
     Estimate,
     GeneralTerm,
@@ -38,8 +33,6 @@ from solvers.verify import verify_counts
 _MANY_CELLS = 4_000  # from here on the matrix-free solver is the faster one
 _SOME_CELLS = 150  # from here on it is faster than interior points
 _MOST_NUMBERS = 10_000_000  # of matrices over cells; with more, they are slower than none
-MOST_CELLS_OF_PARTITIONS = 10_000  # where a node of partitions needs matrices, as at the root
-MOST_CELLS_IN_MATRICES = 2_500  # where a node with planned queries needs them, as at the root
 _BEARABLE_NUMBERS = 50_000_000  # of matrices over cells, where nothing else solved a node
 _LARGE_BLOCK = 1_000  # cells whose coupling takes longer to factorise than no matrix at all
 

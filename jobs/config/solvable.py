@@ -13,10 +13,14 @@ from das.queries.query import Query, is_refinement
 from das.tree.coordinates import Coordinates
 from geography.lattice import Lattice
 from jobs.plan import Plan, plan_terms
-from solvers.backends.registry import LeastSquaresSolver
-from solvers.node import MOST_CELLS_IN_MATRICES, MOST_CELLS_OF_PARTITIONS
-from solvers.objectives.in_node import MOST_ENTRIES, MOST_UNKNOWNS
-from solvers.objectives.methods import Method
+from solvers.choices import (
+    MOST_CELLS_IN_MATRICES,
+    MOST_CELLS_OF_PARTITIONS,
+    MOST_ENTRIES,
+    MOST_UNKNOWNS,
+    LeastSquaresSolver,
+    Method,
+)
 
 
 def refuse_unsolvable(plan: Plan) -> None:

@@ -37,9 +37,9 @@ from jobs.storage.histograms import SPARSE_SCHEMA, sparse_table
 from jobs.storage.layout import ReleaseLayout
 from jobs.tasks.batches import Batch, Sizing, geounit_batches
 from jobs.tasks.executor import Tasks
-from solvers.backends.registry import IntegerSolver, LeastSquaresSolver, mixed_integer
+from solvers.backends.registry import mixed_integer
+from solvers.choices import IntegerSolver, LeastSquaresSolver, Method
 from solvers.node import NodeSettings, solve_node
-from solvers.objectives.methods import Method
 from solvers.problem import NodeProblem
 
 

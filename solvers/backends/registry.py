@@ -4,29 +4,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
 from das.errors import RuntimeSetupError
+from solvers.choices import IntegerSolver, LeastSquaresSolver
 from solvers.least_squares.passes import Solve
 from solvers.rounding.mixed_integer import MixedIntegerSolver, solve_mixed_integer
-
-
-class LeastSquaresSolver(StrEnum):
-    """Solvers of the continuous stage."""
-
-    STRUCTURED = "structured"
-    PIQP = "piqp"
-    GUROBI = "gurobi"
-
-
-class IntegerSolver(StrEnum):
-    """Solvers of integer problems that are no flow."""
-
-    HIGHS = "highs"
-    GUROBI = "gurobi"
-
 
 PACKAGES: Mapping[str, str] = MappingProxyType({"piqp": "piqp", "gurobi": "gurobipy"})
 """Python package of a solver by the solver's name, which is that of its extra and of its module in

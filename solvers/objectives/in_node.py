@@ -14,14 +14,11 @@ import numpy as np
 from das.arrays import FloatArray
 from das.errors import SolverError
 from das.mechanisms.mechanism import Continuous
+from solvers.choices import MOST_ENTRIES, MOST_UNKNOWNS, Method
 from solvers.objectives.bounded import Equalities
 from solvers.objectives.max_fit import fit_largest_deviation
-from solvers.objectives.methods import Method
 from solvers.objectives.reweighted import downweight, find_low_answers
 from solvers.problem import GeneralTerm, LeastSquaresTerm, NodeProblem, group_sums
-
-MOST_ENTRIES = 100_000_000  # of all children's matrices: 800 MB
-MOST_UNKNOWNS = 3000  # cells and coarse answers of all children
 
 
 def apply_method(

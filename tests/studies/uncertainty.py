@@ -40,8 +40,8 @@ import numpy as np
 from das.mechanisms.gaussian import Gaussian
 from das.mechanisms.laplace import Laplace
 from das.mechanisms.mechanism import Continuous
-from solvers.objectives.methods import Method, fit_largest, post_process
-from solvers.objectives.table import NoisyQuery, NoisyTable
+from tests.studies.postprocessing_methods import TableMethod, fit_largest, post_process
+from tests.studies.postprocessing_table import NoisyQuery, NoisyTable
 
 NAMES = {"seq": "sequential", "reweight": "reweighted"}
 RUNS = 1000
@@ -139,7 +139,7 @@ def measure(
         if name == AS_PUBLISHED:
             x = fit_largest(part, slack=0.01)
         else:
-            x = post_process(part, Method(name))
+            x = post_process(part, TableMethod(name))
         error = x - histogram.ravel()
         out[name] = Errors(error.sum(1) ** 2, error**2)
     return out

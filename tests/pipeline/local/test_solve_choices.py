@@ -27,7 +27,7 @@ from jobs.storage.layout import ReleaseLayout, release_layout
 from jobs.tasks.batches import Sizing, TaskSize, all_geounits
 from jobs.tasks.executor import LocalTasks
 from jobs.tasks.progress import Reporter
-from solvers.backends.registry import LeastSquaresSolver
+from solvers.choices import LeastSquaresSolver
 from solvers.least_squares.passes import solve_in_passes
 from solvers.least_squares.solve import solve_quadratic
 from solvers.node import NodeSolution, solve_node

@@ -12,11 +12,10 @@ from das.errors import InfeasibleError, RuntimeSetupError, SolverError
 from das.mechanisms.gaussian import Gaussian
 from das.mechanisms.laplace import Laplace
 from invariants.leaves import Leaves
-from solvers.backends.registry import LeastSquaresSolver
+from solvers.choices import LeastSquaresSolver, Method
 from solvers.least_squares import solve as least_squares
 from solvers.node import NodeSettings, estimate_node, solve_node
 from solvers.objectives.in_node import fit_largest_in_node, reweight
-from solvers.objectives.methods import Method
 from solvers.problem import Estimate, ExactTerm, LeavesTerm, NodeProblem, Status, group_sums
 from solvers.verify import verify_counts
 from tests.builders.strategies import Shape, random_node

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from solvers import node
-from solvers.backends.registry import LeastSquaresSolver
+from solvers.choices import LeastSquaresSolver
 from solvers.dual_newton.solve import solve_matrix_free
 from solvers.least_squares import active_set
 from solvers.least_squares import solve as least_squares

@@ -11,6 +11,7 @@ from scipy import stats
 from das.errors import SolverError
 from das.mechanisms.gaussian import Gaussian
 from das.mechanisms.laplace import Laplace
+from solvers.choices import Method
 from solvers.objectives.bounded import (
     BoundedProblems,
     Equalities,
@@ -18,12 +19,12 @@ from solvers.objectives.bounded import (
     solve_with_equalities,
 )
 from solvers.objectives.in_node import apply_method, fit_largest_in_node, reweight
-from solvers.objectives.methods import Method, fit_largest, post_process
-from solvers.objectives.posterior import classify
 from solvers.objectives.reweighted import downweight, find_low_answers
-from solvers.objectives.table import NoisyQuery, NoisyTable
 from solvers.problem import GeneralTerm, RowsTerm
 from tests.builders.strategies import Shape, random_node
+from tests.studies.postprocessing_methods import TableMethod, fit_largest, post_process
+from tests.studies.postprocessing_posterior import classify
+from tests.studies.postprocessing_table import NoisyQuery, NoisyTable
 
 
 def table_of(histogram, draws, seed=0, scale=8.0):
@@ -51,7 +52,7 @@ def test_ordinary_least_squares_has_its_exact_variance(shape, variance):
         parts.append(replace(query, answers=unit[:, start : start + query.n_answers]))
         start += query.n_answers
     table = NoisyTable(tuple(parts[:-1]), parts[-1], Laplace)
-    response = post_process(table, Method.OLS)
+    response = post_process(table, TableMethod.OLS)
     matrix = np.vstack([table.coarse_rows(), np.eye(n)])
     variances = 128 * ((response @ matrix.T) ** 2).sum(0)
     assert variances == pytest.approx(np.full(m, variance), abs=1.1e-3)
@@ -78,7 +79,7 @@ def test_reweighting_must_know_the_noise():
 
 def test_sequential_keeps_what_it_found():
     table = table_of(np.array([[90, 0, 0], [5, 0, 2]]), 40)
-    x = post_process(table, Method.SEQUENTIAL)
+    x = post_process(table, TableMethod.SEQUENTIAL)
     total = np.maximum(table.coarse[0].answers[:, 0], 0)
     assert x.sum(1) == pytest.approx(total, abs=1e-6)
     # Marginals are projected on the simplex of that total: positive ones miss by one amount.
@@ -123,25 +124,27 @@ def test_posterior_beats_least_squares_where_most_cells_are_empty():
     truth = np.zeros((10, 10))
     truth[0, 0], truth[3, 4] = 500, 60
     table = table_of(truth, 40, seed=1)
-    error = {m: post_process(table, m) - truth.ravel() for m in (Method.NNLS, Method.POSTERIOR)}
+    error = {
+        m: post_process(table, m) - truth.ravel() for m in (TableMethod.NNLS, TableMethod.POSTERIOR)
+    }
     squares = {m: (e.sum(1) ** 2).mean() for m, e in error.items()}
     cells = {m: (e**2).sum(1).mean() for m, e in error.items()}
-    assert squares[Method.POSTERIOR] < 0.5 * squares[Method.NNLS]
-    assert cells[Method.POSTERIOR] < 0.7 * cells[Method.NNLS]
+    assert squares[TableMethod.POSTERIOR] < 0.5 * squares[TableMethod.NNLS]
+    assert cells[TableMethod.POSTERIOR] < 0.7 * cells[TableMethod.NNLS]
 
 
 def test_posterior_of_large_cells_is_about_the_answer():
     """Far from zero there is no prior: a single cell asked twice with Laplace noise."""
     total = NoisyQuery(np.zeros(1, int), np.array([[5010.0]]), 128.0)
     cell = NoisyQuery(np.zeros(1, int), np.array([[5000.0]]), 128.0)
-    x = post_process(NoisyTable((total,), cell, Laplace), Method.POSTERIOR)
+    x = post_process(NoisyTable((total,), cell, Laplace), TableMethod.POSTERIOR)
     assert 5003 < x[0, 0] < 5007
 
 
 def test_posterior_knows_that_laplace_noise_has_outliers():
     """Two of three answers agree; least squares would go half of the way to the third."""
     far, near = (NoisyQuery(np.zeros(1, int), np.array([[v]]), 128.0) for v in (5200.0, 5000.0))
-    x = post_process(NoisyTable((far, near), near, Laplace), Method.POSTERIOR)
+    x = post_process(NoisyTable((far, near), near, Laplace), TableMethod.POSTERIOR)
     assert 4999 < x[0, 0] < 5020
 
 
@@ -232,7 +235,7 @@ def test_sequential_gives_every_query_a_pass_coarse_ones_first():
     assert len(both.order[-1]) == 2
 
 
-@pytest.mark.parametrize("method", [Method.OLS, Method.MAXFIT, Method.POSTERIOR])
+@pytest.mark.parametrize("method", [Method.MAXFIT, TableMethod.OLS])
 def test_methods_that_are_no_least_squares_are_refused(method):
     with pytest.raises(SolverError, match="does not change weights or order"):
         apply_method(NODE, method, Gaussian)

@@ -18,9 +18,14 @@ from solvers.objectives.bounded import (
     solve_with_equalities,
 )
 from solvers.objectives.in_node import fit_largest_in_node, reweight
-from solvers.objectives.methods import Method, fit_nonnegative, fit_reweighted, post_process
-from solvers.objectives.table import NoisyQuery, NoisyTable
 from tests.builders.strategies import Shape, random_node
+from tests.studies.postprocessing_methods import (
+    TableMethod,
+    fit_nonnegative,
+    fit_reweighted,
+    post_process,
+)
+from tests.studies.postprocessing_table import NoisyQuery, NoisyTable
 
 
 def random_table(seed, draws=20, shape=(4, 6), law=Laplace):
@@ -64,7 +69,7 @@ def test_ordinary_least_squares_is_that_of_numpy(seed):
     table = random_table(seed)
     matrix, answers, deviations = stacked(table)
     known = np.linalg.lstsq(matrix / deviations[:, None], (answers / deviations).T)[0].T
-    assert post_process(table, Method.OLS) == pytest.approx(known, abs=1e-8)
+    assert post_process(table, TableMethod.OLS) == pytest.approx(known, abs=1e-8)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -101,7 +106,7 @@ def test_bounds_on_both_sides_hold_with_the_right_gradients(seed):
 def test_max_fit_is_a_linear_program_then_least_squares(seed):
     table = random_table(seed, draws=3, shape=(2, 3))
     matrix, answers, deviations = stacked(table)
-    found = post_process(table, Method.MAXFIT)
+    found = post_process(table, TableMethod.MAXFIT)
     n = table.n_cells
     for x, draw in zip(found, answers, strict=True):
         lp = linprog(
@@ -176,7 +181,7 @@ def test_reweighting_is_its_slow_version(seed, law):
 def test_sequential_is_a_chain_of_quadratic_programs(seed):
     """The last step has multipliers of the fixed sums that meet the optimality conditions."""
     table = random_table(seed)
-    x = post_process(table, Method.SEQUENTIAL)
+    x = post_process(table, TableMethod.SEQUENTIAL)
     rows = table.coarse_rows()
     for draw in range(table.n_draws):
         gradient = x[draw] - table.cells.answers[draw]
@@ -194,7 +199,7 @@ def test_posterior_of_one_large_cell_is_a_weighted_mean():
     rng = np.random.default_rng(3)
     total = NoisyQuery(np.zeros(1, int), np.array([[212.0]]), 128.0)
     cell = NoisyQuery(np.zeros(1, int), np.array([[200.0]]), 50.0)
-    found = post_process(NoisyTable((total,), cell, Gaussian), Method.POSTERIOR)
+    found = post_process(NoisyTable((total,), cell, Gaussian), TableMethod.POSTERIOR)
     values = rng.uniform(100, 300, 400_000)
     weights = np.exp(-((values - 212) ** 2) / 256 - (values - 200) ** 2 / 100)
     assert found[0, 0] == pytest.approx((values * weights).sum() / weights.sum(), abs=0.1)
@@ -212,7 +217,9 @@ def test_a_root_node_is_a_table(seed):
     cells = next(q for q in queries if q.n_answers == 6)
     coarse = tuple(q for q in queries if q is not cells)
     table = NoisyTable(coarse, cells, Gaussian)
-    assert fit_largest_in_node(node) == pytest.approx(post_process(table, Method.MAXFIT), abs=1e-5)
+    assert fit_largest_in_node(node) == pytest.approx(
+        post_process(table, TableMethod.MAXFIT), abs=1e-5
+    )
     changed = reweight(node, Gaussian)
     (term,) = changed.terms
     root = np.linalg.cholesky(term.gram).T

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from das.mechanisms.gaussian import Gaussian
 from das.mechanisms.laplace import Laplace
-from solvers.objectives.methods import Method, post_process
-from solvers.objectives.table import NoisyQuery, NoisyTable
+from tests.studies.postprocessing_methods import TableMethod, post_process
+from tests.studies.postprocessing_table import NoisyQuery, NoisyTable
 
 
 @st.composite
@@ -34,7 +34,7 @@ def tables(draw):
     return NoisyTable(tuple(queries[:-1]), queries[-1], law)
 
 
-NONNEGATIVE = [method for method in Method if method is not Method.OLS]
+NONNEGATIVE = [method for method in TableMethod if method is not TableMethod.OLS]
 
 
 @settings(max_examples=40, deadline=None)
@@ -49,12 +49,12 @@ def test_results_are_nonnegative_and_finite(table, method):
 @settings(max_examples=40, deadline=None)
 @given(tables())
 def test_sequential_keeps_the_first_query(table):
-    x = post_process(table, Method.SEQUENTIAL)
+    x = post_process(table, TableMethod.SEQUENTIAL)
     assert x.sum(1) == pytest.approx(np.maximum(table.coarse[0].answers[:, 0], 0), abs=1e-5)
 
 
 @settings(max_examples=30, deadline=None)
-@given(tables(), st.sampled_from(list(Method)), st.randoms(use_true_random=False))
+@given(tables(), st.sampled_from(list(TableMethod)), st.randoms(use_true_random=False))
 def test_the_order_of_cells_does_not_matter(table, method, random):
     order = np.array(random.sample(range(table.n_cells), table.n_cells))
     turned = NoisyTable(
@@ -68,7 +68,7 @@ def test_the_order_of_cells_does_not_matter(table, method, random):
 
 
 @settings(max_examples=30, deadline=None)
-@given(tables(), st.sampled_from(list(Method)))
+@given(tables(), st.sampled_from(list(TableMethod)))
 def test_draws_do_not_mix(table, method):
     alone = NoisyTable(
         tuple(replace(q, answers=q.answers[-1:]) for q in table.coarse),
@@ -76,7 +76,7 @@ def test_draws_do_not_mix(table, method):
         table.noise,
     )
     # Draws of a batch stop together, so a posterior mean may go on a little.
-    close = 0.1 * table.cells.variance**0.5 if method is Method.POSTERIOR else 1e-4
+    close = 0.1 * table.cells.variance**0.5 if method is TableMethod.POSTERIOR else 1e-4
     assert post_process(alone, method)[0] == pytest.approx(
         post_process(table, method)[-1], abs=close
     )
@@ -89,7 +89,7 @@ def test_no_method_fits_better_than_nnls(table):
         parts = (*table.coarse, table.cells)
         return sum(((x @ q.rows().T - q.answers) ** 2).sum(1) / q.variance for q in parts)
 
-    best = squares(post_process(table, Method.NNLS))
+    best = squares(post_process(table, TableMethod.NNLS))
     for method in NONNEGATIVE:
         assert (squares(post_process(table, method)) >= best * (1 - 1e-9) - 1e-9).all()
-    assert (squares(post_process(table, Method.OLS)) <= best * (1 + 1e-9) + 1e-9).all()
+    assert (squares(post_process(table, TableMethod.OLS)) <= best * (1 + 1e-9) + 1e-9).all()

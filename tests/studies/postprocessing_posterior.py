@@ -26,7 +26,7 @@ import numpy as np
 
 from das.arrays import BoolArray, FloatArray, IntArray
 from das.mechanisms.mechanism import Continuous
-from solvers.objectives.table import NoisyTable
+from tests.studies.postprocessing_table import NoisyTable
 
 _POINTS = 128  # of the grid on which a cell's distribution lives
 _STEPS_PER_DEVIATION = 8

@@ -30,14 +30,14 @@ from solvers.objectives.bounded import (
     solve_with_equalities,
 )
 from solvers.objectives.max_fit import fit_largest_deviation
-from solvers.objectives.posterior import posterior_mean
 from solvers.objectives.reweighted import downweight, find_low_answers
-from solvers.objectives.table import NoisyTable
+from tests.studies.postprocessing_posterior import posterior_mean
+from tests.studies.postprocessing_table import NoisyTable
 
 _PROXIMAL = 0.01
 
 
-class Method(StrEnum):
+class TableMethod(StrEnum):
     """How noisy answers become a histogram."""
 
     OLS = "ols"
@@ -48,7 +48,7 @@ class Method(StrEnum):
     POSTERIOR = "posterior"
 
 
-def post_process(table: NoisyTable, method: Method) -> FloatArray:
+def post_process(table: NoisyTable, method: TableMethod) -> FloatArray:
     """Return the histogram of every draw, float64[R, n]; nonnegative but for OLS.
 
     Args:
@@ -59,11 +59,11 @@ def post_process(table: NoisyTable, method: Method) -> FloatArray:
       SolverError: A problem was not solved.
 
     >>> from das.mechanisms.laplace import Laplace
-    >>> from solvers.objectives.table import NoisyQuery
+    >>> from tests.studies.postprocessing_table import NoisyQuery
     >>> total = NoisyQuery(np.zeros(2, int), np.array([[9.0]]), 2.0)
     >>> cells = NoisyQuery(np.arange(2), np.array([[12.0, -6.0]]), 2.0)
     >>> table = NoisyTable((total,), cells, Laplace)
-    >>> for method in (Method.OLS, Method.NNLS, Method.SEQUENTIAL):
+    >>> for method in (TableMethod.OLS, TableMethod.NNLS, TableMethod.SEQUENTIAL):
     ...     print(method, post_process(table, method).round(6).tolist())
     ols [[13.0, -5.0]]
     nnls [[10.5, 0.0]]
@@ -167,11 +167,11 @@ def _upper(rows: FloatArray, targets: FloatArray) -> FloatArray:
     return np.where((targets == 0) @ rows > 0, 0.0, np.inf)
 
 
-_METHODS: dict[Method, Callable[[NoisyTable], FloatArray]] = {
-    Method.OLS: fit_ordinary,
-    Method.NNLS: fit_nonnegative,
-    Method.MAXFIT: fit_largest,
-    Method.SEQUENTIAL: fit_sequentially,
-    Method.REWEIGHTED: fit_reweighted,
-    Method.POSTERIOR: posterior_mean,
+_METHODS: dict[TableMethod, Callable[[NoisyTable], FloatArray]] = {
+    TableMethod.OLS: fit_ordinary,
+    TableMethod.NNLS: fit_nonnegative,
+    TableMethod.MAXFIT: fit_largest,
+    TableMethod.SEQUENTIAL: fit_sequentially,
+    TableMethod.REWEIGHTED: fit_reweighted,
+    TableMethod.POSTERIOR: posterior_mean,
 }

@@ -1,0 +1,43 @@
+"""What may be asked of the solvers and what they take: names and limits, without loading any.
+
+Reading a run file needs these and nothing else of the solvers.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Method(StrEnum):
+    """What the continuous stage minimises under x >= 0."""
+
+    NNLS = "nnls"  # weighted squares of all queries
+    SEQUENTIAL = "sequential"  # query after query, coarse ones first
+    REWEIGHTED = "reweighted"  # squares, with less weight on answers that look like noise alone
+    MAXFIT = "maxfit"  # the largest standardized deviation, then squares
+
+
+class LeastSquaresSolver(StrEnum):
+    """Solvers of the continuous stage."""
+
+    STRUCTURED = "structured"
+    PIQP = "piqp"
+    GUROBI = "gurobi"
+
+
+class IntegerSolver(StrEnum):
+    """Solvers of integer problems that are no flow."""
+
+    HIGHS = "highs"
+    GUROBI = "gurobi"
+
+
+# Cells of a node that needs a matrix over all of them, as the root does. One of 10,000 cells is
+# 0.8 GB; with planned queries several are held at once, and linear rows leave no way without them.
+MOST_CELLS_OF_PARTITIONS = 10_000
+MOST_CELLS_IN_MATRICES = 2_500
+# Entries of the Gram matrices of all children that reweighting makes, 800 MB.
+MOST_ENTRIES = 100_000_000
+# Cells and coarse answers of all children in maxfit, whose linear programs have dense rows: 3,000
+# unknowns are 72 MB a matrix.
+MOST_UNKNOWNS = 3_000
