@@ -32,8 +32,8 @@ class IntegerSolver(StrEnum):
     GUROBI = "gurobi"
 
 
-# Cells of a node that needs a matrix over all of them, as the root does. One of 10,000 cells is
-# 0.8 GB; with planned queries several are held at once, and linear rows leave no way without them.
+# Cells of a node that needs matrices over all of them, as the root does: with partition queries
+# alone, and with planned queries. They bound memory: a matrix of 10,000 cells is 0.8 GB.
 MOST_CELLS_OF_PARTITIONS = 10_000
 MOST_CELLS_IN_MATRICES = 2_500
 # Entries of the Gram matrices of all children that reweighting makes, 800 MB.

@@ -61,7 +61,7 @@ class NodeSolution:
     """Solution of a node.
 
     Attributes:
-      counts: int64[C, k], nonnegative, keeping every promise exactly.
+      counts: int64[C, k], nonnegative, keeping every constraint exactly.
       estimate: The continuous solution it was rounded from.
       rounding: How it was rounded.
     """
@@ -79,19 +79,21 @@ def solve_node(problem: NodeProblem, settings: NodeSettings) -> NodeSolution:
       settings: How.
 
     Returns:
-      Integer counts that keep every promise exactly, and the estimate behind them.
+      Integer counts that keep every constraint exactly, and the estimate behind them.
 
     Raises:
-      InfeasibleError: No nonnegative counts keep the promises.
+      InfeasibleError: No nonnegative counts keep the constraints.
       SolverError: The continuous stage did not reach the tolerance, or the integer stage not its
         optimum.
       RuntimeSetupError: A solver that was asked for is not there.
-      VerificationError: The counts break a promise; a defect of this program.
+      VerificationError: The counts break a constraint; a defect of this program.
     """
     where = f"node {problem.geocode} ({problem.n_children} children, {problem.n_cells} live cells)"
     estimate = estimate_node(problem, settings)
     if estimate.status is Status.INFEASIBLE:
-        raise InfeasibleError(where, "no counts keep its promises", got=estimate.evidence or None)
+        raise InfeasibleError(
+            where, "no counts keep its constraints", got=estimate.evidence or None
+        )
     if estimate.status is not Status.SOLVED:
         raise SolverError(
             where,

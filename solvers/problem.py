@@ -1,4 +1,4 @@
-"""The node problem: one parent, all its children, and what its solution promises.
+"""The node problem: one parent, all its children, and the constraints on its solution.
 
 For parent p in N^k (live cells only: cells where the parent has persons) and children c = 1..C
 
@@ -7,7 +7,7 @@ For parent p in N^k (live cells only: cells where the parent has persons) and ch
 
 and the counts by type of child c can be dealt to the leaves below it. Q_q is query q on the live
 cells, w_cq is the inverse variance of its noise in child c, and b_c = sum_q w_cq Q_q' y_cq gathers
-the noisy answers. Then the solution is rounded to integers that keep every promise.
+the noisy answers. Then the solution is rounded to integers that keep every constraint.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Check, in integers, that a node's counts keep every promise."""
+"""Check, in integers, that a node's counts keep every constraint."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def verify_counts(problem: NodeProblem, counts: IntArray) -> None:
       counts: int64[C, k].
 
     Raises:
-      VerificationError: The first promise that is broken, with the node and the cell or child.
+      VerificationError: The first constraint that is broken, with the node and the cell or child.
     """
     where = f"node {problem.geocode}"
     if counts.dtype != np.int64 or counts.shape != (problem.n_children, problem.n_cells):

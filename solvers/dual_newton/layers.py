@@ -94,7 +94,7 @@ class Lifted:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """A partition query before it is hung; as in `Layer`."""
+    """A partition query before it is nested; as in `Layer`."""
 
     groups: IntArray
     answers: FloatArray
@@ -152,7 +152,7 @@ def lift(problem: NodeProblem, fixed: Fixed = ()) -> Lifted:
         unit,
         base,
         None if problem.parent is None else problem.parent.astype(float),
-        _hang(_merge(parts)),
+        _nest(_merge(parts)),
         tuple(settled),
         rows,
         least,
@@ -181,8 +181,8 @@ def _merge(parts: list[_Part]) -> list[_Part]:
     return merged
 
 
-def _hang(parts: list[_Part]) -> tuple[Layer, ...]:
-    """Hang every layer on the coarsest finer one that determines it."""
+def _nest(parts: list[_Part]) -> tuple[Layer, ...]:
+    """Nest every layer in the coarsest finer one that refines it."""
     layers: list[Layer] = []
     for part in parts:
         on, index = CELLS, part.groups

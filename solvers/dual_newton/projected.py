@@ -34,7 +34,7 @@ from solvers.problem import (
     group_sums,
 )
 
-_STEPS = 200
+_STEPS = 200  # then the status is LIMIT
 _DROPS = 8  # times that negative cells are dropped in a step
 _ITERATIONS = 500  # of conjugate gradients in a step
 _LOOSE, _TIGHT, _EXACT = 1e-2, 1e-4, 1e-12  # relative residuals of conjugate gradients

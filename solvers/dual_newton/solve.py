@@ -1,7 +1,7 @@
 """Continuous stage for nodes with many live cells: no matrix over cells, ever.
 
 Dual Newton method. Every query but the detailed one gets multipliers u_q, one per child and group,
-and for given u the best cells are known in closed form: each live cell deals the parent's persons
+and for given u the best cells are known in closed form: each live cell assigns the parent's persons
 to the children by a projection onto a simplex,
 
     x_cj = max(0, d_cj + (sum_q u_cq[j] + lambda_j) / w_c),   sum_c x_cj = p_j,
@@ -30,7 +30,7 @@ from solvers.problem import (
     group_sums,
 )
 
-_NEWTON_STEPS = 200
+_NEWTON_STEPS = 200  # then the status is LIMIT
 _TRIALS = 8  # of the line search
 _ITERATIONS = 300  # of conjugate gradients in a step
 _STALE_STEPS = 100  # without a smaller residual

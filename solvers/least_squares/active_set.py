@@ -20,6 +20,8 @@ from solvers.least_squares.certificate import Point
 from solvers.least_squares.machine_code import kernels
 from solvers.least_squares.partitions import project
 
+# Where supports are found, few steps do. More would only delay interior points: after the first
+# number of steps, or the second without a smaller residual, supports are taken to cycle.
 MOST_STEPS = 15
 STALE_STEPS = 5
 

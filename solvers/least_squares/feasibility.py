@@ -52,6 +52,6 @@ def contradiction(problem: NodeProblem, fixed: Fixed = ()) -> str:
     off = result.x[n : n + m] + result.x[n + m :]
     worst = int(np.argmax(off))
     return (
-        f"no table keeps every promise: together they are off by at least {result.fun * size:.6g} "
-        f"persons, for example {names[worst]} by {off[worst] * size:.6g}"
+        "no table keeps every constraint: together they are off by at least "
+        f"{result.fun * size:.6g} persons, for example {names[worst]} by {off[worst] * size:.6g}"
     )

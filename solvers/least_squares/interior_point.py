@@ -1,4 +1,4 @@
-"""Primal-dual interior-point iterations for the node problem: slower, and sure.
+"""Primal-dual interior-point iterations: the robust fallback where the active set cycles.
 
 Every cell and every limit of a row gets a barrier; the linear systems are those of `elimination`
 with every free cell in the support and the barriers on the diagonal.
@@ -19,7 +19,9 @@ from solvers.least_squares.certificate import Point, gradient, natural_residual
 from solvers.least_squares.elimination import Elimination
 from solvers.problem import group_sums
 
-_ROUNDS = 4
+_ROUNDS = 4  # of correction with the same factors
+# A path ends when the residual is below the first and did not fall for the second number of steps:
+# round-off then dominates the barrier term, and the active set finishes better from there.
 _NEAR = 1e-5
 _STALE_STEPS = 6
 _START = 0.1  # smallest count at the start, over the largest
@@ -51,7 +53,7 @@ def follow_path(
         if residual < least:
             best, least, stale = point, residual, 0
         if stale >= _STALE_STEPS and least < _NEAR:
-            return best, least, step  # rounding has the better of the barrier
+            return best, least, step  # round-off dominates the barrier term
         if least <= tolerance or path.is_at_its_end():
             return best, least, step
         with np.errstate(all="ignore"):  # a path that leaves the numbers ends at the check above

@@ -30,7 +30,7 @@ from solvers.problem import (
 Fixed = tuple[tuple[IntArray, FloatArray], ...]
 Solve = Callable[[NodeProblem, float, Fixed], Estimate]
 
-_MOST_PROXIMAL_STEPS = 60
+_MOST_PROXIMAL_STEPS = 60  # then the status is LIMIT
 _PROXIMAL_WEIGHT = 1e-3  # of the smallest weight of the pass; steps shrink the error by as much
 
 
@@ -99,7 +99,7 @@ def _solve_coarse(
     tolerance: float,
     solve: Solve,
 ) -> tuple[Estimate, IntArray]:
-    """Solve a pass on the coarsest partition of the cells that its terms and promises can see.
+    """Solve a pass on the coarsest partition of the cells that its terms and constraints can see.
 
     Where the terms do not tell these groups apart, proximal steps stand in: each adds a small
     square around the last point, and their limit solves the pass without it (Rockafellar, SIAM

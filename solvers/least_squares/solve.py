@@ -4,7 +4,7 @@ A primal-dual active-set Newton method finds the supports and solves for them to
 usually in a few steps. Where it cycles, interior-point iterations find the solution, and it
 finishes from there. Both solve their linear systems by eliminating blocks (`structure`,
 `elimination`). The result carries a certificate computed from the problem itself. If there is
-none, a linear program decides whether the promises of the node contradict one another.
+none, a linear program decides whether the constraints of the node contradict one another.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from solvers.least_squares.feasibility import contradiction
 from solvers.least_squares.interior_point import follow_path
 from solvers.problem import Certificate, Estimate, NodeProblem, Status
 
-_PATH_STEPS = 100  # of interior points; 30 are usual
-# Over the tolerance of the certificate, which also counts what the stopping test does not see.
+_PATH_STEPS = 100  # of interior points; then the status is LIMIT
+# Steps aim below the tolerance of the certificate, which sees more than their stopping test.
 _OVERSHOOT = 1e-2
 
 
@@ -34,7 +34,7 @@ def solve_quadratic(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -
 
     Returns:
       The estimate. Its status is LIMIT if the tolerance was not reached, which callers must not
-      take for a solution, and INFEASIBLE, with evidence, if no point keeps every promise.
+      take for a solution, and INFEASIBLE, with evidence, if no point keeps every constraint.
 
     Raises:
       SolverError: The queries and equalities do not have full column rank in some child.

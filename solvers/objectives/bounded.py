@@ -29,14 +29,14 @@ from das.arrays import BoolArray, FloatArray
 from das.errors import SolverError
 
 _PATIENCE = 3  # blocks that may fail to lower the number of violations
-_MOST_PIVOTS = 2000
+_MOST_PIVOTS = 2000  # then the solver fails
 _SLACK = 1e-10  # violations below this, relative to the size of the problem, are float error
 _AT_ONCE = 250  # problems per call: their matrices stay small
 _PENALTY = 100.0  # first weight of an equality, over the largest weight
-_MOST_PENALTY = 1e7
-_MOST_ROUNDS = 100
-_MET = 1e-9
-_SETTLED = 1e-6
+_MOST_PENALTY = 1e7  # beyond, round-off in the weighted matrix outweighs what it brings
+_MOST_ROUNDS = 100  # of multipliers; then the solver fails
+_MET = 1e-9  # miss of an equality, over the size of the problem
+_SETTLED = 1e-6  # change of a solution in a round, likewise
 
 
 @dataclass(frozen=True, eq=False)

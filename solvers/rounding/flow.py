@@ -2,7 +2,7 @@
 
 Persons flow from the cells of the parent, through the sets of each child from small to large, to a
 sink. Every sum is the flow on one arc, so bounds of sums are bounds of arcs and the coupling
-sum_c h_c = p is what the cells of the parent send out. Where leaves make promises, persons pass
+sum_c h_c = p is what the cells of the parent send out. Where leaves bound them, persons pass
 from the sets of their types through the patterns of the leaves. Flows with integer data are
 integers (Ahuja, Magnanti & Orlin, Network Flows, 1993, Theorem 9.10).
 """

@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from das.arrays import BoolArray, FloatArray
 from das.errors import SolverError
 
-_TIME_LIMIT = 1  # status codes of scipy.optimize.milp
+_LIMIT_REACHED = 1  # status codes of scipy.optimize.milp
 _INFEASIBLE = 2
 
 
@@ -96,9 +96,9 @@ def solve_mixed_integer(program: MixedIntegerProgram, time_limit: float) -> Mixe
     )
     if result.status == _INFEASIBLE:
         return MixedIntegerSolution(None, np.inf, Outcome.INFEASIBLE)
-    if result.status not in (0, _TIME_LIMIT):
+    if result.status not in (0, _LIMIT_REACHED):
         raise SolverError("mixed-integer program", "HiGHS failed", got=result.message)
-    outcome = Outcome.LIMIT if result.status == _TIME_LIMIT else Outcome.SOLVED
+    outcome = Outcome.LIMIT if result.status == _LIMIT_REACHED else Outcome.SOLVED
     if result.x is None:
         return MixedIntegerSolution(None, np.inf, outcome)
     x = np.where(program.integrality, np.rint(result.x), result.x)

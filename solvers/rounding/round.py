@@ -1,4 +1,4 @@
-"""Integer stage: round the continuous solution to integers, keeping every promise.
+"""Integer stage: round the continuous solution to integers, keeping every constraint.
 
 Every cell is rounded to a neighboring integer and so is every sum of a rounding query (controlled
 rounding). Where the sets whose sums are bounded nest, this is a flow (`rounding.flow`); then the
@@ -26,7 +26,7 @@ from solvers.rounding.mixed_integer import MixedIntegerSolver, Outcome, solve_mi
 from solvers.rounding.program import write_program
 from solvers.rounding.sums import Penalty, Sums, gather_sums, on_grid
 
-TIME_LIMIT = 600.0
+TIME_LIMIT = 600.0  # seconds of one integer program; reaching it is an error, not a solution
 
 _Solve = Callable[[Sums, IntArray, IntArray, Penalty, IntArray], IntArray | None]
 
@@ -179,12 +179,12 @@ def _order_of_children(values: FloatArray) -> IntArray:
 
 
 def _floor(sums: Sums) -> IntArray:
-    """int64[C, I], the least of every promised sum."""
-    return np.where(sums.promised, sums.whole, sums.least)
+    """int64[C, I], the least of every rounded sum."""
+    return np.where(sums.rounded, sums.whole, sums.least)
 
 
 def _ceiling(sums: Sums) -> IntArray:
-    return np.where(sums.promised, sums.next_whole, sums.most)
+    return np.where(sums.rounded, sums.next_whole, sums.most)
 
 
 def _round_in_passes(sums: Sums, low: IntArray, high: IntArray, solve: _Solve) -> IntArray | None:
@@ -234,7 +234,7 @@ def _round_widened(problem: NodeProblem, sums: Sums, solve: _Solve) -> IntArray:
 
 def _widenings(sums: Sums, found: IntArray) -> tuple[Widening, ...]:
     beyond = np.maximum(found - sums.next_whole, 0) + np.minimum(found - sums.whole, 0)
-    where = np.argwhere((beyond != 0) & sums.promised)
+    where = np.argwhere((beyond != 0) & sums.rounded)
     return tuple(
         Widening(int(sums.children[child]), sums.cells_of(int(item)), int(beyond[child, item]))
         for child, item in where

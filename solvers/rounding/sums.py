@@ -46,7 +46,7 @@ class Sums:
       above: float64[C, I], real value minus floor, in [0, 1).
       least: int64[C, I], fewest persons that invariants and nonnegativity allow.
       most: int64[C, I], most persons that invariants and the parent allow.
-      promised: bool[I], which sums rounding keeps next to their real values.
+      rounded: bool[I], which sums rounding keeps next to their real values.
       weights: int64[P, I], how many queries of each pass ask for the item.
       finest: Per pass, the items of its finest query, which together hold every cell once.
       parent: int64[k], or None at the root.
@@ -61,7 +61,7 @@ class Sums:
     above: FloatArray
     least: IntArray
     most: IntArray
-    promised: BoolArray
+    rounded: BoolArray
     weights: IntArray
     finest: tuple[IntArray, ...]
     parent: IntArray | None
@@ -153,9 +153,9 @@ class Penalty:
 
     @classmethod
     def of_widening(cls, sums: Sums) -> Penalty:
-        """Persons below the floor or above the ceiling, over all promised sums."""
+        """Persons below the floor or above the ceiling, over all rounded sums."""
         zero = np.zeros_like(sums.above)
-        return cls(sums.promised.astype(np.int64), zero, zero)
+        return cls(sums.rounded.astype(np.int64), zero, zero)
 
 
 def gather_sums(problem: NodeProblem, values: FloatArray, children: IntArray) -> Sums:
@@ -197,8 +197,8 @@ def gather_sums(problem: NodeProblem, values: FloatArray, children: IntArray) ->
     numbers = np.repeat(np.arange(len(problem.passes)), [len(one) for one in problem.passes])
     for number, items in zip(numbers, asked, strict=True):
         weights[number, items] += 1
-    promised = np.asarray(weights.any(0), bool)
-    promised[family.n_sets :] = True
+    rounded = np.asarray(weights.any(0), bool)
+    rounded[family.n_sets :] = True
     leaves, item_of_type = None, np.zeros(0, np.int64)
     if problem.leaves is not None:
         leaves = tuple(problem.leaves.leaves[child] for child in children)
@@ -212,7 +212,7 @@ def gather_sums(problem: NodeProblem, values: FloatArray, children: IntArray) ->
         above,
         least,
         most,
-        promised,
+        rounded,
         weights,
         finest,
         problem.parent,

@@ -165,7 +165,7 @@ def test_without_the_failsafe_the_run_stops(tmp_path, monkeypatch, capsys):
     assert main() == InfeasibleError.exit_code == 4
     error = capsys.readouterr().err
     assert "InfeasibleError" in error
-    assert "no counts keep its promises" in error
+    assert "no counts keep its constraints" in error
     release = release_layout(tmp_path / "out")
     assert is_published(release.counts("tract"))
     assert not is_published(release.counts("block"))

@@ -198,6 +198,6 @@ def test_promises_that_contradict_are_evidence(monkeypatch):
     wrong = replace(problem.exact[0], targets=problem.exact[0].targets + np.eye(4, 1, dtype=int))
     estimate = node_module.estimate_node(replace(problem, exact=(wrong,)), NodeSettings())
     assert estimate.status is Status.INFEASIBLE
-    assert estimate.evidence.startswith("no table keeps every promise")
+    assert estimate.evidence.startswith("no table keeps every constraint")
     assert node_module.is_without_matrices(problem)
     assert node_module.estimate_node(problem, NodeSettings()).status is Status.SOLVED

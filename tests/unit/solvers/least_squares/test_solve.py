@@ -196,7 +196,9 @@ def test_contradictions_are_recognized_and_explained(kind):
         problem = replace(problem, exact=(wrong,))
     estimate = solve_quadratic(problem, TOLERANCE)
     assert estimate.status is Status.INFEASIBLE
-    assert estimate.evidence.startswith("no table keeps every promise: together they are off by at")
+    assert estimate.evidence.startswith(
+        "no table keeps every constraint: together they are off by at"
+    )
     assert estimate.certificate.residual > TOLERANCE
 
 
