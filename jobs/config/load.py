@@ -11,11 +11,19 @@ from pydantic import BaseModel
 from das.errors import ConfigError
 from jobs.config.digest import run_digest
 from jobs.config.files import absolute, absolute_path, read_run_file
-from jobs.config.format_1 import NOTICE, PERSONS, UNITS
+from jobs.config.format_1 import NOTICE
 from jobs.config.models.run import RunConfig
 from jobs.config.product import Product, Resolved
 from jobs.config.resolve import resolve_product
 from jobs.printable import printable
+
+# Folders and files beside those of other products, and keys beside their names in documents.
+_TAKEN = {
+    *("geography", "measurements", "invariants", "given", "implied", "estimates", "counts"),
+    *("microdata", "tables", "h1", "histograms", "keys", "solutions"),
+    *("schema", "data", "privacy", "solve", "output", "products", "name", "budget", "limits"),
+    *("statements", "leaf", "formulas", "predicted", "optimized", "absent"),
+}
 
 
 def load_run(
@@ -47,7 +55,7 @@ def load_run(
         config = _with(config, "output", directory=absolute_path(output))
     if master is not None:
         config = _with(config, "runtime", master=master)
-    _refuse_unsupported(config, path)
+    _refuse_taken_names(config, path)
     digest = run_digest(file.config, config)
     products: dict[str, Product] = {}
     for name in config.products:
@@ -73,21 +81,20 @@ def check_solution_name(name: str | None) -> None:
         raise ConfigError("--solution", "is no name", got=name, want="letters, digits, _ and -")
 
 
-def _refuse_unsupported(config: RunConfig, path: Path) -> None:
-    """Refuse products that can be written and cannot be made together yet.
+def _refuse_taken_names(config: RunConfig, path: Path) -> None:
+    """Refuse names that what is made of the last product has for something else.
 
     Raises:
-      ConfigError: They are others than one product, or units before persons.
+      ConfigError: A product before the last has such a name.
     """
-    names = [*config.products]
-    if len(names) > 1 and names != [UNITS, PERSONS]:
-        raise ConfigError(
-            f"{path}: products",
-            "cannot be made together yet",
-            got=names,
-            want=f"one product, or {UNITS} before {PERSONS}",
-            remedy="make each by a run of its own with the same privacy.account",
-        )
+    *others, last = config.products
+    for name in others:
+        if name in _TAKEN:
+            raise ConfigError(
+                f"{path}: products.{name}",
+                f"is the name of a part of what is made of the {last}",
+                want=f"none of {sorted(_TAKEN)}",
+            )
 
 
 def _with(config: RunConfig, section: str, **changes: object) -> RunConfig:

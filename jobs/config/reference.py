@@ -54,8 +54,8 @@ file** for each of its products; all are read and checked before any data is tou
   such as `hispanic * cenrace`. At most one name per attribute. Tables may also use functions of
   them, such as `prefix(age)`: see [queries](data-model.md#queries).
 - **Products** are made in the order in which they stand in the file. One may be limited by the
-  exact answers of another that stands before it (`exact`, under `invariants`). Today that is one
-  product of any name, or `units` before `persons`; others are refused.
+  exact answers of another that stands before it (`exact`, under `invariants`). A
+  product before the last may not have the name of a folder of a release.
 - A run folder belongs to one configuration digest. The keys under `runtime`, `solve` and `output`,
   `name` and `privacy.account` do not enter it; all others do. Of the schema and the allocation
   their contents count, not their paths; paths to data count as written, so that a project can move.

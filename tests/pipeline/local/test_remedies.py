@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 
 from das.errors import DasError
 from jobs.cli import app
-from jobs.config.format_1 import to_products
 from tests.builders import toy, units
 from tests.builders.in_process import patch_spark
 from tests.pipeline.local.remedies import Entry, Key, NotTried, TriedIn, collected, exists, says
@@ -178,21 +177,6 @@ def units_are_a_section(desk: Desk) -> str:
     section = units.section(desk.folder)
     later = desk.refused("validate", desk.config(invariants=facilities, units=section))
     assert "does not come before this one" not in later  # the next mistake is another
-    return message
-
-
-def products_by_runs_of_their_own(desk: Desk) -> str:
-    path = desk.config()
-    document = to_products(yaml.safe_load(path.read_text()))
-    persons = document["products"]["persons"]
-    shared = {"grant": "1", "account": str(desk.folder / "people.account.jsonl")}
-    document["privacy"] |= shared | {"randomness": {"source": "operating_system"}}
-    other = {**persons, "privacy": {**persons["privacy"], "product": "dwellings"}}
-    both = {**document, "products": {"dwellings": other, "persons": persons}}
-    message = desk.refused("validate", desk.write("both.yaml", json.dumps(both)))
-    for name, product in both["products"].items():
-        own = {**document, "products": {name: product}, "output": {"directory": name}}
-        desk.done("validate", desk.write(f"{name}.yaml", json.dumps(own)))
     return message
 
 
@@ -686,8 +670,6 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/config/yaml_file.py", "put quotes around text; write numbers in plain decimal, such "
      'as 10, 0.5 or "1/4"'): plain_numbers,
     ("jobs/confidential/inputs.py", "paths are relative to the folder of the run file"): relative_paths,
-    ("jobs/config/load.py", "make each by a run of its own with the same privacy.account"):
-        products_by_runs_of_their_own,
     ("jobs/plan.py", "put it into the run file, before this one"): units_are_a_section,
     ("jobs/plan.py", "add it to the invariants of that product"): facilities_need_exact_units,
     ("jobs/input/files.py", "its columns are separated by {}: set {}"): another_separator,

@@ -111,13 +111,8 @@ def refused(folder: Path, change: Callable[[dict[str, Any]], object], name: str 
             "products.units.privacy.product: is also that of the persons; got toy",
         ),
         (
-            lambda d: d["products"].update(units=d["products"].pop("units")),
-            "products: cannot be made together yet; got ['persons', 'units']; expected one product, "
-            "or units before persons",
-        ),
-        (
-            lambda d: d["products"].update(more=d["products"]["units"]),
-            "cannot be made together yet; got ['units', 'persons', 'more']",
+            lambda d: d.update(products={"counts": d["products"]["units"], **d["products"]}),
+            "products.counts: is the name of a part of what is made of the persons",
         ),
     ],
 )

@@ -1,0 +1,70 @@
+"""Three products in one run, of any name, in the order of work; one binds another."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import yaml
+from typer.testing import CliRunner
+
+from jobs.cli import app
+from jobs.config.format_1 import to_products
+from jobs.config.load import load_run
+from jobs.release.verify import verify_run
+from jobs.report.finished import write_internal_reports
+from jobs.storage.ledger import read_ledger
+from tests.builders import toy
+from tests.builders.in_process import execute
+from tests.builders.units import section, write_units
+from tests.release_checks import totals_are_exact, tree_is_consistent
+
+
+def three(folder: Path) -> Path:
+    """Units, dwellings without facilities, and persons; dwellings are bound by nothing."""
+    toy.write_records(folder)
+    write_units(folder)
+    path = toy.configuration(folder, units=section(folder))
+    document = to_products(yaml.safe_load(path.read_text()))
+    units, persons = document["products"].values()
+    dwellings = {
+        **units,
+        "privacy": {**units["privacy"], "rho": "1/9", "product": "dwellings"},
+        "invariants": [{"query": "total", "geolevel": "county"}],
+        "solve": {},
+        "output": {"tables": ["total"], "microdata": ["csv"]},
+    }
+    products = {"units": units, "dwellings": dwellings, "persons": persons}
+    path.write_text(yaml.safe_dump({**document, "products": products}, sort_keys=False))
+    return path
+
+
+def test_three_products_are_made_and_verified(tmp_path):
+    config = three(tmp_path)
+    out = execute(config)
+    products = load_run(config).products
+    assert [*products] == ["units", "dwellings", "persons"]
+    assert verify_run(load_run(config))["families"] == 3 * (1 + 3 + 6)
+    assert tree_is_consistent(out, toy.LEVELS)
+    assert totals_are_exact(out, "state")
+    spent = [read_ledger(product.release.ledger).spent().granted for product in products.values()]
+    assert spent == [Fraction(1, 7), Fraction(1, 9), Fraction(1)]
+    manifest = json.loads((out / "release" / "manifest.json").read_text())
+    assert [*manifest["products"]] == ["units", "dwellings"]
+    assert [Fraction(row["total"]) for row in manifest["together"]["composed"]] == [sum(spent)]
+    keys = {product.seed for product in products.values()}
+    assert len(keys) == 3
+    assert len(write_internal_reports(out)) == len(products)
+    for product in products.values():
+        assert product.release.report.exists()
+        assert product.confidential.report.exists()
+    for command in ("validate", "plan"):
+        said = CliRunner().invoke(app, [command, str(config), "--json"])
+        assert said.exit_code == 0, said.output
+        document = json.loads(said.stdout)
+        assert document["units"]["schema"]["name"] == "units"
+        assert document["dwellings"]["privacy"]["total"] == "1/9"
+    resumed = CliRunner().invoke(app, ["resume", str(out), "--check"])
+    assert resumed.exit_code == 0, resumed.output
+    assert resumed.stdout.count("of") > 3 * 6
