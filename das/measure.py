@@ -23,7 +23,7 @@ class Measurements:
 
     Attributes:
       query: Canonical name of the query.
-      mechanisms: One law of noise per geounit.
+      mechanisms: The noise of each geounit.
       answers: int64[G, m].
     """
 
@@ -51,7 +51,7 @@ def measure(
       truth: Histograms of G geounits.
       query: The query.
       geocodes: G geocodes; with the query's name they select the noise stream.
-      mechanisms: G laws of noise.
+      mechanisms: The noise of each of the G geounits.
       key: Noise key; the same (key, geocode, query, mechanism) always gives the same noise.
 
     Returns:
@@ -90,7 +90,7 @@ def measure_at(
 ) -> Measurements:
     """Draw some answers of a query in some geounits, and no others ever.
 
-    What is returned is the law of those columns of `measure`, since noise is independent from
+    The distribution is that of those columns of `measure`, since noise is independent from
     answer to answer. The part must not depend on the truth but through what was measured before.
 
     Args:
@@ -99,7 +99,7 @@ def measure_at(
       part: What to draw: p answers in G geounits.
       geocodes: G geocodes; with the query's name they select the noise stream, whose draws go to
         the positions in order. Under one key a stream must be asked for one set of positions.
-      mechanisms: G laws of noise.
+      mechanisms: The noise of each of the G geounits.
       key: Noise key.
 
     Returns:

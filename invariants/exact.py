@@ -54,7 +54,7 @@ def check_invariants(invariants: Sequence[Invariant]) -> None:
     """Check that every node problem will be feasible whatever the noise.
 
     Sufficient: at each geolevel the invariant queries are nested (each refines the coarser).
-    Then each parent cell can be dealt to children as in a transportation problem whose margins
+    Then each parent cell can be assigned to children as in a transportation problem whose margins
     agree. Crossing queries can contradict each other in integers.
 
     Raises:

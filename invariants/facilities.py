@@ -23,7 +23,7 @@ class Facilities:
 
     Attributes:
       query: Persons by type, t answers.
-      geolevels: Geolevels whose geounits must be able to hold what is dealt to them, root first;
+      geolevels: Geolevels whose geounits must be able to hold what is assigned to them, root first;
         facilities are counted at the last.
       least: int64[t], fewest persons of one facility.
       most: int64[t], most persons of one facility.
@@ -65,7 +65,7 @@ class Facilities:
 
 
 def check_facilities(facilities: Facilities, invariants: Sequence[Invariant]) -> None:
-    """Check that implied constraints describe exactly what can be dealt to the leaves.
+    """Check that implied constraints describe exactly what can be assigned to the leaves.
 
     They do if at each geolevel the exact totals are sums of types or tell types apart, and a finer
     query of sums of types is exact as far down as a coarser one. Otherwise two families of sums

@@ -5,9 +5,9 @@ For every set S of types, with least(S) the sum of `least` over S, and sums over
     LB(S) = sum_R max(least_R(S), low_R - most_R(not S))
     UB(S) = sum_R min(most_R(S), high_R - least_R(not S)).
 
-Counts s can be dealt to the leaves iff LB(S) <= s(S) <= UB(S) for every S, and then in integers.
+Counts s can be assigned to the leaves iff LB(S) <= s(S) <= UB(S) for every S, and then in integers.
 
-Proof. Dealing is a flow: s_i persons enter at type i, go on to row R within
+Proof. Assigning is a flow: s_i persons enter at type i, go on to row R within
 [least_Ri, most_Ri] and leave it within [low_R, high_R]. By Hoffman's theorem a flow within these
 bounds exists iff for every set of nodes what must enter does not exceed what may leave. A set of
 nodes is a set S of types and a set of rows; given S, each row stands on the side where the
@@ -114,7 +114,7 @@ def most_violated(
       separate: How to minimise; default `cut_by_flow`.
 
     Returns:
-      The cut; its violation is 0 iff the counts can be dealt to the leaves.
+      The cut; its violation is 0 iff the counts can be assigned to the leaves.
     """
     tight = tighten(leaves)
     values = np.asarray(counts, np.float64)
@@ -134,8 +134,8 @@ def most_violated(
     return max(cuts, key=lambda cut: cut.violation)
 
 
-def can_be_dealt(leaves: Leaves, counts: IntArray) -> bool:
-    """Whether integer counts by type can be dealt to the leaves."""
+def can_be_assigned(leaves: Leaves, counts: IntArray) -> bool:
+    """Whether integer counts by type can be assigned to the leaves."""
     if leaves.n_rows == 1:
         inside = (leaves.least[0] <= counts) & (counts <= leaves.most[0])
         return bool(inside.all() and leaves.low[0] <= counts.sum() <= leaves.high[0])

@@ -18,7 +18,7 @@ MANY = 10**11  # more persons than there are; sums over all leaves of a nation f
 class Leaves:
     """The leaves below one geounit, alike ones added up.
 
-    Counts s in N^t by type can be dealt to the leaves iff some z in N^(R x t) has
+    Counts s in N^t by type can be assigned to the leaves iff some z in N^(R x t) has
     least <= z <= most, low <= sum_i z[:, i] <= high and sum_R z = s.
 
     Attributes:
@@ -120,9 +120,10 @@ def add_up(leaves: Leaves, owners: IntArray, n_owners: int) -> LeavesTable:
 
         lower(S) = max(least(S), low - most(not S)),   upper(S) = min(most(S), high - least(not S)),
 
-    and the counts that can be dealt to several rows are those between the sums of these functions
-    (`invariants.implied`). So rows may be added up iff for every S they attain the same sides of
-    max and min: then the max of the sums is the sum of the max. Three kinds of tightened rows do:
+    and the counts that can be assigned to several rows are those between the sums of these
+    functions (`invariants.implied`). So rows may be added up iff for every S they attain the same
+    sides of max and min: then the max of the sums is the sum of the max. Three kinds of tightened
+    rows do:
 
     - boxes, whose totals follow from the types (low = least(all), high = most(all)), attain
       least(S) and most(S) always; all boxes of an owner are added up;

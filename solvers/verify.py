@@ -6,7 +6,7 @@ import numpy as np
 
 from das.arrays import IntArray
 from das.errors import VerificationError
-from invariants.implied import can_be_dealt
+from invariants.implied import can_be_assigned
 from solvers.problem import NodeProblem, group_sums
 
 
@@ -55,7 +55,7 @@ def verify_counts(problem: NodeProblem, counts: IntArray) -> None:
         leaves = problem.leaves.leaves
         by_type = group_sums(counts, problem.leaves.groups, leaves[0].least.shape[1])
         for child, (one, persons) in enumerate(zip(leaves, by_type, strict=True)):
-            if not can_be_dealt(one, persons):
+            if not can_be_assigned(one, persons):
                 raise VerificationError(
                     where, f"child {child} holds types of persons that its leaves cannot take"
                 )

@@ -14,7 +14,7 @@ from das.inference.simulation import Generator
 
 @dataclass(frozen=True)
 class PoissonCounts:
-    """N independent counts with one mean theta, m = 1, p = 1."""
+    """Independent counts, n of them, with one mean theta, m = 1, p = 1."""
 
     is_integer: ClassVar[bool] = True
     units: int = 1
@@ -47,10 +47,10 @@ class PoissonCounts:
 
 @dataclass(frozen=True)
 class NormalRegression:
-    """N independent pairs: x ~ N(mean, variance), y | x ~ N(intercept + slope x, residual).
+    """Independent pairs: x ~ N(mean, variance), y | x ~ N(intercept + slope x, residual); n pairs.
 
     m = 2, the answers (x, y); p = 5, theta = (intercept, slope, log residual, mean, log variance).
-    The variances enter by their logarithms, so that any theta is a law.
+    The variances enter by their logarithms, so that any theta is a distribution.
     """
 
     is_integer: ClassVar[bool] = False

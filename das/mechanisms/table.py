@@ -75,7 +75,7 @@ class SamplingTable:
           undecided: int64[u], positions in rising order that `resolve` must settle.
 
         Law: with undecided draws settled by `resolve` from fresh bits, the values are independent
-        draws of the law of `weights`, exactly, given uniform words and bits.
+        draws from the distribution of `weights`, exactly, given uniform words and bits.
         """
         values = np.empty(len(words), np.int64)
         guide_shift = np.uint64(STORED_BITS - (len(self.guide) - 1).bit_length())

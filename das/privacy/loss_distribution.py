@@ -34,9 +34,10 @@ aside pays for rounding, which enters delta(epsilon) in three ways:
 
 - The dominating law is made from its values delta_i on the grid, each off by some e. Differences
   over a grid of 1e-3 turn e into errors of 1e3 e of single probabilities, but these add up to an
-  error e of delta again: the law made has the delta_i it was made from, and negative probabilities
-  are cut to 0, which only adds. Composed with a law Q, delta is the mean of delta(epsilon - loss)
-  over Q, so its error is at most e times the mass of Q, and k laws have at most the sum of their e.
+  error e of delta again: the distribution made has the delta_i it was made from, and negative
+  probabilities are cut to 0, which only adds. Composed with a distribution Q, delta is the mean of
+  delta(epsilon - loss) over Q, so its error is at most e times the mass of Q, and k distributions
+  have at most the sum of their e.
 - A convolution of n points by the fast Fourier transform is off by about u log2(n) |p| |q| in the
   root of the sum of squares (Higham, Theorem 24.2; u = 1.1e-16, |.| Euclidean norms, below 0.1 for
   laws of many points), so by the square root of n times that in a sum over all points: 1e-15 for

@@ -251,7 +251,7 @@ class Query:
         return np.ascontiguousarray(tensor.reshape(len(answers), self.n_cells)[:, cells])
 
     def labels(self) -> list[str]:
-        """M row labels, such as "hispanic / white alone"."""
+        """Labels of the m rows, such as "hispanic / white alone"."""
         parts = [f.labels for f in self.factors if f.kind is not FactorKind.TOTAL]
         out = [""]
         for labels in parts:

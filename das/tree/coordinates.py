@@ -65,7 +65,7 @@ class Coordinates:
 
     @cached_property
     def widths(self) -> tuple[int, ...]:
-        """R of every component."""
+        """The number r of rows of every component."""
         free = [basis[True].shape[1] for basis in self.bases]
         return tuple(
             math.prod(n for n, inside in zip(free, within, strict=True) if inside)

@@ -21,7 +21,7 @@ from functools import partial
 import numpy as np
 
 from das.errors import InfeasibleError
-from invariants.implied import can_be_dealt, most_violated
+from invariants.implied import can_be_assigned, most_violated
 from invariants.leaves import Leaves, add_up, stack
 from solvers.least_squares.cuts import bounds_of, solve_with_cuts
 from solvers.least_squares.solve import solve_quadratic
@@ -189,7 +189,7 @@ class Tally:
         counts[:, live] = round_counts(problem, estimate.values).counts
         for one, reals in zip(leaves, values, strict=True):
             self.compare(one, reals)
-        bad = [c for c, one in enumerate(leaves) if not can_be_dealt(one, counts[c])]
+        bad = [c for c, one in enumerate(leaves) if not can_be_assigned(one, counts[c])]
         for child in bad:
             self._rescue(counts[child], [leaves[child]])
         return None if bad else counts
@@ -208,7 +208,7 @@ class Tally:
         )
         near = nearest_parent(family)
         self.moved += int(np.abs(near - counts).sum()) // 2
-        self.rescued += can_be_dealt(leaves[0], near)
+        self.rescued += can_be_assigned(leaves[0], near)
 
 
 def instance(seed: int, index: int) -> tuple[Tract, np.ndarray]:

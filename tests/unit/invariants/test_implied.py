@@ -7,7 +7,7 @@ import pytest
 
 from invariants.implied import (
     Side,
-    can_be_dealt,
+    can_be_assigned,
     cut_by_flow,
     lower_bounds,
     most_violated,
@@ -79,9 +79,9 @@ def test_the_example_of_two_blocks(separate):
     else:
         assert (cut.chosen.tolist(), cut.bound) == ([False, False, True], 100)
     assert cut.violation == 98
-    assert not can_be_dealt(EXAMPLE, np.array([1, 1, 198]))
-    assert can_be_dealt(EXAMPLE, np.array([1, 99, 100]))
-    assert not can_be_dealt(EXAMPLE, np.array([0, 100, 100]))
+    assert not can_be_assigned(EXAMPLE, np.array([1, 1, 198]))
+    assert can_be_assigned(EXAMPLE, np.array([1, 99, 100]))
+    assert not can_be_assigned(EXAMPLE, np.array([0, 100, 100]))
 
 
 @pytest.mark.parametrize("separate", [cut_by_flow, cut_by_program])
@@ -97,7 +97,7 @@ def test_fractional_counts_are_separated(separate):
 )
 def test_one_row_is_asked_directly(counts, dealt):
     row = Leaves(np.array([[1, 0]]), np.array([[4, 3]]), np.array([3]), np.array([5]))
-    assert can_be_dealt(row, np.array(counts)) is dealt
+    assert can_be_assigned(row, np.array(counts)) is dealt
     assert (most_violated(row, np.array(counts)).violation == 0) is dealt
 
 

@@ -10,7 +10,7 @@ import pytest
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from invariants.implied import (
-    can_be_dealt,
+    can_be_assigned,
     cut_by_flow,
     lower_bounds,
     most_violated,
@@ -65,13 +65,13 @@ def largest_miss(leaves: Leaves, counts: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_counts_can_be_dealt_iff_a_dealing_exists(seed):
+def test_counts_can_be_assigned_iff_a_dealing_exists(seed):
     leaves = random_leaves(np.random.default_rng(seed))
     dealings, summed = all_dealings(leaves), one_owner(leaves)
     for counts in itertools.product(range(MOST), repeat=leaves.n_types):
         exists = counts in dealings
-        assert can_be_dealt(leaves, np.array(counts)) is exists
-        assert can_be_dealt(summed, np.array(counts)) is exists
+        assert can_be_assigned(leaves, np.array(counts)) is exists
+        assert can_be_assigned(summed, np.array(counts)) is exists
         assert (largest_miss(tighten(leaves), np.array(counts)) == 0) is exists
 
 
@@ -131,12 +131,12 @@ def group_quarters(rng: np.random.Generator) -> tuple[Leaves, np.ndarray]:
 def test_a_plain_network_agrees(seed):
     leaves, counts = group_quarters(np.random.default_rng(seed))
     dealt = deals_by_network(leaves, counts)
-    assert can_be_dealt(leaves, counts) is dealt
-    assert can_be_dealt(one_owner(leaves), counts) is dealt
+    assert can_be_assigned(leaves, counts) is dealt
+    assert can_be_assigned(one_owner(leaves), counts) is dealt
 
 
 def test_the_instances_are_of_both_kinds():
-    kinds = [can_be_dealt(*group_quarters(np.random.default_rng(seed))) for seed in range(100)]
+    kinds = [can_be_assigned(*group_quarters(np.random.default_rng(seed))) for seed in range(100)]
     assert 5 <= sum(kinds) <= 95
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from das.errors import SolverError
-from invariants.implied import can_be_dealt, most_violated
+from invariants.implied import can_be_assigned, most_violated
 from invariants.leaves import Leaves
 from solvers.least_squares.cuts import bounds_of, solve_with_cuts
 from solvers.least_squares.solve import solve_quadratic
@@ -112,7 +112,7 @@ def test_without_leaves_there_is_nothing_to_cut():
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_solutions_can_be_dealt_and_are_nearest(seed):
+def test_solutions_can_be_assigned_and_are_nearest(seed):
     """Against the closest of all integer counts that can be dealt, which is never closer."""
     rng = np.random.default_rng(seed)
     f = rng.integers(0, 2, (3, 3)) * (rng.random((3, 3)) < 0.7)
@@ -126,7 +126,7 @@ def test_solutions_can_be_dealt_and_are_nearest(seed):
         (a, b, total - a - b)
         for a in range(total + 1)
         for b in range(total - a + 1)
-        if can_be_dealt(leaves, np.array([a, b, total - a - b]))
+        if can_be_assigned(leaves, np.array([a, b, total - a - b]))
     ]
     nearest = min(((np.array(one) - noisy[0]) ** 2).sum() for one in dealt)
     assert ((values - noisy[0]) ** 2).sum() <= nearest + 1e-6

@@ -32,7 +32,7 @@ def pass_cost(problem: NodeProblem, number: int, values: np.ndarray, table: np.n
     )
 
 
-def can_be_dealt(leaves: Leaves, persons: np.ndarray) -> bool:
+def can_be_assigned(leaves: Leaves, persons: np.ndarray) -> bool:
     """Whether persons by type fit the leaves, as a linear program; its vertices are whole."""
     R, t = leaves.least.shape
     over_types = np.kron(np.eye(R), np.ones((1, t)))
@@ -61,7 +61,7 @@ def keeps_promises(problem: NodeProblem, table: np.ndarray) -> bool:
     if problem.leaves is None:
         return True
     types = indicator(problem.leaves.groups, problem.leaves.leaves[0].least.shape[1])
-    return all(map(can_be_dealt, problem.leaves.leaves, table @ types.T))
+    return all(map(can_be_assigned, problem.leaves.leaves, table @ types.T))
 
 
 def excess(problem: NodeProblem, values: np.ndarray, table: np.ndarray) -> int:
