@@ -158,6 +158,8 @@ class LevelEstimator:
         return {"whole": whole.close(), "tables": tables.close()}
 
     def _descend_leaves(self, rows: LevelRange, writer: PartWriter, factor: float) -> None:
+        if not self.tables:  # no component is touched, so there is nothing to estimate on
+            return
         terms = self.leaf_terms(self.coordinates.touched_by(self.tables))
         answers = self._answers(rows)
         for start, stop in rows.pieces(max(1, _CHUNK_NUMBERS // self.numbers(self.leaf))):

@@ -140,3 +140,17 @@ def test_an_only_child_has_no_targets(tmp_path):
     assert [len(answers) for answers in counties.answers] == [0, 0]
     state = estimator.targets(two.whole("state", blocks))
     assert state.answers[0].tolist() == [[pytest.approx(6.0, abs=1e-6)]]
+
+
+def test_without_tables_the_estimates_that_targets_need_are_made(tmp_path):
+    plan, release = two.plan(), two.release(tmp_path)
+    for geolevel in two.SPINE.levels:
+        two.write_noisy(release, plan, geolevel, SEEN[geolevel])
+    estimator = LevelEstimator(plan, release, (), 0.9)
+    EstimateStage(estimator, two.TASKS).run()
+    layout = EstimateLayout.of(release)
+    for geolevel in two.SPINE.levels:
+        assert Dataset.open(layout.tables(geolevel)).rows == 0
+    values, _ = dense(plan)
+    root = estimator.targets(two.whole("state"))
+    assert root.answers[0].tolist() == [[pytest.approx(values.sum(), abs=1e-6)]]
