@@ -54,15 +54,6 @@ class Budget:
             "neighbors": str(self.neighbors),
         }
 
-    def document(self) -> dict[str, str | float]:
-        """The fields as text and what they imply, for files and reports."""
-        return {
-            **self.exact(),
-            "rho": str(self.rho),
-            "epsilon": self.epsilon,
-            "epsilon_simple": self.epsilon_simple,
-        }
-
     @property
     def zero_concentrated(self) -> ZeroConcentrated:
         """The cost in zCDP, which a pure cost implies."""

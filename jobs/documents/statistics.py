@@ -85,10 +85,10 @@ def statistics_of(counts: Dataset) -> SolveStatistics:
     Raises:
       OutputError: They are not there, or damaged.
     """
-    held = counts.facts.get("statistics")
+    stated = counts.facts.get("statistics")
     return value_of(
         SolveStatistics,
-        held if isinstance(held, Mapping) else {},
+        stated if isinstance(stated, Mapping) else {},
         counts.path,
         remedy="remove it; then go on with `das resume`",
     )

@@ -233,12 +233,12 @@ _TIDY = '''
 
 def tidy(dataset, query, *values):
     """One row per geounit and answer of a query, with the label of the answer."""
-    found = read(dataset)
-    found = found[found["query"] == query]
+    rows = read(dataset)
+    rows = rows[rows["query"] == query]
     facts = json.loads(Path(dataset, "_manifest.json").read_text("utf-8"))["facts"]
     labels = next(one["labels"] for one in facts["queries"] if one["query"] == query)
-    found = found.assign(label=[labels] * len(found))
-    return found.explode(["label", *values]).astype(dict.fromkeys(values, float))
+    rows = rows.assign(label=[labels] * len(rows))
+    return rows.explode(["label", *values]).astype(dict.fromkeys(values, float))
 '''
 
 

@@ -20,13 +20,13 @@ def size_section(comparison: Comparison) -> Section:
     """Error by true population of the geounit."""
     queries = [q for q in ("total", "detailed") if q in comparison.queries]
     roles = dict(zip(queries, ("released", "third"), strict=False))
-    found = {query: _by_size(comparison, query) for query in queries}
-    bins = next(iter(found.values()), ([], []))[0]
+    means = {query: _by_size(comparison, query) for query in queries}
+    bins = next(iter(means.values()), ([], []))[0]
     panels = [
         Panel(
             words(level),
             [_short(label) for label in bins],
-            {roles[q]: [row[index] for row in values] for q, (_, values) in found.items()},
+            {roles[q]: [row[index] for row in values] for q, (_, values) in means.items()},
         )
         for index, level in enumerate(comparison.levels)
     ]

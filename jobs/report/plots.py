@@ -69,11 +69,11 @@ def line_panels(key: str, panels: Sequence[Panel], label: str) -> Markup:
     """
     with drawing():
         grid = _grid(panels, label)
-        held = [v for p in panels for s in p.series.values() for v in s if v is not None]
+        drawn = [v for p in panels for s in p.series.values() for v in s if v is not None]
         for index, (axes, panel) in enumerate(zip(grid.axes, panels, strict=True)):
             for role, values in panel.series.items():
                 _line(axes, role, values)
-            _log_axis(axes, held, labels=index % grid.columns == 0)
+            _log_axis(axes, drawn, labels=index % grid.columns == 0)
             _positions(axes, panel.labels, shown=index + grid.columns >= len(panels))
         return to_svg(grid.figure, key)
 
@@ -177,14 +177,14 @@ def _bar(axes: Axes, x: int, value: float | None, gap: float) -> None:
     )
 
 
-def _log_axis(axes: Axes, held: Sequence[float], *, labels: bool) -> None:
+def _log_axis(axes: Axes, values: Sequence[float], *, labels: bool) -> None:
     """Set a logarithmic scale that also shows zero; powers of ten are labelled."""
-    positive = [v for v in held if v > 0] or [1.0]
+    positive = [v for v in values if v > 0] or [1.0]
     low = math.floor(math.log10(min(positive)))
     high = max(math.ceil(math.log10(max(positive))), low + 1)
     axes.set_yscale("symlog", linthresh=10.0**low, linscale=0.6)
-    axes.set_ylim(0 if 0 in held else 10.0**low, 10.0**high)
-    ticks = ([0.0] if 0 in held else []) + [10.0**p for p in range(low, high + 1)]
+    axes.set_ylim(0 if 0 in values else 10.0**low, 10.0**high)
+    ticks = ([0.0] if 0 in values else []) + [10.0**p for p in range(low, high + 1)]
     axes.set_yticks(ticks)
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.10g}" if labels else ""))
@@ -226,9 +226,9 @@ def _grid(panels: Sequence[Panel], label: str) -> _Grid:
         bottom = height - _ABOVE - (row + 1) * _ROW
         left, wide, high = _LEFT + column * step, step - 0.2, _ROW - 0.42
         box = (left / WIDTH, bottom / height, wide / WIDTH, high / height)
-        found = figure.add_axes(box)
-        found.set_title(_clipped(panel.title), loc="left", fontweight="bold", pad=7)
-        axes.append(found)
+        panel_axes = figure.add_axes(box)
+        panel_axes.set_title(_clipped(panel.title), loc="left", fontweight="bold", pad=7)
+        axes.append(panel_axes)
     return _Grid(figure, axes, columns)
 
 

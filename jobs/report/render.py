@@ -43,5 +43,5 @@ def raised(value: str) -> Markup:
     return Markup(re.sub("[" + _SUPERSCRIPTS + "]+", _lower, str(escape(value))))
 
 
-def _lower(found: re.Match[str]) -> str:
-    return f"<sup>{found.group().translate(_PLAIN)}</sup>"
+def _lower(match: re.Match[str]) -> str:
+    return f"<sup>{match.group().translate(_PLAIN)}</sup>"

@@ -95,10 +95,10 @@ def to_svg(figure: Figure, key: str) -> Markup:
     _prune(root)
     for element in root.iter():
         element.tag = _local(element.tag)
-        held = {_local(name): value for name, value in element.attrib.items()}
+        attributes = {_local(name): value for name, value in element.attrib.items()}
         if element.tag == "g":  # groups are named for editing; nothing refers to them
-            held.pop("id", None)
-        element.attrib = {name: _inline(name, value, key) for name, value in held.items()}
+            attributes.pop("id", None)
+        element.attrib = {name: _inline(name, value, key) for name, value in attributes.items()}
         element.text, element.tail = (_bare_text(text) for text in (element.text, element.tail))
     root.attrib = {"viewBox": root.attrib["viewBox"], "aria-hidden": "true", "focusable": "false"}
     return Markup(ElementTree.tostring(root, encoding="unicode"))

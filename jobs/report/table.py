@@ -118,10 +118,11 @@ def bars(
     values: Iterable[float | None], show: Callable[[float | None], str] = text.integer
 ) -> list[Cell]:
     """Cells of one column with bars, the longest for the largest value."""
-    held = list(values)
-    largest = max((v for v in held if v is not None), default=0)
+    numbers = list(values)
+    largest = max((v for v in numbers if v is not None), default=0)
     return [
-        Cell(show(v), v, bar=v / largest if v is not None and largest > 0 else None) for v in held
+        Cell(show(v), v, bar=v / largest if v is not None and largest > 0 else None)
+        for v in numbers
     ]
 
 
@@ -140,10 +141,10 @@ def shaded(
       empty: Text of a cell without a value.
       logarithmic: Shade by the logarithm; zeros are not shaded.
     """
-    held = [v for row in rows for v in row if v is not None and (v > 0 or not logarithmic)]
+    known = [v for row in rows for v in row if v is not None and (v > 0 or not logarithmic)]
     scale = math.log if logarithmic else float
-    low = scale(min(held)) if held and logarithmic else 0.0
-    high = scale(max(held)) if held else 0.0
+    low = scale(min(known)) if known and logarithmic else 0.0
+    high = scale(max(known)) if known else 0.0
 
     def heat(value: float) -> float | None:
         if logarithmic and value <= 0:

@@ -88,10 +88,10 @@ def fine_percent(share: float | None) -> str:
 def moment(value: object) -> str:
     """An ISO time as 2026-11-21 05:24 UTC."""
     try:
-        found = datetime.fromisoformat(str(value))
+        when = datetime.fromisoformat(str(value))
     except ValueError:
         return NOT_RECORDED if value is None else str(value)
-    return found.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC") if found.tzinfo else str(value)
+    return when.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC") if when.tzinfo else str(value)
 
 
 def scientific(value: float | None) -> str:
