@@ -15,7 +15,9 @@ from das.tree.area import CutChild, Share, estimate_share, share_of_family
 from das.tree.coordinates import Coordinates
 from das.tree.passes import Moments, sum_below
 from jobs.release.estimate import LevelEstimator
-from jobs.release.evidence import LevelRange, RangeAnswers, read_moments, select_moments
+from jobs.release.evidence import LevelRange, RangeAnswers, select_moments
+from jobs.storage.dataset import Dataset
+from jobs.storage.estimates import read_moments
 from jobs.tasks.batches import all_geounits
 
 _WINDOW_NUMBERS = 10_000_000  # numbers read at once
@@ -148,7 +150,7 @@ class AreaEstimator:
         if rows.level == one.leaf:
             answers = RangeAnswers.read(one.release, name, one.terms[rows.level], rows)
             return one.leaf_messages(one.leaf_terms(self.coordinates), rows, answers)
-        found = read_moments(one.layout.subtree(name), one.coordinates, rows.codes)
+        found = read_moments(Dataset.open(one.layout.subtree(name)), one.coordinates, rows.codes)
         return select_moments(self.coordinates, one.coordinates, found)
 
     def _on_spine(self, level: int, spot: int) -> Moments:
@@ -157,7 +159,9 @@ class AreaEstimator:
         name = one.plan.levels[level].name
         if level < one.leaf:
             dataset = one.layout.whole(name)
-            found = read_moments(dataset, one.coordinates, rows.codes[spot : spot + 1])
+            found = read_moments(
+                Dataset.open(dataset), one.coordinates, rows.codes[spot : spot + 1]
+            )
             return select_moments(self.coordinates, one.coordinates, found)
         family = np.flatnonzero(rows.parents == rows.parents[spot])
         alike = rows.slice(int(family[0]), int(family[-1]) + 1)

@@ -23,18 +23,9 @@ from das.tree.model import GeolevelTerms
 from das.tree.passes import Moments, add_leaves, combine, pass_down, pass_up, sum_below
 from das.tree.targets import SubtreeTargets, subtree_targets
 from jobs.plan import Plan, plan_terms
-from jobs.release.evidence import (
-    MOMENTS,
-    TABLES,
-    LevelRange,
-    RangeAnswers,
-    estimate_rows,
-    moments_table,
-    range_evidence,
-    read_moments,
-    select_moments,
-)
-from jobs.storage.dataset import PartFile, PartWriter, is_published, publish
+from jobs.release.evidence import LevelRange, RangeAnswers, range_evidence, select_moments
+from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
+from jobs.storage.estimates import MOMENTS, TABLES, estimate_rows, moments_table, read_moments
 from jobs.storage.layout import EstimateLayout, ReleaseLayout
 from jobs.tasks.batches import Batch, geounit_batches
 from jobs.tasks.executor import Tasks
@@ -234,12 +225,12 @@ class LevelEstimator:
 
     def _messages(self, rows: LevelRange) -> Moments:
         dataset = self.layout.subtree(self.plan.levels[rows.level].name)
-        return read_moments(dataset, self.coordinates, rows.codes)
+        return read_moments(Dataset.open(dataset), self.coordinates, rows.codes)
 
     def _whole(self, rows: LevelRange) -> Moments:
         """Estimates of the parents of families."""
         dataset = self.layout.whole(self.plan.levels[rows.level - 1].name)
-        return read_moments(dataset, self.coordinates, rows.parents[rows.starts])
+        return read_moments(Dataset.open(dataset), self.coordinates, rows.parents[rows.starts])
 
 
 def _family_sums(

@@ -1,54 +1,27 @@
-"""Files of the estimate stage: answers read by range, moments and tables written and read back.
-
-OUT/release/estimates/subtree/level=<L>/   messages up the tree, of all geolevels but the last
-OUT/release/estimates/whole/level=<L>/     estimates from all answers, of all geolevels but the last
-OUT/release/estimates/tables/level=<L>/    estimates, standard errors and intervals of tables
+"""What the geounits of a range say themselves: answers read by range, as evidence for estimates.
 
 All of it is made from noisy answers and invariants alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
 from das.arrays import BoolArray, IntArray, ObjectArray
-from das.errors import OutputError
 from das.mechanisms.mechanism import Mechanism
-from das.queries.query import Query
 from das.tree.coordinates import Coordinates
 from das.tree.model import GeolevelTerms
 from das.tree.passes import Evidence, Moments, gather_evidence
 from jobs.plan import Plan
 from jobs.storage.answers import read_answers
-from jobs.storage.columns import flattened, lists, repeated, texts
 from jobs.storage.dataset import Dataset
 from jobs.storage.geography import read_geography
 from jobs.storage.layout import ReleaseLayout
 from jobs.tasks.batches import Batch
 
 LEAST_VARIANCE = 1e-6  # integer noise that is zero but once in a million draws counts as this
-MOMENTS = pa.schema(
-    [
-        ("geocode", pa.string()),
-        ("values", pa.list_(pa.float64())),
-        ("matrices", pa.dictionary(pa.int32(), pa.binary())),
-    ]
-)
-TABLES = pa.schema(
-    [
-        ("geocode", pa.string()),
-        ("query", pa.dictionary(pa.int32(), pa.string())),
-        ("estimate", pa.list_(pa.float64())),
-        ("standard_error", pa.list_(pa.float64())),
-        ("lower", pa.list_(pa.float64())),
-        ("upper", pa.list_(pa.float64())),
-    ]
-)
 
 
 def precision(mechanism: Mechanism) -> float:
@@ -181,70 +154,8 @@ def range_evidence(
     )
 
 
-# --- moments -------------------------------------------------------------------------------------
-
-
-def moments_table(coordinates: Coordinates, codes: ObjectArray, moments: Moments) -> pa.Table:
-    """One row per geounit; equal matrices are stored once."""
-    flat = coordinates.flatten_matrices(moments.matrices)
-    kinds = pa.array([row.tobytes() for row in flat], pa.binary())
-    return pa.table(
-        [
-            pa.array(codes, pa.string()),
-            lists(coordinates.flatten(moments.values)),
-            pa.DictionaryArray.from_arrays(pa.array(moments.kind.astype(np.int32)), kinds),
-        ],
-        schema=MOMENTS,
-    )
-
-
-def read_moments(dataset: Path, coordinates: Coordinates, codes: ObjectArray) -> Moments:
-    """Read the moments of exactly these geocodes.
-
-    Raises:
-      OutputError: The dataset is not complete or lacks a geounit.
-    """
-    table = Dataset.open(dataset).read(str(codes[0]), str(codes[-1]))
-    present = texts(table)
-    if not np.array_equal(present, codes):
-        if not np.isin(codes, present).all():
-            raise OutputError(str(dataset), "lacks a geounit", got=len(present), want=len(codes))
-        table = table.take(np.searchsorted(present, codes))
-    values = flattened(table.column("values"))
-    column = table.column("matrices").unify_dictionaries().combine_chunks()
-    used, kind = np.unique(column.indices.to_numpy(), return_inverse=True)
-    rows = [np.frombuffer(column.dictionary[int(index)].as_py()) for index in used]
-    return Moments(
-        coordinates.unflatten(values.reshape(len(codes), coordinates.size)),
-        coordinates.unflatten_matrices(np.stack(rows)),
-        kind.reshape(-1).astype(np.int64),
-    )
-
-
 def select_moments(part: Coordinates, whole: Coordinates, moments: Moments) -> Moments:
     """Moments on fewer components."""
     return Moments(
         part.select(whole, moments.values), part.select(whole, moments.matrices), moments.kind
     )
-
-
-# --- tables --------------------------------------------------------------------------------------
-
-
-def estimate_rows(
-    coordinates: Coordinates,
-    queries: Sequence[Query],
-    codes: ObjectArray,
-    moments: Moments,
-    factor: float,
-) -> list[pa.Table]:
-    """Estimates, standard errors and central intervals of tables, one Arrow table per query."""
-    out = []
-    for query in queries:
-        estimates = coordinates.answer(query, moments.values)
-        errors = np.sqrt(coordinates.variances(query, moments.matrices))[moments.kind]
-        half = factor * errors
-        values = map(lists, (estimates, errors, estimates - half, estimates + half))
-        columns = [pa.array(codes, pa.string()), repeated(query.name, len(codes)), *values]
-        out.append(pa.table(columns, schema=TABLES))
-    return out

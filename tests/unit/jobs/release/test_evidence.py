@@ -8,16 +8,9 @@ import pytest
 from das.errors import OutputError
 from das.tree.passes import Moments
 from jobs.plan import plan_terms
-from jobs.release.evidence import (
-    MOMENTS,
-    LevelRange,
-    RangeAnswers,
-    moments_table,
-    range_evidence,
-    read_moments,
-    select_moments,
-)
+from jobs.release.evidence import LevelRange, RangeAnswers, range_evidence, select_moments
 from jobs.storage.dataset import Dataset
+from jobs.storage.estimates import MOMENTS, moments_table, read_moments
 from tests.builders import two_families as two
 
 # County 13 has one block; families of two, two, one and three.
@@ -100,14 +93,16 @@ def test_moments_come_back_for_exactly_the_geounits_asked_for(tmp_path):
     assert len(table.column("matrices").chunk(0).dictionary) == 2
     two.write(tmp_path / "moments", [table], MOMENTS, {})
     for chosen in (np.arange(len(codes)), np.array([1, 2, 6])):
-        read_back = read_moments(tmp_path / "moments", coordinates, codes[chosen])
+        read_back = read_moments(Dataset.open(tmp_path / "moments"), coordinates, codes[chosen])
         flat = coordinates.flatten(read_back.values)
         assert (flat == coordinates.flatten(stored.values)[chosen]).all()
         matrices = coordinates.flatten_matrices(read_back.matrices)[read_back.kind]
         expected = coordinates.flatten_matrices(stored.matrices)[stored.kind[chosen]]
         assert (matrices == expected).all()
     with pytest.raises(OutputError, match="lacks a geounit"):
-        read_moments(tmp_path / "moments", coordinates, np.array(["111", "115"], object))
+        read_moments(
+            Dataset.open(tmp_path / "moments"), coordinates, np.array(["111", "115"], object)
+        )
 
 
 def test_moments_of_fewer_components(tmp_path):
