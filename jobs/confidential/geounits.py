@@ -20,7 +20,7 @@ def leaf_geocodes(resolved: Resolved, tasks: Tasks) -> Geocodes:
         return list_geounits(public, spine)
     data = [product.config.data for product in resolved.products.values()]
     return np.unique(
-        np.concatenate([read_geocodes(one, None, spine=spine, tasks=tasks) for one in data])
+        np.concatenate([read_geocodes(source, None, spine=spine, tasks=tasks) for source in data])
     )
 
 

@@ -80,7 +80,9 @@ def freeze_strategy(product: Product) -> None:
     """Keep what was planned, for every machine that works on this folder later."""
     plan = product.plan
     planned = planned_geolevels(product.config.privacy.allocation)
-    levels = {one.geolevel: one.queries for one in plan.strategy.levels if one.geolevel in planned}
+    levels = {
+        level.geolevel: level.queries for level in plan.strategy.levels if level.geolevel in planned
+    }
     if levels:
         freeze(product.release.planned, plan.digest, levels)
 
@@ -217,13 +219,13 @@ def _refuse_other_noise(product: Product, level: int) -> None:
     plan, ledger, levels = product.plan, product.release.ledger, product.plan.spine.levels
     entries = [e for e in read_ledger(ledger).planned.entries if e.geolevel == levels[level]]
     for end in {entry.chain_end for entry in entries}:
-        wanted = {entry.query: entry.mechanism for entry in entries if entry.chain_end == end}
+        paid = {entry.query: entry.mechanism for entry in entries if entry.chain_end == end}
         noise = plan.noise(level, levels.index(end))
-        if {noisy.query.name: noisy.mechanism for noisy in noise} != wanted:
+        if {noisy.query.name: noisy.mechanism for noisy in noise} != paid:
             raise LedgerError(
                 str(ledger),
                 f"is of another plan of geolevel {levels[level]}",
-                got=sorted(wanted),
+                got=sorted(paid),
                 want=sorted(noisy.query.name for noisy in noise),
                 remedy=f"restore {product.release.planned} from a backup",
             )

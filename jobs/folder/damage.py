@@ -51,7 +51,7 @@ def damage_of(resolved: Resolved) -> list[Damage]:
     Raises:
       LedgerError: The ledger was tampered with, or is gone though the grant was claimed.
     """
-    found: list[Damage] = []
+    damages: list[Damage] = []
     *others, _ = resolved.products.values()
     for product in resolved.products.values():
         release = product.release
@@ -65,8 +65,8 @@ def damage_of(resolved: Resolved) -> list[Damage]:
             }
             paths = [path for path in paths if not inner & {*path.parents}]
         broken = [(path, error) for path in paths for error in find_damage(path)[:1]]
-        found += [Damage(p, e, _to_redo(product, p)) for p, e in [*missing, *broken]]
-    return found
+        damages += [Damage(p, e, _to_redo(product, p)) for p, e in [*missing, *broken]]
+    return damages
 
 
 def refuse_damage(resolved: Resolved) -> None:
@@ -91,11 +91,11 @@ def repair(resolved: Resolved) -> list[Damage]:
     Raises:
       LedgerError: Noisy answers are lost, or the ledger; nothing was removed.
     """
-    found = damage_of(resolved)
-    for damage in found:
+    damages = damage_of(resolved)
+    for damage in damages:
         if not damage.redo:
             raise lost_answers(damage.error)
-    for path in dict.fromkeys(path for damage in found for path in damage.redo):
+    for path in dict.fromkeys(path for damage in damages for path in damage.redo):
         (path / MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(path, ignore_errors=True)
     for product in resolved.products.values():
@@ -103,7 +103,7 @@ def repair(resolved: Resolved) -> list[Damage]:
             for left in root.rglob("part-*"):
                 if not (is_published(left.parent) or is_proposed(left.parent)):
                     left.unlink(missing_ok=True)
-    return found
+    return damages
 
 
 def lost_answers(error: OutputError) -> LedgerError:
@@ -139,34 +139,34 @@ def _is_claimed(resolved: Resolved) -> bool:
         return False
     document = read_json(resolved.config.output.directory / "run.json", "remove the folder")
     spent = read_account(account_of(resolved.config))
-    return any(one.run == document.get("run") for one in spent)
+    return any(grant.run == document.get("run") for grant in spent)
 
 
 def _lost_measurements(product: Product) -> list[tuple[Path, OutputError]]:
     ledger = product.release.ledger
     if not ledger.exists() or not ledger.stat().st_size:
         return []
-    found = []
+    lost = []
     for geolevel, digest in read_ledger(ledger).measured.items():
         dataset = product.release.measurements(geolevel)
         if not is_published(dataset):
-            found.append((dataset, OutputError(str(dataset), "is missing")))
+            lost.append((dataset, OutputError(str(dataset), "is missing")))
         elif dataset_digest(dataset) != digest:
             what = "is not the one that the ledger names"
-            found.append((dataset, OutputError(str(dataset / MANIFEST), what)))
-    return found
+            lost.append((dataset, OutputError(str(dataset / MANIFEST), what)))
+    return lost
 
 
 def _lost_counts(product: Product) -> list[tuple[Path, OutputError]]:
     """Counts that are gone while counts or outputs that were made of them are there."""
     datasets = [product.release.counts(level) for level in product.plan.spine.levels]
     made = [*datasets, *_outputs(product)]
-    found = []
+    lost = []
     for index, dataset in enumerate(datasets):
         if not is_published(dataset) and any(is_published(path) for path in made[index + 1 :]):
             remedy = "`das resume` with the run folder makes it again"
-            found.append((dataset, OutputError(str(dataset), "is missing", remedy=remedy)))
-    return found
+            lost.append((dataset, OutputError(str(dataset), "is missing", remedy=remedy)))
+    return lost
 
 
 def _outputs(product: Product) -> list[Path]:

@@ -58,9 +58,9 @@ def claim_folder(resolved: Resolved) -> str:
         for name in ("release", "confidential"):
             shutil.rmtree(out / name, ignore_errors=True)
         (out / SUMMARY).unlink(missing_ok=True)
-    wanted = {**document, "configuration_digest": digest, **stated}
-    if wanted != document:
-        write_json(path, wanted)
+    renewed = {**document, "configuration_digest": digest, **stated}
+    if renewed != document:
+        write_json(path, renewed)
     return str(document["run"])
 
 
@@ -158,7 +158,7 @@ def note_account(out: Path, account: Path) -> None:
         return
     if before is not None:
         is_there = Path(before).exists() and not (account.exists() and account.samefile(before))
-        if is_there or all(one.run != document["run"] for one in read_account(account)):
+        if is_there or all(grant.run != document["run"] for grant in read_account(account)):
             raise LedgerError(
                 str(account),
                 "is not the account in which the grants of this folder were claimed",
@@ -176,7 +176,9 @@ def has_spent(out: Path, account: Path) -> str | None:
       account: The account of the other configuration.
     """
     document = read_json(out / "run.json", "remove the folder")
-    if "account" in document or any(one.run == document["run"] for one in read_account(account)):
+    if "account" in document or any(
+        grant.run == document["run"] for grant in read_account(account)
+    ):
         return "which claimed its grant"
     root = release_layout(out).root
     measured = [

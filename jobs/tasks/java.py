@@ -45,8 +45,8 @@ def java_version(java: Path) -> int | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    found = re.search(r'version "(\d+)', done.stderr + done.stdout)
-    return int(found.group(1)) if found and done.returncode == 0 else None
+    version = re.search(r'version "(\d+)', done.stderr + done.stdout)
+    return int(version.group(1)) if version and done.returncode == 0 else None
 
 
 def find_java_home() -> Path:
