@@ -327,7 +327,7 @@ FAULTS = (
     Fault(
         "rows with negative entries are stated as partitions",
         CHANGES,
-        "return Fraction(changed, added)",
+        "return changed / sensitivity(query, neighbors, norm)",
         "return Fraction(2)",
         (
             CHANGES_UNIT + "test_listed_queries_cost_by_their_own_sensitivities"
