@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import tomllib
 from importlib.resources import files
 from pathlib import Path
 
@@ -25,7 +26,11 @@ def test_the_schema_in_the_package_is_that_of_the_type(name: str) -> None:
 
 
 def test_schemas_are_part_of_the_built_package() -> None:
-    assert '"*.schema.json"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = project["tool"]["setuptools"]["package-data"]["*"]
+    package = ROOT / "jobs" / "documents"
+    packed = {path.name for pattern in patterns for path in package.glob(pattern)}
+    assert {f"{name}.schema.json" for name in KINDS} <= packed
 
 
 def test_the_page_is_that_of_the_types() -> None:
