@@ -806,6 +806,18 @@ ENTRIES: dict[Key, Entry] = {
      "seeded_not_for_release, seed: ...}`"): NotTried("keys are no part of a run file"),
     ("jobs/planning/summary.py", "leave --losses out; the epsilon that follows from rho holds for all of "
      "them"): NotTried("needs more kinds of paths than a test may plan"),
+    ("das/means/coinpress.py", "pool small strata by their public sizes"): TriedIn(
+        "tests/unit/das/means/test_coinpress.py::"
+        "test_a_stratum_of_nobody_is_refused_and_pooled_with_another_estimated"
+    ),
+    ("das/means/measure.py", "give the values in a coarser unit"): TriedIn(
+        "tests/unit/das/means/test_coinpress.py::"
+        "test_values_in_too_fine_a_unit_are_refused_and_in_a_coarser_one_estimated"
+    ),
+    ("das/synthesis/records.py", "leave attributes of one level out; they say nothing"): TriedIn(
+        "tests/unit/das/synthesis/test_records.py::"
+        "test_an_attribute_of_one_level_is_refused_and_left_out"
+    ),
     ("das/tree/passes.py", "measure the detailed query at the last geolevel"): SOLVER,
     ("das/inference/expectation_maximization.py", "start nearer, or simulate more"): LIBRARY,
     ("das/inference/rejection.py", "use fewer answers at a time, or "

@@ -208,12 +208,21 @@ def test_bad_input_is_refused(make, error):
         make()
 
 
-def test_an_interval_too_wide_for_integers_is_refused():
-    column = Column("x", 0, 1 << 40, 1.0)
-    with pytest.raises(SchemaError, match="too wide"):
-        estimate_means(
-            one_stratum([1]), column, Steps((Fraction(1),)), Strata({"a": 1}, BOUNDED), key(7)
-        )
+def test_values_in_too_fine_a_unit_are_refused_and_in_a_coarser_one_estimated():
+    strata, steps = Strata({"a": 1}, BOUNDED), Steps((Fraction(1),))
+    with pytest.raises(SchemaError, match="coarser unit"):
+        estimate_means(one_stratum([1]), Column("x", 0, 1 << 40, 1.0), steps, strata, key(7))
+    coarser = Column("x", 0, 1 << 20, 1.0)
+    assert len(estimate_means(one_stratum([1]), coarser, steps, strata, key(7)).means) == 1
+
+
+def test_a_stratum_of_nobody_is_refused_and_pooled_with_another_estimated():
+    with pytest.raises(SchemaError, match="pool small strata"):
+        Strata({"a": 5, "b": 0}, BOUNDED)
+    pooled = Strata({"a or b": 5}, BOUNDED)
+    column = Column("x", 0, 100, 10.0)
+    result = estimate_means(one_stratum([50] * 5), column, Steps((Fraction(9),)), pooled, key(7))
+    assert 0 <= result.means[0] <= 100
 
 
 def test_a_stratum_of_one_record_is_estimated_within_public_bounds():

@@ -86,3 +86,9 @@ def test_an_error_quotes_no_code():
     with pytest.raises(SchemaError) as caught:
         Records(DOMAIN, np.array([[0, 7919, 0]]))
     assert "7919" not in str(caught.value)
+
+
+def test_an_attribute_of_one_level_is_refused_and_left_out():
+    with pytest.raises(SchemaError, match="leave attributes of one level out"):
+        Domain(("a", "state"), (2, 1))
+    assert Domain(("a",), (2,)).sizes == (2,)
