@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,27 @@ from tests.checkout import ROOT
 def test_no_rooms_import_each_other(package):
     """The contracts look at siblings one by one; this looks at what the folders of a package do."""
     assert draw(ROOT, package).circles == []
+
+
+def misnamed(package: Path, page: str) -> list[str]:
+    """Rooms of a package that a page does not name, and files it names that are not there."""
+    rooms = draw(package.parent, package.name).lines
+    unnamed = [room for room in rooms if not re.search(rf"`{room}(?:\.py|/)", page)]
+    named = re.findall(r"`([\w/]+(?:\.py|/))`", page)
+    gone = [name for name in named if not any(package.rglob(name)) and not (ROOT / name).exists()]
+    return [*unnamed, *gone]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_readme_of_a_package_names_its_rooms(package):
+    page = (ROOT / package / "README.md").read_text(encoding="utf-8")
+    assert misnamed(ROOT / package, page) == []
+
+
+def test_a_room_without_a_name_and_a_name_without_a_room_are_found(tmp_path):
+    write(tmp_path, hall__door="", cellar="")
+    assert misnamed(tmp_path / "p", "`hall/`, `cellar.py` and `hall/door.py`") == []
+    assert misnamed(tmp_path / "p", "`hall/door.py` and `attic.py`") == ["cellar", "attic.py"]
 
 
 def write(root: Path, **modules: str) -> None:
