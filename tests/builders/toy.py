@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from jobs.config.format_1 import to_products
 from tests.checkout import ROOT
 
 LEVELS = ["state", "county", "tract", "block"]
@@ -76,7 +77,11 @@ def run_file(folder: Path) -> dict[str, Any]:
 
 
 def configuration(folder: Path, **changes: Any) -> Path:
-    """Write run.yaml for the toy state; `changes` replaces dotted keys, with __ for the dot."""
+    """Write run.yaml for the toy state, in format 2.
+
+    `changes` replaces keys of the persons or of the run, dotted, with __ for the dot: a run file of
+    one product reads shorter without `products: {persons: ...}`, as files of format 1 did.
+    """
     document = run_file(folder)
     for dotted, value in changes.items():
         *path, last = dotted.split("__")
@@ -85,5 +90,5 @@ def configuration(folder: Path, **changes: Any) -> Path:
             section = section[key]
         section[last] = value
     target = folder / "run.yaml"
-    target.write_text(yaml.safe_dump(document))
+    target.write_text(yaml.safe_dump(to_products(document), sort_keys=False))
     return target
