@@ -5,7 +5,7 @@ For parent p in N^k (live cells only: cells where the parent has persons) and ch
     minimise    sum_c ( 1/2 x_c' G_c x_c - b_c' x_c ),     G_c = sum_q w_cq Q_q' Q_q,
     subject to  x_c >= 0,   sum_c x_c = p,   A x_c = a_c,   least_c <= R x_c <= most_c,
 
-and the counts by type of child c can be dealt to the leaves below it. Q_q is query q on the live
+and the counts by type of child c can be assigned to the leaves below it. Q_q is query q on the live
 cells, w_cq is the inverse variance of its noise in child c, and b_c = sum_q w_cq Q_q' y_cq gathers
 the noisy answers. Then the solution is rounded to integers that keep every constraint.
 """
@@ -52,12 +52,12 @@ class GeneralTerm:
 
     Attributes:
       gram: float64[k, k], Q'Q on the live cells.
-      pulled: float64[C, k], Q'y_c on the live cells.
+      adjoint: float64[C, k], Q'y_c on the live cells.
       weights: float64[C], inverse variance of the noise of each child; 0 where it was not asked.
     """
 
     gram: FloatArray
-    pulled: FloatArray
+    adjoint: FloatArray
     weights: FloatArray
 
 
@@ -71,13 +71,13 @@ class KroneckerTerm:
     Attributes:
       query: Q.
       cells: int64[k], the live cells among those of the schema, the same in all terms of a node.
-      pulled: float64[C, k], Q'y_c on the live cells.
+      adjoint: float64[C, k], Q'y_c on the live cells.
       weights: float64[C], inverse variance of the noise of each child; 0 where it was not asked.
     """
 
     query: Query
     cells: IntArray
-    pulled: FloatArray
+    adjoint: FloatArray
     weights: FloatArray
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Certified bounds of exp(-x) and of cumulative noise laws, as integers. No float touches them.
+"""Certified bounds of exp(-x) and of cumulative distributions, as integers. No float touches them.
 
 Notation: at precision P a real number v >= 0 is enclosed by integers low <= v 2^P <= high.
 

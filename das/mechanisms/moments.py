@@ -1,4 +1,4 @@
-"""Probabilities and moments of the noise laws as floats, for plans and reports.
+"""Probabilities and moments of the noise distributions as floats, for plans and reports.
 
 No noise and no promise of privacy rests on these numbers; they are accurate to about 1e-13.
 
@@ -100,7 +100,7 @@ def quantile(probability: float, *, sigma_sq: Fraction) -> int:
 
 
 def laplace_variance(*, scale: Fraction) -> float:
-    """Return the variance of the discrete Laplace law, 2 a / (1 - a)^2.
+    """Return the variance of the discrete Laplace distribution, 2 a / (1 - a)^2.
 
     >>> round(laplace_variance(scale=Fraction(1)), 6), round(laplace_variance(scale=Fraction(1000)))
     (1.841347, 2000000)
@@ -111,7 +111,7 @@ def laplace_variance(*, scale: Fraction) -> float:
 
 
 def laplace_cdf(k: int, *, scale: Fraction) -> float:
-    """Return P(X <= k) of the discrete Laplace law, a^-k / (1 + a) for k < 0.
+    """Return P(X <= k) of the discrete Laplace distribution, a^-k / (1 + a) for k < 0.
 
     >>> laplace_cdf(-1, scale=Fraction(2)) + laplace_cdf(0, scale=Fraction(2))
     1.0
@@ -123,7 +123,7 @@ def laplace_cdf(k: int, *, scale: Fraction) -> float:
 
 
 def laplace_quantile(probability: float, *, scale: Fraction) -> int:
-    """Return the least k with P(X <= k) >= probability, for the discrete Laplace law.
+    """Return the least k with P(X <= k) >= probability, for the discrete Laplace distribution.
 
     Raises:
       BudgetError: `probability` or `scale` is out of range.

@@ -25,7 +25,7 @@ def add_noise(
 
     Args:
       answers: int64[G, m].
-      mechanism: The law of the noise.
+      mechanism: The distribution of the noise.
       key: The noise key.
       labels: G distinct stream labels, one per row; see `stream_label`.
 
@@ -33,8 +33,8 @@ def add_noise(
       int64[G, m], answers + noise modulo 2^64. The reduction is post-processing of the exact sum,
       and acts only if |answer + noise| reaches 2^63; nothing here fails because of a noisy value.
 
-    Law: returned - answers has independent entries of the law of `mechanism`, exactly, if the
-    streams of distinct labels are uniform bits.
+    Law: returned - answers has independent entries, distributed exactly as `mechanism` says, if
+    the streams of distinct labels are uniform bits.
 
     Raises:
       BudgetError: A label repeats.

@@ -1,7 +1,7 @@
 """Exact noise by table: inverse transform of a uniform number whose bits are read lazily.
 
 Let F(k) = P(|X| <= k) and let U be uniform in [0, 1), an infinite stream of fair bits. Then
-|X| = #{k : F(k) <= U} has exactly the wanted law, whatever the tail. A table holds
+|X| = #{k : F(k) <= U} has exactly the wanted distribution, whatever the tail. A table holds
 T(k) = floor(F(k) 2^b). With u the first b bits of U, u < T(k) proves U < F(k) and u > T(k) proves
 U > F(k). Only u = T(k) leaves the draw undecided, once in about 2^63 / (table length) draws. It is
 then settled by further bits against bounds of F at a higher precision; the same rule covers the
@@ -45,13 +45,13 @@ MOST_TABLE_ENTRIES = 300_000
 
 @dataclass(frozen=True, eq=False)
 class SamplingTable:
-    """Draws noise of one symmetric law, one 64-bit word a draw.
+    """Draws noise of one symmetric distribution, one 64-bit word a draw.
 
     A word is read from its top bit down: one sign bit, then `word_bits` bits of U; bits below those
     are ignored. A magnitude of zero ignores the sign.
 
     Attributes:
-      weights: The law: P(|X| = k) is proportional to w(k), for k > 0 twice that if two-sided.
+      weights: P(|X| = k) is proportional to w(k), for k > 0 twice that if two-sided.
       word_bits: b, from 1 to 63. Smaller is only good for tests: undecided words become common.
       thresholds: uint64[K + 1], floor(F(k) 2^b) for k = 0..K; the last is 2^b - 1.
       words_per_draw: 1.
@@ -193,7 +193,7 @@ def half_gaussian_table(sigma_sq: Fraction, word_bits: int = WORD_BITS) -> Sampl
 
 @lru_cache(maxsize=256, typed=True)
 def laplace_table(scale: Fraction, word_bits: int = WORD_BITS) -> SamplingTable:
-    """Make the table of the discrete Laplace law, P(X = k) proportional to exp(-|k| / scale).
+    """Make the table of the discrete Laplace, P(X = k) proportional to exp(-|k| / scale).
 
     Raises:
       BudgetError: `scale` is not a positive Fraction, or its table would be too large.
@@ -204,7 +204,7 @@ def laplace_table(scale: Fraction, word_bits: int = WORD_BITS) -> SamplingTable:
 
 @lru_cache(maxsize=256, typed=True)
 def half_laplace_table(scale: Fraction, word_bits: int = WORD_BITS) -> SamplingTable:
-    """Make the table of the geometric law, P(X = k) proportional to exp(-k / scale) on k >= 0.
+    """Make the table of the geometric, P(X = k) proportional to exp(-k / scale) on k >= 0.
 
     Words must have a zero sign bit, or values come out negated.
 
@@ -217,7 +217,7 @@ def half_laplace_table(scale: Fraction, word_bits: int = WORD_BITS) -> SamplingT
 
 
 def build_table(weights: Weights, word_bits: int, where: str) -> SamplingTable:
-    """Make the table of any law given by its weights.
+    """Make the table of any distribution given by its weights.
 
     Raises:
       BudgetError: The table would have more than MOST_TABLE_ENTRIES entries.

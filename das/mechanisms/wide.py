@@ -1,15 +1,15 @@
 """Exact noise of any large scale, without a table of its size.
 
 A magnitude k has a weight exp(-e(k)) with e(k) = linear k + quadratic k^2: the discrete Gaussian
-has quadratic = 1 / (2 sigma_sq), the discrete Laplace law linear = 1 / scale, the rest is zero.
+has quadratic = 1 / (2 sigma_sq), the discrete Laplace linear = 1 / scale, the rest is zero.
 Write a magnitude as w J + R with w = 2^r and 0 <= R < w. Then
 
     exp(-e(w J + R)) = exp(-e(w J)) exp(-gamma),    gamma = R (linear + quadratic (2 w J + R)).
 
-So draw J from the half-line law of the same kind with sigma_sq / w^2 or scale / w (a small table),
-R uniformly and a sign, and accept with probability exp(-gamma). A negative zero is refused, because
-zero has one name only. What is accepted has exactly the wanted law. As w is hundreds of times
-smaller than the scale, gamma is small and well under 1 draw in 100 is refused.
+So draw J from the half-line distribution of the same kind with sigma_sq / w^2 or scale / w (a small
+table), R uniformly and a sign, and accept with probability exp(-gamma). A negative zero is refused,
+because zero has one name only. What is accepted has exactly the wanted distribution. As w is
+hundreds of times smaller than the scale, gamma is small and well under 1 draw in 100 is refused.
 
 `WideSampler.draw` is the definition: a function of an infinite stream of bits. `draw_many`
 computes the same function of many streams that begin with two words each, in two steps: it proves
@@ -40,7 +40,7 @@ from das.mechanisms.table import (
 
 MOST_TABLE_SIGMA_SQ = Fraction(1 << 18)  # of the half-line Gaussian; it is above a quarter of this
 MOST_SIGMA_SQ = Fraction(1 << 80)  # 2^22 sigmas fit into 62 bits
-MOST_TABLE_SCALE = Fraction(1 << 8)  # of the half-line Laplace law; it is above half of this
+MOST_TABLE_SCALE = Fraction(1 << 8)  # of the half-line Laplace; it is above half of this
 MOST_SCALE = Fraction(1 << 39)  # 2^23 scales fit into 62 bits
 FLOAT_MARGIN = 2.0**-40
 COMPARED_BITS = 8  # of the uniform number, read between two comparisons
@@ -54,7 +54,7 @@ class WideSampler:
       linear: Coefficient of k in the exponent e(k).
       quadratic: Coefficient of k^2 in the exponent e(k).
       rest_bits: r, with w = 2^r; from 1 to 31.
-      table: Table of the half-line law of J, with the exponent e(w J).
+      table: Table of the half-line distribution of J, with the exponent e(w J).
       words_per_draw: 2.
     """
 
@@ -140,7 +140,7 @@ def wide_gaussian(sigma_sq: Fraction, word_bits: int = WORD_BITS) -> WideSampler
 
 @lru_cache(maxsize=256, typed=True)
 def wide_laplace(scale: Fraction, word_bits: int = WORD_BITS) -> WideSampler:
-    """Make the sampler of the discrete Laplace law with a large scale.
+    """Make the sampler of the discrete Laplace distribution with a large scale.
 
     Args:
       scale: More than MOST_TABLE_SCALE, at most MOST_SCALE.

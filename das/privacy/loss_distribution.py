@@ -1,9 +1,9 @@
 r"""Epsilon of all measurements together from their privacy loss distribution, in floating point.
 
-For two output laws P and Q the loss is ln P(o)/Q(o), o drawn from P. Its law determines, for every
-epsilon, the smallest delta of the pair; over independent measurements losses add, so their laws
-convolve. This uses the noise itself and not only its rho, so it is tighter than
-`das.privacy.accounting.epsilon_from_rho`. But it is computed in floats by an optional library and
+For two output distributions P and Q the loss is ln P(o)/Q(o), o drawn from P. How it is distributed
+determines, for every epsilon, the smallest delta of the pair; over independent measurements losses
+add, so their distributions convolve. This uses the noise itself and not only its rho, so it is
+tighter than `das.privacy.accounting.epsilon_from_rho`. But it is computed in floats by an optional library and
 not certified: report it beside the certified epsilon, never in its place.
 
 **Which pairs are worst.** Let every query be a partition, and noise be drawn independently for
@@ -17,8 +17,8 @@ every answer. Adding one record moves one answer by 1 in every query on its path
 
 The noise is symmetric, so each shift has the loss of a shift by 1, and answers that do not move
 have none. Every pair of neighbors thus has, up to reflections and translations of single answers,
-which change no delta, the laws of some coordinates of P_1 x ... x P_k and Q_1 x ... x Q_k, with one
-factor per shift counted above. Dropping coordinates is post-processing, so its delta at every
+which change no delta, some coordinates of P_1 x ... x P_k and Q_1 x ... x Q_k, with one factor per
+shift counted above. Dropping coordinates is post-processing, so its delta at every
 epsilon is at most that of the whole product; and the product of all shifts of two paths is computed
 here. The old and the new path may be tiled by different chains of only children, hence the maximum
 over all pairs of half-paths. A pair that no record can realize only enlarges the maximum.
@@ -32,16 +32,16 @@ on a grid, truncated mass counts as an infinite loss, parameters are rounded to 
 epsilon is the upper end of an interval in which delta(epsilon) crosses delta - 1e-13. What is set
 aside pays for rounding, which enters delta(epsilon) in three ways:
 
-- The dominating law is made from its values delta_i on the grid, each off by some e. Differences
-  over a grid of 1e-3 turn e into errors of 1e3 e of single probabilities, but these add up to an
-  error e of delta again: the distribution made has the delta_i it was made from, and negative
+- The dominating distribution is made from its values delta_i on the grid, each off by some e.
+  Differences over a grid of 1e-3 turn e into errors of 1e3 e of single probabilities, but these add
+  up to an error e of delta again: the distribution made has the delta_i it was made from, and negative
   probabilities are cut to 0, which only adds. Composed with a distribution Q, delta is the mean of
   delta(epsilon - loss) over Q, so its error is at most e times the mass of Q, and k distributions
   have at most the sum of their e.
 - A convolution of n points by the fast Fourier transform is off by about u log2(n) |p| |q| in the
   root of the sum of squares (Higham, Theorem 24.2; u = 1.1e-16, |.| Euclidean norms, below 0.1 for
-  laws of many points), so by the square root of n times that in a sum over all points: 1e-15 for
-  n = 1e5 and norms of 0.1.
+  distributions of many points), so by the square root of n times that in a sum over all points:
+  1e-15 for n = 1e5 and norms of 0.1.
 - The sum that gives delta(epsilon) has positive terms, so its relative error is below n u.
 
 Altogether 1.3e-15 was the most in comparisons with exact sums; hence 1e-13, and hence delta must be
@@ -78,7 +78,7 @@ _GRID = 1e-3  # in nats, where rho is 1 or more; see docs/accounting.md for the 
 
 @dataclass(frozen=True)
 class UnitShifts:
-    """Answers with independent noise of one law, each of which moves by 1.
+    """Answers with independent noise of one distribution, each of which moves by 1.
 
     Attributes:
       mechanism: The noise.
@@ -213,7 +213,7 @@ class _Builder:
             times: dict[Mechanism, int] = {}
             for one in chain:
                 times[one.mechanism] = times.get(one.mechanism, 0) + one.times
-            parts = [self._shift(law).self_compose(n, _TAIL) for law, n in times.items()]
+            parts = [self._shift(noise).self_compose(n, _TAIL) for noise, n in times.items()]
             self._known[key] = reduce(lambda one, other: one.compose(other, _TAIL), parts)
         return self._known[key]
 

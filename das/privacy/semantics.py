@@ -5,9 +5,9 @@ all costs on the record's path add up. A change that leaves most queries alone c
 
 - **Attribute a.** The record keeps its geounits and all attributes but a. A query that sums a out
   counts the record in the same answer before and after, so its answers do not change and its
-  measurements have the same law. The others cost what they cost for cells that differ in a alone:
-  queries charged one by one at most their cost for any change, queries charged together the worst
-  pair of such cells. Recodes of a and the detailed query are among those that touch it.
+  measurements have the same distribution. The others cost what they cost for cells that differ in
+  a alone: queries charged one by one at most their cost for any change, queries charged together
+  the worst pair of such cells. Recodes of a and the detailed query are among those that touch it.
 - **Within geolevel L.** The record keeps all attributes and moves between leaves of one geounit of
   L. The geounits of L and of all coarser geolevels that hold it stay the same, and so do their
   answers. The change costs at most the sum over geolevels strictly below L.

@@ -232,10 +232,12 @@ class Query:
             for axis in sorted(range(len(sizes)), key=lambda i: self.shape[i] / sizes[i]):
                 rows = self.factors[axis].matrix.T.astype(np.float64)
                 tensor = np.moveaxis(np.moveaxis(tensor, axis + 1, -1) @ rows, -1, axis + 1)
-            out[low : low + at_once] = self.pull(tensor.reshape(len(some), self.size), cells)
+            out[low : low + at_once] = self.adjoint(tensor.reshape(len(some), self.size), cells)
         return out
 
-    def pull(self, answers: npt.NDArray[np.integer | np.floating], cells: IntArray) -> FloatArray:
+    def adjoint(
+        self, answers: npt.NDArray[np.integer | np.floating], cells: IntArray
+    ) -> FloatArray:
         """Return float64[G, k]: Q'y on some cells, applied attribute by attribute.
 
         Args:

@@ -84,7 +84,7 @@ class Coordinates:
 
     # --- histograms and answers ------------------------------------------------------------------
 
-    def pull(self, query: Query, answers: npt.NDArray[np.integer | np.floating]) -> Values:
+    def adjoint(self, query: Query, answers: npt.NDArray[np.integer | np.floating]) -> Values:
         """Return Q'y.
 
         Args:

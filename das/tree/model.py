@@ -46,7 +46,7 @@ class GeolevelTerms:
 
     @cached_property
     def known_inverse(self) -> tuple[FloatArray, ...]:
-        """Per component, float64[D, D]: takes the pulled exact answers to what they fix."""
+        """Per component, float64[D, D]: takes the adjoint exact answers to what they fix."""
         return tuple(
             np.asarray(np.linalg.pinv(gram, _RANK, hermitian=True), np.float64)
             for gram in self._exact_gram

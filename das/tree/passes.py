@@ -1,6 +1,6 @@
 """Least squares on a tree of histograms: up the tree family by family, then down again.
 
-On one component (`coordinates`), let node u have measured with information W_u and pulled answers
+On one component (`coordinates`), let node u have measured with information W_u and adjoint answers
 b_u = sum_q w_q Q_q'y_q. Invariants leave the span of N open and fix the rest of u at k_u. Up, with
 s_u and B_u the sums over the children of their estimates z_c and covariances S_c,
 
@@ -42,13 +42,13 @@ class Evidence:
     """What the measurements and invariants of geounits say about them.
 
     Attributes:
-      pulled: Values of G geounits, sum_q w_q Q_q'y_q.
+      adjoint: Values of G geounits, sum_q w_q Q_q'y_q.
       known: Values of G geounits, what invariants fix, zero in what they leave open.
       information: Matrices of K kinds, sum_q w_q Q_q'Q_q.
       kind: int64[G].
     """
 
-    pulled: Values
+    adjoint: Values
     known: Values
     information: Matrices
     kind: IntArray
@@ -93,16 +93,16 @@ def gather_evidence(
     """
     coordinates = terms.coordinates
     shapes = list(zip(coordinates.sizes, coordinates.widths, strict=True))
-    pulled: Values = tuple(np.zeros((len(kind), *shape)) for shape in shapes)
+    adjoint: Values = tuple(np.zeros((len(kind), *shape)) for shape in shapes)
     for query, answers, weight in zip(terms.measured, noisy, precisions.T, strict=True):
-        for into, part in zip(pulled, coordinates.pull(query, answers), strict=True):
+        for into, part in zip(adjoint, coordinates.adjoint(query, answers), strict=True):
             into += weight[kind, None, None] * part
     stated: Values = tuple(np.zeros((len(kind), *shape)) for shape in shapes)
     for query, answers in zip(terms.exact, exact, strict=True):
-        for into, part in zip(stated, coordinates.pull(query, answers), strict=True):
+        for into, part in zip(stated, coordinates.adjoint(query, answers), strict=True):
             into += part
     known = tuple(m @ part for m, part in zip(terms.known_inverse, stated, strict=True))
-    return Evidence(pulled, known, terms.information(precisions), kind)
+    return Evidence(adjoint, known, terms.information(precisions), kind)
 
 
 def combine(terms: GeolevelTerms, evidence: Evidence, below: Moments | None) -> Moments:
@@ -122,12 +122,12 @@ def combine(terms: GeolevelTerms, evidence: Evidence, below: Moments | None) -> 
     values, covariances = [], []
     for index, unknown in enumerate(terms.unknown):
         precision = evidence.information[index][chosen[:, 0]]
-        pulled, known = evidence.pulled[index], evidence.known[index]
+        adjoint, known = evidence.adjoint[index], evidence.known[index]
         if below is not None:
             precision = precision + below.matrices[index][chosen[:, 1]]
-            pulled = pulled + _apply(below.matrices[index], below.kind, below.values[index])
+            adjoint = adjoint + _apply(below.matrices[index], below.kind, below.values[index])
         covariance = _inverse(precision, unknown)
-        moved = pulled - _apply(precision, place, known)
+        moved = adjoint - _apply(precision, place, known)
         values.append(known + _apply(covariance, place, moved))
         covariances.append(covariance)
     return Moments(tuple(values), tuple(covariances), place)

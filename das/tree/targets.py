@@ -118,8 +118,8 @@ def _fit(relative: Sequence[FloatArray], widths: Sequence[int]) -> tuple[FloatAr
     scale[scale == 0] = 1.0
     found = _nonnegative(matrix / scale, right) / scale
     if _least_known(relative, found) < _LEAST_KNOWN:
-        # Unequal children can ask for negative weights of what alone tells some cells apart. Every
-        # query then keeps some: the information of all together has full rank.
+        # Unequal children can ask for negative weights of a query without which full column rank
+        # is lost. Every query then keeps some weight: the information of all has full rank.
         floor = _LEAST_KNOWN / scale * np.linalg.norm(right)
         found = floor + _nonnegative(matrix / scale, right - matrix @ floor) / scale
     off = float(np.linalg.norm(matrix @ found - right))

@@ -137,7 +137,7 @@ def _support(problem: NodeProblem) -> FloatArray:
         if isinstance(term, LeastSquaresTerm):
             support += term.weights @ term.answers[:, term.groups]
         else:
-            support += term.weights @ term.pulled
+            support += term.weights @ term.adjoint
     return support
 
 

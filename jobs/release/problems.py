@@ -280,6 +280,6 @@ def _term(
         present, group = groups.present(query, cells)
         return LeastSquaresTerm(group, answers.of(measured, present), weights)
     if not query.is_partition:
-        return KroneckerTerm(query, cells, query.pull(answers[measured], cells), weights)
+        return KroneckerTerm(query, cells, query.adjoint(answers[measured], cells), weights)
     present, group = groups.present(query, cells)
     return LeastSquaresTerm(group, answers[measured][:, present], weights, query)

@@ -56,7 +56,7 @@ def quadratic_program(
     for term in problem.terms:
         if not isinstance(term, LeastSquaresTerm):
             own = [H + w * sp.csc_matrix(term.gram) for H, w in zip(own, term.weights, strict=True)]
-            q[0] = q[0] + (term.weights[:, None] * term.pulled).ravel()
+            q[0] = q[0] + (term.weights[:, None] * term.adjoint).ravel()
         elif _is_cellwise(term):
             diagonal[0] = diagonal[0] + np.repeat(term.weights, k)
             q[0] = q[0] + (term.weights[:, None] * term.answers[:, term.groups]).ravel()

@@ -1,7 +1,7 @@
 """A node problem as layers of partitions over single cells: the lifted form of the objective.
 
 Every query but the detailed one is a layer: sums by group of the cells, or of a finer layer that
-tells its groups apart. Sums run from the cells up, multipliers from the coarsest layer down, and
+refines it. Sums run from the cells up, multipliers from the coarsest layer down, and
 no matrix over cells appears. An exact invariant is a layer with noise variance zero.
 """
 

@@ -67,7 +67,7 @@ class _Node:
             if isinstance(term, LeastSquaresTerm):
                 self.linear += term.weights[:, None] * term.answers[:, term.groups]
             else:
-                self.linear += term.weights[:, None] * term.pulled
+                self.linear += term.weights[:, None] * term.adjoint
         self.free = np.ones((C, k), np.bool_)
         for one, weights in zip(every, self.information.given_weights, strict=True):
             self.linear += weights[:, None] * one.targets[:, one.groups]
@@ -334,7 +334,7 @@ def certify(node: _Node, point: _Point) -> Certificate:
         else:
             image = term.apply(x) if isinstance(term, KroneckerTerm) else x @ term.gram
             g += w * image
-            adjoint = term.pulled
+            adjoint = term.adjoint
         g -= w * adjoint
         linear += float((w * adjoint * x).sum())
     objective = 0.5 * (float((g * x).sum()) - linear)

@@ -41,7 +41,7 @@ _LOOSE, _TIGHT = 0.3, 1e-3  # relative residuals of conjugate gradients
 _NEAR = 100.0  # times the tolerance: from here on the certificate is asked
 
 
-class Climb:
+class DualIterate:
     """The dual iterate and what it implies; mutable."""
 
     def __init__(self, q: Lifted) -> None:
@@ -175,15 +175,15 @@ def solve_matrix_free(problem: NodeProblem, tolerance: float, fixed: Fixed = ())
     """
     q = lift(problem, fixed)
     roles = assign_roles(q)
-    climb = Climb(q)
+    dual = DualIterate(q)
     iterations, forcing = 0, _LOOSE
     best, stale = np.inf, 0
     steps = 0
     certificate = None
     while True:
-        residuals, rows = climb.residuals()
-        off = climb.off(residuals, rows)
-        certificate = certify(problem, climb) if off <= _NEAR * tolerance else None
+        residuals, rows = dual.residuals()
+        off = dual.off(residuals, rows)
+        certificate = certify(problem, dual) if off <= _NEAR * tolerance else None
         if certificate:
             off = certificate.residual
         best, stale = min(best, off), stale + 1
@@ -191,24 +191,24 @@ def solve_matrix_free(problem: NodeProblem, tolerance: float, fixed: Fixed = ())
             stale = 0
         if (certificate and off <= tolerance) or stale >= _STALE_STEPS or steps == _NEWTON_STEPS:
             break
-        slacks = np.where(climb.inside(), climb.slack_variance, _DAMPING * q.slack_variance)
-        face = Face(q, roles, climb.x > 0, slacks)
+        slacks = np.where(dual.inside(), dual.slack_variance, _DAMPING * q.slack_variance)
+        face = Face(q, roles, dual.x > 0, slacks)
         step = face.solve(residuals, rows, forcing, _ITERATIONS)
         iterations += step.iterations
         steps += 1
         # Where the support still changes much, an exact direction is not worth its price.
-        t = climb.move(step)
+        t = dual.move(step)
         forcing = _LOOSE if t < 1 else _TIGHT
-    certificate = certificate or certify(problem, climb)
+    certificate = certificate or certify(problem, dual)
     status = Status.SOLVED if certificate.residual <= tolerance else Status.LIMIT
-    return Estimate(climb.x, certificate, status, iterations, steps)
+    return Estimate(dual.x, certificate, status, iterations, steps)
 
 
-def certify(problem: NodeProblem, climb: Climb) -> Certificate:
+def certify(problem: NodeProblem, dual: DualIterate) -> Certificate:
     """Measure how far the iterate and its multipliers are from optimal, from the problem itself."""
-    q, x = climb.lifted, climb.x
-    up = np.where(np.isfinite(q.least), np.maximum(climb.nu, 0), 0.0)
-    down = np.where(np.isfinite(q.most), np.maximum(-climb.nu, 0), 0.0)
+    q, x = dual.lifted, dual.x
+    up = np.where(np.isfinite(q.least), np.maximum(dual.nu, 0), 0.0)
+    down = np.where(np.isfinite(q.most), np.maximum(-dual.nu, 0), 0.0)
     gradient = -(up - down) @ q.rows
     objective = 0.0
     terms = [term for term in problem.terms if isinstance(term, LeastSquaresTerm)]
@@ -219,13 +219,13 @@ def certify(problem: NodeProblem, climb: Climb) -> Certificate:
         if not settled:  # else the multiplier of the invariant takes it up
             gradient += (weights * (sums - term.answers))[:, term.groups]
     equalities = []
-    for layer, u in zip(q.layers, climb.u, strict=True):
+    for layer, u in zip(q.layers, dual.u, strict=True):
         if layer.is_exact:
             equalities.append((u, group_sums(x, layer.groups, layer.size) - layer.answers))
             gradient -= u[:, layer.groups]
     if q.parent is not None:
-        equalities.append((climb.multiplier, x.sum(0) - q.parent))
-        gradient -= climb.multiplier
+        equalities.append((dual.multiplier, x.sum(0) - q.parent))
+        gradient -= dual.multiplier
     gradient[q.base <= FORBIDDEN] = 0.0
     rows = Rows(x @ q.rows.T, q.least, q.most, up - down)
     return judge(Conditions(x, gradient, q.unit, objective, equalities, rows))

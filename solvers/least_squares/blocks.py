@@ -158,7 +158,7 @@ def arrange(problem: NodeProblem, fixed: Fixed = ()) -> Quadratic:
     diagonal = np.repeat(weights[is_partition].sum(0)[:, None], k, axis=1)
     for term, weight in zip(terms, weights, strict=True):
         if not isinstance(term, LeastSquaresTerm):
-            linear += (term.weights / unit)[:, None] * term.pulled
+            linear += (term.weights / unit)[:, None] * term.adjoint
             diagonal += weight[:, None] * np.diag(term.gram)
             blocks += weight[None, :, None, None] * term.gram
     diagonal = np.where(diagonal > 0, diagonal, 1.0)  # of a cell that equalities alone decide

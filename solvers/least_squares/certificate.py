@@ -182,8 +182,8 @@ def certify(problem: NodeProblem, fixed: Fixed, q: Quadratic, point: Point) -> C
         if not isinstance(term, LeastSquaresTerm):
             w, image = term.weights[:, None] / top, x @ term.gram
             quadratic += float((w * image * x).sum())
-            linear += float((w * term.pulled * x).sum())
-            g += w * (image - term.pulled)
+            linear += float((w * term.adjoint * x).sum())
+            g += w * (image - term.adjoint)
             continue
         if given >= 0:  # the solver left this query out: its gradient is a multiplier
             own = coarse[:, every.ends[number] : every.ends[number + 1]]

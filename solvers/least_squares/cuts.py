@@ -3,7 +3,7 @@
 The implied constraints are one pair of bounds per set of types, exponentially many. Few matter: the
 stage is solved with the bounds of single types and of all types together, then with those of the
 sets its solution misses, until it misses none. Every row is an exact consequence of the leaves, so
-rows cut off no counts that could be dealt to them.
+rows cut off no counts that could be assigned to them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TOLERANCE = 1e-6  # in persons, over max(1, largest sum of a type)
 
 @dataclass(frozen=True, eq=False)
 class CutEstimate:
-    """A continuous solution whose sums by type can be dealt to the leaves.
+    """A continuous solution whose sums by type can be assigned to the leaves.
 
     Attributes:
       estimate: The solution.
@@ -76,7 +76,7 @@ def solve_with_cuts(problem: NodeProblem, solve: Callable[[NodeProblem], Estimat
 
 
 def _missed_sets(term: LeavesTerm, values: FloatArray) -> BoolArray:
-    """Per child whose sums by type cannot be dealt, the set of types that shows it best.
+    """Per child whose sums by type cannot be assigned, the set of types that shows it best.
 
     Args:
       term: The leaves of every child.

@@ -150,10 +150,10 @@ class Elimination:
             Fx = np.einsum("bcrs,bcs->cr", np.broadcast_to(self._Fb, self._Z.shape), x)
             Zl = np.einsum("bcrs,bs->cr", self._Z, multiplier)
             y = self._S((f * Fx + Zl).ravel()).reshape(Fx.shape)
-            pulled = np.einsum("bcrs,cr->bcs", self._Z, y)
-            x = x - pulled
+            adjoint = np.einsum("bcrs,cr->bcs", self._Z, y)
+            x = x - adjoint
             if missing is not None:
-                multiplier = multiplier + self._uncoupled(pulled.sum(1))
+                multiplier = multiplier + self._uncoupled(adjoint.sum(1))
         if missing is not None:
             x = x + q.times(self._K, multiplier[:, None] / q.scale[:, None])
         return q.scatter(x), q.scatter(multiplier[:, None])[0]

@@ -1,7 +1,7 @@
 """Multi-pass least squares: some answers first, then the rest around them.
 
 A pass minimises the squares of its own queries alone. Its answers are unique even where its
-queries do not tell all cells apart, and they become equalities of the passes after it. The
+queries are short of full column rank, and they become equalities of the passes after it. The
 solution of a pass satisfies them and everything else exactly as well as its certificate says, so
 later passes are feasible within a tolerance that was found, not chosen.
 """
@@ -57,7 +57,7 @@ def solve_in_passes(problem: NodeProblem, tolerance: float, solve: Solve) -> Est
             sums = group_sums(estimate.values, term.groups[first], _size(term))
             fixed = (*fixed, (term.groups, sums))
     last = replace(problem, terms=tuple(problem.terms[i] for i in problem.order[-1]), order=())
-    return solve(_told_apart(last, problem), tolerance, fixed)
+    return solve(_with_full_rank(last, problem), tolerance, fixed)
 
 
 def _partition(problem: NodeProblem, term: Term) -> LeastSquaresTerm:
@@ -80,8 +80,8 @@ def _size(term: LeastSquaresTerm) -> int:
     return int(term.answers.shape[1])
 
 
-def _told_apart(last: NodeProblem, problem: NodeProblem) -> NodeProblem:
-    """The last pass with the terms of earlier ones, if it needs them to tell all cells apart.
+def _with_full_rank(last: NodeProblem, problem: NodeProblem) -> NodeProblem:
+    """The last pass with the terms of earlier ones, if it needs them for full column rank.
 
     Fixed sums make the terms of earlier passes constants, so adding them changes no solution.
     """
@@ -101,7 +101,7 @@ def _solve_coarse(
 ) -> tuple[Estimate, IntArray]:
     """Solve a pass on the coarsest partition of the cells that its terms and constraints can see.
 
-    Where the terms do not tell these groups apart, proximal steps stand in: each adds a small
+    Where the terms are short of full column rank on it, proximal steps stand in: each adds a small
     square around the last point, and their limit solves the pass without it (Rockafellar, SIAM
     J. Control Optim. 14 (1976), Theorem 2: linear convergence at the rate of the added weight).
 

@@ -155,9 +155,9 @@ def solve_on_sides(problems: BoundedProblems, side: np.ndarray) -> tuple[FloatAr
     K *= root[:, :, None] * root[:, None, :]
     diagonal = np.arange(K.shape[1])
     K[:, diagonal, diagonal] += 1
-    pull = _pull(problems.rows, root * np.linalg.solve(K, right[:, :, None])[:, :, 0])
-    x = center + inverse * pull
-    gradient = np.where(free, 0.0, problems.cell_weights * (x - problems.cell_targets) - pull)
+    adjoint = _adjoint(problems.rows, root * np.linalg.solve(K, right[:, :, None])[:, :, 0])
+    x = center + inverse * adjoint
+    gradient = np.where(free, 0.0, problems.cell_weights * (x - problems.cell_targets) - adjoint)
     return x, gradient
 
 
@@ -166,7 +166,7 @@ def _apply(rows: FloatArray, x: FloatArray) -> FloatArray:
     return np.asarray(x @ rows.T if rows.ndim == 2 else (rows @ x[:, :, None])[:, :, 0])
 
 
-def _pull(rows: FloatArray, v: FloatArray) -> FloatArray:
+def _adjoint(rows: FloatArray, v: FloatArray) -> FloatArray:
     """U' v per problem."""
     return np.asarray(v @ rows if rows.ndim == 2 else (v[:, None, :] @ rows)[:, 0])
 

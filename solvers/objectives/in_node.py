@@ -80,7 +80,7 @@ def reweight(problem: NodeProblem, noise: type[Continuous]) -> NodeProblem:
             want=f"at most {MOST_ENTRIES} entries of Gram matrices",
             remedy="solve such nodes with nnls",
         )
-    gram, pulled = np.zeros((C, k, k)), np.zeros((C, k))
+    gram, adjoint = np.zeros((C, k, k)), np.zeros((C, k))
     kept = []
     for term in problem.terms:
         if not isinstance(term, LeastSquaresTerm):
@@ -93,10 +93,10 @@ def reweight(problem: NodeProblem, noise: type[Continuous]) -> NodeProblem:
             weights, of_sum = downweight(low, variance, noise)
             in_low = low[0, term.groups]
             gram[c] += same * weights[0, term.groups] + of_sum[0] * np.outer(in_low, in_low)
-            pulled[c] += (weights * answers)[0, term.groups]
-            pulled[c] += of_sum[0] * answers[low].sum() * in_low
+            adjoint[c] += (weights * answers)[0, term.groups]
+            adjoint[c] += of_sum[0] * answers[low].sum() * in_low
     terms = tuple(
-        GeneralTerm(gram[c], np.where(np.arange(C)[:, None] == c, pulled[c], 0.0), np.eye(C)[c])
+        GeneralTerm(gram[c], np.where(np.arange(C)[:, None] == c, adjoint[c], 0.0), np.eye(C)[c])
         for c in range(C)
     )
     return replace(problem, terms=(*kept, *terms))

@@ -205,14 +205,14 @@ def _build(sums: Sums, low: IntArray, high: IntArray, finest: IntArray) -> _Netw
         tails[:, : len(finest)] = _FIRST_CELL + np.arange(len(finest))
     tails[:, len(finest) :] = node_of(around)
     heads = node_of(parents[items])
-    dealing = np.zeros((7, 0), np.int64)
+    assignment = np.zeros((7, 0), np.int64)
     if leaves:
         type_of = np.full(len(parents), NO_SET)
         type_of[sums.types[types]] = types
         to_type = first_type + numbers * len(sums.types) + type_of[items]
         heads = np.where(type_of[items] == NO_SET, heads, to_type)
         exits = node_of(np.array([parents[sums.types[types]].max()]))[:, 0]
-        dealing = _deal(leaves, first_type, exits, sums.most[:, sums.n_sets :].sum(1))
+        assignment = _assignment_arcs(leaves, first_type, exits, sums.most[:, sums.n_sets :].sum(1))
     per_item = (
         np.broadcast_to(items, tails.shape),
         np.broadcast_to(numbers, tails.shape),
@@ -224,7 +224,7 @@ def _build(sums: Sums, low: IntArray, high: IntArray, finest: IntArray) -> _Netw
     )
     columns = [one.ravel() for one in per_item]
     if leaves:
-        columns = [np.append(one, more) for one, more in zip(columns, dealing, strict=True)]
+        columns = [np.append(one, more) for one, more in zip(columns, assignment, strict=True)]
     given = np.zeros(max(int(columns[2].max()), int(columns[3].max()), first_set - 1) + 1, np.int64)
     if sums.parent is not None:
         held = sums.of_counts(sums.parent[None])[0, finest]
@@ -246,7 +246,9 @@ def _sets_around(finest: IntArray, parents: IntArray) -> IntArray:
     return np.flatnonzero(found)
 
 
-def _deal(leaves: tuple[Leaves, ...], first_type: int, exits: IntArray, room: IntArray) -> IntArray:
+def _assignment_arcs(
+    leaves: tuple[Leaves, ...], first_type: int, exits: IntArray, room: IntArray
+) -> IntArray:
     """Arcs from the types of each child through the patterns of its leaves, as columns.
 
     No arc need carry more than the room of the child, which keeps capacities far from overflow.

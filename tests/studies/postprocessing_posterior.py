@@ -176,8 +176,8 @@ def _propagate(
         sums = weighted @ rows.T
         inverse = np.linalg.inv(sums + _diagonal(1 / coarse.precision))
         missing = coarse.shift / coarse.precision - before @ rows.T
-        pull = np.einsum("rjk,rk->rj", inverse, missing)
-        mean = before + spread * (pull @ rows)
+        adjoint = np.einsum("rjk,rk->rj", inverse, missing)
+        mean = before + spread * (adjoint @ rows)
         variance = spread - spread**2 * ((inverse @ rows) * rows).sum(1)
         cavity = _without(mean, variance, cells)
         found, its_variance = prior.moments(cavity)

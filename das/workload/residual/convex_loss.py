@@ -190,13 +190,13 @@ def minimize_loss(
         noise = costs / (privacy_cost * np.maximum(shares, _LEAST))
         variances = matrix @ noise
         value, gradient = _check_loss(*loss(variances))
-        pulled = transposed @ gradient
+        adjoint = transposed @ gradient
         # Convexity bounds the loss from below by its tangent, whose minimum is closed-form.
-        floor = np.sqrt(costs * pulled).sum() ** 2 / privacy_cost
+        floor = np.sqrt(costs * adjoint).sum() ** 2 / privacy_cost
         bound = max(bound, float(value - gradient @ variances + floor))
         if value < best_loss:
             best, best_loss = noise, value
-        slope = -pulled * noise
+        slope = -adjoint * noise
         return value, slope - shares * slope.sum()
 
     _descend(evaluate, lambda: best_loss - bound <= gap * abs(best_loss), np.log(np.sqrt(costs)))
@@ -219,9 +219,9 @@ def _balance(
     def evaluate(root: FloatArray) -> tuple[float, FloatArray]:
         nonlocal noise, value, bound, best
         weights = root**2
-        pulled = np.maximum(transposed @ weights, _LEAST)
-        height, total = float(np.sqrt(costs * pulled).sum()), float(weights.sum())
-        relative = np.sqrt(costs / pulled)
+        adjoint = np.maximum(transposed @ weights, _LEAST)
+        height, total = float(np.sqrt(costs * adjoint).sum()), float(weights.sum())
+        relative = np.sqrt(costs / adjoint)
         variances = matrix @ relative
         if height**2 / total > bound:
             bound, best = height**2 / total, weights / total
@@ -254,9 +254,9 @@ def _follow_barrier(
     scale = float(np.sqrt(costs * (weights @ rows)).sum())
     for barrier in np.geomspace(1e-2, 1e-14, 49) / count:
         for _ in range(2):
-            pulled = np.maximum(weights @ rows, _LEAST)
-            slope = -rows @ np.sqrt(costs / pulled) / (2 * scale) - barrier / weights
-            bend = rows * (costs**0.25 * pulled**-0.75 / (2 * np.sqrt(scale)))
+            adjoint = np.maximum(weights @ rows, _LEAST)
+            slope = -rows @ np.sqrt(costs / adjoint) / (2 * scale) - barrier / weights
+            bend = rows * (costs**0.25 * adjoint**-0.75 / (2 * np.sqrt(scale)))
             curvature = bend @ bend.T + np.diag(barrier / weights**2)
             solved = np.linalg.solve(curvature, np.column_stack([slope, np.ones(count)]))
             step = solved[:, 1] * (solved[:, 0].sum() / solved[:, 1].sum()) - solved[:, 0]

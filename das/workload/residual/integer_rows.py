@@ -51,7 +51,7 @@ def round_rows(workload: AttributeWorkload, basis: AttributeBasis, bits: int) ->
 
     Raises:
       SchemaError: W has neither full rank after merging equal columns nor integer entries, or the
-        resolution is too coarse to tell the rows apart.
+        resolution is too coarse for rows of full rank.
     """
     frame = _frame(workload)
     inverse: FloatArray = np.linalg.pinv(frame).astype(np.float64)

@@ -170,12 +170,12 @@ def _weigh(
         cell_costs[attribute.places] = attribute.basis.cell_cost
     values = incidence.values(pairs[:, 0], pairs[:, 1])
     costs = incidence.residuals.product(cell_costs)
-    pulled = np.zeros(len(costs))
+    adjoint = np.zeros(len(costs))
     for order, (columns, products) in enumerate(zip(incidence.columns, values, strict=True)):
         factor = (weights * scale)[incidence.marginals.part(order)][:, None]
-        pulled += np.bincount(columns.ravel(), (products * factor).ravel(), minlength=len(costs))
-    height = float(np.sqrt(costs * pulled).sum())
-    noise = height * np.sqrt(costs / pulled)
+        adjoint += np.bincount(columns.ravel(), (products * factor).ravel(), minlength=len(costs))
+    height = float(np.sqrt(costs * adjoint).sum())
+    noise = height * np.sqrt(costs / adjoint)
     variances = np.zeros(len(weights))
     outside, inside = np.zeros(n_attributes), np.zeros(n_attributes)
     for order, (columns, products) in enumerate(zip(incidence.columns, values, strict=True)):

@@ -567,7 +567,7 @@ FAULTS = (
         (POSTERIOR_UNIT + "test_large_counts_stay_where_they_were_measured",),
     ),
     Fault(
-        "counts beyond the prior are drawn to its largest",
+        "counts beyond the prior are fitted to its largest",
         POSTERIOR,
         "own = np.flatnonzero((bins == index) & (flat <= _largest(self.variance)))",
         "own = np.flatnonzero(bins == index)",

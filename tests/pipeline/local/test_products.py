@@ -10,7 +10,6 @@ import yaml
 from typer.testing import CliRunner
 
 from jobs.cli import app
-from jobs.config.format_1 import to_products
 from jobs.config.load import load_run
 from jobs.release.verify import verify_run
 from jobs.report.finished import write_internal_reports
@@ -26,7 +25,7 @@ def three(folder: Path) -> Path:
     toy.write_records(folder)
     write_units(folder)
     path = toy.configuration(folder, units=section(folder))
-    document = to_products(yaml.safe_load(path.read_text()))
+    document = yaml.safe_load(path.read_text())
     units, persons = document["products"].values()
     dwellings = {
         **units,

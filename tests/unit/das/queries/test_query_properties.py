@@ -88,7 +88,7 @@ def test_gram_and_pull_are_those_of_the_dense_matrix(asked, data):
     matrix = dense_matrix(query).astype(float)
     assert np.array_equal(query.gram(cells), (matrix.T @ matrix)[np.ix_(cells, cells)])
     answers = query.answer(Histograms.from_dense(counts)) - 3
-    assert np.array_equal(query.pull(answers, cells), (answers @ matrix)[:, cells])
+    assert np.array_equal(query.adjoint(answers, cells), (answers @ matrix)[:, cells])
 
 
 @given(_asked(marginals))

@@ -26,17 +26,17 @@ def spaces(draw):
 
 @given(spaces(), st.integers(0, 2**32 - 1))
 def test_answers_and_pulls_are_those_of_the_matrix(space, seed):
-    """answer(pull_detailed(x)) = Qx and answer_detailed(pull(y)) = Q'y for any query."""
+    """answer(adjoint_detailed(x)) = Qx and answer_detailed(adjoint(y)) = Q'y for any query."""
     schema, coordinates, detailed, query = space
     rng = np.random.default_rng(seed)
     x, y = rng.normal(size=(3, schema.size)), rng.normal(size=(2, query.size))
     matrix = dense_matrix(query)
     scale = 1e-10 * max(1, np.abs(matrix).max())
-    held = coordinates.pull(detailed, x)
+    held = coordinates.adjoint(detailed, x)
     np.testing.assert_allclose(coordinates.answer(detailed, held), x, atol=1e-12)
     np.testing.assert_allclose(coordinates.answer(query, held), x @ matrix.T, atol=scale)
-    pulled = coordinates.answer(detailed, coordinates.pull(query, y))
-    np.testing.assert_allclose(pulled, y @ matrix, atol=scale)
+    adjoint = coordinates.answer(detailed, coordinates.adjoint(query, y))
+    np.testing.assert_allclose(adjoint, y @ matrix, atol=scale)
     norm = sum((part**2).sum(axis=(1, 2)) for part in held)
     np.testing.assert_allclose(norm, (x**2).sum(axis=1), rtol=1e-12)
     assert coordinates.size == schema.size
@@ -48,7 +48,7 @@ def test_fewer_components_hold_all_that_a_query_sees(space, seed):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(3, schema.size))
     part = coordinates.touched_by([query])
-    held = part.select(coordinates, coordinates.pull(detailed, x))
+    held = part.select(coordinates, coordinates.adjoint(detailed, x))
     if held:
         np.testing.assert_allclose(part.answer(query, held), x @ dense_matrix(query).T, atol=1e-10)
         again = part.unflatten(part.flatten(held))

@@ -241,11 +241,11 @@ def test_targets_hold_the_subtree(equal):
         z = case.coordinates.answer(detailed, subtree.values)
         for g in range(len(z)):
             gram = information(case.terms[level], targets.weights[g])
-            pulled = sum(
+            adjoint = sum(
                 w * dense_matrix(q).T @ answers[g]
                 for q, w, answers in zip(asked, targets.weights[g], targets.answers, strict=True)
             )
-            compare(np.linalg.solve(gram, pulled), z[g])
+            compare(np.linalg.solve(gram, adjoint), z[g])
             covariance = subtree_covariance(case.coordinates, detailed, subtree, g)
             error = gram @ covariance - np.eye(len(gram))
             root = np.linalg.cholesky(covariance)
@@ -290,7 +290,7 @@ def subtree_covariance(
     coordinates: Coordinates, detailed: Query, subtree: Moments, g: int
 ) -> np.ndarray:
     """float64[n, n] in cells: coordinates of unit vectors, moved by the matrices."""
-    eye = coordinates.pull(detailed, np.eye(detailed.size))
+    eye = coordinates.adjoint(detailed, np.eye(detailed.size))
     flat = coordinates.flatten(eye)
     moved = coordinates.flatten(
         tuple(m[subtree.kind[g]] @ part for m, part in zip(subtree.matrices, eye, strict=True))

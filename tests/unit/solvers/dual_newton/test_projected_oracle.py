@@ -82,7 +82,7 @@ def node(
             present, groups = np.unique(query.rows_of(held), return_inverse=True)
             terms.append(LeastSquaresTerm(groups, answers[:, present], 1 / variance, query))
         else:
-            terms.append(KroneckerTerm(query, held, query.pull(answers, held), 1 / variance))
+            terms.append(KroneckerTerm(query, held, query.adjoint(answers, held), 1 / variance))
     given = []
     for text in exact:
         query = parse_query(SCHEMA, text)
@@ -96,7 +96,7 @@ def node(
 def without_queries(problem: NodeProblem) -> NodeProblem:
     """The same node in matrices over its cells."""
     terms = tuple(
-        GeneralTerm(t.query.columns(t.cells).T @ t.query.columns(t.cells), t.pulled, t.weights)
+        GeneralTerm(t.query.columns(t.cells).T @ t.query.columns(t.cells), t.adjoint, t.weights)
         if isinstance(t, KroneckerTerm)
         else t
         for t in problem.terms

@@ -10,7 +10,7 @@ import pytest
 from das.errors import SolverError
 from solvers.dual_newton.face import conjugate_gradients
 from solvers.dual_newton.layers import FORBIDDEN, lift
-from solvers.dual_newton.solve import Climb, certify, project, solve_matrix_free
+from solvers.dual_newton.solve import DualIterate, certify, project, solve_matrix_free
 from solvers.problem import ExactTerm, GeneralTerm, LeastSquaresTerm, NodeProblem, Status
 from tests.bench.large_node import large_node
 
@@ -68,11 +68,11 @@ def test_a_node_without_solution_ends_at_a_limit():
 
 def test_a_certificate_sees_every_fault():
     problem = large_node(300, 3)
-    climb = Climb(lift(problem))
-    assert certify(problem, climb).stationarity > 1e-2  # the start is no optimum
-    assert certify(problem, climb).primal < 1e-12
-    climb.x[0, 0] += 0.5
-    assert certify(problem, climb).primal > 1e-3
+    dual = DualIterate(lift(problem))
+    assert certify(problem, dual).stationarity > 1e-2  # the start is no optimum
+    assert certify(problem, dual).primal < 1e-12
+    dual.x[0, 0] += 0.5
+    assert certify(problem, dual).primal > 1e-3
 
 
 def test_sums_and_spread_are_adjoint():

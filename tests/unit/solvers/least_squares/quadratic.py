@@ -40,7 +40,7 @@ class Dense:
 def gram_and_pull(term: LeastSquaresTerm | GeneralTerm) -> tuple[np.ndarray, np.ndarray]:
     """Q'Q and, per child, Q'y."""
     if isinstance(term, GeneralTerm):
-        return term.gram, term.pulled
+        return term.gram, term.adjoint
     M = indicator(term.groups, term.answers.shape[1])
     return M.T @ M, term.answers @ M
 
@@ -50,10 +50,10 @@ def dense(problem: NodeProblem, fixed: tuple[tuple[np.ndarray, np.ndarray], ...]
     C, k = problem.n_children, problem.n_cells
     parts = [gram_and_pull(term) for term in problem.terms]
     P, q = np.zeros((C, k, C, k)), np.zeros((C, k))
-    for term, (gram, pull) in zip(problem.terms, parts, strict=True):
+    for term, (gram, adjoint) in zip(problem.terms, parts, strict=True):
         for c, weight in enumerate(term.weights):
             P[c, :, c] += weight * gram
-            q[c] += weight * pull[c]
+            q[c] += weight * adjoint[c]
     rows, values = [np.zeros((0, C * k))], [np.zeros(0)]
     if problem.parent is not None:
         rows.append(np.tile(np.eye(k), C))

@@ -223,7 +223,7 @@ def test_a_root_node_is_a_table(seed):
     changed = reweight(node, Gaussian)
     (term,) = changed.terms
     root = np.linalg.cholesky(term.gram).T
-    peer = nnls(root, np.linalg.solve(root.T, term.pulled[0]))[0]
+    peer = nnls(root, np.linalg.solve(root.T, term.adjoint[0]))[0]
     assert fit_reweighted(table)[0] == pytest.approx(peer, abs=1e-6)
 
 
