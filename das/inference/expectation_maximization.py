@@ -71,7 +71,18 @@ class MaximumLikelihood:
 
     @property
     def covariance(self) -> FloatArray:
-        """float64[p, p], inverse of the observed information."""
+        """float64[p, p], inverse of the observed information.
+
+        Raises:
+          SolverError: The information is not positive definite, as its simulation is too coarse.
+        """
+        if not np.linalg.eigvalsh(self.information).min() > 0.0:
+            raise SolverError(
+                "expectation maximization",
+                "the observed information is not positive definite, so it gives no standard error",
+                got=f"{self.effective_draws:.0f} effective draws",
+                remedy="start nearer, or simulate more",
+            )
         return np.asarray(np.linalg.inv(self.information), np.float64)
 
     @property

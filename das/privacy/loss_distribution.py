@@ -3,8 +3,8 @@ r"""Epsilon of all measurements together from their privacy loss distribution, i
 For two output distributions P and Q the loss is ln P(o)/Q(o), o drawn from P. How it is distributed
 determines, for every epsilon, the smallest delta of the pair; over independent measurements losses
 add, so their distributions convolve. This uses the noise itself and not only its rho, so it is
-tighter than `das.privacy.accounting.epsilon_from_rho`. But it is computed in floats by an optional library and
-not certified: report it beside the certified epsilon, never in its place.
+tighter than `das.privacy.accounting.epsilon_from_rho`. But it is computed in floats by an optional
+library and not certified: report it beside the certified epsilon, never in its place.
 
 **Which pairs are worst.** Let every query be a partition, and noise be drawn independently for
 every answer. Adding one record moves one answer by 1 in every query on its path. So:
@@ -34,10 +34,10 @@ aside pays for rounding, which enters delta(epsilon) in three ways:
 
 - The dominating distribution is made from its values delta_i on the grid, each off by some e.
   Differences over a grid of 1e-3 turn e into errors of 1e3 e of single probabilities, but these add
-  up to an error e of delta again: the distribution made has the delta_i it was made from, and negative
-  probabilities are cut to 0, which only adds. Composed with a distribution Q, delta is the mean of
-  delta(epsilon - loss) over Q, so its error is at most e times the mass of Q, and k distributions
-  have at most the sum of their e.
+  up to an error e of delta again: the distribution made has the delta_i it was made from, and
+  negative probabilities are cut to 0, which only adds. Composed with a distribution Q, delta is the
+  mean of delta(epsilon - loss) over Q, so its error is at most e times the mass of Q, and k
+  distributions have at most the sum of their e.
 - A convolution of n points by the fast Fourier transform is off by about u log2(n) |p| |q| in the
   root of the sum of squares (Higham, Theorem 24.2; u = 1.1e-16, |.| Euclidean norms, below 0.1 for
   distributions of many points), so by the square root of n times that in a sum over all points:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -9,7 +10,11 @@ import pytest
 from scipy import optimize, stats
 
 from das.errors import SolverError
-from das.inference.expectation_maximization import maximize_likelihood, weighted_answers
+from das.inference.expectation_maximization import (
+    MaximumLikelihood,
+    maximize_likelihood,
+    weighted_answers,
+)
 from das.inference.models import NormalRegression, PoissonCounts
 from das.inference.simulation import draw_noise
 from das.mechanisms.gaussian import DiscreteGaussian, Gaussian
@@ -232,3 +237,11 @@ def test_a_start_that_explains_nothing_is_refused():
             PoissonCounts(2), [[9.0], [10.5]], (DiscreteLaplace(Fraction(1)),), [9.0],
             np.random.default_rng(1), draws=10,
         )  # fmt: skip
+
+
+def test_information_that_is_not_positive_gives_no_standard_error():
+    coarse = MaximumLikelihood(np.zeros(2), np.zeros(2), np.array([[1.0, 2.0], [2.0, 1.0]]), 4.0)
+    with pytest.raises(SolverError, match="4 effective draws"):
+        _ = coarse.standard_error
+    fine = replace(coarse, information=np.array([[4.0, 0.0], [0.0, 1.0]]))
+    assert fine.standard_error.tolist() == [0.5, 1.0]
