@@ -33,12 +33,12 @@ from das.tree.intervals import (
     simultaneous_factor,
 )
 from das.tree.model import spine_terms
-from das.tree.passes import LevelAnswers, estimate_tree
 from geography.lattice import Lattice, Spine
 from jobs.config.allocation import load_allocation
 from jobs.config.schema import load_schema
 from jobs.config.workload import ZCDP_BOUNDED
 from tests.checkout import ROOT
+from tests.unit.das.tree.estimation_trees import LevelAnswers, estimate_tree
 
 CONFIDENCE = 0.9
 TABLES = ("total", "votingage", "ethnicity_race", "detailed")

@@ -1,4 +1,4 @@
-"""Random trees with answers, and areas in them by the recursion that production code uses."""
+"""Random trees with answers, estimated in memory by the passes that production code uses."""
 
 from __future__ import annotations
 
@@ -6,15 +6,92 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
+from das.arrays import BoolArray, FloatArray, IntArray
 from das.queries.query import Query
 from das.schema import Schema
 from das.tree.area import CutChild, Share, estimate_share, share_of_family
 from das.tree.coordinates import Coordinates
 from das.tree.model import GeolevelTerms, spine_terms
-from das.tree.passes import LevelAnswers, Moments, TreeEstimate
+from das.tree.passes import (
+    Moments,
+    gather_evidence,
+    pass_down,
+    pass_up,
+    sum_below,
+)
 from geography.lattice import Lattice
 from tests.builders.strategies import dense_matrix
+
+
+@dataclass(frozen=True, eq=False)
+class LevelAnswers:
+    """Answers of all geounits of one geolevel.
+
+    Attributes:
+      starts: int64[U], first row of the children of every geounit one geolevel up; [0] at the root.
+      is_only: bool[G], only children; the root is none.
+      noisy: Per measured query, number[G', m], of the geounits that are not only children.
+      exact: Per invariant, number[G, m].
+      precisions: float64[K, Q], 1 / variance of one answer of each query, by kind of geounit.
+      kind: int64[G'], of the geounits that are not only children.
+    """
+
+    starts: IntArray
+    is_only: BoolArray
+    noisy: tuple[npt.NDArray[np.integer | np.floating], ...]
+    exact: tuple[npt.NDArray[np.integer | np.floating], ...]
+    precisions: FloatArray
+    kind: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class TreeEstimate:
+    """Estimates of every geounit of a tree, per geolevel, root first.
+
+    Attributes:
+      messages: From the subtree alone; of only children, what lies below.
+      below: Sums and precisions below every geounit; none at the last geolevel.
+      whole: From all answers of the tree.
+    """
+
+    messages: tuple[Moments, ...]
+    below: tuple[Moments, ...]
+    whole: tuple[Moments, ...]
+
+
+def estimate_tree(terms: Sequence[GeolevelTerms], answers: Sequence[LevelAnswers]) -> TreeEstimate:
+    """Estimate a whole tree that fits in memory.
+
+    Raises:
+      SolverError: The answers do not determine every cell.
+    """
+    messages: list[Moments] = []
+    sums: list[Moments] = []
+    for level in range(len(terms) - 1, -1, -1):
+        one = answers[level]
+        evidence = gather_evidence(
+            terms[level],
+            noisy=one.noisy,
+            exact=[part[~one.is_only] for part in one.exact],
+            precisions=one.precisions,
+            kind=one.kind,
+        )
+        below = None
+        if messages:
+            next_one = answers[level + 1]
+            unknown = terms[level + 1].unknown
+            below = sum_below(messages[0], next_one.starts, next_one.is_only, unknown)
+            sums.insert(0, below)
+        messages.insert(0, pass_up(terms[level], evidence, below, one.is_only))
+    whole = [messages[0]]
+    for level in range(1, len(terms)):
+        one = answers[level]
+        whole.append(
+            pass_down(messages[level], sums[level - 1], whole[-1], one.starts, one.is_only)
+        )
+    return TreeEstimate(tuple(messages), tuple(sums), tuple(whole))
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,20 +13,17 @@ from das.queries.query import Query, is_answered_by, marginal, parse_query
 from das.schema import Attribute, Recode, Schema
 from das.tree.coordinates import Coordinates
 from das.tree.model import GeolevelTerms, spine_terms
-from das.tree.passes import (
-    Moments,
-    TreeEstimate,
-    add_families,
-    add_leaves,
-    combine,
-    estimate_tree,
-    gather_evidence,
-)
+from das.tree.passes import Moments, add_families, add_leaves, combine, gather_evidence
 from das.tree.targets import subtree_targets
 from geography.lattice import Lattice, Spine
 from tests.builders.strategies import dense_matrix, marginals, queries, schemas, trees
 from tests.unit.das.tree.dense import null_space
-from tests.unit.das.tree.estimation_trees import TreeCase, area_by_shares
+from tests.unit.das.tree.estimation_trees import (
+    TreeCase,
+    TreeEstimate,
+    area_by_shares,
+    estimate_tree,
+)
 
 
 @dataclass(frozen=True, eq=False)
