@@ -47,7 +47,7 @@ def named(source: str) -> set[str]:
 
 
 def test_no_module_names_a_mechanism():
-    assert KINDS == {"discrete_gaussian", "discrete_laplace"}
+    assert KINDS >= {"discrete_gaussian", "discrete_laplace"}
     told = {str(path.relative_to(ROOT)): named(path.read_text()) for path in modules()}
     assert {path: found for path, found in told.items() if found} == {}
 
