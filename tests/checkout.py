@@ -22,7 +22,12 @@ def project_files() -> list[Path]:
         names = [Path(name) for name in listed.stdout.split("\0") if name]
     else:
         names = [path.relative_to(ROOT) for path in ROOT.rglob("*")]
-    return sorted(name for name in names if not _MADE & {*name.parts} and (ROOT / name).is_file())
+    return sorted(name for name in names if not _MADE & {*name.parts} and _is_copied(ROOT / name))
+
+
+def _is_copied(path: Path) -> bool:
+    """A file, or a link to a folder, which git keeps as a file too."""
+    return path.is_file() or path.is_symlink()
 
 
 def checkout(folder: Path, appended: Mapping[str, str] | None = None) -> Path:
@@ -41,7 +46,7 @@ def checkout(folder: Path, appended: Mapping[str, str] | None = None) -> Path:
     project = folder / "topdown-das"
     for name in project_files():
         (project / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, project / name)
+        shutil.copy2(ROOT / name, project / name, follow_symlinks=False)
     for name, text in (appended or {}).items():
         with (project / name).open("a", encoding="utf-8") as file:
             file.write(text)

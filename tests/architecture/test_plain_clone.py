@@ -109,6 +109,9 @@ def test_nothing_points_outside_the_project():
     for name in project_files():
         if name.suffix in {".parquet", ".png", ".zip"} or name == Path(__file__).relative_to(ROOT):
             continue
+        if (ROOT / name).is_symlink():
+            assert (ROOT / name).resolve().is_relative_to(ROOT), name
+            continue
         text = (ROOT / name).read_text(encoding="utf-8")
         if name.suffix == ".md":  # blocks quote files of other folders
             text = re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)

@@ -76,12 +76,8 @@ def run_file(folder: Path) -> dict[str, Any]:
     }
 
 
-def configuration(folder: Path, **changes: Any) -> Path:
-    """Write run.yaml for the toy state, in format 2.
-
-    `changes` replaces keys of the persons or of the run, dotted, with __ for the dot: a run file of
-    one product reads shorter without `products: {persons: ...}`, as files of format 1 did.
-    """
+def document(folder: Path, **changes: Any) -> dict[str, Any]:
+    """The run file of the toy state as format 1 has it; `changes` as for `configuration`."""
     document = run_file(folder)
     for dotted, value in changes.items():
         *path, last = dotted.split("__")
@@ -89,6 +85,16 @@ def configuration(folder: Path, **changes: Any) -> Path:
         for key in path:
             section = section[key]
         section[last] = value
+    return document
+
+
+def configuration(folder: Path, **changes: Any) -> Path:
+    """Write run.yaml for the toy state, in format 2.
+
+    `changes` replaces keys of the persons or of the run, dotted, with __ for the dot: a run file of
+    one product reads shorter without `products: {persons: ...}`, as files of format 1 did.
+    """
     target = folder / "run.yaml"
-    target.write_text(yaml.safe_dump(to_products(document), sort_keys=False))
+    text = yaml.safe_dump(to_products(document(folder, **changes)), sort_keys=False)
+    target.write_text(text)
     return target

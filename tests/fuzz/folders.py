@@ -81,7 +81,8 @@ def _cluster(rng: Rng, folder: Path) -> Case:
 
 def finished(folder: Path) -> list[Path]:
     """Files that work on a finished run may write again."""
-    return [path for path in folder.rglob("*") if path.is_file()] + [folder / "out/summary.json"]
+    made = [folder / "out" / name for name in ("summary.json", "confidential/report.html")]
+    return [path for path in folder.rglob("*") if path.is_file()] + made
 
 
 def _areas(rng: Rng, folder: Path) -> Case:

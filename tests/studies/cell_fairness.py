@@ -121,7 +121,9 @@ def draw(found: dict[Weighting, CellVariances], path: Path) -> None:
 
 def main() -> None:
     """Draw the figure of the documentation."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("path", type=Path)
     draw(explore(), parser.parse_args().path)
 

@@ -37,7 +37,7 @@ def main() -> None:
     with open_job(load_run(Path(sys.argv[1])), Reporter(quiet=True)) as job:
         do_stages(job, ("plan", "read"))
         do_stages(job, ("settle", "claim", "measure"))
-        java = job.spark.sparkContext._gateway.proc.pid
+        java = job.tasks.session.sparkContext._gateway.proc.pid
         print(json.dumps({"java": java, "keys": keys, "shares": shares}), flush=True)
         sys.stdin.read()
 

@@ -123,7 +123,7 @@ def test_exact_noise_has_the_stated_law_after_answering(method):
     names = ["age", "sex"]
     found = np.array([exact.answer([part[i] for part in noisy], names) for i in range(draws)])
     errors = found.reshape(draws, -1) - marginal_matrix(workload, (0, 1)) @ histogram
-    variance = plan.average_variances[0] / (2 * float(rho))
+    variance = certify(plan).average_variances[0] / (2 * float(rho))
     spread = np.sqrt((errors**2).mean(axis=0) / draws)
     assert (np.abs(errors.mean(axis=0)) <= 6 * spread).all()
     assert (errors**2).mean() == pytest.approx(variance, rel=6 * np.sqrt(2 / draws))

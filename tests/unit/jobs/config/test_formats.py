@@ -50,8 +50,9 @@ def write(folder: Path, name: str, *, two: bool = False) -> Path:
     (folder / "allocation.yaml").write_text(yaml.safe_dump(allocation, sort_keys=False))
     kinds = {"name": "kinds", "attributes": [{"name": "kind", "levels": ["male", "home"]}]}
     (folder / "kinds.yaml").write_text(yaml.safe_dump(kinds))
-    path = toy.configuration(folder, **CHANGES[name](folder))
-    text = path.read_text().replace(f"{folder}/", "").replace(f"{ROOT}/", "")
+    path = folder / "run.yaml"
+    text = yaml.safe_dump(toy.document(folder, **CHANGES[name](folder)))
+    text = text.replace(f"{folder}/", "").replace(f"{ROOT}/", "")
     document = yaml.safe_load(text)
     for product in (document, document.get("units", {})):
         for section, key in ((product, "schema"), (product.get("privacy", {}), "allocation")):

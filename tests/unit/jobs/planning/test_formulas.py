@@ -24,12 +24,11 @@ def test_names_groups_and_levels_are_looked_at():
 
 @pytest.mark.parametrize("label", ['=HYPERLINK("http://example.org/[/b]","x")', "male"])
 def test_validate_warns_of_a_label_that_is_a_formula(tmp_path, monkeypatch, capsys, label):
-    run = configuration(tmp_path)
-    document = yaml.safe_load(run.read_text())
+    run = tmp_path / "run.yaml"
     levels = {"sex": ["female", label], "age": ["under_18", "18_to_64", "65_and_over"]}
     schema = {"name": "s", "attributes": [{"name": n, "levels": x} for n, x in levels.items()]}
     (tmp_path / "schema.yaml").write_text(yaml.safe_dump(schema))
-    run.write_text(yaml.safe_dump(document | {"schema": "schema.yaml"}))
+    configuration(tmp_path, schema="schema.yaml")
     monkeypatch.setattr(sys, "argv", ["das", "validate", str(run)])
     assert main() == 0
     said = " ".join(capsys.readouterr().out.split())

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from jobs.cli import app
-from jobs.tasks import session
+from jobs.tasks import java
 from tests.pipeline.spark.cluster import ROOT, build_zip
 
 # In a process of its own, where nothing was compiled or loaded yet.
@@ -87,7 +87,7 @@ def test_kernels_of_equal_archives_are_compiled_once(tmp_path):
 
 
 def test_prepare_names_the_compiled_solvers(monkeypatch):
-    monkeypatch.setattr(session, "make_class_archive", lambda: None)
+    monkeypatch.setattr(java, "make_class_archive", lambda: None)
     done = CliRunner().invoke(app, ["prepare"])
     assert done.exit_code == 0
     (place,) = re.findall(r"compiled solvers in (.*)\n", done.stdout)
