@@ -42,6 +42,12 @@ def kernels() -> ModuleType:
     return _compiled(_in_memory())
 
 
+def is_kept() -> bool:
+    """Whether this user's cache holds machine code of these kernels; loads nothing."""
+    folder = _user_folder()
+    return folder is not None and any((folder / "__pycache__").glob("kernels.active_set-*.nbc"))
+
+
 def compile_kernels() -> Path | None:
     """Compile the kernels, or load what was compiled before.
 

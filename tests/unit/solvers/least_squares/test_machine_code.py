@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from jobs.cli import app
 from jobs.tasks import java
+from solvers.least_squares.machine_code import is_kept
 from tests.pipeline.spark.cluster import ROOT, build_zip
 
 # In a process of its own, where nothing was compiled or loaded yet.
@@ -92,6 +93,15 @@ def test_prepare_names_the_compiled_solvers(monkeypatch):
     assert done.exit_code == 0
     (place,) = re.findall(r"compiled solvers in (.*)\n", done.stdout)
     assert list(Path(place).glob("kernels.active_set-*.nbc"))
+    assert is_kept()
+
+
+def test_workers_are_forked_with_kernels_where_they_are_kept(tmp_path):
+    code = (
+        "import jobs.tasks.warm_daemon, sys; print('solvers.least_squares.kernels' in sys.modules)"
+    )
+    assert lines(code, ROOT) == ["True"]
+    assert lines(code, ROOT, tmp_path / "empty") == ["False"]
 
 
 @pytest.mark.long
