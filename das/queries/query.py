@@ -52,6 +52,12 @@ class Query:
         return math.prod(f.matrix.shape[1] for f in self.factors)
 
     @property
+    def kept(self) -> tuple[int, ...]:
+        """Positions of the attributes that are not summed out."""
+        kinds = [factor.kind for factor in self.factors]
+        return tuple(i for i, kind in enumerate(kinds) if kind is not FactorKind.TOTAL)
+
+    @property
     def is_partition(self) -> bool:
         """Whether every cell counts in exactly one answer, once."""
         return all(f.kind is not FactorKind.GENERAL for f in self.factors)
@@ -254,7 +260,7 @@ class Query:
 
     def labels(self) -> list[str]:
         """Labels of the m rows, such as "hispanic / white alone"."""
-        parts = [f.labels for f in self.factors if f.kind is not FactorKind.TOTAL]
+        parts = [self.factors[i].labels for i in self.kept]
         out = [""]
         for labels in parts:
             out = [f"{left} / {right}" if left else right for left in out for right in labels]

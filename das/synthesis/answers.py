@@ -7,7 +7,6 @@ from fractions import Fraction
 
 from das.arrays import IntArray
 from das.mechanisms.mechanism import Mechanism
-from das.queries.factor import FactorKind
 from das.queries.query import Query
 from das.synthesis.records import Domain
 
@@ -75,9 +74,3 @@ class Measured:
         """What all of it cost."""
         parts = [answer.rho for answer in (*self.one_way, *self.residuals, *self.again)]
         return sum(parts, Fraction(0))
-
-
-def kept_attributes(query: Query) -> tuple[int, ...]:
-    """Positions of the attributes that a query does not sum out."""
-    kinds = [factor.kind for factor in query.factors]
-    return tuple(i for i, kind in enumerate(kinds) if kind is not FactorKind.TOTAL)

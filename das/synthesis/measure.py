@@ -28,10 +28,10 @@ from das.mechanisms.entropy import NoiseKey, stream_label
 from das.mechanisms.mechanism import Mechanism
 from das.mechanisms.noise import add_noise
 from das.mechanisms.registry import choose_mechanism
-from das.queries.factor import Factor
+from das.queries.factor import identity, total
 from das.queries.query import Query
 from das.queries.sensitivity import Neighbors, sensitivity
-from das.synthesis.answers import Measured, Merging, NoisyAnswer, kept_attributes
+from das.synthesis.answers import Measured, Merging, NoisyAnswer
 from das.synthesis.records import Domain, Records
 from das.workload.plan import Method, WorkloadPlan, plan_workload
 from das.workload.workload import AttributeWorkload, Weighting, Workload
@@ -145,7 +145,7 @@ def _measure_again(
 ) -> tuple[NoisyAnswer, ...]:
     """Measure the residuals of some pairs at a cost in total; what is left over is not spent."""
     rho, neighbors = budget
-    by_pair = {kept_attributes(answer.query): answer for answer in measured.residuals}
+    by_pair = {answer.query.kept: answer for answer in measured.residuals}
     chosen = [by_pair[pair].query for pair in pairs]
     # Shares that minimize sum_B n_B^(-1/2) x total variance, as those of phase 2: the root of
     # (n - 1)(m - 1) / (n m) x (n - 1)(m - 1) (n m)^(-1/2) per pair. Any shares are exact.
@@ -191,12 +191,12 @@ def merge_rare(one_way: Sequence[NoisyAnswer]) -> Merging:
 
 
 def _one_way_queries(domain: Domain) -> list[Query]:
-    totals = [Factor(np.ones((1, size), np.int64), ("all",)) for size in domain.sizes]
-    queries = []
-    for i, (name, size) in enumerate(zip(domain.names, domain.sizes, strict=True)):
-        identity = Factor(np.eye(size, dtype=np.int64), tuple(map(str, range(size))))
-        queries.append(Query(name, (*totals[:i], identity, *totals[i + 1 :])))
-    return queries
+    levels = [tuple(map(str, range(size))) for size in domain.sizes]
+    totals = [total(each) for each in levels]
+    return [
+        Query(name, (*totals[:i], identity(levels[i]), *totals[i + 1 :]))
+        for i, name in enumerate(domain.names)
+    ]
 
 
 def _recode(codes: IntArray, merging: Merging) -> IntArray:

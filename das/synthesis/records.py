@@ -10,7 +10,6 @@ import numpy as np
 
 from das.arrays import IntArray
 from das.errors import SchemaError
-from das.queries.factor import FactorKind
 from das.queries.query import Query
 
 _MOST_TABLE = 1 << 27  # cells of one marginal, a gigabyte of integers
@@ -105,9 +104,8 @@ class Records:
         """
         if query.n_cells != math.prod(self.domain.sizes):
             raise SchemaError(f"query {query.name}", "is of another domain")
-        kept = [i for i, f in enumerate(query.factors) if f.kind is not FactorKind.TOTAL]
-        table = self.marginal(kept)
-        for axis, i in enumerate(kept):
+        table = self.marginal(query.kept)
+        for axis, i in enumerate(query.kept):
             matrix = query.factors[i].matrix
             table = np.moveaxis(np.tensordot(matrix, table, axes=(1, axis)), 0, axis)
         return np.ascontiguousarray(table).reshape(-1)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from das.arrays import FloatArray
-from das.synthesis.answers import Measured, NoisyAnswer, kept_attributes
+from das.synthesis.answers import Measured, NoisyAnswer
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,7 @@ def residual_block(answer: NoisyAnswer) -> tuple[tuple[int, ...], FloatArray, fl
     Returns:
       Positions of its attributes, float64[n_i, ...], standard deviation.
     """
-    inside = kept_attributes(answer.query)
+    inside = answer.query.kept
     rows = [answer.query.factors[i].matrix for i in inside]
     table = answer.answers.astype(np.float64).reshape([len(matrix) for matrix in rows])
     deviation = math.sqrt(answer.mechanism.continuous_variance)
