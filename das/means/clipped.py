@@ -13,8 +13,9 @@ from fractions import Fraction
 from das.confidential import Confidential
 from das.definition import Definition
 from das.means.bounds import clipping_bound
-from das.means.coinpress import Column, Strata
-from das.means.measure import Clipping, NoisySum, StratumValues, measure_sums
+from das.means.estimates import Column, Strata
+from das.means.measure import StratumValues, measure_sums
+from das.means.sums import Clipping, NoisySum
 from das.mechanisms.entropy import NoiseKey
 
 

@@ -4,172 +4,20 @@ A step clips to what the mean may be, widened by the spread of values, adds nois
 knows the mean better afterwards. All strata take their steps at the full budget, since each record
 is in one of them.
 
-The interval of a small stratum can come out wider than the one before. Both hold the mean, so
-`intersect`, which costs nothing, goes on with what they share and keeps the last mean inside.
+What a step does with its noisy sums is `das.means.estimates`.
 
 References:
   Biswas, Dong, Kamath & Ullman, CoinPress, NeurIPS 2020: UVM and UVMRec in one dimension.
-  Rosenblatt, Stoyanovich & Musco: Algorithms 1 to 3. The weights of a mean of strata must sum to
-  1; the factor 1/k printed in Algorithm 3 supposes that they sum to k.
+  Rosenblatt, Stoyanovich & Musco: Algorithms 1 to 3.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
-
-import numpy as np
-
-from das.arrays import BoolArray, FloatArray
 from das.confidential import Confidential
 from das.definition import Definition
-from das.errors import BudgetError, SchemaError
-from das.means.measure import Clipping, NoisySum, StratumValues, measure_sums
+from das.means.estimates import Column, MeanEstimates, Narrowing, Steps, Strata
+from das.means.measure import StratumValues, measure_sums
 from das.mechanisms.entropy import NoiseKey
-from das.queries.sensitivity import Neighbors
-
-
-@dataclass(frozen=True)
-class Column:
-    """What is public of a numeric column.
-
-    Attributes:
-      name: Its name.
-      low: No stratum has a mean below it.
-      high: No stratum has a mean above it.
-      spread: Standard deviation of values within a stratum, about; too small a spread clips the
-        tails and biases the mean.
-
-    Raises:
-      SchemaError: The interval is empty or the spread not positive.
-    """
-
-    name: str
-    low: int
-    high: int
-    spread: float
-
-    def __post_init__(self) -> None:
-        if not self.low < self.high or not 0.0 < self.spread < math.inf:
-            raise SchemaError(
-                f"column {self.name}",
-                "cannot be estimated",
-                got=f"low {self.low}, high {self.high}, spread {self.spread}",
-                want="low < high and a positive spread",
-            )
-
-
-@dataclass(frozen=True)
-class Strata:
-    """Disjoint groups of records, by public facts.
-
-    Attributes:
-      sizes: k names, in order, with public numbers of records. A wrong size n' in place of n biases
-        a mean by (n / n' - 1) (mean - center), which the last step makes small.
-      neighbors: Which data sets count as neighbors.
-
-    Raises:
-      SchemaError: There is no stratum, or one without records.
-    """
-
-    sizes: Mapping[str, int]
-    neighbors: Neighbors
-
-    def __post_init__(self) -> None:
-        if min(self.sizes.values(), default=0) < 1:
-            raise SchemaError(
-                "strata",
-                "need a public size of at least 1 each",
-                got=dict(list(self.sizes.items())[:3]) or "no stratum",
-                remedy="pool small strata by their public sizes",
-            )
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the strata."""
-        return list(self.sizes)
-
-
-@dataclass(frozen=True)
-class Steps:
-    """Costs of the steps and how sure each is.
-
-    Attributes:
-      costs: rho of each step, their sum in total.
-      failure: beta, 0 < beta < 1: shared by the intervals of all steps.
-      intersect: Whether a step keeps to the interval before.
-    """
-
-    costs: tuple[Fraction, ...]
-    failure: float = 0.1
-    intersect: bool = True
-
-    def __post_init__(self) -> None:
-        if not self.costs or min(self.costs) <= 0 or not 0.0 < self.failure < 1.0:
-            raise BudgetError("steps of a mean", "need positive costs and 0 < failure < 1")
-
-    @classmethod
-    def split(cls, rho: Fraction, n_steps: int, *, intersect: bool = True) -> Steps:
-        """Three quarters for the last step, the rest in equal shares for those before.
-
-        >>> Steps.split(Fraction(1, 2), 3).costs
-        (Fraction(1, 16), Fraction(1, 16), Fraction(3, 8))
-        """
-        if n_steps == 1:
-            return cls((rho,), intersect=intersect)
-        before = rho / (4 * (n_steps - 1))
-        return cls((*[before] * (n_steps - 1), 3 * rho / 4), intersect=intersect)
-
-    @property
-    def rho(self) -> Fraction:
-        """What all steps cost."""
-        return sum(self.costs, Fraction(0))
-
-    def failure_of(self, step: int) -> float:
-        """Beta of one step: a quarter for the last, as much for all before together."""
-        before = len(self.costs) - 1
-        return self.failure / 4 if step == before else self.failure / (4 * before)
-
-
-@dataclass(frozen=True, eq=False)
-class Interval:
-    """Where the means of strata lie, float64[k] each."""
-
-    low: FloatArray
-    high: FloatArray
-
-
-@dataclass(frozen=True, eq=False)
-class MeanEstimates:
-    """Means of strata and how far they may be off; made of noisy sums and public numbers.
-
-    Attributes:
-      means: float64[k].
-      noise_sd: float64[k], standard deviation of the noise of the last step.
-      interval: Holds the means of the distributions that values are taken to come from, with
-        probability 1 - beta for each stratum.
-      sums: The noisy sums of every step.
-      outside: bool[k], whether the last noisy mean lies outside of the interval before by more than
-        three standard deviations of noise and sampling: a bound or the spread is wrong.
-    """
-
-    means: FloatArray
-    noise_sd: FloatArray
-    interval: Interval
-    sums: tuple[tuple[NoisySum, ...], ...]
-    outside: BoolArray
-
-
-def margin(spread: float, size: int, failure: float) -> float:
-    """L = spread sqrt(2 ln(2 n / beta)): all n values lie so near to their mean but with beta."""
-    return spread * math.sqrt(2.0 * math.log(2.0 * size / failure))
-
-
-def half_width(spread: float, size: int, noise_sd: float, failure: float) -> float:
-    """W = sqrt(2 (spread^2 / n + noise_sd^2) ln(2 / beta)): so near is the noisy mean."""
-    return math.sqrt(2.0 * (spread**2 / size + noise_sd**2) * math.log(2.0 / failure))
 
 
 def estimate_means(
@@ -194,101 +42,16 @@ def estimate_means(
     Raises:
       SchemaError: An interval is too wide for integers of 64 bits.
     """
-    names, counts = strata.names, list(strata.sizes.values())
-    k = len(names)
-    low, high = np.full(k, float(column.low)), np.full(k, float(column.high))
-    history: list[tuple[NoisySum, ...]] = []
+    known = Narrowing.begin(column, strata)
     for number, cost in enumerate(steps.costs):
-        failure = steps.failure_of(number)
-        around = [margin(column.spread, size, failure) for size in counts]
-        clippings = [
-            Clipping.around(math.floor(low[i] - around[i]), math.ceil(high[i] + around[i]))
-            for i in range(k)
-        ]
+        clippings = known.clippings(column, steps, strata)
         sums = measure_sums(
             truth,
             clippings,
             [clipping.noise(Definition.ZCDP, cost, strata.neighbors) for clipping in clippings],
-            labels=names,
+            labels=strata.names,
             statistic=f"mean of {column.name}, step {number + 1}",
             key=key,
         )
-        history.append(sums)
-        noise_sd = np.array([one.noise_sd(size) for one, size in zip(sums, counts, strict=True)])
-        means = np.array([one.mean(size) for one, size in zip(sums, counts, strict=True)])
-        width = np.array(
-            [half_width(column.spread, counts[i], noise_sd[i], failure) for i in range(k)]
-        )
-        sampling = np.hypot(noise_sd, column.spread / np.sqrt(counts))
-        outside = (means < low - 3 * sampling) | (means > high + 3 * sampling)
-        below, above = means - width, means + width
-        if steps.intersect:
-            below, above = np.clip(below, low, high), np.clip(above, low, high)
-            means = np.clip(means, low, high)
-        low, high = below, above
-    return MeanEstimates(means, noise_sd, Interval(low, high), tuple(history), outside)
-
-
-def exact_weights(names: Sequence[str], weights: Mapping[str, Fraction]) -> tuple[Fraction, ...]:
-    """Weights of strata in the order of their names, matched by name.
-
-    Raises:
-      SchemaError: A stratum has no weight, a weight no stratum, one is negative, or they do not sum
-        to exactly 1.
-    """
-    missing = [name for name in names if name not in weights]
-    unknown = [name for name in weights if name not in set(names)]
-    ordered = tuple(Fraction(weights[name]) for name in names if name in weights)
-    if missing or unknown:
-        raise SchemaError(
-            "weights of strata",
-            "do not name the strata",
-            got=f"none for {missing[:3]}, some for {unknown[:3]}",
-            want="one weight per stratum",
-        )
-    if min(ordered, default=Fraction(0)) < 0 or sum(ordered) != 1:
-        raise SchemaError(
-            "weights of strata",
-            "are not shares of one whole",
-            got=f"sum {sum(ordered)}",
-            want="fractions of at least 0 that sum to 1",
-        )
-    return ordered
-
-
-def weighted_mean(
-    estimates: MeanEstimates, names: Sequence[str], weights: Mapping[str, Fraction]
-) -> tuple[float, float]:
-    """Mean of everybody, sum_i w_i mean_i, and the standard deviation of its noise.
-
-    Public weights: shares of a register, or of records that are not in the data.
-    """
-    shares = np.array([float(weight) for weight in exact_weights(names, weights)])
-    return float(shares @ estimates.means), float(np.sqrt(shares**2 @ estimates.noise_sd**2))
-
-
-def shrink(means: FloatArray, variances: FloatArray) -> FloatArray:
-    """Means of strata, drawn together as far as their noise says; post-processing.
-
-    With known variances v_i and the between-variance tau of DerSimonian and Laird, each goes to
-    m + tau / (tau + v_i) (mean_i - m), m the mean weighted by 1 / (tau + v_i). It helps few, noisy
-    strata and harms many that are well measured, for which one mean is a poor target.
-
-    Args:
-      means: float64[k].
-      variances: float64[k], positive: noise and sampling.
-
-    References:
-      DerSimonian & Laird, Controlled Clinical Trials 7 (1986), 177-188.
-    """
-    precision = 1.0 / variances
-    center = (precision @ means) / precision.sum()
-    spread = precision @ (means - center) ** 2 - (len(means) - 1)
-    scale = precision.sum() - (precision @ precision) / precision.sum()
-    between = max(0.0, spread / scale) if scale > 0 else 0.0
-    if between == 0.0:
-        return np.full(len(means), center)
-    weight = 1.0 / (between + variances)
-    center = (weight @ means) / weight.sum()
-    shrunk: FloatArray = center + between * weight * (means - center)
-    return shrunk
+        known = known.after(sums, column, steps, strata)
+    return known.estimates()

@@ -11,22 +11,18 @@ much. Sizes by which sums are divided are public, never counted here.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 
 from das.arrays import IntArray
 from das.confidential import Confidential
-from das.definition import Definition
 from das.errors import BudgetError, SchemaError
+from das.means.sums import Clipping, NoisySum
 from das.mechanisms.entropy import NoiseKey, stream_label
-from das.mechanisms.mechanism import Mechanism, Norm
+from das.mechanisms.mechanism import Mechanism
 from das.mechanisms.noise import add_noise
-from das.mechanisms.registry import choose_mechanism
-from das.queries.sensitivity import Neighbors
 
 # A sum over 2^34 records, twice the people there are, then fits 64 bits with its sign and noise.
 _MOST_RADIUS = 1 << 28
@@ -57,68 +53,6 @@ class StratumValues:
             raise SchemaError(
                 "values by stratum", "do not fit", want="int64 values and a stratum of each"
             )
-
-
-@dataclass(frozen=True)
-class Clipping:
-    """What the values of a stratum are clipped to.
-
-    Attributes:
-      lower: Least value.
-      upper: Largest value, lower + 2 T.
-    """
-
-    lower: int
-    upper: int
-
-    @classmethod
-    def around(cls, lower: int, upper: int) -> Clipping:
-        """The narrowest that holds both ends and has a center that is an integer."""
-        return cls(lower, upper + (upper - lower) % 2)
-
-    @property
-    def center(self) -> int:
-        """The middle, taken off every value."""
-        return (self.lower + self.upper) // 2
-
-    @property
-    def radius(self) -> int:
-        """T, the most that one record adds to a sum."""
-        return (self.upper - self.lower) // 2
-
-    def sensitivity(self, neighbors: Neighbors) -> int:
-        """The most that a record moves the sum of its stratum: T, or 2 T where it is changed."""
-        return self.radius * (2 if neighbors is Neighbors.BOUNDED else 1)
-
-    def noise(self, definition: Definition, cost: Fraction, neighbors: Neighbors) -> Mechanism:
-        """The noise, the default of the definition, with which the sums of all strata cost this."""
-        mechanism = choose_mechanism(definition)
-        power = 1 if mechanism.norms[definition] is Norm.L1 else 2
-        moved = Fraction(self.sensitivity(neighbors)) ** power
-        return mechanism.costing(definition, cost, moved)
-
-
-@dataclass(frozen=True)
-class NoisySum:
-    """The noisy sum of one stratum; safe after the firewall.
-
-    Attributes:
-      clipping: What values were clipped to; its center was taken off each.
-      mechanism: The noise.
-      answer: Sum and noise.
-    """
-
-    clipping: Clipping
-    mechanism: Mechanism
-    answer: int
-
-    def mean(self, size: int) -> float:
-        """The mean of `size` records, of which the noise has standard deviation `noise_sd`."""
-        return self.clipping.center + self.answer / size
-
-    def noise_sd(self, size: int) -> float:
-        """Standard deviation of the noise of the mean."""
-        return math.sqrt(self.mechanism.variance()) / size
 
 
 def measure_sums(

@@ -23,7 +23,8 @@ from fractions import Fraction
 import numpy as np
 
 from das.confidential import Confidential
-from das.means.coinpress import Column, Steps, Strata, estimate_means, shrink
+from das.means.coinpress import estimate_means
+from das.means.estimates import Column, Steps, Strata, shrink
 from das.means.measure import StratumValues
 from das.mechanisms.entropy import NoiseKey
 from das.queries.sensitivity import Neighbors

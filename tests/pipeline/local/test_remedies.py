@@ -806,7 +806,7 @@ ENTRIES: dict[Key, Entry] = {
      "seeded_not_for_release, seed: ...}`"): NotTried("keys are no part of a run file"),
     ("jobs/planning/summary.py", "leave --losses out; the epsilon that follows from rho holds for all of "
      "them"): NotTried("needs more kinds of paths than a test may plan"),
-    ("das/means/coinpress.py", "pool small strata by their public sizes"): TriedIn(
+    ("das/means/estimates.py", "pool small strata by their public sizes"): TriedIn(
         "tests/unit/das/means/test_coinpress.py::"
         "test_a_stratum_of_nobody_is_refused_and_pooled_with_another_estimated"
     ),

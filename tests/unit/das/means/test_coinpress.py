@@ -13,18 +13,19 @@ from das.confidential import Confidential
 from das.definition import Definition
 from das.errors import BudgetError, SchemaError
 from das.means.clipped import clipped_sums
-from das.means.coinpress import (
+from das.means.coinpress import estimate_means
+from das.means.estimates import (
     Column,
     Steps,
     Strata,
-    estimate_means,
     exact_weights,
     half_width,
     margin,
     shrink,
     weighted_mean,
 )
-from das.means.measure import Clipping, StratumValues, measure_sums
+from das.means.measure import StratumValues, measure_sums
+from das.means.sums import Clipping
 from das.mechanisms.entropy import NoiseKey
 from das.queries.sensitivity import Neighbors
 
