@@ -146,10 +146,24 @@ def parity_of(errors: GroupErrors, *, floor: int = 1, omega: float | None = None
     relative[large] = errors.absolute[large] / errors.truth[large]
     persons = int(errors.truth.sum())
     everybody = int(errors.absolute.sum()) / persons if persons >= floor else float("nan")
-    weight = (1.0 / k if k else 0.0) if omega is None else omega
-    total = float(relative[large].sum()) + (weight * everybody if k else 0.0)
+    error = parity_error(relative[large], everybody, omega=omega) if k else float("nan")
     worst = int(np.nanargmax(relative)) if k else None
-    return Parity(relative, everybody, k, total if k else float("nan"), worst)
+    return Parity(relative, everybody, k, error, worst)
+
+
+def parity_error(relative: FloatArray, everybody: float, *, omega: float | None = None) -> float:
+    """Parity error of Definition 11, of any statistic: omega e + sum_i e_i.
+
+    Args:
+      relative: float64[k]; relative error |f(G_i) - M(G_i)| / |f(G_i)| of each group.
+      everybody: e, that of all of them together.
+      omega: Weight of everybody, 1/k if None.
+
+    >>> parity_error(np.array([0.25, 0.5]), 0.5)
+    1.0
+    """
+    weight = 1.0 / len(relative) if omega is None else omega
+    return float(relative.sum()) + weight * everybody
 
 
 def expected_parity(

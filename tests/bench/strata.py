@@ -1,8 +1,8 @@
-"""Means by strata on synthetic mixtures: error for everybody, and parity between strata.
+"""Means by strata: error for everybody, and parity between strata.
 
-    python -m tests.bench.strata [--quick] [--runs N]
+    python -m tests.bench.strata [--quick] [--runs N] [--splits N]
 
-For each setting the same records are estimated by one mean for everybody (Coinpress), by strata
+First on synthetic mixtures, then on columns of a survey (`column_means`). For each setting the same records are estimated by one mean for everybody (Coinpress), by strata
 (StratCoinpress), by strata with weights of as many public records (PubStratCoinpress), by strata
 whose intervals are intersected, and by these shrunk toward one another. Values are counted in
 thousandths, noise is exact and discrete, neighbors change a record.
@@ -10,7 +10,10 @@ thousandths, noise is exact and discrete, neighbors change a record.
 Error is |estimate - mean of the private records|. Parity error is (1/k) of the relative error of
 everybody plus the sum of the relative errors of the strata (Rosenblatt, Stoyanovich & Musco,
 Definition 11); it grows with k, so k stands beside it. Mean and standard error of the first,
-median of the second. Prints a table and one line of JSON.
+median of the second. `REFERENCE` was computed by another program, with continuous normal noise and
+other draws; z is the difference of the error in standard errors of both.
+
+Prints two tables and one line of JSON.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ from das.means.coinpress import estimate_means
 from das.means.estimates import Column, Steps, Strata, shrink
 from das.means.measure import StratumValues
 from das.mechanisms.entropy import NoiseKey
+from das.metrics.parity import parity_error
 from das.queries.sensitivity import Neighbors
+from tests.bench.column_means import compare
 
 UNIT = 1000
 # n private records, strata, concentration of their sizes, rho.
@@ -39,6 +44,72 @@ SETTINGS = (
     *((10_000, 6, 0.3, rho) for rho in ("1/200", "1/50", "1/8", "2")),
 )
 METHODS = ("coinpress", "strata", "public", "intersected", "shrunk")
+# n, k, alpha, rho to the error for everybody and its standard error in 50 runs: of coinpress,
+# strata, public, intersected.
+REFERENCE = {
+    (2000, 3, 0.3, "1/2"): ((0.0064, 0.0008), (0.0142, 0.002), (0.023, 0.0023), (0.0073, 0.0008)),
+    (4000, 3, 0.3, "1/2"): ((0.0034, 0.0003), (0.0104, 0.0019), (0.0188, 0.0037), (0.0034, 0.0004)),
+    (6000, 3, 0.3, "1/2"): ((0.0023, 0.0003), (0.0046, 0.001), (0.0101, 0.0016), (0.0032, 0.0003)),
+    (8000, 3, 0.3, "1/2"): ((0.0019, 0.0002), (0.0046, 0.001), (0.0099, 0.0018), (0.0107, 0.0068)),
+    (10000, 3, 0.3, "1/2"): (
+        (0.0012, 0.0001),
+        (0.0047, 0.0011),
+        (0.0111, 0.0025),
+        (0.0015, 0.0002),
+    ),
+    (20000, 3, 0.3, "1/2"): (
+        (0.0007, 0.0001),
+        (0.0012, 0.0002),
+        (0.0034, 0.0007),
+        (0.0009, 0.0001),
+    ),
+    (10000, 6, 0.3, "1/2"): (
+        (0.0014, 0.0001),
+        (0.0085, 0.0013),
+        (0.0128, 0.0024),
+        (0.0022, 0.0002),
+    ),
+    (10000, 12, 0.3, "1/2"): ((0.0016, 0.0002), (0.0103, 0.0014), (0.02, 0.0024), (0.0039, 0.0005)),
+    (10000, 24, 0.3, "1/2"): (
+        (0.0016, 0.0002),
+        (0.0198, 0.0019),
+        (0.0307, 0.0038),
+        (0.005, 0.0005),
+    ),
+    (10000, 12, 0.1, "1/2"): ((0.0012, 0.0001), (0.0224, 0.0024), (0.041, 0.0053), (0.003, 0.0003)),
+    (10000, 12, 1.0, "1/2"): (
+        (0.0014, 0.0002),
+        (0.0034, 0.0006),
+        (0.0127, 0.0019),
+        (0.0048, 0.0007),
+    ),
+    (10000, 12, 3.0, "1/2"): (
+        (0.0015, 0.0002),
+        (0.0029, 0.0004),
+        (0.0112, 0.0012),
+        (0.003, 0.0003),
+    ),
+    (10000, 12, 10.0, "1/2"): (
+        (0.0013, 0.0002),
+        (0.0033, 0.0004),
+        (0.0101, 0.0014),
+        (0.0033, 0.0005),
+    ),
+    (10000, 6, 0.3, "1/200"): (
+        (0.0143, 0.0015),
+        (0.7258, 0.1341),
+        (0.8643, 0.2163),
+        (0.0231, 0.0027),
+    ),
+    (10000, 6, 0.3, "1/50"): (
+        (0.0071, 0.0007),
+        (0.1847, 0.0335),
+        (0.2205, 0.0543),
+        (0.0115, 0.0014),
+    ),
+    (10000, 6, 0.3, "1/8"): ((0.0028, 0.0003), (0.0312, 0.0054), (0.039, 0.0088), (0.0044, 0.0005)),
+    (10000, 6, 0.3, "2"): ((0.0007, 0.0001), (0.0025, 0.0003), (0.0071, 0.001), (0.0011, 0.0001)),
+}
 
 
 def mixture(n: int, k: int, concentration: float, rng: np.random.Generator):
@@ -69,7 +140,7 @@ def means_of(values, strata, names, spread, rho, intersect, key):
 def parity(true, estimates, everybody, estimate) -> float:
     """Definition 11 with omega = 1/k."""
     relative = np.abs((true - estimates) / true)
-    return float(abs((everybody - estimate) / everybody) / len(true) + relative.sum())
+    return parity_error(relative, float(abs((everybody - estimate) / everybody)))
 
 
 def one_run(setting, number: int) -> dict[str, tuple[float, float]]:
@@ -120,31 +191,48 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="three settings, 20 runs")
     parser.add_argument("--runs", type=int, help="draws of records a setting")
+    parser.add_argument("--splits", type=int, default=10, help="splits of the survey")
     arguments = parser.parse_args()
     settings = QUICK if arguments.quick else SETTINGS
     runs = arguments.runs or (20 if arguments.quick else 50)
     results = {}
-    print("| n | k | alpha | rho | " + " | ".join(METHODS) + " | seconds |")
-    print("|---" * (5 + len(METHODS)) + "|")
+    print("| n | k | alpha | rho | " + " | ".join(METHODS) + " | largest z | seconds |")
+    print("|---" * (6 + len(METHODS)) + "|")
     for setting in settings:
         start = time.perf_counter()
         rows = [one_run(setting, number) for number in range(runs)]
-        cells = {}
-        for method in METHODS:
-            errors = np.array([row[method][0] for row in rows])
-            cells[method] = {
-                "error": round(float(errors.mean()), 5),
-                "standard_error": round(float(errors.std(ddof=1) / len(errors) ** 0.5), 5),
-                "parity": round(float(np.median([row[method][1] for row in rows])), 2),
-            }
+        cells = {method: summary([row[method] for row in rows]) for method in METHODS}
+        for method, (expected, error) in zip(METHODS, REFERENCE.get(setting, ()), strict=False):
+            cell = cells[method]
+            away = (cell["error"] - expected) / float(np.hypot(cell["standard_error"], error))
+            cell |= {"reference": expected, "z": round(away, 2)}
         text = " | ".join(
             f"{c['error']:.4f} ± {c['standard_error']:.4f}, {c['parity']:.2f}"
             for c in cells.values()
         )
+        largest = max(abs(cell.get("z", 0.0)) for cell in cells.values())
         seconds = time.perf_counter() - start
-        print("| " + " | ".join(map(str, setting)) + f" | {text} | {seconds:.1f} |", flush=True)
+        print(
+            "| " + " | ".join(map(str, setting)) + f" | {text} | {largest:.1f} | {seconds:.1f} |",
+            flush=True,
+        )
         results["/".join(map(str, setting))] = cells
-    print(json.dumps({"runs": runs, "settings": results}))
+    columns = compare(arguments.splits)
+    print(
+        json.dumps(
+            {"runs": runs, "settings": results, "splits": arguments.splits, "columns": columns}
+        )
+    )
+
+
+def summary(found: list[tuple[float, float]]) -> dict[str, float]:
+    """Mean error with its standard error, and the median parity error."""
+    errors = np.array([error for error, _ in found])
+    return {
+        "error": round(float(errors.mean()), 5),
+        "standard_error": round(float(errors.std(ddof=1) / len(errors) ** 0.5), 5),
+        "parity": round(float(np.median([parity for _, parity in found])), 2),
+    }
 
 
 if __name__ == "__main__":
