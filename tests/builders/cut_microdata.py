@@ -1,8 +1,8 @@
 """How the microdata among the test data were cut; deterministic.
 
-    python tests/data/cut_microdata.py ADULT.csv ADULT_DOMAIN.json COVERAGE.parquet NIST.parquet
+    python -m tests.builders.cut_microdata ADULT.csv ADULT_DOMAIN.json COVERAGE.parquet NIST.parquet
 
-Writes next to itself. Every column is coded 0, 1, ... by public rules; the number of levels of each
+Writes into tests/data. Every column is coded 0, 1, ... by public rules; the number of levels of each
 is metadata under `levels`. Files with `records` hold distinct rows and how many records each is.
 """
 
@@ -17,7 +17,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-HERE = Path(__file__).parent
+from tests.checkout import ROOT
+
+FOLDER = ROOT / "tests" / "data"
 
 
 def write(name: str, columns: dict[str, np.ndarray], levels: dict[str, int], extra=()) -> None:
@@ -29,7 +31,7 @@ def write(name: str, columns: dict[str, np.ndarray], levels: dict[str, int], ext
         | {column: pa.array(columns[column]) for column in extra}
     )
     table = table.replace_schema_metadata({"levels": json.dumps(levels)})
-    pq.write_table(table, HERE / name, compression="zstd", compression_level=19)
+    pq.write_table(table, FOLDER / name, compression="zstd", compression_level=19)
 
 
 def cut_adult(records: str, domain: str) -> None:
