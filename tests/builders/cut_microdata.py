@@ -26,9 +26,11 @@ def write(name: str, columns: dict[str, np.ndarray], levels: dict[str, int], ext
     """Write columns as 8-bit integers, with `extra` columns as they are."""
     for column, n_levels in levels.items():
         assert 0 <= columns[column].min() <= columns[column].max() < n_levels, column
+    # Rows have no order of their own; sorted by columns of few levels first, they take least room.
+    order = np.lexsort([columns[column] for column in sorted(levels, key=levels.get)[::-1]])
     table = pa.table(
-        {column: pa.array(columns[column].astype(np.int8)) for column in levels}
-        | {column: pa.array(columns[column]) for column in extra}
+        {column: pa.array(columns[column][order].astype(np.int8)) for column in levels}
+        | {column: pa.array(columns[column][order]) for column in extra}
     )
     table = table.replace_schema_metadata({"levels": json.dumps(levels)})
     pq.write_table(table, FOLDER / name, compression="zstd", compression_level=19)
