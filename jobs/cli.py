@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect as introspection
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, wraps
 from pathlib import Path
@@ -111,11 +111,20 @@ class RunOptions:
     cluster: ClusterOption = None
     log: LogOption = None
 
-    def load(self, config: Path, out: Path | None, solution: str | None = None) -> Resolved:
+    def load(
+        self,
+        config: Path,
+        out: Path | None,
+        solution: str | None = None,
+        groups: Sequence[str] | None = None,
+    ) -> Resolved:
         """The run of a run file, on what a cluster file says."""
         from jobs.config.load import load_run
 
-        return self.on_cluster(load_run(config, output=out, master=self.master, solution=solution))
+        resolved = load_run(
+            config, output=out, master=self.master, solution=solution, groups=groups
+        )
+        return self.on_cluster(resolved)
 
     def on_cluster(self, resolved: Resolved) -> Resolved:
         """A run on what a cluster file says."""
@@ -277,13 +286,21 @@ def evaluate(
     config: ConfigArgument,
     out: OutOption = None,
     solution: SolutionOption = None,
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            help='Whose errors are added up, such as "cenrace, hispanic * cenrace". Default: '
+            "evaluate.groups."
+        ),
+    ] = None,
     *,
     options: RunOptions,
 ) -> None:
     """Compare a finished release with the truth (confidential) and write the internal report."""
     from jobs.run import run_evaluating
 
-    resolved = options.load(config, out, solution)
+    asked = None if groups is None else groups.split(",")
+    resolved = options.load(config, out, solution, asked)
     _name_files(run_evaluating(resolved, options.reporter()))
 
 

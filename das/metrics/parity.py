@@ -1,8 +1,8 @@
 """For whom a release is worse: errors of a table by group of persons, counted exactly.
 
-A group is an answer of a query, such as one race, or a type of area. Its errors are those of the
-table restricted to it, added up over geounits; all sums are integers, so batches merge without
-rounding, in any order.
+A group is an answer of a query, such as one race, or a type of geounits, such as rural ones. Its
+errors are those of the table restricted to it, added up over geounits; all sums are integers, so
+batches merge without rounding, in any order.
 
 References:
   Rosenblatt, Stoyanovich & Musco, Stratification against the disparate impact of differential
@@ -11,14 +11,74 @@ References:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from das.arrays import FloatArray, IntArray
 from das.errors import SchemaError
-from das.histograms import frozen_array
+from das.histograms import Histograms, frozen_array
+from das.queries.query import Query, common_refinement
+
+
+@dataclass(frozen=True, eq=False)
+class Restriction:
+    """A table restricted to each of m groups.
+
+    Attributes:
+      groups: A partition query; each of its answers is a group.
+      table: A partition query.
+    """
+
+    groups: Query
+    table: Query
+
+    @cached_property
+    def joint(self) -> Query:
+        """All restricted tables in one: an answer for each group and row of the table that meet.
+
+        Raises:
+          SchemaError: The groups or the table are no partition.
+        """
+        return common_refinement(self.groups, self.table)
+
+    @cached_property
+    def rows(self) -> IntArray:
+        """int64[m]: how many answers the table has in each group."""
+        rows = np.ones(1, np.int64)
+        for group, joint in zip(self.groups.factors, self.joint.factors, strict=True):
+            first = np.unique(joint.codes, return_index=True)[1]  # a level of each of its rows
+            own = np.bincount(group.codes[first], minlength=len(group.labels))
+            rows = np.multiply.outer(rows, own).reshape(-1)
+        return rows
+
+    @property
+    def is_finer(self) -> bool:
+        """Whether the table says more of a group than its total."""
+        return bool((self.rows > 1).any())
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Areas:
+    """Types of the geounits that are compared.
+
+    Attributes:
+      labels: Name of each of m types.
+      of_geounits: int64[G]; the type of each geounit.
+    """
+
+    labels: tuple[str, ...]
+    of_geounits: IntArray
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "of_geounits", frozen_array(self.of_geounits))
+
+    def slice(self, start: int, stop: int) -> Areas:
+        """Those of some geounits."""
+        return Areas(self.labels, self.of_geounits[start:stop])
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -27,10 +87,9 @@ class GroupErrors:
 
     Attributes:
       answers: int64[m]; answers compared.
-      truth: int64[m]; sum of the true answers: persons, if the table is a partition.
-      released: int64[m]; sum of the released answers.
-      net: int64[m]; sum of released minus true.
-      absolute: int64[m]; sum of |released - true|.
+      truth: int64[m]; true persons.
+      released: int64[m]; released persons.
+      absolute: int64[m]; sum of |released - true| over the answers.
       squared: int64[m]; sum of squares.
       largest: int64[m]; largest |released - true|.
     """
@@ -38,7 +97,6 @@ class GroupErrors:
     answers: IntArray
     truth: IntArray
     released: IntArray
-    net: IntArray
     absolute: IntArray
     squared: IntArray
     largest: IntArray
@@ -51,35 +109,7 @@ class GroupErrors:
 def no_errors(n_groups: int) -> GroupErrors:
     """Of no geounits, the neutral element of `merge_groups`."""
     zero = np.zeros(n_groups, np.int64)
-    return GroupErrors(zero, zero, zero, zero, zero, zero, zero)
-
-
-def compare_groups(truth: IntArray, released: IntArray) -> GroupErrors:
-    """Errors of G geounits.
-
-    Args:
-      truth: int64[G, m, t]; true answers of the table by group.
-      released: int64[G, m, t].
-
-    Raises:
-      SchemaError: The shapes differ.
-    """
-    if truth.ndim != 3 or truth.shape != released.shape:
-        raise SchemaError(
-            "parity", "answers do not fit together", got=f"{truth.shape} and {released.shape}"
-        )
-    errors = released - truth
-    size = np.abs(errors)
-    geounits, n_groups, n_rows = truth.shape
-    return GroupErrors(
-        np.full(n_groups, geounits * n_rows, np.int64),
-        truth.sum((0, 2)),
-        released.sum((0, 2)),
-        errors.sum((0, 2)),
-        size.sum((0, 2)),
-        (errors * errors).sum((0, 2)),
-        size.max((0, 2), initial=0),
-    )
+    return GroupErrors(zero, zero, zero, zero, zero, zero)
 
 
 def merge_groups(first: GroupErrors, second: GroupErrors) -> GroupErrors:
@@ -88,11 +118,115 @@ def merge_groups(first: GroupErrors, second: GroupErrors) -> GroupErrors:
         first.answers + second.answers,
         first.truth + second.truth,
         first.released + second.released,
-        first.net + second.net,
         first.absolute + second.absolute,
         first.squared + second.squared,
         np.maximum(first.largest, second.largest),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Differences:
+    """Where a release differs from the truth, found once for all groups and tables.
+
+    Attributes:
+      n_geounits: G.
+      owners: int64[k]; geounit of each cell that differs.
+      cells: int64[d]; the distinct cells that differ somewhere, increasing.
+      positions: int64[k]; which of `cells` each is.
+      errors: int64[k]; released minus true, not 0.
+      occupied: int64[c]; the cells in which the truth has persons.
+      persons: int64[c]; how many, in all geounits.
+      totals: int64[G]; true persons of each geounit.
+    """
+
+    n_geounits: int
+    owners: IntArray
+    cells: IntArray
+    positions: IntArray
+    errors: IntArray
+    occupied: IntArray
+    persons: IntArray
+    totals: IntArray
+
+    @classmethod
+    def between(cls, truth: Histograms, released: Histograms) -> Differences:
+        """Compare the histograms of the same G geounits; work follows their entries.
+
+        Raises:
+          SchemaError: They hold different geounits or cells.
+        """
+        if (truth.n_geounits, truth.n_cells) != (released.n_geounits, released.n_cells):
+            raise SchemaError("parity", "truth and release hold different geounits or cells")
+        n = truth.n_cells
+        spots = np.concatenate([h.owners() * n + h.cells for h in (truth, released)])
+        spots, sums = _gathered(spots, np.concatenate((-truth.counts, released.counts)))
+        cells, positions = np.unique(spots % n, return_inverse=True)
+        occupied, persons = _gathered(truth.cells, truth.counts)
+        return cls(
+            truth.n_geounits, spots // n, cells, positions.reshape(-1), sums,
+            occupied, persons, truth.totals(),
+        )  # fmt: skip
+
+    def by_group(self, asked: Restriction) -> GroupErrors:
+        """Errors of a table restricted to groups of persons."""
+        groups, joint = asked.groups, asked.joint
+        n_groups = groups.size
+        of_cell = groups.rows_of(self.cells)[self.positions]
+        first, errors = self._sums(joint)
+        truth = _sums_of(groups.rows_of(self.occupied), self.persons, n_groups)
+        net = _sums_of(of_cell, self.errors, n_groups)
+        return _errors(self.n_geounits * asked.rows, truth, net, of_cell[first], errors)
+
+    def by_area(self, table: Query, areas: Areas) -> GroupErrors:
+        """Errors of a table in the geounits of each type.
+
+        Raises:
+          SchemaError: The table is no partition, or the types are those of other geounits.
+        """
+        kinds, n_groups = areas.of_geounits, len(areas.labels)
+        if len(kinds) != self.n_geounits:
+            raise SchemaError("parity", "the types are those of other geounits")
+        first, errors = self._sums(table)
+        answers = np.bincount(kinds, minlength=n_groups) * table.size
+        truth = _sums_of(kinds, self.totals, n_groups)
+        net = _sums_of(kinds[self.owners], self.errors, n_groups)
+        return _errors(answers, truth, net, kinds[self.owners[first]], errors)
+
+    def _sums(self, table: Query) -> tuple[IntArray, IntArray]:
+        """A differing cell of each answer that differs, and the answer's error."""
+        keys = self.owners * table.size + table.rows_of(self.cells)[self.positions]
+        if not len(keys):
+            return keys, keys
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
+        starts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
+        sums = np.add.reduceat(self.errors[order], starts)
+        return order[starts][sums != 0], sums[sums != 0]
+
+
+def _errors(
+    answers: IntArray, truth: IntArray, net: IntArray, of_error: IntArray, errors: IntArray
+) -> GroupErrors:
+    """Sums by group; `of_error` is the group of each error."""
+    size, n_groups = np.abs(errors), len(answers)
+    largest = np.zeros(n_groups, np.int64)
+    np.maximum.at(largest, of_error, size)
+    absolute = _sums_of(of_error, size, n_groups)
+    squared = _sums_of(of_error, size * size, n_groups)
+    return GroupErrors(answers, truth, truth + net, absolute, squared, largest)
+
+
+def _sums_of(groups: IntArray, values: IntArray, n_groups: int) -> IntArray:
+    out = np.zeros(n_groups, np.int64)
+    np.add.at(out, groups, values)
+    return out
+
+
+def _gathered(keys: IntArray, values: IntArray) -> tuple[IntArray, IntArray]:
+    """Sums of the values of equal keys that are not 0, keys increasing."""
+    found, position = np.unique(keys, return_inverse=True)
+    sums = _sums_of(position.reshape(-1), values, len(found))
+    return found[sums != 0], sums[sums != 0]
 
 
 @dataclass(frozen=True)
@@ -100,9 +234,8 @@ class Parity:
     """How unequally a table is released for groups.
 
     Attributes:
-      relative: float64[m]; sum of |error| over sum of truth, NaN where the truth is below the
-        floor.
-      everybody: The same of all groups together; NaN below the floor.
+      relative: float64[m]; sum of |error| over persons, NaN where they are fewer than the floor.
+      everybody: The same of the table of everybody, not split by group; NaN below the floor.
       n_groups: k, the groups that reach the floor.
       error: Parity error, omega everybody + the sum of relative errors over the k groups. It grows
         with k; `mean` does not.
@@ -118,16 +251,24 @@ class Parity:
     @property
     def mean(self) -> float:
         """Parity error over k; NaN if no group reaches the floor."""
-        return self.error / self.n_groups if self.n_groups else float("nan")
+        return self.error / self.n_groups if self.n_groups else math.nan
 
 
-def parity_of(errors: GroupErrors, *, floor: int = 1, omega: float | None = None) -> Parity:
+def parity_of(
+    absolute: FloatArray | IntArray,
+    persons: IntArray,
+    everybody: float,
+    *,
+    floor: int = 1,
+    omega: float | None = None,
+) -> Parity:
     """Parity error of Definition 11, of sums of |error|.
 
     Args:
-      errors: Of a table by group.
-      floor: Relative errors are taken of groups with at least so many persons, 1 or more; a small
-        group is in `errors` all the same, in persons.
+      absolute: number[m]; sum of |error| of each group, observed or expected.
+      persons: int64[m]; its size. The groups hold everybody once.
+      everybody: Sum of |error| of the table of everybody.
+      floor: Relative errors are taken of groups with at least so many persons, 1 or more.
       omega: Weight of everybody, 1/k if None.
 
     Raises:
@@ -140,15 +281,14 @@ def parity_of(errors: GroupErrors, *, floor: int = 1, omega: float | None = None
             got=f"floor {floor}, omega {omega}",
             want="at least 1 and 0",
         )
-    large = errors.truth >= floor
-    k = int(large.sum())
+    large = persons >= floor
+    k, population = int(large.sum()), int(persons.sum())
     relative = np.full(len(large), np.nan)
-    relative[large] = errors.absolute[large] / errors.truth[large]
-    persons = int(errors.truth.sum())
-    everybody = int(errors.absolute.sum()) / persons if persons >= floor else float("nan")
-    error = parity_error(relative[large], everybody, omega=omega) if k else float("nan")
+    relative[large] = absolute[large] / persons[large]
+    of_all = everybody / population if population >= floor else math.nan
+    error = parity_error(relative[large], of_all, omega=omega) if k else math.nan
     worst = int(np.nanargmax(relative)) if k else None
-    return Parity(relative, everybody, k, error, worst)
+    return Parity(relative, of_all, k, error, worst)
 
 
 def parity_error(relative: FloatArray, everybody: float, *, omega: float | None = None) -> float:
@@ -166,25 +306,6 @@ def parity_error(relative: FloatArray, everybody: float, *, omega: float | None 
     return float(relative.sum()) + weight * everybody
 
 
-def expected_parity(
-    standard_errors: Sequence[FloatArray], released: Sequence[float], *, floor: int = 1
-) -> FloatArray:
-    """Expected relative errors of groups, from what is public; no truth.
-
-    An unbiased estimate with standard error s errs by s sqrt(2 / pi) on average where its error is
-    normal, so a group by the sum of these over its released persons.
-
-    Args:
-      standard_errors: m arrays, of all answers of a group.
-      released: m released sizes of the groups.
-      floor: Least released size.
-
-    Returns:
-      float64[m], NaN below the floor.
-    """
-    sizes = np.asarray(released, float)
-    errors = np.array([float(np.sum(values)) for values in standard_errors])
-    out = np.full(len(sizes), np.nan)
-    large = sizes >= floor
-    out[large] = np.sqrt(2.0 / np.pi) * errors[large] / sizes[large]
-    return out
+def expected_absolute(standard_errors: Sequence[float] | FloatArray) -> FloatArray:
+    """float64[m]: mean |error| of normal errors with these standard errors, s sqrt(2 / pi)."""
+    return np.asarray(np.sqrt(2.0 / np.pi) * np.asarray(standard_errors, np.float64))

@@ -278,6 +278,41 @@ def is_refinement(fine: Query, coarse: Query) -> bool:
     return True
 
 
+def common_refinement(first: Query, second: Query) -> Query:
+    """Return the coarsest partition query of which both are sums: an answer per pair that occurs.
+
+    Recodes of one attribute meet level by level, so that no answer is about nobody.
+
+    Raises:
+      SchemaError: One of the two is not a partition.
+
+    >>> from das.schema import Attribute, Recode
+    >>> age = Attribute("age", ("0-4", "5-17", "18+"))
+    >>> recodes = (Recode("adult", "age", ("no", "yes"), (0, 0, 1)),)
+    >>> recodes += (Recode("school", "age", ("before", "from 5"), (0, 1, 1)),)
+    >>> schema = Schema("toy", (Attribute("sex", ("f", "m")), age), recodes)
+    >>> both = common_refinement(parse_query(schema, "adult"), parse_query(schema, "school"))
+    >>> both.labels()
+    ['no & before', 'no & from 5', 'yes & from 5']
+    """
+    for query in (first, second):
+        if not query.is_partition:
+            raise SchemaError(f"query {query.name}", "is not a partition of the cells")
+    pairs = zip(first.factors, second.factors, strict=True)
+    return Query(f"{first.name} & {second.name}", tuple(_meet(f, s) for f, s in pairs))
+
+
+def _meet(first: Factor, second: Factor) -> Factor:
+    if second.kind is FactorKind.TOTAL or first.kind is FactorKind.IDENTITY:
+        return first
+    if first.kind is FactorKind.TOTAL or second.kind is FactorKind.IDENTITY:
+        return second
+    width = len(second.labels)
+    found, codes = np.unique(first.codes * width + second.codes, return_inverse=True)
+    labels = [f"{first.labels[i // width]} & {second.labels[i % width]}" for i in found.tolist()]
+    return partition(tuple(labels), tuple(codes.reshape(-1).tolist()))
+
+
 def is_answered_by(partition: Query, query: Query) -> bool:
     """Return whether the answers of a partition fix those of any other query.
 

@@ -7,10 +7,12 @@ summaries whose size does not grow with the number of geounits.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter
@@ -18,6 +20,7 @@ from pydantic import TypeAdapter
 from das.confidential import redact_errors
 from das.errors import OutputError
 from das.metrics.accuracy import ErrorSummary, empty_summary, merge, summarize_query
+from das.metrics.parity import Areas, GroupErrors
 from das.metrics.statistics import describe
 from das.queries.query import Query, parse_query
 from das.schema import Schema
@@ -25,10 +28,15 @@ from das.strategy import Strategy
 from geography.lattice import Spine
 from invariants.exact import Invariant
 from jobs.confidential.histograms import read_truth
+from jobs.confidential.parity import Asked, asked_at, merged, parity_results
+from jobs.config.files import named
+from jobs.config.groups import Grouping
 from jobs.documents.document import write_document
-from jobs.documents.evaluation import Evaluation, Result
+from jobs.documents.evaluation import Evaluation, ParityResult, Result
 from jobs.documents.manifest import expected_rmse, read_manifest
+from jobs.input.areas import read_areas
 from jobs.storage.dataset import Dataset
+from jobs.storage.geography import read_public_geocodes
 from jobs.storage.histograms import read_histograms
 from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
 from jobs.tasks.executor import Tasks
@@ -71,6 +79,7 @@ class Slice:
       file: Path of the geography's part file, relative to its dataset.
       start: First row.
       stop: Row after the last.
+      asked: What is compared by group.
     """
 
     release: ReleaseLayout
@@ -80,11 +89,25 @@ class Slice:
     file: str
     start: int
     stop: int
+    asked: Asked = field(default_factory=Asked)
 
     @property
     def cost(self) -> int:
         """Predicted cost, in geounits."""
         return self.stop - self.start
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """What was found in a slice.
+
+    Attributes:
+      summaries: Of every query.
+      groups: Of everything that is asked by group.
+    """
+
+    summaries: Sequence[ErrorSummary]
+    groups: Sequence[GroupErrors]
 
 
 def evaluate(
@@ -94,6 +117,7 @@ def evaluate(
     tasks: Tasks,
     *,
     queries: Sequence[str] = (),
+    grouping: Grouping | None = None,
 ) -> Evaluation:
     """Compare the protected counts with the truth at every geolevel and write the evaluation.
 
@@ -106,6 +130,7 @@ def evaluate(
       design: Schema, spine, strategy and invariants of the run.
       tasks: What runs the step.
       queries: Further queries.
+      grouping: For whom errors are added up; None for everybody alone.
 
     Returns:
       The evaluation written.
@@ -113,16 +138,30 @@ def evaluate(
     Raises:
       OutputError: A dataset is not complete, or the evaluation cannot be written.
       SchemaError: A query is unknown.
+      InputError: The types of geounits cannot be read.
     """
     compared = evaluated_queries(design, queries)
+    levels = design.spine.levels
+    asked = {name: asked_at(grouping, _areas(release, grouping, name)) for name in levels}
     slices = [
         piece
-        for geolevel in design.spine.levels
-        for piece in _slices(release, confidential, compared, geolevel, tasks)
+        for geolevel in levels
+        for piece in _slices(release, confidential, compared, asked[geolevel], geolevel, tasks)
     ]
     slices.sort(key=lambda piece: -piece.cost)
     found = tasks.run("evaluate", slices, compare)
-    evaluation = _evaluation(design, compared, _merged(slices, found), _noise(release))
+    noise = _noise(release)
+    summaries = _merged(slices, [one.summaries for one in found])
+    parity = [
+        row
+        for name in levels
+        if grouping is not None
+        for errors in [
+            merged(one.groups for s, one in zip(slices, found, strict=True) if s.geolevel == name)
+        ]
+        for row in parity_results(grouping, name, asked[name], errors, design.strategy, noise)
+    ]
+    evaluation = _evaluation(design, compared, summaries, parity, noise)
     write_document(confidential.evaluation, evaluation)
     return evaluation
 
@@ -147,13 +186,14 @@ def evaluated_queries(design: Design, further: Sequence[str] = ()) -> tuple[Quer
 
 
 @redact_errors
-def compare(piece: Slice) -> list[ErrorSummary]:
-    """Compare truth and release in one slice; one summary per query of the slice."""
+def compare(piece: Slice) -> Compared:
+    """Compare truth and release in one slice."""
     geocodes = _geocodes(piece)
     true = Dataset.open(piece.confidential.histograms(piece.geolevel))
     protected = Dataset.open(piece.release.counts(piece.geolevel))
     n_cells = piece.queries[0].n_cells
     summaries = [empty_summary() for _ in piece.queries]
+    groups = []
     for low in range(0, len(geocodes), BATCH):
         batch = geocodes[low : low + BATCH]
         truth = read_truth(true, batch, n_cells).reveal()
@@ -161,13 +201,15 @@ def compare(piece: Slice) -> list[ErrorSummary]:
         for index, query in enumerate(piece.queries):
             summary = summarize_query(query, batch, truth, released)
             summaries[index] = merge(summaries[index], summary)
-    return summaries
+        groups.append(piece.asked.slice(low, low + BATCH).compare(truth, released))
+    return Compared(summaries, merged(groups))
 
 
 def _slices(
     release: ReleaseLayout,
     confidential: ConfidentialLayout,
     queries: tuple[Query, ...],
+    asked: Asked,
     geolevel: str,
     tasks: Tasks,
 ) -> list[Slice]:
@@ -175,19 +217,25 @@ def _slices(
     geography = Dataset.open(release.geography(geolevel))
     size = tasks.sizing.evaluate_geounits
     step = min(max(-(-geography.rows // (_SLICES_PER_SLOT * tasks.slots)), size.least), size.most)
-    return [
-        Slice(
-            release,
-            confidential,
-            queries,
-            geolevel,
-            part.file,
-            start,
-            min(start + step, part.rows),
-        )
-        for part in geography.parts
-        for start in range(0, part.rows, step)
-    ]
+    slices, before = [], 0  # rows in the files before
+    for part in geography.parts:
+        for start in range(0, part.rows, step):
+            stop = min(start + step, part.rows)
+            own = asked.slice(before + start, before + stop)
+            slices.append(
+                Slice(release, confidential, queries, geolevel, part.file, start, stop, own)
+            )
+        before += part.rows
+    return slices
+
+
+def _areas(release: ReleaseLayout, grouping: Grouping | None, geolevel: str) -> Areas | None:
+    """Types of the geounits of a geolevel, in the order of the geography; None without any."""
+    if grouping is None or geolevel not in grouping.areas:
+        return None
+    codes = read_public_geocodes(release, geolevel).astype(np.bytes_)
+    where = f"evaluate.areas.{geolevel}"
+    return named(where, partial(read_areas, grouping.areas[geolevel], codes))
 
 
 def _geocodes(piece: Slice) -> list[str]:
@@ -214,18 +262,19 @@ def _merged(
     slices: Sequence[Slice], found: Sequence[Sequence[ErrorSummary]]
 ) -> dict[tuple[str, str], ErrorSummary]:
     """One summary per (geolevel, query)."""
-    merged: dict[tuple[str, str], ErrorSummary] = {}
+    sums: dict[tuple[str, str], ErrorSummary] = {}
     for piece, summaries in zip(slices, found, strict=True):
         for query, summary in zip(piece.queries, summaries, strict=True):
             key = (piece.geolevel, query.name)
-            merged[key] = merge(merged.get(key, empty_summary()), summary)
-    return merged
+            sums[key] = merge(sums.get(key, empty_summary()), summary)
+    return sums
 
 
 def _evaluation(
     design: Design,
     queries: Sequence[Query],
-    merged: Mapping[tuple[str, str], ErrorSummary],
+    summaries: Mapping[tuple[str, str], ErrorSummary],
+    parity: Sequence[ParityResult],
     noise: Mapping[tuple[str, str], float],
 ) -> Evaluation:
     measured = {
@@ -240,7 +289,7 @@ def _evaluation(
             "size": query.size,
             "measured": (level, query.name) in measured,
             "expected_rmse": noise.get((level, query.name)),
-            **describe(merged.get((level, query.name), empty_summary())),
+            **describe(summaries.get((level, query.name), empty_summary())),
         }
         for level in design.spine.levels
         for query in queries
@@ -251,6 +300,7 @@ def _evaluation(
         levels=tuple(design.spine.levels),
         queries=tuple(query.name for query in queries),
         results=TypeAdapter(tuple[Result, ...]).validate_python(results),
+        parity=tuple(parity),
     )
 
 

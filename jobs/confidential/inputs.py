@@ -13,8 +13,10 @@ from pathlib import Path
 from das.errors import DasError, InputError
 from geography.lattice import Lattice
 from jobs.confidential.read.formats import read_entries
-from jobs.config.product import Resolved
+from jobs.config.files import named
+from jobs.config.product import Product, Resolved
 from jobs.config.solvable import refuse_large_families
+from jobs.input.areas import read_areas
 from jobs.input.files import Table, plan_chunks
 from jobs.input.geounits import list_geounits
 from jobs.storage.dataset import is_published
@@ -38,6 +40,20 @@ def check_geounits(resolved: Resolved) -> None:
         lattice = Lattice.from_leaves(spine, list_geounits(public, spine))
         for product in resolved.products.values():
             refuse_large_families(product.plan, lattice)
+            check_areas(product, lattice)
+
+
+def check_areas(product: Product, lattice: Lattice) -> None:
+    """Check the types of geounits by which a product is evaluated; files not there are skipped.
+
+    Raises:
+      InputError: A file does not fit the geounits.
+    """
+    for name, file in product.grouping.areas.items():
+        if file.path.exists():
+            where = f"{product.keys}evaluate.areas.{name}"
+            codes = lattice.codes[product.plan.level(name).index]
+            named(where, partial(read_areas, file, codes))
 
 
 def refuse_unreadable(resolved: Resolved) -> None:
@@ -111,3 +127,5 @@ def _named_files(resolved: Resolved) -> Iterator[tuple[str, Path]]:
             table = getattr(entry, "table", None)
             if table is not None:
                 yield f"{product.keys}invariants.{index}.table.path", table.path
+        for name, file in product.grouping.areas.items():
+            yield f"{product.keys}evaluate.areas.{name}.path", file.path

@@ -14,6 +14,7 @@ from jobs.confidential.evaluate import evaluate as write_evaluation
 from jobs.confidential.exact import publish_invariants
 from jobs.confidential.geounits import leaf_geocodes
 from jobs.confidential.histograms import write_truth
+from jobs.confidential.inputs import check_areas
 from jobs.confidential.measure import MeasureStage
 from jobs.confidential.read.formats import read_entries
 from jobs.config.allocation import planned_geolevels
@@ -68,6 +69,7 @@ def plan(job: Job) -> None:
         lattice = Lattice.from_leaves(spine, leaf_geocodes(job.resolved, job.tasks))
         for product in job.products:
             refuse_large_families(product.plan, lattice)
+            check_areas(product, lattice)
         for product in job.products:
             plan = product.plan
             freeze_strategy(product)
@@ -242,4 +244,5 @@ def evaluate(job: Job) -> None:
                 product.plan,
                 job.tasks,
                 queries=[*invariants, *product.tables],
+                grouping=product.grouping,
             )

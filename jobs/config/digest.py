@@ -21,11 +21,12 @@ _PRIVACY = ("definition", "rho", "epsilon", "delta", "neighbors", "allocation", 
 def run_digest(written: RunConfig, config: RunConfig) -> str:
     """SHA-256 of what a run measures.
 
-    That is the run file without its name, speed, account, and what follows from measurements
-    (`solve`, `output`: `jobs.folder.solutions`), with the files it names. Data paths count as
-    written, so that a project can move to another folder. The document that is hashed has the last
-    product at its top and the others beside it, which is how run files of format 1 were written:
-    so a folder that was begun with such a file is also that of the same run in format 2.
+    That is the run file without its name, speed, account, what follows from measurements (`solve`,
+    `output`: `jobs.folder.solutions`) and how it is judged (`evaluate`), with the files it names.
+    Data paths count as written, so that a project can move to another folder. The document that is
+    hashed has the last product at its top and the others beside it, which is how run files of
+    format 1 were written: so a folder that was begun with such a file is also that of the same run
+    in format 2.
 
     Args:
       written: The run file.
@@ -57,7 +58,8 @@ def run_digest(written: RunConfig, config: RunConfig) -> str:
 
 def _contents(written: ProductConfig, config: ProductConfig) -> dict[str, Any]:
     """A product, with what schema and allocation say in the place of their paths."""
-    document = written.model_dump(mode="json", by_alias=True, exclude={"solve", "output"})
+    later = {"solve", "output", "evaluate"}
+    document = written.model_dump(mode="json", by_alias=True, exclude=later)
     allocation = read_model(config.privacy.allocation, AllocationFile)
     document["schema"] = read_model(config.schema_, SchemaFile).model_dump(mode="json")
     # A mechanism that is not named is left out, as allocations were before they could name one.

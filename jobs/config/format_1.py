@@ -17,7 +17,7 @@ NOTICE = (
     "write `exact: {product: units, query: QUERY}` "
     "for `units: QUERY` of facilities (docs/configuration.md); the folder of the run stays valid"
 )
-_SECTIONS = ("schema", "data", "invariants", "solve")
+_SECTIONS = ("schema", "data", "invariants", "solve", "evaluate")
 _PARTS = {  # of a product; the rest of these sections is about the whole run
     "privacy": ("rho", "epsilon", "allocation", "lazy_queries", "product"),
     "output": ("microdata", "tables", "h1"),

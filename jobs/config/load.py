@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import typer
 from pydantic import BaseModel
 
-from das.errors import ConfigError
+from das.errors import ConfigError, SchemaError
+from das.queries.query import parse_query
 from jobs.config.digest import run_digest
 from jobs.config.files import absolute, absolute_path, read_run_file
 from jobs.config.format_1 import NOTICE
 from jobs.config.models.run import RunConfig
 from jobs.config.product import Product, Resolved
 from jobs.config.resolve import resolve_product
+from jobs.config.schema import load_schema
 from jobs.printable import printable
 
 # Folders and files beside those of other products, and keys beside their names in documents.
@@ -32,6 +35,7 @@ def load_run(
     output: Path | None = None,
     master: str | None = None,
     solution: str | None = None,
+    groups: Sequence[str] | None = None,
 ) -> Resolved:
     """Read a run file and everything it names.
 
@@ -40,6 +44,7 @@ def load_run(
       output: Replaces `output.directory`.
       master: Replaces `runtime.master`.
       solution: Name of a solution beside the release.
+      groups: Replace `evaluate.groups` of each product, those that its schema knows.
 
     Raises:
       ConfigError, SchemaError, GeographyError, BudgetError: Something in it cannot be used; the
@@ -55,6 +60,8 @@ def load_run(
         config = _with(config, "output", directory=absolute_path(output))
     if master is not None:
         config = _with(config, "runtime", master=master)
+    if groups is not None:
+        config = _with_groups(config, groups)
     _refuse_taken_names(config, path)
     digest = run_digest(file.config, config)
     products: dict[str, Product] = {}
@@ -95,6 +102,33 @@ def _refuse_taken_names(config: RunConfig, path: Path) -> None:
                 f"is the name of a part of what is made of the {last}",
                 want=f"none of {sorted(_TAKEN)}",
             )
+
+
+def _with_groups(config: RunConfig, texts: Sequence[str]) -> RunConfig:
+    """The run with other groups; a product that knows none of them keeps its own.
+
+    Raises:
+      SchemaError: One is known to no product.
+    """
+    products, unknown = {}, dict[str, SchemaError]()
+    known: set[str] = set()
+    for name, product in config.products.items():
+        schema, own = load_schema(product.schema_), []
+        for text in texts:
+            try:
+                parse_query(schema, text)
+                own.append(text)
+            except SchemaError as error:
+                unknown[text] = error
+        known |= set(own)
+        changed = product.evaluate.model_copy(update={"groups": own})
+        products[name] = product.model_copy(update={"evaluate": changed}) if own else product
+    for text, reason in unknown.items():
+        if text not in known:
+            raise SchemaError(
+                f"--groups: {reason.where}", reason.what, got=reason.got, want=reason.want
+            )
+    return config.model_copy(update={"products": products})
 
 
 def _with(config: RunConfig, section: str, **changes: object) -> RunConfig:

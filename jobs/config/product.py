@@ -9,6 +9,7 @@ from pathlib import Path
 from das.errors import SchemaError
 from das.queries.query import Query, parse_query
 from das.schema import Schema
+from jobs.config.groups import Grouping
 from jobs.config.models.invariants import FacilitiesConfig
 from jobs.config.models.products import ProductConfig
 from jobs.config.models.run import RunConfig
@@ -28,6 +29,7 @@ class Product:
       plan: All that the stages after reading need.
       release: Its publishable half; the last product has the folder of the release itself.
       confidential: Its other half.
+      grouping: For whom it is compared with the truth.
       seed: Of its noise, if that is no noise for a release; every product has another.
     """
 
@@ -38,6 +40,7 @@ class Product:
     plan: Plan
     release: ReleaseLayout
     confidential: ConfidentialLayout
+    grouping: Grouping
     seed: int | None = None
 
     @property
@@ -54,9 +57,7 @@ class Product:
     @property
     def tables(self) -> list[str]:
         """Queries tabulated per geolevel."""
-        chosen = self.config.output.tables
-        attributes = [attribute.name for attribute in self.plan.schema.attributes]
-        return ["total", *attributes] if chosen is None else chosen
+        return tabulated(self.config, self.plan.schema)
 
     def label(self, text: str) -> str:
         """Label of a progress line; the name is left out for persons."""
@@ -88,6 +89,12 @@ class Resolved:
     def plan(self) -> Plan:
         """The plan of the last product; geography and digest are those of all."""
         return self.last.plan
+
+
+def tabulated(config: ProductConfig, schema: Schema) -> list[str]:
+    """Queries of a product that are tabulated per geolevel."""
+    chosen = config.output.tables
+    return ["total", *(a.name for a in schema.attributes)] if chosen is None else chosen
 
 
 def h1_query(schema: Schema, name: str) -> Query:

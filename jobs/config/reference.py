@@ -56,9 +56,10 @@ file** for each of its products; all are read and checked before any data is tou
 - **Products** are made in the order in which they stand in the file. One may be limited by the
   exact answers of another that stands before it (`exact`, under `invariants`). A
   product before the last may not have the name of a folder of a release.
-- A run folder belongs to one configuration digest. The keys under `runtime`, `solve` and `output`,
-  `name` and `privacy.account` do not enter it; all others do. Of the schema and the allocation
-  their contents count, not their paths; paths to data count as written, so that a project can move.
+- A run folder belongs to one configuration digest. The keys under `runtime`, `solve`, `output` and
+  `evaluate`, `name` and `privacy.account` do not enter it; all others do. Of the schema and the
+  allocation their contents count, not their paths; paths to data count as written, so that a
+  project can move.
 - The queries of every geolevel of an allocation must have full column rank, so that no count of a
   cell stays open: give `detailed` a share, or a weight in its `workload`. It is decided exactly,
   for any number of cells; leaving it out is a budget error.
@@ -167,6 +168,11 @@ products:                         # in the order of work; most runs have one
       microdata: [parquet, csv]
       tables: [total, sex * votingage]
       h1: null                    # of a product of housing units alone: their attribute
+    evaluate:                     # for whom the release is worse than for others
+      groups: [sex, sex * votingage]                # each answer is a group
+      areas: {county: {path: rural.csv}}            # columns geocode, type: groups of counties
+      tables: [age]               # errors of these, and of the total, in each group
+      floor: 10                   # relative errors of groups of so many records, or more
 output:
   directory: out
 runtime:

@@ -16,10 +16,11 @@ from jobs.config.allocation import load_allocation
 from jobs.config.data import check_data, check_file_type, check_suffix
 from jobs.config.files import RunFile, named
 from jobs.config.frozen import read_frozen
+from jobs.config.groups import grouping
 from jobs.config.invariants import exact_queries, limits_of
 from jobs.config.models.products import ProductPrivacyConfig
 from jobs.config.models.run import PrivacyConfig, RunConfig
-from jobs.config.product import Product, h1_query
+from jobs.config.product import Product, h1_query, tabulated
 from jobs.config.schema import load_schema
 from jobs.config.solvable import refuse_unsolvable
 from jobs.config.solve import lazy_queries, rounding_passes, solving
@@ -76,6 +77,8 @@ def resolve_product(
         table = getattr(entry, "table", None)
         if table is not None:
             attempt(f"{keys}invariants.{index}.table", partial(check_suffix, table.path))
+    for geolevel, types in own.evaluate.areas.items():
+        attempt(f"{keys}evaluate.areas.{geolevel}", partial(check_suffix, types.path))
     strategy = attempt(
         "",
         lambda: load_allocation(
@@ -101,6 +104,9 @@ def resolve_product(
         attempt(f"{keys}output.h1", lambda: h1_query(schema, h1))
     for table in own.output.tables or []:
         attempt(f"{keys}output.tables", partial(parse_query, schema, table))
+    asked = attempt(
+        f"{keys}evaluate", lambda: grouping(own.evaluate, schema, levels, tabulated(own, schema))
+    )
     attempt.refuse()
     seed = privacy.randomness.seed
     plan = Plan(
@@ -126,6 +132,7 @@ def resolve_product(
         plan,
         release,
         product_confidential(config.output.directory, solution, folder),
+        asked(),
         # Streams are named by geocode and query: another key, or names would repeat.
         None if seed is None else seed + place,
     )

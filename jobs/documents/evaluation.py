@@ -132,6 +132,76 @@ class Result(Means, _Asked):
 
 
 @document
+class GroupError:
+    """Errors of a table in one group of records, at one geolevel.
+
+    Attributes:
+      group: Label of the group.
+      persons: Its records in truth.
+      released: Its released records.
+      answers: Compared: the rows that the table has in it, in every geounit.
+      l1: Sum of the absolute errors.
+      mae: Mean of the absolute errors; null of no answers, as the other statistics.
+      rmse: Root mean square error.
+      bias: Mean error, released minus true.
+      max: Largest absolute error.
+      relative: l1 / persons; null of a group below the floor.
+      to_everybody: `relative` over that of everybody; null without either.
+    """
+
+    group: str
+    persons: int
+    released: int
+    answers: int
+    l1: int
+    mae: float | None
+    rmse: float | None
+    bias: float | None
+    max: int | None
+    relative: float | None
+    to_everybody: float | None
+
+
+@document
+class ParityResult:
+    """For whom a table is worse at a geolevel.
+
+    Attributes:
+      geolevel: Where.
+      kind: `query`: the groups are its answers; `areas`: types of geounits.
+      groups: Name of the query, or what the types are of.
+      table: Name of the table that is restricted to each group.
+      expected_rmse: Of a raw noisy answer to the table in the groups; null where it was not
+        measured as it is.
+      floor: Relative errors are of groups of at least so many records.
+      population_weight: Weight of everybody in the parity error; null if no group reaches the floor
+        and none was set.
+      everybody: Sum of absolute errors of the table of all records, over their number; null below
+        the floor.
+      k: Groups that reach the floor.
+      parity: Parity error: `population_weight` times `everybody`, and the relative errors of these
+        groups; null without any.
+      parity_mean: parity / k.
+      worst: The group with the largest relative error; null without any.
+      by_group: Every group, in the order of the query or of the names of types.
+    """
+
+    geolevel: str
+    kind: Literal["query", "areas"]
+    groups: str
+    table: str
+    expected_rmse: float | None
+    floor: int
+    population_weight: float | None
+    everybody: float | None
+    k: int
+    parity: float | None
+    parity_mean: float | None
+    worst: str | None
+    by_group: tuple[GroupError, ...]
+
+
+@document
 class Evaluation:
     """How far a release is from the truth.
 
@@ -142,6 +212,7 @@ class Evaluation:
       queries: Evaluated queries, fewest answers first: the measured ones, every attribute, total,
         detailed, invariants and tables.
       results: One per geolevel and query.
+      parity: One per geolevel, groups and table.
     """
 
     format: Literal[1]
@@ -149,3 +220,4 @@ class Evaluation:
     levels: tuple[str, ...]
     queries: tuple[str, ...]
     results: tuple[Result, ...]
+    parity: tuple[ParityResult, ...] = ()

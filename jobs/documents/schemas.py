@@ -158,7 +158,7 @@ def _section(kind: type) -> str:
     for field in dataclasses.fields(kind):
         annotation = _hints(kind)[field.name]
         shown = words(annotation)
-        if field.default is None:
+        if field.default is not dataclasses.MISSING:
             shown = shown.removesuffix(" or null") + "; may be absent"
         cells = (f"`{field.name}`", shown, meaning[field.name])
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")

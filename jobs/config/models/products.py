@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from jobs.config.models.data import DataConfig
+from jobs.config.models.evaluation import EvaluateConfig
 from jobs.config.models.invariants import AnyInvariant
 from jobs.config.models.values import Exact, LocalPath, Model, Text
 
@@ -127,4 +128,7 @@ class ProductConfig(Model):
     solve: SolveConfig = Field(default=SolveConfig(), description="Solver settings.")
     output: ProductOutputConfig = Field(
         default=ProductOutputConfig(), description="What is written of it."
+    )
+    evaluate: EvaluateConfig = Field(
+        default=EvaluateConfig(), description="For whom it is compared with the truth."
     )

@@ -145,6 +145,24 @@ def one_cell_has_nothing_to_plan(desk: Desk) -> str:
     return message
 
 
+def fewer_groups(desk: Desk) -> str:
+    levels = [f"{number}" for number in range(200)]
+    schema = {
+        "name": "fine",
+        "attributes": [{"name": name, "levels": levels} for name in ("sex", "age")],
+    }
+    path = str(desk.write("fine.yaml", yaml.safe_dump(schema)))
+    own = desk.allocation(DETAILED)
+
+    def config(*groups: str) -> Path:
+        asked = {"groups": [*groups]}
+        return desk.config(schema=path, evaluate=asked, privacy__allocation=own)
+
+    message = desk.refused("validate", config("sex * age"))
+    desk.done("validate", config("sex", "age"))
+    return message
+
+
 def maxfit_takes_no_rows(desk: Desk) -> str:
     row = {"name": "few", "row": [{"cells": {}}], "geolevel": "state", "at_most": 9999}
     bad = desk.config(invariants=[row], solve={"method": "maxfit"})
@@ -654,6 +672,7 @@ ENTRIES: dict[Key, Entry] = {
      "workload, however small"): detailed_needs_a_share,
     ("jobs/config/allocation.py", "use total, detailed, attributes and recodes; functions of them are "
      "for output.tables"): functions_are_for_tables,
+    ("jobs/config/groups.py", "ask fewer groups or fewer tables"): fewer_groups,
     ("jobs/config/solve.py", 'pip install "topdown-das[{}]"'): INSTALLS,
     ("jobs/config/solvable.py", "choose method nnls"): maxfit_takes_no_rows,
     ("jobs/config/solvable.py", "leave them out, or solve in one pass with method nnls"): LARGE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import stat
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -24,6 +25,8 @@ from geography.lattice import Spine
 from invariants.exact import Invariant
 from jobs.confidential import evaluate as module
 from jobs.confidential.evaluate import Slice, compare, evaluate, evaluated_queries
+from jobs.config.groups import grouping
+from jobs.config.models.evaluation import EvaluateConfig
 from jobs.documents.document import json_of, write_document
 from jobs.storage.histograms import sparse_table
 from jobs.storage.layout import (
@@ -190,10 +193,49 @@ def test_only_the_rows_of_the_slice_are_compared(folder, start, stop):
     )
     histograms = [Histograms.from_dense(h["block"]).slice(start, stop) for h in (TRUTH, RELEASED)]
     query = parse_query(SCHEMA, "detailed")
-    (found,) = compare(piece)
+    (found,) = compare(piece).summaries
     alone = summarize_query(query, BLOCKS[start:stop], *histograms)
     assert describe(found) == describe(alone)
     assert describe(merge(found, alone))["answers"] == 2 * 6 * (stop - start)
+
+
+GROUPING = grouping(EvaluateConfig(groups=["sex", "age"]), SCHEMA, SPINE.levels, ["age"])
+
+
+def by_group(folder: Path, rows: int = 100) -> list[dict[str, object]]:
+    tasks = LocalTasks(replace(SIZING, evaluate_geounits=TaskSize(rows, rows)), slots=2)
+    layouts = release_layout(folder), confidential_layout(folder)
+    return json_of(evaluate(*layouts, DESIGN, tasks, grouping=GROUPING))["parity"]
+
+
+@pytest.mark.parametrize(("batch", "rows"), [(1, 1), (2, 3), (3, 100)])
+def test_the_cut_into_slices_and_batches_changes_no_group(folder, monkeypatch, batch, rows):
+    whole = by_group(folder)
+    assert [(r["geolevel"], r["groups"], r["table"]) for r in whole] == [
+        (name, *pair)
+        for name in SPINE.levels
+        for pair in (("sex", "total"), ("sex", "age"), ("age", "total"))
+    ]
+    monkeypatch.setattr(module, "BATCH", batch)
+    assert by_group(folder, rows) == whole
+
+
+def test_a_group_that_was_harmed_is_found(folder):
+    """The release is the truth, but that every second man of the last age is left out."""
+    for name, codes in CODES.items():
+        harmed = TRUTH[name].copy()
+        harmed[:, 5] -= harmed[:, 5] // 2
+        path = release_layout(folder).counts(name)
+        shutil.rmtree(path)
+        publish_tables(path, [sparse_table(codes, Histograms.from_dense(harmed))])
+    for row in by_group(folder):
+        worst = {"sex": "m", "age": "2"}[row["groups"]]
+        assert row["worst"] == worst
+        for group in row["by_group"]:
+            assert (group["l1"] > 0) == (group["group"] == worst)
+            assert (group["bias"] < 0) == (group["group"] == worst)
+            if group["group"] == worst:
+                assert group["to_everybody"] > 1
 
 
 @pytest.mark.spark

@@ -1,0 +1,190 @@
+"""Errors by group of records, added up over batches and geolevels, as rows of the evaluation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Literal
+
+from das.histograms import Histograms
+from das.metrics.parity import (
+    Areas,
+    Differences,
+    GroupErrors,
+    Restriction,
+    merge_groups,
+    parity_of,
+)
+from das.queries.query import Query, is_refinement
+from das.strategy import Strategy
+from jobs.config.groups import Grouping
+from jobs.documents.evaluation import GroupError, ParityResult
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What is compared by group at a geolevel.
+
+    Attributes:
+      restrictions: Tables of everybody, then tables in groups of records.
+      tables: Tables in the geounits of each type, if there are types.
+      areas: Types of the geounits.
+    """
+
+    restrictions: tuple[Restriction, ...] = ()
+    tables: tuple[Query, ...] = ()
+    areas: Areas | None = None
+
+    def slice(self, start: int, stop: int) -> Asked:
+        """The same of some geounits."""
+        areas = self.areas and self.areas.slice(start, stop)
+        return Asked(self.restrictions, self.tables, areas)
+
+    def compare(self, truth: Histograms, released: Histograms) -> list[GroupErrors]:
+        """Errors of every restriction, then of every table by type."""
+        if not self.restrictions:
+            return []
+        found = Differences.between(truth, released)
+        errors = [found.by_group(asked) for asked in self.restrictions]
+        if self.areas is not None:
+            errors += [found.by_area(table, self.areas) for table in self.tables]
+        return errors
+
+
+def merged(parts: Iterable[Sequence[GroupErrors]]) -> list[GroupErrors]:
+    """The sums of batches that were asked the same; empty without batches."""
+    return [reduce(merge_groups, column) for column in zip(*parts, strict=True)]
+
+
+def asked_at(grouping: Grouping | None, areas: Areas | None) -> Asked:
+    """What is compared at a geolevel."""
+    if grouping is None:
+        return Asked()
+    restrictions = (*grouping.everybody, *grouping.restrictions)
+    return Asked(restrictions, grouping.tables if areas else (), areas)
+
+
+def parity_results(
+    grouping: Grouping,
+    geolevel: str,
+    asked: Asked,
+    errors: Sequence[GroupErrors],
+    strategy: Strategy,
+    noise: Mapping[tuple[str, str], float],
+) -> list[ParityResult]:
+    """Rows of the evaluation for one geolevel.
+
+    Args:
+      grouping: Who is compared.
+      geolevel: The geolevel.
+      asked: What was compared there.
+      errors: What `Asked.compare` found, of all geounits.
+      strategy: Measured queries.
+      noise: (geolevel, query) to the expected error of a raw noisy answer.
+    """
+    n_tables, n_restrictions = len(grouping.tables), len(asked.restrictions)
+    everybody = dict(zip(grouping.tables, errors[:n_tables], strict=True))
+    measured = [entry.query for level in strategy.levels for entry in level.queries]
+    known = [query for query in _distinct(measured) if (geolevel, query.name) in noise]
+
+    def expected(joint: Query) -> float | None:
+        same = (q for q in known if is_refinement(q, joint) and is_refinement(joint, q))
+        return next((noise[geolevel, query.name] for query in same), None)
+
+    found = [
+        _Found("query", r.groups.name, r.table, r.groups.labels(), own, r.joint)
+        for r, own in zip(
+            asked.restrictions[n_tables:], errors[n_tables:n_restrictions], strict=True
+        )
+    ]
+    if asked.areas is not None:
+        name, labels = f"types of {geolevel}", asked.areas.labels
+        found += [
+            _Found("areas", name, table, labels, own, table)
+            for table, own in zip(asked.tables, errors[n_restrictions:], strict=True)
+        ]
+    return [
+        _result(grouping, geolevel, one, everybody[one.table], expected(one.joint)) for one in found
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """Errors of a table in groups, which are answers of a query or types of areas."""
+
+    kind: Literal["query", "areas"]
+    groups: str
+    table: Query
+    labels: Sequence[str]
+    errors: GroupErrors
+    joint: Query
+
+
+def _result(
+    grouping: Grouping,
+    geolevel: str,
+    found: _Found,
+    everybody: GroupErrors,
+    noise: float | None,
+) -> ParityResult:
+    errors, labels, weight = found.errors, found.labels, grouping.population_weight
+    parity = parity_of(
+        errors.absolute,
+        errors.truth,
+        int(everybody.absolute[0]),
+        floor=grouping.floor,
+        omega=weight,
+    )
+    if weight is None and parity.n_groups:
+        weight = 1.0 / parity.n_groups
+    of_all = _number(parity.everybody)
+    return ParityResult(
+        geolevel=geolevel,
+        kind=found.kind,
+        groups=found.groups,
+        table=found.table.name,
+        expected_rmse=noise,
+        floor=grouping.floor,
+        population_weight=weight,
+        everybody=of_all,
+        k=parity.n_groups,
+        parity=_number(parity.error),
+        parity_mean=_number(parity.mean),
+        worst=None if parity.worst is None else labels[parity.worst],
+        by_group=tuple(
+            _row(label, errors, index, _number(float(parity.relative[index])), of_all)
+            for index, label in enumerate(labels)
+        ),
+    )
+
+
+def _row(
+    label: str, errors: GroupErrors, index: int, relative: float | None, everybody: float | None
+) -> GroupError:
+    answers, truth, released, absolute, squared, largest = (
+        int(getattr(errors, name)[index]) for name in errors.__slots__
+    )
+    return GroupError(
+        group=label,
+        persons=truth,
+        released=released,
+        answers=answers,
+        l1=absolute,
+        mae=absolute / answers if answers else None,
+        rmse=math.sqrt(squared / answers) if answers else None,
+        bias=(released - truth) / answers if answers else None,
+        max=largest if answers else None,
+        relative=relative,
+        to_everybody=relative / everybody if relative is not None and everybody else None,
+    )
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _distinct(queries: Iterable[Query]) -> list[Query]:
+    named = {query.name: query for query in queries if query.is_partition}
+    return list(named.values())
