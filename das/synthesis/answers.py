@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from das.arrays import IntArray
+import numpy as np
+
+from das.arrays import FloatArray, IntArray
+from das.mechanisms.exponential import Selection
 from das.mechanisms.mechanism import Mechanism
 from das.queries.query import Query
 from das.synthesis.records import Domain
+
+Generator = np.random.Generator  # noqa: TID251 - what is drawn of a model is no noise of a release
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,3 +79,82 @@ class Measured:
         """What all of it cost."""
         parts = [answer.rho for answer in (*self.one_way, *self.residuals, *self.again)]
         return sum(parts, Fraction(0))
+
+
+@dataclass(frozen=True, eq=False)
+class Selected:
+    """What was selected of how many candidates; safe after the firewall.
+
+    Attributes:
+      attributes: Positions of the set that was selected.
+      mechanism: How, and what it cost.
+      n_candidates: How many there were.
+    """
+
+    attributes: tuple[int, ...]
+    mechanism: Selection
+    n_candidates: int
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenMarginals:
+    """Marginals that were selected by looking at the records, and measured.
+
+    Attributes:
+      domain: Of the records.
+      merging: Rare levels.
+      one_way: One answer per attribute, over `domain`.
+      selections: In the order in which they were made.
+      marginals: Over the merged domain, in the order in which they were measured.
+    """
+
+    domain: Domain
+    merging: Merging
+    one_way: tuple[NoisyAnswer, ...]
+    selections: tuple[Selected, ...]
+    marginals: tuple[NoisyAnswer, ...]
+
+    @property
+    def merged(self) -> Domain:
+        """The domain of `marginals`."""
+        return Domain(self.domain.names, self.merging.sizes())
+
+    @property
+    def rho(self) -> Fraction:
+        """What all of it cost, selections included."""
+        parts = [answer.rho for answer in (*self.one_way, *self.marginals)]
+        return sum((each.mechanism.rho for each in self.selections), sum(parts, Fraction(0)))
+
+
+def whole(domain: Domain) -> Merging:
+    """The merging that leaves every level as it is."""
+    return Merging(tuple(np.arange(size) for size in domain.sizes), domain.sizes)
+
+
+def merged_counts(
+    answer: NoisyAnswer, merging: Merging, attribute: int
+) -> tuple[FloatArray, FloatArray]:
+    """Noisy counts of an attribute in its merged levels, and the variance of each.
+
+    Returns:
+      float64[merged levels] twice.
+    """
+    new = merging.new_level[attribute]
+    n_levels = merging.sizes()[attribute]
+    weights = answer.answers.astype(np.float64)
+    counts = np.bincount(new, weights=weights, minlength=n_levels).astype(np.float64)
+    merged = np.bincount(new, minlength=n_levels).astype(np.float64)
+    return counts, merged * float(answer.mechanism.continuous_variance)
+
+
+def unmerge(merged: IntArray, merging: Merging, attribute: int, rng: Generator) -> IntArray:
+    """Levels of the domain of merged ones, int64[n]; those of a merged one are equally likely."""
+    new, n_kept = merging.new_level[attribute], merging.n_kept[attribute]
+    kept = np.flatnonzero(new < n_kept)
+    rest = np.flatnonzero(new == n_kept)
+    out = np.empty(len(merged), np.int64)
+    is_kept = merged < n_kept
+    out[is_kept] = kept[merged[is_kept]]
+    if not is_kept.all():
+        out[~is_kept] = rng.choice(rest, int((~is_kept).sum()))
+    return out

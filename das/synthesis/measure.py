@@ -108,16 +108,16 @@ def measure_marginals(
     cost = rho * spending.one_way / len(domain.names)
     one_way = []
     for query in _one_way_queries(domain):
-        mechanism = _noise(query, neighbors, cost)
-        one_way.append(_noisy(records, query, mechanism, cost, key, "phase 1"))
+        mechanism = noise_costing(query, neighbors, cost)
+        one_way.append(noisy_answer(records, query, mechanism, cost, key, "phase 1"))
     merging = merge_rare(one_way)
     merged = Domain(domain.names, merging.sizes())
     rest = rho - cost * len(one_way)
     later = rest * spending.again if spending.pairs_again else Fraction(0)
     plan = plan_pairs(merged, neighbors).measure_exactly(rest - later)
-    recoded = Records(merged, _recode(records.codes, merging))
+    recoded = Records(merged, recode(records.codes, merging))
     residuals = [
-        _noisy(recoded, exact.query, exact.mechanism, exact.rho, key, "phase 2")
+        noisy_answer(recoded, exact.query, exact.mechanism, exact.rho, key, "phase 2")
         for exact in plan.queries()
     ]
     measured = Measured(domain, merging, tuple(one_way), tuple(residuals))
@@ -129,7 +129,7 @@ def measure_marginals(
     return replace(measured, again=again)
 
 
-def _noise(query: Query, neighbors: Neighbors, rho: Fraction) -> Mechanism:
+def noise_costing(query: Query, neighbors: Neighbors, rho: Fraction) -> Mechanism:
     """The noise with which the answers of a query cost rho."""
     noise = choose_mechanism(Definition.ZCDP)
     charged = sensitivity(query, neighbors, noise.norms[Definition.ZCDP])
@@ -157,8 +157,8 @@ def _measure_again(
     out = []
     for query, weight in zip(chosen, weights, strict=True):
         cost = rho * weight / sum(weights)
-        mechanism = _noise(query, neighbors, cost)
-        out.append(_noisy(recoded, query, mechanism, cost, key, "phase 3"))
+        mechanism = noise_costing(query, neighbors, cost)
+        out.append(noisy_answer(recoded, query, mechanism, cost, key, "phase 3"))
     return tuple(out)
 
 
@@ -199,11 +199,12 @@ def _one_way_queries(domain: Domain) -> list[Query]:
     ]
 
 
-def _recode(codes: IntArray, merging: Merging) -> IntArray:
+def recode(codes: IntArray, merging: Merging) -> IntArray:
+    """Codes in merged levels, int64[n, d]."""
     return np.stack([new[codes[:, i]] for i, new in enumerate(merging.new_level)], axis=1)
 
 
-def _noisy(
+def noisy_answer(
     records: Records,
     query: Query,
     mechanism: Mechanism,
@@ -211,6 +212,7 @@ def _noisy(
     key: NoiseKey,
     phase: str,
 ) -> NoisyAnswer:
+    """Answer a query and add noise; phase and name of the query select the stream."""
     answers = add_noise(
         records.answer(query)[None],
         mechanism=mechanism,

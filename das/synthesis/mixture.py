@@ -18,12 +18,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from das.arrays import FloatArray, IntArray
-from das.synthesis.answers import Measured, Merging
+from das.arrays import FloatArray
+from das.synthesis.answers import Generator, Measured, Merging, unmerge
 from das.synthesis.records import Domain, Records
 from das.synthesis.targets import Targets
 
-Generator = np.random.Generator  # noqa: TID251 - what is drawn of a model is no noise of a release
 Singles = npt.NDArray[np.float32]
 
 _FIRST_MOMENT, _SECOND_MOMENT = 0.9, 0.999  # of Adam, as its authors have them
@@ -136,7 +135,7 @@ def draw_records(
         cumulative = np.cumsum(probability, axis=1)
         merged = (uniform[:, None] > cumulative[owner]).sum(1)
         merged = np.minimum(merged, probability.shape[1] - 1)
-        codes[:, i] = _unmerged(merged, merging, i, rng)
+        codes[:, i] = unmerge(merged, merging, i, rng)
     return Records(domain, codes[rng.permutation(n_records)])
 
 
@@ -194,16 +193,4 @@ def _gradient(
         part = part - part.mean(1, keepdims=True) + alone[block]
         share = probability[:, block]
         out[:, block] = share * (part - (share * part).sum(1, keepdims=True))
-    return out
-
-
-def _unmerged(merged: IntArray, merging: Merging, attribute: int, rng: Generator) -> IntArray:
-    new, n_kept = merging.new_level[attribute], merging.n_kept[attribute]
-    kept = np.flatnonzero(new < n_kept)
-    rest = np.flatnonzero(new == n_kept)
-    out = np.empty(len(merged), np.int64)
-    is_kept = merged < n_kept
-    out[is_kept] = kept[merged[is_kept]]
-    if not is_kept.all():
-        out[~is_kept] = rng.choice(rest, int((~is_kept).sum()))
     return out

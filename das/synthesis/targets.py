@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from das.arrays import FloatArray
-from das.synthesis.answers import Measured, NoisyAnswer
+from das.synthesis.answers import Measured, NoisyAnswer, merged_counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +102,7 @@ def targets_of(measured: Measured) -> Targets:
     total = max(1.0, float(blocks[()][0]))
     one_way, one_way_sd = [], []
     for i, size in enumerate(sizes):
-        first, variance = _merged_counts(measured, i)
+        first, variance = merged_counts(measured.one_way[i], measured.merging, i)
         table, deviation = blocks[(i,)]
         second = table + total / size
         weight = (1.0 / variance) / (1.0 / variance + 1.0 / deviation**2)
@@ -144,18 +144,6 @@ def _combined(
     """Two measurements of one block, weighted by precision."""
     one, other = first[1] ** -2, second[1] ** -2
     return (one * first[0] + other * second[0]) / (one + other), (one + other) ** -0.5
-
-
-def _merged_counts(measured: Measured, attribute: int) -> tuple[FloatArray, FloatArray]:
-    """Counts of phase 1 in the merged levels, and the variance of each."""
-    answer = measured.one_way[attribute]
-    new = measured.merging.new_level[attribute]
-    n_levels = measured.merging.sizes()[attribute]
-    counts = np.bincount(new, weights=answer.answers, minlength=n_levels)
-    merged = np.bincount(new, minlength=n_levels)
-    return counts.astype(np.float64), merged.astype(np.float64) * float(
-        answer.mechanism.continuous_variance
-    )
 
 
 def _centered(table: FloatArray) -> FloatArray:

@@ -31,6 +31,8 @@ from das.mechanisms.entropy import NoiseKey
 from das.metrics.microdata import k_way_error
 from das.privacy.accounting import rho_from_epsilon
 from das.queries.sensitivity import Neighbors
+from das.synthesis.adaptive import AdaptiveRounds, measure_adaptively, measure_tree
+from das.synthesis.graphical import synthesize_graphical
 from das.synthesis.measure import Spending, measure_marginals
 from das.synthesis.mixture import Fit, synthesize
 from das.synthesis.records import Records
@@ -39,6 +41,8 @@ from tests.builders.microdata import read_microdata
 from tests.checkout import ROOT
 
 DELTA = Fraction(1, 10**9)
+# A model of 1 MB and 50 steps a round take as many core seconds as the mixture, or more.
+SMALL_AIM = AdaptiveRounds(most_megabytes=1.0, steps=50)
 
 
 def release_mixture(truth: Records, rho: Fraction, seed: int) -> Records:
@@ -54,7 +58,27 @@ def release_mixture(truth: Records, rho: Fraction, seed: int) -> Records:
     return synthesize(measured, targets_of(measured), Fit(), len(truth.codes), seed)
 
 
-METHODS: dict[str, Callable[[Records, Fraction, int], Records]] = {"mixture": release_mixture}
+def release_mst(truth: Records, rho: Fraction, seed: int) -> Records:
+    """A tree of pairs, and the graphical model."""
+    key = NoiseKey.for_testing(seed)
+    measured = measure_tree(Confidential(truth), rho, Neighbors.UNBOUNDED, key)
+    return synthesize_graphical(measured, 1000, len(truth.codes), seed)
+
+
+def release_aim(
+    truth: Records, rho: Fraction, seed: int, rounds: AdaptiveRounds = SMALL_AIM, last: int = 1000
+) -> Records:
+    """Marginals selected in rounds, and the graphical model."""
+    key = NoiseKey.for_testing(seed)
+    measured = measure_adaptively(Confidential(truth), rho, Neighbors.UNBOUNDED, key, rounds, seed)
+    return synthesize_graphical(measured, last, len(truth.codes), seed)
+
+
+METHODS: dict[str, Callable[[Records, Fraction, int], Records]] = {
+    "mixture": release_mixture,
+    "mst": release_mst,
+    "aim": release_aim,
+}
 
 
 def one_release(name: str, method: str, epsilon: str, seed: int) -> dict[str, float]:

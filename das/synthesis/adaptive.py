@@ -1,0 +1,304 @@
+"""The noisy door that looks before it measures: MST and AIM, with exact selection and noise.
+
+Both select marginals by the exponential mechanism, from scores that compare the records with a
+model of what was measured before. Scores are integers: the model speaks through records drawn of
+it, or whole expected counts, which is post-processing. Whatever a round has not spent, as exact
+selections cost a little less than their share, goes to its measurement; the total is rho exactly.
+
+Scores are L1 distances, which an added record may raise or lower: they are not monotonic, and a
+selection costs epsilon^2 / 8 with P proportional to exp(epsilon score / (2 sensitivity)).
+
+References:
+  McKenna, Miklau & Sheldon, Winning the NIST contest, J. Privacy Confid. 11 (2021) (MST).
+  McKenna, Mullins, Sheldon & Miklau, AIM, PVLDB 15 (2022).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from das.arrays import FloatArray, IntArray
+from das.confidential import Confidential
+from das.errors import BudgetError, SchemaError
+from das.mechanisms.entropy import NoiseKey, extra_bits, stream_label
+from das.mechanisms.exponential import Selection
+from das.queries.factor import identity, total
+from das.queries.query import Query
+from das.queries.sensitivity import Neighbors
+from das.synthesis.answers import ChosenMarginals, Generator, NoisyAnswer, Selected, whole
+from das.synthesis.graphical import GraphicalModel, fit_model, targets_of_marginals
+from das.synthesis.measure import merge_rare, noise_costing, noisy_answer, recode
+from das.synthesis.records import Domain, Records
+from das.synthesis.tree import Attributes, junction_tree
+
+_BYTES_PER_CELL = 8
+_EXPECTED_SIZE = math.sqrt(2.0 / math.pi)  # of a normal error, in standard deviations
+
+
+@dataclass(frozen=True)
+class AdaptiveRounds:
+    """How AIM spends and fits.
+
+    Attributes:
+      order: Candidates are the sets of up to so many attributes, weighted by how much of the
+        workload of all such sets they overlap.
+      rounds_per_attribute: T = 16 d rounds are planned for; they get dearer where nothing is won.
+      selection_share: Part of each round that selects.
+      most_megabytes: Largest junction tree, at 8 bytes a cell, once all of rho is spent. The
+        authors' is 80.
+      steps: Of mirror descent after each round, from the model before. The authors' is 1000.
+
+    Raises:
+      BudgetError: A number is out of range.
+    """
+
+    order: int = 3
+    rounds_per_attribute: int = 16
+    selection_share: Fraction = Fraction(1, 10)
+    most_megabytes: float = 80.0
+    steps: int = 1000
+
+    def __post_init__(self) -> None:
+        numbers = (self.order, self.rounds_per_attribute, self.most_megabytes, self.steps)
+        if min(numbers) <= 0 or not 0 < self.selection_share < 1:
+            raise BudgetError(
+                "rounds", "are out of range", got=f"{numbers} and a share {self.selection_share}"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class _Door:
+    """What every round needs."""
+
+    records: Records
+    neighbors: Neighbors
+    key: NoiseKey
+
+    @property
+    def moved(self) -> int:
+        """The most that one neighbor's record moves an L1 distance of counts."""
+        return 2 if self.neighbors is Neighbors.BOUNDED else 1
+
+    def measured(self, attributes: Attributes, rho: Fraction, label: str) -> NoisyAnswer:
+        query = marginal_query(self.records.domain, attributes)
+        mechanism = noise_costing(query, self.neighbors, rho)
+        return noisy_answer(self.records, query, mechanism, rho, self.key, label)
+
+    def chosen(self, scores: list[int], selection: Selection, label: str) -> int:
+        return selection.choose(scores, extra_bits(self.key, stream_label(label, "selection"), 0))
+
+    def one_way(self, rho: Fraction) -> tuple[NoisyAnswer, ...]:
+        """All one-way marginals, at rho each."""
+        d = len(self.records.domain.names)
+        return tuple(self.measured((i,), rho, "one-way") for i in range(d))
+
+
+def measure_tree(
+    truth: Confidential[Records], rho: Fraction, neighbors: Neighbors, key: NoiseKey
+) -> ChosenMarginals:
+    """MST: one-way marginals, then the pairs of a tree of nearly the greatest dependence.
+
+    A third of rho each for the one-way marginals, the selection and the d - 1 pairs; levels below
+    three standard deviations are merged in between.
+
+    Args:
+      truth: The records.
+      rho: The cost, positive.
+      neighbors: Which data sets count as neighbors.
+      key: Noise key, used for nothing else about these records.
+
+    Law: answers are exact + independent discrete Gaussian noise; each selection is that of
+    `Selection.choose`; a round depends on the records only through the answers before it.
+
+    Raises:
+      BudgetError: rho is not positive.
+      SchemaError: Fewer than two attributes, or a marginal is too large.
+    """
+    records = _revealed(truth, rho)
+    d = len(records.domain.names)
+    one_way = _Door(records, neighbors, key).one_way(rho / 3 / d)
+    merging = merge_rare(one_way)
+    merged = Domain(records.domain.names, merging.sizes())
+    door = _Door(Records(merged, recode(records.codes, merging)), neighbors, key)
+    size, targets = targets_of_marginals(ChosenMarginals(records.domain, merging, one_way, (), ()))
+    shares = [np.maximum(targets[i,].shares, 0.0) for i in range(d)]
+    shares = [each / each.sum() if each.any() else each + 1.0 / len(each) for each in shares]
+    scores = {
+        (i, j): _distance(door.records, (i, j), np.outer(shares[i], shares[j]) * size)
+        for i, j in itertools.combinations(range(d), 2)
+    }
+    selection = Selection.costing(rho / 3 / (d - 1), door.moved)
+    part = list(range(d))  # which attributes are joined already
+    selections, pairs = [], []
+    for number in range(d - 1):
+        candidates = [pair for pair in scores if part[pair[0]] != part[pair[1]]]
+        label = f"tree {number}"
+        position = door.chosen([scores[pair] for pair in candidates], selection, label)
+        i, j = candidates[position]
+        selections.append(Selected((i, j), selection, len(candidates)))
+        pairs.append((i, j))
+        part = [part[i] if each == part[j] else each for each in part]
+    rest = rho - rho / 3 - (d - 1) * selection.rho
+    marginals = [door.measured(pair, rest / (d - 1), "tree pairs") for pair in pairs]
+    return ChosenMarginals(records.domain, merging, one_way, tuple(selections), tuple(marginals))
+
+
+def measure_adaptively(
+    truth: Confidential[Records],
+    rho: Fraction,
+    neighbors: Neighbors,
+    key: NoiseKey,
+    rounds: AdaptiveRounds,
+    seed: int = 0,
+) -> ChosenMarginals:
+    """AIM: in rounds, the marginal that the model so far misses most is selected and measured.
+
+    Args:
+      truth: The records.
+      rho: The cost, positive.
+      neighbors: Which data sets count as neighbors.
+      key: Noise key, used for nothing else about these records.
+      rounds: How it spends and fits.
+      seed: Of the records that are drawn of models between rounds; public.
+
+    Law: as `measure_tree`. Which sets are candidates depends on public sizes, the budget spent and
+    noisy answers; of those whose model would be too large none is selected, so the law is that of
+    the mechanism among the rest.
+
+    Raises:
+      BudgetError: rho is not positive.
+      SchemaError: Fewer than two attributes, or a marginal is too large.
+    """
+    records = _revealed(truth, rho)
+    domain = records.domain
+    d = len(domain.names)
+    door = _Door(records, neighbors, key)
+    planned = rounds.rounds_per_attribute * d
+    for_selection = rounds.selection_share * rho / planned
+    for_answer = rho / planned - for_selection
+    measured = ChosenMarginals(domain, whole(domain), door.one_way(for_answer), (), ())
+    left = rho - measured.rho
+    size, targets = targets_of_marginals(measured)
+    model = fit_model(domain.sizes, targets, rounds.steps)
+    rng = np.random.default_rng(seed)  # noqa: TID251 - draws of a model
+    counted: dict[Attributes, IntArray] = {}
+    number, is_last = 0, False
+    while not is_last:
+        number += 1
+        is_last = left < 2 * (for_answer + for_selection)
+        if is_last:
+            for_selection = rounds.selection_share * left
+        selection = Selection.costing(for_selection, rounds.order * door.moved)
+        cost = left - selection.rho if is_last else for_answer
+        variance = 1.0 / (2.0 * float(cost)) * door.moved
+        share_spent = float(1 - (left - selection.rho - cost) / rho)
+        drawn = _drawn(domain, model, size, rng)
+        scores = _scores(door.records, drawn, counted, rounds.order, math.sqrt(variance))
+        label = f"round {number}"
+        limit = rounds.most_megabytes * 2**20 / _BYTES_PER_CELL * share_spent
+        chosen, n_candidates = _choose_fitting(door, scores, selection, label, model, limit)
+        answer = door.measured(chosen, cost, label)
+        left -= selection.rho + cost
+        measured = ChosenMarginals(
+            domain,
+            measured.merging,
+            measured.one_way,
+            (*measured.selections, Selected(chosen, selection, n_candidates)),
+            (*measured.marginals, answer),
+        )
+        size, targets = targets_of_marginals(measured)
+        if is_last:
+            break
+        model = fit_model(domain.sizes, targets, rounds.steps, model)
+        before = drawn.marginal(chosen)
+        changed = float(np.abs(model.marginal(chosen) * size - before).sum())
+        if changed <= _EXPECTED_SIZE * math.sqrt(variance) * before.size:
+            for_answer, for_selection = 4 * for_answer, 4 * for_selection
+    return measured
+
+
+def marginal_query(domain: Domain, attributes: Attributes) -> Query:
+    """The counts by the levels of some attributes."""
+    levels = [tuple(map(str, range(size))) for size in domain.sizes]
+    factors = [identity(each) if i in attributes else total(each) for i, each in enumerate(levels)]
+    return Query(" * ".join(domain.names[i] for i in attributes), tuple(factors))
+
+
+def _revealed(truth: Confidential[Records], rho: Fraction) -> Records:
+    if rho <= 0:
+        raise BudgetError("rho", "must be positive", got=rho)
+    records = truth.reveal()
+    if len(records.domain.names) < 2:
+        raise SchemaError("records", "need two or more attributes", got=list(records.domain.names))
+    return records
+
+
+def _distance(records: Records, attributes: Attributes, expected: FloatArray) -> int:
+    """L1 distance of counts to expected ones, rounded: whole, so neighbors differ by whole ones."""
+    return int(np.abs(records.marginal(attributes) - np.rint(expected).astype(np.int64)).sum())
+
+
+def _drawn(domain: Domain, model: GraphicalModel, size: float, rng: Generator) -> Records:
+    return Records(domain, model.tree.draw(model.beliefs, round(size), rng))
+
+
+def _scores(
+    records: Records,
+    drawn: Records,
+    counted: dict[Attributes, IntArray],
+    order: int,
+    deviation: float,
+) -> dict[Attributes, int]:
+    """|r| (|M_r(records) - M_r(drawn)|_1 - expected noise of M_r), whole numbers.
+
+    The weight of a set in the workload of all sets of `order` attributes is proportional to its
+    number of attributes. A set whose noise exceeds what any records of the drawn size could differ
+    by never has a positive score and is left out.
+    """
+    scores = {}
+    d = len(records.domain.sizes)
+    for k in range(1, order + 1):
+        for each in itertools.combinations(range(d), k):
+            n_cells = math.prod(records.domain.sizes[i] for i in each)
+            noise = round(_EXPECTED_SIZE * deviation * n_cells)
+            if k > 1 and noise >= 2 * max(1, len(drawn.codes)):
+                continue
+            if each not in counted:
+                counted[each] = records.marginal(each)
+            distance = int(np.abs(counted[each] - drawn.marginal(each)).sum())
+            scores[each] = k * (distance - noise)
+    return scores
+
+
+def _choose_fitting(
+    door: _Door,
+    scores: dict[Attributes, int],
+    selection: Selection,
+    label: str,
+    model: GraphicalModel,
+    most_cells: float,
+) -> tuple[Attributes, int]:
+    """Select among sets with which the junction tree stays small enough, and those it has anyway.
+
+    One is drawn of all; if it does not fit it is struck out and another drawn with fresh bits. That
+    is drawing among those that fit, whose sizes are public, without looking at the rest.
+    """
+    left = dict(scores)
+    attempt = 0
+    while True:
+        candidates = [*left]
+        position = door.chosen([*left.values()], selection, f"{label}, draw {attempt}")
+        chosen = candidates[position]
+        fits = model.tree.home(chosen) is not None
+        if not fits:
+            sets = (*model.potentials, chosen)
+            fits = junction_tree(model.tree.sizes, sets).cells <= most_cells
+        if fits:
+            return chosen, len(candidates)
+        del left[chosen]
+        attempt += 1
