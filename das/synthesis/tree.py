@@ -108,7 +108,7 @@ class JunctionTree:
     def draw(self, beliefs: Sequence[FloatArray], n_records: int, rng: Generator) -> IntArray:
         """Draw records, int64[n_records, d].
 
-        Along the tree, the records of each combination of a separator are dealt to the new
+        Along the tree, the records of each combination of a separator are assigned to the new
         attributes by systematic sampling, so every clique's count differs by less than 1 from what
         is expected given the counts of its separator.
         """
@@ -122,7 +122,7 @@ class JunctionTree:
             groups = np.zeros(n_records, np.int64)
             for i in old:
                 groups = groups * self.sizes[i] + codes[:, i]
-            spots = deal(table.reshape(n_old, -1), groups, rng)
+            spots = assign(table.reshape(n_old, -1), groups, rng)
             for i in reversed(new):
                 spots, codes[:, i] = np.divmod(spots, self.sizes[i])
         return codes
@@ -139,8 +139,8 @@ class JunctionTree:
         return message.reshape(self.shape(self.cliques[target], self.separators[child]))
 
 
-def deal(weights: FloatArray, groups: IntArray, rng: Generator) -> IntArray:
-    """Deal the members of every group to columns, as nearly in proportion as whole numbers can be.
+def assign(weights: FloatArray, groups: IntArray, rng: Generator) -> IntArray:
+    """Assign the members of every group to columns, as nearly in proportion as whole numbers can be.
 
     Args:
       weights: float64[g, m], not negative; a row of zeros counts as equal weights.

@@ -1,4 +1,4 @@
-"""Junction trees against brute force over all cells, and dealing in whole numbers."""
+"""Junction trees against brute force over all cells, and assignment in whole numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from das.errors import SchemaError
-from das.synthesis.tree import deal, junction_tree
+from das.synthesis.tree import assign, junction_tree
 
 ATTRIBUTES = range(5)
 SETS = st.lists(
@@ -81,12 +81,12 @@ def test_drawn_records_have_the_counts_of_every_clique():
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 200))
-def test_dealing_rounds_every_expected_number_up_or_down(seed, n):
+def test_assignment_rounds_every_expected_number_up_or_down(seed, n):
     rng = np.random.default_rng(seed)
     weights = rng.gamma(0.3, 1, (4, 7)) * (rng.random((4, 7)) < 0.7)
     weights[2] = 0.0
     groups = rng.integers(0, 4, n)
-    columns = deal(weights, groups, rng)
+    columns = assign(weights, groups, rng)
     for g in range(4):
         members = int((groups == g).sum())
         row = weights[g] if weights[g].any() else np.ones(7)
