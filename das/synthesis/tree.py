@@ -140,7 +140,7 @@ class JunctionTree:
 
 
 def assign(weights: FloatArray, groups: IntArray, rng: Generator) -> IntArray:
-    """Assign the members of every group to columns, as nearly in proportion as whole numbers can be.
+    """Assign members of groups to columns, in proportion as nearly as whole numbers can be.
 
     Args:
       weights: float64[g, m], not negative; a row of zeros counts as equal weights.
