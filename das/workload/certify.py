@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -26,19 +26,11 @@ from das.workload.bounds import (
     svd_bound,
 )
 from das.workload.hdmm.marginals import MarginalsStrategy
-from das.workload.hdmm.strategies import HdmmStrategy, UnionStrategy
-from das.workload.plan import (
-    LARGEST_GAP,
-    LossKind,
-    WorkloadPlan,
-    as_residual_plan,
-    per_matrix,
-    product_variances,
-    union_variances,
-)
+from das.workload.losses import Loss, LossKind, best_noise, lower_sums
+from das.workload.plan import WorkloadPlan, per_matrix
 from das.workload.residual.bases import uniform_basis
-from das.workload.residual.convex_loss import minimize_largest_variance
 from das.workload.residual.plan import ResidualPlan
+from das.workload.variances import StrategyRows, list_average_variances
 from das.workload.workload import BaseKind, Workload
 
 DENSE_CELLS = 256
@@ -53,7 +45,7 @@ class Bound(StrEnum):
 
     SINGULAR_VALUES = "singular_values"  # the sum of the singular values of all answers
     EACH_MARGINAL = "each_marginal"  # every marginal as if it were the only one
-    ALL_STRATEGIES = "all_strategies"  # the dual of the problem over all cells; the optimum
+    ALL_STRATEGIES = "all_strategies"  # the dual over all cells, for weighted sums
     PLAIN_COUNTS = "plain_counts"  # the dual over residual noise, where ResidualPlanner is optimal
 
 
@@ -124,23 +116,7 @@ def certify(plan: WorkloadPlan, dense_cells: int = DENSE_CELLS) -> Certificate:
     )
 
 
-def list_average_variances(strategy: ResidualPlan | HdmmStrategy) -> FloatArray:
-    """Return the mean variance of the answers of every marginal at privacy cost 1.
-
-    Returns:
-      float64[marginals]; infinite where a strategy has no answer, as for weights of 0.
-    """
-    if isinstance(strategy, MarginalsStrategy):
-        strategy = as_residual_plan(strategy)
-    if isinstance(strategy, ResidualPlan):
-        return strategy.average_variances()
-    if isinstance(strategy, UnionStrategy):
-        return union_variances(strategy, list_average_variances)
-    pairs = zip(strategy.workload.attributes, strategy.factors, strict=True)
-    return product_variances(strategy, [each.variance(a.gram) / a.n_rows for a, each in pairs])
-
-
-def _measure_cost(strategy: ResidualPlan | HdmmStrategy) -> float:
+def _measure_cost(strategy: StrategyRows) -> float:
     """The privacy cost of the rows themselves: sum of squared sensitivity / noise variance."""
     if isinstance(strategy, ResidualPlan):
         return strategy.privacy_cost
@@ -151,25 +127,26 @@ def _measure_cost(strategy: ResidualPlan | HdmmStrategy) -> float:
 
 
 def _list_bounds(
-    workload: Workload, kind: LossKind, plain: bool, dense_cells: int
+    workload: Workload, loss: Loss, plain: bool, dense_cells: int
 ) -> dict[Bound, float]:
     """The bounds that can be had for this domain."""
     cells = math.prod(attribute.size for attribute in workload.attributes)
     out: dict[Bound, float] = {}
-    total = kind is LossKind.SUM_OF_VARIANCES
-    out[Bound.EACH_MARGINAL] = (separate_bound if total else separate_variance_bound)(workload)
+    sums = lower_sums(loss, workload)
+    total = loss is LossKind.SUM_OF_VARIANCES
+    largest = loss is LossKind.LARGEST_VARIANCE
+    out[Bound.EACH_MARGINAL] = (
+        separate_variance_bound(workload) if largest else max(map(separate_bound, sums))
+    )
     if plain or cells <= _SVD_CELLS:
-        # The largest variance is at least the mean over all answers.
-        mean = np.full(workload.marginals.size, 1 / workload.sizes.sum())
-        counted = workload if total else replace(workload, weights=mean, weighting=None)
-        out[Bound.SINGULAR_VALUES] = svd_bound(counted)
+        out[Bound.SINGULAR_VALUES] = max(map(svd_bound, sums))
     if cells <= min(dense_cells, MOST_CELLS):
-        minimize = minimize_over_all_strategies if total else minimize_largest_over_all_strategies
+        minimize = minimize_largest_over_all_strategies if largest else minimize_over_all_strategies
         # Without a proof in reasonable time the other bounds have to do.
         with suppress(SolverError):
-            out[Bound.ALL_STRATEGIES] = minimize(workload, gap=_DENSE_GAP).bound
+            found = [minimize(each, gap=_DENSE_GAP).bound for each in sums]
+            out[Bound.ALL_STRATEGIES] = max(found)
     if plain and not total:
         bases = per_matrix(workload, uniform_basis)
-        certified = minimize_largest_variance(workload, bases, gap=LARGEST_GAP)
-        out[Bound.PLAIN_COUNTS] = certified.bound
+        out[Bound.PLAIN_COUNTS] = best_noise(loss, workload, bases, Neighbors.UNBOUNDED)[0].bound
     return out

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from types import MappingProxyType
@@ -31,33 +31,35 @@ from das.workload.hdmm.marginals import MOST_ATTRIBUTES, MarginalsStrategy, opti
 from das.workload.hdmm.strategies import (
     HdmmStrategy,
     KroneckerStrategy,
-    UnionStrategy,
     optimize_kronecker,
     optimize_union,
 )
-from das.workload.kronecker import list_members
+from das.workload.losses import (
+    LARGEST_GAP,
+    LargestRatio,
+    Loss,
+    LossKind,
+    best_noise,
+    is_of_largest,
+    loss_of,
+)
 from das.workload.one_dimensional import OneDimensionalStrategy
-from das.workload.residual.answer_rows import AnswerRows
 from das.workload.residual.bases import (
     AttributeBasis,
-    build_basis,
     orthogonal_basis,
     projected_basis,
     projected_largest_basis,
     split_off_total,
     uniform_basis,
 )
-from das.workload.residual.bounded_noise import change_cost, minimize_noise_for_changes
-from das.workload.residual.convex_loss import minimize_largest_variance
+from das.workload.residual.bounded_noise import change_cost
 from das.workload.residual.integer_plan import ExactMeasurement
 from das.workload.residual.integer_plan import measure_exactly as measure_residuals_exactly
 from das.workload.residual.oblique_largest import plan_oblique_largest
 from das.workload.residual.plan import ResidualPlan
 from das.workload.residual.reconstruction import DEFAULT_BYTES, ResidualAnswers, reconstruct
-from das.workload.residual.total_variance import (
-    minimize_noise,
-    plan_oblique,
-)
+from das.workload.residual.total_variance import choose_oblique_bases
+from das.workload.variances import StrategyRows
 from das.workload.workload import AttributeWorkload, BaseKind, Workload
 
 MOST_ANSWERS = 1 << 28
@@ -65,9 +67,10 @@ MOST_ANSWERS = 1 << 28
 
 # HDMM visits every attribute of every marginal many times.
 _MOST_HDMM_WORK = 100_000
+_MOST_REWEIGHTINGS = 8
+_SETTLED = 1e-5  # relative; the bases of the oblique planner for a sum end at the same
 # Strategies that differ by less than their solvers prove count as equal; then the first one wins.
 _EQUAL = 1e-6
-LARGEST_GAP = 1e-4
 # The same bound as for residual plans, so that answers fit in 63 bits.
 _MOST_COEFFICIENT = 1 << 34
 
@@ -80,13 +83,6 @@ class Method(StrEnum):
     ORP = "orp"  # oblique: pivots chosen too
     HDMM = "hdmm"  # the best of three families of Kronecker products
     AUTO = "auto"  # the best of all that are within reach
-
-
-class LossKind(StrEnum):
-    """What a plan minimizes."""
-
-    SUM_OF_VARIANCES = "sum_of_variances"  # weighted over marginals
-    LARGEST_VARIANCE = "largest_variance"  # over all answers; weights are not used
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,16 +192,16 @@ class WorkloadPlan:
       kind: The loss that was minimized.
       neighbors: The relation whose worst pair costs 1.
       strategy: What is measured, scaled so that one added record costs at most 1.
-      loss: Weighted sum of variances, or largest variance.
+      loss: Its value.
       cost: What the worst neighbors cost where one added record costs 1.
       skipped: Methods that were not tried, and why.
     """
 
     workload: Workload
     method: Method
-    kind: LossKind
+    kind: Loss
     neighbors: Neighbors
-    strategy: ResidualPlan | HdmmStrategy
+    strategy: StrategyRows
     loss: float
     cost: float
     skipped: Mapping[Method, str]
@@ -247,7 +243,7 @@ class WorkloadPlan:
 def plan_workload(
     workload: Workload,
     method: Method = Method.AUTO,
-    kind: LossKind = LossKind.SUM_OF_VARIANCES,
+    kind: Loss = LossKind.SUM_OF_VARIANCES,
     *,
     neighbors: Neighbors = Neighbors.UNBOUNDED,
 ) -> WorkloadPlan:
@@ -301,14 +297,14 @@ class _Goal:
     """What is planned for: the loss of a workload at cost 1 among neighbors."""
 
     workload: Workload
-    kind: LossKind
+    loss: Loss
     neighbors: Neighbors
 
     @property
     def is_plain(self) -> bool:
         return all(each.kind is BaseKind.IDENTITY for each in self.workload.attributes)
 
-    def cost_of(self, strategy: ResidualPlan | HdmmStrategy) -> float:
+    def cost_of(self, strategy: StrategyRows) -> float:
         """What the worst neighbors cost, if one added record costs 1."""
         if self.neighbors is Neighbors.UNBOUNDED:
             return 1.0
@@ -320,7 +316,7 @@ class _Goal:
 @dataclass(frozen=True, eq=False)
 class _Candidate:
     method: Method
-    strategy: ResidualPlan | HdmmStrategy
+    strategy: StrategyRows
     loss: float
     cost: float
 
@@ -360,7 +356,7 @@ def _plan_plain(goal: _Goal) -> _Candidate:
 
 def _plan_plus(goal: _Goal) -> _Candidate:
     builders = [projected_basis]
-    if goal.kind is LossKind.LARGEST_VARIANCE:
+    if is_of_largest(goal.loss):
         builders.append(projected_largest_basis)
     return _least(
         [
@@ -371,11 +367,21 @@ def _plan_plus(goal: _Goal) -> _Candidate:
 
 
 def _plan_oblique(goal: _Goal) -> _Candidate:
-    plan = plan_oblique(goal.workload)
-    found = [_with_noise(Method.ORP, goal, plan.bases)]
-    if goal.kind is LossKind.LARGEST_VARIANCE:
-        certified = plan_oblique_largest(goal.workload, gap=LARGEST_GAP)
+    workload, loss = goal.workload, goal.loss
+    bases = choose_oblique_bases(workload)
+    found = [_with_noise(Method.ORP, goal, bases)]
+    if is_of_largest(loss):
+        limits = loss.limits if isinstance(loss, LargestRatio) else None
+        certified = plan_oblique_largest(workload, limits=limits, gap=LARGEST_GAP)
         found.insert(0, _candidate(Method.ORP, certified.plan, certified.loss, goal))
+    elif loss is not LossKind.SUM_OF_VARIANCES:
+        # At its optimum the loss is a weighted sum of variances: bases for that, and again.
+        for _ in range(_MOST_REWEIGHTINGS):
+            touching = best_noise(loss, workload, bases, goal.neighbors)[1] / workload.sizes
+            bases = choose_oblique_bases(replace(workload, weights=touching, weighting=None))
+            found.append(_with_noise(Method.ORP, goal, bases))
+            if found[-1].loss > found[-2].loss * (1 - _SETTLED):
+                break
     return _least(found)
 
 
@@ -402,27 +408,15 @@ def _least(found: Sequence[_Candidate]) -> _Candidate:
 
 def _with_noise(method: Method, goal: _Goal, bases: tuple[AttributeBasis, ...]) -> _Candidate:
     """The best noise for the loss and given bases."""
-    if goal.kind is LossKind.LARGEST_VARIANCE:
-        certified = minimize_largest_variance(goal.workload, bases, gap=LARGEST_GAP)
-        return _candidate(method, certified.plan, certified.loss, goal)
-    is_change = goal.neighbors is Neighbors.BOUNDED
-    minimize = minimize_noise_for_changes if is_change else minimize_noise
-    return _evaluate(method, minimize(goal.workload, bases), goal)
+    certified, _ = best_noise(goal.loss, goal.workload, bases, goal.neighbors)
+    return _candidate(method, certified.plan, certified.loss, goal)
 
 
-def _evaluate(method: Method, strategy: ResidualPlan | HdmmStrategy, goal: _Goal) -> _Candidate:
-    if goal.kind is LossKind.LARGEST_VARIANCE:
-        loss = float(list_largest_variances(strategy).max())
-    elif isinstance(strategy, ResidualPlan):
-        loss = float(strategy.workload.weights @ strategy.total_variances())
-    else:
-        loss = strategy.error
-    return _candidate(method, strategy, loss, goal)
+def _evaluate(method: Method, strategy: StrategyRows, goal: _Goal) -> _Candidate:
+    return _candidate(method, strategy, loss_of(goal.loss, goal.workload, strategy), goal)
 
 
-def _candidate(
-    method: Method, strategy: ResidualPlan | HdmmStrategy, loss: float, goal: _Goal
-) -> _Candidate:
+def _candidate(method: Method, strategy: StrategyRows, loss: float, goal: _Goal) -> _Candidate:
     """A candidate, given its loss where one added record costs 1."""
     cost = goal.cost_of(strategy)
     return _Candidate(method, strategy, loss * cost, cost)
@@ -480,70 +474,7 @@ def _split_off_totals(strategy: KroneckerStrategy) -> tuple[AttributeBasis, ...]
     return tuple(bases)
 
 
-def as_residual_plan(strategy: MarginalsStrategy) -> ResidualPlan:
-    """Residual answers with the same estimates as weighted marginals.
-
-    The least-squares estimate in the range of P_T = kron(I - J/n if i in T else J/n) has the
-    precision lambda_T = sum over S containing T of c_S prod_{i not in S} n_i; residual rows of
-    T with orthonormal factors and ones have it at the noise prod_{i not in T} n_i / lambda_T.
-    """
-    workload = strategy.workload
-    bases = []
-    for attribute in workload.attributes:
-        rows = uniform_basis(AttributeWorkload.identity("", attribute.size)).subtraction
-        pivot = np.full(attribute.size, 1 / attribute.size)
-        bases.append(build_basis(attribute, rows, pivot, rows.T))
-    closure = workload.marginals.closure()
-    sizes = np.array([attribute.size for attribute in workload.attributes], np.float64)
-    outside = np.where(strategy.sets, 1.0, sizes).prod(axis=1) * strategy.shares
-    targets = list_members(closure)
-    precision = np.array(
-        [outside[(strategy.sets >= target).all(axis=1)].sum() for target in targets]
-    )
-    with np.errstate(divide="ignore"):
-        noise = np.where(targets, 1.0, sizes).prod(axis=1) / precision
-    return ResidualPlan(workload, tuple(bases), closure, noise)
-
-
-def list_largest_variances(strategy: ResidualPlan | HdmmStrategy) -> FloatArray:
-    """Return the largest variance of an answer of every marginal, as `list_average_variances`."""
-    if isinstance(strategy, MarginalsStrategy):
-        strategy = as_residual_plan(strategy)
-    if isinstance(strategy, ResidualPlan):
-        rows = AnswerRows.build(strategy.workload, strategy.bases)
-        return rows.find_largest(strategy.noise)[0]
-    if isinstance(strategy, UnionStrategy):
-        return union_variances(strategy, list_largest_variances)
-    pairs = zip(strategy.workload.attributes, strategy.factors, strict=True)
-    return product_variances(
-        strategy,
-        [float(a.row_forms(each.decoder @ each.decoder.T).max()) for a, each in pairs],
-    )
-
-
-def product_variances(strategy: KroneckerStrategy, variances: Sequence[float]) -> FloatArray:
-    """Return prod over members of a variance times prod over the others of that of the total."""
-    totals = np.array([factor.total_variance for factor in strategy.factors])
-    ratios = np.array(variances) / totals
-    return np.asarray(strategy.workload.marginals.product(ratios) * totals.prod())
-
-
-def union_variances(
-    strategy: UnionStrategy, describe: Callable[[KroneckerStrategy], FloatArray]
-) -> FloatArray:
-    """Return float64[marginals]: what `describe` says of the part that answers each, by its share.
-
-    Infinite for marginals that no part answers.
-    """
-    marginals = strategy.workload.marginals
-    out = np.full(marginals.size, np.inf)
-    for part, share in zip(strategy.parts, strategy.shares, strict=True):
-        places = [marginals.positions(members) for members in part.workload.marginals.by_order]
-        out[np.concatenate(places)] = describe(part) / share
-    return out
-
-
-def _count_answers(strategy: ResidualPlan | HdmmStrategy) -> float:
+def _count_answers(strategy: StrategyRows) -> float:
     """Number of noisy answers, a float because it may pass 2^63."""
     if isinstance(strategy, ResidualPlan):
         widths = np.array([len(basis.subtraction) for basis in strategy.bases], np.float64)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
 
+from das.arrays import FloatArray, IntArray
 from das.definition import Definition
 from das.errors import BudgetError, SchemaError
 from das.mechanisms.mechanism import Mechanism, Norm
@@ -22,7 +23,8 @@ from das.queries.sensitivity import Neighbors
 from das.schema import Attribute, Schema
 from das.strategy import QueryShare
 from das.tree.curvature import least_eigenvalue
-from das.workload.plan import LossKind, Method, plan_workload
+from das.workload.losses import LargestRatio, Loss, LossKind, PowerMean, WorstMean
+from das.workload.plan import Method, plan_workload
 from das.workload.workload import AttributeWorkload, BaseKind, Workload
 from jobs.config.models.allocation import WorkloadConfig
 
@@ -33,6 +35,7 @@ _FACTORS: dict[str, Callable[[tuple[str, ...]], Factor]] = {
     BaseKind.RANGES: ranges,
 }
 _DIGEST_DIGITS = 8
+_MOST_ENTRY = 1024  # of a row in a run file; rounded strategies have 14 bits
 _LEAST_EIGENVALUE = 1e-9  # of what all queries say, over the precision of one cell at all of rho
 
 
@@ -131,13 +134,14 @@ def errors_of_methods(
     """
     workload = _workload(schema, wanted)
     weights = sum(float(weight) for weight in wanted.tables.values())
-    total = weights if wanted.loss is LossKind.SUM_OF_VARIANCES else 1.0
+    loss = _loss(schema, wanted, workload)
+    total = weights if loss is LossKind.SUM_OF_VARIANCES else 1.0
     plain = all(each.kind is BaseKind.IDENTITY for each in workload.attributes)
     errors = {}
     for method in Method:
         if method is Method.RESIDUAL_PLANNER and not plain:
             continue
-        plan = plan_workload(workload, method, wanted.loss, neighbors=kind.neighbors)
+        plan = plan_workload(workload, method, loss, neighbors=kind.neighbors)
         errors[method] = float(f"{math.sqrt(plan.loss / (2 * float(rho) * total)):.12g}")
     return errors
 
@@ -146,7 +150,9 @@ def errors_of_methods(
 def _plan(schema: Schema, text: str, neighbors: Neighbors) -> tuple[QueryShare, ...]:
     """Plan once what several geolevels share; equal ones are the same queries."""
     wanted = WorkloadConfig.model_validate_json(text)
-    plan = plan_workload(_workload(schema, wanted), wanted.method, wanted.loss, neighbors=neighbors)
+    workload = _workload(schema, wanted)
+    loss = _loss(schema, wanted, workload)
+    plan = plan_workload(workload, wanted.method, loss, neighbors=neighbors)
     shares = tuple(
         QueryShare(_over_schema(schema, planned.query), planned.rho, planned.sensitivity_sq)
         for planned in plan.measure_exactly(Fraction(1)).queries()
@@ -182,6 +188,58 @@ def _workload(schema: Schema, wanted: WorkloadConfig) -> Workload:
     return Workload.of_marginals(attributes, marginals, weights)
 
 
+def _loss(schema: Schema, wanted: WorkloadConfig, workload: Workload) -> Loss:
+    """The loss, with the parameters of tables in the order of the marginals."""
+    given = wanted.loss
+    if isinstance(given, LossKind):
+        return given
+    if given.power_mean is not None:
+        return PowerMean(float(given.power_mean))
+    position = _positions(schema, wanted, workload)
+    if given.limits is not None:
+        return LargestRatio(_by_marginal("limits", position, given.limits))
+    means = [_by_marginal("worst_of", position, one) for one in given.worst_of or ()]
+    if any(not one.any() for one in means):
+        raise SchemaError("workload, loss, worst_of", "has a mean without a positive weight")
+    return WorstMean(
+        np.array([one / one.sum() for one in means]).reshape(len(means), len(position))
+    )
+
+
+def _positions(schema: Schema, wanted: WorkloadConfig, workload: Workload) -> dict[str, int]:
+    """Table to the number of its marginal."""
+    place = {attribute.name: i for i, attribute in enumerate(workload.attributes)}
+    found = {}
+    for table in wanted.tables:
+        members = sorted(place[name] for name in _axes(schema, table) if name in place)
+        found[table] = int(workload.marginals.positions(np.array([members], np.int64))[0])
+    return found
+
+
+def _by_marginal(
+    key: str, position: Mapping[str, int], numbers: Mapping[str, Fraction]
+) -> FloatArray:
+    """float64[marginals], 0 where a table is not named.
+
+    Raises:
+      SchemaError: A table is none of the workload's, or a number is negative.
+    """
+    unknown = [table for table in numbers if table not in position]
+    if unknown:
+        raise SchemaError(
+            f"workload, loss, {key}",
+            "names a table that is not among `tables`",
+            got=unknown,
+            want=f"some of {list(position)}",
+        )
+    out = np.zeros(len(position))
+    for table, number in numbers.items():
+        if number < 0:
+            raise SchemaError(f"workload, loss, {key}, {table}", "is negative", got=number)
+        out[position[table]] = float(number)
+    return out
+
+
 def _axes(schema: Schema, table: str) -> list[str]:
     """The attributes of a table, which may not be a recode or a function."""
     parse_query(schema, table)
@@ -202,13 +260,38 @@ def _axes(schema: Schema, table: str) -> list[str]:
     return names
 
 
-def _attribute(schema: Schema, attribute: Attribute, bases: list[str]) -> AttributeWorkload:
-    if len(bases) == 1 and bases[0] in _FACTORS:
+def _attribute(
+    schema: Schema, attribute: Attribute, bases: Sequence[str | list[int]]
+) -> AttributeWorkload:
+    if len(bases) == 1 and isinstance(bases[0], str) and bases[0] in _FACTORS:
         return AttributeWorkload(attribute.name, BaseKind(bases[0]), attribute.size)
-    matrices = [_base(schema, attribute, base).matrix for base in bases]
+    matrices = [
+        _base(schema, attribute, base).matrix if isinstance(base, str) else _row(attribute, base)
+        for base in bases
+    ]
     if not matrices:
         raise SchemaError(f"workload, base of {attribute.name}", "is empty")
     return AttributeWorkload.from_matrix(attribute.name, np.concatenate(matrices))
+
+
+def _row(attribute: Attribute, row: Sequence[int]) -> IntArray:
+    """One row of integers, int64[1, n], as a run file gives it."""
+    where = f"workload, base of {attribute.name}"
+    if len(row) != attribute.size:
+        raise SchemaError(
+            where,
+            "has a row that does not fit",
+            got=f"{len(row)} integers",
+            want=f"{attribute.size}, one per level",
+        )
+    if not any(row) or max(map(abs, row)) > _MOST_ENTRY:
+        raise SchemaError(
+            where,
+            "has a row that cannot be used",
+            got=f"{list(row)!s:.60}",
+            want=f"integers from -{_MOST_ENTRY} to {_MOST_ENTRY}, not all 0",
+        )
+    return np.array([row], np.int64)
 
 
 def _base(schema: Schema, attribute: Attribute, base: str) -> Factor:
@@ -222,7 +305,7 @@ def _base(schema: Schema, attribute: Attribute, base: str) -> Factor:
         f"workload, base of {attribute.name}",
         "is unknown",
         got=base,
-        want=f"one of {[*map(str, _FACTORS), *known]}",
+        want=f"one of {[*map(str, _FACTORS), *known]}, or a list of integers",
     )
 
 

@@ -36,7 +36,8 @@ from das.workload.certify import certify
 from das.workload.hdmm.marginals import MOST_ATTRIBUTES, optimize_marginals
 from das.workload.hdmm.strategies import optimize_hdmm, optimize_kronecker, optimize_union
 from das.workload.kronecker import list_members
-from das.workload.plan import LossKind, Method, list_largest_variances, plan_workload
+from das.workload.losses import LossKind
+from das.workload.plan import Method, plan_workload
 from das.workload.residual.bases import projected_largest_basis, uniform_basis
 from das.workload.residual.convex_loss import minimize_largest_variance
 from das.workload.residual.oblique_largest import plan_oblique_largest
@@ -46,6 +47,7 @@ from das.workload.residual.total_variance import (
     plan_orthogonal,
     plan_projected,
 )
+from das.workload.variances import list_largest_variances
 from das.workload.workload import AttributeWorkload, BaseKind, Workload
 from tests.studies import matrix_mechanisms_published as published
 from tests.studies.matrix_mechanisms_times import measure_times

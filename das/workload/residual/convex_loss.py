@@ -173,13 +173,7 @@ def minimize_loss(
       SolverError: The gap was not reached.
     """
     _check_cost(privacy_cost)
-    closure = workload.marginals.closure()
-    draft = ResidualPlan(workload, bases, closure, np.ones(closure.size))
-    n_rows = np.array([attribute.n_rows for attribute in workload.attributes])
-    matrix = draft.incidence.matrix(
-        np.array([basis.pivot_variance for basis in bases]) / n_rows,
-        np.array([basis.residual_variance for basis in bases]) / n_rows,
-    )
+    draft, matrix = _mean_variances(workload, bases)
     transposed, costs = matrix.T.tocsr(), draft.set_costs
     best, best_loss, bound = draft.noise, np.inf, -np.inf
 
@@ -202,7 +196,66 @@ def minimize_loss(
     _descend(evaluate, lambda: best_loss - bound <= gap * abs(best_loss), np.log(np.sqrt(costs)))
     if best_loss - bound > gap * abs(best_loss):
         raise _not_proven("convex loss", best_loss, bound, gap)
-    return CertifiedPlan(ResidualPlan(workload, bases, closure, best), best_loss, bound)
+    plan = ResidualPlan(workload, bases, draft.residuals, best)
+    return CertifiedPlan(plan, best_loss, bound)
+
+
+def minimize_worst_sum(
+    workload: Workload,
+    bases: tuple[AttributeBasis, ...],
+    importances: FloatArray,
+    privacy_cost: float = 1.0,
+    *,
+    gap: float = 1e-6,
+) -> tuple[CertifiedPlan, FloatArray]:
+    """Choose the noise whose largest of several weighted sums of mean variances is least.
+
+    Args:
+      workload: The marginals; their weights are not used.
+      bases: One per attribute.
+      importances: float64[K, marginals], nonnegative; every marginal has a positive one.
+      privacy_cost: c > 0.
+      gap: Relative distance to the optimum to be proven.
+
+    Returns:
+      The plan, its largest sum and the bound; and float64[marginals], the mixture of the rows of
+      which the plan minimizes the sum.
+
+    Raises:
+      BudgetError: The privacy cost is not positive.
+      SchemaError: The rows do not fit the workload.
+      SolverError: The gap was not reached.
+    """
+    from scipy.sparse import csr_array
+
+    _check_cost(privacy_cost)
+    if importances.shape[1:] != (workload.marginals.size,):
+        raise SchemaError(
+            "weights of sums", "do not fit the workload", got=f"shape {importances.shape}"
+        )
+    draft, matrix = _mean_variances(workload, bases)
+    sums = csr_array(importances @ matrix)
+    noise, weights, bound = _balance(sums, draft.set_costs, np.ones(len(importances)), gap)
+    value = float((sums @ noise).max())
+    if value > bound * (1 + gap):
+        raise _not_proven("largest sum of variances", value, bound, gap)
+    plan = ResidualPlan(workload, bases, draft.residuals, noise / privacy_cost)
+    certified = CertifiedPlan(plan, value / privacy_cost, bound / privacy_cost)
+    return certified, weights @ importances
+
+
+def _mean_variances(
+    workload: Workload, bases: tuple[AttributeBasis, ...]
+) -> tuple[ResidualPlan, csr_array]:
+    """A plan of noise 1, and the mean variance of every marginal as a linear map of the noise."""
+    closure = workload.marginals.closure()
+    draft = ResidualPlan(workload, bases, closure, np.ones(closure.size))
+    n_rows = np.array([attribute.n_rows for attribute in workload.attributes])
+    matrix = draft.incidence.matrix(
+        np.array([basis.pivot_variance for basis in bases]) / n_rows,
+        np.array([basis.residual_variance for basis in bases]) / n_rows,
+    )
+    return draft, matrix
 
 
 def _balance(

@@ -6,8 +6,35 @@ from pydantic import Field, model_validator
 
 from das.definition import Definition
 from das.mechanisms.registry import chargeable
-from das.workload.plan import LossKind, Method
-from jobs.config.models.values import Exact, Model, Text
+from das.workload.losses import LossKind
+from das.workload.plan import Method
+from jobs.config.models.values import Exact, Model, Text, Whole
+
+
+class ConvexLossConfig(Model):
+    """A convex loss of the variances of tables, with its parameter: one of these."""
+
+    power_mean: Exact | None = Field(
+        default=None,
+        description="p from 1 to 64: (weighted mean of v^p)^(1/p) of the mean variance v of each "
+        "table. 1 is the weighted mean; the larger p, the more the worst table counts.",
+    )
+    worst_of: list[dict[Text, Exact]] | None = Field(
+        default=None,
+        description="Maps of table to weight, such as one per group of users: the largest of their "
+        "weighted mean variances. Weights of each are divided by their sum.",
+    )
+    limits: dict[Text, Exact] | None = Field(
+        default=None,
+        description="Every table to a variance: the largest variance of any answer over that of "
+        "its table.",
+    )
+
+    @model_validator(mode="after")
+    def _one_of(self) -> ConvexLossConfig:
+        if [self.power_mean, self.worst_of, self.limits].count(None) != 2:
+            raise ValueError("give exactly one of `power_mean`, `worst_of` and `limits`")
+        return self
 
 
 class WorkloadConfig(Model):
@@ -18,19 +45,20 @@ class WorkloadConfig(Model):
         description="residual_planner: plain counts; residual_planner_plus, orp: any base; hdmm: "
         "Kronecker products; auto: the best of all within reach.",
     )
-    loss: LossKind = Field(
+    loss: LossKind | ConvexLossConfig = Field(
         default=LossKind.SUM_OF_VARIANCES,
         description="sum_of_variances: of all answers, weighted by table; largest_variance: of any "
-        "answer.",
+        "answer; or a convex loss with a parameter.",
     )
     tables: dict[Text, Exact] = Field(
         description='Tables ("total", "detailed" or attributes joined by "*") to the weight of the '
         "mean variance of their answers. Together they must have full column rank, as detailed has."
     )
-    bases: dict[Text, list[Text]] = Field(
+    bases: dict[Text, list[Text | list[Whole]]] = Field(
         default={},
-        description="Attribute to what its tables ask of it: identity, prefix, ranges or recodes "
-        "of it, stacked. Default: identity.",
+        description="Attribute to what its tables ask of it, stacked: identity, prefix, ranges, "
+        "recodes of it, or rows of integers with one per level, of at most 1024 in size. "
+        "Together they must determine the total. Default: identity.",
     )
 
 

@@ -29,13 +29,17 @@ TABLES = {"total": 1, "sex": 1, "age": 1, "detailed": 1}
 
 
 def configuration(folder: Path, **changes) -> Path:
-    """Every planner at one geolevel; ranges of age at the county."""
+    """Every planner at one geolevel, two with convex losses; at the county ranges of age and a row."""
     methods = ("auto", "orp", "hdmm", "residual_planner")
     levels = {
         level: {"share": "1/4", "workload": {"method": method, "tables": TABLES}}
         for level, method in zip(toy.LEVELS, methods, strict=True)
     }
-    levels["county"]["workload"]["bases"] = {"age": ["ranges"]}
+    levels["county"]["workload"]["bases"] = {"age": ["ranges", [1, 0, -1]]}
+    levels["county"]["workload"]["loss"] = {"power_mean": "3/2"}
+    levels["block"]["workload"]["loss"] = {
+        "worst_of": [{"age": 1}, {"total": 1, "sex": 1, "detailed": 1}]
+    }
     path = folder / "allocation.yaml"
     path.write_text(yaml.safe_dump({"name": "planned", "levels": levels}))
     return toy.configuration(folder, privacy__allocation=str(path), **changes)

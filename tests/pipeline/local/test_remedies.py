@@ -132,6 +132,43 @@ def recodes_are_asked_under_bases(desk: Desk) -> str:
     return message
 
 
+def _plans(desk: Desk, bad: dict[str, Any], good: dict[str, Any]) -> str:
+    """Refuse one workload and accept the other."""
+    tables = {"tables": {"detailed": "1", "sex": "1"}, "method": "residual_planner_plus"}
+    own = desk.allocation({"workload": {**tables, **bad}})
+    message = desk.refused("validate", desk.config(privacy__allocation=own))
+    own = desk.allocation({"workload": {**tables, **good}})
+    desk.done("validate", desk.config(privacy__allocation=own))
+    return message
+
+
+def rows_determine_the_total(desk: Desk) -> str:
+    bad = {"bases": {"sex": [[1, 2], [2, 4]]}}
+    return _plans(desk, bad, {"bases": {"sex": [[1, 2], [2, 4], [1, 1]]}})
+
+
+def rows_tell_levels_apart(desk: Desk) -> str:
+    return _plans(desk, {"bases": {"sex": [[1, 1]]}}, {})
+
+
+def powers_below_one_are_not_convex(desk: Desk) -> str:
+    return _plans(desk, {"loss": {"power_mean": "1/2"}}, {"loss": {"power_mean": "1"}})
+
+
+def high_powers_are_the_largest(desk: Desk) -> str:
+    return _plans(desk, {"loss": {"power_mean": "65"}}, {"loss": "largest_variance"})
+
+
+def every_table_is_in_a_mean(desk: Desk) -> str:
+    both = {"sex": "1", "detailed": "1/100"}
+    return _plans(desk, {"loss": {"worst_of": [{"sex": "1"}]}}, {"loss": {"worst_of": [both]}})
+
+
+def powers_need_weights(desk: Desk) -> str:
+    bad = {"loss": {"power_mean": "2"}, "tables": {"detailed": "1", "sex": "0"}}
+    return _plans(desk, bad, {"loss": {"power_mean": "2"}, "tables": {"detailed": "1"}})
+
+
 def one_cell_has_nothing_to_plan(desk: Desk) -> str:
     schema = {"name": "one", "attributes": [{"name": "all", "levels": ["all"]}]}
     path = str(desk.write("one.yaml", yaml.safe_dump(schema)))
@@ -861,8 +898,15 @@ ENTRIES: dict[Key, Entry] = {
      "answers"): LIBRARY,
     ("das/tree/components.py", "measure fewer recodes, prefixes or ranges"): LARGE,
     ("das/tree/errors.py", "measure fewer or coarser recodes"): LARGE,
-    ("das/workload/workload.py", "add a row of ones"): LIBRARY,
-    ("das/workload/workload.py", "leave the attribute out"): LIBRARY,
+    ("das/workload/losses.py", "1 is the weighted mean of variances; larger powers heed the worst "
+     "more"): powers_below_one_are_not_convex,
+    ("das/workload/losses.py", "use the loss largest_variance"): high_powers_are_the_largest,
+    ("das/workload/losses.py", "give each table of the workload a small weight in one of the "
+     "means"): every_table_is_in_a_mean,
+    ("das/workload/losses.py", "leave tables of weight 0 out, or use the loss sum_of_variances"):
+        powers_need_weights,
+    ("das/workload/workload.py", "add a row of ones"): rows_determine_the_total,
+    ("das/workload/workload.py", "leave the attribute out"): rows_tell_levels_apart,
     ("das/workload/workload.py", "leave the attribute out; it holds nothing to plan for"):
         LIBRARY,
     ("das/privacy/cost.py", "convert to the weakest with to_zero_concentrated or "

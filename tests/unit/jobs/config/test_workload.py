@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from das.definition import Definition
 from das.errors import BudgetError, ConfigError, SchemaError
@@ -82,6 +83,57 @@ def test_predicted_errors_are_those_of_the_measured_noise(neighbors):
         assert predicted[method] == pytest.approx(error**0.5, rel=1e-3)
 
 
+LOSSES = [
+    {"power_mean": "3"},
+    {"worst_of": [{"total": "1", "sex": "1"}, {"age": "3", "detailed": "1/100"}]},
+    {"limits": {"total": "1", "sex": "2", "age": "4", "detailed": "10"}},
+]
+
+
+def variances_of_tables(entries, bases: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Variances of the answers of every table at rho 1, by least squares on the integer rows."""
+    cells = np.arange(SCHEMA.size)
+    precision = sum(
+        float(2 * entry.share / entry.sensitivity_sq) * entry.query.gram(cells) for entry in entries
+    )
+    covariance = np.linalg.inv(precision)
+    out = {}
+    for table in TABLES:
+        rows = np.ones((1, 1))
+        for attribute in SCHEMA.attributes:
+            is_asked = table == "detailed" or attribute.name in table.split(" * ")
+            given = bases.get(attribute.name, np.eye(attribute.size))
+            rows = np.kron(rows, given if is_asked else np.ones((1, attribute.size)))
+        out[table] = (rows @ covariance * rows).sum(axis=1)
+    return out
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=["power_mean", "worst_of", "limits"])
+@pytest.mark.parametrize("rows", [None, [[1, 1, 0, 0, 0], [0, 0, 1, 2, -1], [1, 1, 1, 1, 1]]])
+def test_convex_losses_and_given_rows_are_what_the_measured_noise_has(loss, rows):
+    """The loss, by its definition in the reference, of the integer rows that are measured."""
+    stacked = {} if rows is None else {"age": ["identity", *rows]}
+    given = {} if rows is None else {"age": np.concatenate([np.eye(5), rows])}
+    kind = BudgetKind(Definition.ZCDP, Neighbors.UNBOUNDED)
+    asked = wanted(loss=loss, bases=stacked)
+    found = variances_of_tables(plan_shares(SCHEMA, asked, kind), given)
+    means = {table: variances.mean() for table, variances in found.items()}
+    if "power_mean" in loss:
+        weights = {table: float(Fraction(weight)) for table, weight in TABLES.items()}
+        cubes = sum(weights[table] * means[table] ** 3 for table in TABLES)
+        value = (cubes / sum(weights.values())) ** (1 / 3)
+    elif "worst_of" in loss:
+        value = max(
+            sum(float(Fraction(w)) * means[t] for t, w in one.items())
+            / sum(float(Fraction(w)) for w in one.values())
+            for one in loss["worst_of"]
+        )
+    else:
+        value = max(found[t].max() / float(limit) for t, limit in loss["limits"].items())
+    predicted = errors_of_methods(SCHEMA, asked, kind, Fraction(1))
+    assert value**0.5 == pytest.approx(predicted[Method.AUTO], rel=1e-3)
+
+
 def test_a_schema_of_one_cell_has_nothing_to_plan():
     one = Schema("one", (Attribute("kind", ("person",)), Attribute("place", ("here",))))
     with pytest.raises(SchemaError, match="nothing to plan: every attribute"):
@@ -125,6 +177,23 @@ def test_weights_move_the_budget():
         ({"bases": {"age": ["decade"]}}, "base of age: is unknown; got decade; .*'adult'"),
         ({"bases": {"sex": ["adult"]}}, "base of sex: is unknown; got adult"),
         ({"bases": {"age": []}}, "base of age: is empty"),
+        ({"bases": {"age": [[1, 1, 1]]}}, "row that does not fit; got 3 integers; expected 5"),
+        ({"bases": {"age": [[0] * 5]}}, "row that cannot be used; got .0, 0.*not all 0"),
+        ({"bases": {"age": [[1, 0, 0, 0, 1025]]}}, "row that cannot be used.*1025"),
+        ({"bases": {"age": [[1, 1, 0, 0, 0]]}}, "does not determine the total"),
+        ({"bases": {"age": [[1, 1, 1, 1, 1]]}}, "tells no two levels apart"),
+        ({"loss": {"power_mean": "1/2"}}, "loss, power of the mean: makes the loss not convex"),
+        ({"loss": {"power_mean": 1000}}, "power of the mean: is too large; got 1000"),
+        ({"loss": {"worst_of": []}}, "loss, weights of means: cannot be used"),
+        ({"loss": {"worst_of": [{"total": 1}]}}, "loss, weights of means: leave something out"),
+        ({"loss": {"worst_of": [{"total": 0}]}}, "worst_of: has a mean without a positive"),
+        ({"loss": {"worst_of": [{"total": -1}]}}, "worst_of, total: is negative; got -1"),
+        ({"loss": {"worst_of": [{"kind": 1}]}}, "not among `tables`; got .*kind"),
+        ({"loss": {"limits": {"total": 1}}}, "loss, limits: cannot be used; expected positive"),
+        (
+            {"loss": {"power_mean": 2}, "tables": {"total": 0, "detailed": 1}},
+            "loss: needs a positive weight for every table",
+        ),
         ({"tables": {"income": "1"}}, "income"),
         ({"tables": {"adult": "1"}}, "may name attributes only; got .*adult.*under `bases`"),
         ({"tables": {"sex": "-1"}}, "table sex: has a negative weight; got -1"),
@@ -135,6 +204,21 @@ def test_weights_move_the_budget():
 def test_workloads_that_cannot_be_planned(changes, match):
     with pytest.raises(SchemaError, match=match):
         plan_shares(SCHEMA, wanted(**changes), ZCDP_BOUNDED)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [{}, {"power_mean": 2, "limits": {"total": 1}}, {"power_mean": 2.5}, {"softmax": 1}, "median"],
+)
+def test_a_loss_is_named_once_and_exactly(loss):
+    with pytest.raises(ValidationError):
+        wanted(loss=loss)
+
+
+@pytest.mark.parametrize("row", [[1, 0.5, 0, 0, 0], [1, True, 0, 0, 0], [[1], 0, 0, 0, 0]])
+def test_rows_hold_whole_numbers(row):
+    with pytest.raises(ValidationError):
+        wanted(bases={"age": [row]})
 
 
 def test_pure_privacy_is_refused():
