@@ -11,6 +11,7 @@ from jobs.report.budget import Spending, budget_section
 from jobs.report.comparison import Comparison, changed_section, error_section, kept_tile
 from jobs.report.error_by_size import bias_section, distribution_section, size_section
 from jobs.report.exact import exact_section
+from jobs.report.groups import groups_section
 from jobs.report.page import Banner, Page, Prose, Section
 from jobs.report.products import products_sections
 from jobs.report.render import render
@@ -65,6 +66,7 @@ def write_internal_report(
         [
             *products_sections(manifest),
             error_section(comparison),
+            groups_section(evaluation, manifest.records),
             size_section(comparison),
             bias_section(comparison),
             distribution_section(comparison),

@@ -36,6 +36,23 @@ class Panel:
 
 
 @dataclass(frozen=True)
+class DotRow:
+    """One row of a figure of dots.
+
+    Attributes:
+      label: Its name.
+      values: One per column; None or 0 draws no dot.
+      marks: What each is compared with, a short line; None or 0 draws none.
+      heading: Of the rows from here on; empty for none.
+    """
+
+    label: str
+    values: Values
+    marks: Values
+    heading: str = ""
+
+
+@dataclass(frozen=True)
 class Figure:
     """A finished figure.
 
@@ -129,6 +146,70 @@ def share_bars(key: str, title: Sequence[str], rows: Mapping[str, Sequence[Value
             bare(axes, grid="x")
             axes.spines["bottom"].set_visible(False)
         return to_svg(figure, key)
+
+
+def dot_rows(key: str, titles: Sequence[str], rows: Sequence[DotRow]) -> Markup:
+    """Dots of percentages, a row per name and a column per title, on one logarithmic scale.
+
+    Args:
+      key: Unique on the page.
+      titles: Headings of the columns.
+      rows: With one value per column each.
+    """
+    places, y = [], 0.0
+    for row in rows:
+        y += 1.0 if row.heading else 0.0
+        places.append(y)
+        y += 1.0
+    drawn = [v for row in rows for v in (*row.values, *row.marks) if v]
+    low = math.floor(math.log10(min(drawn))) if drawn else 0
+    high = max(math.ceil(math.log10(max(drawn))), low + 1) if drawn else 1
+    left, above, below = 1.75, 0.34, 0.3
+    with drawing():
+        height = above + below + 0.2 * y
+        figure = new_figure(height)
+        wide = (WIDTH - left - 0.1) / max(len(titles), 1)
+        for column, title in enumerate(titles):
+            box = (
+                (left + column * wide) / WIDTH,
+                below / height,
+                (wide - 0.15) / WIDTH,
+                1 - (above + below) / height,
+            )
+            axes = figure.add_axes(box)
+            axes.set_title(title, loc="left", fontweight="bold")
+            axes.set_xscale("log")
+            axes.set(xlim=(10.0**low / 1.3, 10.0**high * 1.3), ylim=(y - 0.4, -0.6))
+            for row, place in zip(rows, places, strict=True):
+                _dot(axes, place, row.values[column], row.marks[column])
+            _percent_axis(axes, low, high)
+            labels = [_clipped(row.label) for row in rows]
+            axes.set_yticks(places, labels if column == 0 else [""] * len(rows))
+            axes.tick_params(axis="y", labelcolor=COLORS["ink"])
+            bare(axes, grid="x")
+            axes.spines["bottom"].set_visible(False)
+        for row, place in zip(rows, places, strict=True):
+            if row.heading:
+                level = (height - above - 0.2 * (place - 1 + 0.6)) / height
+                figure.text(0, level, _clipped(row.heading), fontweight="bold", va="center")
+        return to_svg(figure, key)
+
+
+def _dot(axes: Axes, y: float, value: float | None, mark: float | None) -> None:
+    if mark:
+        axes.plot([mark, mark], [y - 0.36, y + 0.36], color=COLORS["raw"], zorder=2)
+    if value:
+        if mark:
+            axes.plot([mark, value], [y, y], color=COLORS["rule"], linewidth=1.2, zorder=1)
+        axes.plot([value], [y], marker="o", color=COLORS["released"], zorder=3, clip_on=False)
+
+
+def _percent_axis(axes: Axes, low: int, high: int) -> None:
+    inner = range(low + 1, high) or range(low, high + 1)
+    powers = inner[:: max(1, -(-len(inner) // 3))]  # three numbers fit
+    axes.set_xticks([10.0**power for power in powers])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.10g} %"))
 
 
 def _stack(axes: Axes, y: int, shares: Values) -> None:

@@ -246,12 +246,41 @@ def evaluation_document() -> dict[str, Any]:
         for query, size in QUERIES.items()
     ]
     results[0]["max"] = 0  # the invariant: total at nation
+    parity = [
+        {
+            "geolevel": level,
+            "kind": "query",
+            "groups": "sex",
+            "table": table,
+            "expected_rmse": 2.5,
+            "floor": 10,
+            "population_weight": 0.5,
+            "everybody": 0.25 * spread,
+            "k": 2,
+            "parity": 1.0,
+            "parity_mean": 0.5,
+            "worst": "f",
+            "by_group": [
+                {
+                    "group": group,
+                    **{key: next(fresh) for key in ("persons", "released", "answers", "l1")},
+                    **{key: next(fresh) for key in ("mae", "rmse", "bias", "max")},
+                    "relative": relative * spread,
+                    "to_everybody": 4 * relative,
+                }
+                for group, relative in (("f", 0.5), ("m", 0.125))
+            ],
+        }
+        for level, spread in zip(LEVELS, (0, 0.1, 1), strict=True)
+        for table in ("total", "age_group")
+    ]
     return {
         "format": 1,
         "created": "2026-01-02T03:04:05+00:00",
         "levels": list(LEVELS),
         "queries": list(QUERIES),
         "results": results,
+        "parity": parity,
     }
 
 

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from jobs.report.plots import Panel, bar_panels, line_panels, share_bars
+from jobs.report.plots import DotRow, Panel, bar_panels, dot_rows, line_panels, share_bars
 from jobs.report.svg import COLORS, bare, drawing, new_figure, to_svg
 
 HOSTILE = '<b id="x" style="font-family: y;"> #0a0001 url(#z) & "'
@@ -25,6 +25,7 @@ def texts(svg: str) -> list[str]:
 DRAWN = {
     "lines": lambda key: line_panels(key, panels(), "error"),
     "bars": lambda key: bar_panels(key, [Panel("a", ["x", "y"], {"released": (-1.0, 2.0)})], "b"),
+    "dots": lambda key: dot_rows(key, ["block"], [DotRow("women", [5.0], [0.5], "sex")]),
     "shares": lambda key: share_bars(key, ["Total"], {"state": [[0.5, 0.5]], "county": [[]]}),
 }
 
@@ -48,6 +49,28 @@ def test_colors_are_those_of_the_page(draw):
     roles = set(re.findall(r"var\(--([\w-]+)\)", svg))
     assert roles
     assert roles <= set(COLORS)
+
+
+def test_a_dot_is_where_its_number_is():
+    """On a logarithmic scale, no dot for no error or no number, and a line for what it is beside."""
+    rows = [
+        DotRow("a", [1.0, None], [0.1, 0.1], "first"),
+        DotRow("b", [10.0, 0.0], [0.1, None]),
+        DotRow("c", [100.0, 1.0], [0.1, 0.1], "second"),
+    ]
+    svg = dot_rows("key", ["county", "block"], rows)
+    shown = texts(svg)
+    assert [text for text in shown if text in "abc"] == ["a", "b", "c"]
+    assert {"first", "second", "county", "block"} <= set(shown)
+    dots = re.findall(r'<use [^>]*x="([\d.]+)" y="([\d.]+)"[^>]*released', svg)
+    x, y = zip(*[tuple(map(float, dot)) for dot in dots], strict=True)
+    assert len(dots) == 4
+    assert x[1] - x[0] == pytest.approx(x[2] - x[1], abs=1e-3)  # equal ratios
+    assert y[1] - y[0] == pytest.approx((y[2] - y[1]) / 2, abs=1e-3)  # a heading comes between
+
+
+def test_no_dots_are_a_figure_too():
+    assert dot_rows("key", ["block"], [DotRow("a", [0.0], [None])]).startswith("<svg ")
 
 
 def test_labels_stay_as_they_are_whatever_they_look_like():
