@@ -10,7 +10,7 @@ import numpy as np
 
 from das.arrays import IntArray
 from das.confidential import Confidential, redact_errors
-from das.metrics.parity import compare_groups, merge_groups, parity_of
+from das.metrics.microdata import shares
 from das.synthesis.records import Records
 from jobs.confidential.survey.read import SurveyTruth
 from jobs.documents.document import write_document
@@ -87,18 +87,23 @@ def mean_errors(mean: MeanPlan, released: ReleasedMean, data: SurveyTruth) -> Me
     )
     everybody = _mean_error(EVERYBODY, int(counts.sum()), int(sums.sum()), released.everybody.mean)
     relative = [row.relative for row in rows if row.relative is not None]
-    k = len(relative)
-    whole = (everybody.relative or 0.0) / k if k else 0.0
-    total = math.fsum(relative) + whole
+    parity = _parity(relative, everybody.relative)
     return MeanErrors(
         name=mean.name,
         everybody=everybody,
         means=rows,
-        groups=k,
-        parity_error=total if k else None,
-        parity_mean=total / k if k else None,
+        groups=len(relative),
+        parity_error=parity,
+        parity_mean=None if parity is None else parity / len(relative),
         largest=max(relative, default=None),
     )
+
+
+def _parity(relative: Sequence[float], everybody: float | None) -> float | None:
+    """Definition 11: relative errors of k groups, and that of everybody with weight 1/k."""
+    if not relative:
+        return None
+    return math.fsum(relative) + (everybody or 0.0) / len(relative)
 
 
 def _mean_error(stratum: str, records: int, total: int, released: float) -> MeanError:
@@ -123,11 +128,12 @@ def workload_error(
     n_marginals = math.comb(n_attributes, order)
     if n_marginals * max(len(true.codes), len(released.codes)) > _MOST_WORK:
         return [], [f"{n_marginals} marginals of {order} attributes: too many to compare"]
+    first, second = np.asfortranarray(true.codes), np.asfortranarray(released.codes)
+    sizes = true.domain.sizes
     distances: dict[tuple[int, ...], float] = {}
     for attributes in itertools.combinations(range(n_attributes), order):
-        if math.prod(true.domain.sizes[i] for i in attributes) <= _MOST_CELLS:
-            own = true.marginal(attributes) / max(1, len(true.codes))
-            other = released.marginal(attributes) / max(1, len(released.codes))
+        if math.prod(sizes[i] for i in attributes) <= _MOST_CELLS:
+            own, other = shares(first, sizes, attributes), shares(second, sizes, attributes)
             distances[attributes] = float(np.abs(own - other).sum())
     left_out = n_marginals - len(distances)
     notes = [f"{left_out} marginals of {order} attributes: too large to compare"] * bool(left_out)
@@ -149,38 +155,38 @@ def group_errors(
 ) -> GroupErrors:
     """Parity of the one-way tables of groups, by sums of absolute errors."""
     inside = true.domain.positions(attributes)
-    errors = [
-        compare_groups(_by_group(true, inside, other), _by_group(released, inside, other))
-        for other in range(len(true.domain.sizes))
-        if other not in inside
+    tables = [[other] for other in range(len(true.domain.sizes)) if other not in inside] or [[]]
+    absolute, persons = np.zeros((2, len(_by_group(true, inside, []))), np.int64)
+    for table in tables:
+        own = _by_group(true, inside, table)
+        absolute += np.abs(_by_group(released, inside, table) - own).sum(1)
+        persons += own.sum(1)
+    relative = [
+        int(error) / int(size) if size else None
+        for error, size in zip(absolute, persons, strict=True)
     ]
-    if not errors:
-        errors = [compare_groups(_by_group(true, inside, None), _by_group(released, inside, None))]
-    together = errors[0]
-    for one in errors[1:]:
-        together = merge_groups(together, one)
-    parity = parity_of(together)
-    counts = (_by_group(true, inside, None), _by_group(released, inside, None))
+    compared = [one for one in relative if one is not None]
+    parity = _parity(compared, int(absolute.sum()) / max(1, int(persons.sum())))
+    counts = [_by_group(records, inside, []).sum(1) for records in (true, released)]
     names = map(stratum_name, itertools.product(*(plan.levels(name) for name in attributes)))
     return GroupErrors(
         attributes=tuple(attributes),
         groups=tuple(
             GroupError(
                 group=name,
-                records=int(counts[0][0, i, 0]),
-                released=int(counts[1][0, i, 0]),
-                relative=None if math.isnan(parity.relative[i]) else float(parity.relative[i]),
+                records=int(counts[0][i]),
+                released=int(counts[1][i]),
+                relative=relative[i],
             )
             for i, name in enumerate(names)
         ),
-        compared=parity.n_groups,
-        parity_error=parity.error if parity.n_groups else None,
-        parity_mean=parity.mean if parity.n_groups else None,
+        compared=len(compared),
+        parity_error=parity,
+        parity_mean=None if parity is None else parity / len(compared),
     )
 
 
-def _by_group(records: Records, inside: Sequence[int], other: int | None) -> IntArray:
-    """int64[1, m, t]: a one-way table in every group; with None the size of the group."""
-    wanted = [*inside, *([] if other is None else [other])]
+def _by_group(records: Records, inside: Sequence[int], table: Sequence[int]) -> IntArray:
+    """int64[m, t]: a table in every group."""
     groups = math.prod(records.domain.sizes[i] for i in inside)
-    return records.marginal(wanted).reshape(1, groups, -1)
+    return records.marginal([*inside, *table]).reshape(groups, -1)
