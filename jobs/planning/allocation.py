@@ -278,7 +278,7 @@ def _search(
         query.name: query
         for query in (
             parse_query(plan.schema, "detailed"),
-            *(entry.query for level in plan.strategy.levels for entry in level.queries),
+            *(query for level in plan.levels for query in level.queries),
             *tables,
         )
         if query.is_partition and query.is_listed

@@ -220,11 +220,12 @@ def _summary(product: Product, source: str, ledger: Ledger, losses: bool) -> Pla
 
 def _epsilon_by_losses(plan: Plan, ledger: Ledger) -> float:
     position = {name: index for index, name in enumerate(ledger.spine)}
-    chains = {
-        chain: tuple(unit_shift(noisy.query, noisy.mechanism) for noisy in plan.noise(*chain))
+    noise = {
+        chain: plan.noise(*chain)
         for chain in {(position[e.geolevel], position[e.chain_end]) for e in ledger.entries}
     }
-    n_paths = number_of_tilings(len(ledger.spine), chains)
+    strata = ledger.strata or ("",)
+    n_paths = number_of_tilings(len(ledger.spine), noise) * len(strata)
     if n_paths > _MOST_PATHS:
         raise BudgetError(
             "--losses",
@@ -233,9 +234,18 @@ def _epsilon_by_losses(plan: Plan, ledger: Ledger) -> float:
             want=f"at most {_MOST_PATHS}",
             remedy="leave --losses out; the epsilon that follows from rho holds for all of them",
         )
-    half_paths = [
-        tuple(chains[chain] for chain in path) for path in tilings(len(ledger.spine), chains)
-    ]
+    half_paths = []
+    for stratum in strata:
+        shifts = {
+            chain: tuple(
+                unit_shift(noisy.query, noisy.mechanism)
+                for noisy in measured
+                if noisy.stratum in ("", stratum)
+            )
+            for chain, measured in noise.items()
+        }
+        paths = tilings(len(ledger.spine), noise)
+        half_paths += [tuple(shifts[chain] for chain in path) for path in paths]
     return epsilon_from_losses(half_paths, plan.budget.delta, plan.budget.neighbors)
 
 

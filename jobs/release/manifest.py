@@ -61,6 +61,7 @@ def budget_rows(plan: Plan, ledger: Ledger) -> tuple[BudgetRow, ...]:
             geolevel=geolevel,
             chain_end=chain_end,
             query=noisy.query.name,
+            stratum=noisy.stratum,
             share=str(noisy.share),
             level_share=str(noisy.level_share),
             cost=str(noisy.cost),
@@ -95,7 +96,7 @@ def privacy_statements(
     """
     budget = plan.budget
     chains = dict.fromkeys((entry.geolevel, entry.chain_end) for entry in ledger.entries)
-    changed = [plan.change_costs(first, last) for first, last in chains]
+    changed = [costs for first, last in chains for costs in plan.change_costs(first, last)]
     names = [attribute.name for attribute in plan.schema.attributes]
     stated = []
     for row in statements(ledger.spine, names, changed):
