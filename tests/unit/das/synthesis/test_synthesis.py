@@ -18,8 +18,8 @@ from das.synthesis.answers import Merging
 from das.synthesis.measure import Spending, measure_marginals, merge_rare
 from das.synthesis.mixture import (
     Fit,
-    Mixture,
     Loss,
+    Mixture,
     draw_records,
     fit_mixture,
     synthesize,
@@ -222,7 +222,9 @@ def test_drawn_records_follow_the_mixture():
 def test_the_same_seed_draws_the_same_records():
     result = measured()
     targets = targets_of(result)
-    first, second = (synthesize(result, targets, Fit(20, 30, starts=2), 500, seed=4) for _ in range(2))
+    first, second = (
+        synthesize(result, targets, Fit(20, 30, starts=2), 500, seed=4) for _ in range(2)
+    )
     assert np.array_equal(first.codes, second.codes)
 
 
