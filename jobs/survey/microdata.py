@@ -28,7 +28,7 @@ def microdata_folders(release: ReleaseLayout) -> list[Path]:
 def draw_microdata(plan: SurveyPlan, measured: Measured) -> Records:
     """Fit a model to noisy marginals and draw records of it.
 
-    The same settings give the same records on one machine; another may round otherwise in the fit.
+    The same settings give the same records, on any machine (`das.synthesis.portable`).
     """
     settings = plan.synthesis
     fit = Fit(components=settings.components, steps=settings.steps)

@@ -210,13 +210,17 @@ class SynthesisConfig(Model):
         description="mixture: a mixture of products, fitted to all marginals at once.",
     )
     components: Whole = Field(
-        default=800, ge=1, le=10_000, description="Of the mixture; may be changed after measuring."
+        default=200,
+        ge=1,
+        le=10_000,
+        description="Of each of the twelve fits that make up the mixture; may be changed after "
+        "measuring.",
     )
     steps: Whole = Field(
-        default=800,
+        default=400,
         ge=1,
         le=100_000,
-        description="Of the fit; may be changed after measuring.",
+        description="Of each fit; may be changed after measuring.",
     )
     seed: Whole = Field(
         default=1,
