@@ -222,6 +222,14 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
             parser=_local,
         ),
     ] = None,
+    equity: Annotated[
+        Path | None,
+        typer.Option(
+            help="YAML: groups whose errors are predicted; with --optimize, made least for the "
+            "worst of them, or met as targets.",
+            parser=_local,
+        ),
+    ] = None,
     information: Annotated[
         Information, typer.Option(help="Optimize estimates from these measurements.")
     ] = Information.OWN,
@@ -242,7 +250,7 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
 
     resolved = load_run(config, master=master)
     asked = None if tables is None else tables.split(",")
-    request = PlanRequest(asked, losses, optimize, weights, targets, information, report)
+    request = PlanRequest(asked, losses, optimize, weights, targets, equity, information, report)
     summaries = explain(resolved, request, partial(lattice_of, resolved), Reporter(quiet=quiet))
     print_summaries(summaries, as_json=as_json)
 

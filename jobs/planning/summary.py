@@ -30,12 +30,14 @@ from jobs.documents.manifest import (
 )
 from jobs.plan import Plan
 from jobs.planning.allocation import Optimized
+from jobs.planning.equity import ComparedGroup, GroupRow, group_rows
 from jobs.planning.errors import (
     PredictedRow,
     parse_tables,
     predict,
     prediction_rows,
 )
+from jobs.planning.groups import Equity
 from jobs.planning.ledger import ordinary_ledger, planned_ledger
 from jobs.release.manifest import (
     budget_rows,
@@ -130,6 +132,7 @@ class OptimizedSummary:
       bound: No allocation has less.
       predicted: Errors at the same budget.
       shares: Its shares.
+      groups: Errors of groups at the same budget, if it was made for them.
     """
 
     path: str
@@ -138,6 +141,7 @@ class OptimizedSummary:
     bound: float
     predicted: tuple[ComparedRow, ...]
     shares: tuple[ShareRow, ...]
+    groups: tuple[ComparedGroup, ...] | None = None
 
 
 @document
@@ -161,6 +165,7 @@ class PlanSummary:
       geography: By geolevel, of a plan.
       predicted: Errors of tables, of a plan.
       not_predicted: Why there are none.
+      groups: Predicted errors of groups, if they were asked for.
       optimized: The optimized allocation, if one was asked for.
       absent: Files that do not exist yet.
     """
@@ -181,6 +186,7 @@ class PlanSummary:
     geography: dict[str, LevelShape] | None = None
     predicted: tuple[PredictedRow, ...] | None = None
     not_predicted: str | None = None
+    groups: tuple[GroupRow, ...] | None = None
     optimized: OptimizedSummary | None = None
     absent: tuple[str, ...] | None = None
 
@@ -346,3 +352,16 @@ def optimized_summary(plan: Plan, optimized: Optimized, path: Path) -> Optimized
             for entry in level.queries
         ),
     )
+
+
+def equity_summary(
+    plan: Plan, tree: SubtreeClasses, optimized: Optimized, equity: Equity, path: Path
+) -> OptimizedSummary:
+    """As `optimized_summary`, with the errors of groups apart from those of other tables."""
+    found = optimized_summary(plan, optimized, path)
+    after = group_rows(plan, tree, equity, optimized.after)
+    before = group_rows(plan, tree, equity, optimized.before)
+    groups = tuple(
+        ComparedGroup(**vars(row), before=old) for row, old in zip(after, before, strict=True)
+    )
+    return replace(found, predicted=found.predicted[len(groups) :], groups=groups)
