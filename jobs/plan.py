@@ -122,14 +122,15 @@ class Plan:
                 index,
                 name,
                 digits,
-                tuple(entry.query for entry in asked),
-                tuple(e.query for e in asked if index and e.query.name in self.lazy),
+                tuple(entry.query for entry in asked.queries),
+                tuple(e.query for e in asked.queries if index and e.query.name in self.lazy),
                 tuple(invariant.query for invariant in invariants_at(self.invariants, name)),
                 tuple(limits.exact_rows_at(name)),
                 tuple(limits.bounded_rows_at(name)),
             )
-            for index, (name, digits) in enumerate(zip(spine.levels, spine.digits, strict=True))
-            for asked in (self.strategy.measured(index),)
+            for index, (name, digits, asked) in enumerate(
+                zip(spine.levels, spine.digits, self.strategy.levels, strict=True)
+            )
         )
 
     @property
@@ -150,8 +151,8 @@ class Plan:
         """Queries and exact noise of geounits whose chain spans geolevels first..last."""
         return noisy_queries(self.strategy, self.budget, first, last)
 
-    def change_costs(self, first: str, last: str) -> tuple[ChangeCosts, ...]:
-        """What changing one record costs by the measurements of a chain, by stratum."""
+    def change_costs(self, first: str, last: str) -> ChangeCosts:
+        """What changing one record costs by the measurements of a chain, named by its geolevels."""
         chain = Chain(self.level(first).index, self.level(last).index, (first, last))
         names = [attribute.name for attribute in self.schema.attributes]
         return change_costs(self.strategy, self.budget, names, chain)

@@ -129,7 +129,6 @@ class BudgetRow:
       geolevel: Where it is measured.
       chain_end: The deepest geolevel reached through only children; the same for most geounits.
       query: Its name.
-      stratum: The records that it counts, such as `race=white`; empty if it counts everybody.
       share: Of the geolevel's budget; a fraction.
       level_share: The geolevel's, of the whole budget; a fraction.
       cost: What it costs; a fraction.
@@ -145,7 +144,6 @@ class BudgetRow:
     geolevel: str
     chain_end: str
     query: str
-    stratum: str = ""
     share: str
     level_share: str
     cost: str
@@ -313,6 +311,50 @@ class ReleasedFile:
 
 
 @document
+class ExpectedAtLevel:
+    """How far the numbers of groups are expected to be off at a geolevel.
+
+    Attributes:
+      geolevel: The geolevel.
+      l1: For each group, the expected sum over all geounits of the absolute errors of unbiased
+        estimates of its number.
+      everybody: The same of the total, over all records; null if the total was not estimated or
+        is below the floor.
+      k: Groups that reach the floor.
+      parity: Expected parity error, as in `evaluation.json`; null without `everybody` or groups.
+      parity_mean: parity / k.
+      worst: The group with the largest expected error per record; null without any.
+    """
+
+    geolevel: str
+    l1: tuple[float, ...]
+    everybody: float | None
+    k: int
+    parity: float | None
+    parity_mean: float | None
+    worst: str | None
+
+
+@document
+class ExpectedGroups:
+    """For whom estimates are expected to be worse, from what is public alone.
+
+    Attributes:
+      groups: The query whose answers are the groups.
+      labels: Of the groups.
+      released: Released records of each.
+      floor: Errors per record are of groups of at least so many.
+      levels: The geolevels, the root first.
+    """
+
+    groups: str
+    labels: tuple[str, ...]
+    released: tuple[int, ...]
+    floor: int
+    levels: tuple[ExpectedAtLevel, ...]
+
+
+@document
 class Environment:
     """What the run ran on.
 
@@ -365,6 +407,9 @@ class Manifest:
       products: Of the last product of a run with several alone: the manifests of the others, by
         name.
       together: Likewise: what all of them cost together.
+      expected_groups: For whom the release is expected to be worse, by the standard errors of its
+        estimates and its own counts. Released counts use more than the estimates do, so most of
+        them are closer to the truth than this.
     """
 
     format: Literal[3]
@@ -392,6 +437,7 @@ class Manifest:
     records: str
     products: dict[str, Manifest] | None = None
     together: Account | None = None
+    expected_groups: tuple[ExpectedGroups, ...] = ()
 
     @property
     def levels(self) -> tuple[str, ...]:

@@ -106,11 +106,7 @@ def predict(
     Raises:
       SchemaError: The measured queries need matrices that are too large.
     """
-    asked = {
-        entry.query.name: entry.query
-        for level in range(len(strategy.levels))
-        for entry in strategy.measured(level)
-    }
+    asked = {entry.query.name: entry.query for level in strategy.levels for entry in level.queries}
     model = spine_model(plan, tree, list(asked.values()), tables)
     column = {name: index for index, name in enumerate(asked)}
     precisions = np.zeros((len(tree.chains), len(asked)))

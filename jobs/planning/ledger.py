@@ -41,10 +41,8 @@ def _ledger(plan: Plan, geounits: Mapping[tuple[int, int], int]) -> Ledger:
     """Entries of every chain that occurs, given the number of its geounits."""
     names = plan.spine.levels
     attributes = [attribute.name for attribute in plan.schema.attributes]
-    strategy = plan.strategy
-    for level in range(len(strategy.levels)):
-        for _, part in strategy.parts(level):
-            part.check_joint_cost(plan.budget.neighbors)
+    for level in plan.strategy.levels:
+        level.check_joint_cost(plan.budget.neighbors)
     entries = [
         LedgerEntry(
             names[first],
@@ -54,12 +52,10 @@ def _ledger(plan: Plan, geounits: Mapping[tuple[int, int], int]) -> Ledger:
             noisy.mechanism,
             noisy.cost,
             number,
-            noisy.stratum,
         )
         for (first, last), number in geounits.items()
         for noisy in plan.noise(first, last)
     ]
-    strata = tuple(stratum.name for stratum in strategy.strata)
-    ledger = Ledger(names, plan.budget.total, strata=strata).append(entries)
+    ledger = Ledger(names, plan.budget.total).append(entries)
     ledger.seal()
     return ledger

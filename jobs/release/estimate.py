@@ -25,7 +25,14 @@ from das.tree.targets import SubtreeTargets, subtree_targets
 from jobs.plan import Plan, plan_terms
 from jobs.release.evidence import LevelRange, RangeAnswers, range_evidence, select_moments
 from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
-from jobs.storage.estimates import MOMENTS, TABLES, estimate_rows, moments_table, read_moments
+from jobs.storage.estimates import (
+    MOMENTS,
+    TABLES,
+    estimate_rows,
+    moments_table,
+    read_moments,
+    standard_error_sums,
+)
 from jobs.storage.layout import EstimateLayout, ReleaseLayout
 from jobs.tasks.batches import Batch, geounit_batches
 from jobs.tasks.executor import Tasks
@@ -34,6 +41,21 @@ T = TypeVar("T")
 
 CONFIDENCE = 0.9  # of the intervals of a run
 _CHUNK_NUMBERS = 2_000_000  # numbers in coordinates at once
+
+
+@dataclass(frozen=True, eq=False)
+class Descended:
+    """What a task of the way down wrote.
+
+    Attributes:
+      whole: Estimates from all answers; None of leaves.
+      tables: Estimates of tables.
+      errors: Sums over its geounits of the standard errors, float64[m] per table.
+    """
+
+    whole: PartFile | None
+    tables: PartFile
+    errors: Sequence[FloatArray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,15 +148,15 @@ class LevelEstimator:
 
     # --- down ------------------------------------------------------------------------------------
 
-    def descend(self, batch: Batch) -> dict[str, PartFile]:
+    def descend(self, batch: Batch) -> Descended:
         """Write the estimates and tables of a range of families."""
         geolevel = self.plan.levels[batch.level].name
         rows = self._range(batch)
         tables = PartWriter(self.layout.tables(geolevel), TABLES)
         factor = normal_factor(self.confidence)
         if batch.level == self.leaf:
-            self._descend_leaves(rows, tables, factor)
-            return {"tables": tables.close()}
+            errors = self._descend_leaves(rows, tables, factor)
+            return Descended(None, tables.close(), errors)
         messages = self._messages(rows)
         estimates = messages
         if batch.level:
@@ -143,14 +165,17 @@ class LevelEstimator:
             estimates = pass_down(messages, below, above, rows.starts, rows.is_only)
         whole = PartWriter(self.layout.whole(geolevel), MOMENTS)
         whole.write(moments_table(self.coordinates, rows.codes, estimates))
-        tables.write_apart(
-            estimate_rows(self.coordinates, self.tables, rows.codes, estimates, factor)
-        )
-        return {"whole": whole.close(), "tables": tables.close()}
+        written = estimate_rows(self.coordinates, self.tables, rows.codes, estimates, factor)
+        tables.write_apart(written)
+        return Descended(whole.close(), tables.close(), standard_error_sums(written))
 
-    def _descend_leaves(self, rows: LevelRange, writer: PartWriter, factor: float) -> None:
+    def _descend_leaves(
+        self, rows: LevelRange, writer: PartWriter, factor: float
+    ) -> list[FloatArray]:
+        """Sums of the standard errors of each table."""
+        sums = [np.zeros(query.size) for query in self.tables]
         if not self.tables:  # no component is touched, so there is nothing to estimate on
-            return
+            return sums
         terms = self.leaf_terms(self.coordinates.touched_by(self.tables))
         answers = self._answers(rows)
         for start, stop in rows.pieces(max(1, _CHUNK_NUMBERS // self.numbers(self.leaf))):
@@ -158,6 +183,8 @@ class LevelEstimator:
             estimates = self.leaf_estimates(terms, piece, answers.slice(rows, start, stop))
             tables = estimate_rows(terms.coordinates, self.tables, piece.codes, estimates, factor)
             writer.write_apart(tables)
+            sums = [one + more for one, more in zip(sums, standard_error_sums(tables), strict=True)]
+        return sums
 
     def leaf_terms(self, part: Coordinates) -> GeolevelTerms:
         """Queries of leaves on some components."""
@@ -291,12 +318,21 @@ class EstimateStage:
         started = time.monotonic()
         parts = self._run(f"estimate {geolevel}", level, estimator.descend)
         if level < estimator.leaf and not is_published(layout.whole(geolevel)):
-            self._publish(layout.whole(geolevel), [p["whole"] for p in parts], level, started)
-        self._publish(layout.tables(geolevel), [p["tables"] for p in parts], level, started)
+            whole = [part.whole for part in parts if part.whole is not None]
+            self._publish(layout.whole(geolevel), whole, level, started)
+        sums = [sum(column) for column in zip(*(part.errors for part in parts), strict=True)]
+        tables = [part.tables for part in parts]
+        self._publish(layout.tables(geolevel), tables, level, started, sums)
 
     def _publish(
-        self, dataset: Path, parts: Sequence[PartFile], level: int, started: float
+        self,
+        dataset: Path,
+        parts: Sequence[PartFile],
+        level: int,
+        started: float,
+        errors: Sequence[FloatArray] = (),
     ) -> None:
+        """Publish a dataset; `errors` are sums of standard errors of each table."""
         estimator = self.estimator
         facts = {
             "geolevel": estimator.plan.levels[level].name,
@@ -309,6 +345,12 @@ class EstimateStage:
             ],
             "seconds": time.monotonic() - started,
         }
+        if errors:
+            # Six digits: how tasks are cut changes the last ones, and those of what is exact.
+            facts["standard_error_sums"] = {
+                query.name: [round(float(f"{value:.6g}"), 4) for value in sums.tolist()]
+                for query, sums in zip(estimator.tables, errors, strict=True)
+            }
         publish(dataset, parts, facts)
 
     def _run(self, label: str, level: int, task: Callable[[Batch], T]) -> list[T]:

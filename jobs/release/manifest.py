@@ -27,6 +27,7 @@ from jobs.documents.manifest import (
     CountedSchema,
     Environment,
     ExactQuery,
+    ExpectedGroups,
     GeounitsSource,
     LevelGeography,
     Limit,
@@ -61,7 +62,6 @@ def budget_rows(plan: Plan, ledger: Ledger) -> tuple[BudgetRow, ...]:
             geolevel=geolevel,
             chain_end=chain_end,
             query=noisy.query.name,
-            stratum=noisy.stratum,
             share=str(noisy.share),
             level_share=str(noisy.level_share),
             cost=str(noisy.cost),
@@ -96,7 +96,7 @@ def privacy_statements(
     """
     budget = plan.budget
     chains = dict.fromkeys((entry.geolevel, entry.chain_end) for entry in ledger.entries)
-    changed = [costs for first, last in chains for costs in plan.change_costs(first, last)]
+    changed = [plan.change_costs(first, last) for first, last in chains]
     names = [attribute.name for attribute in plan.schema.attributes]
     stated = []
     for row in statements(ledger.spine, names, changed):
@@ -144,6 +144,7 @@ class RunFacts:
       records: What the records are called: the name of the product.
       products: Manifests of the other products of the run by name, for that of the last.
       composition: What all products cost together, likewise.
+      expected: For whom the release is expected to be worse.
     """
 
     name: str
@@ -154,6 +155,7 @@ class RunFacts:
     records: str = "persons"
     products: Mapping[str, Manifest] | None = None
     composition: Account | None = None
+    expected: tuple[ExpectedGroups, ...] = ()
 
 
 def write_manifest(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: RunFacts) -> Manifest:
@@ -177,7 +179,7 @@ def write_manifest(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: Ru
         name=facts.name,
         not_for_release=plan.not_for_release,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        software=software(),
+        software=_software(),
         configuration_digest=plan.digest,
         schema=_schema(plan),
         privacy=privacy_statement(plan, facts.geounits_source),
@@ -191,13 +193,14 @@ def write_manifest(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: Ru
         open_sessions=_open_sessions(plan, release),
         solve=tuple(_solved(release, level.name) for level in plan.levels),
         solution=facts.solution,
-        outputs=tuple(output_of(release, path) for path in _datasets(release.root)),
+        outputs=tuple(_output(release, path) for path in _datasets(release.root)),
         files=_files(release),
         totals={facts.records: _records(release), "leaf_geounits": geography[-1].geounits},
         environment=facts.environment,
         records=facts.records,
         products=None if facts.products is None else dict(facts.products),
         together=facts.composition,
+        expected_groups=facts.expected,
     )
     write_document(release.manifest, manifest, mode=READABLE)
     if plan.not_for_release:
@@ -259,8 +262,7 @@ def _records(release: ReleaseLayout) -> int | None:
     return Dataset.open(formats[0]).rows if formats else None
 
 
-def software() -> Software:
-    """What makes a release: this program, and the libraries that numbers depend on."""
+def _software() -> Software:
     try:
         version = importlib.metadata.version("topdown-das")
     except importlib.metadata.PackageNotFoundError:
@@ -291,8 +293,7 @@ def _files(release: ReleaseLayout) -> tuple[ReleasedFile, ...]:
     )
 
 
-def output_of(release: ReleaseLayout, path: Path) -> Output:
-    """A dataset of a release, as a manifest has it."""
+def _output(release: ReleaseLayout, path: Path) -> Output:
     dataset = Dataset.open(path)
     queries = dataset.facts.get("queries", [])
     return Output(

@@ -18,6 +18,7 @@ from jobs.folder.progress import is_sealed
 from jobs.folder.solutions import note_solve, settings_of, solution_of
 from jobs.job import Job
 from jobs.release.estimate import CONFIDENCE, EstimateStage, LevelEstimator
+from jobs.release.expected import expected_groups
 from jobs.release.manifest import RunFacts, write_manifest
 from jobs.release.microdata import write_microdata
 from jobs.release.solve import solve_level
@@ -110,7 +111,8 @@ def seal(job: Job) -> None:
         sealed: dict[str, Manifest] = {}
         for product in job.products:
             ledger = seal_ledger(product.release.ledger)
-            own = replace(facts, name=product.title, records=product.name)
+            expected = expected_groups(product.plan, product.release, product.grouping)
+            own = replace(facts, name=product.title, records=product.name, expected=expected)
             if sealed and product is job.resolved.last:
                 claims = [claim_of(job.resolved, each, "") for each in job.products]
                 own = replace(own, products=sealed, composition=account_of_grants(claims))

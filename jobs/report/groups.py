@@ -1,15 +1,16 @@
-"""For whom the release is worse: errors by group of records and geolevel, from the evaluation.
+"""For whom the release is worse: errors by group of records and geolevel.
 
-Confidential, as `jobs.report.comparison`.
+From the evaluation, which is confidential, for the internal report; for the public one from what
+the manifest says is to be expected.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
-from jobs.documents.evaluation import Evaluation, GroupError, ParityResult
+from jobs.documents.evaluation import Evaluation, ParityResult
+from jobs.documents.manifest import Manifest
 from jobs.report import text
 from jobs.report.page import Block, FigureBlock, Prose, Section, TableBlock
 from jobs.report.plots import DotRow, Figure, dot_rows
@@ -23,36 +24,38 @@ _MOST_ROWS = 300  # rows of the long table, some 100 kB of the page
 
 @dataclass(frozen=True)
 class Groups:
-    """What the evaluation says of the groups of one query, or of types of areas.
+    """Errors of the totals of the groups of one query, or of types of areas.
 
     Attributes:
       name: What the groups are.
-      at: Geolevel to the totals of the groups there.
+      labels: Of the groups.
+      sizes: Records of each.
+      floor: Relative errors are of groups of at least so many.
+      levels: Geolevels.
+      relative: For each geolevel the error per record of each group; None below the floor.
+      everybody: For each geolevel that of all records.
     """
 
     name: str
-    at: Mapping[str, ParityResult]
+    labels: Sequence[str]
+    sizes: Sequence[int]
+    floor: int
+    levels: Sequence[str]
+    relative: Sequence[Sequence[float | None]]
+    everybody: Sequence[float | None]
 
     @property
-    def finest(self) -> ParityResult:
-        """Their totals at the last geolevel that has them."""
-        return [*self.at.values()][-1]
+    def drawn(self) -> list[int]:
+        """Numbers of the groups that have the largest errors at the last geolevel."""
+        last = self.relative[-1]
+        known = [index for index, value in enumerate(last) if value is not None]
+        return sorted(known, key=lambda index: -(last[index] or 0.0))[:_MOST_DRAWN]
 
-    @property
-    def drawn(self) -> list[str]:
-        """The groups that reach the floor, and have the largest errors at the last geolevel."""
-        order = sorted(
-            (g for g in self.finest.by_group if g.relative is not None),
-            key=lambda group: -(group.relative or 0.0),
-        )
-        return [group.group for group in islice(order, _MOST_DRAWN)]
-
-    def errors(self, group: str) -> dict[str, GroupError]:
-        """Geolevel to the errors of a group."""
-        return {
-            level: next(one for one in result.by_group if one.group == group)
-            for level, result in self.at.items()
-        }
+    def along(self, levels: Sequence[str], values: Sequence[float | None]) -> list[float | None]:
+        """One of its values for each geolevel of a page, in percent; None where it has none."""
+        there = dict(zip(self.levels, values, strict=True))
+        found = [there.get(level) for level in levels]
+        return [None if value is None else 100 * value for value in found]
 
 
 def groups_section(evaluation: Evaluation, records: str) -> Section:
@@ -62,98 +65,202 @@ def groups_section(evaluation: Evaluation, records: str) -> Section:
       evaluation: Of the release.
       records: What is counted: persons or units.
     """
-    levels, listed = evaluation.levels, _listed(evaluation)
+    compared = _compared(evaluation)
+    listed = [_of_results(name, at) for name, at in compared.items()]
+    caption = (
+        "Sum of the absolute errors of the group's total over all geounits of a geolevel, in "
+        f"percent of the group: of {records} in the group, how many are counted too many or "
+        f"too few. {_READING}"
+    )
+    blocks = group_blocks(listed, evaluation.levels, caption, "true")
+    if evaluation.parity:
+        blocks.append(TableBlock(_parity_table(evaluation)))
+        blocks.append(TableBlock(_group_table(evaluation, records)))
+        blocks.append(Prose("groups.html.j2", {"records": records}))
+    return Section("groups", "For whom the release is worse", _lead(compared, records), blocks)
+
+
+def expected_section(manifest: Manifest) -> Section:
+    """For whom the release is expected to be worse, by what is public alone."""
+    listed = [
+        Groups(
+            one.groups,
+            one.labels,
+            one.released,
+            one.floor,
+            [level.geolevel for level in one.levels],
+            [
+                [
+                    l1 / size if size >= one.floor else None
+                    for l1, size in zip(level.l1, one.released, strict=True)
+                ]
+                for level in one.levels
+            ],
+            [level.everybody for level in one.levels],
+        )
+        for one in manifest.expected_groups
+    ]
+    caption = (
+        "Expected sum of the absolute errors of the group's estimates over all geounits of a "
+        f"geolevel, in percent of the released {manifest.records} of the group. {_READING}"
+    )
+    lead = (
+        "The noise is the same for all, so it weighs more on the few than on the many. From the "
+        "standard errors of the unbiased estimates and the released sizes of groups; nothing here "
+        "was compared with confidential data. Released counts also use that no count is negative, "
+        "and most of them are closer to the truth than this, by most where counts are small; but "
+        "they lean to one side there, which no standard error says."
+    )
+    blocks = group_blocks(listed, manifest.levels, caption, "released")
+    if listed:
+        blocks.append(TableBlock(_expected_table(manifest)))
+    return Section("groups", "For whom errors are larger", lead, blocks)
+
+
+_READING = (
+    "A logarithmic scale; no dot means no error. The short line is everybody, without groups. At "
+    f"most {_MOST_DRAWN} groups of a query are drawn, those with the largest errors."
+)
+
+
+def group_blocks(
+    listed: Sequence[Groups], levels: Sequence[str], caption: str, kind: str
+) -> list[Block]:
+    """A figure of all groups, and a table of each query's.
+
+    Args:
+      listed: The groups.
+      levels: Geolevels of the page, the root first.
+      caption: Of the figure.
+      kind: Which records are the sizes of groups: true or released.
+    """
     blocks: list[Block] = []
     drawn = [one for one in listed if len(one.drawn) > 1][:_MOST_FIGURED]
     if drawn:
         rows = [row for one in drawn for row in _dots(one, levels)]
         svg = dot_rows("groups", [words(level) for level in levels], rows)
-        caption = (
-            "Sum of the absolute errors of the group's total over all geounits of a geolevel, in "
-            f"percent of the group: of {records} in the group, how many are counted too many or "
-            "too few. A logarithmic scale; no dot means no error. The short line is everybody, "
-            f"without groups. At most {_MOST_DRAWN} groups of a query are drawn, those with the "
-            "largest errors."
-        )
         legend = [("released", "group"), ("raw", "everybody")]
         blocks.append(FigureBlock(Figure("groups", svg, caption, legend)))
-    blocks += [TableBlock(_grid(index, one, levels)) for index, one in enumerate(listed)]
-    if evaluation.parity:
-        blocks.append(TableBlock(_parity_table(evaluation)))
-        blocks.append(TableBlock(_group_table(evaluation, records)))
-        blocks.append(Prose("groups.html.j2", {"records": records}))
-    return Section("groups", "For whom the release is worse", _lead(listed, records), blocks)
+    blocks += [TableBlock(_grid(index, one, kind)) for index, one in enumerate(listed)]
+    return blocks
 
 
-def _listed(evaluation: Evaluation) -> list[Groups]:
-    """The groups whose totals were compared, in the order of the evaluation."""
+def _compared(evaluation: Evaluation) -> dict[str, dict[str, ParityResult]]:
+    """Groups to geolevel to the comparison of their totals, in the order of the evaluation."""
     found: dict[str, dict[str, ParityResult]] = {}
     for result in evaluation.parity:
         if result.table == "total":
             found.setdefault(result.groups, {})[result.geolevel] = result
-    return [Groups(name, at) for name, at in found.items()]
+    return found
 
 
-def _lead(listed: Sequence[Groups], records: str) -> str:
+def _of_results(name: str, at: Mapping[str, ParityResult]) -> Groups:
+    last = [*at.values()][-1]
+    return Groups(
+        name,
+        [group.group for group in last.by_group],
+        [group.persons for group in last.by_group],
+        last.floor,
+        [*at],
+        [[group.relative for group in result.by_group] for result in at.values()],
+        [result.everybody for result in at.values()],
+    )
+
+
+def _lead(compared: Mapping[str, Mapping[str, ParityResult]], records: str) -> str:
     lead = (
         "The same noise weighs more on the few than on the many, and counts that cannot be "
         "negative lean to one side. Each group's number is compared with the truth in every "
         "geounit."
     )
+    finest = [[*at.values()][-1] for at in compared.values()]
     worst = [
-        (group.to_everybody, group, one)
-        for one in listed
-        for group in one.finest.by_group
+        (group.to_everybody, group, result)
+        for result in finest
+        for group in result.by_group
         if group.to_everybody is not None
     ]
     if not worst:
         return lead
-    times, group, one = max(worst, key=lambda found: found[0])
+    times, group, result = max(worst, key=lambda found: found[0])
     return (
-        f"{lead} At {words(one.finest.geolevel)}, the sum of the errors of "
-        f"{words(group.group)} ({words(one.name)}) is {text.percent(group.relative)} of its "
+        f"{lead} At {words(result.geolevel)}, the sum of the errors of {words(group.group)} "
+        f"({words(result.groups)}) is {text.percent(group.relative)} of its "
         f"{text.integer(group.persons)} {records}, {text.decimal(times)} times what it is for "
-        f"everybody, {text.percent(one.finest.everybody)}: no group is further from it."
+        f"everybody, {text.percent(result.everybody)}: no group is further from it."
     )
 
 
 def _dots(one: Groups, levels: Sequence[str]) -> list[DotRow]:
     """A row of the figure for each drawn group."""
-    everybody = [one.at[level].everybody if level in one.at else None for level in levels]
-    rows = []
-    for index, group in enumerate(one.drawn):
-        errors = one.errors(group)
-        values = [errors[level].relative if level in errors else None for level in levels]
-        heading = words(one.name) if index == 0 else ""
-        rows.append(DotRow(words(group), _percent(values), _percent(everybody), heading))
-    return rows
-
-
-def _percent(values: Sequence[float | None]) -> list[float | None]:
-    return [None if value is None else 100 * value for value in values]
-
-
-def _grid(index: int, one: Groups, levels: Sequence[str]) -> Table:
-    """Relative errors of the groups of a query by geolevel."""
-    there = [level for level in levels if level in one.at]
-    groups = [group.group for group in one.finest.by_group]
-    by_level = {level: {g.group: g for g in one.at[level].by_group} for level in there}
-    values = [[one.at[level].everybody for level in there]]
-    values += [[by_level[level][group].relative for level in there] for group in groups]
-    shades = shaded(values, text.fine_percent, logarithmic=True)
-    persons = [sum(g.persons for g in one.finest.by_group)]
-    persons += [g.persons for g in one.finest.by_group]
-    body = [
-        [name("everybody") if row == 0 else label(groups[row - 1]), number(persons[row]), *shade]
-        for row, shade in enumerate(shades)
+    marks = one.along(levels, one.everybody)
+    headings = [words(one.name), *[""] * _MOST_DRAWN]
+    return [
+        DotRow(
+            words(one.labels[index]),
+            one.along(levels, [of_level[index] for of_level in one.relative]),
+            marks,
+            heading,
+        )
+        for heading, index in zip(headings, one.drawn, strict=False)
     ]
-    columns = [Column("Group", numeric=False), Column("True", hint="in all")]
-    columns += [Column(words(level)) for level in there]
+
+
+def _grid(index: int, one: Groups, kind: str) -> Table:
+    """Relative errors of the groups of a query by geolevel."""
+    by_group = [one.everybody, *zip(*one.relative, strict=True)]
+    shades = shaded(by_group, text.fine_percent, logarithmic=True)
+    names = [name("everybody"), *map(label, one.labels)]
+    sizes = [sum(one.sizes), *one.sizes]
+    body = [
+        [first, number(size), *shade]
+        for first, size, shade in zip(names, sizes, shades, strict=True)
+    ]
+    columns = [Column("Group", numeric=False), Column(kind.capitalize(), hint="in all")]
+    columns += [Column(words(level)) for level in one.levels]
     note = (
         "Sum of |error| of the total over all geounits, as a share of the group. Without a value "
-        f"where the group has fewer than {one.finest.floor}."
+        f"where the group has fewer than {one.floor}."
     )
     return Table(f"groups-{index}", f"Errors by {words(one.name)}", columns, body, note)
+
+
+def _expected_table(manifest: Manifest) -> Table:
+    columns = [
+        *(Column(title, numeric=False) for title in ("Groups", "Geolevel")),
+        Column("Everybody", hint="relative"),
+        Column("Worst", numeric=False, hint="group"),
+        Column("Worst", hint="relative"),
+        Column("k", hint="groups"),
+        Column("Parity", hint="error, expected"),
+        Column("Parity / k"),
+    ]
+    body = []
+    for one in manifest.expected_groups:
+        sizes = dict(zip(one.labels, one.released, strict=True))
+        for level in one.levels:
+            l1 = dict(zip(one.labels, level.l1, strict=True))
+            worst = level.worst
+            body.append(
+                [
+                    label(one.groups),
+                    label(level.geolevel),
+                    _known(level.everybody, text.fine_percent),
+                    label(worst or ""),
+                    _known(l1[worst] / sizes[worst] if worst else None, text.fine_percent),
+                    number(level.k),
+                    _known(level.parity),
+                    _known(level.parity_mean),
+                ]
+            )
+    return Table("parity", "Expected parity by groups and geolevel", columns, body, _PARITY)
+
+
+_PARITY = (
+    "Relative: the sum of |error| in the group, as a share of the group. Parity error: the "
+    "relative errors of the k groups that reach the floor, and that of everybody times its "
+    "weight, 1/k unless the run file says another. It grows with k; parity / k does not."
+)
 
 
 def _parity_table(evaluation: Evaluation) -> Table:
@@ -186,13 +293,7 @@ def _parity_table(evaluation: Evaluation) -> Table:
                 _known(result.parity_mean),
             ]
         )
-    note = (
-        "Relative: the sum of |error| of the table in the group, as a share of the group. Parity "
-        "error: the relative errors of the k groups that reach the floor, and that of everybody "
-        "times its weight, 1/k unless the run file says another. It grows with k; parity / k does "
-        "not."
-    )
-    return Table("parity", "Parity by groups, table and geolevel", columns, body, note)
+    return Table("parity", "Parity by groups, table and geolevel", columns, body, _PARITY)
 
 
 def _known(value: float | None, show: Callable[[float | None], str] = text.decimal) -> Cell:

@@ -18,6 +18,7 @@ from jobs.report.budget import (
 )
 from jobs.report.datasets import described, example, files_table, other_files
 from jobs.report.exact import exact_section
+from jobs.report.groups import expected_section
 from jobs.report.page import Block, Page, Prose, Section, TableBlock
 from jobs.report.products import products_sections
 from jobs.report.render import render
@@ -57,6 +58,7 @@ def write_public_report(manifest: Manifest, out: Path) -> None:
             *products_sections(manifest),
             budget_section(spending),
             noise_section(spending),
+            *([expected_section(manifest)] if manifest.expected_groups else []),
             exact_section(manifest),
             files_section(manifest),
             solver_section(manifest.solve),

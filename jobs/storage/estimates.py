@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from das.arrays import ObjectArray
+from das.arrays import FloatArray, ObjectArray
 from das.errors import OutputError
 from das.queries.query import Query
 from das.tree.coordinates import Coordinates
@@ -95,3 +95,9 @@ def estimate_rows(
         columns = [pa.array(codes, pa.string()), repeated(query.name, len(codes)), *values]
         out.append(pa.table(columns, schema=TABLES))
     return out
+
+
+def standard_error_sums(tables: Sequence[pa.Table]) -> list[FloatArray]:
+    """Sums over geounits of the standard errors, float64[m] for each table of `estimate_rows`."""
+    columns = [(flattened(table.column("standard_error")), table.num_rows) for table in tables]
+    return [values.reshape(rows, -1).sum(0) for values, rows in columns]

@@ -160,7 +160,7 @@ def test_tasks_do_not_depend_on_how_the_work_is_cut(estimated, tmp_path):
     """One range, in this process, gives what several tasks gave."""
     plan, release = estimated
     one = estimator(plan, release)
-    whole = LevelEstimator.descend(one, all_geounits(3))["tables"]
+    whole = LevelEstimator.descend(one, all_geounits(3)).tables
     assert whole.rows == len(TABLES) * len(rows_of(release.geography("block")))
     again = pq.read_table(one.layout.tables("block") / whole.file, partitioning=None).to_pylist()
     (one.layout.tables("block") / whole.file).unlink()

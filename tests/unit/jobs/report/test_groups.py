@@ -8,14 +8,16 @@ import pytest
 
 from jobs.documents.evaluation import Evaluation
 from jobs.report import text
-from jobs.report.groups import groups_section
+from jobs.report.groups import expected_section, groups_section
 from jobs.report.page import FigureBlock, Prose, TableBlock
+from jobs.report.public import write_public_report
 from jobs.report.table import EMPTY
 from tests.unit.jobs.report.report_samples import (
     LEVELS,
     evaluation,
     evaluation_document,
     made,
+    manifest,
 )
 
 
@@ -103,3 +105,45 @@ def test_many_groups_are_cut_and_it_is_said():
 def test_an_evaluation_without_groups_has_no_tables(records):
     section = groups_section(replace(evaluation(), parity=()), records)
     assert not [b for b in section.blocks if isinstance(b, TableBlock | FigureBlock | Prose)]
+
+
+EXPECTED = {
+    "groups": "sex",
+    "labels": ["f", "m"],
+    "released": [400, 5],
+    "floor": 10,
+    "levels": [
+        {
+            "geolevel": level,
+            "l1": [4.0 * spread, 3.0 * spread],
+            "everybody": 0.005 * spread,
+            "k": 1,
+            "parity": 0.015 * spread,
+            "parity_mean": 0.015 * spread,
+            "worst": "f",
+        }
+        for level, spread in zip(LEVELS, (0, 1, 10), strict=True)
+    ],
+}
+
+
+def test_the_public_section_is_made_of_the_manifest():
+    section = expected_section(manifest(expected_groups=[EXPECTED]))
+    rows = texts(tables(section)["groups-0"])
+    assert rows == [
+        ["everybody", "405", "0 %", "0.50 %", "5.00 %"],
+        ["f", "400", "0 %", "1.00 %", "10.00 %"],
+        ["m", "5", EMPTY, EMPTY, EMPTY],
+    ]
+    parity = texts(tables(section)["parity"])
+    assert [row[1] for row in parity] == [*LEVELS]
+    assert parity[2][2:] == ["5.00 %", "f", "10.00 %", "1", "0.15", "0.15"]
+    assert "nothing here was compared with confidential data" in section.lead
+
+
+def test_the_public_report_has_it_where_estimates_were_made(tmp_path):
+    path = tmp_path / "report.html"
+    write_public_report(manifest(expected_groups=[EXPECTED]), path)
+    assert "For whom errors are larger" in path.read_text()
+    write_public_report(manifest(), path)
+    assert "For whom errors are larger" not in path.read_text()

@@ -1,1 +1,0 @@
-"""What a run of a survey does with the truth: reading, measuring, evaluating."""
