@@ -120,7 +120,8 @@ class Schema:
                 f"schema {self.name}",
                 "has a name that would make queries ambiguous",
                 got=unclear,
-                want="no * or #, no outer spaces, not total or detailed, not like prefix(age)",
+                want="no * or #, no outer spaces, no where between spaces, not total or detailed, "
+                "not like prefix(age)",
             )
         if not self.attributes:
             raise SchemaError(f"schema {self.name}", "has no attributes")
@@ -196,6 +197,7 @@ def _is_plain(name: str) -> bool:
         bool(name)
         and name == name.strip()
         and not {"*", "#"} & set(name)
+        and " where " not in name
         and name not in ("total", "detailed")
         and not looks_like_call
     )

@@ -1,7 +1,14 @@
-"""Strategy: which queries are measured at which geolevel, with which exact share of the budget."""
+"""Strategy: which queries are measured at which geolevel, with which exact share of the budget.
+
+Beside the queries that count everybody, a strategy may have strata: disjoint groups of cells with
+queries and shares of their own. A record lies on one path of geounits and in one stratum, so what
+strata spend does not add up: a path is a list of geounits and a stratum, and each costs what its
+geounits spend on everybody and on that stratum.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,6 +19,7 @@ from das.mechanisms.mechanism import Mechanism, Norm
 from das.mechanisms.registry import choose_mechanism
 from das.privacy.budget import Budget
 from das.queries.column_rank import has_full_column_rank
+from das.queries.group import Group
 from das.queries.joint_sensitivity import JointSensitivity, joint_sensitivity
 from das.queries.query import Query
 from das.queries.sensitivity import Neighbors, sensitivity
@@ -44,9 +52,8 @@ class LevelStrategy:
       queries: Queries with shares that sum to exactly 1.
 
     Raises:
-      BudgetError: A share is not positive, the query shares do not sum to 1, some queries are
-        charged together and others for themselves, or the queries do not have full column rank;
-        without that the node problem has no unique solution.
+      BudgetError: A share is not positive, the query shares do not sum to 1, or some queries are
+        charged together and others for themselves.
     """
 
     geolevel: str
@@ -64,18 +71,6 @@ class LevelStrategy:
                 raise BudgetError(
                     f"{where}, query {entry.query.name}", "share must be positive", got=entry.share
                 )
-        names = [entry.query.name for entry in self.queries]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise BudgetError(where, "lists a query twice", got=twice)
-        if not has_full_column_rank([entry.query for entry in self.queries]):
-            raise BudgetError(
-                where,
-                "its queries do not have full column rank: some counts of cells would stay open",
-                got=names,
-                remedy="give detailed a share, or a weight among the tables of a workload, "
-                "however small",
-            )
         total = sum((entry.share for entry in self.queries), Fraction(0))
         if total != 1:
             raise BudgetError(
@@ -122,37 +117,137 @@ def _search(queries: tuple[Query, ...], weights: tuple[Fraction, ...]) -> JointS
 
 
 @dataclass(frozen=True, eq=False)
+class Stratum:
+    """What is measured of the records of one group alone.
+
+    Attributes:
+      group: The group; it names the stratum.
+      levels: What each geolevel measures of it, from the root down without a gap; geolevels
+        further down measure nothing of it.
+
+    Raises:
+      BudgetError: A query counts records of another group.
+    """
+
+    group: Group
+    levels: tuple[LevelStrategy, ...]
+
+    def __post_init__(self) -> None:
+        for level in self.levels:
+            for entry in level.queries:
+                pairs = zip(entry.query.factors, self.group.allowed, strict=True)
+                if any(factor.matrix[:, ~allowed].any() for factor, allowed in pairs):
+                    raise BudgetError(
+                        f"allocation, stratum {self.group.name}, query {entry.query.name}",
+                        "counts records of other strata",
+                    )
+
+    @property
+    def name(self) -> str:
+        """What ledgers call it."""
+        return self.group.name
+
+
+@dataclass(frozen=True, eq=False)
 class Strategy:
     """The measured queries of every geolevel, root first; level shares sum to exactly 1.
 
     Attributes:
-      levels: What each geolevel measures.
+      levels: What each geolevel measures of everybody.
       mechanism: Name of the noise; None for the default of the definition that the budget counts.
+      strata: What is measured of disjoint groups, which hold every cell; none for a strategy that
+        measures everybody alike.
 
     Raises:
-      BudgetError: The level shares do not sum to 1.
+      BudgetError: The level shares do not sum to 1, for every stratum together with its own; strata
+        overlap or leave out cells; a geolevel measures a query twice; or its queries do not have
+        full column rank, without which the node problem has no unique solution.
     """
 
     levels: tuple[LevelStrategy, ...]
     mechanism: str | None = None
+    strata: tuple[Stratum, ...] = ()
 
     def __post_init__(self) -> None:
-        total = sum((level.share for level in self.levels), Fraction(0))
-        if total != 1:
+        for level in range(len(self.levels)):
+            self._check_queries(level)
+        self._check_strata()
+        for stratum in self.strata or (None,):
+            total = self.chain_share(0, len(self.levels) - 1)
+            where, what = "allocation", "the shares of the geolevels do not sum to 1"
+            if stratum is not None:
+                total += self.chain_share(0, len(self.levels) - 1, stratum)
+                where = f"allocation, stratum {stratum.name}"
+                what = "its shares and those for everybody do not sum to 1"
+            if total != 1:
+                raise BudgetError(
+                    where, what, got=f"{total} (about {float(total):.6f})", want="exactly 1"
+                )
+
+    def _check_queries(self, level: int) -> None:
+        where = f"allocation, geolevel {self.levels[level].geolevel}"
+        queries = [entry.query for entry in self.measured(level)]
+        names = [query.name for query in queries]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise BudgetError(where, "lists a query twice", got=twice)
+        if not has_full_column_rank(queries):
             raise BudgetError(
-                "allocation",
-                "the shares of the geolevels do not sum to 1",
-                got=f"{total} (about {float(total):.6f})",
-                want="exactly 1",
+                where,
+                "its queries do not have full column rank: some counts of cells would stay open",
+                got=names,
+                remedy="give detailed a share, or a weight among the tables of a workload, "
+                "however small",
             )
 
-    def chain_share(self, first: int, last: int) -> Fraction:
-        """Sum of the level shares first..last.
+    def _check_strata(self) -> None:
+        names = [level.geolevel for level in self.levels]
+        for stratum in self.strata:
+            own = [level.geolevel for level in stratum.levels]
+            if own != names[: len(own)]:
+                raise BudgetError(
+                    f"allocation, stratum {stratum.name}",
+                    "must be measured from the root down without a gap: an only child passes its "
+                    "share on to the geounit above it",
+                    got=own,
+                    want=f"a beginning of {names}",
+                    remedy="give it a share, however small, at every geolevel above its last one",
+                )
+        for one, other in itertools.combinations(self.strata, 2):
+            if one.group.meets(other.group):
+                raise BudgetError(
+                    f"allocation, strata {one.name} and {other.name}",
+                    "overlap: a record in both would cost the shares of both",
+                    remedy="take the answers of one query as strata",
+                )
+        if self.strata:
+            held = sum(stratum.group.size for stratum in self.strata)
+            cells = self.levels[0].queries[0].query.n_cells
+            if held != cells:
+                raise BudgetError(
+                    "allocation, strata",
+                    "leave out cells",
+                    got=f"{held} of {cells} cells",
+                    remedy="give every answer of the query of the strata shares of its own",
+                )
+
+    def chain_share(self, first: int, last: int, stratum: Stratum | None = None) -> Fraction:
+        """Sum of the level shares first..last, of everybody's queries or those of a stratum.
 
         A geounit that is an only child is not measured; its share goes to the topmost geounit of
         the chain of only children, so that every root-to-leaf path still sums to 1.
         """
-        return sum((level.share for level in self.levels[first : last + 1]), Fraction(0))
+        levels = self.levels if stratum is None else stratum.levels
+        return sum((level.share for level in levels[first : last + 1]), Fraction(0))
+
+    def parts(self, level: int) -> tuple[tuple[Stratum | None, LevelStrategy], ...]:
+        """What a geolevel measures of everybody, first, and of each stratum that it measures."""
+        own = ((one, one.levels[level]) for one in self.strata if level < len(one.levels))
+        return (None, self.levels[level]), *own
+
+    def measured(self, level: int) -> tuple[QueryShare, ...]:
+        """All that a geolevel measures, each query with its share of its part."""
+        return tuple(entry for _, part in self.parts(level) for entry in part.queries)
 
 
 def query_cost(budget: Budget, level_share: Fraction, share: Fraction) -> Fraction:
@@ -180,14 +275,18 @@ def query_mechanism(
 
 
 def strategy_for(
-    levels: Sequence[LevelStrategy], spine: Sequence[str], mechanism: str | None = None
+    levels: Sequence[LevelStrategy],
+    spine: Sequence[str],
+    mechanism: str | None = None,
+    strata: Sequence[tuple[Group, Sequence[LevelStrategy]]] = (),
 ) -> Strategy:
     """Order level strategies as the spine, root first.
 
     Args:
-      levels: What geolevels measure, in any order.
+      levels: What geolevels measure of everybody, in any order.
       spine: Names of geolevels, root first.
       mechanism: Name of the noise; None for the default of the definition that is charged.
+      strata: Groups, and what geolevels measure of each, in any order.
 
     Raises:
       BudgetError: A geolevel of the spine has no strategy, or one is named that the spine lacks.
@@ -202,12 +301,21 @@ def strategy_for(
             want=list(spine),
             remedy="give every geolevel of the run a share and queries under `levels`",
         )
-    extra = [name for name in by_name if name not in spine]
-    if extra:
-        raise BudgetError(
-            "allocation", "names a geolevel the spine lacks", got=extra, want=list(spine)
-        )
-    return Strategy(tuple(by_name[name] for name in spine), mechanism)
+    own = [(group, {level.geolevel: level for level in some}) for group, some in strata]
+    for where, named in [("allocation", by_name)] + [
+        (f"allocation, stratum {group.name}", some) for group, some in own
+    ]:
+        extra = [name for name in named if name not in spine]
+        if extra:
+            raise BudgetError(where, "names a geolevel the spine lacks", got=extra, want=[*spine])
+    return Strategy(
+        tuple(by_name[name] for name in spine),
+        mechanism,
+        tuple(
+            Stratum(group, tuple(some[name] for name in spine if name in some))
+            for group, some in own
+        ),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,6 +330,7 @@ class NoisyQuery:
         queries cost together.
       mechanism: The noise.
       sensitivity_sq: As `QueryShare` has it.
+      stratum: Name of the stratum whose records alone it counts; empty if it counts everybody.
     """
 
     query: Query
@@ -230,6 +339,7 @@ class NoisyQuery:
     cost: Fraction
     mechanism: Mechanism
     sensitivity_sq: Fraction | None = None
+    stratum: str = ""
 
 
 def noisy_queries(
@@ -237,31 +347,35 @@ def noisy_queries(
 ) -> tuple[NoisyQuery, ...]:
     """Resolve what a geounit measures whose chain of only children spans geolevels first..last.
 
-    It asks the queries of geolevel `first`; its budget is that of all geolevels of the chain.
+    It asks the queries of geolevel `first`; its budget is that of all geolevels of the chain. What
+    counts everybody comes first, then stratum by stratum.
 
     Raises:
       BudgetError: The noise cannot be charged in the budget's definition, or queries are charged
         together for noise whose cost is not proportional to squared sensitivities.
     """
-    level = strategy.levels[first]
     noise = choose_mechanism(budget.definition, strategy.mechanism)
     norm = noise.norms[budget.definition]
-    share = strategy.chain_share(first, last)
     out = []
-    for entry in level.queries:
-        cost = query_cost(budget, share, entry.share)
-        if entry.sensitivity_sq is None:
-            charged = sensitivity(entry.query, budget.neighbors, norm)
-        elif norm is Norm.L2_SQUARED:
-            charged = entry.sensitivity_sq
-        else:
-            raise BudgetError(
-                f"query {entry.query.name}",
-                "is planned for noise that costs in proportion to squared sensitivities",
-                got=f"{noise.title} noise charged in {budget.definition.unit}",
+    for stratum, level in strategy.parts(first):
+        share = strategy.chain_share(first, last, stratum)
+        name = "" if stratum is None else stratum.name
+        for entry in level.queries:
+            cost = query_cost(budget, share, entry.share)
+            if entry.sensitivity_sq is None:
+                charged = sensitivity(entry.query, budget.neighbors, norm)
+            elif norm is Norm.L2_SQUARED:
+                charged = entry.sensitivity_sq
+            else:
+                raise BudgetError(
+                    f"query {entry.query.name}",
+                    "is planned for noise that costs in proportion to squared sensitivities",
+                    got=f"{noise.title} noise charged in {budget.definition.unit}",
+                )
+            mechanism = noise.costing(budget.definition, cost, charged)
+            out.append(
+                NoisyQuery(
+                    entry.query, entry.share, share, cost, mechanism, entry.sensitivity_sq, name
+                )
             )
-        mechanism = noise.costing(budget.definition, cost, charged)
-        out.append(
-            NoisyQuery(entry.query, entry.share, share, cost, mechanism, entry.sensitivity_sq)
-        )
     return tuple(out)

@@ -33,7 +33,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Protect census microdata: measure with exact noise, solve top-down, write microdata.",
+    help="Protect census and survey microdata: measure with exact noise, solve, write microdata.",
 )
 
 
@@ -161,6 +161,12 @@ def validate(
     config: ConfigArgument, losses: LossesOption = False, as_json: JsonOption = False
 ) -> None:
     """Check a run file and the list of geounits, and print the budget; no data is touched."""
+    if _is_survey(config):
+        from jobs.survey.plan import load_survey
+        from jobs.survey.summary import print_summary
+
+        print_summary(load_survey(config), as_json=as_json)
+        return
     from jobs.confidential.inputs import absent_files, check_geounits
     from jobs.config.claims import account_of
     from jobs.config.load import load_run
@@ -216,6 +222,14 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
             parser=_local,
         ),
     ] = None,
+    equity: Annotated[
+        Path | None,
+        typer.Option(
+            help="YAML: groups whose errors are predicted; with --optimize, made least for the "
+            "worst of them, or met as targets.",
+            parser=_local,
+        ),
+    ] = None,
     information: Annotated[
         Information, typer.Option(help="Optimize estimates from these measurements.")
     ] = Information.OWN,
@@ -236,7 +250,7 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
 
     resolved = load_run(config, master=master)
     asked = None if tables is None else tables.split(",")
-    request = PlanRequest(asked, losses, optimize, weights, targets, information, report)
+    request = PlanRequest(asked, losses, optimize, weights, targets, equity, information, report)
     summaries = explain(resolved, request, partial(lattice_of, resolved), Reporter(quiet=quiet))
     print_summaries(summaries, as_json=as_json)
 
@@ -245,6 +259,10 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
 @_with_run_options
 def run(config: ConfigArgument, out: OutOption = None, *, options: RunOptions) -> None:
     """Run every stage that is not complete, and name the files written."""
+    if _is_survey(config):
+        _run_survey(config, out, None, options, ("means", "synthesis"))
+        _evaluate_survey(config, out, None, options)
+        return
     from jobs.run import run as run_all
 
     _name_files(run_all(options.load(config, out), options.reporter()))
@@ -282,6 +300,39 @@ def solve(
 
 @app.command()
 @_with_run_options
+def means(
+    config: ConfigArgument,
+    out: OutOption = None,
+    solution: SolutionOption = None,
+    *,
+    options: RunOptions,
+) -> None:
+    """Measure the means of a survey, once, and write them for everybody and by strata.
+
+    `shrink` may change after measuring; --solution keeps what it gives beside the release.
+    """
+    _run_survey(config, out, solution, options, ("means",))
+
+
+@app.command()
+@_with_run_options
+def synthesize(
+    config: ConfigArgument,
+    out: OutOption = None,
+    solution: SolutionOption = None,
+    *,
+    options: RunOptions,
+) -> None:
+    """Measure the marginals of a survey, once, and draw microdata from a model of them.
+
+    The model and its settings may change after measuring; --solution keeps what they give beside
+    the release.
+    """
+    _run_survey(config, out, solution, options, ("synthesis",))
+
+
+@app.command()
+@_with_run_options
 def evaluate(
     config: ConfigArgument,
     out: OutOption = None,
@@ -297,6 +348,9 @@ def evaluate(
     options: RunOptions,
 ) -> None:
     """Compare a finished release with the truth (confidential) and write the internal report."""
+    if _is_survey(config):
+        _evaluate_survey(config, out, solution, options)
+        return
     from jobs.run import run_evaluating
 
     asked = None if groups is None else groups.split(",")
@@ -327,6 +381,11 @@ def resume(
 
     Nothing is measured twice. Lost noisy answers are an error.
     """
+    from jobs.survey.folder import is_survey_folder
+
+    if is_survey_folder(out):
+        _resume_survey(out.resolve(), config, solution, options, check=check, moved=moved)
+        return
     from jobs.folder.damage import refuse_damage, repair
     from jobs.folder.identity import load_again
     from jobs.folder.lock import only_driver
@@ -397,6 +456,12 @@ def verify(
     quiet: QuietOption = False,
 ) -> None:
     """Check a finished release from its files alone: digests, sums over the tree, invariants."""
+    if _is_survey(config):
+        from jobs.survey.plan import load_survey
+        from jobs.survey.verify import verify_survey
+
+        typer.echo(json.dumps(verify_survey(load_survey(config, output=out, solution=solution))))
+        return
     from jobs.config.load import load_run
     from jobs.release.verify import verify_run
     from jobs.tasks.progress import Reporter
@@ -419,7 +484,12 @@ def account(config: ConfigArgument, as_json: JsonOption = False) -> None:
     from jobs.planning.terminal import print_account
     from jobs.storage.account import read_account, read_failed_checks
 
-    path = account_of(load_run(config).config)
+    if _is_survey(config):
+        from jobs.survey.plan import load_survey
+
+        path = load_survey(config).account()
+    else:
+        path = account_of(load_run(config).config)
     granted = account_of_grants(read_account(path))
     print_account(path, granted, read_failed_checks(path), as_json=as_json)
 
@@ -550,6 +620,62 @@ def generate(  # noqa: PLR0913 - one parameter per command-line option
     with Reporter(quiet=quiet).line("generate", f"{blocks} blocks") as tick:
         summary: Any = generate_nation(spec, out, progress=tick)
     typer.echo(json.dumps(summary, default=str))
+
+
+def _is_survey(config: Path) -> bool:
+    from jobs.config.files import is_survey
+
+    return is_survey(config)
+
+
+def _run_survey(
+    config: Path, out: Path | None, solution: str | None, options: RunOptions, wanted: Sequence[str]
+) -> None:
+    """Measure and release parts of a survey: `means`, `synthesis`, or what there is of both."""
+    from jobs.run_survey import run_survey, wanted_parts
+    from jobs.survey.plan import load_survey
+
+    _refuse_cluster(options)
+    plan = load_survey(config, output=out, solution=solution)
+    _name_files(run_survey(plan, options.reporter(), wanted_parts(plan, wanted)))
+
+
+def _evaluate_survey(
+    config: Path, out: Path | None, solution: str | None, options: RunOptions
+) -> None:
+    from jobs.run_survey import evaluate_survey
+    from jobs.survey.plan import load_survey
+
+    _refuse_cluster(options)
+    plan = load_survey(config, output=out, solution=solution)
+    _name_files(evaluate_survey(plan, options.reporter()))
+
+
+def _resume_survey(
+    out: Path,
+    config: Path | None,
+    solution: str | None,
+    options: RunOptions,
+    *,
+    check: bool,
+    moved: bool,
+) -> None:
+    from jobs.run_survey import check_survey, run_survey
+    from jobs.survey.folder import load_folder
+
+    _refuse_cluster(options)
+    plan = load_folder(out, config, solution)
+    for line in check_survey(plan):
+        typer.echo(line)
+    if not check:
+        _name_files(run_survey(plan, options.reporter(), [*plan.costs], moved=moved))
+
+
+def _refuse_cluster(options: RunOptions) -> None:
+    """A survey is worked on by one process."""
+    for name, value in (("--master", options.master), ("--cluster", options.cluster)):
+        if value is not None:
+            raise ConfigError(name, "is for censuses; a survey is worked on by one process")
 
 
 def _name_files(files: list[Path]) -> None:

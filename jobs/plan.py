@@ -122,15 +122,14 @@ class Plan:
                 index,
                 name,
                 digits,
-                tuple(entry.query for entry in asked.queries),
-                tuple(e.query for e in asked.queries if index and e.query.name in self.lazy),
+                tuple(entry.query for entry in asked),
+                tuple(e.query for e in asked if index and e.query.name in self.lazy),
                 tuple(invariant.query for invariant in invariants_at(self.invariants, name)),
                 tuple(limits.exact_rows_at(name)),
                 tuple(limits.bounded_rows_at(name)),
             )
-            for index, (name, digits, asked) in enumerate(
-                zip(spine.levels, spine.digits, self.strategy.levels, strict=True)
-            )
+            for index, (name, digits) in enumerate(zip(spine.levels, spine.digits, strict=True))
+            for asked in (self.strategy.measured(index),)
         )
 
     @property
@@ -151,8 +150,8 @@ class Plan:
         """Queries and exact noise of geounits whose chain spans geolevels first..last."""
         return noisy_queries(self.strategy, self.budget, first, last)
 
-    def change_costs(self, first: str, last: str) -> ChangeCosts:
-        """What changing one record costs by the measurements of a chain, named by its geolevels."""
+    def change_costs(self, first: str, last: str) -> tuple[ChangeCosts, ...]:
+        """What changing one record costs by the measurements of a chain, by stratum."""
         chain = Chain(self.level(first).index, self.level(last).index, (first, last))
         names = [attribute.name for attribute in self.schema.attributes]
         return change_costs(self.strategy, self.budget, names, chain)

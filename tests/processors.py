@@ -30,6 +30,8 @@ PATHS = (
     "tests/unit/das/privacy/test_loss_distribution.py",
     "tests/unit/das/queries/test_query_contract.py",
     "tests/unit/das/workload/residual/test_integer_plan.py::test_the_basis_in_which_eigenvectors_are_found_changes_no_row",
+    "tests/unit/das/synthesis/test_portable.py",
+    "tests/unit/das/synthesis/test_synthesis.py",
     "tests/unit/geography/test_offspine_oracle.py",
     "tests/unit/invariants/test_implied_oracle.py",
     "tests/pipeline/local/test_planned.py",

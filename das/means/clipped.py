@@ -1,4 +1,4 @@
-"""Clipped means with Laplace noise, under pure differential privacy: one step, no narrowing.
+"""Clipped means: one step, no narrowing; with Laplace noise under pure differential privacy.
 
 References:
   Rosenblatt, Stoyanovich & Musco, Equations 2 to 4 and Proposition 8, with the symmetric interval
@@ -8,12 +8,11 @@ References:
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 from das.confidential import Confidential
 from das.definition import Definition
 from das.means.bounds import clipping_bound
-from das.means.estimates import Column, Strata
+from das.means.estimates import Column, Steps, Strata
 from das.means.measure import StratumValues, measure_sums
 from das.means.sums import Clipping, NoisySum
 from das.mechanisms.entropy import NoiseKey
@@ -22,25 +21,26 @@ from das.mechanisms.entropy import NoiseKey
 def clipped_sums(
     truth: Confidential[StratumValues],
     column: Column,
-    epsilon: Fraction,
+    step: Steps,
     strata: Strata,
     key: NoiseKey,
     *,
-    failure: float = 0.05,
+    definition: Definition = Definition.PURE,
 ) -> tuple[NoisySum, ...]:
     """Clip values to mean +- (R + spread sqrt(ln(n / gamma))) and add discrete Laplace noise.
 
     Costs epsilon, since strata are disjoint (Proposition 8). Divide by the public sizes
-    (`NoisySum.mean`).
+    (`NoisySum.mean`). Under zCDP the noise is discrete Gaussian, and the cost rho.
 
     Args:
       truth: Values of k strata.
       column: Public bounds of the means and spread of values.
-      epsilon: Pure cost of each stratum and of all.
+      step: One step: its cost, epsilon or rho, and gamma of every stratum.
       strata: Names and public sizes.
       key: Noise key.
-      failure: gamma of every stratum.
+      definition: What the cost is counted in.
     """
+    [cost], failure = step.costs, step.failure
     middle = (column.low + column.high) / 2
     half = (column.high - column.low) / 2
     clippings = []
@@ -50,7 +50,7 @@ def clipped_sums(
     return measure_sums(
         truth,
         clippings,
-        [clipping.noise(Definition.PURE, epsilon, strata.neighbors) for clipping in clippings],
+        [clipping.noise(definition, cost, strata.neighbors) for clipping in clippings],
         labels=strata.names,
         statistic=f"clipped mean of {column.name}",
         key=key,

@@ -46,9 +46,14 @@ class Clipping:
     def noise(self, definition: Definition, cost: Fraction, neighbors: Neighbors) -> Mechanism:
         """The noise, the default of the definition, with which the sums of all strata cost this."""
         mechanism = choose_mechanism(definition)
+        return mechanism.costing(definition, cost, self.moved(mechanism, definition, neighbors))
+
+    def moved(
+        self, mechanism: type[Mechanism], definition: Definition, neighbors: Neighbors
+    ) -> Fraction:
+        """The sensitivity as the cost of a mechanism has it: squared where that is of L2."""
         power = 1 if mechanism.norms[definition] is Norm.L1 else 2
-        moved = Fraction(self.sensitivity(neighbors)) ** power
-        return mechanism.costing(definition, cost, moved)
+        return Fraction(self.sensitivity(neighbors)) ** power
 
 
 @dataclass(frozen=True)
@@ -72,3 +77,8 @@ class NoisySum:
     def noise_sd(self, size: int) -> float:
         """Standard deviation of the noise of the mean."""
         return math.sqrt(self.mechanism.variance()) / size
+
+    def cost(self, definition: Definition, neighbors: Neighbors) -> Fraction:
+        """What the sums of all strata cost if each has such noise, exact."""
+        moved = self.clipping.moved(type(self.mechanism), definition, neighbors)
+        return self.mechanism.cost(definition, moved)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from das.errors import LedgerError
@@ -26,6 +26,7 @@ class LedgerEntry:
       cost: Cost for one record in one of these geounits, in what the budget counts; for a query of
         a planned strategy its part of what all queries of the strategy cost together.
       geounits: How many geounits are measured so.
+      stratum: The stratum whose records alone it counts; empty if it counts everybody.
     """
 
     geolevel: str
@@ -35,25 +36,37 @@ class LedgerEntry:
     mechanism: Mechanism
     cost: Fraction
     geounits: int
+    stratum: str = ""
 
 
 @dataclass(frozen=True)
 class Ledger:
     """All entries of a run, in order of geolevel.
 
-    A record lies on one root-to-leaf path. The path is a concatenation of chains
+    A record lies on one root-to-leaf path and in one stratum. The path is a concatenation of chains
     (geolevel, chain_end), one per measured geounit on it, so its cost is a sum over chains that
-    tile the spine.
+    tile the spine: of the entries for everybody and of those of the stratum.
 
     Attributes:
       spine: Geolevels, root first.
       granted: What every path may cost, exact.
       entries: What was recorded.
+      strata: Names of the strata, disjoint groups that hold every record; none if entries are all
+        for everybody.
+
+    Raises:
+      LedgerError: An entry is of a stratum that is not listed.
     """
 
     spine: tuple[str, ...]
     granted: Fraction
     entries: tuple[LedgerEntry, ...] = ()
+    strata: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        unknown = {entry.stratum for entry in self.entries} - {"", *self.strata}
+        if unknown:
+            raise LedgerError("ledger", "has entries of unknown strata", got=sorted(unknown))
 
     def append(self, entries: Iterable[LedgerEntry]) -> Ledger:
         """Return a ledger with more entries.
@@ -61,7 +74,7 @@ class Ledger:
         Raises:
           LedgerError: Some path would cost more than was granted; this ledger is unchanged.
         """
-        longer = Ledger(self.spine, self.granted, (*self.entries, *entries))
+        longer = replace(self, entries=(*self.entries, *entries))
         spent = longer.largest_cost()
         if spent > self.granted:
             raise LedgerError(
@@ -72,38 +85,49 @@ class Ledger:
     def largest_cost(self) -> Fraction:
         """Largest cost of a path so far; geolevels that are not recorded yet cost nothing."""
         unrecorded = {(level, level): Fraction(0) for level in range(len(self.spine))}
-        spent = costs_of_paths(len(self.spine), unrecorded | self._chain_costs())
-        return spent[1] if spent else Fraction(0)
+        largest = Fraction(0)
+        for stratum in self.strata or ("",):
+            spent = costs_of_paths(len(self.spine), unrecorded | self._chain_costs(stratum))
+            largest = max(largest, spent[1] if spent else Fraction(0))
+        return largest
 
-    def path_costs(self) -> tuple[Fraction, Fraction]:
+    def path_costs(self, stratum: str = "") -> tuple[Fraction, Fraction]:
         """Smallest and largest cost over all tilings of the spine by recorded chains.
+
+        Args:
+          stratum: Where the record is; empty for what is measured of everybody alone.
 
         Raises:
           LedgerError: No tiling exists, so some geolevel was never measured.
         """
-        costs = costs_of_paths(len(self.spine), self._chain_costs())
+        costs = costs_of_paths(len(self.spine), self._chain_costs(stratum))
         if costs is None:
             raise LedgerError("ledger", "does not cover every geolevel", got=self.spine)
         return costs
 
     def seal(self) -> None:
-        """Check that every root-to-leaf path spends exactly what was granted.
+        """Check that every root-to-leaf path spends exactly what was granted, in every stratum.
 
         Raises:
           LedgerError: It does not; carries both numbers.
         """
-        low, high = self.path_costs()
-        if low != self.granted or high != self.granted:
-            raise LedgerError(
-                "ledger", "spent differs from granted", got=f"{low}..{high}", want=self.granted
-            )
+        for stratum in self.strata or ("",):
+            low, high = self.path_costs(stratum)
+            if low != self.granted or high != self.granted:
+                raise LedgerError(
+                    f"ledger, stratum {stratum}" if stratum else "ledger",
+                    "spent differs from granted",
+                    got=f"{low}..{high}",
+                    want=self.granted,
+                )
 
-    def _chain_costs(self) -> dict[Chain, Fraction]:
+    def _chain_costs(self, stratum: str) -> dict[Chain, Fraction]:
         cost: dict[Chain, Fraction] = {}
         position = {name: index for index, name in enumerate(self.spine)}
         for entry in self.entries:
             chain = (position[entry.geolevel], position[entry.chain_end])
-            cost[chain] = cost.get(chain, Fraction(0)) + entry.cost
+            counted = entry.cost if entry.stratum in ("", stratum) else Fraction(0)
+            cost[chain] = cost.get(chain, Fraction(0)) + counted
         return cost
 
 

@@ -106,16 +106,16 @@ HalfPath = tuple[Chain, ...]  # the chains that tile one root-to-leaf path
 
 
 def unit_shift(query: Query, mechanism: Mechanism) -> UnitShifts:
-    """Return how far one record moves a measured query: one answer, by 1.
+    """Return how far one record that a measured query counts moves it: one answer, by 1.
 
     Raises:
-      BudgetError: The query is not a partition, so one record may move several answers, or one
-        answer by more.
+      BudgetError: The query is not a partition of the cells it counts, so one record may move
+        several answers, or one answer by more.
     """
-    if not query.is_partition:
+    if not query.counts_once:
         raise BudgetError(
             f"query {query.name}",
-            "is not a partition of the cells, so its loss distribution is not known here",
+            "is not a partition of cells, so its loss distribution is not known here",
             remedy="use the epsilon that follows from rho",
         )
     return UnitShifts(mechanism)

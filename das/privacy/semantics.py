@@ -22,6 +22,11 @@ over all tilings is a bound. A move leaves one path and enters another. In each 
 what one added or removed record costs, which is at most half of what `place` and `record` say; half
 of one tiling and half of another is at most the larger of the two.
 
+With strata, groups of cells with queries of their own, a path is a list of geounits and a stratum.
+A change within a stratum stays on one path or leads from one to another, as above. A change between
+strata costs half of what its kind costs in the one and half of what it costs in the other, which
+again is at most the larger of the two. So all bounds are the largest over strata.
+
 The same proof serves rho and pure epsilon; costs are plain fractions of either.
 """
 
@@ -72,6 +77,8 @@ class ChangeCosts:
       attributes: By name, of a change of that attribute alone, within the geounit.
       place: Of a move to another geounit with all attributes kept; at least twice what one added
         record costs.
+      stratum: Of which records; empty for all. A change into another stratum costs half of this
+        and half of what it costs there.
     """
 
     geolevel: str
@@ -79,6 +86,7 @@ class ChangeCosts:
     record: Fraction
     attributes: Mapping[str, Fraction]
     place: Fraction
+    stratum: str = ""
 
 
 def statements(
@@ -89,7 +97,8 @@ def statements(
     Args:
       spine: Names of geolevels, root first.
       attributes: Names of the attributes to report; what is not named in the costs costs nothing.
-      measured: The costs of every chain that occurs, as one entry or as several that add up.
+      measured: The costs of every chain that occurs, as one entry or as several that add up; of
+        every stratum, if there are strata.
 
     Returns:
       Rows in the order record, attributes, geolevels from the finest to the coarsest.
@@ -108,16 +117,18 @@ def statements(
     within state 1/2
     """
     position = {name: index for index, name in enumerate(spine)}
-    chains = {(position[one.geolevel], position[one.chain_end]) for one in measured}
 
     def largest(count: Callable[[ChangeCosts], Fraction]) -> Fraction:
-        cost = dict.fromkeys(chains, Fraction(0))
+        cost: dict[str, dict[tuple[int, int], Fraction]] = {}
         for one in measured:
-            cost[position[one.geolevel], position[one.chain_end]] += count(one)
-        costs = costs_of_paths(len(spine), cost)
-        if costs is None:
+            chain = (position[one.geolevel], position[one.chain_end])
+            of_stratum = cost.setdefault(one.stratum, {})
+            of_stratum[chain] = of_stratum.get(chain, Fraction(0)) + count(one)
+        found = [costs_of_paths(len(spine), of_stratum) for of_stratum in cost.values()]
+        highest = [costs[1] for costs in found if costs is not None]
+        if not highest or len(highest) < len(found):
             raise LedgerError("measured queries", "cover no root-to-leaf path", got=list(spine))
-        return costs[1]
+        return max(highest)
 
     def of_attribute(name: str) -> Fraction:
         return largest(lambda one: one.attributes.get(name, Fraction(0)))

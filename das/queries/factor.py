@@ -67,6 +67,12 @@ class Factor:
         return FactorKind.GENERAL
 
     @cached_property
+    def counts_once(self) -> bool:
+        """Whether every level counts in at most one row, once."""
+        binary = ((self.matrix == 0) | (self.matrix == 1)).all()
+        return bool(binary and (self.matrix.sum(0) <= 1).all())
+
+    @cached_property
     def codes(self) -> IntArray:
         """int64[n]: the row each level counts in; only for factors that are not GENERAL."""
         if self.kind is FactorKind.GENERAL:

@@ -7,6 +7,7 @@ only the factors differ.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from das.arrays import FloatArray, IntArray
 from das.errors import SchemaError
 from das.histograms import Histograms
 from das.queries.factor import FUNCTIONS, Factor, FactorKind, identity, partition, total
+from das.queries.group import Group
 from das.schema import Schema
 
 _NUMBERS = 4_000_000  # of cells or answers held at a time: 32 MB
@@ -61,6 +63,11 @@ class Query:
     def is_partition(self) -> bool:
         """Whether every cell counts in exactly one answer, once."""
         return all(f.kind is not FactorKind.GENERAL for f in self.factors)
+
+    @property
+    def counts_once(self) -> bool:
+        """Whether every cell counts in at most one answer, once: a partition of some cells."""
+        return all(f.counts_once for f in self.factors)
 
     @property
     def is_listed(self) -> bool:
@@ -327,6 +334,118 @@ def is_answered_by(partition: Query, query: Query) -> bool:
     return True
 
 
+def restricted(query: Query, group: Group) -> Query:
+    """Return the query asked of the records of a group alone.
+
+    Columns of cells outside of the group are zero, so a record there changes no answer; answers
+    that count only such cells are left out. Of a partition of all cells this leaves one of the
+    group's: its squared L2 sensitivity is 1 for a record that is added, 2 for one that changes
+    within the group, and 1 for one that leaves or enters it.
+
+    Args:
+      query: Any query over the schema.
+      group: A group of the schema's cells, not all of them.
+
+    Raises:
+      SchemaError: The query counts nobody in the group, or is restricted already.
+
+    >>> from das.schema import Attribute
+    >>> schema = Schema("toy", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
+    >>> asked = restricted(parse_query(schema, "age"), parse_group(schema, "sex=m"))
+    >>> asked.name, asked.columns(np.arange(6)).tolist()
+    ('age where sex=m', [[0, 0, 0, 1, 0, 0], [0, 0, 0, 0, 1, 0], [0, 0, 0, 0, 0, 1]])
+    """
+    if " where " in query.name:
+        raise SchemaError(f"query {query.name}", "asks of a group already", got=group.name)
+    factors = []
+    for factor, allowed, label in zip(query.factors, group.allowed, group.labels, strict=True):
+        if allowed.all():
+            factors.append(factor)
+            continue
+        inside = np.where(allowed, factor.matrix, 0)
+        kept: list[bool] = (inside != 0).any(axis=1).tolist()
+        if not any(kept):
+            raise SchemaError(f"query {query.name}", "counts nobody in the group", got=group.name)
+        is_summed = factor.kind is FactorKind.TOTAL
+        names = (label,) if is_summed else tuple(itertools.compress(factor.labels, kept))
+        factors.append(Factor(inside[kept], names))
+    return Query(f"{query.name} where {group.name}", tuple(factors))
+
+
+def groups_of(schema: Schema, query: Query) -> tuple[Group, ...]:
+    """Return the groups of cells that the answers of a partition query count, in their order.
+
+    Raises:
+      SchemaError: The query is not a partition: its answers overlap, or leave out cells.
+
+    >>> from das.schema import Attribute
+    >>> schema = Schema("toy", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
+    >>> [group.name for group in groups_of(schema, parse_query(schema, "sex"))]
+    ['sex=f', 'sex=m']
+    """
+    if not query.is_partition:
+        raise SchemaError(
+            f"query {query.name}",
+            "makes no groups: some cells count in several answers, or in none",
+            remedy="use attributes and recodes",
+        )
+    axes = [a.name for a in schema.attributes]
+    if query.name != "detailed":
+        axes = [] if query.name == "total" else query.name.split(" * ")
+    rows = itertools.product(*(_axis(schema, axis)[1].labels for axis in axes))
+    return tuple(_group(schema, list(zip(axes, labels, strict=True))) for labels in rows)
+
+
+def parse_group(schema: Schema, text: str) -> Group:
+    """Read a group from conditions "axis=label" joined by " and "; labels may hold anything.
+
+    Raises:
+      SchemaError: An attribute, recode or label is unknown, or an attribute is used twice.
+
+    >>> from das.schema import Attribute
+    >>> schema = Schema("toy", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
+    >>> parse_group(schema, "age=2 and sex=m").name
+    'sex=m and age=2'
+    """
+    axes = [*(a.name for a in schema.attributes), *(r.name for r in schema.recodes)]
+    known = {
+        f"{axis}={label}": (axis, label) for axis in axes for label in _axis(schema, axis)[1].labels
+    }
+    rest, conditions = text.strip(), []
+    while True:
+        fits = [one for one in known if rest == one or rest.startswith(f"{one} and ")]
+        if not fits:
+            raise SchemaError(
+                f"schema {schema.name}",
+                "has no such group",
+                got=rest,
+                want="name=label, or several joined by and: an attribute or recode, and one of its "
+                "levels or groups",
+            )
+        longest = max(fits, key=len)
+        conditions.append(known[longest])
+        if rest == longest:
+            return _group(schema, conditions)
+        rest = rest.removeprefix(f"{longest} and ").strip()
+
+
+def _group(schema: Schema, conditions: Sequence[tuple[str, str]]) -> Group:
+    allowed = [np.ones(size, np.bool_) for size in schema.shape]
+    labels = [""] * len(schema.shape)
+    position = {a.name: index for index, a in enumerate(schema.attributes)}
+    found = []
+    for axis, label in conditions:
+        owner, groups = _axis(schema, axis)
+        index = position[owner]
+        if labels[index]:
+            raise SchemaError(f"group {axis}={label}", "uses an attribute twice", got=owner)
+        allowed[index] = groups.codes == groups.labels.index(label)
+        labels[index] = label
+        found.append((index, f"{axis}={label}"))
+    name = " and ".join(text for _, text in sorted(found))
+    return Group(name, tuple(allowed), tuple(labels))
+
+
 def kronecker(schema: Schema, name: str, terms: Sequence[tuple[str, Factor]]) -> Query:
     """Build the query that applies a factor to some attributes and sums out the others.
 
@@ -388,15 +507,17 @@ def marginal(schema: Schema, axes: Sequence[str]) -> Query:
 
 
 def parse_query(schema: Schema, text: str) -> Query:
-    """Read a query from text: "total", "detailed", or terms joined by "*".
+    """Read a query from text: "total", "detailed", or terms joined by "*", and of whom.
 
     A term is an attribute or recode, or a function of one: "prefix(age)", "ranges(age)",
     "residual(age)", "contrasts(age)" (see `das.queries.factor`). Attributes without a term are
-    summed out. The name of the result, terms in the order of the schema, parses to itself.
+    summed out. "age where sex=f" asks of some records alone (`das.queries.group`); "sex=f and
+    race=white" of those of both. The name of the result, terms in the order of the schema, parses
+    to itself.
 
     Raises:
-      SchemaError: A name or function is unknown, an attribute is used twice, or a residual is
-        asked of one level.
+      SchemaError: A name, label or function is unknown, an attribute is used twice, or a residual
+        is asked of one level.
 
     >>> from das.schema import Attribute
     >>> schema = Schema("toy", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
@@ -404,7 +525,12 @@ def parse_query(schema: Schema, text: str) -> Query:
     ('detailed', 3)
     >>> parse_query(schema, "prefix( age )*sex").name
     'sex * prefix(age)'
+    >>> parse_query(schema, "age where sex=m").labels()
+    ['m / 0', 'm / 1', 'm / 2']
     """
+    whole, of_some, condition = text.partition(" where ")
+    if of_some:
+        return restricted(parse_query(schema, whole), parse_group(schema, condition))
     stripped = text.strip()
     if stripped == "total":
         return marginal(schema, ())

@@ -19,10 +19,17 @@ import numpy as np
 from das.arrays import FloatArray
 from das.synthesis.answers import Measured, NoisyAnswer, merged_counts
 
+# Targets are multiples of 1 / 1024 record, far below their noise. Processors differ in singular
+# values by some 10^-12 of a record; that one of 10,000 cells is that near to a boundary of rounding
+# happens about once in 10^5 fits.
+_UNIT = 1024.0
+
 
 @dataclass(frozen=True, eq=False)
 class Targets:
     """One- and two-way tables of the merged domain as far as noise lets them be known.
+
+    All but `departures` are rounded, so that fits to them do not depend on the processor.
 
     Attributes:
       size: Records, about; at least 1.
@@ -99,7 +106,7 @@ def targets_of(measured: Measured) -> Targets:
         if inside in blocks:
             table, deviation = _combined(blocks[inside], (table, deviation))
         blocks[inside] = (table, deviation)
-    total = max(1.0, float(blocks[()][0]))
+    total = max(1.0, float(_rounded(blocks[()][0])))
     one_way, one_way_sd = [], []
     for i, size in enumerate(sizes):
         first, variance = merged_counts(measured.one_way[i], measured.merging, i)
@@ -108,7 +115,7 @@ def targets_of(measured: Measured) -> Targets:
         weight = (1.0 / variance) / (1.0 / variance + 1.0 / deviation**2)
         # Half a record where noise took all: a level that nobody is known to have stays possible.
         counts = np.maximum(weight * first + (1.0 - weight) * second, 0.5)
-        one_way.append(counts / counts.sum() * total)
+        one_way.append(np.maximum(_rounded(counts / counts.sum() * total), 1.0 / _UNIT))
         one_way_sd.append(deviation)
     pairs, pair_sd, departures = {}, {}, {}
     for inside, (table, deviation) in blocks.items():
@@ -117,9 +124,10 @@ def targets_of(measured: Measured) -> Targets:
         i, j = inside
         alone = _centered(np.outer(one_way[i], one_way[j]) / total)
         departures[i, j] = _denoised(table - alone, deviation)
-        pairs[i, j] = alone + departures[i, j]
-        pair_sd[i, j] = deviation
-    return Targets(total, tuple(one_way), pairs, np.array(one_way_sd), pair_sd, departures)
+        pairs[i, j] = _rounded(alone + departures[i, j])
+        pair_sd[i, j] = float(_rounded(deviation, _UNIT**2))
+    sds = _rounded(np.array(one_way_sd), _UNIT**2)
+    return Targets(total, tuple(one_way), pairs, sds, pair_sd, departures)
 
 
 def strongest_pairs(measured: Measured, n_pairs: int) -> list[tuple[int, int]]:
@@ -127,6 +135,12 @@ def strongest_pairs(measured: Measured, n_pairs: int) -> list[tuple[int, int]]:
     departures = targets_of(measured).departures
     strength = {pair: float(np.abs(table).sum()) for pair, table in departures.items()}
     return sorted(strength, key=lambda pair: (-strength[pair], pair))[:n_pairs]
+
+
+def _rounded(values: FloatArray | float, unit: float = _UNIT) -> FloatArray:
+    """Whole multiples of 1 / unit, so that last digits, which depend on the processor, are none."""
+    out: FloatArray = np.rint(np.asarray(values) * unit) / unit
+    return out
 
 
 def _denoised(rest: FloatArray, deviation: float) -> FloatArray:

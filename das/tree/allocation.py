@@ -4,16 +4,14 @@ Under zCDP the precision of a query is 2 / Delta^2 times its rho, so with shares
 and query q, summing to 1) every mean squared error is a function of rho x, convex where no geounit
 is an only child, and homogeneous of degree -1. Two goals are minimized over the shares:
 
-    weighted: sum_j c_j f_j(x),            targets: max_j f_j(x) / tau_j^2 .
+    weighted: sum_j c_j f_j(x),            largest: max_j c_j f_j(x) .
 
-The second is the least rho at which every error f_j / rho meets its target tau_j; it is minimized
-through p-norms with growing p. Both run on log f in the logarithms of the shares with exact
-gradients.
+The second is in `das.tree.largest`. The first runs on log f in the logarithms of the shares with
+exact gradients.
 
-No better allocation than the bound exists: let c >= 0 be any weights (for targets, weights with
-sum 1 over f_j / tau_j^2), f = sum_j c_j f_j, and let each chain of only children spread its rho
-over its queries as it likes. Then f is convex in what is spent, and its tangent at x and
-homogeneity give
+No better allocation than the bound exists: let f = sum_j c_j f_j, and let each chain of only
+children spread its rho over its queries as it likes. Then f is convex in what is spent, and its
+tangent at x and homogeneity give
 
     f(y) >= f(x)^2 / max_k sum_{chains over k} max_q |df / dx_{chain, q}|   for every allocation y.
 
@@ -27,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +41,6 @@ Goal = Callable[[FloatArray], tuple[float, FloatArray]]  # errors[T, L] -> value
 
 LEAST_DETAILED = Fraction(1, 10_000)  # of the budget, for `detailed` at every geolevel
 DENOMINATOR = 10_000  # of the exact shares
-_POWERS = (4.0, 16.0, 64.0, 256.0)
 _MOST_STEPS = 1000
 # Relative decrease of the goal at which the search stops; full information costs far more a step.
 _LEAST_DECREASE = {Information.OWN: 1e-11, Information.FULL: 1e-7}
@@ -54,7 +52,7 @@ class Allocation:
 
     Attributes:
       shares: float64[L, Q] shares of the budget; they sum to 1.
-      value: The goal at these shares at rho = 1: a weighted error, or the least rho.
+      value: The goal at these shares at rho = 1: a weighted error, or the largest.
       bound: No allocation over these queries has a lower value.
     """
 
@@ -84,7 +82,7 @@ class AllocationProblem:
             shares[c.first] * levels[c.first : c.last + 1].sum() / levels[c.first]
             for c in self.model.tree.chains
         ]
-        return np.asarray(np.stack(rows) * self._per_rho)
+        return np.asarray(np.stack(rows) * self.per_rho)
 
     def errors(self, shares: FloatArray) -> FloatArray:
         """float64[T, L]: mean squared errors at rho = 1."""
@@ -97,9 +95,13 @@ class AllocationProblem:
         """
         solved = solve_spine(self.model, self.precisions(shares), self.information)
         value, weights = goal(solved.mean)
-        slopes = solved.gradient(weights) * self._per_rho
+        slopes = solved.gradient(weights) * self.per_rho
+        return value, self.in_shares(shares, slopes), self.steepest(-slopes)
+
+    def in_shares(self, shares: FloatArray, slopes: FloatArray) -> FloatArray:
+        """Gradient float64[L, Q] in the shares, of slopes float64[chains, Q] in what is spent."""
         levels = shares.sum(axis=1)
-        gradient, steepest = np.zeros_like(shares), np.zeros(len(levels))
+        gradient = np.zeros_like(shares)
         for chain, slope in zip(self.model.tree.chains, slopes, strict=True):
             inside = slice(chain.first, chain.last + 1)
             top, whole = levels[chain.first], levels[inside].sum()
@@ -107,11 +109,17 @@ class AllocationProblem:
             moved = float(slope @ shares[chain.first]) / top
             gradient[inside] += moved
             gradient[chain.first] -= moved * whole / top
-            steepest[inside] += -slope.min()
-        return value, gradient, float(steepest.max())
+        return gradient
 
-    @property
-    def _per_rho(self) -> FloatArray:
+    def steepest(self, slopes: FloatArray) -> float:
+        """Most of slopes . x, float64[chains, Q], where each chain spends its rho as it likes."""
+        most = np.zeros(self.model.tree.n_levels)
+        for chain, slope in zip(self.model.tree.chains, slopes, strict=True):
+            most[chain.first : chain.last + 1] += slope.max()
+        return float(most.max())
+
+    @cached_property
+    def per_rho(self) -> FloatArray:
         """float64[Q]: precision of each query per unit of rho."""
         squares = [l2_sensitivity_sq(query, self.neighbors) for query in self.model.measured]
         return np.asarray(2.0 / np.array(squares, np.float64))
@@ -138,46 +146,6 @@ def least_weighted_error(
     return Allocation(shares, value, value**2 / steepest)
 
 
-def least_rho(problem: AllocationProblem, targets: FloatArray, start: FloatArray) -> Allocation:
-    """Find shares that meet error targets with the least rho.
-
-    Args:
-      problem: Errors as a function of shares.
-      targets: float64[T, L], the largest accepted root mean squared errors; infinite for none.
-      start: float64[L, Q], nonnegative; shares to start from, up to a factor.
-
-    Returns:
-      The shares; `value` is the rho at which they meet every target.
-
-    Raises:
-      BudgetError: A target is not positive, or none is finite.
-    """
-    if not (targets > 0).all() or not np.isfinite(targets).any():
-        raise BudgetError("error targets", "must be positive, one of them finite")
-    scale = 1.0 / targets**2
-
-    def norm(power: float) -> Goal:
-        def goal(errors: FloatArray) -> tuple[float, FloatArray]:
-            ratios = errors * scale
-            largest = float(ratios.max())
-            shape = (ratios / largest) ** power
-            length = float(shape.sum()) ** (1 / power)
-            slope = (ratios / largest) ** (power - 1) * length ** (1 - power)
-            return largest * length, slope * scale
-
-        return goal
-
-    bound, shares, asked = 0.0, start, np.isfinite(targets)
-    for power in _POWERS:
-        shares = _descend(problem, norm(power), shares)
-        # A mean of the ratios with any weights is below their maximum, and bounded by its tangent.
-        _, slope = norm(power)(problem.errors(shares))
-        weights = slope / float((slope[asked] * targets[asked] ** 2).sum())
-        mean, _, steepest = problem.evaluate(shares, _weighted(weights))
-        bound = max(bound, mean**2 / steepest)
-    return Allocation(shares, float((problem.errors(shares) * scale).max()), bound)
-
-
 def exact_strategy(
     problem: AllocationProblem,
     shares: FloatArray,
@@ -196,7 +164,7 @@ def exact_strategy(
       mechanism: Name of the noise; None for the default of the definition that is charged.
     """
     queries = problem.model.measured
-    detailed = _detailed(problem)
+    detailed = detailed_column(problem)
     of_levels = _parts(shares.sum(axis=1), np.arange(len(spine)))
     levels = []
     for name, level, row in zip(spine, of_levels, shares, strict=True):
@@ -228,7 +196,7 @@ def _weighted(weights: FloatArray) -> Goal:
     return goal
 
 
-def _detailed(problem: AllocationProblem) -> int:
+def detailed_column(problem: AllocationProblem) -> int:
     """Column of the detailed query.
 
     Raises:
@@ -245,7 +213,7 @@ def _descend(problem: AllocationProblem, goal: Goal, start: FloatArray) -> Float
     from scipy.optimize import minimize
 
     floor = np.zeros_like(start)
-    floor[:, _detailed(problem)] = float(LEAST_DETAILED)
+    floor[:, detailed_column(problem)] = float(LEAST_DETAILED)
     rest = 1.0 - floor.sum()
 
     def spread(logarithms: FloatArray) -> FloatArray:

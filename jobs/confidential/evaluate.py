@@ -176,8 +176,8 @@ def evaluated_queries(design: Design, further: Sequence[str] = ()) -> tuple[Quer
     wanted = ["total", *(a.name for a in schema.attributes), "detailed", *further]
     wanted += [
         entry.query.name
-        for level in design.strategy.levels
-        for entry in level.queries
+        for level in range(len(design.spine.levels))
+        for entry in design.strategy.measured(level)
         if entry.query.is_listed
     ]
     wanted += [invariant.query.name for invariant in design.invariants]
@@ -278,9 +278,9 @@ def _evaluation(
     noise: Mapping[tuple[str, str], float],
 ) -> Evaluation:
     measured = {
-        (level.geolevel, entry.query.name)
-        for level in design.strategy.levels
-        for entry in level.queries
+        (name, entry.query.name)
+        for level, name in enumerate(design.spine.levels)
+        for entry in design.strategy.measured(level)
     }
     results = [
         {

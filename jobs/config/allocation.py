@@ -7,13 +7,14 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from das.errors import SchemaError
-from das.queries.query import parse_query
+from das.errors import ConfigError, SchemaError
+from das.queries.group import Group
+from das.queries.query import groups_of, parse_query, restricted
 from das.schema import Schema
 from das.strategy import LevelStrategy, QueryShare, Strategy, strategy_for
 from geography.lattice import Spine
 from jobs.config.files import named, read_model
-from jobs.config.models.allocation import AllocationFile, LevelAllocation
+from jobs.config.models.allocation import AllocationFile, LevelAllocation, StrataAllocation
 from jobs.config.workload import ZCDP_BOUNDED, BudgetKind, plan_shares
 
 
@@ -32,6 +33,44 @@ def _shares(schema: Schema, level: LevelAllocation, kind: BudgetKind) -> tuple[Q
             )
         shares.append(QueryShare(query, share))
     return tuple(shares)
+
+
+def _own_level(
+    schema: Schema, group: Group, name: str, level: LevelAllocation, kind: BudgetKind
+) -> LevelStrategy:
+    """What a geolevel measures of a stratum: the queries of `_shares`, of its records alone."""
+    if level.workload is not None:
+        raise SchemaError(
+            f"stratum {group.name}", "cannot be planned", remedy="list `queries` with shares"
+        )
+    shares = named(f"geolevel {name}", partial(_shares, schema, level, kind))
+    own = tuple(QueryShare(restricted(entry.query, group), entry.share) for entry in shares)
+    return LevelStrategy(name, level.share, own)
+
+
+def _strata(schema: Schema, wanted: StrataAllocation) -> dict[str, Group]:
+    """The groups of the strata by label.
+
+    Raises:
+      SchemaError: They overlap.
+      ConfigError: There is one group in all, one is unknown, or one has no allocation.
+    """
+    groups = {group.label: group for group in groups_of(schema, parse_query(schema, wanted.query))}
+    where = f"strata by {wanted.query}"
+    if len(groups) < 2:
+        raise ConfigError(where, "needs two answers at least", got=len(groups))
+    unknown = [label for label in wanted.levels if label not in groups]
+    if unknown:
+        raise ConfigError(where, "names an unknown stratum", got=unknown, want=list(groups))
+    missing = [label for label in groups if not wanted.levels.get(label)]
+    if missing:
+        raise ConfigError(
+            where,
+            "has a stratum without an allocation: its records would cost less than was granted",
+            got=missing,
+            remedy="give each stratum a share and queries at the root at least",
+        )
+    return groups
 
 
 def planned_geolevels(path: Path) -> list[str]:
@@ -73,6 +112,15 @@ def load_allocation(
             known = (frozen or {}).get(name) if level.workload is not None else None
             shares = known or named(f"geolevel {name}", partial(_shares, schema, level, kind))
             levels.append(LevelStrategy(name, level.share, shares))
-        return strategy_for(levels, spine.levels, model.mechanism)
+        strata = []
+        if model.strata is not None:
+            groups = _strata(schema, model.strata)
+            for label, group in groups.items():
+                own = []
+                for name, level in model.strata.levels[label].items():
+                    part = partial(_own_level, schema, group, name, level, kind)
+                    own.append(named(f"stratum {label}", part))
+                strata.append((group, own))
+        return strategy_for(levels, spine.levels, model.mechanism, strata)
 
     return named(str(path), build)

@@ -62,8 +62,8 @@ def _contents(written: ProductConfig, config: ProductConfig) -> dict[str, Any]:
     document = written.model_dump(mode="json", by_alias=True, exclude=later)
     allocation = read_model(config.privacy.allocation, AllocationFile)
     document["schema"] = read_model(config.schema_, SchemaFile).model_dump(mode="json")
-    # A mechanism that is not named is left out, as allocations were before they could name one.
-    unnamed = {"mechanism"} if allocation.mechanism is None else set()
+    # What is not named is left out, as allocations were before they could name it.
+    unnamed = {key for key in ("mechanism", "strata") if getattr(allocation, key) is None}
     document["privacy"]["allocation"] = allocation.model_dump(mode="json", exclude=unnamed)
     document["invariants"] = [_invariant(entry) for entry in document["invariants"]]
     return document

@@ -13,6 +13,7 @@ from das.errors import ConfigError, DasError
 from jobs.config import format_1
 from jobs.config.local_path import is_endless, local_path
 from jobs.config.models.run import RunConfig
+from jobs.config.models.survey import SURVEY
 from jobs.config.yaml_file import read_map
 
 _MOST_PROBLEMS = 20  # named at once
@@ -48,11 +49,26 @@ def read_run_file(path: Path) -> RunFile:
       ConfigError: It cannot be read, or says what no run file may say.
     """
     document = read_map(path)
+    if document.get("kind") == SURVEY:
+        raise ConfigError(
+            str(path),
+            "is the run file of a survey, and this command is for censuses: there are no geounits",
+            want="validate, run, means, synthesize, evaluate, verify or account",
+        )
     if document.get("format", 1) != 1:
         return RunFile(path, 2, _validated(path, document, RunConfig))
     own = {key: value for key, value in document.items() if key != "format"}
     translated = format_1.to_products(own)
     return RunFile(path, 1, _validated(path, translated, RunConfig, format_1.written_keys))
+
+
+def is_survey(path: Path) -> bool:
+    """Whether a run file says that it is one of a survey.
+
+    Raises:
+      ConfigError: It cannot be read.
+    """
+    return read_map(path).get("kind") == SURVEY
 
 
 def read_model(path: Path, model: type[ModelT]) -> ModelT:
@@ -90,7 +106,7 @@ def named(where: str, build: Callable[[], T]) -> T:
         ) from None
 
 
-def absolute(config: RunConfig, folder: Path) -> RunConfig:
+def absolute(config: ModelT, folder: Path) -> ModelT:
     """A run with all its paths absolute.
 
     Args:
@@ -100,9 +116,7 @@ def absolute(config: RunConfig, folder: Path) -> RunConfig:
     Raises:
       ConfigError: A path cannot be followed, or is a device that does not end.
     """
-    resolved = _absolute(config, folder)
-    if not isinstance(resolved, RunConfig):
-        raise ConfigError("run file", "is not a run configuration")
+    resolved: ModelT = _absolute(config, folder)
     return resolved
 
 

@@ -18,7 +18,7 @@ from jobs.config.files import RunFile, named
 from jobs.config.frozen import read_frozen
 from jobs.config.groups import grouping
 from jobs.config.invariants import exact_queries, limits_of
-from jobs.config.models.products import ProductPrivacyConfig
+from jobs.config.models.products import BudgetConfig
 from jobs.config.models.run import PrivacyConfig, RunConfig
 from jobs.config.product import Product, h1_query, tabulated
 from jobs.config.schema import load_schema
@@ -85,7 +85,7 @@ def resolve_product(
             own.privacy.allocation, schema, spine, kind, read_frozen(planned, digest)
         ),
     )
-    budget = attempt("", lambda: _budget(privacy, own.privacy, f"{keys}privacy"))
+    budget = attempt("", lambda: budget_of(privacy, own.privacy, f"{keys}privacy"))
     invariants = attempt(f"{keys}invariants", lambda: exact_queries(stated, schema, levels))
     limits = attempt(
         f"{keys}invariants",
@@ -138,7 +138,17 @@ def resolve_product(
     )
 
 
-def _budget(privacy: PrivacyConfig, own: ProductPrivacyConfig, where: str) -> Budget:
+def budget_of(privacy: PrivacyConfig, own: BudgetConfig, where: str) -> Budget:
+    """The budget that a run file states.
+
+    Args:
+      privacy: What it is counted in, and for which neighbors.
+      own: The total.
+      where: Keys of the file, for errors.
+
+    Raises:
+      ConfigError: It is stated in what the definition does not count.
+    """
     definition = privacy.definition
     if definition.unit != "rho" and own.rho is not None:
         raise ConfigError(where, f"definition {definition} counts `{definition.unit}`, not `rho`")

@@ -27,7 +27,11 @@ def lazy_queries(
       SchemaError: One is not a query, or no partition.
     """
     lazy = [parse_query(schema, name) for name in names]
-    below = {entry.query.name for level in strategy.levels[1:] for entry in level.queries}
+    below = {
+        entry.query.name
+        for level in range(1, len(strategy.levels))
+        for entry in strategy.measured(level)
+    }
     for query in lazy:
         if query.name not in below:
             raise ConfigError(
@@ -94,7 +98,7 @@ def solving(config: SolveConfig, schema: Schema, strategy: Strategy) -> Solving:
                 raise ConfigError(key, "names an unknown geolevel", got=level, want=geolevels)
     order = {}
     for level, passes in config.order.items():
-        queries = {q.query.name: q.query for q in strategy.levels[geolevels.index(level)].queries}
+        queries = {q.query.name: q.query for q in strategy.measured(geolevels.index(level))}
         parsed = tuple(tuple(parse_query(schema, name).name for name in one) for one in passes)
         chosen = [name for one in parsed for name in one]
         for name in chosen:

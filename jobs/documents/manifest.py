@@ -129,6 +129,7 @@ class BudgetRow:
       geolevel: Where it is measured.
       chain_end: The deepest geolevel reached through only children; the same for most geounits.
       query: Its name.
+      stratum: The records that it counts, such as `race=white`; empty if it counts everybody.
       share: Of the geolevel's budget; a fraction.
       level_share: The geolevel's, of the whole budget; a fraction.
       cost: What it costs; a fraction.
@@ -144,6 +145,7 @@ class BudgetRow:
     geolevel: str
     chain_end: str
     query: str
+    stratum: str = ""
     share: str
     level_share: str
     cost: str

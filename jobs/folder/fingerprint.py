@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from das.errors import InputError
@@ -19,8 +20,12 @@ def input_files(config: RunConfig) -> dict[str, list[int]]:
     stated = [entry for product in products for entry in product.invariants]
     tables = [getattr(entry, "table", None) for entry in stated]
     roots += [table.path for table in tables if table is not None]
+    return files_under(roots, account_of(config))
+
+
+def files_under(roots: Sequence[Path], account: Path) -> dict[str, list[int]]:
+    """Size and time of change of files and of all files of folders, but for the account."""
     files = [p for root in roots for p in (sorted(root.rglob("*")) if root.is_dir() else [root])]
-    account = account_of(config)  # may lie among them
     return {
         str(p): [p.stat().st_size, p.stat().st_mtime_ns]
         for p in files
@@ -29,17 +34,30 @@ def input_files(config: RunConfig) -> dict[str, list[int]]:
 
 
 def check_same_input(config: RunConfig, path: Path) -> None:
-    """Refuse to go on with other input than was read: noise is drawn for one data set only.
+    """Refuse to go on with other input than was read.
 
     Raises:
       InputError: An input file is not the one that was read.
     """
-    seen = input_files(config)
+    check_same_files(input_files(config), [*config.products.values()][-1].data.path, path)
+
+
+def check_same_files(seen: Mapping[str, list[int]], data: Path, path: Path) -> None:
+    """Refuse to go on with other input than was read: noise is drawn for one data set only.
+
+    Args:
+      seen: The input files as they are.
+      data: The input, for the error.
+      path: What they were.
+
+    Raises:
+      InputError: An input file is not the one that was read.
+    """
     before = read_json(path, "restore it; or go on from the measurements with `das solve`")
     if before != seen:
         changed = sorted(name for name in {*seen, *before} if seen.get(name) != before.get(name))
         raise InputError(
-            str([*config.products.values()][-1].data.path),
+            str(data),
             "the input changed since it was read",
             got=changed[:3],
             remedy="give another output.directory; noise must not be drawn for other data here",

@@ -6,6 +6,8 @@ import hashlib
 import os
 import shutil
 import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from das.errors import ConfigError, LedgerError, OutputError
@@ -17,14 +19,39 @@ from jobs.folder.lock import LOCK
 from jobs.storage.account import read_account
 from jobs.storage.dataset import MANIFEST, PROPOSED
 from jobs.storage.files import create_file, json_text, read_json, write_json
+from jobs.storage.journal import read_journal
 from jobs.storage.layout import release_layout
-from jobs.storage.ledger import read_ledger
 from jobs.storage.modes import close_folder
 
 _STATED = ("run_file", "configuration_files")
 
 
+@dataclass(frozen=True)
+class Owner:
+    """Whose a run folder is to be.
+
+    Attributes:
+      out: The folder.
+      digest: Of the configuration.
+      account: Finds the account of the run.
+      stated: What the folder remembers of the run file.
+    """
+
+    out: Path
+    digest: str
+    account: Callable[[], Path]
+    stated: Mapping[str, object]
+
+
 def claim_folder(resolved: Resolved) -> str:
+    """`claim_as` for a run of a census."""
+    config = resolved.config
+    stated = stated_configuration(resolved)
+    owner = Owner(config.output.directory, resolved.plan.digest, lambda: account_of(config), stated)
+    return claim_as(owner)
+
+
+def claim_as(wanted: Owner) -> str:
     """Make the run folder ours: create it, or check that it belongs to the same configuration.
 
     It remembers where the run file is, for `das resume`. A folder of another configuration under
@@ -37,8 +64,8 @@ def claim_folder(resolved: Resolved) -> str:
     Raises:
       OutputError: It cannot be written, belongs to another configuration, or holds other files.
     """
-    out, digest = resolved.config.output.directory, resolved.plan.digest
-    path, stated = out / "run.json", stated_configuration(resolved)
+    out, digest, stated = wanted.out, wanted.digest, wanted.stated
+    path = out / "run.json"
     make_folder(out)
     fresh = {"configuration_digest": digest, "run": uuid.uuid4().hex, **stated}
     if not path.exists() and create_file(path, json_text(fresh)):
@@ -46,7 +73,7 @@ def claim_folder(resolved: Resolved) -> str:
     document = read_json(path, "remove the folder")
     owner = document.get("configuration_digest")
     if owner != digest:
-        spent = has_spent(out, account_of(resolved.config))
+        spent = has_spent(out, wanted.account())
         if spent is not None:
             raise OutputError(
                 str(out),
@@ -186,6 +213,8 @@ def has_spent(out: Path, account: Path) -> str | None:
         *root.rglob(f"measurements/*/{PROPOSED}"),
     ]
     ledgers = [path for path in root.rglob("ledger.jsonl") if path.stat().st_size]
-    if measured or any(read_ledger(path).measured for path in ledgers):
+    if measured or any(
+        line.get("event") == "measured" for path in ledgers for line in read_journal(path)
+    ):
         return "which measured the data"
     return None

@@ -23,6 +23,8 @@ Fault = tuple[str, BoolArray]  # what is wrong, and bool[m] with which rows
 
 ENTRIES = pa.schema([("geocode", pa.string()), ("cell", pa.int64()), ("n", pa.int64())])
 LARGEST_COUNT = 10**18 - 1
+_MOST_DIGITS = 15
+_WHOLE_NUMBER = rf"^-?[0-9]{{1,{_MOST_DIGITS}}}(\.0+)?$"
 _UNKNOWN, _MISSING = -1, -2  # positions of codes that are no level
 
 
@@ -265,6 +267,68 @@ def codes(
     return found
 
 
+def numbers(
+    batch: Batch, column: str, absent: Mapping[str, int], remedy: str | None = None
+) -> tuple[IntArray, IntArray]:
+    """Read a column of whole numbers, some of which may be missing.
+
+    Args:
+      batch: Rows of a file.
+      column: Name of the column.
+      absent: Values that stand for no number; "" is also a null.
+      remedy: What to do about values that are neither.
+
+    Returns:
+      int64[m] numbers, 0 where there is none; int64[m] the value of `absent`, -1 where there is a
+      number.
+
+    Raises:
+      InputError: A value is neither a whole number nor absent, or is too large.
+    """
+    found, which, faults = _numbers(batch, column, absent)
+    if any(mask.any() for _, mask in faults):
+        refuse(
+            batch,
+            f"column {column}",
+            lambda part: _numbers(part, column, absent)[2],
+            want=f"a whole number of at most {_MOST_DIGITS} digits",
+            remedy=remedy,
+        )
+    return found, which
+
+
+def _numbers(
+    batch: Batch, column: str, absent: Mapping[str, int]
+) -> tuple[IntArray, IntArray, list[Fault]]:
+    array = _one(batch.table.column(column))
+    _check_codes(batch, column, getattr(array.type, "value_type", array.type))
+    text = _number_texts(_plain(batch.table.column(column)))
+    legal = _mask(pc.match_substring_regex(text, _WHOLE_NUMBER))
+    encoded = text.dictionary_encode()
+    of_value = [absent.get(value, -1) for value in encoded.dictionary.to_pylist()]
+    which = np.array([*of_value, -1], np.int64)[np.asarray(encoded.indices)]
+    is_absent = which >= 0
+    found = np.zeros(len(text), np.int64)
+    rows = legal & ~is_absent
+    whole = pc.replace_substring_regex(text.filter(pa.array(rows)), r"\.0+$", "")
+    found[rows] = np.asarray(whole.cast(pa.int64()))
+    empty = _mask(pc.equal(text, "")) & ~is_absent
+    other = ~(legal | is_absent | empty)
+    return found, which, [("number is missing", empty), ("is no whole number", other)]
+
+
+def _number_texts(array: pa.Array) -> pa.Array:
+    """Values as text, "" where null; floats that are whole without a fraction or an exponent."""
+    if not pa.types.is_floating(array.type):
+        return pc.fill_null(array.cast(pa.string()), "")
+    values = np.asarray(array.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+    is_whole = np.isfinite(values) & (np.floor(values) == values)
+    is_whole &= np.abs(values) < 10.0**_MOST_DIGITS
+    whole = pa.array(np.where(is_whole, values, 0.0).astype(np.int64)).cast(pa.string())
+    other = pc.if_else(pa.array(np.isnan(values)), "", "no whole number")
+    return pc.if_else(pa.array(is_whole), whole, other)
+
+
 def _positions(batch: Batch, column: str, legal: Mapping[str, int]) -> IntArray:
     """int64[m]: level positions; _UNKNOWN and _MISSING for what is no level."""
     encoded = _one(batch.table.column(column))
@@ -273,10 +337,9 @@ def _positions(batch: Batch, column: str, legal: Mapping[str, int]) -> IntArray:
         encoded = encoded.dictionary_encode(null_encoding="encode")
     _check_codes(batch, column, encoded.type.value_type)
     of_value = [
-        legal.get(text, _UNKNOWN if text else _MISSING) if text is not None else _MISSING
-        for text in _texts(encoded.dictionary)
+        legal.get(text or "", _UNKNOWN if text else _MISSING) for text in _texts(encoded.dictionary)
     ]
-    positions = np.array([*of_value, _MISSING], np.int64)
+    positions = np.array([*of_value, legal.get("", _MISSING)], np.int64)
     # A dictionary column of the file keeps its nulls as indices.
     indices = pc.fill_null(encoded.indices.cast(pa.int64()), len(of_value))
     return np.asarray(positions[np.asarray(indices)], np.int64)

@@ -25,12 +25,12 @@ from das.tree.allocation import (
     Allocation,
     AllocationProblem,
     exact_strategy,
-    least_rho,
     least_weighted_error,
     strategy_shares,
 )
 from das.tree.classes import SubtreeClasses
 from das.tree.information import Information
+from das.tree.largest import least_rho
 from jobs.config.yaml_file import read_map
 from jobs.plan import Plan
 from jobs.planning.errors import Prediction, parse_tables, predict, spine_model
@@ -195,7 +195,7 @@ def optimize_weights(
       BudgetError: The cost of the noise is not proportional to squared sensitivities, or no table
         with noise has weight.
     """
-    _require_squares(plan)
+    require_squares(plan)
     queries = weights.tables if weights is not None else parse_tables(plan, tables)
     before = predict(plan, plan.strategy, tree, queries)
     errors = before.errors[information].mean
@@ -206,7 +206,7 @@ def optimize_weights(
     given /= given.sum()
     rho = float(plan.budget.total)
     relative = np.divide(given, rho * errors, out=np.zeros_like(errors), where=noisy)
-    problem, allocation = _search(
+    problem, allocation = search_shares(
         plan, tree, queries, information, lambda p, start: least_weighted_error(p, relative, start)
     )
     kind = "equal weights" if weights is None else "given weights"
@@ -215,7 +215,7 @@ def optimize_weights(
         f"{information} information: {allocation.value:.4f} of it, least possible "
         f"{allocation.bound:.4f}; tables: {', '.join(table.name for table in queries)}"
     )
-    return _optimized(plan, tree, problem, allocation, Compared(before, source))
+    return optimized_of(plan, tree, problem, allocation, Compared(before, source))
 
 
 def optimize_targets(
@@ -230,11 +230,11 @@ def optimize_targets(
         0, none is given, or the targets need more
         rho than the budget; the message says how much.
     """
-    _require_squares(plan)
+    require_squares(plan)
     before = predict(plan, plan.strategy, tree, targets.tables)
     # What invariants determine has no error, so it meets any target.
     largest = np.where(before.model.is_determined, np.inf, targets.numbers)
-    problem, allocation = _search(
+    problem, allocation = search_shares(
         plan, tree, targets.tables, information, lambda p, start: least_rho(p, largest, start)
     )
     rho = float(plan.budget.total)
@@ -251,10 +251,15 @@ def optimize_targets(
         f"{allocation.value:.6g}, least possible {allocation.bound:.6g}; "
         f"tables: {', '.join(table.name for table in targets.tables)}"
     )
-    return _optimized(plan, tree, problem, allocation, Compared(before, source))
+    return optimized_of(plan, tree, problem, allocation, Compared(before, source))
 
 
-def _require_squares(plan: Plan) -> None:
+def require_squares(plan: Plan) -> None:
+    """Refuse noise whose cost is not proportional to squared sensitivities.
+
+    Raises:
+      BudgetError: It is not.
+    """
     definition = plan.budget.definition
     noise = choose_mechanism(definition, plan.strategy.mechanism)
     if noise.norms[definition] is not Norm.L2_SQUARED:
@@ -266,20 +271,30 @@ def _require_squares(plan: Plan) -> None:
         )
 
 
-def _search(
+def search_shares(
     plan: Plan,
     tree: SubtreeClasses,
     tables: Sequence[Query],
     information: Information,
     search: Callable[[AllocationProblem, FloatArray], Allocation],
+    offered: Sequence[Query] | None = None,
 ) -> tuple[AllocationProblem, Allocation]:
-    """Search with own measurements first, which is fast; full information starts from there."""
+    """Search with own measurements first, which is fast; full information starts from there.
+
+    Args:
+      plan: Its measured queries are candidates, from whose shares the search starts.
+      tree: Classes of equal subtrees.
+      tables: Tables of the model.
+      information: What estimates may use.
+      search: From a problem and shares to start from to an allocation.
+      offered: Candidates besides, where they can be measured; None for the tables.
+    """
     candidates = {
         query.name: query
         for query in (
             parse_query(plan.schema, "detailed"),
-            *(entry.query for level in plan.strategy.levels for entry in level.queries),
-            *tables,
+            *(query for level in plan.levels for query in level.queries),
+            *(tables if offered is None else offered),
         )
         if query.is_partition and query.is_listed
     }
@@ -292,13 +307,14 @@ def _search(
     return full, search(full, allocation.shares)
 
 
-def _optimized(
+def optimized_of(
     plan: Plan,
     tree: SubtreeClasses,
     problem: AllocationProblem,
     allocation: Allocation,
     compared: Compared,
 ) -> Optimized:
+    """The exact strategy of an allocation, with its errors before and after."""
     mechanism = plan.strategy.mechanism
     strategy = exact_strategy(problem, allocation.shares, plan.spine.levels, mechanism)
     after = predict(plan, strategy, tree, problem.model.tables)

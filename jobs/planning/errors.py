@@ -106,7 +106,11 @@ def predict(
     Raises:
       SchemaError: The measured queries need matrices that are too large.
     """
-    asked = {entry.query.name: entry.query for level in strategy.levels for entry in level.queries}
+    asked = {
+        entry.query.name: entry.query
+        for level in range(len(strategy.levels))
+        for entry in strategy.measured(level)
+    }
     model = spine_model(plan, tree, list(asked.values()), tables)
     column = {name: index for index, name in enumerate(asked)}
     precisions = np.zeros((len(tree.chains), len(asked)))

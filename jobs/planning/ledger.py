@@ -41,8 +41,10 @@ def _ledger(plan: Plan, geounits: Mapping[tuple[int, int], int]) -> Ledger:
     """Entries of every chain that occurs, given the number of its geounits."""
     names = plan.spine.levels
     attributes = [attribute.name for attribute in plan.schema.attributes]
-    for level in plan.strategy.levels:
-        level.check_joint_cost(plan.budget.neighbors)
+    strategy = plan.strategy
+    for level in range(len(strategy.levels)):
+        for _, part in strategy.parts(level):
+            part.check_joint_cost(plan.budget.neighbors)
     entries = [
         LedgerEntry(
             names[first],
@@ -52,10 +54,12 @@ def _ledger(plan: Plan, geounits: Mapping[tuple[int, int], int]) -> Ledger:
             noisy.mechanism,
             noisy.cost,
             number,
+            noisy.stratum,
         )
         for (first, last), number in geounits.items()
         for noisy in plan.noise(first, last)
     ]
-    ledger = Ledger(names, plan.budget.total).append(entries)
+    strata = tuple(stratum.name for stratum in strategy.strata)
+    ledger = Ledger(names, plan.budget.total, strata=strata).append(entries)
     ledger.seal()
     return ledger

@@ -12,6 +12,7 @@ from jobs.planning.summary import OptimizedSummary, PlanSummary
 from jobs.planning.tables import (
     HEADINGS,
     geography_table,
+    groups_table,
     optimized_tables,
     predicted_table,
     spending_of,
@@ -32,6 +33,10 @@ _SUMMARY = (
 _LINEAR = (
     "The errors are those of the best unbiased linear estimate. Nonnegativity and rounding come "
     "after it: they make small counts more accurate than this on average, and biased."
+)
+_GROUPS = (
+    "For whom the tables will be worse, by the allocation of the run file: errors of the tables "
+    "restricted to each group."
 )
 
 
@@ -56,6 +61,9 @@ def write_plan_report(summary: PlanSummary, out: Path) -> None:
     ]
     if predicted:
         sections.insert(0, _predicted_section(summary))
+    if summary.groups is not None:
+        block = TableBlock(groups_table(summary.groups, summary.records))
+        sections.insert(1, Section("groups", "Errors of groups", _GROUPS, [block]))
     if summary.optimized is not None:
         sections.insert(1, _optimized_section(summary.optimized, summary))
     lead = f"What a change of one record costs. {privacy.neighborhood.in_words}".strip()

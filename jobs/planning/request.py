@@ -6,13 +6,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from das.errors import ConfigError
 from das.tree.information import Information
 from geography.lattice import Lattice
 from jobs.config.product import Resolved
 from jobs.planning.allocation import optimize_allocation, read_goal, write_allocation
+from jobs.planning.equity import optimize_equity, predict_groups
 from jobs.planning.errors import subtree_classes
+from jobs.planning.groups import read_equity
 from jobs.planning.page import write_plan_report
-from jobs.planning.summary import PlanSummary, optimized_summary, plan_summary
+from jobs.planning.summary import (
+    PlanSummary,
+    equity_summary,
+    optimized_summary,
+    plan_summary,
+)
 from jobs.storage.files import refuse_foreign
 from jobs.tasks.progress import Reporter
 
@@ -27,6 +35,7 @@ class PlanRequest:
       allocation: File to write with the best allocation for the tables.
       weights: YAML with the weight of each table.
       targets: YAML with the largest root mean squared error of each table.
+      equity: YAML with groups whose errors are predicted, and made equal by the best allocation.
       information: From which measurements estimates are made, for the best allocation.
       report: HTML file to write.
     """
@@ -36,6 +45,7 @@ class PlanRequest:
     allocation: Path | None = None
     weights: Path | None = None
     targets: Path | None = None
+    equity: Path | None = None
     information: Information = Information.OWN
     report: Path | None = None
 
@@ -63,6 +73,11 @@ def explain(
     last, source = resolved.last, resolved.config.geography.source
     tables = last.tables if request.tables is None else request.tables
     goal = read_goal(resolved.plan, request.weights, request.targets, request.allocation)
+    equity = None
+    if request.equity is not None:
+        if goal is not None:
+            raise ConfigError("das plan", "takes --equity, or --weights or --targets, not both")
+        equity = read_equity(resolved.plan, request.equity)
     with reporter.line("plan", "geounits"):
         lattice = geounits()
     with reporter.line("plan", "errors"):
@@ -78,11 +93,19 @@ def explain(
             )
             for name, product in resolved.products.items()
         }
+        if equity is not None and request.allocation is None:
+            groups = predict_groups(resolved.plan, classes, equity)
+            summaries[last.name] = replace(summaries[last.name], groups=groups)
     if request.allocation is not None:
+        plan, information = resolved.plan, request.information
         with reporter.line("plan", "optimize"):
-            best = optimize_allocation(resolved.plan, classes, tables, request.information, goal)
+            if equity is None:
+                best = optimize_allocation(plan, classes, tables, information, goal)
+                optimized = optimized_summary(plan, best, request.allocation)
+            else:
+                best = optimize_equity(plan, classes, tables, information, equity)
+                optimized = equity_summary(plan, classes, best, equity, request.allocation)
         write_allocation(best, request.allocation)
-        optimized = optimized_summary(resolved.plan, best, request.allocation)
         summaries[last.name] = replace(summaries[last.name], optimized=optimized)
     if request.report is not None:
         write_plan_report(summaries[last.name], request.report)

@@ -30,12 +30,14 @@ from jobs.documents.manifest import (
 )
 from jobs.plan import Plan
 from jobs.planning.allocation import Optimized
+from jobs.planning.equity import ComparedGroup, GroupRow, group_rows
 from jobs.planning.errors import (
     PredictedRow,
     parse_tables,
     predict,
     prediction_rows,
 )
+from jobs.planning.groups import Equity
 from jobs.planning.ledger import ordinary_ledger, planned_ledger
 from jobs.release.manifest import (
     budget_rows,
@@ -130,6 +132,7 @@ class OptimizedSummary:
       bound: No allocation has less.
       predicted: Errors at the same budget.
       shares: Its shares.
+      groups: Errors of groups at the same budget, if it was made for them.
     """
 
     path: str
@@ -138,6 +141,7 @@ class OptimizedSummary:
     bound: float
     predicted: tuple[ComparedRow, ...]
     shares: tuple[ShareRow, ...]
+    groups: tuple[ComparedGroup, ...] | None = None
 
 
 @document
@@ -161,6 +165,7 @@ class PlanSummary:
       geography: By geolevel, of a plan.
       predicted: Errors of tables, of a plan.
       not_predicted: Why there are none.
+      groups: Predicted errors of groups, if they were asked for.
       optimized: The optimized allocation, if one was asked for.
       absent: Files that do not exist yet.
     """
@@ -181,6 +186,7 @@ class PlanSummary:
     geography: dict[str, LevelShape] | None = None
     predicted: tuple[PredictedRow, ...] | None = None
     not_predicted: str | None = None
+    groups: tuple[GroupRow, ...] | None = None
     optimized: OptimizedSummary | None = None
     absent: tuple[str, ...] | None = None
 
@@ -220,11 +226,12 @@ def _summary(product: Product, source: str, ledger: Ledger, losses: bool) -> Pla
 
 def _epsilon_by_losses(plan: Plan, ledger: Ledger) -> float:
     position = {name: index for index, name in enumerate(ledger.spine)}
-    chains = {
-        chain: tuple(unit_shift(noisy.query, noisy.mechanism) for noisy in plan.noise(*chain))
+    noise = {
+        chain: plan.noise(*chain)
         for chain in {(position[e.geolevel], position[e.chain_end]) for e in ledger.entries}
     }
-    n_paths = number_of_tilings(len(ledger.spine), chains)
+    strata = ledger.strata or ("",)
+    n_paths = number_of_tilings(len(ledger.spine), noise) * len(strata)
     if n_paths > _MOST_PATHS:
         raise BudgetError(
             "--losses",
@@ -233,9 +240,18 @@ def _epsilon_by_losses(plan: Plan, ledger: Ledger) -> float:
             want=f"at most {_MOST_PATHS}",
             remedy="leave --losses out; the epsilon that follows from rho holds for all of them",
         )
-    half_paths = [
-        tuple(chains[chain] for chain in path) for path in tilings(len(ledger.spine), chains)
-    ]
+    half_paths = []
+    for stratum in strata:
+        shifts = {
+            chain: tuple(
+                unit_shift(noisy.query, noisy.mechanism)
+                for noisy in measured
+                if noisy.stratum in ("", stratum)
+            )
+            for chain, measured in noise.items()
+        }
+        paths = tilings(len(ledger.spine), noise)
+        half_paths += [tuple(shifts[chain] for chain in path) for path in paths]
     return epsilon_from_losses(half_paths, plan.budget.delta, plan.budget.neighbors)
 
 
@@ -336,3 +352,16 @@ def optimized_summary(plan: Plan, optimized: Optimized, path: Path) -> Optimized
             for entry in level.queries
         ),
     )
+
+
+def equity_summary(
+    plan: Plan, tree: SubtreeClasses, optimized: Optimized, equity: Equity, path: Path
+) -> OptimizedSummary:
+    """As `optimized_summary`, with the errors of groups apart from those of other tables."""
+    found = optimized_summary(plan, optimized, path)
+    after = group_rows(plan, tree, equity, optimized.after)
+    before = group_rows(plan, tree, equity, optimized.before)
+    groups = tuple(
+        ComparedGroup(**vars(row), before=old) for row, old in zip(after, before, strict=True)
+    )
+    return replace(found, predicted=found.predicted[len(groups) :], groups=groups)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from jobs.config.models.equity import Comparison
+from jobs.planning.equity import ComparedGroup, GroupError, GroupRow
 from jobs.planning.errors import PredictedRow
 from jobs.planning.summary import (
     ComparedRow,
@@ -14,7 +16,7 @@ from jobs.planning.summary import (
 )
 from jobs.report import text
 from jobs.report.budget import Spending, measured_table, statements_table
-from jobs.report.table import Cell, Column, Table, label, number, shaded, tilted
+from jobs.report.table import EMPTY, Cell, Column, Table, label, number, shaded, tilted
 
 HEADINGS = {"own": "own measurements", "full": "all measurements of the tree"}
 
@@ -32,6 +34,8 @@ def plan_tables(summary: PlanSummary) -> list[Table]:
     tables.append(measured_table(spending_of(summary)))
     if summary.predicted:
         tables.append(predicted_table(summary.predicted, summary.records))
+    if summary.groups is not None:
+        tables.append(groups_table(summary.groups, summary.records))
     if summary.optimized is not None:
         tables += optimized_tables(summary.optimized, summary.records)
     return tables
@@ -88,7 +92,78 @@ def predicted_table(predicted: Sequence[PredictedRow], records: str) -> Table:
 
 def optimized_tables(optimized: OptimizedSummary, records: str) -> list[Table]:
     """Errors before and with an optimized allocation, and its shares."""
-    return [_change_table(optimized.predicted, records), _share_table(optimized.shares)]
+    tables = [_change_table(optimized.predicted, records), _share_table(optimized.shares)]
+    if optimized.groups is not None:
+        tables.insert(0, _group_change_table(optimized.groups, records))
+    return tables
+
+
+def groups_table(rows: Sequence[GroupRow], records: str) -> Table:
+    """Predicted errors of groups by geolevel."""
+    has_targets = any(row.target is not None for row in rows)
+    body = []
+    for row in rows:
+        cells = [label(row.name), label(row.geolevel), _or_empty(row.persons, text.decimal)]
+        for error in (row.own, row.full):
+            cells += [number(error.rmse, text.decimal), _relative(error)]
+        if has_targets:
+            cells.append(_or_empty(row.target, _in_unit(row)))
+            cells += [_or_empty(error.rho_needed, text.decimal) for error in (row.own, row.full)]
+        body.append(cells)
+    columns = [*_group_columns()]
+    for source in ("own", "whole tree"):
+        columns += [Column("RMSE", hint=source), Column("Relative")]
+    if has_targets:
+        columns.append(Column("Target"))
+        columns += [Column(f"{text.RHO} needed", hint=source) for source in ("own", "whole tree")]
+    note = f"{_GROUPS} The largest of its kind is marked with {_WORST}."
+    return Table("groups", f"Predicted error of groups, in {records}", columns, body, note)
+
+
+_WORST = "*"
+_GROUPS = (
+    "Relative errors are over the persons that an answer counts in a typical geounit, by public "
+    "sizes."
+)
+
+
+def _group_columns() -> tuple[Column, ...]:
+    return (
+        Column("Group", numeric=False),
+        Column("Geolevel", numeric=False),
+        Column("Size", hint="typical"),
+    )
+
+
+def _group_change_table(rows: Sequence[ComparedGroup], records: str) -> Table:
+    body = []
+    for row in rows:
+        cells = [label(row.name), label(row.geolevel), _or_empty(row.persons, text.decimal)]
+        for old, new in ((row.before.own, row.own), (row.before.full, row.full)):
+            cells += [number(old.rmse, text.decimal), number(new.rmse, text.decimal)]
+            cells.append(_relative(new))
+        body.append(cells)
+    columns = [*_group_columns()]
+    for source in ("own", "whole tree"):
+        columns += [Column("RMSE", hint=source), Column("RMSE", hint="optimized")]
+        columns.append(Column("Relative", hint="optimized"))
+    note = f"{_GROUPS} The largest of its kind is marked with {_WORST}."
+    caption = f"Predicted error of groups with the optimized allocation, in {records}"
+    return Table("optimized-groups", caption, columns, body, note)
+
+
+def _relative(error: GroupError) -> Cell:
+    shown = EMPTY if error.relative is None else text.percent(error.relative)
+    mark = f" {_WORST}" if error.is_worst else ""
+    return Cell(f"{shown}{mark}", error.relative, heat=1.0 if error.is_worst else None)
+
+
+def _in_unit(row: GroupRow) -> Callable[[float | None], str]:
+    return text.percent if row.compared is Comparison.RELATIVE else text.decimal
+
+
+def _or_empty(value: float | None, show: Callable[[float | None], str]) -> Cell:
+    return Cell(EMPTY) if value is None else number(value, show)
 
 
 def _change_table(rows: Sequence[ComparedRow], records: str) -> Table:

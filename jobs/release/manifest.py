@@ -62,6 +62,7 @@ def budget_rows(plan: Plan, ledger: Ledger) -> tuple[BudgetRow, ...]:
             geolevel=geolevel,
             chain_end=chain_end,
             query=noisy.query.name,
+            stratum=noisy.stratum,
             share=str(noisy.share),
             level_share=str(noisy.level_share),
             cost=str(noisy.cost),
@@ -96,7 +97,7 @@ def privacy_statements(
     """
     budget = plan.budget
     chains = dict.fromkeys((entry.geolevel, entry.chain_end) for entry in ledger.entries)
-    changed = [plan.change_costs(first, last) for first, last in chains]
+    changed = [costs for first, last in chains for costs in plan.change_costs(first, last)]
     names = [attribute.name for attribute in plan.schema.attributes]
     stated = []
     for row in statements(ledger.spine, names, changed):
@@ -179,7 +180,7 @@ def write_manifest(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: Ru
         name=facts.name,
         not_for_release=plan.not_for_release,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        software=_software(),
+        software=software(),
         configuration_digest=plan.digest,
         schema=_schema(plan),
         privacy=privacy_statement(plan, facts.geounits_source),
@@ -193,7 +194,7 @@ def write_manifest(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: Ru
         open_sessions=_open_sessions(plan, release),
         solve=tuple(_solved(release, level.name) for level in plan.levels),
         solution=facts.solution,
-        outputs=tuple(_output(release, path) for path in _datasets(release.root)),
+        outputs=tuple(output_of(release, path) for path in _datasets(release.root)),
         files=_files(release),
         totals={facts.records: _records(release), "leaf_geounits": geography[-1].geounits},
         environment=facts.environment,
@@ -262,7 +263,8 @@ def _records(release: ReleaseLayout) -> int | None:
     return Dataset.open(formats[0]).rows if formats else None
 
 
-def _software() -> Software:
+def software() -> Software:
+    """What makes a release: this program, and the libraries that numbers depend on."""
     try:
         version = importlib.metadata.version("topdown-das")
     except importlib.metadata.PackageNotFoundError:
@@ -293,7 +295,8 @@ def _files(release: ReleaseLayout) -> tuple[ReleasedFile, ...]:
     )
 
 
-def _output(release: ReleaseLayout, path: Path) -> Output:
+def output_of(release: ReleaseLayout, path: Path) -> Output:
+    """A dataset of a release, as a manifest has it."""
     dataset = Dataset.open(path)
     queries = dataset.facts.get("queries", [])
     return Output(

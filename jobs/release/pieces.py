@@ -162,14 +162,19 @@ def _read_targets(plan: Plan, release: ReleaseLayout, batch: Batch, geography: p
 def _weights(plan: Plan, level: Level, chain_ends: ObjectArray) -> list[FloatArray]:
     """Per query, float64[M] inverse variances of geounits whose chains end where they do.
 
-    A chain's noise is that of an ordinary geounit, scaled alike in every query.
+    A chain's noise is that of an ordinary geounit, scaled alike in every query for everybody, and
+    in every query of a stratum.
     """
-    ordinary = [
-        noisy.mechanism.continuous_variance for noisy in plan.noise(level.index, level.index)
+    ordinary = plan.noise(level.index, level.index)
+    strata = {noisy.stratum: index for index, noisy in reversed(list(enumerate(ordinary)))}
+    scales = {}
+    for stratum, index in strata.items():
+        usual, relative = ordinary[index].mechanism.continuous_variance, {}
+        for end in set(chain_ends):
+            chain = plan.noise(level.index, plan.level(end).index)
+            relative[end] = float(usual / chain[index].mechanism.continuous_variance)
+        scales[stratum] = np.array([relative[end] for end in chain_ends])
+    return [
+        1.0 / float(noisy.mechanism.continuous_variance) * scales[noisy.stratum]
+        for noisy in ordinary
     ]
-    relative = {}
-    for end in set(chain_ends):
-        chain = plan.noise(level.index, plan.level(end).index)
-        relative[end] = float(ordinary[0] / chain[0].mechanism.continuous_variance)
-    scale = np.array([relative[end] for end in chain_ends])
-    return [1.0 / float(variance) * scale for variance in ordinary]

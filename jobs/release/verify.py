@@ -130,17 +130,18 @@ def _verify_ledger(plan: Plan, release: ReleaseLayout) -> None:
     if not ledger.is_sealed:
         raise VerificationError(str(release.ledger), "is not sealed")
     ledger.spent().seal()
-    for planned in plan.strategy.levels:
-        planned.check_joint_cost(plan.budget.neighbors)
+    for level in plan.levels:
+        for _, part in plan.strategy.parts(level.index):
+            part.check_joint_cost(plan.budget.neighbors)
     entries = ledger.planned.entries
     for first, last in dict.fromkeys((entry.geolevel, entry.chain_end) for entry in entries):
         stated = [
-            (entry.query, entry.mechanism, entry.cost)
+            (entry.query, entry.stratum, entry.mechanism, entry.cost)
             for entry in entries
             if (entry.geolevel, entry.chain_end) == (first, last)
         ]
         measured = plan.noise(plan.level(first).index, plan.level(last).index)
-        if stated != [(noisy.query.name, noisy.mechanism, noisy.cost) for noisy in measured]:
+        if stated != [(n.query.name, n.stratum, n.mechanism, n.cost) for n in measured]:
             raise VerificationError(
                 f"{release.ledger}, geolevel {first}", "has other noise or costs than the plan"
             )

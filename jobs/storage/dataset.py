@@ -149,7 +149,15 @@ class PartWriter:
     without the rest.
     """
 
-    def __init__(self, dataset: Path, schema: pa.Schema) -> None:
+    def __init__(self, dataset: Path, schema: pa.Schema, key: str | None = "geocode") -> None:
+        """Begin a file.
+
+        Args:
+          dataset: Folder of the dataset.
+          schema: Its columns.
+          key: The column by which rows are sorted; None if they are in no order.
+        """
+        self._key = key
         self._path = dataset / f"part-{uuid.uuid4().hex}.parquet"
         _make_folder(dataset)
         with writing(self._path, self._path):
@@ -181,10 +189,11 @@ class PartWriter:
                 self._write(table)
 
     def _note(self, table: pa.Table) -> None:
-        codes = table.column("geocode")
-        if not self._rows:
-            self._low = codes[0].as_py()
-        self._high = codes[-1].as_py()
+        if self._key is not None:
+            codes = table.column(self._key)
+            if not self._rows:
+                self._low = codes[0].as_py()
+            self._high = codes[-1].as_py()
         self._rows += table.num_rows
 
     def _flush(self) -> None:

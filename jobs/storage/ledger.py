@@ -9,7 +9,7 @@ because how long measuring takes depends on the data.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ class RunLedger:
         Raises:
           LedgerError: They cost more than was granted.
         """
-        spent = Ledger(self.planned.spine, self.planned.granted)
+        spent = replace(self.planned, entries=())
         for geolevel in self.measured:
             spent = spent.append(e for e in self.planned.entries if e.geolevel == geolevel)
         return spent
@@ -63,6 +63,7 @@ def start_ledger(path: Path, granted: Mapping[str, str], planned: Ledger) -> Non
             "event": "planned",
             "spine": list(planned.spine),
             "granted": str(planned.granted),
+            **({"strata": list(planned.strata)} if planned.strata else {}),
             "entries": [_entry_line(entry) for entry in planned.entries],
         },
     ]
@@ -135,6 +136,7 @@ def _read(path: Path, lines: Sequence[Mapping[str, Any]]) -> RunLedger:
             tuple(plan["spine"]),
             Fraction(plan["granted"]),
             tuple(_entry(entry) for entry in plan["entries"]),
+            tuple(plan.get("strata", ())),
         )
         measured = {
             line["geolevel"]: line["sha256"] for line in lines if line["event"] == "measured"
@@ -159,6 +161,7 @@ def _entry_line(entry: LedgerEntry) -> dict[str, Any]:
         "parameter": str(entry.mechanism.parameter),
         "cost": str(entry.cost),
         "geounits": entry.geounits,
+        **({"stratum": entry.stratum} if entry.stratum else {}),
     }
 
 
@@ -171,4 +174,5 @@ def _entry(line: Mapping[str, Any]) -> LedgerEntry:
         read_mechanism(line["mechanism"], Fraction(line["parameter"])),
         Fraction(line["cost"]),
         line["geounits"],
+        line.get("stratum", ""),
     )

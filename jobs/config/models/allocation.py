@@ -83,6 +83,19 @@ class LevelAllocation(Model):
         return self
 
 
+class StrataAllocation(Model):
+    """Queries and shares of groups that are measured apart from one another."""
+
+    query: Text = Field(
+        description='Query of attributes and recodes, such as "race_group": the records of each of '
+        "its answers are a stratum."
+    )
+    levels: dict[Text, dict[Text, LevelAllocation]] = Field(
+        description='Label of each answer ("f / white" of two attributes) to geolevels, from the '
+        "root down without a gap, with shares and queries that count its records alone."
+    )
+
+
 class AllocationFile(Model):
     """conf/allocation/*.yaml: how rho is split over geolevels and queries."""
 
@@ -96,5 +109,11 @@ class AllocationFile(Model):
         + ".",
     )
     levels: dict[Text, LevelAllocation] = Field(
-        description="Geolevel to its share and queries; level shares sum to 1."
+        description="Geolevel to its share and queries; level shares sum to 1, with `strata` "
+        "together with those of each stratum."
+    )
+    strata: StrataAllocation | None = Field(
+        default=None,
+        description="What is measured of disjoint groups of records, beside `levels`. Their shares "
+        "do not add up: each record is in one.",
     )

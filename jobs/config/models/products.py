@@ -12,8 +12,8 @@ from jobs.config.models.invariants import AnyInvariant
 from jobs.config.models.values import Exact, LocalPath, Model, Text
 
 
-class ProductPrivacyConfig(Model):
-    """The budget of a product and its split."""
+class BudgetConfig(Model):
+    """A total budget, stated in one of two ways."""
 
     rho: Exact | None = Field(
         default=None, description="Total budget under zcdp, exact. Give this or `epsilon`."
@@ -23,6 +23,21 @@ class ProductPrivacyConfig(Model):
         description="Under pure, the total budget, exact. Under zcdp, the total epsilon at "
         "`delta`; the largest rho that implies it is used.",
     )
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> BudgetConfig:
+        if (self.rho is None) == (self.epsilon is None):
+            raise ValueError("give exactly one of `rho` and `epsilon`")
+        for name in ("rho", "epsilon"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ValueError(f"`{name}` must be positive; got {value}")
+        return self
+
+
+class ProductPrivacyConfig(BudgetConfig):
+    """The budget of a product and its split."""
+
     allocation: LocalPath = Field(description="Allocation file.")
     lazy_queries: list[Text] = Field(
         default=[],
@@ -36,16 +51,6 @@ class ProductPrivacyConfig(Model):
         description="What is made of these people, such as persons or units, as the account names "
         "it. Default: the name of the schema.",
     )
-
-    @model_validator(mode="after")
-    def _one_budget(self) -> ProductPrivacyConfig:
-        if (self.rho is None) == (self.epsilon is None):
-            raise ValueError("give exactly one of `rho` and `epsilon`")
-        for name in ("rho", "epsilon"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ValueError(f"`{name}` must be positive; got {value}")
-        return self
 
 
 class SolveConfig(Model):

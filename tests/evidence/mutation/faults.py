@@ -337,8 +337,8 @@ FAULTS = (
     Fault(
         "a planned change of an attribute costs what an added record costs",
         CHANGES,
-        "alone = (min(record, cost * one) for one in level.joint.attributes)",
-        "alone = (min(record, cost * one / 2) for one in level.joint.attributes)",
+        "alone = (min(record, cost * one) for one in joint.attributes)",
+        "alone = (min(record, cost * one / 2) for one in joint.attributes)",
         (CHANGES_UNIT + "test_planned_queries_cost_what_their_worst_pair_costs[orp-unbounded]",),
     ),
     Fault(
@@ -365,15 +365,15 @@ FAULTS = (
     Fault(
         "a chain drops the share of its last geolevel",
         STRATEGY,
-        "self.levels[first : last + 1]",
-        "self.levels[first : max(last, first + 1)]",
+        "in levels[first : last + 1]",
+        "in levels[first : max(last, first + 1)]",
         (BUDGET_UNIT + "test_a_chain_of_only_children_has_the_shares_of_its_geolevels",),
     ),
     Fault(
         "a chain has the share of one geolevel too many",
         STRATEGY,
-        "self.levels[first : last + 1]",
-        "self.levels[first : last + 2]",
+        "in levels[first : last + 1]",
+        "in levels[first : last + 2]",
         (DIVERGENCE + "test_a_tree_under_pure_privacy[4-unbounded-an only child]",),
     ),
     Fault(

@@ -97,6 +97,21 @@ PLANS = {
         ),
     ),
 }
+# Women in detail in the blocks, men by age above them alone: each spends half of the budget.
+PLANS["strata"] = (
+    ONLY_CHILD,
+    strategy(
+        [(share, {"detailed": "1"}) for share in ("1/4", "1/8", "1/8")],
+        {
+            "sex=f": [
+                ("1/8", {"total": "1"}),
+                ("1/8", {"age": "1"}),
+                ("1/4", {"total": "1/4", "age": "3/4"}),
+            ],
+            "sex=m": [("1/4", {"age": "1"}), ("1/4", {"total": "1/2", "age": "1/2"})],
+        },
+    ),
+)
 each_plan = pytest.mark.parametrize("plan", PLANS)
 
 

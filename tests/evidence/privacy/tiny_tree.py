@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from types import MappingProxyType
 
 import numpy as np
 
 from das.histograms import Histograms
 from das.privacy.budget import Budget
-from das.queries.query import parse_query
+from das.queries.query import parse_group, parse_query
 from das.queries.sensitivity import Neighbors
 from das.schema import Attribute, Schema
-from das.strategy import LevelStrategy, NoisyQuery, QueryShare, Strategy, noisy_queries
+from das.strategy import (
+    LevelStrategy,
+    NoisyQuery,
+    QueryShare,
+    Strategy,
+    Stratum,
+    noisy_queries,
+)
 from tests.evidence.privacy.output_laws import Move
 
 SCHEMA = Schema("tiny", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
@@ -39,21 +47,31 @@ ONLY_CHILD = Tree(
 )
 
 Level = dict[str, str]  # query and share of the geolevel
+Levels = Sequence[tuple[str, Level]]  # with the share of each geolevel, root first
 
 
-def strategy(levels: Sequence[tuple[str, Level]]) -> Strategy:
+def strategy(levels: Levels, strata: Mapping[str, Levels] = MappingProxyType({})) -> Strategy:
+    """What is measured of everybody, and of strata named by their condition."""
     return Strategy(
-        tuple(
-            LevelStrategy(
-                f"level{index}",
-                Fraction(share),
-                tuple(
-                    QueryShare(parse_query(SCHEMA, text), Fraction(part))
-                    for text, part in queries.items()
-                ),
-            )
-            for index, (share, queries) in enumerate(levels)
+        _levels(levels),
+        strata=tuple(
+            Stratum(parse_group(SCHEMA, name), _levels(own, f" where {name}"))
+            for name, own in strata.items()
+        ),
+    )
+
+
+def _levels(levels: Levels, of_whom: str = "") -> tuple[LevelStrategy, ...]:
+    return tuple(
+        LevelStrategy(
+            f"level{index}",
+            Fraction(share),
+            tuple(
+                QueryShare(parse_query(SCHEMA, f"{text}{of_whom}"), Fraction(part))
+                for text, part in queries.items()
+            ),
         )
+        for index, (share, queries) in enumerate(levels)
     )
 
 

@@ -614,6 +614,73 @@ def targets_beyond_the_budget(desk: Desk) -> str:
     return message
 
 
+class _Groups:
+    """`das plan --equity` with what a file of groups says."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        desk.write("sizes.csv", "query,group,persons\nsex,female,60\nsex,male,70\n")
+
+    def words(self, document: dict[str, Any], *more: object) -> tuple[object, ...]:
+        path = self.desk.write("groups.yaml", yaml.safe_dump(document))
+        return ("plan", self.desk.config(), "--quiet", "--equity", path, *more)
+
+
+def sizes_of_groups(desk: Desk) -> str:
+    groups = _Groups(desk)
+    message = desk.refused(*groups.words({"groups": {"sex": "relative"}}))
+    desk.done(*groups.words({"groups": {"sex": "relative"}, "sizes": "sizes.csv"}))
+    desk.done(*groups.words({"groups": {"sex": "absolute"}}))
+    return message
+
+
+def sizes_of_all_groups(desk: Desk) -> str:
+    groups, asked = _Groups(desk), {"groups": {"sex": "relative"}, "sizes": "sizes.csv"}
+    sizes = desk.folder / "sizes.csv"
+    whole = sizes.read_text()
+    sizes.write_text(whole.replace("sex,male,70\n", ""))
+    message = desk.refused(*groups.words(asked))
+    sizes.write_text(whole)
+    desk.done(*groups.words(asked))
+    return message
+
+
+def groups_that_nobody_is_in(desk: Desk) -> str:
+    groups = _Groups(desk)
+    desk.write("sizes.csv", "query,group,persons\nsex,female,60\nsex,male,0\n")
+    message = desk.refused(*groups.words({"groups": {"sex": "relative"}, "sizes": "sizes.csv"}))
+    desk.done(*groups.words({"groups": {"sex": "absolute"}}))
+    return message
+
+
+def targets_in_a_known_unit(desk: Desk) -> str:
+    groups, targets = _Groups(desk), {"sex": {"male": {"tract": 4}}}
+    message = desk.refused(
+        *groups.words({"groups": {"sex": {"block": "absolute"}}, "targets": targets})
+    )
+    known = {"sex": {"block": "absolute", "tract": "absolute"}}
+    desk.done(*groups.words({"groups": known, "targets": targets}))
+    return message
+
+
+def targets_of_groups_beyond_the_budget(desk: Desk) -> str:
+    groups, out = _Groups(desk), desk.folder / "x.yaml"
+    asked = {"groups": {"sex": "absolute"}, "targets": {"sex": {"male": {"block": 0.01}}}}
+    message = desk.refused(*groups.words(asked, "--optimize", out))
+    assert not out.exists()
+    asked["targets"] = {"sex": {"male": {"block": 100}}}
+    desk.done(*groups.words(asked, "--optimize", out))
+    return message
+
+
+def limits_beyond_the_budget(desk: Desk) -> str:
+    groups, out = _Groups(desk), desk.folder / "x.yaml"
+    asked = {"groups": {"sex": "absolute"}, "limits": {"total": 0.01}}
+    message = desk.refused(*groups.words(asked, "--optimize", out))
+    desk.done(*groups.words(asked | {"limits": {"total": 100}}, "--optimize", out))
+    return message
+
+
 def optimization_needs_zcdp(desk: Desk) -> str:
     pure = {"privacy__definition": "pure", "privacy__rho": None, "privacy__epsilon": "1"}
     words = ("--quiet", "--optimize", desk.folder / "x.yaml")
@@ -768,6 +835,14 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/synthetic/generate.py", "choose another or remove it"): generated_into_a_full_folder,
     ("jobs/planning/allocation.py", "name another file or remove it"): another_name_for_the_allocation,
     ("jobs/planning/allocation.py", "raise the budget or the targets"): targets_beyond_the_budget,
+    ("jobs/planning/equity.py", "raise the budget or the targets"): targets_of_groups_beyond_the_budget,
+    ("das/tree/largest.py", "raise the budget or the limits"): limits_beyond_the_budget,
+    ("jobs/planning/groups.py", "name one under sizes, or compare the groups as absolute"):
+        sizes_of_groups,
+    ("jobs/planning/groups.py", "add their public numbers of persons"): sizes_of_all_groups,
+    ("jobs/planning/groups.py", "compare the errors of a group that nobody is in as absolute"):
+        groups_that_nobody_is_in,
+    ("jobs/planning/groups.py", "name {} for {} in groups"): targets_in_a_known_unit,
     ("jobs/planning/allocation.py", "set privacy.definition to zcdp"): optimization_needs_zcdp,
     ("jobs/analysis/respine.py", "name another file or remove it"): codes_that_exist,
     ("jobs/storage/files.py", "name a new file, or remove this one"): a_log_over_another_file,

@@ -30,7 +30,7 @@ def budget(neighbors: Neighbors, definition: Definition = Definition.ZCDP) -> Bu
 
 def costs_of(shares, granted: Budget):
     strategy = strategy_for([LevelStrategy("block", Fraction(1), tuple(shares))], ["block"])
-    found = change_costs(strategy, granted, NAMES, Chain(0, 0, ("block", "block")))
+    (found,) = change_costs(strategy, granted, NAMES, Chain(0, 0, ("block", "block")))
     return found, noisy_queries(strategy, granted, 0, 0)
 
 

@@ -70,7 +70,8 @@ def test_recode_codes_follow_the_order_of_levels_and_groups():
                 (Attribute(name, ("a", "b")), SEX),
                 (),
                 f"schema s: has a name that would make queries ambiguous; got ['{name}']; expected "
-                "no * or #, no outer spaces, not total or detailed, not like prefix(age)",
+                "no * or #, no outer spaces, no where between spaces, not total or detailed, "
+                "not like prefix(age)",
             )
             for name in ("total", "detailed", "a * b", "no #1", " age", "prefix(age)", "")
         ),

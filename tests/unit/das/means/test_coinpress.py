@@ -242,10 +242,9 @@ def test_clipped_means_have_the_scale_of_the_paper(neighbors):
     sums = clipped_sums(
         one_stratum(np.zeros(1000)),
         column,
-        Fraction(1, 2),
+        Steps((Fraction(1, 2),), failure=0.05),
         Strata({"all": 1000}, neighbors),
         key(9),
-        failure=0.05,
     )
     scale = float(sums[0].mechanism.parameter) / UNIT / 1000
     expected = noise_scale(1000, 5.0, 0.05, 0.5) / (1 if neighbors is BOUNDED else 2)

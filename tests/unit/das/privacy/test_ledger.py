@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -138,3 +139,57 @@ def test_forty_geolevels_with_all_chains_are_sealed_and_stated():
     ]
     record, sex, *_ = statements(spine, ["sex"], costs)
     assert record.cost == sex.cost == 1
+
+
+# --- strata --------------------------------------------------------------------------------------
+
+
+def of_stratum(name, first, last, rho) -> LedgerEntry:
+    return replace(entry(first, last, rho, f"q where {name}"), stratum=name)
+
+
+EVERYBODY = (
+    entry("state", "state", "1/4"),
+    entry("county", "county", "1/8"),
+    entry("block", "block", "1/8"),
+    entry("county", "block", "1/4"),
+)
+WOMEN = (
+    of_stratum("f", "state", "state", "1/8"),
+    of_stratum("f", "county", "county", "1/8"),
+    of_stratum("f", "block", "block", "1/4"),
+    of_stratum("f", "county", "block", "3/8"),
+)
+MEN = (of_stratum("m", "state", "state", "1/2"),)
+
+
+def test_strata_do_not_add_up_and_every_one_is_sealed():
+    ledger = Ledger(SPINE, ONE, strata=("f", "m")).append((*EVERYBODY, *WOMEN, *MEN))
+    ledger.seal()
+    assert ledger.path_costs("f") == ledger.path_costs("m") == (1, 1)
+    assert ledger.path_costs() == (Fraction(1, 2), Fraction(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("entries", "stratum"),
+    [
+        ((*EVERYBODY, *WOMEN), "m"),
+        ((*EVERYBODY, *WOMEN[1:], *MEN), "f"),
+        ((*EVERYBODY, *WOMEN[:3], of_stratum("f", "county", "block", "1/4"), *MEN), "f"),
+    ],
+    ids=["a stratum without entries", "a geolevel", "a chain of only children"],
+)
+def test_a_stratum_that_spends_too_little_is_noticed_beside_good_ones(entries, stratum):
+    with pytest.raises(LedgerError, match=f"ledger, stratum {stratum}: spent differs"):
+        Ledger(SPINE, ONE, entries, ("f", "m")).seal()
+
+
+def test_a_stratum_cannot_spend_what_another_leaves():
+    ledger = Ledger(SPINE, ONE, strata=("f", "m")).append(EVERYBODY)
+    with pytest.raises(LedgerError, match="more would be spent than was granted; got 5/4"):
+        ledger.append([of_stratum("m", "state", "state", "3/4")])
+
+
+def test_entries_of_a_stratum_that_is_not_listed_are_refused():
+    with pytest.raises(LedgerError, match=r"has entries of unknown strata; got \['m'\]"):
+        Ledger(SPINE, ONE, (*EVERYBODY, *MEN), ("f",))

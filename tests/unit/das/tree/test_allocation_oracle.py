@@ -12,12 +12,12 @@ from das.schema import Attribute, Recode, Schema
 from das.tree.allocation import (
     LEAST_DETAILED,
     AllocationProblem,
-    least_rho,
     least_weighted_error,
 )
 from das.tree.classes import SubtreeClasses
 from das.tree.errors import SpineModel
 from das.tree.information import Information
+from das.tree.largest import least_rho
 
 AGE = Attribute("age", ("0", "1", "2", "3"))
 SCHEMA = Schema(

@@ -159,12 +159,14 @@ def shipped_strategy(path: Path) -> Strategy:
 def test_every_shipped_allocation_spends_exactly_rho(path):
     strategy = shipped_strategy(path)
     budget = Budget(PERSONS, DELTA, Neighbors.BOUNDED)
-    spent = Fraction(0)
-    for level in range(len(strategy.levels)):
-        for noisy in noisy_queries(strategy, budget, level, level):
-            delta_sq = l2_sensitivity_sq(noisy.query, Neighbors.BOUNDED)
-            spent += Fraction(delta_sq) / (2 * noisy.mechanism.sigma_sq)
-    assert spent == PERSONS
+    for stratum in [stratum.name for stratum in strategy.strata] or [""]:
+        spent = Fraction(0)
+        for level in range(len(strategy.levels)):
+            for noisy in noisy_queries(strategy, budget, level, level):
+                if noisy.stratum in ("", stratum):
+                    delta_sq = l2_sensitivity_sq(noisy.query, Neighbors.BOUNDED)
+                    spent += Fraction(delta_sq) / (2 * noisy.mechanism.sigma_sq)
+        assert spent == PERSONS
 
 
 # --- the 2020 allocation of the United States ------------------------------------------------------

@@ -1,0 +1,337 @@
+"""Shares that make the largest of several errors least: targets, and errors of groups.
+
+With errors f_j / rho convex and homogeneous of degree -1 in the shares x, h_j = 1 / (c_j f_j) is
+concave and homogeneous of degree 1: a positive quasiconcave function of degree 1 is concave. So
+
+    min_x max_j c_j f_j(x) = 1 / max_x min_j h_j(x)
+
+is a concave problem whose tangent planes pass through the origin, and limits f_i <= rho d_i are
+h_i >= 1. It is solved by sequential quadratic programming over a working set of errors; an error
+outside of it that turns out larger joins it.
+
+Tangents at any points x_k bound every allocation from one side. With g_jk the gradient of h_j at
+x_k, m_jk >= 0 of sum 1 over the errors and n_ik >= 0 over the limits,
+
+    min_j h_j(y) <= (sum m_jk g_jk + sum n_ik g_ik) . y - sum n_ik    for every y within limits,
+
+and the right side is largest at a vertex of what may be spent. The weights that make it least are
+the optimal strategy of a matrix game, a linear program over the tangents met on the way. They are
+checked by that inequality alone: whatever weights the program returns, the bound holds. Each chain
+of only children may spend its rho as it likes in the bound, as in `das.tree.allocation`.
+
+References:
+  Boyd & Vandenberghe, Convex Optimization, Cambridge 2004, sections 3.4 and 5.2.5 (quasiconvexity,
+    matrix games).
+  Kelley, J. SIAM 8, 1960 (cutting planes).
+  Kraft, DFVLR-FB 88-28, 1988 (SLSQP).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from das.arrays import FloatArray
+from das.errors import BudgetError
+from das.tree.allocation import (
+    LEAST_DETAILED,
+    Allocation,
+    AllocationProblem,
+    detailed_column,
+)
+from das.tree.errors import solve_spine
+
+BoolArray = npt.NDArray[np.bool_]
+
+# Relative distance of value and bound at which the search stops: the parts that `detailed` must
+# have at every geolevel alone can cost this much.
+_GAP = 1e-3
+_MOST_ROUNDS = 40  # of growing the working set or starting again
+_MOST_RESTARTS = 3  # from the best shares, where a search has stalled
+_MOST_STEPS = 100  # of one search
+_MOST_TANGENTS = 256  # the latest ones; those far from the optimum bound nothing
+_TOLERANCE = 1e-6  # relative, by which a limit may be missed and an error outside be larger
+
+
+@dataclass(frozen=True, eq=False)
+class LargestError(Allocation):
+    """An allocation whose `value` is the largest error.
+
+    Attributes:
+      weights: float64[T, L], nonnegative with sum 1: how much each error counts in the bound; the
+        errors that decide have positive weight.
+    """
+
+    weights: FloatArray
+
+
+def least_largest_error(
+    problem: AllocationProblem,
+    scale: FloatArray,
+    start: FloatArray,
+    limits: FloatArray | None = None,
+) -> LargestError:
+    """Minimize max(scale * mean squared error) within limits.
+
+    Args:
+      problem: Errors as a function of shares.
+      scale: float64[T, L], nonnegative; 0 where an error does not count.
+      start: float64[L, Q], nonnegative; shares to start from, up to a factor.
+      limits: float64[T, L], the largest accepted mean squared errors at rho = 1; infinite, or None
+        for all, where there is none.
+
+    Raises:
+      BudgetError: A scale is negative, or none of a table with noise is positive; or no allocation
+        was found within the limits, and the message says by what factor rho is too small.
+    """
+    noisy = ~problem.model.is_determined
+    if (scale < 0).any() or not np.isfinite(scale).all() or not (scale[noisy] > 0).any():
+        raise BudgetError("scales of errors", "must be nonnegative, one of a noisy table positive")
+    goal = np.where(noisy, scale, 0.0)
+    none = np.zeros_like(goal)
+    if limits is None:
+        return _Search(problem, goal, none).run(start)
+    if not (limits > 0).all():
+        raise BudgetError("limits of errors", "must be positive")
+    limited = np.where(noisy, 1.0 / limits, 0.0)
+    if limited.any():
+        within = _Search(problem, limited, none).run(start)
+        if within.value > 1.0:
+            raise BudgetError(
+                "limits of errors",
+                "cannot be met together",
+                got=f"{within.value:.6g} times the budget is needed",
+                want=f"at most the budget (none below {within.bound:.6g} times can do)",
+                remedy="raise the budget or the limits",
+            )
+        start = within.shares
+    return _Search(problem, goal, limited).run(start)
+
+
+def least_rho(problem: AllocationProblem, targets: FloatArray, start: FloatArray) -> LargestError:
+    """Find shares that meet error targets with the least rho.
+
+    Args:
+      problem: Errors as a function of shares.
+      targets: float64[T, L], the largest accepted root mean squared errors; infinite for none.
+      start: float64[L, Q], nonnegative; shares to start from, up to a factor.
+
+    Returns:
+      The shares; `value` is the rho at which they meet every target.
+
+    Raises:
+      BudgetError: A target is not positive, or none is finite where there is noise.
+    """
+    if not (targets > 0).all() or not np.isfinite(targets).any():
+        raise BudgetError("error targets", "must be positive, one of them finite")
+    return least_largest_error(problem, 1.0 / targets**2, start)
+
+
+class _Certified(Exception):  # noqa: N818 - ends a search, which is no error
+    """The bound is as near as it needs to be."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Point:
+    """Heights h = 1 / (scale * error) and their gradients at shares, over the working set."""
+
+    given: bytes
+    heights: FloatArray
+    gradients: FloatArray
+
+
+class _Search:
+    """Sequential quadratic programming with its tangents, for one goal and its limits.
+
+    Rows of the working set are (table, geolevel, whether it is a limit).
+    """
+
+    def __init__(self, problem: AllocationProblem, goal: FloatArray, limited: FloatArray) -> None:
+        self.problem = problem
+        self.scales = (goal, limited)
+        self.working: list[tuple[int, int, bool]] = []
+        self.tangents: list[tuple[tuple[int, int, bool], FloatArray]] = []
+        self.best: FloatArray | None = None
+        self.value, self.bound = np.inf, 0.0
+        self.weights = np.zeros_like(goal)
+        self.point: _Point | None = None
+        shape = (problem.model.tree.n_levels, len(problem.model.measured))
+        self.floor = np.zeros(shape)
+        self.floor[:, detailed_column(problem)] = float(LEAST_DETAILED)
+
+    def run(self, start: FloatArray) -> LargestError:
+        """Search from shares, up to a factor."""
+        # A share of zero is not left where nothing else measures what it does.
+        shares = self._feasible(start / start.sum() + 0.01 / start.size)
+        self._join(self._ratios(shares))
+        restarts = 0
+        for _ in range(_MOST_ROUNDS):
+            try:
+                reached = self._descend(shares)
+            except _Certified:
+                break
+            if self._join(self._ratios(reached)):
+                shares = reached
+                continue
+            self._tighten()
+            if self.value <= (1 + _GAP) * self.bound or restarts == _MOST_RESTARTS:
+                break
+            restarts += 1
+            shares = self.best if self.best is not None else reached
+        if self.best is None:
+            raise BudgetError("limits of errors", "no allocation within them was found")
+        self._tighten()
+        return LargestError(self.best, self.value, self.bound, self.weights)
+
+    def _feasible(self, shares: FloatArray) -> FloatArray:
+        positive = np.maximum(shares, 0.0)
+        return np.asarray(self.floor + (1 - self.floor.sum()) * positive / positive.sum())
+
+    def _ratios(self, shares: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """float64[T, L] twice: errors over what they are compared with, and over their limits."""
+        errors = self.problem.errors(shares)
+        goal, limited = self.scales
+        return errors * goal, errors * limited
+
+    def _join(self, ratios: tuple[FloatArray, FloatArray]) -> bool:
+        """Let the largest error of every geolevel, and limits that are missed, join.
+
+        Returns whether any did.
+        """
+        before = len(self.working)
+        for is_limit, ratio in zip((False, True), ratios, strict=True):
+            known = [ratio[t, level] for t, level, limit in self.working if limit == is_limit]
+            least = 1.0 if is_limit else max(known, default=0.0)
+            for level in range(ratio.shape[1]):
+                table = int(ratio[:, level].argmax())
+                row = (table, level, is_limit)
+                if ratio[table, level] > (1 + _TOLERANCE) * least and row not in self.working:
+                    self.working.append(row)
+        return len(self.working) > before
+
+    def _descend(self, start: FloatArray) -> FloatArray:
+        """Maximize the least height over the working set; shares at the end."""
+        from scipy.optimize import minimize
+
+        size = start.size
+        is_limit = np.array([limit for _, _, limit in self.working])
+        first = self._at(start.ravel())
+        unit = float(first.heights[~is_limit].min())
+        # Heights over the least one at the start, so that the last variable starts at 1.
+        units = np.where(is_limit, 1.0, unit)
+        of_level = np.where(is_limit, 0.0, -1.0)
+        apart = np.where(is_limit, -1.0, 0.0)
+
+        def slack(z: FloatArray) -> FloatArray:
+            return np.asarray(self._at(z[:-1]).heights / units + of_level * z[-1] + apart)
+
+        def slopes(z: FloatArray) -> FloatArray:
+            gradients = self._at(z[:-1]).gradients / units[:, None]
+            return np.concatenate([gradients, of_level[:, None]], axis=1)
+
+        ones = np.append(np.ones(size), 0.0)
+        last = np.append(np.zeros(size), -1.0)
+        found = minimize(
+            lambda z: -z[-1],
+            np.append(start.ravel(), 1.0),
+            jac=lambda z: last,
+            constraints=[
+                {"type": "ineq", "fun": slack, "jac": slopes},
+                {"type": "eq", "fun": lambda z: z[:-1].sum() - 1, "jac": lambda z: ones[None]},
+            ],
+            bounds=[*((low, 1.0) for low in self.floor.ravel()), (0.0, None)],
+            callback=lambda z: self._stop_if_certified(),
+            method="SLSQP",
+            options={"maxiter": _MOST_STEPS, "ftol": 1e-7},
+        )
+        return self._feasible(found.x[:-1].reshape(start.shape))
+
+    def _stop_if_certified(self) -> None:
+        # Without the first inequality the linear program would be solved for nothing.
+        if self.best is not None and self.value < np.inf:
+            self._tighten()
+            if self.value <= (1 + _GAP) * self.bound:
+                raise _Certified
+
+    def _at(self, given: FloatArray) -> _Point:
+        """Heights and gradients at nonnegative numbers of any sum: heights are homogeneous."""
+        key = given.tobytes()
+        if self.point is not None and self.point.given == key:
+            return self.point
+        problem = self.problem
+        positive = np.maximum(given.reshape(self.floor.shape), self.floor)
+        total = float(positive.sum())
+        shares = positive / total
+        solved = solve_spine(problem.model, problem.precisions(shares), problem.information)
+        goal, limited = (solved.mean * scale for scale in self.scales)
+        value = float(goal.max())
+        if value < self.value and limited.max() <= 1 + _TOLERANCE:
+            self.best, self.value = shares, value
+        heights, gradients = np.empty(len(self.working)), []
+        for index, row in enumerate(self.working):
+            table, level, is_limit = row
+            ratio = float((limited if is_limit else goal)[table, level])
+            weights = np.zeros_like(goal)
+            weights[table, level] = self.scales[is_limit][table, level]
+            slope = -solved.gradient(weights) * problem.per_rho / ratio**2
+            self.tangents.append((row, slope))
+            heights[index] = total / ratio
+            gradients.append(problem.in_shares(shares, slope).ravel())
+        del self.tangents[:-_MOST_TANGENTS]
+        self.point = _Point(key, heights, np.stack(gradients))
+        return self.point
+
+    def _tighten(self) -> None:
+        """Solve the game of the tangents; keep its bound if it is better."""
+        is_limit = np.array([row[2] for row, _ in self.tangents])
+        slopes = np.stack([slope for _, slope in self.tangents])
+        weights = self._game(slopes, is_limit)
+        most = self.problem.steepest(np.tensordot(weights, slopes, 1)) - weights[is_limit].sum()
+        if most <= 0 or 1 / most <= self.bound:
+            return
+        self.bound = 1 / most
+        self.weights = np.zeros_like(self.scales[0])
+        for (row, _), weight in zip(self.tangents, weights, strict=True):
+            if not row[2]:
+                self.weights[row[:2]] += weight
+
+    def _game(self, slopes: FloatArray, is_limit: BoolArray) -> FloatArray:
+        """float64[k]: nonnegative weights of tangents; those of errors sum to 1.
+
+        The variables are what is spent: of every geolevel, then of every chain and query, then the
+        height.
+        """
+        from scipy.optimize import linprog
+
+        chains, levels = self.problem.model.tree.chains, len(self.floor)
+        n_tangents, n_chains, n_queries = slopes.shape
+        # Slopes are 1 / squared errors: their unit is that of the largest.
+        unit = float(slopes[~is_limit].max())
+        units = np.where(is_limit, 1.0, unit)
+        upper = np.zeros((n_tangents, levels + n_chains * n_queries + 1))
+        upper[:, levels:-1] = -(slopes / units[:, None, None]).reshape(n_tangents, -1)
+        upper[:, -1] = ~is_limit
+        equal = np.zeros((n_chains + 1, upper.shape[1]))
+        for row, chain in enumerate(chains):
+            at = levels + row * n_queries
+            equal[row, at : at + n_queries] = 1.0
+            equal[row, chain.first : chain.last + 1] = -1.0
+        equal[-1, :levels] = 1.0
+        found = linprog(
+            np.append(np.zeros(upper.shape[1] - 1), -1.0),
+            A_ub=upper,
+            b_ub=np.where(is_limit, -1.0, 0.0),
+            A_eq=equal,
+            b_eq=np.append(np.zeros(n_chains), 1.0),
+            bounds=(0, None),
+            method="highs",
+        )
+        if found.x is None:
+            even = np.where(is_limit, 0.0, 1.0)
+            return np.asarray(even / even.sum())
+        weights = np.maximum(-np.asarray(found.ineqlin.marginals), 0.0)
+        # In the units of the program the height is 1 / unit of what it is.
+        weights /= units / unit
+        return np.asarray(weights / weights[~is_limit].sum())

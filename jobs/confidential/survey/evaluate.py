@@ -1,0 +1,192 @@
+"""Compare a survey release with the truth: means, marginals, parity. Confidential."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from das.arrays import IntArray
+from das.confidential import Confidential, redact_errors
+from das.metrics.microdata import shares
+from das.synthesis.records import Records
+from jobs.confidential.survey.read import SurveyTruth
+from jobs.documents.document import write_document
+from jobs.documents.survey import (
+    GroupError,
+    GroupErrors,
+    MeanError,
+    MeanErrors,
+    ReleasedMean,
+    SurveyEvaluation,
+    WorkloadError,
+    read_means,
+    read_survey_manifest,
+)
+from jobs.survey.means import means_json
+from jobs.survey.microdata import read_microdata
+from jobs.survey.plan import EVERYBODY, SYNTHESIS, MeanPlan, SurveyPlan
+from jobs.survey.weights import stratum_name
+
+_HIGHEST_ORDER = 3
+_MOST_WORK = 2_000_000_000  # records times marginals of one order; some 30 s
+_MOST_CELLS = 1 << 22  # of one marginal
+
+
+@redact_errors
+def evaluate(plan: SurveyPlan, truth: Confidential[SurveyTruth]) -> SurveyEvaluation:
+    """Compare what was released with the truth, and write the confidential evaluation.
+
+    Raises:
+      OutputError: Nothing was released, or it cannot be written.
+    """
+    data, parts = truth.reveal(), read_survey_manifest(plan.made.manifest).parts
+    released = {one.name for one in parts}
+    means: tuple[MeanErrors, ...] = ()
+    if released - {SYNTHESIS}:
+        tables = {one.name: one for one in read_means(means_json(plan.made)).statistics}
+        means = tuple(mean_errors(one, tables[one.name], data) for one in plan.means)
+    marginals: list[WorkloadError] = []
+    groups: list[GroupErrors] = []
+    notes: list[str] = []
+    if SYNTHESIS in released:
+        microdata = read_microdata(plan)
+        kept = plan.domain.positions(microdata.domain.names)
+        true = Records(microdata.domain, np.ascontiguousarray(data.records.codes[:, kept]))
+        for order in range(1, min(_HIGHEST_ORDER, len(kept)) + 1):
+            error, left_out = workload_error(true, microdata, order)
+            marginals += error
+            notes += left_out
+        for attributes in dict.fromkeys(tuple(one.config.strata) for one in plan.means):
+            if attributes and set(attributes) <= set(microdata.domain.names):
+                groups.append(group_errors(plan, attributes, true, microdata))
+    evaluation = SurveyEvaluation(
+        format=1,
+        name=plan.config.name,
+        records=len(data.records.codes),
+        means=means,
+        marginals=tuple(marginals),
+        groups=tuple(groups),
+        notes=tuple(notes),
+    )
+    write_document(plan.confidential.evaluation, evaluation)
+    return evaluation
+
+
+def mean_errors(mean: MeanPlan, released: ReleasedMean, data: SurveyTruth) -> MeanErrors:
+    """The released means of a statistic beside the true ones, which are not clipped."""
+    own = data.values(mean)
+    counts = np.bincount(own.strata, minlength=own.n_strata)
+    sums = np.zeros(own.n_strata, np.int64)
+    np.add.at(sums, own.strata, own.values)
+    rows = tuple(
+        _mean_error(row.stratum, int(counts[i]), int(sums[i]), row.mean)
+        for i, row in enumerate(released.means)
+    )
+    everybody = _mean_error(EVERYBODY, int(counts.sum()), int(sums.sum()), released.everybody.mean)
+    relative = [row.relative for row in rows if row.relative is not None]
+    parity = _parity(relative, everybody.relative)
+    return MeanErrors(
+        name=mean.name,
+        everybody=everybody,
+        means=rows,
+        groups=len(relative),
+        parity_error=parity,
+        parity_mean=None if parity is None else parity / len(relative),
+        largest=max(relative, default=None),
+    )
+
+
+def _parity(relative: Sequence[float], everybody: float | None) -> float | None:
+    """Definition 11: relative errors of k groups, and that of everybody with weight 1/k."""
+    if not relative:
+        return None
+    return math.fsum(relative) + (everybody or 0.0) / len(relative)
+
+
+def _mean_error(stratum: str, records: int, total: int, released: float) -> MeanError:
+    truth = total / records if records else None
+    error = None if truth is None else released - truth
+    relative = None if error is None or not truth else abs(error) / abs(truth)
+    return MeanError(
+        stratum=stratum,
+        records=records,
+        truth=truth,
+        released=released,
+        error=error,
+        relative=relative,
+    )
+
+
+def workload_error(
+    true: Records, released: Records, order: int
+) -> tuple[list[WorkloadError], list[str]]:
+    """Mean L1 distance of the shares of all marginals of one order; or why it was left out."""
+    n_attributes = len(true.domain.sizes)
+    n_marginals = math.comb(n_attributes, order)
+    if n_marginals * max(len(true.codes), len(released.codes)) > _MOST_WORK:
+        return [], [f"{n_marginals} marginals of {order} attributes: too many to compare"]
+    first, second = np.asfortranarray(true.codes), np.asfortranarray(released.codes)
+    sizes = true.domain.sizes
+    distances: dict[tuple[int, ...], float] = {}
+    for attributes in itertools.combinations(range(n_attributes), order):
+        if math.prod(sizes[i] for i in attributes) <= _MOST_CELLS:
+            own, other = shares(first, sizes, attributes), shares(second, sizes, attributes)
+            distances[attributes] = float(np.abs(own - other).sum())
+    left_out = n_marginals - len(distances)
+    notes = [f"{left_out} marginals of {order} attributes: too large to compare"] * bool(left_out)
+    if not distances:
+        return [], notes
+    worst = max(distances, key=lambda attributes: distances[attributes])
+    error = WorkloadError(
+        order=order,
+        marginals=len(distances),
+        mean_l1=math.fsum(distances.values()) / len(distances),
+        largest_l1=distances[worst],
+        worst=tuple(true.domain.names[i] for i in worst),
+    )
+    return [error], notes
+
+
+def group_errors(
+    plan: SurveyPlan, attributes: Sequence[str], true: Records, released: Records
+) -> GroupErrors:
+    """Parity of the one-way tables of groups, by sums of absolute errors."""
+    inside = true.domain.positions(attributes)
+    tables = [[other] for other in range(len(true.domain.sizes)) if other not in inside] or [[]]
+    absolute, persons = np.zeros((2, len(_by_group(true, inside, []))), np.int64)
+    for table in tables:
+        own = _by_group(true, inside, table)
+        absolute += np.abs(_by_group(released, inside, table) - own).sum(1)
+        persons += own.sum(1)
+    relative = [
+        int(error) / int(size) if size else None
+        for error, size in zip(absolute, persons, strict=True)
+    ]
+    compared = [one for one in relative if one is not None]
+    parity = _parity(compared, int(absolute.sum()) / max(1, int(persons.sum())))
+    counts = [_by_group(records, inside, []).sum(1) for records in (true, released)]
+    names = map(stratum_name, itertools.product(*(plan.levels(name) for name in attributes)))
+    return GroupErrors(
+        attributes=tuple(attributes),
+        groups=tuple(
+            GroupError(
+                group=name,
+                records=int(counts[0][i]),
+                released=int(counts[1][i]),
+                relative=relative[i],
+            )
+            for i, name in enumerate(names)
+        ),
+        compared=len(compared),
+        parity_error=parity,
+        parity_mean=None if parity is None else parity / len(compared),
+    )
+
+
+def _by_group(records: Records, inside: Sequence[int], table: Sequence[int]) -> IntArray:
+    """int64[m, t]: a table in every group."""
+    groups = math.prod(records.domain.sizes[i] for i in inside)
+    return records.marginal([*inside, *table]).reshape(groups, -1)

@@ -1,0 +1,135 @@
+"""Draw the noisy answers of a part of a survey run, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+from das.confidential import Confidential, redact_errors
+from das.errors import LedgerError
+from das.means.clipped import clipped_sums
+from das.means.coinpress import estimate_means
+from das.means.sums import NoisySum
+from das.mechanisms.entropy import NoiseKey
+from das.synthesis.measure import Spending as Phases
+from das.synthesis.measure import measure_marginals
+from das.synthesis.records import Records
+from das.synthesis.targets import strongest_pairs
+from jobs.confidential.survey.read import SurveyTruth
+from jobs.folder.draws import Draws, draw_once
+from jobs.storage.dataset import Dataset, dataset_digest, is_published, propose, publish
+from jobs.survey.ledger import Spending, read_ledger, record_measured
+from jobs.survey.measurements import (
+    Drawn,
+    cost_of_marginals,
+    cost_of_sums,
+    drawn_marginals,
+    drawn_sums,
+    part_folder,
+    read_marginals,
+    read_sums,
+    write_part,
+)
+from jobs.survey.plan import SYNTHESIS, SurveyPlan
+
+Truth = Callable[[], Confidential[SurveyTruth]]
+
+
+def measure_part(
+    plan: SurveyPlan, part: str, truth: Truth, draws: Draws | None, *, moved: bool = False
+) -> None:
+    """Measure one part, once, and record it in the account before anybody can read it.
+
+    Args:
+      plan: The run; its grant is claimed.
+      part: A statistic, or `synthesis`.
+      truth: Reads the survey; called only if something is drawn.
+      draws: What the account knows; none if noise is seeded.
+      moved: Whether the folder is known to be the one that goes on.
+
+    Raises:
+      LedgerError: Measurements that were published before are gone, or a copy of this folder drew
+        them.
+    """
+    dataset, ledger = part_folder(plan.release, part), plan.release.ledger
+    if not is_published(dataset):
+        if part in read_ledger(ledger).measured:
+            raise LedgerError(
+                str(dataset),
+                "was measured and its measurements are gone; drawing again would spend twice",
+                remedy="restore them from a backup, or grant a new budget in a new run folder",
+            )
+        if draws is None:
+            _draw(plan, part, truth, None)
+        else:
+            draw_once(
+                dataset,
+                draws,
+                part,
+                lambda attempt: _draw(plan, part, truth, attempt),
+                moved=moved,
+            )
+    elif draws is not None:
+        attempt = str(Dataset.open(dataset).facts.get("attempt", ""))
+        draws.confirm(part, dataset_digest(dataset), attempt, write=True)
+    record_measured(ledger, part, Spending(dataset_digest(dataset), cost_of(plan, part)))
+
+
+def cost_of(plan: SurveyPlan, part: str) -> Fraction:
+    """What the published measurements of a part cost, by their noise alone."""
+    dataset, privacy = part_folder(plan.release, part), plan.config.privacy
+    if part == SYNTHESIS:
+        return cost_of_marginals(read_marginals(dataset), privacy.neighbors)
+    return cost_of_sums(read_sums(dataset), privacy.definition, privacy.neighbors)
+
+
+def _draw(plan: SurveyPlan, part: str, truth: Truth, attempt: str | None) -> None:
+    """Draw a part; the key is made here and lives as long as this frame, in memory alone."""
+    found = truth()  # whatever is wrong with the file is told before noise is drawn
+    seed = plan.config.privacy.randomness.seed
+    key = NoiseKey.draw() if seed is None else NoiseKey.for_testing(seed, part)
+    table, facts = _measure(plan, part, found, key)
+    dataset = part_folder(plan.release, part)
+    own = {
+        **facts,
+        "part": part,
+        "configuration_digest": plan.digest,
+        "not_for_release": plan.not_for_release,
+    }
+    file = write_part(dataset, table)
+    if attempt is None:
+        publish(dataset, [file], own)
+    else:
+        propose(dataset, [file], {**own, "attempt": attempt})
+
+
+@redact_errors
+def _measure(plan: SurveyPlan, part: str, truth: Confidential[SurveyTruth], key: NoiseKey) -> Drawn:
+    privacy, data = plan.config.privacy, truth.reveal()
+    if part == SYNTHESIS:
+        settings, domain = plan.synthesis, plan.microdata_domain
+        kept = plan.domain.positions(domain.names)
+        measured = measure_marginals(
+            Confidential(Records(domain, data.records.codes[:, kept])),
+            plan.costs[part],
+            privacy.neighbors,
+            key,
+            spending=Phases(one_way=settings.one_way_share, pairs_again=settings.pairs_again),
+            choose=strongest_pairs,
+        )
+        return drawn_marginals(measured)
+    mean = next(one for one in plan.means if one.name == part)
+    values = Confidential(data.values(mean))
+    if mean.config.method == "clipped":
+        sums = clipped_sums(
+            values,
+            mean.column,
+            mean.steps,
+            mean.strata,
+            key,
+            definition=privacy.definition,
+        )
+        history: tuple[tuple[NoisySum, ...], ...] = (sums,)
+    else:
+        history = estimate_means(values, mean.column, mean.steps, mean.strata, key).sums
+    return drawn_sums(history, mean.strata.names, privacy.definition, privacy.neighbors)

@@ -1,0 +1,257 @@
+"""Models of survey run files: person-level files without geography, their means and microdata."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import pairwise
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints, model_validator
+
+from jobs.config.models.products import BudgetConfig
+from jobs.config.models.run import OutputConfig, PrivacyConfig
+from jobs.config.models.values import (
+    LONGEST_NAME,
+    Delimiter,
+    Exact,
+    LocalPath,
+    Model,
+    ProductName,
+    Text,
+    Whole,
+)
+
+SURVEY = "survey"
+_LARGEST_VALUE = 1 << 28  # of a numeric column; what a sum may be clipped to
+
+Value = Annotated[Whole, Field(ge=-_LARGEST_VALUE, le=_LARGEST_VALUE)]
+StatisticName = Annotated[
+    Text, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$", max_length=LONGEST_NAME)
+]
+
+
+class SurveyPrivacyConfig(PrivacyConfig, BudgetConfig):
+    """What protection means, its budget, and who keeps the account."""
+
+    product: ProductName = Field(
+        default=SURVEY, description="What the account calls that which is made."
+    )
+
+
+class SurveyColumn(Model):
+    """How an attribute is read: by codes, or by numbers and public bins."""
+
+    column: Text = Field(description="Column of the file.")
+    codes: dict[Text, Text] | None = Field(
+        default=None,
+        description="Legal value in the file to the label of its level, in the order of levels; an "
+        'empty value is `""`. Give this or `bins`.',
+    )
+    bins: list[Value] | None = Field(
+        default=None,
+        description="Public lower edges of the bins of a column of whole numbers, rising. The "
+        "first bin takes smaller values too, the last all that are larger.",
+    )
+    missing: dict[Text, Text] = Field(
+        default={},
+        description="With `bins`: value in the file that is no number, to the label of its level, "
+        'such as {"": not stated}. Anything else that is no number is an error.',
+    )
+
+    @model_validator(mode="after")
+    def _one_of(self) -> SurveyColumn:
+        if (self.codes is None) == (self.bins is None):
+            raise ValueError("give exactly one of `codes` and `bins`")
+        if self.codes is not None and self.missing:
+            raise ValueError("`missing` goes with `bins`; among `codes` it is a code like others")
+        if self.bins is not None:
+            if any(low >= high for low, high in pairwise(self.bins)):
+                raise ValueError("`bins` must rise")
+            both = {*self.missing.values()} & {*bin_labels(self.bins)}
+            if both:
+                raise ValueError(f"`missing` gives {sorted(both)[0]!r} the label of a bin")
+        if len(self.levels) < 2:
+            raise ValueError("needs two levels or more; a single one says nothing")
+        return self
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Labels of the levels, in order."""
+        if self.bins is None:
+            return tuple(dict.fromkeys((self.codes or {}).values()))
+        return (*bin_labels(self.bins), *dict.fromkeys(self.missing.values()))
+
+
+def bin_labels(edges: list[int]) -> list[str]:
+    """Labels of the bins with some lower edges.
+
+    >>> bin_labels([0, 10, 11, 20])
+    ['0 to 9', '10', '11 to 19', '20 and over']
+    """
+    inner = [
+        f"{low} to {high - 1}" if low < high - 1 else f"{low}" for low, high in pairwise(edges)
+    ]
+    return [*inner, f"{edges[-1]} and over"] if edges else []
+
+
+class SurveyData(Model):
+    """The survey file: one row per person, one column per attribute."""
+
+    path: LocalPath = Field(description="CSV or Parquet file, or a folder of such files.")
+    delimiter: Delimiter = Field(default=",", description="Field separator of CSV files.")
+    records: Whole = Field(
+        ge=1,
+        description="Public number of records, by which means are divided and of which microdata "
+        "are made. With bounded neighbors it is not protected, so a file with another number is an "
+        "error.",
+    )
+    columns: dict[Text, SurveyColumn] = Field(
+        min_length=1, description="Attribute to how it is read; in this order in the microdata."
+    )
+
+
+class StatisticConfig(Model):
+    """A mean of a numeric column, of everybody and by strata."""
+
+    mean: Text = Field(description="Attribute with `bins`, whose values are averaged.")
+    name: StatisticName | None = Field(
+        default=None, description="What it is called; default: the attribute."
+    )
+    share: Exact = Field(description="Of the budget; all shares of the file sum to exactly 1.")
+    low: Value = Field(description="Public: no stratum has a mean below it.")
+    high: Value = Field(description="Public: no stratum has a mean above it.")
+    spread: float = Field(
+        gt=0,
+        le=_LARGEST_VALUE,
+        description="Public: standard deviation of the values within a stratum, about. Too small a "
+        "one clips the tails, and biases the mean; too large a one costs noise.",
+    )
+    method: Literal["coinpress", "clipped"] = Field(
+        default="coinpress",
+        description="coinpress: clip ever narrower, zcdp alone. clipped: clip once.",
+    )
+    steps: Whole = Field(default=2, ge=1, le=20, description="Steps of coinpress.")
+    failure: Exact = Field(
+        default=Fraction(1, 10),
+        description="Probability with which the interval of a stratum may miss its mean.",
+    )
+    intersect: bool = Field(
+        default=True,
+        description="Whether a step of coinpress keeps to the interval before; costs nothing.",
+    )
+    shrink: bool = Field(
+        default=False,
+        description="Whether means of strata are drawn together as far as their noise says; costs "
+        "nothing, and may be changed after measuring.",
+    )
+    missing: Value | Literal["exclude"] | None = Field(
+        default=None,
+        description="What missing values count as: a number, or `exclude`, by which public sizes "
+        "are those of records with a value. Required where the column has `missing`.",
+    )
+    strata: list[Text] = Field(
+        default=[], description="Attributes whose combinations are the strata; none: one stratum."
+    )
+    weights: LocalPath | None = Field(
+        default=None,
+        description="Public CSV file with one column per attribute of `strata`, `weight`, and "
+        "perhaps `size`; one row per stratum. Weights are shares of the population, and sum to "
+        "exactly 1. Sizes are public numbers of records; default: weight times `data.records`.",
+    )
+    least: Exact = Field(
+        default=Fraction(0),
+        description="Strata whose public size is a smaller part of all are pooled.",
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> StatisticConfig:
+        if self.share <= 0:
+            raise ValueError(f"`share` must be positive; got {self.share}")
+        if self.low >= self.high:
+            raise ValueError(f"`low` must be below `high`; got {self.low} and {self.high}")
+        if not 0 < self.failure < 1:
+            raise ValueError(f"`failure` must lie between 0 and 1; got {self.failure}")
+        if not 0 <= self.least < 1:
+            raise ValueError(f"`least` must be at least 0 and below 1; got {self.least}")
+        if bool(self.strata) != (self.weights is not None):
+            raise ValueError("`strata` and `weights` go together")
+        if len(set(self.strata)) != len(self.strata):
+            raise ValueError("`strata` names an attribute twice")
+        if self.method == "clipped" and "steps" in self.model_fields_set:
+            raise ValueError("`steps` goes with method coinpress")
+        return self
+
+    @property
+    def label(self) -> str:
+        """What it is called."""
+        return self.name or self.mean
+
+
+class SynthesisConfig(Model):
+    """Microdata from noisy one- and two-way marginals."""
+
+    share: Exact = Field(description="Of the budget; all shares of the file sum to exactly 1.")
+    attributes: list[Text] | None = Field(
+        default=None, description="Attributes of the microdata; default: all."
+    )
+    one_way_share: Exact = Field(
+        default=Fraction(3, 20),
+        description="Part of the share for one-way counts, by which rare levels are merged.",
+    )
+    pairs_again: Whole = Field(
+        default=40,
+        ge=0,
+        le=10_000,
+        description="Pairs that are measured once more, those that stand out in the noisy answers; "
+        "half of what is left of the share goes there.",
+    )
+    model: Literal["mixture"] = Field(
+        default="mixture",
+        description="mixture: a mixture of products, fitted to all marginals at once.",
+    )
+    components: Whole = Field(
+        default=200,
+        ge=1,
+        le=10_000,
+        description="Of each of the twelve fits that make up the mixture; may be changed after "
+        "measuring.",
+    )
+    steps: Whole = Field(
+        default=400,
+        ge=1,
+        le=100_000,
+        description="Of each fit; may be changed after measuring.",
+    )
+    seed: Whole = Field(
+        default=1,
+        ge=0,
+        description="Of the fit and of drawing records, which see no data; may be changed after "
+        "measuring.",
+    )
+    records: Whole | None = Field(
+        default=None,
+        ge=1,
+        description="Records of the microdata; default: `data.records`. May be changed after "
+        "measuring.",
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> SynthesisConfig:
+        if self.share <= 0:
+            raise ValueError(f"`share` must be positive; got {self.share}")
+        if not 0 < self.one_way_share < 1:
+            raise ValueError(f"`one_way_share` must lie between 0 and 1; got {self.one_way_share}")
+        return self
+
+
+class SurveyConfig(Model):
+    """conf/run/survey.yaml: means and microdata of one survey file."""
+
+    kind: Literal["survey"] = Field(description="That this is the run file of a survey.")
+    format: Literal[1] = Field(description="How this file is written: 1.")
+    name: Text = Field(description="Name of the run.")
+    privacy: SurveyPrivacyConfig = Field(description="What protection means, and the account.")
+    data: SurveyData = Field(description="The survey file; confidential.")
+    statistics: list[StatisticConfig] = Field(default=[], description="Means.")
+    synthesis: SynthesisConfig | None = Field(default=None, description="Microdata.")
+    output: OutputConfig = Field(description="Where everything is written.")

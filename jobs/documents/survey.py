@@ -1,0 +1,316 @@
+"""Documents of a survey run: its means, its manifest, and its evaluation, which is confidential."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import JsonValue
+
+from jobs.documents.account import Account, Guarantee
+from jobs.documents.document import document, read_document
+from jobs.documents.manifest import Output, ReleasedFile, Software
+
+_SOLVED = "run `das means` or `das synthesize` first; if it was sealed, restore it from a copy"
+
+
+@document
+class StratumMean:
+    """A released mean.
+
+    Attributes:
+      stratum: Labels of its levels, joined by ` * `; `pooled` of small strata, `everybody` of all.
+      weight: Its public share of the population; a fraction.
+      size: Public number of records, by which the noisy sum was divided.
+      mean: The mean.
+      standard_error: Of noise and sampling together; sampling by the public spread.
+      noise_sd: Standard deviation of the noise alone.
+      low: Lower end of an interval for the mean of the population.
+      high: Its upper end.
+      outside: Whether the noisy mean lies outside of what the step before left possible: a bound or
+        the spread is wrong.
+    """
+
+    stratum: str
+    weight: str
+    size: int
+    mean: float
+    standard_error: float
+    noise_sd: float
+    low: float
+    high: float
+    outside: bool
+
+
+@document
+class ReleasedMean:
+    """The means of a numeric attribute.
+
+    Attributes:
+      name: What the statistic is called.
+      attribute: The attribute.
+      method: `coinpress` or `clipped`.
+      confidence: Of each interval.
+      spread: Public standard deviation that clipping supposes.
+      shrunk: Whether means of strata were drawn together.
+      strata: Attributes whose combinations are the strata.
+      pooled: Strata that were pooled, by their public sizes.
+      everybody: The mean of all, by the public weights.
+      means: One per stratum.
+      warnings: What the noisy answers say against the public bounds or the spread.
+    """
+
+    name: str
+    attribute: str
+    method: str
+    confidence: float
+    spread: float
+    shrunk: bool
+    strata: tuple[str, ...]
+    pooled: tuple[str, ...]
+    everybody: StratumMean
+    means: tuple[StratumMean, ...]
+    warnings: tuple[str, ...]
+
+
+@document
+class MeansTable:
+    """The released means of a survey; `means.csv` has the same rows.
+
+    Attributes:
+      format: 1.
+      name: Name of the run.
+      statistics: One per mean of the run file.
+    """
+
+    format: Literal[1]
+    name: str
+    statistics: tuple[ReleasedMean, ...]
+
+
+@document
+class SurveyAttribute:
+    """An attribute of the microdata.
+
+    Attributes:
+      name: Its name.
+      levels: Its levels, in order.
+    """
+
+    name: str
+    levels: tuple[str, ...]
+
+
+@document
+class SurveyPrivacy(Guarantee):
+    """The guarantee of a survey run.
+
+    Attributes:
+      randomness: Where noise comes from: `operating_system`, or `seeded_not_for_release`.
+    """
+
+    randomness: str
+
+
+@document
+class MeasuredPart:
+    """A statistic, or the microdata.
+
+    Attributes:
+      name: Its name; `synthesis` is the microdata.
+      share: Of the budget; a fraction.
+      cost: What its measurements cost by their noise; a fraction. Strata are disjoint, so all of
+        them cost what one does.
+      measurements: SHA-256 of the `_manifest.json` of its measurements.
+      settings: What was made of them is made with, and may be made otherwise at no cost.
+    """
+
+    name: str
+    share: str
+    cost: str
+    measurements: str
+    settings: dict[str, JsonValue]
+
+
+@document
+class SurveyManifest:
+    """What was released of a survey. No times of stages that see the truth.
+
+    Attributes:
+      format: 1.
+      kind: `survey`.
+      name: Name of the run.
+      not_for_release: Whether the noise was seeded; then `NOT_FOR_RELEASE.txt` lies beside it.
+      created: UTC time of sealing.
+      software: What made it.
+      configuration_digest: SHA-256 of what fixes the measurements, as in `run.json`.
+      solution: Name of a solution beside the release; null of the release.
+      privacy: The guarantee.
+      spent: What all measured parts cost; a fraction.
+      account: As `account.json`; null if the noise was seeded.
+      attributes: Attributes of the microdata; none without microdata.
+      parts: What was measured, and released in this folder.
+      outputs: Every dataset.
+      files: The files beside the datasets.
+      records: Records of the microdata; null without microdata.
+    """
+
+    format: Literal[1]
+    kind: Literal["survey"]
+    name: str
+    not_for_release: bool
+    created: str
+    software: Software
+    configuration_digest: str
+    solution: str | None
+    privacy: SurveyPrivacy
+    spent: str
+    account: Account | None
+    attributes: tuple[SurveyAttribute, ...]
+    parts: tuple[MeasuredPart, ...]
+    outputs: tuple[Output, ...]
+    files: tuple[ReleasedFile, ...]
+    records: int | None
+
+
+@document
+class MeanError:
+    """A released mean beside the true one.
+
+    Attributes:
+      stratum: The stratum.
+      records: Its true number of records with a value.
+      truth: Their mean, null of no records.
+      released: The released mean.
+      error: Released minus true; null likewise.
+      relative: |error| / |truth|; null of no records or a mean of zero.
+    """
+
+    stratum: str
+    records: int
+    truth: float | None
+    released: float
+    error: float | None
+    relative: float | None
+
+
+@document
+class MeanErrors:
+    """The means of a statistic beside the true ones.
+
+    Attributes:
+      name: The statistic.
+      everybody: Of all records. Its weights are public, so it errs also by what they differ from
+        the shares of strata in the file.
+      means: One per stratum.
+      groups: k, strata with a relative error.
+      parity_error: Definition 11 of Rosenblatt, Stoyanovich & Musco: the sum of relative errors
+        over strata, and that of everybody over k; null if k = 0.
+      parity_mean: The same over k.
+      largest: Largest relative error of a stratum.
+    """
+
+    name: str
+    everybody: MeanError
+    means: tuple[MeanError, ...]
+    groups: int
+    parity_error: float | None
+    parity_mean: float | None
+    largest: float | None
+
+
+@document
+class WorkloadError:
+    """Error of all marginals of one order in the microdata.
+
+    Attributes:
+      order: Attributes of each.
+      marginals: How many there are.
+      mean_l1: Mean over them of the sum over cells of |share released - share true|; 0 to 2.
+      largest_l1: The largest.
+      worst: Attributes of that one.
+    """
+
+    order: int
+    marginals: int
+    mean_l1: float
+    largest_l1: float
+    worst: tuple[str, ...]
+
+
+@document
+class GroupError:
+    """How well the one-way tables of a group come out in the microdata.
+
+    Attributes:
+      group: Labels of its levels.
+      records: True number of records.
+      released: Released number.
+      relative: Sum of |released - true| over all cells of its one-way tables, over their sum; null
+        of no records.
+    """
+
+    group: str
+    records: int
+    released: int
+    relative: float | None
+
+
+@document
+class GroupErrors:
+    """Parity of the microdata over the strata of the run file.
+
+    Attributes:
+      attributes: Whose combinations the groups are.
+      groups: One per combination.
+      compared: k, groups with a relative error.
+      parity_error: Definition 11; null if k = 0.
+      parity_mean: The same over k.
+    """
+
+    attributes: tuple[str, ...]
+    groups: tuple[GroupError, ...]
+    compared: int
+    parity_error: float | None
+    parity_mean: float | None
+
+
+@document
+class SurveyEvaluation:
+    """A survey release against the truth. Confidential.
+
+    Attributes:
+      format: 1.
+      name: Name of the run.
+      records: True number of records.
+      means: One per statistic that was released.
+      marginals: One per order, of the microdata; none without them.
+      groups: One per set of strata of the statistics, of the microdata.
+      notes: What was left out, and why.
+    """
+
+    format: Literal[1]
+    name: str
+    records: int
+    means: tuple[MeanErrors, ...]
+    marginals: tuple[WorkloadError, ...]
+    groups: tuple[GroupErrors, ...]
+    notes: tuple[str, ...]
+
+
+def read_survey_manifest(path: Path) -> SurveyManifest:
+    """The manifest of a survey release.
+
+    Raises:
+      OutputError: It is not sealed, or the manifest is damaged or of another format.
+    """
+    return read_document(SurveyManifest, path, remedy=_SOLVED)
+
+
+def read_means(path: Path) -> MeansTable:
+    """The released means.
+
+    Raises:
+      OutputError: There are none, or the file is damaged.
+    """
+    return read_document(MeansTable, path, remedy=_SOLVED)

@@ -1,0 +1,1 @@
+"""Surveys: what is public of a run, what follows from its measurements, and its release."""

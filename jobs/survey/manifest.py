@@ -1,0 +1,108 @@
+"""The manifest of a survey release."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from pathlib import Path
+
+from jobs.documents.account import Account, guarantee_of
+from jobs.documents.document import read_document, write_document
+from jobs.documents.manifest import ReleasedFile
+from jobs.documents.survey import (
+    MeasuredPart,
+    SurveyAttribute,
+    SurveyManifest,
+    SurveyPrivacy,
+)
+from jobs.release.manifest import NOT_FOR_RELEASE, output_of, software
+from jobs.storage.dataset import MANIFEST, is_published
+from jobs.storage.files import replace_file
+from jobs.storage.modes import READABLE
+from jobs.survey.ledger import read_ledger
+from jobs.survey.means import means_csv, means_json
+from jobs.survey.microdata import microdata_folders
+from jobs.survey.plan import SYNTHESIS, SurveyPlan
+
+_NOTICE = (
+    "The noise in these files was seeded and can be made again by anyone: they protect nobody.\n"
+)
+
+
+def write_manifest(plan: SurveyPlan, parts: list[str]) -> SurveyManifest:
+    """Gather and write the manifest of what has been released so far.
+
+    Args:
+      plan: The run.
+      parts: Names of the parts that were released in this folder.
+
+    Raises:
+      OutputError: A dataset is incomplete.
+    """
+    made, ledger = plan.made, read_ledger(plan.release.ledger)
+    if plan.not_for_release:
+        replace_file(made.root / NOT_FOR_RELEASE, _NOTICE, mode=READABLE)
+    has_microdata = SYNTHESIS in parts
+    names = plan.microdata_domain.names if has_microdata else ()
+    datasets = sorted(path.parent for path in made.root.rglob(MANIFEST))
+    outputs = tuple(output_of(made, path) for path in datasets)
+    records = next((one.rows for one in outputs if one.path == "microdata/parquet"), None)
+    manifest = SurveyManifest(
+        format=1,
+        kind="survey",
+        name=plan.config.name,
+        not_for_release=plan.not_for_release,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        software=software(),
+        configuration_digest=plan.digest,
+        solution=plan.solution,
+        privacy=SurveyPrivacy(
+            **vars(guarantee_of(plan.budget)),
+            randomness=plan.config.privacy.randomness.source,
+        ),
+        spent=str(ledger.spent),
+        account=_account(plan),
+        attributes=tuple(SurveyAttribute(name=name, levels=plan.levels(name)) for name in names),
+        parts=tuple(
+            MeasuredPart(
+                name=part,
+                share=str(plan.costs[part] / plan.budget.total),
+                cost=str(ledger.measured[part].cost),
+                measurements=ledger.measured[part].sha256,
+                settings=plan.settings(part),
+            )
+            for part in plan.costs
+            if part in parts
+        ),
+        outputs=outputs,
+        files=tuple(_file(path, made.root) for path in _files(plan) if path.exists()),
+        records=records if has_microdata else None,
+    )
+    write_document(made.manifest, manifest)
+    return manifest
+
+
+def is_made(plan: SurveyPlan, part: str) -> bool:
+    """Whether what is made of a part's measurements is there."""
+    if part == SYNTHESIS:
+        return all(is_published(folder) for folder in microdata_folders(plan.made))
+    return means_json(plan.made).exists()
+
+
+def _account(plan: SurveyPlan) -> Account | None:
+    if plan.not_for_release:
+        return None
+    return read_document(Account, plan.release.account, remedy="restore it from a backup")
+
+
+def _files(plan: SurveyPlan) -> list[Path]:
+    """Files beside the datasets; a solution states the measurements, which lie in the release."""
+    own = [means_csv(plan.made), means_json(plan.made)]
+    return own if plan.solution else [plan.release.ledger, plan.release.account, *own]
+
+
+def _file(path: Path, root: Path) -> ReleasedFile:
+    data = path.read_bytes()
+    return ReleasedFile(
+        path=str(path.relative_to(root)), bytes=len(data), sha256=hashlib.sha256(data).hexdigest()
+    )

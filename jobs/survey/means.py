@@ -1,0 +1,162 @@
+"""Means of a survey from its noisy sums: tables, intervals, warnings; no data."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+
+from das.arrays import FloatArray
+from das.definition import Definition
+from das.means.estimates import Interval, MeanEstimates, estimates_of, exact_weights, shrink
+from das.means.sums import NoisySum
+from jobs.documents.document import json_of, write_document
+from jobs.documents.survey import MeansTable, ReleasedMean, StratumMean
+from jobs.storage.files import replace_file
+from jobs.storage.layout import ReleaseLayout
+from jobs.survey.plan import EVERYBODY, MeanPlan, SurveyPlan
+
+
+def means_json(release: ReleaseLayout) -> Path:
+    """The released means, as a document."""
+    return release.root / "means.json"
+
+
+def means_csv(release: ReleaseLayout) -> Path:
+    """The released means, as a table."""
+    return release.root / "means.csv"
+
+
+def write_means(plan: SurveyPlan, statistics: Sequence[ReleasedMean]) -> None:
+    """Write the means as JSON and CSV; files that are there are replaced.
+
+    Raises:
+      OutputError: They cannot be written.
+    """
+    table = MeansTable(format=1, name=plan.config.name, statistics=tuple(statistics))
+    replace_file(means_csv(plan.made), csv_text(table))
+    write_document(means_json(plan.made), table)
+
+
+def csv_text(table: MeansTable) -> str:
+    """The means as CSV, one row per statistic and stratum; everybody comes first."""
+    names = [field.name for field in fields(StratumMean)]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["statistic", *names])
+    for one in table.statistics:
+        for mean in (one.everybody, *one.means):
+            row = json_of(mean)
+            writer.writerow([one.name, *(_cell(row[name]) for name in names)])
+    return text.getvalue()
+
+
+def _cell(value: object) -> object:
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def released_mean(
+    mean: MeanPlan, history: Sequence[tuple[NoisySum, ...]], definition: Definition
+) -> ReleasedMean:
+    """What is released of a statistic; a function of noisy sums and public numbers.
+
+    Args:
+      mean: The statistic.
+      history: Its noisy sums by step.
+      definition: What noise costs are counted in; under pure epsilon its tails are those of a
+        Laplace distribution, and intervals are wider.
+    """
+    config, sizes = mean.config, np.array([*mean.strata.sizes.values()], np.float64)
+    if config.method == "clipped":
+        found = _clipped(mean, history, definition)
+    else:
+        found = estimates_of(history, mean.column, mean.steps, mean.strata)
+    variances = found.noise_sd**2 + config.spread**2 / sizes
+    means = shrink(found.means, variances) if config.shrink else found.means
+    names = mean.strata.names
+    weights = exact_weights(names, mean.weights)
+    shares = np.array([float(weight) for weight in weights])
+    deviation = math.sqrt(float(shares**2 @ variances))
+    whole, half = float(shares @ means), _half_width(deviation, mean, definition)
+    everybody = StratumMean(
+        stratum=EVERYBODY,
+        weight="1",
+        size=int(sizes.sum()),
+        mean=whole,
+        standard_error=deviation,
+        noise_sd=math.sqrt(float(shares**2 @ found.noise_sd**2)),
+        low=whole - half,
+        high=whole + half,
+        outside=False,
+    )
+    rows = tuple(
+        StratumMean(
+            stratum=name,
+            weight=str(weights[i]),
+            size=int(sizes[i]),
+            mean=float(means[i]),
+            standard_error=math.sqrt(float(variances[i])),
+            noise_sd=float(found.noise_sd[i]),
+            low=float(found.interval.low[i]),
+            high=float(found.interval.high[i]),
+            outside=bool(found.outside[i]),
+        )
+        for i, name in enumerate(names)
+    )
+    return ReleasedMean(
+        name=mean.name,
+        attribute=config.mean,
+        method=config.method,
+        confidence=1.0 - float(config.failure),
+        spread=config.spread,
+        shrunk=config.shrink,
+        strata=tuple(config.strata),
+        pooled=mean.pooled,
+        everybody=everybody,
+        means=rows,
+        warnings=_warnings(mean, rows),
+    )
+
+
+def _clipped(
+    mean: MeanPlan, history: Sequence[tuple[NoisySum, ...]], definition: Definition
+) -> MeanEstimates:
+    """Estimates of one step that clips wide."""
+    config, [sums] = mean.config, history
+    sizes = [*mean.strata.sizes.values()]
+    noise_sd: FloatArray = np.array([s.noise_sd(n) for s, n in zip(sums, sizes, strict=True)])
+    means: FloatArray = np.array([s.mean(n) for s, n in zip(sums, sizes, strict=True)])
+    deviation = np.hypot(noise_sd, config.spread / np.sqrt(np.array(sizes)))
+    outside = (means < config.low - 3 * deviation) | (means > config.high + 3 * deviation)
+    if config.intersect:
+        means = np.clip(means, config.low, config.high)
+    half = np.array([_half_width(float(one), mean, definition) for one in deviation])
+    interval = Interval(means - half, means + half)
+    return MeanEstimates(means, noise_sd, interval, tuple(history), outside)
+
+
+def _half_width(deviation: float, mean: MeanPlan, definition: Definition) -> float:
+    """Half an interval that misses with at most the probability `failure`.
+
+    Under zCDP noise is sub-Gaussian, as values are taken to be; else the inequality of Chebyshev.
+    """
+    failure = float(mean.config.failure)
+    if definition is Definition.ZCDP:
+        return deviation * math.sqrt(2.0 * math.log(2.0 / failure))
+    return deviation / math.sqrt(failure)
+
+
+def _warnings(mean: MeanPlan, rows: Sequence[StratumMean]) -> tuple[str, ...]:
+    outside = [row.stratum for row in rows if row.outside]
+    if not outside:
+        return ()
+    return (
+        f"noisy means of {len(outside)} of {len(rows)} strata ({', '.join(outside[:3])}) lie "
+        "outside of what was possible before by more than three standard deviations: `low` and "
+        "`high` do not hold them, or `spread` is too small and clipping biases the means",
+    )

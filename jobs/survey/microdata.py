@@ -1,0 +1,95 @@
+"""Microdata of a survey from its noisy marginals: fitted, drawn, written; no data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from das.errors import OutputError
+from das.synthesis.answers import Measured
+from das.synthesis.mixture import Fit, synthesize
+from das.synthesis.records import Domain, Records
+from das.synthesis.targets import targets_of
+from jobs.storage.csv import CsvPartWriter
+from jobs.storage.dataset import Dataset, PartWriter, publish
+from jobs.storage.layout import MICRODATA, ReleaseLayout
+from jobs.survey.plan import SYNTHESIS, SurveyPlan
+
+
+def microdata_folders(release: ReleaseLayout) -> list[Path]:
+    """Datasets of the microdata, one per format."""
+    return [release.microdata / name for name in MICRODATA]
+
+
+def draw_microdata(plan: SurveyPlan, measured: Measured) -> Records:
+    """Fit a model to noisy marginals and draw records of it.
+
+    The same settings give the same records, on any machine (`das.synthesis.portable`).
+    """
+    settings = plan.synthesis
+    fit = Fit(components=settings.components, steps=settings.steps)
+    n_records = settings.records or plan.config.data.records
+    return synthesize(measured, targets_of(measured), fit, n_records, settings.seed)
+
+
+def write_microdata(plan: SurveyPlan, records: Records) -> None:
+    """Write records with the labels of their levels, as Parquet and CSV.
+
+    Raises:
+      OutputError: They cannot be written, or are published.
+    """
+    columns = {
+        name: pa.DictionaryArray.from_arrays(
+            pa.array(records.codes[:, i].astype(np.int32)), pa.array(plan.levels(name))
+        )
+        for i, name in enumerate(records.domain.names)
+    }
+    table = pa.table(columns)
+    facts: Mapping[str, Any] = {
+        "configuration_digest": plan.digest,
+        "not_for_release": plan.not_for_release,
+        "settings": plan.settings(SYNTHESIS),
+    }
+    parquet, csv = microdata_folders(plan.made)
+    for folder, writer in (
+        (parquet, PartWriter(parquet, table.schema, key=None)),
+        (csv, CsvPartWriter(csv)),
+    ):
+        writer.write(table)
+        publish(folder, [writer.close()], facts)
+
+
+def read_microdata(plan: SurveyPlan) -> Records:
+    """The released records.
+
+    Raises:
+      OutputError: They are not published, or hold a label that is no level.
+    """
+    folder, domain = microdata_folders(plan.made)[0], plan.microdata_domain
+    table = Dataset.open(folder).read()
+    if table.column_names != list(domain.names):
+        raise OutputError(
+            str(folder), "has other columns", got=table.column_names, want=list(domain.names)
+        )
+    codes = np.empty((table.num_rows, len(domain.names)), np.int64)
+    for i, name in enumerate(domain.names):
+        codes[:, i] = _codes(table.column(name), plan.levels(name), f"{folder}, {name}")
+    return Records(Domain(domain.names, domain.sizes), codes)
+
+
+def _codes(column: pa.ChunkedArray, levels: tuple[str, ...], where: str) -> Any:  # noqa: ANN401
+    number = {label: index for index, label in enumerate(levels)}
+    encoded = column.combine_chunks()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.chunk(0)
+    if not pa.types.is_dictionary(encoded.type):
+        encoded = encoded.dictionary_encode()
+    labels = encoded.dictionary.to_pylist()
+    if encoded.null_count or not set(labels) <= set(number):
+        raise OutputError(where, "holds labels that are no levels")
+    position = np.array([number[label] for label in labels], np.int64)
+    return position[encoded.indices.to_numpy(zero_copy_only=False)]

@@ -1,0 +1,394 @@
+"""What is public of a survey run: its parts, what each costs, its strata; opens no data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from das.arrays import IntArray
+from das.definition import Definition
+from das.errors import BudgetError, ConfigError
+from das.means.estimates import Column, Steps, Strata
+from das.privacy.budget import Budget
+from das.synthesis.records import Domain
+from jobs.config.data import check_suffix
+from jobs.config.files import absolute, absolute_path, named, read_model
+from jobs.config.load import check_solution_name
+from jobs.config.models.survey import (
+    SURVEY,
+    StatisticConfig,
+    SurveyColumn,
+    SurveyConfig,
+    SynthesisConfig,
+)
+from jobs.config.resolve import budget_of
+from jobs.storage.account import Claim, default_account
+from jobs.storage.layout import (
+    ConfidentialLayout,
+    ReleaseLayout,
+    confidential_layout,
+    release_layout,
+)
+from jobs.survey.weights import Labels, PublicStratum, read_weights, stratum_name
+
+SYNTHESIS = "synthesis"
+POOLED, EVERYBODY = "pooled", "everybody"
+_AFTER_MEANS = {"shrink"}
+_AFTER_SYNTHESIS = {"model", "components", "steps", "seed", "records"}
+
+# Sizes that one machine with 8 GB works on: codes of 40 attributes and 5 million records are
+# 1.6 GB, and the fit holds four matrices of 5,000 by 5,000 levels, 0.6 GB.
+MOST_RECORDS = 5_000_000
+MOST_ATTRIBUTES = 40
+MOST_LEVELS = 5_000
+
+
+@dataclass(frozen=True, eq=False)
+class MeanPlan:
+    """A statistic.
+
+    Attributes:
+      config: What the run file says.
+      column: Public bounds and spread.
+      strata: k strata with public sizes, small ones pooled.
+      weights: Share of the population, by stratum.
+      pooled: Names of the strata that were pooled.
+      stratum_of: int64[n_a, ...], the stratum of each combination of levels.
+      cost: Its part of the budget.
+      missing: What missing values count as; None if they are left out.
+    """
+
+    config: StatisticConfig
+    column: Column
+    strata: Strata
+    weights: Mapping[str, Fraction]
+    pooled: tuple[str, ...]
+    stratum_of: IntArray
+    cost: Fraction
+    missing: int | None
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.config.label
+
+    @property
+    def steps(self) -> Steps:
+        """The steps of coinpress, or the one of a clipped mean."""
+        n_steps = 1 if self.config.method == "clipped" else self.config.steps
+        even = Steps.split(self.cost, n_steps, intersect=self.config.intersect)
+        return Steps(even.costs, float(self.config.failure), self.config.intersect)
+
+
+@dataclass(frozen=True, eq=False)
+class SurveyPlan:
+    """A run of a survey.
+
+    Attributes:
+      config: The run file, paths absolute.
+      source: Where it is.
+      digest: SHA-256 of what fixes the measurements.
+      budget: What all parts cost together.
+      domain: Attributes of the file, and their numbers of levels.
+      means: The statistics.
+      solution: Name of a solution beside the release.
+    """
+
+    config: SurveyConfig
+    source: Path
+    digest: str
+    budget: Budget
+    domain: Domain
+    means: tuple[MeanPlan, ...]
+    solution: str | None = None
+
+    @property
+    def out(self) -> Path:
+        """Folder of the run."""
+        return self.config.output.directory
+
+    @property
+    def release(self) -> ReleaseLayout:
+        """The publishable half, where measurements lie."""
+        return release_layout(self.out)
+
+    @property
+    def made(self) -> ReleaseLayout:
+        """Where what is made of measurements goes: the release, or a solution beside it."""
+        return release_layout(self.out, self.solution)
+
+    @property
+    def confidential(self) -> ConfidentialLayout:
+        """The confidential half."""
+        return confidential_layout(self.out, self.solution)
+
+    @property
+    def not_for_release(self) -> bool:
+        """Whether noise is seeded."""
+        return self.config.privacy.randomness.seed is not None
+
+    @property
+    def synthesis(self) -> SynthesisConfig:
+        """The microdata.
+
+        Raises:
+          ConfigError: The run file wants none.
+        """
+        if self.config.synthesis is None:
+            raise ConfigError(str(self.source), "has no section `synthesis`: no microdata")
+        return self.config.synthesis
+
+    @property
+    def microdata_domain(self) -> Domain:
+        """Attributes of the microdata."""
+        names = self.synthesis.attributes or list(self.domain.names)
+        sizes = [self.domain.sizes[i] for i in self.domain.positions(names)]
+        return Domain(tuple(names), tuple(sizes))
+
+    @property
+    def costs(self) -> dict[str, Fraction]:
+        """What each part costs, in the order in which they are measured."""
+        costs = {one.name: one.cost for one in self.means}
+        if self.config.synthesis is not None:
+            costs[SYNTHESIS] = self.budget.total * self.config.synthesis.share
+        return costs
+
+    def levels(self, attribute: str) -> tuple[str, ...]:
+        """Labels of the levels of an attribute."""
+        return self.config.data.columns[attribute].levels
+
+    def account(self) -> Path:
+        """The file in which the grant is claimed.
+
+        Raises:
+          ConfigError: None is named, and several may be meant.
+        """
+        return self.config.privacy.account or default_account(self.config.data.path)
+
+    def claim(self, run: str) -> Claim:
+        """What a run folder with this identity asks of the account."""
+        privacy = self.config.privacy
+        return Claim(privacy.product, privacy.grant, self.budget, run, str(self.out))
+
+    def settings(self, part: str) -> dict[str, Any]:
+        """What the run file says of a part that may change after measuring."""
+        if part == SYNTHESIS:
+            return self.synthesis.model_dump(mode="json", include=_AFTER_SYNTHESIS)
+        mean = next(one for one in self.means if one.name == part)
+        return mean.config.model_dump(mode="json", include=_AFTER_MEANS)
+
+
+def load_survey(
+    path: Path, *, output: Path | None = None, solution: str | None = None
+) -> SurveyPlan:
+    """Read the run file of a survey and the public files it names.
+
+    Args:
+      path: The run file; relative paths in it are relative to its folder.
+      output: Replaces `output.directory`.
+      solution: Name of a solution beside the release.
+
+    Raises:
+      ConfigError, InputError, BudgetError, SchemaError: Something in it cannot be used; the message
+        names the file and the key.
+    """
+    check_solution_name(solution)
+    written = read_model(path, SurveyConfig)
+    config = absolute(written, absolute_path(path).parent)
+    if output is not None:
+        place = config.output.model_copy(update={"directory": absolute_path(output)})
+        config = config.model_copy(update={"output": place})
+    named(f"{path}: data.path", lambda: check_suffix(config.data.path))
+    budget = budget_of(config.privacy, config.privacy, f"{path}: privacy")
+    _check_shares(config, path)
+    _check_limits(config, path)
+    columns = config.data.columns
+    domain = Domain(tuple(columns), tuple(len(column.levels) for column in columns.values()))
+    _check_synthesis(config, path)
+    _check_names(config, path)
+    means = tuple(
+        named(
+            f"{path}: statistics.{index}",
+            lambda one=one: _mean_plan(one, config, budget),  # type: ignore[misc]
+        )
+        for index, one in enumerate(config.statistics)
+    )
+    return SurveyPlan(config, path, _digest(written, config), budget, domain, means, solution)
+
+
+def _check_shares(config: SurveyConfig, path: Path) -> None:
+    shares = [one.share for one in config.statistics]
+    if config.synthesis is not None:
+        shares.append(config.synthesis.share)
+    if sum(shares) != 1:
+        raise BudgetError(
+            f"{path}: shares of statistics and synthesis",
+            "do not sum to 1",
+            got=str(sum(shares)),
+            want="exactly 1: what is granted is spent",
+        )
+
+
+def _check_limits(config: SurveyConfig, path: Path) -> None:
+    columns = config.data.columns
+    n_levels = sum(len(column.levels) for column in columns.values())
+    records = max(config.data.records, (config.synthesis and config.synthesis.records) or 0)
+    for key, got, most in (
+        ("data.records", records, MOST_RECORDS),
+        ("data.columns", len(columns), MOST_ATTRIBUTES),
+        ("levels of all data.columns", n_levels, MOST_LEVELS),
+    ):
+        if got > most:
+            raise ConfigError(
+                f"{path}: {key}", "is more than one machine works on", got=got, want=f"{most}"
+            )
+
+
+def _check_synthesis(config: SurveyConfig, path: Path) -> None:
+    if config.synthesis is None:
+        return
+    where, names = f"{path}: synthesis", config.synthesis.attributes
+    unknown = [name for name in names or [] if name not in config.data.columns]
+    if unknown:
+        raise ConfigError(f"{where}.attributes", "names no column of data.columns", got=unknown)
+    if len(set(names or [])) != len(names or []):
+        raise ConfigError(f"{where}.attributes", "names an attribute twice")
+    if len(names or config.data.columns) < 2:
+        raise ConfigError(where, "needs two attributes or more")
+    if config.privacy.definition is not Definition.ZCDP:
+        raise ConfigError(
+            where,
+            "is measured with Gaussian noise, which has no pure epsilon",
+            got=f"definition {config.privacy.definition}",
+            want="definition zcdp, or statistics alone",
+        )
+
+
+def _check_names(config: SurveyConfig, path: Path) -> None:
+    names = [one.label for one in config.statistics]
+    twice = [name for name in names if names.count(name) > 1]
+    taken = [name for name in names if name == SYNTHESIS]
+    if twice or taken:
+        raise ConfigError(
+            f"{path}: statistics",
+            "has a name twice" if twice else "has the name of another part",
+            got=(twice or taken)[0],
+            remedy="give each a `name` of its own",
+        )
+
+
+def _mean_plan(config: StatisticConfig, run: SurveyConfig, budget: Budget) -> MeanPlan:
+    columns = run.data.columns
+    averaged = columns.get(config.mean)
+    if averaged is None or averaged.bins is None:
+        raise ConfigError("mean", "is no attribute with `bins`", got=config.mean)
+    if config.method == "coinpress" and run.privacy.definition is not Definition.ZCDP:
+        raise ConfigError(
+            "method",
+            "coinpress takes Gaussian noise, which has no pure epsilon",
+            got=f"definition {run.privacy.definition}",
+            want="method clipped, or definition zcdp",
+        )
+    if bool(averaged.missing) != (config.missing is not None):
+        what = "is required: the column has missing values" if averaged.missing else "has no use"
+        raise ConfigError("missing", what, want="what `missing` of the column is counted as")
+    unknown = [name for name in config.strata if name not in columns]
+    if unknown:
+        raise ConfigError("strata", "names no column of data.columns", got=unknown)
+    strata, weights, pooled, stratum_of = _strata(config, run)
+    return MeanPlan(
+        config=config,
+        column=Column(config.label, config.low, config.high, config.spread),
+        strata=Strata(strata, run.privacy.neighbors),
+        weights=weights,
+        pooled=pooled,
+        stratum_of=stratum_of,
+        cost=budget.total * config.share,
+        missing=config.missing if isinstance(config.missing, int) else None,
+    )
+
+
+def _strata(
+    config: StatisticConfig, run: SurveyConfig
+) -> tuple[dict[str, int], dict[str, Fraction], tuple[str, ...], IntArray]:
+    """Sizes and weights by name, names of what was pooled, and the stratum of each combination."""
+    if config.weights is None:
+        one = np.zeros((), np.int64)
+        return {EVERYBODY: run.data.records}, {EVERYBODY: Fraction(1)}, (), one
+    levels = {name: run.data.columns[name].levels for name in config.strata}
+    public = read_weights(config.weights, levels, run.data.records)
+    return pool_small(public, config.least, [len(own) for own in levels.values()])
+
+
+def pool_small(
+    public: Mapping[Labels, PublicStratum], least: Fraction, shape: Sequence[int]
+) -> tuple[dict[str, int], dict[str, Fraction], tuple[str, ...], IntArray]:
+    """Pool the strata whose public size is below a part of all.
+
+    Args:
+      public: Every combination of levels, in order.
+      least: The part.
+      shape: Numbers of levels.
+
+    Returns:
+      Sizes and weights by name of stratum, names of those that were pooled, int64[shape] the number
+      of the stratum of each combination.
+    """
+    total = sum(stratum.size for stratum in public.values())
+    small = [labels for labels, one in public.items() if one.size < max(least * total, Fraction(1))]
+    kept = [labels for labels in public if labels not in set(small)]
+    sizes = {stratum_name(labels): public[labels].size for labels in kept}
+    weights = {stratum_name(labels): public[labels].weight for labels in kept}
+    if small:
+        sizes[POOLED] = max(1, sum(public[labels].size for labels in small))
+        weights[POOLED] = sum((public[labels].weight for labels in small), Fraction(0))
+    number = {labels: index for index, labels in enumerate(kept)}
+    stratum_of = np.array([number.get(labels, len(kept)) for labels in public], np.int64)
+    return sizes, weights, tuple(map(stratum_name, small)), stratum_of.reshape(tuple(shape))
+
+
+def _digest(written: SurveyConfig, config: SurveyConfig) -> str:
+    """SHA-256 of what fixes the measurements: the run file without what may change, and weights.
+
+    Paths to data count as written, so that a project can move to another folder; weights by what
+    they hold.
+    """
+    document = written.model_dump(
+        mode="json",
+        exclude={
+            "name": True,
+            "output": True,
+            "privacy": {"account"},
+            "statistics": {"__all__": {*_AFTER_MEANS, "weights"}},
+            "synthesis": _AFTER_SYNTHESIS,
+        },
+    )
+    document["weights"] = [
+        None if one.weights is None else hashlib.sha256(one.weights.read_bytes()).hexdigest()
+        for one in config.statistics
+    ]
+    return hashlib.sha256(json.dumps(document).encode()).hexdigest()
+
+
+def stated_configuration(plan: SurveyPlan) -> dict[str, object]:
+    """What a run folder remembers of the run file: where it is, and digests of what it names."""
+    files = [plan.source.resolve()]
+    files += [one.config.weights for one in plan.means if one.config.weights is not None]
+    digests = {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return {
+        "kind": SURVEY,
+        "run_file": str(plan.source.resolve()),
+        "configuration_files": digests,
+    }
+
+
+def column_of(plan: SurveyPlan, attribute: str) -> SurveyColumn:
+    """How an attribute is read."""
+    return plan.config.data.columns[attribute]

@@ -1,0 +1,71 @@
+"""What a run of a survey costs and measures, before anything is spent."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import typer
+from rich.table import Table
+
+from jobs.documents.account import guarantee_of
+from jobs.documents.document import json_of
+from jobs.printable import printable, result_console
+from jobs.storage.account import check_account
+from jobs.survey.plan import SurveyPlan
+
+
+def survey_summary(plan: SurveyPlan) -> dict[str, Any]:
+    """Budget, parts and strata, and which named files are absent; reads no data.
+
+    Raises:
+      OutputError: The account cannot be written.
+    """
+    if not plan.not_for_release:
+        check_account(plan.account())
+    data = plan.config.data
+    parts = []
+    for part, cost in plan.costs.items():
+        mean = next((one for one in plan.means if one.name == part), None)
+        sizes = {} if mean is None else dict(mean.strata.sizes)
+        parts.append(
+            {
+                "part": part,
+                "share": str(cost / plan.budget.total),
+                "cost": str(cost),
+                "strata": len(sizes),
+                "smallest": min(sizes.values(), default=None),
+                "pooled": [] if mean is None else list(mean.pooled),
+            }
+        )
+    return {
+        "name": plan.config.name,
+        "budget": json_of(guarantee_of(plan.budget)),
+        "records": data.records,
+        "attributes": len(plan.domain.names),
+        "levels": sum(plan.domain.sizes),
+        "parts": parts,
+        "absent": [] if data.path.exists() else [f"data.path: {data.path}"],
+    }
+
+
+def print_summary(plan: SurveyPlan, *, as_json: bool) -> None:
+    """Print what a run costs and measures."""
+    found = survey_summary(plan)
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+        return
+    budget = found["budget"]
+    typer.echo(
+        printable(
+            f"{found['name']}: {budget['definition']} {budget['total']}, epsilon "
+            f"{budget['epsilon']:.4g} at delta {budget['delta']}, {budget['neighbors']} neighbors"
+        )
+    )
+    table = Table("part", "share", "cost", "strata", "smallest", "pooled")
+    for row in found["parts"]:
+        cells = [row["part"], row["share"], row["cost"], row["strata"] or "", row["smallest"] or ""]
+        table.add_row(*map(str, cells), str(len(row["pooled"]) or ""))
+    result_console().print(table)
+    for absent in found["absent"]:
+        typer.echo(printable(f"not there: {absent}"))

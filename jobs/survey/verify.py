@@ -1,0 +1,125 @@
+"""Verify a survey release from its files alone: digests, costs, means, labels."""
+
+from __future__ import annotations
+
+import hashlib
+from fractions import Fraction
+
+from das.errors import VerificationError
+from jobs.documents.survey import SurveyManifest, read_means, read_survey_manifest
+from jobs.release.manifest import output_of
+from jobs.storage.dataset import dataset_digest, verify_files
+from jobs.survey.ledger import read_ledger
+from jobs.survey.means import csv_text, means_csv, means_json, released_mean
+from jobs.survey.measurements import (
+    cost_of_marginals,
+    cost_of_sums,
+    part_folder,
+    read_marginals,
+    read_sums,
+)
+from jobs.survey.microdata import read_microdata
+from jobs.survey.plan import SYNTHESIS, SurveyPlan
+
+# Means are made again in floats: on another machine a logarithm may end in another bit, and a few
+# such bits are far below this part of the number; a changed digit of the noise is far above it.
+_SAME = 1e-9
+
+
+def verify_survey(plan: SurveyPlan) -> dict[str, int | str]:
+    """Check what can be checked without the truth.
+
+    Digests of all files; that every part costs what its noise says, and at most what was planned;
+    that the ledger and the manifest state these costs; that the means follow from the noisy sums;
+    that the microdata hold the stated number of records, of known levels.
+
+    Returns:
+      How many parts, datasets, files and records were checked, and the cost.
+
+    Raises:
+      OutputError: A file is missing or was changed.
+      VerificationError: Something is not what it is stated to be.
+    """
+    manifest = read_survey_manifest(plan.made.manifest)
+    if manifest.configuration_digest != plan.digest:
+        raise VerificationError(str(plan.made.manifest), "is of another configuration")
+    _check_digests(plan, manifest)
+    spent = _check_costs(plan, manifest)
+    _check_means(plan)
+    records = 0
+    if manifest.records is not None:
+        records = len(read_microdata(plan).codes)
+        if records != manifest.records:
+            raise VerificationError(
+                str(plan.made.microdata),
+                "has another number of records",
+                got=records,
+                want=manifest.records,
+            )
+    return {
+        "parts": len(manifest.parts),
+        "datasets": len(manifest.outputs),
+        "files": len(manifest.files),
+        "records": records,
+        "spent": str(spent),
+        "granted": str(plan.budget.total),
+    }
+
+
+def _check_digests(plan: SurveyPlan, manifest: SurveyManifest) -> None:
+    root = plan.made.root
+    for output in manifest.outputs:
+        verify_files(root / output.path)
+        if output_of(plan.made, root / output.path) != output:
+            raise VerificationError(str(root / output.path), "is not the one the manifest names")
+    for file in manifest.files:
+        path = root / file.path
+        if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != file.sha256:
+            raise VerificationError(str(path), "is not the file the manifest names")
+
+
+def _check_costs(plan: SurveyPlan, manifest: SurveyManifest) -> Fraction:
+    ledger, privacy = read_ledger(plan.release.ledger), plan.config.privacy
+    if ledger.granted != plan.budget.total or dict(ledger.planned) != plan.costs:
+        raise VerificationError(str(plan.release.ledger), "is of another budget")
+    stated = {one.name: one for one in manifest.parts}
+    for part, spending in ledger.measured.items():
+        dataset = part_folder(plan.release, part)
+        verify_files(dataset)
+        if part == SYNTHESIS:
+            cost = cost_of_marginals(read_marginals(dataset), privacy.neighbors)
+        else:
+            cost = cost_of_sums(read_sums(dataset), privacy.definition, privacy.neighbors)
+        if cost != spending.cost or cost > ledger.planned[part]:
+            raise VerificationError(
+                f"{plan.release.ledger}, {part}",
+                "does not state what its noise costs, or more than was planned",
+                got=spending.cost,
+                want=cost,
+            )
+        if dataset_digest(dataset) != spending.sha256:
+            raise VerificationError(str(dataset), "is not the one that the ledger names")
+        told = stated.get(part)
+        if told is not None and (told.cost, told.measurements) != (str(cost), spending.sha256):
+            raise VerificationError(f"{plan.made.manifest}, {part}", "is not that of the ledger")
+    return ledger.spent
+
+
+def _check_means(plan: SurveyPlan) -> None:
+    path = means_json(plan.made)
+    if not path.exists():
+        return
+    table = read_means(path)
+    if means_csv(plan.made).read_text(encoding="utf-8") != csv_text(table):
+        raise VerificationError(str(means_csv(plan.made)), "does not hold the means of means.json")
+    definition = plan.config.privacy.definition
+    for mean, stated in zip(plan.means, table.statistics, strict=True):
+        again = released_mean(mean, read_sums(part_folder(plan.release, mean.name)), definition)
+        for one, other in zip(
+            (again.everybody, *again.means), (stated.everybody, *stated.means), strict=True
+        ):
+            scale = max(1.0, abs(one.mean))
+            if one.stratum != other.stratum or abs(one.mean - other.mean) > _SAME * scale:
+                raise VerificationError(
+                    f"{path}, {mean.name}, {one.stratum}", "does not follow from the noisy sums"
+                )

@@ -1,0 +1,142 @@
+"""Public weights and sizes of strata, matched by the labels of their levels."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from das.errors import BudgetError, ConfigError
+from das.rational import parse_fraction
+from jobs.input.files import Table, plan_chunks, read_table
+
+WEIGHT, SIZE = "weight", "size"
+_MOST_STRATA = 10_000
+_MOST_SIZE = 1 << 34
+
+Labels = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PublicStratum:
+    """What is public of a stratum.
+
+    Attributes:
+      weight: Its share of the population, exact.
+      size: Public number of records, about; perhaps 0.
+    """
+
+    weight: Fraction
+    size: int
+
+
+def stratum_name(labels: Labels) -> str:
+    """What a stratum is called.
+
+    >>> stratum_name(("female", "65 and over"))
+    'female * 65 and over'
+    """
+    return " * ".join(labels)
+
+
+def combinations(levels: Sequence[Sequence[str]], where: str) -> list[Labels]:
+    """All combinations of levels, the last attribute running fastest.
+
+    Raises:
+      ConfigError: There are too many.
+    """
+    n_strata = 1
+    for each in levels:
+        n_strata *= len(each)
+    if n_strata > _MOST_STRATA:
+        raise ConfigError(where, "has too many strata", got=n_strata, want=_MOST_STRATA)
+    return list(itertools.product(*levels))
+
+
+def read_weights(
+    path: Path, attributes: Mapping[str, Sequence[str]], records: int
+) -> dict[Labels, PublicStratum]:
+    """Read the public weights of all strata.
+
+    Args:
+      path: A CSV file with a column per attribute, `weight`, and perhaps `size`.
+      attributes: Attribute to its levels.
+      records: Public number of records, shared out by weight where there are no sizes.
+
+    Returns:
+      One for every combination of levels, in their order.
+
+    Raises:
+      ConfigError: A stratum is missing, comes twice or is unknown; a weight is no exact number of
+        at least 0, or they do not sum to 1; a size is no whole number.
+      InputError: The file cannot be read, or lacks a column.
+    """
+    wanted = combinations([*attributes.values()], str(path))
+    known = {name: frozenset(levels) for name, levels in attributes.items()}
+    found: dict[Labels, PublicStratum] = {}
+    for where, row in _rows(path, [*attributes]):
+        labels = tuple(row[name] for name in attributes)
+        for name, label in zip(attributes, labels, strict=True):
+            if label not in known[name]:
+                raise ConfigError(
+                    where,
+                    f"names an unknown level of {name}",
+                    got=label,
+                    want=f"one of {list(attributes[name])}",
+                )
+        if labels in found:
+            raise ConfigError(where, "gives a stratum a second time", got=stratum_name(labels))
+        weight = _weight(row[WEIGHT], where)
+        size = round(weight * records) if SIZE not in row else _size(row[SIZE], where)
+        found[labels] = PublicStratum(weight, size)
+    missing = [stratum_name(labels) for labels in wanted if labels not in found]
+    if missing:
+        raise ConfigError(
+            str(path),
+            f"lacks {len(missing)} of {len(wanted)} strata",
+            got=f"none of {missing[:3]}",
+            want="a row for every combination of levels; its weight may be 0",
+        )
+    total = sum((stratum.weight for stratum in found.values()), Fraction(0))
+    if total != 1:
+        raise ConfigError(
+            str(path),
+            "holds weights that are not shares of one whole",
+            got=f"sum {total}, about {float(total):.9g}",
+            want="exactly 1; write fractions such as 3/7, or decimals that add up",
+        )
+    return {labels: found[labels] for labels in wanted}
+
+
+def _rows(path: Path, attributes: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Where a row stands, and its fields by column."""
+    if path.suffix.lower() != ".csv":
+        raise ConfigError(str(path), "is no CSV file by its name", want="a name ending in .csv")
+    columns = (*attributes, WEIGHT)
+    header = plan_chunks(Table(path, columns))[0].header
+    wanted = (*columns, SIZE) if SIZE in header and SIZE not in columns else columns
+    for batch in read_table(Table(path, wanted)):
+        for index, row in enumerate(batch.table.to_pylist()):
+            yield batch.where(index), {name: str(text).strip() for name, text in row.items()}
+
+
+def _weight(text: str, where: str) -> Fraction:
+    try:
+        weight = parse_fraction(text, where)
+    except BudgetError as error:
+        raise ConfigError(
+            where, "holds a weight that is no exact number", got=error.got, want="3/7 or 0.25"
+        ) from None
+    if weight < 0:
+        raise ConfigError(where, "holds a negative weight", got=text)
+    return weight
+
+
+def _size(text: str, where: str) -> int:
+    if not text.isascii() or not text.isdecimal() or len(text) > len(str(_MOST_SIZE)):
+        raise ConfigError(where, "holds a size that is no whole number", got=text)
+    if int(text) > _MOST_SIZE:
+        raise ConfigError(where, "holds a size that is too large", got=text, want=_MOST_SIZE)
+    return int(text)

@@ -1,0 +1,184 @@
+"""What every pair of neighbors costs where strata have queries of their own, by brute force.
+
+The cost of a pair is summed over all answers of all geounits that differ: distance^2 / (2 sigma^2)
+in zCDP, distance / scale under pure privacy. Nothing but the noise of a query comes from the
+package.
+"""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from das.change_costs import Chain, change_costs
+from das.definition import Definition
+from das.mechanisms.gaussian import DiscreteGaussian
+from das.privacy.budget import Budget
+from das.privacy.ledger import Ledger, LedgerEntry
+from das.privacy.semantics import Change, statements
+from das.queries.query import groups_of, parse_query
+from das.queries.sensitivity import Neighbors
+from das.strategy import Strategy
+from tests.evidence.privacy.tiny_tree import (
+    ONLY_CHILD,
+    SCHEMA,
+    TWO_BLOCKS,
+    Tree,
+    neighbors_of,
+    planned,
+    strategy,
+)
+
+RHO = Fraction(7, 3)
+EVERYBODY = [("1/8", {"detailed": "1"}), ("3/8", {"sex": "1/3", "detailed": "2/3"})]
+BY_SEX = {
+    "sex=f": [("1/4", {"total": "1/4", "age": "3/4"}), ("1/4", {"age": "1"})],
+    "sex=m": [("1/2", {"age": "1"})],
+}
+BY_AGE = {
+    "age=0": [("1/2", {"total": "1"})],
+    "age=1": [("1/8", {"sex": "1"}), ("3/8", {"sex": "1"})],
+    "age=2": [("1/3", {"sex": "1/2", "total": "1/2"}), ("1/6", {"total": "1"})],
+}
+BY_BOTH = {group.name: [("1/2", {"total": "1"})] for group in groups_of(
+    SCHEMA, parse_query(SCHEMA, "detailed")
+)}  # fmt: skip
+PLANS: dict[str, tuple[Tree, Strategy]] = {
+    "two strata": (TWO_BLOCKS, strategy(EVERYBODY, BY_SEX)),
+    "three strata": (TWO_BLOCKS, strategy(EVERYBODY, BY_AGE)),
+    "every cell a stratum": (TWO_BLOCKS, strategy(EVERYBODY, BY_BOTH)),
+    "an only child": (
+        ONLY_CHILD,
+        strategy([*EVERYBODY[:1], ("1/8", {"detailed": "1"}), ("1/4", {"detailed": "1"})], BY_AGE),
+    ),
+}
+each_plan = pytest.mark.parametrize("plan", PLANS)
+each_relation = pytest.mark.parametrize("relation", list(Neighbors))
+
+
+def budget(relation, definition=Definition.ZCDP) -> Budget:
+    return Budget(RHO, Fraction(1, 10**10), relation, definition)
+
+
+def cost_of(measurements, one, other) -> Fraction:
+    """What all measurements cost for a pair of data sets, int64[leaves, cells] each."""
+    cost = Fraction(0)
+    for noisy, leaves in measurements:
+        moved = (other - one)[list(leaves)].sum(0)
+        distances = noisy.query.columns(np.arange(SCHEMA.size)) @ moved
+        if isinstance(noisy.mechanism, DiscreteGaussian):
+            cost += Fraction(int(distances @ distances)) / (2 * noisy.mechanism.sigma_sq)
+        else:
+            cost += int(abs(distances).sum()) / noisy.mechanism.scale
+    return cost
+
+
+@each_plan
+@each_relation
+@pytest.mark.parametrize("definition", list(Definition))
+def test_no_pair_of_neighbors_costs_more_than_rho_and_some_cost_it(definition, relation, plan):
+    tree, levels = PLANS[plan]
+    measurements = planned(tree, levels, budget(relation, definition))
+    costs = [cost_of(measurements, *pair) for pair in neighbors_of(tree, relation)]
+    assert max(costs) == RHO
+
+
+@each_plan
+def test_an_added_record_costs_rho_wherever_it_is(plan):
+    """Equality for every cell and leaf, so no stratum and no path spends less."""
+    tree, levels = PLANS[plan]
+    measurements = planned(tree, levels, budget(Neighbors.UNBOUNDED))
+    pairs = neighbors_of(tree, Neighbors.UNBOUNDED)
+    assert {cost_of(measurements, *pair) for pair in pairs} == {RHO}
+
+
+def test_a_move_between_strata_costs_half_in_each():
+    """The strata spend 1/2 each, so a change into the other costs what one within costs."""
+    tree, levels = PLANS["two strata"]
+    measurements = planned(tree, levels, budget(Neighbors.BOUNDED))
+    own = [(noisy, leaves) for noisy, leaves in measurements if noisy.stratum]
+    base = np.zeros((2, SCHEMA.size), np.int64)
+    found = set()
+    for (leaf, cell), (other_leaf, other_cell) in itertools.product(
+        itertools.product((0, 1), (0, 1, 2)), itertools.product((0, 1), (3, 4, 5))
+    ):
+        one, other = base.copy(), base.copy()
+        one[leaf, cell] = other[other_leaf, other_cell] = 1
+        found.add(cost_of(own, one, other))
+    assert found == {RHO / 2}
+
+
+@each_plan
+@each_relation
+def test_statements_bound_every_change_of_one_attribute_and_every_move(relation, plan):
+    """Changed records against what is stated; the budget may be for added ones."""
+    tree, levels = PLANS[plan]
+    granted = budget(relation)
+    measurements = planned(tree, levels, granted)
+    names = [f"level{index}" for index in range(tree.n_levels)]
+    chains = dict.fromkeys((first, last) for first, last, _ in tree.measured)
+    changed = [
+        costs
+        for first, last in chains
+        for costs in change_costs(
+            levels, granted, ["sex", "age"], Chain(first, last, (names[first], names[last]))
+        )
+    ]
+    stated = {
+        (row.change, row.name): row.cost for row in statements(names, ["sex", "age"], changed)
+    }
+    worst: dict[tuple[Change, str], Fraction] = {}
+    for one, other in neighbors_of(tree, Neighbors.BOUNDED):
+        (leaf, cell), (other_leaf, other_cell) = (
+            tuple(np.argwhere(a > b)[0].tolist()) for a, b in ((one, other), (other, one))
+        )
+        cost = cost_of(measurements, one, other)
+        kinds = [(Change.RECORD, "")]
+        differ = [
+            name
+            for name, codes in SCHEMA.codes_of(np.array([cell, other_cell])).items()
+            if codes[0] != codes[1]
+        ]
+        if leaf == other_leaf and len(differ) == 1:
+            kinds.append((Change.ATTRIBUTE, differ[0]))
+        if not differ:
+            kinds.append((Change.WITHIN, names[0]))
+        for kind in kinds:
+            worst[kind] = max(worst.get(kind, Fraction(0)), cost)
+    assert len(worst) == 4
+    assert all(cost <= stated[kind] for kind, cost in worst.items())
+    factor = 2 if relation is Neighbors.UNBOUNDED else 1
+    assert worst[Change.RECORD, ""] == stated[Change.RECORD, ""] == factor * RHO
+
+
+@each_plan
+def test_the_ledger_of_a_tree_is_sealed_for_every_stratum(plan):
+    tree, levels = PLANS[plan]
+    names = tuple(f"level{index}" for index in range(tree.n_levels))
+    entries, seen = [], set()
+    for first, last, leaves in tree.measured:
+        if (first, last) in seen:
+            continue
+        seen.add((first, last))
+        some = Tree(tree.n_levels, tree.n_leaves, ((first, last, leaves),))
+        entries += [
+            LedgerEntry(
+                names[first],
+                names[last],
+                noisy.query.name,
+                (),
+                noisy.mechanism,
+                noisy.cost,
+                1,
+                noisy.stratum,
+            )
+            for noisy, _ in planned(some, levels, budget(Neighbors.BOUNDED))
+        ]
+    strata = tuple(stratum.name for stratum in levels.strata)
+    ledger = Ledger(names, RHO, strata=strata).append(entries)
+    ledger.seal()
+    for stratum in strata:
+        assert ledger.path_costs(stratum) == (RHO, RHO)
