@@ -237,6 +237,13 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
         Path | None,
         typer.Option(help="Write tables and plots to this HTML file.", parser=_local),
     ] = None,
+    covariance: Annotated[
+        str | None,
+        typer.Option(
+            help='Predict covariances of the answers of two queries, such as "sex * age; total", '
+            "or of one."
+        ),
+    ] = None,
 ) -> None:
     """Read the list of geounits; print what will be measured where, and how far off tables will be.
 
@@ -250,7 +257,9 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
 
     resolved = load_run(config, master=master)
     asked = None if tables is None else tables.split(",")
-    request = PlanRequest(asked, losses, optimize, weights, targets, equity, information, report)
+    request = PlanRequest(
+        asked, losses, optimize, weights, targets, equity, information, report, covariance
+    )
     summaries = explain(resolved, request, partial(lattice_of, resolved), Reporter(quiet=quiet))
     print_summaries(summaries, as_json=as_json)
 
@@ -531,6 +540,10 @@ def estimate(  # noqa: PLR0913 - one parameter per command-line option
     positive: Annotated[
         bool, typer.Option("--positive", help="For truths that cannot be negative.")
     ] = False,
+    covariance: Annotated[
+        str | None,
+        typer.Option(help="Covariances with the answers of this query, instead of estimates."),
+    ] = None,
     parquet: Annotated[
         Path | None, typer.Option(help="Write this Parquet file.", parser=_local)
     ] = None,
@@ -545,10 +558,12 @@ def estimate(  # noqa: PLR0913 - one parameter per command-line option
         IntervalSettings,
         check_places,
         estimate_areas,
+        estimate_covariances,
         leaf_geocodes,
         report_estimates,
     )
     from jobs.config.load import load_run
+    from jobs.planning.covariances import parse_pair
     from jobs.storage.layout import release_layout
 
     check_places(parquet, csv)
@@ -559,8 +574,12 @@ def estimate(  # noqa: PLR0913 - one parameter per command-line option
         named = read_areas(area, leaf_geocodes(resolved.plan, release), spine[-1])
     for note in named.notes:
         typer.echo(printable(f"{area}: {note}"), err=True)
-    wanted = IntervalSettings(confidence, simultaneous, positive)
-    found = estimate_areas(resolved.plan, release, query, named.areas, geounit or [], wanted)
+    if covariance is not None:
+        pair = parse_pair(resolved.plan.schema, f"{query}; {covariance}")
+        found = estimate_covariances(resolved.plan, release, pair, named.areas, geounit or [])
+    else:
+        wanted = IntervalSettings(confidence, simultaneous, positive)
+        found = estimate_areas(resolved.plan, release, query, named.areas, geounit or [], wanted)
     report_estimates(found, parquet, csv, as_json=as_json)
 
 

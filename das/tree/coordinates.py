@@ -153,6 +153,33 @@ class Coordinates:
                 out += ((row[first] @ matrices) * row[first]).sum(axis=2)
         return np.maximum(out, 0)[:, place.reshape(-1)]
 
+    def covariances(self, first: Query, second: Query, covariances: Matrices) -> FloatArray:
+        """Return float64[K, m, n]: of every answer of one query with every one of another.
+
+        Args:
+          first: Any query of m answers.
+          second: Any query of n answers.
+          covariances: K covariances per component.
+        """
+        out = np.zeros((len(covariances[0]), first.size, second.size))
+        factors = self._factors(first), self._factors(second)
+        for index, matrices in enumerate(covariances):
+            pair = [blocks for one in factors if (blocks := self._blocks(one, index)) is not None]
+            if len(pair) < len(factors):
+                continue
+            within = self.components.within[index]
+            sides: list[FloatArray] = [np.ones((1, 1)), np.ones((1, 1))]
+            inner: FloatArray = np.ones((1, 1))
+            for one, other, inside in zip(*pair, within, strict=True):
+                for side, block in enumerate((one, other)):
+                    part = np.ones((len(block), 1)) if inside else block
+                    sides[side] = np.asarray(np.kron(sides[side], part))
+                both = one @ other.T if inside else np.ones((len(one), len(other)))
+                inner = np.asarray(np.kron(inner, both))
+            left, right = sides
+            out += (left @ matrices @ right.T) * inner
+        return out
+
     def _row(self, blocks: Sequence[FloatArray], index: int) -> FloatArray:
         """float64[m, D]: v_j with v_j'Sv_j the variance of answer j on this component."""
         out = np.ones((1, 1))

@@ -224,6 +224,18 @@ class SolvedSpine:
     mean: FloatArray
     passes: tuple[_Pass, ...]
 
+    def mean_covariances(self) -> tuple[FloatArray, ...]:
+        """Per component, float64[L, D, D]: the covariance, averaged over a geolevel's geounits."""
+        tree = self.model.tree
+        out = []
+        for found in self.passes:
+            summed = np.zeros((tree.n_levels, *found.total.shape[1:]))
+            for row, chain in enumerate(tree.chains):
+                part = found.total[_rows(self.model, self.information, row)].sum(axis=0)
+                summed[chain.first : chain.last + 1] += part
+            out.append(summed / tree.level_sizes()[:, None, None])
+        return tuple(out)
+
     def gradient(self, weights: FloatArray) -> FloatArray:
         """Return d(sum of weights * mean) / d(precision), float64[chains, Q], never positive.
 
@@ -253,15 +265,17 @@ def solve_spine(model: SpineModel, precisions: FloatArray, information: Informat
         found = forward(model, terms, informations)
         passes.append(found)
         for row, chain in enumerate(model.tree.chains):
-            rows = (
-                slice(row, row + 1)
-                if information is Information.OWN
-                else slice(chain.start, chain.stop)
-            )
+            rows = _rows(model, information, row)
             total = np.einsum("tij,ij->t", terms.forms, found.total[rows].sum(axis=0))
             summed[:, chain.first : chain.last + 1] += total[:, None]
     mean = np.where(model.is_determined, 0, summed * model.table_scale)
     return SolvedSpine(model, information, mean, tuple(passes))
+
+
+def _rows(model: SpineModel, information: Information, row: int) -> slice:
+    """Where the matrices of a chain lie in those of a pass."""
+    chain = model.tree.chains[row]
+    return slice(row, row + 1) if information is Information.OWN else slice(chain.start, chain.stop)
 
 
 # --- own measurements ----------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from das.tree.intervals import (
 from das.tree.passes import Moments
 from jobs.analysis.estimate_area import AreaEstimator
 from jobs.plan import Plan
+from jobs.planning.covariances import Covariance, correlations, pairs_of_answers
 from jobs.printable import printable, result_console
 from jobs.release.estimate import LevelEstimator
 from jobs.storage.files import refuse_foreign
@@ -51,6 +52,19 @@ _ROWS = pa.schema(
         ("positive", pa.bool_()),
     ]
 )
+
+_COVARIANCES = pa.schema(
+    [
+        ("area", pa.string()),
+        ("query", pa.string()),
+        ("label", pa.string()),
+        ("other_query", pa.string()),
+        ("other_label", pa.string()),
+        ("covariance", pa.float64()),
+        ("correlation", pa.float64()),
+    ]
+)
+_ANY_CONFIDENCE = 0.9  # covariances do not depend on it
 
 # How the files start that are written, and may be written again.
 _STARTS = {"--parquet": b"PAR1", "--csv": b'"area","query","label"'}
@@ -133,21 +147,69 @@ def estimate_areas(
       SchemaError: The query does not parse.
     """
     parsed = parse_query(plan.schema, query)
-    if not areas and not geounits:
-        raise ConfigError("estimate", "names no area", want="--area or --geounit")
     if settings.positive and any(factor.matrix.min() < 0 for factor in parsed.factors):
         raise ConfigError(
             f"estimate, query {parsed.name}", "may have negative answers", want="no --positive"
         )
-    one = AreaEstimator(LevelEstimator(plan, release, (parsed,), settings.confidence), parsed)
-    rows = [
-        *(area_rows(one.coordinates, parsed, c, one.geounit(c), settings) for c in geounits),
-        *(
-            area_rows(one.coordinates, parsed, name, one.blocks(codes), settings)
-            for name, codes in areas.items()
-        ),
-    ]
-    return pa.concat_tables(rows)
+    one = AreaEstimator(LevelEstimator(plan, release, (parsed,), settings.confidence), (parsed,))
+    return pa.concat_tables(
+        area_rows(one.coordinates, parsed, area, moments, settings)
+        for area, moments in _moments(one, areas, geounits)
+    )
+
+
+def estimate_covariances(
+    plan: Plan,
+    release: ReleaseLayout,
+    pair: tuple[Query, Query],
+    areas: Areas,
+    geounits: Sequence[str],
+) -> pa.Table:
+    """Covariances of the estimates of two queries in areas and geounits.
+
+    Args:
+      plan: The plan.
+      release: A release whose estimate stage is complete.
+      pair: Any two queries on the schema, or one twice.
+      areas: Leaf geocodes per area.
+      geounits: Geocodes of any geolevel.
+
+    Returns:
+      One row per area or geounit and pair of answers.
+
+    Raises:
+      ConfigError: No area is named.
+      InputError: A geounit does not exist.
+    """
+    one = AreaEstimator(LevelEstimator(plan, release, pair, _ANY_CONFIDENCE), pair)
+    rows: list[tuple[object, ...]] = []
+    for area, moments in _moments(one, areas, geounits):
+        matrices = tuple(part[moments.kind] for part in moments.matrices)
+        values = one.coordinates.covariances(*pair, matrices)[0]
+        ends = [one.coordinates.variances(query, matrices)[0] for query in pair]
+        found = correlations(values, *ends)
+        rows += [
+            (area, pair[0].name, answer, pair[1].name, other, *_numbers(found[i][j]))
+            for i, j, answer, other in pairs_of_answers(pair)
+        ]
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    return pa.table(columns, schema=_COVARIANCES)
+
+
+def _numbers(found: Covariance) -> tuple[float, float | None]:
+    return found.covariance, found.correlation
+
+
+def _moments(
+    one: AreaEstimator, areas: Areas, geounits: Sequence[str]
+) -> Iterator[tuple[str, Moments]]:
+    """The estimate of every geounit and area by its name."""
+    if not areas and not geounits:
+        raise ConfigError("estimate", "names no area", want="--area or --geounit")
+    for code in geounits:
+        yield code, one.geounit(code)
+    for name, codes in areas.items():
+        yield name, one.blocks(codes)
 
 
 def area_rows(
@@ -205,8 +267,25 @@ def report_estimates(
     if as_json:
         typer.echo(json.dumps(rows))
         return
+    if table.schema.equals(_COVARIANCES):
+        _print_covariances(rows)
+        return
     shown = Table("area", "answer", "estimate", "standard error", "lower", "upper", box=SIMPLE)
     for row in rows:
         numbers = (f"{row[k]:,.1f}" for k in ("estimate", "standard_error", "lower", "upper"))
         shown.add_row(printable(row["area"]), printable(row["label"]), *numbers)
+    result_console().print(shown)
+
+
+def _print_covariances(rows: Sequence[Mapping[str, Any]]) -> None:
+    shown = Table("area", "answer", "other answer", "covariance", "correlation", box=SIMPLE)
+    for row in rows:
+        ratio = row["correlation"]
+        shown.add_row(
+            printable(row["area"]),
+            printable(f"{row['query']}: {row['label']}"),
+            printable(f"{row['other_query']}: {row['other_label']}"),
+            f"{row['covariance']:,.1f}",
+            "exact" if ratio is None else f"{ratio:+.3f}",
+        )
     result_console().print(shown)

@@ -25,20 +25,20 @@ _WINDOW_NUMBERS = 10_000_000  # numbers read at once
 
 @dataclass(frozen=True, eq=False)
 class AreaEstimator:
-    """Estimates one query in any area.
+    """Estimates queries in any area.
 
     Attributes:
       estimator: The finished estimate stage of a release.
-      query: Any query.
+      queries: Any queries.
     """
 
     estimator: LevelEstimator
-    query: Query
+    queries: tuple[Query, ...]
 
     @cached_property
     def coordinates(self) -> Coordinates:
-        """The components that the query touches."""
-        return self.estimator.coordinates.touched_by([self.query])
+        """The components that the queries touch."""
+        return self.estimator.coordinates.touched_by(self.queries)
 
     @cached_property
     def geounits(self) -> tuple[LevelRange, ...]:
@@ -144,7 +144,7 @@ class AreaEstimator:
                 start = stop
 
     def _messages(self, rows: LevelRange) -> Moments:
-        """Subtree estimates of whole families on the components of the query."""
+        """Subtree estimates of whole families on the components of the queries."""
         one = self.estimator
         name = one.plan.levels[rows.level].name
         if rows.level == one.leaf:

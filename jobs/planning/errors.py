@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from das.arrays import FloatArray
 from das.queries.query import Query, parse_query
 from das.strategy import Strategy, noisy_queries
 from das.tree.classes import SubtreeClasses
@@ -106,6 +107,19 @@ def predict(
     Raises:
       SchemaError: The measured queries need matrices that are too large.
     """
+    model, precisions = noise_model(plan, strategy, tree, tables)
+    errors = {kind: predict_errors(model, precisions, kind) for kind in Information}
+    return Prediction(model, errors)
+
+
+def noise_model(
+    plan: Plan, strategy: Strategy, tree: SubtreeClasses, tables: Sequence[Query]
+) -> tuple[SpineModel, FloatArray]:
+    """The model of a strategy, and float64[chains, Q]: the precision of every noisy answer.
+
+    Raises:
+      SchemaError: The measured queries need matrices that are too large.
+    """
     asked = {
         entry.query.name: entry.query
         for level in range(len(strategy.levels))
@@ -117,8 +131,7 @@ def predict(
     for row, chain in enumerate(tree.chains):
         for noisy in noisy_queries(strategy, plan.budget, chain.first, chain.last):
             precisions[row, column[noisy.query.name]] = precision(noisy.mechanism)
-    errors = {kind: predict_errors(model, precisions, kind) for kind in Information}
-    return Prediction(model, errors)
+    return model, precisions
 
 
 def prediction_rows(plan: Plan, prediction: Prediction) -> tuple[PredictedRow, ...]:

@@ -11,6 +11,7 @@ from jobs.neighborhoods import FROM_DATA, geounits_from_data
 from jobs.planning.summary import OptimizedSummary, PlanSummary
 from jobs.planning.tables import (
     HEADINGS,
+    covariance_table,
     geography_table,
     groups_table,
     optimized_tables,
@@ -66,6 +67,9 @@ def write_plan_report(summary: PlanSummary, out: Path) -> None:
         sections.insert(1, Section("groups", "Errors of groups", _GROUPS, [block]))
     if summary.optimized is not None:
         sections.insert(1, _optimized_section(summary.optimized, summary))
+    if summary.covariances is not None:
+        table = TableBlock(covariance_table(summary.covariances, summary.records))
+        sections.append(Section("covariances", "Covariances", _LINEAR, [table]))
     lead = f"What a change of one record costs. {privacy.neighborhood.in_words}".strip()
     if summary.geounits_source == FROM_DATA:
         lead += f" Exact: {geounits_from_data(levels[-1])}."

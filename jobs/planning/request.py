@@ -11,6 +11,7 @@ from das.tree.information import Information
 from geography.lattice import Lattice
 from jobs.config.product import Resolved
 from jobs.planning.allocation import optimize_allocation, read_goal, write_allocation
+from jobs.planning.covariances import parse_pair, predict_covariances
 from jobs.planning.equity import optimize_equity, predict_groups
 from jobs.planning.errors import subtree_classes
 from jobs.planning.groups import read_equity
@@ -38,6 +39,7 @@ class PlanRequest:
       equity: YAML with groups whose errors are predicted, and made equal by the best allocation.
       information: From which measurements estimates are made, for the best allocation.
       report: HTML file to write.
+      covariance: Two queries, separated by a semicolon, on the last product.
     """
 
     tables: list[str] | None = None
@@ -48,6 +50,7 @@ class PlanRequest:
     equity: Path | None = None
     information: Information = Information.OWN
     report: Path | None = None
+    covariance: str | None = None
 
 
 def explain(
@@ -78,6 +81,9 @@ def explain(
         if goal is not None:
             raise ConfigError("das plan", "takes --equity, or --weights or --targets, not both")
         equity = read_equity(resolved.plan, request.equity)
+    pair = None
+    if request.covariance is not None:
+        pair = parse_pair(resolved.plan.schema, request.covariance)
     with reporter.line("plan", "geounits"):
         lattice = geounits()
     with reporter.line("plan", "errors"):
@@ -107,6 +113,10 @@ def explain(
                 optimized = equity_summary(plan, classes, best, equity, request.allocation)
         write_allocation(best, request.allocation)
         summaries[last.name] = replace(summaries[last.name], optimized=optimized)
+    if pair is not None:
+        with reporter.line("plan", "covariances"):
+            covariances = predict_covariances(resolved.plan, classes, pair)
+        summaries[last.name] = replace(summaries[last.name], covariances=covariances)
     if request.report is not None:
         write_plan_report(summaries[last.name], request.report)
     return summaries

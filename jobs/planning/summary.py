@@ -30,6 +30,7 @@ from jobs.documents.manifest import (
 )
 from jobs.plan import Plan
 from jobs.planning.allocation import Optimized
+from jobs.planning.covariances import CovarianceRow
 from jobs.planning.equity import ComparedGroup, GroupRow, group_rows
 from jobs.planning.errors import (
     PredictedRow,
@@ -167,6 +168,7 @@ class PlanSummary:
       not_predicted: Why there are none.
       groups: Predicted errors of groups, if they were asked for.
       optimized: The optimized allocation, if one was asked for.
+      covariances: Of pairs of answers, if they were asked for.
       absent: Files that do not exist yet.
     """
 
@@ -188,6 +190,7 @@ class PlanSummary:
     not_predicted: str | None = None
     groups: tuple[GroupRow, ...] | None = None
     optimized: OptimizedSummary | None = None
+    covariances: tuple[CovarianceRow, ...] | None = None
     absent: tuple[str, ...] | None = None
 
 

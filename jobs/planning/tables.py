@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from jobs.config.models.equity import Comparison
+from jobs.planning.covariances import CovarianceRow
 from jobs.planning.equity import ComparedGroup, GroupError, GroupRow
 from jobs.planning.errors import PredictedRow
 from jobs.planning.summary import (
@@ -38,7 +39,35 @@ def plan_tables(summary: PlanSummary) -> list[Table]:
         tables.append(groups_table(summary.groups, summary.records))
     if summary.optimized is not None:
         tables += optimized_tables(summary.optimized, summary.records)
+    if summary.covariances is not None:
+        tables.append(covariance_table(summary.covariances, summary.records))
     return tables
+
+
+def covariance_table(rows: Sequence[CovarianceRow], records: str) -> Table:
+    """Covariances and correlations of pairs of answers, by geolevel."""
+    body = []
+    for row in rows:
+        cells = [label(row.geolevel), label(f"{row.query}: {row.answer}")]
+        cells.append(label(f"{row.other_query}: {row.other_answer}"))
+        for found in (row.own, row.full):
+            cells += [number(found.covariance, text.decimal), number(found.correlation, _ratio)]
+        body.append(cells)
+    columns = [Column(title, numeric=False) for title in ("Geolevel", "Answer", "Other answer")]
+    for source in ("own", "whole tree"):
+        columns += [Column("Covariance", hint=source), Column("Correlation", hint=source)]
+    return Table(
+        "covariances",
+        f"Predicted covariances of estimates, in {records} squared",
+        columns,
+        body,
+        "Of linear estimates, before nonnegativity and rounding, averaged over the geounits of the "
+        "geolevel: from the geounit's own measurements, and from those of the whole tree.",
+    )
+
+
+def _ratio(value: float | None) -> str:
+    return "exact" if value is None else f"{value:+.3f}"
 
 
 def geography_table(geography: Mapping[str, LevelShape]) -> Table:

@@ -20,6 +20,7 @@ from das.queries.query import parse_query
 from jobs.analysis.estimate import (
     IntervalSettings,
     estimate_areas,
+    estimate_covariances,
     report_estimates,
 )
 from jobs.cli import app, main
@@ -129,6 +130,33 @@ def test_every_table_of_every_geounit_equals_the_dense_solve(estimated, dense):
     plan, release = estimated
     # Standard errors are roots: what is exactly 0 may come out as the root of 1e-15.
     assert differences(plan, release, dense) < 1e-6
+
+
+@pytest.mark.parametrize("texts", [("sex * age", "total"), ("prefix(age)", "prefix(age)")])
+def test_covariances_of_areas_equal_the_dense_solve(estimated, dense, texts):
+    plan, release = estimated
+    held, _, covariance = dense
+    leaves = sorted(row["geocode"] for row in rows_of(release.geography("block")))
+    areas = {"some": leaves[1:4], "far": [leaves[0], leaves[-1]]}
+    tract = rows_of(release.geography("tract"))[0]["geocode"]
+    pair = tuple(parse_query(plan.schema, text) for text in texts)
+    rows = estimate_covariances(plan, release, pair, areas, [tract]).to_pylist()
+    inside = {name: sum(held[code] for code in codes) for name, codes in areas.items()}
+    inside[tract] = held[tract]
+    first, second = pair
+    same = first.name == second.name
+    count = first.size * (first.size + 1) // 2 if same else first.size * second.size
+    assert len(rows) == 3 * count
+    for row in rows:
+        ends = [
+            np.kron(inside[row["area"]][None], dense_matrix(query))[query.labels().index(label)]
+            for query, label in zip(pair, (row["label"], row["other_label"]), strict=True)
+        ]
+        assert row["covariance"] == pytest.approx(ends[0] @ covariance @ ends[1], abs=1e-7)
+        variances = [end @ covariance @ end for end in ends]
+        if min(variances) > 1e-6:
+            ratio = ends[0] @ covariance @ ends[1] / np.sqrt(variances[0] * variances[1])
+            assert row["correlation"] == pytest.approx(ratio, abs=1e-6)
 
 
 def test_a_planted_fault_is_seen(estimated, dense, tmp_path):

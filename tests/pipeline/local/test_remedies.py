@@ -678,6 +678,22 @@ def limits_beyond_the_budget(desk: Desk) -> str:
     asked = {"groups": {"sex": "absolute"}, "limits": {"total": 0.01}}
     message = desk.refused(*groups.words(asked, "--optimize", out))
     desk.done(*groups.words(asked | {"limits": {"total": 100}}, "--optimize", out))
+
+
+def fewer_pairs_of_answers(desk: Desk) -> str:
+    levels = [f"l{i}" for i in range(330)]
+    recode = {"name": "half", "attribute": "sex", "groups": {
+        "low": levels[:165], "high": levels[165:]}}  # fmt: skip
+    schema = {"name": "wide", "attributes": [{"name": "sex", "levels": levels}],
+              "recodes": [recode]}  # fmt: skip
+    path = str(desk.write("wide.yaml", yaml.safe_dump(schema)))
+    column = {"sex": {"column": "sex", "codes": {"female": "l0", "male": "l1"}}}
+    own = desk.allocation({"queries": {"detailed": "1"}})
+    config = desk.config(
+        schema=path, data__columns=column, privacy__allocation=own, output__tables=["total"]
+    )
+    message = desk.refused("plan", config, "--quiet", "--covariance", "sex")
+    desk.done("plan", config, "--quiet", "--covariance", "half")
     return message
 
 
@@ -935,6 +951,7 @@ ENTRIES: dict[Key, Entry] = {
      "by `runtime.allow_open_cluster: true`, which the release then states"): _SHELL,
     ("jobs/confidential/measure.py", "give no key; or a run file with `privacy.randomness: {source: "
      "seeded_not_for_release, seed: ...}`"): NotTried("keys are no part of a run file"),
+    ("jobs/planning/covariances.py", "ask for recodes of fewer groups"): fewer_pairs_of_answers,
     ("jobs/planning/summary.py", "leave --losses out; the epsilon that follows from rho holds for all of "
      "them"): NotTried("needs more kinds of paths than a test may plan"),
     ("das/means/estimates.py", "pool small strata by their public sizes"): TriedIn(

@@ -69,6 +69,27 @@ def test_a_total_touches_one_component_and_one_number():
     assert coordinates.variances(detailed, identity)[0].tolist() == pytest.approx([1.0] * 8)
 
 
+@given(spaces(), st.data(), st.integers(0, 2**32 - 1))
+def test_covariances_of_two_queries_are_those_of_the_dense_matrix(space, data, seed):
+    """Any covariance on the components, written out over the cells: Q C R'."""
+    schema, coordinates, detailed, query = space
+    other = data.draw(queries(schema))
+    rng = np.random.default_rng(seed)
+    roots = [rng.normal(size=(2, size, size)) for size in coordinates.sizes]
+    matrices = tuple(root @ root.swapaxes(1, 2) for root in roots)
+    held = coordinates.adjoint(detailed, np.eye(schema.size))
+    for k in range(2):
+        moved = tuple(one[k] @ part for one, part in zip(matrices, held, strict=True))
+        cells = coordinates.answer(detailed, moved)
+        expected = dense_matrix(query) @ cells @ dense_matrix(other).T
+        found = coordinates.covariances(query, other, matrices)[k]
+        np.testing.assert_allclose(found, expected, atol=1e-8 * max(1, np.abs(expected).max()))
+    own = coordinates.covariances(query, query, matrices)
+    np.testing.assert_allclose(
+        np.einsum("kii->ki", own), coordinates.variances(query, matrices), rtol=1e-7, atol=1e-8
+    )
+
+
 def test_leaves_that_do_not_tell_cells_apart_are_refused():
     schema = Schema("s", (Attribute("a", tuple("012")),))
     total, detailed = (parse_query(schema, text) for text in ("total", "detailed"))
