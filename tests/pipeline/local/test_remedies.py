@@ -678,6 +678,7 @@ def limits_beyond_the_budget(desk: Desk) -> str:
     asked = {"groups": {"sex": "absolute"}, "limits": {"total": 0.01}}
     message = desk.refused(*groups.words(asked, "--optimize", out))
     desk.done(*groups.words(asked | {"limits": {"total": 100}}, "--optimize", out))
+    return message
 
 
 def fewer_pairs_of_answers(desk: Desk) -> str:
