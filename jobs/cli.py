@@ -622,15 +622,22 @@ def generate(  # noqa: PLR0913 - one parameter per command-line option
     schema: Annotated[  # the list of jobs.synthetic.schemas, which takes long to import
         str,
         typer.Option(
-            help="pl94, pl94_tables, block16, group_quarters, dhc_persons, census1940 or toy."
+            help="pl94, pl94_tables, block16, group_quarters, dhc_persons, census1940, toy; or "
+            "survey: a person-level file without geography."
         ),
     ] = "pl94",
     output: Annotated[
         str, typer.Option("--format", help="records, histograms or block_table.")
     ] = "records",
+    persons: Annotated[int, typer.Option(help="Of a survey: persons.")] = 20_000,
     quiet: QuietOption = False,
 ) -> None:
-    """Write a synthetic nation: data and the public list of its blocks."""
+    """Write a synthetic nation, data and the public list of its blocks; or an invented survey."""
+    if schema == "survey":
+        from jobs.synthetic.survey import generate_survey
+
+        typer.echo(json.dumps(generate_survey(out, persons, seed)))
+        return
     from jobs.synthetic.generate import GenerateSpec
     from jobs.synthetic.generate import generate as generate_nation
     from jobs.tasks.progress import Reporter

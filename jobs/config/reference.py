@@ -21,6 +21,7 @@ from pydantic.fields import FieldInfo
 from jobs.config.models.allocation import AllocationFile
 from jobs.config.models.run import RunConfig, model_fields
 from jobs.config.models.schema import SchemaFile
+from jobs.config.models.survey import SurveyConfig
 
 _PLAIN = {
     str: "text",
@@ -35,7 +36,8 @@ _INTRODUCTION = """# Configuration
 
 Three kinds of YAML file describe a run. A **run file** names a **schema file** and an **allocation
 file** for each of its products; all are read and checked before any data is touched
-(`das validate RUN.yaml`).
+(`das validate RUN.yaml`). A **survey file** describes means and microdata of a person-level file
+without geography ([surveys](survey.md)), and stands alone.
 
 - Unknown keys and keys given twice are errors. Every error names the file and the key.
 - A **fraction** is exact: text such as `"51/36352"`, `"0.25"` (which is 1/4) or a whole number, of
@@ -183,12 +185,52 @@ runtime:
   allow_open_cluster: false            # true only where no secret can be set up
 """
 
-_END = """## All three together
+SURVEY_EXAMPLE = """\
+kind: survey
+format: 1
+name: example
+privacy:
+  rho: "1/2"                      # or: epsilon: "6"
+  definition: zcdp                # or pure: then clipped means alone
+  neighbors: bounded              # or unbounded
+  grant: "2030"
+data:
+  path: survey.csv                # confidential
+  records: 10000                  # public
+  columns:                        # every attribute: codes, or bins of whole numbers
+    sex: {column: SEX, codes: {"1": male, "2": female}}
+    age: {column: AGEP, bins: [0, 16, 25, 45, 65]}
+    income: {column: PINCP, bins: [0, 1, 20000, 50000, 100000], missing: {"": under 16}}
+statistics:                       # shares of these and of synthesis sum to exactly 1
+  - mean: income
+    low: 0                        # public bounds of the mean of any stratum
+    high: 200000
+    spread: 40000                 # public: standard deviation within a stratum, about
+    share: "1/4"
+    missing: 0                    # what a missing value counts as
+    strata: [sex]
+    weights: survey-weights.csv   # public: sex, weight
+    least: "1/1000"
+synthesis:
+  share: "3/4"
+  components: 800
+output:
+  directory: survey-out
+"""
 
-With the three examples in a folder `example` (the program reads no data for this):
+SURVEY_WEIGHTS = """\
+sex,weight
+male,0.49
+female,0.51
+"""
+
+_END = """## All together
+
+With the examples in a folder `example` (the program reads no data for this):
 
 ```sh
 das validate example/run.yaml
+das validate example/survey.yaml
 ```
 """
 
@@ -196,17 +238,25 @@ _FILES = (
     ("Run file", RunConfig, "run.yaml", RUN_EXAMPLE),
     ("Schema file", SchemaFile, "schema.yaml", SCHEMA_EXAMPLE),
     ("Allocation file", AllocationFile, "allocation.yaml", ALLOCATION_EXAMPLE),
+    ("Survey file", SurveyConfig, "survey.yaml", SURVEY_EXAMPLE),
 )
 
 
 def reference() -> str:
     """Return the whole page as Markdown."""
-    parts = [_INTRODUCTION]
+    parts, seen = [_INTRODUCTION], set[type[BaseModel]]()
     for title, model, name, example in _FILES:
         # The mark is for tests/documented, which writes the file.
         block = f"<!-- file: example/{name} -->\n```yaml\n{example}```\n"
-        parts.append(f"## {title}\n\n{_summary(model)} Example, `{name}`:\n\n{block}")
-        parts.extend(_section(each) for each in _nested(model))
+        summary = _summary(model)
+        if model is SurveyConfig:
+            weights = f"<!-- file: example/survey-weights.csv -->\n```text\n{SURVEY_WEIGHTS}```\n"
+            summary += f" Public weights, `survey-weights.csv`:\n\n{weights}\n"
+        parts.append(
+            f"## {title}\n\n{summary}{'' if summary[-1].isspace() else ' '}Example, `{name}`:\n\n{block}"
+        )
+        parts.extend(_section(each) for each in _nested(model) if each not in seen)
+        seen.update(_nested(model))
     parts.append(_END)
     return "\n".join(parts)
 

@@ -25,6 +25,7 @@ from jobs.documents.evaluation import Evaluation
 from jobs.documents.manifest import Manifest
 from jobs.documents.statistics import SolveStatistics
 from jobs.documents.summary import Summary
+from jobs.documents.survey import MeansTable, SurveyEvaluation, SurveyManifest
 
 FOLDER = Path(__file__).with_name("schemas")
 KINDS: Mapping[str, type] = {
@@ -33,6 +34,9 @@ KINDS: Mapping[str, type] = {
     "statistics": SolveStatistics,
     "evaluation": Evaluation,
     "summary": Summary,
+    "survey-manifest": SurveyManifest,
+    "survey-means": MeansTable,
+    "survey-evaluation": SurveyEvaluation,
 }
 _TITLES = {
     "manifest": "`OUT/release/manifest.json`",
@@ -40,6 +44,9 @@ _TITLES = {
     "statistics": "`facts.statistics` of counts",
     "evaluation": "`OUT/confidential/evaluation.json`",
     "summary": "`OUT/summary.json`",
+    "survey-manifest": "`OUT/release/manifest.json` of a survey",
+    "survey-means": "`OUT/release/means.json` of a survey",
+    "survey-evaluation": "`OUT/confidential/evaluation.json` of a survey",
 }
 _PLAIN = {str: "text", bool: "boolean", int: "integer", float: "number", JsonValue: "any JSON"}
 _INTRODUCTION = """# Documents

@@ -8,9 +8,10 @@ import io
 import os
 import subprocess
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -19,9 +20,12 @@ from jobs.config.load import load_run
 from jobs.config.models.run import RunConfig
 from jobs.config.product import Resolved
 from jobs.config.schema import load_schema
+from jobs.survey.plan import load_survey
 from tests.checkout import environment
 from tests.documented.blocks import PYTHON, SHELL, Block, instead
 from tests.unit.jobs.confidential.read import reading
+
+T = TypeVar("T")
 
 SECONDS = 300  # of one block, on a machine with other work
 
@@ -183,14 +187,19 @@ class Reader:
         keys = set(yaml.safe_load(block.text))
         if "attributes" in keys:
             load_schema(path)
+        elif "kind" in keys:
+            self._checked(block, load_survey, path)
         elif {"products", "output"} <= keys or {"data", "privacy"} <= keys:
             self._load_run(block, path)
         elif not any(path.name in other.text for other in blocks if other is not block):
             raise BlockError(block, f"no other block of the page reads {path.name}")
 
     def _load_run(self, block: Block, path: Path) -> Resolved:
+        return self._checked(block, load_run, path)
+
+    def _checked(self, block: Block, load: Callable[[Path], T], path: Path) -> T:
         try:
-            return load_run(path)
+            return load(path)
         except DasError as error:
             raise BlockError(block, "is refused", str(error)) from error
 
