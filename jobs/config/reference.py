@@ -248,13 +248,11 @@ def reference() -> str:
     for title, model, name, example in _FILES:
         # The mark is for tests/documented, which writes the file.
         block = f"<!-- file: example/{name} -->\n```yaml\n{example}```\n"
-        summary = _summary(model)
+        summary = f"{_summary(model)} "
         if model is SurveyConfig:
             weights = f"<!-- file: example/survey-weights.csv -->\n```text\n{SURVEY_WEIGHTS}```\n"
-            summary += f" Public weights, `survey-weights.csv`:\n\n{weights}\n"
-        parts.append(
-            f"## {title}\n\n{summary}{'' if summary[-1].isspace() else ' '}Example, `{name}`:\n\n{block}"
-        )
+            summary += f"Public weights, `survey-weights.csv`:\n\n{weights}\n"
+        parts.append(f"## {title}\n\n{summary}Example, `{name}`:\n\n{block}")
         parts.extend(_section(each) for each in _nested(model) if each not in seen)
         seen.update(_nested(model))
     parts.append(_END)
