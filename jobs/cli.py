@@ -358,6 +358,8 @@ def evaluate(
 ) -> None:
     """Compare a finished release with the truth (confidential) and write the internal report."""
     if _is_survey(config):
+        if groups is not None:
+            raise ConfigError("--groups", "is for censuses; the run file of a survey has strata")
         _evaluate_survey(config, out, solution, options)
         return
     from jobs.run import run_evaluating

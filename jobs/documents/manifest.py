@@ -319,7 +319,7 @@ class ExpectedAtLevel:
     Attributes:
       geolevel: The geolevel.
       l1: For each group, the expected sum over all geounits of the absolute errors of unbiased
-        estimates of its number.
+        estimates of its number; at most twice its released records.
       everybody: The same of the total, over all records; null if the total was not estimated or
         is below the floor.
       k: Groups that reach the floor.

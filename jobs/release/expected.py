@@ -27,7 +27,9 @@ def expected_groups(
     """Expected errors of the groups whose numbers are estimated with standard errors.
 
     An unbiased estimate with standard error s errs by s sqrt(2 / pi) on average, as normal errors
-    do. Sizes of groups are the released ones.
+    do. Sizes of groups are the released ones. Neither true nor released counts are negative, so
+    errors add up to no more than true and released records together; expected ones are cut off at
+    twice the released records.
 
     Args:
       plan: The plan.
@@ -84,8 +86,10 @@ def _at(
     of_total: Sequence[float] | None,
     grouping: Grouping,
 ) -> ExpectedAtLevel:
-    absolute = expected_absolute(sums[query.name])
-    everybody = math.nan if of_total is None else float(expected_absolute(of_total)[0])
+    absolute = np.minimum(expected_absolute(sums[query.name]), 2.0 * released)
+    everybody = math.nan
+    if of_total is not None:
+        everybody = min(float(expected_absolute(of_total)[0]), 2.0 * float(released.sum()))
     parity = parity_of(
         absolute, released, everybody, floor=grouping.floor, omega=grouping.population_weight
     )

@@ -46,16 +46,29 @@ def test_errors_are_those_of_the_published_estimates(product):
         assert [level.geolevel for level in one.levels] == toy.LEVELS
         for level in one.levels:
             sums = standard_errors(product, level.geolevel, one.groups).sum(0)
-            l1 = math.sqrt(2 / math.pi) * sums
+            l1 = np.minimum(math.sqrt(2 / math.pi) * sums, 2 * released)
             assert level.l1 == pytest.approx(l1, rel=1e-4)
             of_total = standard_errors(product, level.geolevel, "total").sum()
-            everybody = math.sqrt(2 / math.pi) * of_total / released.sum()
+            everybody = min(math.sqrt(2 / math.pi) * of_total / released.sum(), 2)
             assert level.everybody == pytest.approx(everybody, rel=1e-4, abs=1e-6)
             k = len(released)
             assert level.k == k
             parity = (l1 / released).sum() + everybody / k
             assert level.parity == pytest.approx(parity, rel=1e-4)
             assert level.worst == one.labels[int(np.argmax(l1 / released))]
+
+
+def test_no_group_is_expected_to_be_further_off_than_it_can_be(tmp_path: Path):
+    toy.write_records(tmp_path)
+    config = toy.configuration(tmp_path, privacy__rho="1/1000")
+    execute(config)
+    product = load_run(config).last
+    for one in expected_groups(product.plan, product.release, product.grouping):
+        block = one.levels[-1]
+        sums = standard_errors(product, "block", one.groups).sum(0)
+        assert (math.sqrt(2 / math.pi) * sums > 2 * np.array(one.released)).all()
+        assert block.l1 == tuple(2.0 * size for size in one.released)
+        assert block.everybody == 2
 
 
 def test_what_is_published_exactly_has_no_expected_error(product):
