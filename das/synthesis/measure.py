@@ -33,6 +33,7 @@ from das.queries.query import Query
 from das.queries.sensitivity import Neighbors, sensitivity
 from das.synthesis.answers import Measured, Merging, NoisyAnswer
 from das.synthesis.records import Domain, Records
+from das.synthesis.strata import MeasuredStrata, Strata
 from das.workload.plan import Method, WorkloadPlan, plan_workload
 from das.workload.workload import AttributeWorkload, Weighting, Workload
 
@@ -40,6 +41,10 @@ from das.workload.workload import AttributeWorkload, Weighting, Workload
 # Miklau & Sheldon, 2021), at which a level nobody has survives with probability 1/740.
 RARE = 3.0
 ONE_WAY_SHARE = Fraction(3, 20)  # 0.3 raised three-way errors on Adult from 0.131 to 0.140
+# Part of rho that measures everybody where there are strata. With half of it, the error for
+# everybody at epsilon 0.1 was 19 % above that without strata, with two thirds 13 %, and those of
+# strata hardly differed (tests.bench.strata_synthesis, seed 0).
+POPULATION_SHARE = Fraction(2, 3)
 
 
 @dataclass(frozen=True)
@@ -127,6 +132,67 @@ def measure_marginals(
         recoded, measured, choose(measured, spending.pairs_again), (later, neighbors), key
     )
     return replace(measured, again=again)
+
+
+def measure_strata(
+    truth: Confidential[Records],
+    strata: Strata,
+    rho: Fraction,
+    neighbors: Neighbors,
+    key: NoiseKey,
+    population_share: Fraction = POPULATION_SHARE,
+) -> MeasuredStrata:
+    """Measure everybody, and all strata in parallel, at zCDP cost rho, exactly.
+
+    Args:
+      truth: The records.
+      strata: Public.
+      rho: The cost, positive.
+      neighbors: Which data sets count as neighbors.
+      key: Noise key, used for nothing else about these records.
+      population_share: Part of rho that measures everybody, without a second look.
+
+    Law: as `measure_marginals`, with independent noise in every stratum. A record pays in its
+    stratum alone; one that moves between two pays half of it in each.
+
+    Raises:
+      BudgetError: rho is not positive or a share is out of range.
+      SchemaError: A marginal is too large.
+    """
+    if not 0 < population_share < 1:
+        raise BudgetError(
+            "population_share", "is out of range", got=population_share, want="between 0 and 1"
+        )
+    everybody = measure_marginals(
+        truth,
+        rho * population_share,
+        neighbors,
+        key,
+        spending=Spending(pairs_again=0),
+        choose=_no_pairs,
+    )
+    records = truth.reveal()
+    inner = strata.inner(records.domain)
+    merged = everybody.merged
+    domain = Domain(tuple(merged.names[i] for i in inner), tuple(merged.sizes[i] for i in inner))
+    codes = recode(records.codes, everybody.merging)[:, inner]
+    stratum_of = strata.of_records(records.codes)
+    plan = plan_pairs(domain, neighbors).measure_exactly(rho - everybody.rho)
+    inside = []
+    for stratum in range(strata.n_strata):
+        part = Records(domain, codes[stratum_of == stratum])
+        phase = f"stratum {stratum}"
+        answers = [
+            noisy_answer(part, exact.query, exact.mechanism, exact.rho, key, phase)
+            for exact in plan.queries()
+        ]
+        inside.append(tuple(answers))
+    return MeasuredStrata(strata, everybody, tuple(inside))
+
+
+def _no_pairs(measured: Measured, n_pairs: int) -> list[tuple[int, int]]:
+    """Nothing is looked at again."""
+    return []
 
 
 def noise_costing(query: Query, neighbors: Neighbors, rho: Fraction) -> Mechanism:

@@ -81,13 +81,29 @@ def fit_mixture(domain: Domain, targets: Targets, fit: Fit, rng: Generator) -> M
       A mixture of starts x components products; the same on every processor for equal targets.
     """
     loss = Loss.of(domain, targets)
-    fitted = [_one_fit(loss, fit, rng) for _ in range(fit.starts)]
-    every = np.concatenate(fitted, axis=1)
-    ends = loss.starts + loss.sizes
-    return Mixture(
-        domain,
-        tuple(every[a:b].T.copy() for a, b in zip(loss.starts, ends, strict=True)),
-    )
+    center = portable.log(np.maximum(loss.shares, _LEAST_SHARE))[:, None]
+    fitted = []
+    for _ in range(fit.starts):
+        spread = rng.normal(0.0, 1.0, (len(loss.shares), fit.components))
+        fitted.append(_descend(loss, fit, center + spread))
+    return _mixture(domain, loss, np.concatenate(fitted, axis=1))
+
+
+def refit_mixture(
+    domain: Domain, targets: Targets, fit: Fit, levels: tuple[FloatArray, ...]
+) -> Mixture:
+    """Fit a mixture of products to targets from given components on.
+
+    Args:
+      domain: The merged domain.
+      targets: Tables of it.
+      fit: Steps and rate.
+      levels: Per attribute float64[K, n_i].
+    """
+    loss = Loss.of(domain, targets)
+    start = np.concatenate([each.T for each in levels])
+    scores = portable.log(np.maximum(start, _LEAST_SHARE))
+    return _mixture(domain, loss, _descend(loss, fit, scores))
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,10 +164,17 @@ class Loss:
         return out
 
 
-def _one_fit(loss: Loss, fit: Fit, rng: Generator) -> FloatArray:
-    """Probabilities float64[L, K] after all steps of Adam."""
-    spread = rng.normal(0.0, 1.0, (len(loss.shares), fit.components))
-    scores = portable.log(np.maximum(loss.shares, _LEAST_SHARE))[:, None] + spread
+def _mixture(domain: Domain, loss: Loss, probability: FloatArray) -> Mixture:
+    ends = loss.starts + loss.sizes
+    return Mixture(
+        domain,
+        tuple(probability[a:b].T.copy() for a, b in zip(loss.starts, ends, strict=True)),
+    )
+
+
+def _descend(loss: Loss, fit: Fit, scores: FloatArray) -> FloatArray:
+    """Probabilities float64[L, K] after all steps of Adam from scores of the same shape."""
+    scores = scores.copy()
     first, second = np.zeros_like(scores), np.zeros_like(scores)
     power_1 = power_2 = 1.0
     for step in range(fit.steps):

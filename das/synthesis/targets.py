@@ -106,7 +106,7 @@ def targets_of(measured: Measured) -> Targets:
         if inside in blocks:
             table, deviation = _combined(blocks[inside], (table, deviation))
         blocks[inside] = (table, deviation)
-    total = max(1.0, float(_rounded(blocks[()][0])))
+    total = max(1.0, float(rounded(blocks[()][0])))
     one_way, one_way_sd = [], []
     for i, size in enumerate(sizes):
         first, variance = merged_counts(measured.one_way[i], measured.merging, i)
@@ -115,18 +115,18 @@ def targets_of(measured: Measured) -> Targets:
         weight = (1.0 / variance) / (1.0 / variance + 1.0 / deviation**2)
         # Half a record where noise took all: a level that nobody is known to have stays possible.
         counts = np.maximum(weight * first + (1.0 - weight) * second, 0.5)
-        one_way.append(np.maximum(_rounded(counts / counts.sum() * total), 1.0 / _UNIT))
+        one_way.append(np.maximum(rounded(counts / counts.sum() * total), 1.0 / _UNIT))
         one_way_sd.append(deviation)
     pairs, pair_sd, departures = {}, {}, {}
     for inside, (table, deviation) in blocks.items():
         if len(inside) != 2:
             continue
         i, j = inside
-        alone = _centered(np.outer(one_way[i], one_way[j]) / total)
+        alone = centered(np.outer(one_way[i], one_way[j]) / total)
         departures[i, j] = _denoised(table - alone, deviation)
-        pairs[i, j] = _rounded(alone + departures[i, j])
-        pair_sd[i, j] = float(_rounded(deviation, _UNIT**2))
-    sds = _rounded(np.array(one_way_sd), _UNIT**2)
+        pairs[i, j] = rounded(alone + departures[i, j])
+        pair_sd[i, j] = float(rounded(deviation, _UNIT**2))
+    sds = rounded(np.array(one_way_sd), _UNIT**2)
     return Targets(total, tuple(one_way), pairs, sds, pair_sd, departures)
 
 
@@ -137,7 +137,7 @@ def strongest_pairs(measured: Measured, n_pairs: int) -> list[tuple[int, int]]:
     return sorted(strength, key=lambda pair: (-strength[pair], pair))[:n_pairs]
 
 
-def _rounded(values: FloatArray | float, unit: float = _UNIT) -> FloatArray:
+def rounded(values: FloatArray | float, unit: float = _UNIT) -> FloatArray:
     """Whole multiples of 1 / unit, so that last digits, which depend on the processor, are none."""
     out: FloatArray = np.rint(np.asarray(values) * unit) / unit
     return out
@@ -160,7 +160,8 @@ def _combined(
     return (one * first[0] + other * second[0]) / (one + other), (one + other) ** -0.5
 
 
-def _centered(table: FloatArray) -> FloatArray:
-    rows = table - table.mean(0, keepdims=True)
-    out: FloatArray = rows - rows.mean(1, keepdims=True)
-    return out
+def centered(table: FloatArray) -> FloatArray:
+    """A table less its means along every axis."""
+    for axis in range(table.ndim):
+        table = table - table.mean(axis, keepdims=True)
+    return table

@@ -1,0 +1,347 @@
+"""A model of everybody, and strata shrunk toward it: microdata that serve small groups too.
+
+Part of rho measures everybody. The rest measures every stratum on its own, all at the same time:
+strata are disjoint, so together they cost what one does. In each stratum the model of everybody,
+given the stratum, is what its answers are shrunk toward: large strata keep what is their own, of
+small ones noise leaves the common model.
+
+Strata and their weights are public. A combination of levels whose weight is too small joins the
+pool of all of these, by its weight alone, so nobody is left out.
+
+References:
+  Rosenblatt, Stoyanovich & Musco, Stratification against the disparate impact of differential
+  privacy (strata in parallel, public weights).
+  James & Stein, Berkeley Symposium 1961 (shrinking).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from das.arrays import FloatArray, IntArray
+from das.errors import SchemaError
+from das.synthesis.answers import Generator, Measured, Merging, NoisyAnswer
+from das.synthesis.mixture import Fit, Mixture, draw_records, fit_mixture, refit_mixture
+from das.synthesis.records import Domain, Records
+from das.synthesis.targets import Targets, centered, residual_block, rounded, targets_of
+
+# Everybody's model is where a stratum starts, so it takes fewer and smaller steps.
+STRATUM_FIT = Fit(components=400, steps=200, rate=0.05, starts=1)
+_SURPRISE = 3.0  # standard deviations by which a noisy size must contradict the public one
+_LEAST_OF_PRIOR = 1e-3  # of what is expected of a level remains possible
+_NEARLY_ONE = 1e-6  # how far a sum of weights may be from it, as rounded shares of a table are
+
+
+@dataclass(frozen=True, eq=False)
+class Strata:
+    """Disjoint groups of records by some attributes, and public shares of them.
+
+    Attributes:
+      attributes: Positions of attributes in the domain, rising.
+      weights: Public share of every combination of their levels, float64[n_i, ...], summing to 1.
+      groups: int64[n_i, ...], the stratum of each combination, 0 or more.
+      sample: Records of the public sample that the weights are shares of; None if they are exact.
+    """
+
+    attributes: tuple[int, ...]
+    weights: FloatArray
+    groups: IntArray
+    sample: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        domain: Domain,
+        names: Sequence[str],
+        weights: Mapping[tuple[int, ...], float],
+        least: float = 0.001,
+        sample: int | None = None,
+    ) -> Strata:
+        """Strata of all combinations; those of weight up to `least` are pooled in the last.
+
+        Args:
+          domain: Of the records.
+          names: Attributes, in the order of the keys of `weights`; others must remain.
+          weights: By levels of every combination, at least 0 and summing to 1; public.
+          least: Largest weight that is pooled.
+          sample: Records of the public sample that the weights are shares of, such as a holdout;
+            None if they are exact, such as counts of a census.
+
+        Raises:
+          SchemaError: A combination is missing, unknown or negative, weights do not sum to 1, or
+            attributes are unknown, repeat or leave no two for the strata.
+        """
+        places = domain.positions(names)
+        if len(set(places)) != len(places) or not 0 < len(places) <= len(domain.names) - 2:
+            raise SchemaError(
+                "strata", "need distinct attributes and leave at least two others", got=list(names)
+            )
+        expected = {*itertools.product(*(range(domain.sizes[i]) for i in places))}
+        missing, unknown = expected - {*weights}, {*weights} - expected
+        if missing or unknown:
+            raise SchemaError(
+                "weights of strata",
+                "must be those of all combinations of levels",
+                got=f"missing {sorted(missing)[:3]}, unknown {sorted(unknown)[:3]}",
+                want=f"{len(expected)} combinations of {' and '.join(names)}",
+            )
+        total = math.fsum(weights.values())
+        if min(weights.values()) < 0 or not abs(total - 1.0) <= _NEARLY_ONE:
+            raise SchemaError(
+                "weights of strata", "must be shares that sum to 1", got=f"a sum of {total:.9g}"
+            )
+        table = np.zeros([domain.sizes[i] for i in places])
+        for levels, weight in weights.items():
+            table[levels] = weight / total
+        order = np.argsort(places)
+        table = np.transpose(table, order)
+        is_own = table > least
+        groups = np.full(table.shape, int(is_own.sum()), np.int64)
+        groups[is_own] = np.arange(is_own.sum())
+        return cls(tuple(sorted(places)), table, groups, sample)
+
+    @property
+    def n_strata(self) -> int:
+        """Strata, the pool included if it holds anything."""
+        return int(self.groups.max()) + 1
+
+    def inner(self, domain: Domain) -> tuple[int, ...]:
+        """Positions of the attributes that do not define strata."""
+        return tuple(i for i in range(len(domain.names)) if i not in self.attributes)
+
+    def of_records(self, codes: IntArray) -> IntArray:
+        """The stratum of each record, int64[n]."""
+        out: IntArray = self.groups[tuple(codes[:, i] for i in self.attributes)]
+        return out
+
+    def shares(self) -> FloatArray:
+        """Public share of each stratum, float64[n_strata]."""
+        weights = np.bincount(self.groups.reshape(-1), weights=self.weights.reshape(-1))
+        return weights.astype(np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredStrata:
+    """Noisy answers of everybody and of every stratum; safe after the firewall.
+
+    Attributes:
+      strata: Public.
+      everybody: All attributes, merged as its rare levels say.
+      inside: Per stratum the residuals of the other attributes, over their merged levels.
+    """
+
+    strata: Strata
+    everybody: Measured
+    inside: tuple[tuple[NoisyAnswer, ...], ...]
+
+    def rho_of(self, stratum: int) -> Fraction:
+        """What the records of one stratum pay in all."""
+        parts = [answer.rho for answer in self.inside[stratum]]
+        return self.everybody.rho + sum(parts, Fraction(0))
+
+    @property
+    def rho(self) -> Fraction:
+        """What all of it costs: as much as the dearest stratum, as strata are disjoint.
+
+        A changed record that moves from one stratum to another pays half in each.
+        """
+        return max(self.rho_of(stratum) for stratum in range(len(self.inside)))
+
+
+def synthesize_strata(
+    measured: MeasuredStrata, fit: Fit, n_records: int, seed: int, inner_fit: Fit = STRATUM_FIT
+) -> Records:
+    """Fit everybody, shrink and refit each stratum, draw by public weights.
+
+    A function of noisy answers and public numbers alone.
+
+    Args:
+      measured: Noisy answers.
+      fit: Of everybody.
+      n_records: How many records; strata get their public shares of it, or where these are of a
+        sample, these and noisy counts of everybody by precision.
+      seed: Of fits and draws.
+      inner_fit: Of each stratum, from everybody's components on.
+    """
+    rng = np.random.default_rng(seed)  # noqa: TID251 - post-processing
+    strata, everybody = measured.strata, measured.everybody
+    targets = targets_of(everybody)
+    model = fit_mixture(everybody.merged, targets, fit, rng)
+    whole = everybody.domain
+    inner = strata.inner(whole)
+    merging = Merging(
+        tuple(everybody.merging.new_level[i] for i in inner),
+        tuple(everybody.merging.n_kept[i] for i in inner),
+    )
+    domain = Domain(tuple(whole.names[i] for i in inner), tuple(whole.sizes[i] for i in inner))
+    merged = Domain(domain.names, merging.sizes())
+    joint = _joint(model, everybody.merging, strata.attributes)
+    weights = _weights(strata, joint.mean(0), targets)
+    cells = _apportioned(weights, n_records)
+    parts = []
+    for stratum, answers in enumerate(measured.inside):
+        holds = (strata.groups == stratum).reshape(-1)
+        n = int(cells[holds].sum())
+        if not n:
+            continue
+        chances = joint[:, holds].sum(1) + 1e-12
+        chances /= chances.sum()
+        levels = tuple(model.levels[i] for i in inner)
+        prior = Prior(levels, chances, float(weights[holds].sum()) * targets.size)
+        aims = stratum_targets(answers, prior)
+        fitted = refit_mixture(merged, aims, inner_fit, _chosen(levels, chances, inner_fit, rng))
+        drawn = draw_records(fitted, merging, domain, n, rng)
+        codes = np.empty((n, len(whole.names)), np.int64)
+        codes[:, list(inner)] = drawn.codes
+        combination = np.repeat(np.arange(len(cells))[holds], cells[holds])
+        labels = np.unravel_index(rng.permutation(combination), strata.weights.shape)
+        for i, column in zip(strata.attributes, labels, strict=True):
+            codes[:, i] = column
+        parts.append(codes)
+    every = np.concatenate(parts) if parts else np.zeros((0, len(whole.names)), np.int64)
+    return Records(whole, every[rng.permutation(len(every))])
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """What everybody's model says of a stratum.
+
+    Attributes:
+      levels: Per inner attribute float64[K, n_i].
+      chances: float64[K], weights of the components in the stratum, summing to 1.
+      size: Public number of its records, about.
+    """
+
+    levels: tuple[FloatArray, ...]
+    chances: FloatArray
+    size: float
+
+    def one_way(self, i: int) -> FloatArray:
+        """Shares of the levels of an attribute."""
+        return np.asarray(self.chances @ self.levels[i])
+
+    def pair(self, i: int, j: int) -> FloatArray:
+        """Shares of a pair."""
+        return np.asarray((self.levels[i] * self.chances[:, None]).T @ self.levels[j])
+
+
+def stratum_targets(answers: Sequence[NoisyAnswer], prior: Prior) -> Targets:
+    """The answers of a stratum, each block shrunk toward what the model of everybody says.
+
+    The size is the public one unless the noisy one contradicts it.
+    """
+    blocks: dict[tuple[int, ...], tuple[FloatArray, float]] = {}
+    for answer in answers:
+        inside, table, deviation = residual_block(answer)
+        blocks[inside] = (table, deviation)
+    counted, deviation = blocks.pop(())
+    size = max(1.0, prior.size)
+    if abs(float(counted) - size) > _SURPRISE * deviation:
+        size = max(1.0, float(rounded(counted)))
+    one_way, one_way_sd = [], []
+    pairs: dict[tuple[int, int], FloatArray] = {}
+    departures: dict[tuple[int, int], FloatArray] = {}
+    pair_sd: dict[tuple[int, int], float] = {}
+    for inside, (table, deviation) in sorted(blocks.items()):
+        if len(inside) == 1:
+            shares = prior.one_way(inside[0])
+            block = shrink_toward(table, centered(shares * size), deviation)
+            floor = _LEAST_OF_PRIOR * size * shares
+            counts = floor + onto_simplex(block + size / len(block) - floor, size - floor.sum())
+            one_way.append(np.maximum(rounded(counts), 1.0 / 1024))
+            one_way_sd.append(deviation)
+        else:
+            i, j = inside
+            goal = centered(prior.pair(i, j) * size)
+            block = shrink_toward(table, goal, deviation)
+            departures[i, j] = block - goal
+            pairs[i, j] = rounded(block)
+            pair_sd[i, j] = float(rounded(deviation, 2.0**20))
+    sds = rounded(np.array(one_way_sd), 2.0**20)
+    return Targets(size, tuple(one_way), pairs, sds, pair_sd, departures)
+
+
+def shrink_toward(noisy: FloatArray, goal: FloatArray, deviation: float) -> FloatArray:
+    """James-Stein toward a goal, more strictly: what noise alone would reach goes away.
+
+    goal + max(0, 1 - (m + 2 sqrt(2 m)) s^2 / |noisy - goal|^2) (noisy - goal), m the degrees of
+    freedom; a chi-squared variable exceeds m + 2 sqrt(2 m) with probability of some 3 %.
+
+    Args:
+      noisy: float64[n_i, ...], a centered table.
+      goal: Another.
+      deviation: Standard deviation of the noise of each cell before centering.
+    """
+    freedom = math.prod(size - 1 for size in noisy.shape)
+    away = noisy - goal
+    square = max(float((away * away).sum()), 1e-12)
+    most = (freedom + 2.0 * math.sqrt(2.0 * freedom)) * deviation**2
+    out: FloatArray = goal + max(0.0, 1.0 - most / square) * away
+    return out
+
+
+def onto_simplex(values: FloatArray, total: float) -> FloatArray:
+    """The nearest point with no negative entry and this sum; noise cut off at 0 would add to it.
+
+    Args:
+      values: float64[n].
+      total: Not negative.
+    """
+    falling = np.sort(values)[::-1]
+    excess = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
+    last = np.flatnonzero(falling - excess >= 0)[-1] if total > 0 else 0
+    out: FloatArray = np.maximum(values - excess[last], 0.0)
+    return out
+
+
+def _joint(model: Mixture, merging: Merging, attributes: tuple[int, ...]) -> FloatArray:
+    """Probability of every combination of levels in each component, float64[K, combinations]."""
+    joint = np.ones((len(model.levels[0]), 1))
+    for i in attributes:
+        new = merging.new_level[i]
+        levels = model.levels[i][:, new] / np.bincount(new)[new]
+        joint = (joint[:, :, None] * levels[:, None, :]).reshape(len(joint), -1)
+    return joint
+
+
+def _weights(strata: Strata, modelled: FloatArray, targets: Targets) -> FloatArray:
+    """Shares of all combinations: the public ones, and those of the model if that is as precise.
+
+    A share w of a sample of m records has variance w (1 - w) / m; a count of the model that of the
+    noise of the pairs it was fitted to.
+    """
+    public = strata.weights.reshape(-1)
+    if strata.sample is None:
+        return public
+    places = strata.attributes
+    pairs = [targets.pair_sd[pair] for pair in itertools.combinations(places, 2)]
+    deviation = max(pairs, default=float(targets.one_way_sd[places[0]]))
+    rest = 1.0 / strata.sample  # of a combination that the sample has nobody of
+    of_sample = np.maximum(public * (1.0 - public), rest) / strata.sample
+    of_model = (deviation / targets.size) ** 2
+    both = (public * of_model + modelled * of_sample) / (of_model + of_sample)
+    return np.asarray(both / both.sum())
+
+
+def _chosen(
+    levels: Sequence[FloatArray], chances: FloatArray, fit: Fit, rng: Generator
+) -> tuple[FloatArray, ...]:
+    """Components of everybody's model, as many as a fit has, by systematic sampling."""
+    marks = (np.arange(fit.components) + rng.random()) / fit.components
+    at = np.minimum(np.searchsorted(np.cumsum(chances), marks), len(chances) - 1)
+    return tuple(each[at] for each in levels)
+
+
+def _apportioned(shares: FloatArray, n: int) -> IntArray:
+    """Whole numbers in proportion to shares, summing to n: largest remainders."""
+    exact = shares * n
+    out = np.floor(exact).astype(np.int64)
+    order = np.argsort(out - exact, kind="stable")
+    out[order[: n - int(out.sum())]] += 1
+    return out

@@ -1,0 +1,186 @@
+"""Strata: public weights, exact costs in parallel, shrinking, records of every stratum."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from das.confidential import Confidential
+from das.errors import BudgetError, SchemaError
+from das.mechanisms.entropy import NoiseKey
+from das.queries.sensitivity import Neighbors
+from das.synthesis.measure import measure_strata
+from das.synthesis.mixture import Fit
+from das.synthesis.records import Domain, Records
+from das.synthesis.strata import Strata, onto_simplex, shrink_toward, synthesize_strata
+
+DOMAIN = Domain(("sex", "b", "race", "c"), (2, 3, 3, 2))
+KEY = NoiseKey(bytes(range(32)))
+SMALL = Fit(components=30, steps=40, starts=1)
+WEIGHTS = {(s, r): (0.25, 0.2, 0.05)[r] for s in range(2) for r in range(3)}
+
+
+def strata(weights=WEIGHTS, names=("sex", "race"), **more):
+    return Strata.of(DOMAIN, names, weights, **more)
+
+
+def records(n: int = 3000, seed: int = 1) -> Records:
+    """b and c depend on one another in a way that the stratum decides."""
+    rng = np.random.default_rng(seed)
+    sex, race = rng.integers(0, 2, n), rng.choice(3, n, p=[0.5, 0.4, 0.1])
+    c = (rng.random(n) < np.where(race == 1, 0.9, 0.3)).astype(np.int64)
+    b = np.where(sex == 1, c, rng.integers(0, 3, n))
+    return Records(DOMAIN, np.stack([sex, b, race, c], axis=1))
+
+
+def measured(data=None, rho=Fraction(1, 2), neighbors=Neighbors.UNBOUNDED, **more):
+    return measure_strata(Confidential(data or records()), strata(**more), rho, neighbors, KEY)
+
+
+def test_weights_follow_labels_and_small_ones_are_pooled():
+    turned = {(r, s): weight for (s, r), weight in WEIGHTS.items()}
+    for made in (strata(least=0.06), strata(turned, ("race", "sex"), least=0.06)):
+        assert made.attributes == (0, 2)
+        assert made.groups.tolist() == [[0, 1, 4], [2, 3, 4]]
+        assert made.shares() == pytest.approx([0.25, 0.2, 0.25, 0.2, 0.1])
+    assert strata(least=0.0).n_strata == 6
+    data = records(50)
+    expected = [strata(least=0.06).groups[s, r] for s, r in data.codes[:, [0, 2]]]
+    assert strata(least=0.06).of_records(data.codes).tolist() == expected
+
+
+@pytest.mark.parametrize("neighbors", list(Neighbors))
+def test_every_pair_of_neighbors_costs_at_most_rho(neighbors):
+    """Brute force over all cells, strata included: what one record moves, in fractions."""
+    rho = Fraction(3, 200)
+    result = measured(rho=rho, neighbors=neighbors, least=0.06)
+    assert result.rho == rho
+    assert {result.rho_of(stratum) for stratum in range(5)} == {rho}
+    everybody = result.everybody
+    inner_sizes = tuple(everybody.merged.sizes[i] for i in (1, 3))
+    inner = Domain(("b", "c"), inner_sizes)
+    columns = []
+    for cell in itertools.product(*map(range, DOMAIN.sizes)):
+        codes = np.array([cell])
+        new = everybody.merging.new_level
+        merged = np.stack([new[i][codes[:, i]] for i in range(4)], axis=1)
+        parts = [
+            (Records(DOMAIN, codes).answer(a.query), a.mechanism.sigma_sq)
+            for a in everybody.one_way
+        ]
+        parts += [
+            (Records(everybody.merged, merged).answer(a.query), a.mechanism.sigma_sq)
+            for a in everybody.residuals
+        ]
+        own = int(result.strata.of_records(codes)[0])
+        for stratum, answers in enumerate(result.inside):
+            part = Records(inner, merged[:, [1, 3]][: int(stratum == own)])
+            parts += [(part.answer(a.query), a.mechanism.sigma_sq) for a in answers]
+        columns.append(parts)
+    none = [(0 * answer, sigma_sq) for answer, sigma_sq in columns[0]]
+    others = columns if neighbors is Neighbors.BOUNDED else [none]
+    costs = [
+        sum(
+            Fraction(int(((x - y) ** 2).sum())) / (2 * sigma_sq)
+            for (x, sigma_sq), (y, _) in zip(one, other, strict=True)
+        )
+        for one in columns
+        for other in others
+    ]
+    assert max(costs) <= rho
+    if neighbors is Neighbors.UNBOUNDED:
+        assert max(costs) == rho
+
+
+def test_records_have_public_shares_and_what_is_their_own():
+    data = records()
+    result = measured(data, Fraction(100), least=0.06)
+    drawn = synthesize_strata(result, SMALL, 2000, 3)
+    counts = drawn.marginal((0, 2)) / 2000
+    assert counts[:, :2] == pytest.approx(np.array([[0.25, 0.2], [0.25, 0.2]]), abs=6e-4)
+    assert counts[:, 2].sum() == pytest.approx(0.1, abs=1e-3)
+    for sex, race in ((0, 0), (1, 1)):
+        true = data.marginal((0, 2, 1, 3))[sex, race] / data.marginal((0, 2))[sex, race]
+        found = drawn.marginal((0, 2, 1, 3))[sex, race] / drawn.marginal((0, 2))[sex, race]
+        assert np.abs(true - found).sum() < 0.12
+    again = synthesize_strata(result, SMALL, 2000, 3)
+    assert np.array_equal(drawn.codes, again.codes)
+
+
+def test_weights_of_a_sample_give_way_to_precise_counts():
+    wrong = {(s, r): (0.15, 0.3, 0.05)[r] for s in range(2) for r in range(3)}
+    data = records()
+    true = data.marginal((0, 2)) / len(data.codes)
+    for sample, is_near in ((20, True), (None, False)):
+        result = measured(data, Fraction(100), weights=wrong, sample=sample)
+        counts = synthesize_strata(result, SMALL, 2000, 3).marginal((0, 2)) / 2000
+        assert (np.abs(counts - true).max() < 0.03) == is_near
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_strata_of_nobody_or_one_record(n):
+    data = records()
+    is_rare = (data.codes[:, 2] == 2) & (data.codes[:, 0] == 1)
+    rare = np.flatnonzero(is_rare)[n:]
+    data = Records(DOMAIN, np.delete(data.codes, rare, axis=0))
+    result = measured(data)
+    assert result.rho == Fraction(1, 2)
+    drawn = synthesize_strata(result, SMALL, 500, 1)
+    assert len(drawn.codes) == 500
+    nobody = Records(DOMAIN, np.zeros((0, 4), np.int64))
+    assert len(synthesize_strata(measured(nobody), SMALL, 20, 1).codes) == 20
+    assert len(synthesize_strata(measured(nobody), SMALL, 0, 1).codes) == 0
+
+
+def test_shrinking_drops_noise_and_keeps_what_stands_out():
+    rng = np.random.default_rng(1)
+    goal = rng.normal(0, 5, (4, 5))
+    noise = rng.normal(0, 1, (4, 5))
+    noise -= noise.mean(0)
+    noise -= noise.mean(1, keepdims=True)
+    assert shrink_toward(goal + noise, goal, 1.3) == pytest.approx(goal)
+    far = goal + 100 * noise
+    assert np.abs(shrink_toward(far, goal, 1.0) - far).max() < 0.01 * np.abs(far).max()
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=6), st.floats(0, 100, exclude_min=False))
+def test_the_nearest_point_of_a_simplex(values, total):
+    """Karush, Kuhn and Tucker: one shift for all that are positive, none less moved at 0."""
+    at = np.array(values)
+    found = onto_simplex(at, total)
+    assert found.min() >= 0
+    assert found.sum() == pytest.approx(total, abs=1e-9)
+    if found.any():
+        shift = (at - found)[found > 0]
+        assert shift == pytest.approx(shift[0], abs=1e-9)
+        assert (at[found == 0] <= shift[0] + 1e-9).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda: strata({k: w for k, w in WEIGHTS.items() if k != (1, 2)}), SchemaError),
+        (lambda: strata(WEIGHTS | {(2, 0): 0.0}), SchemaError),
+        (lambda: strata(WEIGHTS | {(0, 0): 0.3}), SchemaError),
+        (lambda: strata(WEIGHTS | {(0, 0): -0.05, (0, 1): 0.5}), SchemaError),
+        (lambda: strata(WEIGHTS | {(0, 0): float("nan")}), SchemaError),
+        (lambda: strata(names=("sex", "sex")), SchemaError),
+        (lambda: strata(names=("sex", "none")), SchemaError),
+        (lambda: strata(names=("sex", "race", "b")), SchemaError),
+        (
+            lambda: measure_strata(
+                Confidential(records()), strata(), Fraction(1), Neighbors.BOUNDED, KEY, Fraction(1)
+            ),
+            BudgetError,
+        ),
+    ],
+)
+def test_bad_input_is_refused(make, error):
+    with pytest.raises(error):
+        make()
