@@ -2,7 +2,8 @@
 
     python -m tests.bench.strata [--quick] [--runs N] [--splits N]
 
-First on synthetic mixtures, then on columns of a survey (`column_means`). For each setting the same records are estimated by one mean for everybody (Coinpress), by strata
+First on synthetic mixtures, then on columns of a survey (`column_means`), last microdata of strata
+(`strata_synthesis`). For each setting the same records are estimated by one mean for everybody (Coinpress), by strata
 (StratCoinpress), by strata with weights of as many public records (PubStratCoinpress), by strata
 whose intervals are intersected, and by these shrunk toward one another. Values are counted in
 thousandths, noise is exact and discrete, neighbors change a record.
@@ -13,7 +14,7 @@ Definition 11); it grows with k, so k stands beside it. Mean and standard error 
 median of the second. `REFERENCE` was computed by another program, with continuous normal noise and
 other draws; z is the difference of the error in standard errors of both.
 
-Prints two tables and one line of JSON.
+Prints three tables and one line of JSON.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from das.means.measure import StratumValues
 from das.mechanisms.entropy import NoiseKey
 from das.metrics.parity import parity_error
 from das.queries.sensitivity import Neighbors
+from tests.bench import strata_synthesis
 from tests.bench.column_means import compare
 
 UNIT = 1000
@@ -218,11 +220,9 @@ def main() -> None:
         )
         results["/".join(map(str, setting))] = cells
     columns = compare(arguments.splits)
-    print(
-        json.dumps(
-            {"runs": runs, "settings": results, "splits": arguments.splits, "columns": columns}
-        )
-    )
+    synthesis = strata_synthesis.table(["0.1", "1", "5"], 1 if arguments.quick else 3)
+    found = {"runs": runs, "settings": results, "splits": arguments.splits, "columns": columns}
+    print(json.dumps(found | {"synthesis": synthesis}))
 
 
 def summary(found: list[tuple[float, float]]) -> dict[str, float]:
