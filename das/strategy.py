@@ -218,17 +218,13 @@ class Strategy:
                 raise BudgetError(
                     f"allocation, strata {one.name} and {other.name}",
                     "overlap: a record in both would cost the shares of both",
-                    remedy="take the answers of one query as strata",
                 )
         if self.strata:
             held = sum(stratum.group.size for stratum in self.strata)
             cells = self.levels[0].queries[0].query.n_cells
             if held != cells:
                 raise BudgetError(
-                    "allocation, strata",
-                    "leave out cells",
-                    got=f"{held} of {cells} cells",
-                    remedy="give every answer of the query of the strata shares of its own",
+                    "allocation, strata", "leave out cells", got=f"{held} of {cells} cells"
                 )
 
     def chain_share(self, first: int, last: int, stratum: Stratum | None = None) -> Fraction:

@@ -17,7 +17,7 @@ from jobs.confidential.histograms import write_truth
 from jobs.confidential.inputs import check_areas
 from jobs.confidential.measure import MeasureStage
 from jobs.confidential.read.formats import read_entries
-from jobs.config.allocation import planned_geolevels
+from jobs.config.allocation import planned_parts
 from jobs.config.claims import account_of, claim_of
 from jobs.config.frozen import freeze
 from jobs.config.product import Product
@@ -81,12 +81,9 @@ def plan(job: Job) -> None:
 def freeze_strategy(product: Product) -> None:
     """Keep what was planned, for every machine that works on this folder later."""
     plan = product.plan
-    planned = planned_geolevels(product.config.privacy.allocation)
-    levels = {
-        level.geolevel: level.queries for level in plan.strategy.levels if level.geolevel in planned
-    }
-    if levels:
-        freeze(product.release.planned, plan.digest, levels)
+    planned = planned_parts(plan.strategy)
+    if planned:
+        freeze(product.release.planned, plan.digest, planned)
 
 
 def read(job: Job) -> None:

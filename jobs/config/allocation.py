@@ -15,7 +15,7 @@ from das.strategy import LevelStrategy, QueryShare, Strategy, strategy_for
 from geography.lattice import Spine
 from jobs.config.files import named, read_model
 from jobs.config.models.allocation import AllocationFile, LevelAllocation, StrataAllocation
-from jobs.config.workload import ZCDP_BOUNDED, BudgetKind, plan_shares
+from jobs.config.workload import ZCDP_BOUNDED, BudgetKind, plan_group_shares, plan_shares
 
 
 def _shares(schema: Schema, level: LevelAllocation, kind: BudgetKind) -> tuple[QueryShare, ...]:
@@ -36,16 +36,22 @@ def _shares(schema: Schema, level: LevelAllocation, kind: BudgetKind) -> tuple[Q
 
 
 def _own_level(
-    schema: Schema, group: Group, name: str, level: LevelAllocation, kind: BudgetKind
+    schema: Schema,
+    group: Group,
+    named_level: tuple[str, LevelAllocation],
+    kind: BudgetKind,
+    known: tuple[QueryShare, ...] | None,
 ) -> LevelStrategy:
-    """What a geolevel measures of a stratum: the queries of `_shares`, of its records alone."""
-    if level.workload is not None:
-        raise SchemaError(
-            f"stratum {group.name}", "cannot be planned", remedy="list `queries` with shares"
-        )
-    shares = named(f"geolevel {name}", partial(_shares, schema, level, kind))
-    own = tuple(QueryShare(restricted(entry.query, group), entry.share) for entry in shares)
-    return LevelStrategy(name, level.share, own)
+    """What a geolevel measures of a stratum: its queries, of the stratum's records alone."""
+    name, level = named_level
+
+    def shares() -> tuple[QueryShare, ...]:
+        if level.workload is not None:
+            return plan_group_shares(schema, group, level.workload, kind)
+        every = _shares(schema, level, kind)
+        return tuple(QueryShare(restricted(entry.query, group), entry.share) for entry in every)
+
+    return LevelStrategy(name, level.share, known or named(f"geolevel {name}", shares))
 
 
 def _strata(schema: Schema, wanted: StrataAllocation) -> dict[str, Group]:
@@ -73,14 +79,18 @@ def _strata(schema: Schema, wanted: StrataAllocation) -> dict[str, Group]:
     return groups
 
 
-def planned_geolevels(path: Path) -> list[str]:
-    """Geolevels of an allocation file whose queries are planned.
+def planned_parts(strategy: Strategy) -> dict[str, tuple[QueryShare, ...]]:
+    """What of a strategy was planned: by geolevel, or by geolevel and stratum."""
+    return {
+        _part(part.geolevel, stratum.group if stratum is not None else None): part.queries
+        for level in range(len(strategy.levels))
+        for stratum, part in strategy.parts(level)
+        if part.joint is not None
+    }
 
-    Raises:
-      ConfigError: It cannot be used.
-    """
-    levels = read_model(path, AllocationFile).levels
-    return [name for name, level in levels.items() if level.workload is not None]
+
+def _part(geolevel: str, group: Group | None) -> str:
+    return geolevel if group is None else f"{geolevel} where {group.name}"
 
 
 def load_allocation(
@@ -97,7 +107,7 @@ def load_allocation(
       schema: The schema its queries are about.
       spine: The geolevels it must name.
       kind: Definition and neighbors of the budget that pays; planned strategies depend on them.
-      frozen: What was planned before, by geolevel; it is not planned again.
+      frozen: What was planned before, as `planned_parts` has it; it is not planned again.
 
     Raises:
       ConfigError, SchemaError, BudgetError: It cannot be used.
@@ -107,18 +117,18 @@ def load_allocation(
 
     def build() -> Strategy:
         named("mechanism", lambda: kind.noise)
-        levels = []
+        levels, strata = [], []
         for name, level in model.levels.items():
             known = (frozen or {}).get(name) if level.workload is not None else None
             shares = known or named(f"geolevel {name}", partial(_shares, schema, level, kind))
             levels.append(LevelStrategy(name, level.share, shares))
-        strata = []
         if model.strata is not None:
-            groups = _strata(schema, model.strata)
-            for label, group in groups.items():
+            for label, group in _strata(schema, model.strata).items():
                 own = []
                 for name, level in model.strata.levels[label].items():
-                    part = partial(_own_level, schema, group, name, level, kind)
+                    key = _part(name, group) if level.workload is not None else ""
+                    known = (frozen or {}).get(key)
+                    part = partial(_own_level, schema, group, (name, level), kind, known)
                     own.append(named(f"stratum {label}", part))
                 strata.append((group, own))
         return strategy_for(levels, spine.levels, model.mechanism, strata)

@@ -33,7 +33,8 @@ def freeze(path: Path, digest: str, levels: Mapping[str, Sequence[QueryShare]]) 
     Args:
       path: The file.
       digest: Digest of the configuration that was planned.
-      levels: Queries and shares of every planned geolevel, by its name.
+      levels: Queries and shares of every planned geolevel, by its name; with " where " and the
+        name of a stratum, of those of its records.
 
     Raises:
       OutputError: It cannot be written, or another start planned otherwise meanwhile.
@@ -57,7 +58,7 @@ def read_frozen(path: Path, digest: str) -> dict[str, tuple[QueryShare, ...]]:
     """Read what was planned for a configuration; nothing if that was another one or none.
 
     Returns:
-      Queries and shares by the name of the geolevel.
+      Queries and shares, as `freeze` was given them.
 
     Raises:
       OutputError: The file is damaged.

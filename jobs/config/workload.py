@@ -17,10 +17,11 @@ from das.errors import BudgetError, SchemaError
 from das.mechanisms.mechanism import Mechanism, Norm
 from das.mechanisms.registry import choose_mechanism
 from das.queries.column_rank import has_full_column_rank
-from das.queries.factor import Factor, identity, partition, prefix, ranges, total
+from das.queries.factor import Factor, FactorKind, identity, partition, prefix, ranges, total
+from das.queries.group import Group
 from das.queries.query import Query, parse_query
 from das.queries.sensitivity import Neighbors
-from das.schema import Attribute, Schema
+from das.schema import Attribute, Recode, Schema
 from das.strategy import QueryShare
 from das.tree.curvature import least_eigenvalue
 from das.workload.losses import LargestRatio, Loss, LossKind, PowerMean, WorstMean
@@ -94,6 +95,42 @@ def plan_shares(schema: Schema, wanted: WorkloadConfig, kind: BudgetKind) -> tup
             remedy="list `queries` with shares",
         )
     return _plan(schema, wanted.model_dump_json(), kind.neighbors)
+
+
+def plan_group_shares(
+    schema: Schema, group: Group, wanted: WorkloadConfig, kind: BudgetKind
+) -> tuple[QueryShare, ...]:
+    """Plan what one geolevel measures of a group of records, over the levels they may have.
+
+    As `plan_shares`; a base that is a recode keeps the groups that have such a level.
+
+    Returns:
+      Integer queries over the whole schema whose columns outside of the group are zero.
+    """
+    inside = [np.flatnonzero(allowed) for allowed in group.allowed]
+    attributes = tuple(
+        Attribute(one.name, tuple(one.levels[level] for level in levels.tolist()))
+        for one, levels in zip(schema.attributes, inside, strict=True)
+    )
+    recodes = []
+    for recode in schema.recodes:
+        axis = [one.name for one in schema.attributes].index(recode.attribute)
+        kept, codes = np.unique(np.array(recode.codes)[inside[axis]], return_inverse=True)
+        groups = tuple(recode.groups[code] for code in kept.tolist())
+        recodes.append(Recode(recode.name, recode.attribute, groups, tuple(codes.tolist())))
+    own = Schema(f"{schema.name} where {group.name}", attributes, tuple(recodes))
+    shares = []
+    for entry in plan_shares(own, wanted, kind):
+        factors = []
+        for axis, factor in enumerate(entry.query.factors):
+            matrix = np.zeros((len(factor.matrix), schema.attributes[axis].size), np.int64)
+            matrix[:, inside[axis]] = factor.matrix
+            is_summed = factor.kind is FactorKind.TOTAL and group.labels[axis]
+            factors.append(Factor(matrix, (group.labels[axis],) if is_summed else factor.labels))
+        name = f"{entry.query.name.partition(' #')[0]} where {group.name}"
+        query = Query(name_with_matrices(name, factors), tuple(factors))
+        shares.append(QueryShare(query, entry.share, entry.sensitivity_sq))
+    return tuple(shares)
 
 
 def _refuse_flat(shares: Sequence[QueryShare]) -> None:
@@ -177,15 +214,21 @@ def _workload(schema: Schema, wanted: WorkloadConfig) -> Workload:
             remedy="list `queries` with shares instead of a workload",
         )
     rows = {attribute.name: attribute.n_rows for attribute in attributes}
-    marginals, weights = [], []
+    marginals: dict[tuple[frozenset[str], int], tuple[list[str], float]] = {}
+    stated: list[set[str]] = []
     for table, weight in wanted.tables.items():
         if weight < 0:
             raise SchemaError(f"workload, table {table}", "has a negative weight", got=weight)
         names = _axes(schema, table)
-        marginals.append([name for name in names if name in rows])
-        size = np.prod([rows[name] for name in marginals[-1]], dtype=float)
-        weights.append(float(weight) / size)
-    return Workload.of_marginals(attributes, marginals, weights)
+        # Tables that differ in attributes of one level alone are one; a table twice is a mistake.
+        twice = sum({*names} == other for other in stated)
+        stated.append({*names})
+        kept = [name for name in names if name in rows]
+        size = np.prod([rows[name] for name in kept], dtype=float)
+        key = (frozenset(kept), twice)
+        _, before = marginals.get(key, (kept, 0.0))
+        marginals[key] = (kept, before + float(weight) / size)
+    return Workload.of_marginals(attributes, *zip(*marginals.values(), strict=True))
 
 
 def _loss(schema: Schema, wanted: WorkloadConfig, workload: Workload) -> Loss:

@@ -122,6 +122,24 @@ class Statement(Limited, Stated):
 
 
 @document
+class StratumStatements:
+    """A group of records with queries of its own.
+
+    Attributes:
+      stratum: Which records, such as `race=white`.
+      cells: Number of combinations of levels that they may have.
+      own: What its own queries cost along any path, a fraction; those for everybody cost the rest.
+      statements: What changes of a record within the stratum cost. A change into another stratum
+        costs half of this and half of what it costs there.
+    """
+
+    stratum: str
+    cells: int
+    own: str
+    statements: tuple[Statement, ...]
+
+
+@document
 class BudgetRow:
     """A query measured at a geolevel, for geounits of one kind of chain.
 
@@ -391,6 +409,7 @@ class Manifest:
       statements: What smaller changes of a record cost.
       account: As `account.json`; null if the noise was seeded.
       budget: One row per geolevel, chain and query.
+      strata: Groups of records with queries of their own; none if all are measured alike.
       invariants: What is published exactly.
       limits: The other invariants.
       geography: One row per geolevel, the root first.
@@ -425,6 +444,7 @@ class Manifest:
     statements: tuple[Statement, ...]
     account: Account | None
     budget: tuple[BudgetRow, ...]
+    strata: tuple[StratumStatements, ...] = ()
     invariants: tuple[ExactQuery, ...]
     limits: tuple[Limit, ...]
     geography: tuple[LevelGeography, ...]

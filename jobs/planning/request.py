@@ -94,7 +94,7 @@ def explain(
                 source,
                 lattice,
                 classes,
-                tables if product is last else None,
+                request.tables if product is last else None,
                 losses=request.losses,
             )
             for name, product in resolved.products.items()

@@ -27,6 +27,7 @@ from jobs.documents.manifest import (
     Limit,
     Privacy,
     Statement,
+    StratumStatements,
 )
 from jobs.plan import Plan
 from jobs.planning.allocation import Optimized
@@ -46,6 +47,7 @@ from jobs.release.manifest import (
     limits_of,
     privacy_statement,
     privacy_statements,
+    stratum_statements,
 )
 
 _MOST_PATHS = 64  # whose pairs, 2,080 of them, are compared; seven geolevels have no more
@@ -163,6 +165,7 @@ class PlanSummary:
       limits: The other invariants.
       formulas: Names and labels that a spreadsheet would compute.
       budget: Measured queries; of a plan with their errors.
+      strata: Groups of records with queries of their own.
       geography: By geolevel, of a plan.
       predicted: Errors of tables, of a plan.
       not_predicted: Why there are none.
@@ -185,6 +188,7 @@ class PlanSummary:
     limits: tuple[Limit, ...]
     formulas: tuple[str, ...]
     budget: tuple[BudgetRow, ...]
+    strata: tuple[StratumStatements, ...] = ()
     geography: dict[str, LevelShape] | None = None
     predicted: tuple[PredictedRow, ...] | None = None
     not_predicted: str | None = None
@@ -224,6 +228,7 @@ def _summary(product: Product, source: str, ledger: Ledger, losses: bool) -> Pla
         limits=limits_of(plan),
         formulas=formulas(plan.schema),
         budget=budget_rows(plan, ledger),
+        strata=stratum_statements(plan, ledger, source),
     )
 
 
@@ -293,14 +298,18 @@ def plan_summary(
       source: Where the list of geounits comes from, as manifests call it.
       lattice: All its geounits.
       classes: Its subtree classes.
-      tables: Tables whose errors are predicted. Default: those it publishes.
+      tables: Tables whose errors are predicted. Default: those it publishes, and the total of
+        each stratum.
       losses: Whether to compute epsilon by privacy loss distributions too.
 
     Raises:
       SchemaError: A table is not a query on the schema.
     """
     plan = product.plan
-    queries = parse_tables(plan, product.tables if tables is None else tables)
+    if tables is None:
+        strata = plan.strategy.strata
+        tables = [*product.tables, *(f"total where {stratum.name}" for stratum in strata)]
+    queries = parse_tables(plan, tables)
     predicted: tuple[PredictedRow, ...] = ()
     not_predicted = None
     try:

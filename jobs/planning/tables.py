@@ -16,7 +16,7 @@ from jobs.planning.summary import (
     ShareRow,
 )
 from jobs.report import text
-from jobs.report.budget import Spending, measured_table, statements_table
+from jobs.report.budget import Spending, measured_table, statements_table, strata_table
 from jobs.report.table import EMPTY, Cell, Column, Table, label, number, shaded, tilted
 
 HEADINGS = {"own": "own measurements", "full": "all measurements of the tree"}
@@ -24,12 +24,16 @@ HEADINGS = {"own": "own measurements", "full": "all measurements of the tree"}
 
 def spending_of(summary: PlanSummary) -> Spending:
     """What the budget of a plan is spent on."""
-    return Spending(summary.privacy, summary.budget, summary.levels, summary.records)
+    return Spending(
+        summary.privacy, summary.budget, summary.levels, summary.records, summary.strata
+    )
 
 
 def plan_tables(summary: PlanSummary) -> list[Table]:
     """Every table of a plan, in the order in which a terminal shows them."""
     tables = [statements_table(summary.statements, summary.privacy.definition)]
+    if summary.strata:
+        tables.append(strata_table(spending_of(summary)))
     if summary.geography is not None:
         tables.append(geography_table(summary.geography))
     tables.append(measured_table(spending_of(summary)))

@@ -6,7 +6,7 @@ import csv
 import hashlib
 import importlib.metadata
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from das.privacy.budget import Budget
 from das.privacy.ledger import Ledger
-from das.privacy.semantics import statements
+from das.privacy.semantics import ChangeCosts, statements
 from das.queries.sensitivity import Neighbors
 from jobs.documents.account import Account, guarantee_of
 from jobs.documents.document import write_document
@@ -41,6 +41,7 @@ from jobs.documents.manifest import (
     SolvedLevel,
     Stated,
     Statement,
+    StratumStatements,
 )
 from jobs.documents.statistics import statistics_of
 from jobs.neighborhoods import PUBLIC_LIST, limited_statements, neighborhood
@@ -95,9 +96,41 @@ def privacy_statements(
 
     Costs of the ledger are those of the budget's neighbors; these are costs of changed records.
     """
-    budget = plan.budget
+    return _stated(plan, ledger, _changed(plan, ledger), geounits_source)
+
+
+def stratum_statements(
+    plan: Plan, ledger: Ledger, geounits_source: str = PUBLIC_LIST
+) -> tuple[StratumStatements, ...]:
+    """The same for each stratum: changes that do not lead out of it."""
+    changed = _changed(plan, ledger)
+    last = len(plan.spine.levels) - 1
+    return tuple(
+        StratumStatements(
+            stratum=stratum.name,
+            cells=stratum.group.size,
+            own=str(plan.budget.total * plan.strategy.chain_share(0, last, stratum)),
+            statements=_stated(
+                plan,
+                ledger,
+                [one for one in changed if one.stratum == stratum.name],
+                geounits_source,
+            ),
+        )
+        for stratum in plan.strategy.strata
+    )
+
+
+def _changed(plan: Plan, ledger: Ledger) -> list[ChangeCosts]:
+    """What changes of a record cost in every chain and stratum."""
     chains = dict.fromkeys((entry.geolevel, entry.chain_end) for entry in ledger.entries)
-    changed = [costs for first, last in chains for costs in plan.change_costs(first, last)]
+    return [costs for first, last in chains for costs in plan.change_costs(first, last)]
+
+
+def _stated(
+    plan: Plan, ledger: Ledger, changed: Sequence[ChangeCosts], geounits_source: str
+) -> tuple[Statement, ...]:
+    budget = plan.budget
     names = [attribute.name for attribute in plan.schema.attributes]
     stated = []
     for row in statements(ledger.spine, names, changed):
@@ -187,6 +220,7 @@ def write_manifest(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: Ru
         statements=privacy_statements(plan, ledger, facts.geounits_source),
         account=facts.account,
         budget=budget_rows(plan, ledger),
+        strata=stratum_statements(plan, ledger, facts.geounits_source),
         invariants=exact_queries(plan),
         limits=limits_of(plan),
         geography=geography,

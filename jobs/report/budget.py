@@ -18,6 +18,7 @@ from jobs.documents.manifest import (
     Manifest,
     Privacy,
     Statement,
+    StratumStatements,
     expected_rmse,
 )
 from jobs.report import text
@@ -38,17 +39,21 @@ class Spending:
       rows: Measured queries.
       levels: Geolevels, the root first.
       records: What is counted: persons or units.
+      strata: Groups of records with queries of their own.
     """
 
     privacy: Privacy
     rows: Sequence[BudgetRow]
     levels: Sequence[str]
     records: str
+    strata: Sequence[StratumStatements] = ()
 
     @classmethod
     def of(cls, manifest: Manifest) -> Spending:
         """That of a release."""
-        return cls(manifest.privacy, manifest.budget, manifest.levels, manifest.records)
+        return cls(
+            manifest.privacy, manifest.budget, manifest.levels, manifest.records, manifest.strata
+        )
 
     @property
     def unit(self) -> str:
@@ -67,6 +72,12 @@ def budget_section(spending: Spending) -> Section:
         f"add up to exactly {spending.unit}. A query with a larger share has less noise."
     )
     blocks = [TableBlock(_share_table(spending)), TableBlock(measured_table(spending))]
+    if spending.strata:
+        lead += (
+            " Groups of records that are measured apart, strata, do not add up either: a record is "
+            "in one of them, so a path is one of geounits and a stratum."
+        )
+        blocks.insert(0, TableBlock(strata_table(spending)))
     return Section("budget", "Privacy budget", lead, blocks)
 
 
@@ -172,6 +183,45 @@ def statements_table(statements: Sequence[Statement], definition: Definition) ->
     )
 
 
+def strata_table(spending: Spending) -> Table:
+    """What a record of each stratum costs, and what changes within the stratum do."""
+    kinds = [
+        statement
+        for statement in spending.strata[0].statements
+        if statement.change is Change.ATTRIBUTE
+    ]
+    columns = [
+        Column("Stratum", numeric=False),
+        Column("Cells"),
+        Column(spending.unit, hint="own queries", numeric=False),
+        Column(spending.unit, hint="with those for everybody", numeric=False),
+        *(Column(spending.unit, hint=f"only {words(one.name)}", numeric=False) for one in kinds),
+    ]
+    body = []
+    for one in spending.strata:
+        cost = {(row.change, row.name): row.total for row in one.statements}
+        totals = [spending.privacy.total, *(cost[row.change, row.name] for row in kinds)]
+        body.append(
+            [
+                label(one.stratum),
+                number(one.cells),
+                Cell(one.own, text.ratio(one.own), code=True),
+                *(
+                    Cell(EMPTY) if total is None else Cell(total, text.ratio(total), code=True)
+                    for total in totals
+                ),
+            ]
+        )
+    return Table(
+        "strata",
+        "Groups that are measured apart",
+        columns,
+        body,
+        "What one record costs, and what a change of one of its attributes within the stratum "
+        "does. A change into another stratum costs half of that here and half there.",
+    )
+
+
 def _changed(statement: Statement) -> Cell:
     sentence = _CHANGES[statement.change]
     shown = sentence.format(words(statement.name))
@@ -243,7 +293,18 @@ def _share_table(spending: Spending) -> Table:
         [label(query), *row]
         for query, row in zip(queries, shaded(values, text.fine_percent), strict=True)
     ]
-    body.append([name("all queries"), *(_sum(column) for column in zip(*values, strict=True))])
+    stratum_of = {row.query: row.stratum for row in spending.rows}
+    sums = {"all queries": {*queries}}
+    if spending.strata:
+        sums = {
+            f"for everybody and {one.stratum}": {
+                query for query in queries if stratum_of[query] in ("", one.stratum)
+            }
+            for one in spending.strata
+        }
+    for heading, counted in sums.items():
+        some = [row for query, row in zip(queries, values, strict=True) if query in counted]
+        body.append([name(heading), *(_sum(column) for column in zip(*some, strict=True))])
     headings = [Column(_chain(main[level])) for level in levels]
     return Table(
         "budget-shares",

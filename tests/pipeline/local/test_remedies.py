@@ -111,6 +111,40 @@ def functions_are_for_tables(desk: Desk) -> str:
     return message
 
 
+def _of_sexes(**changes: Any) -> dict[str, Any]:
+    """Half for everybody, half for each sex at the state."""
+    own = {"state": {"share": "1/2", "queries": {"age": "1"}}}
+    levels = {"female": own, "male": own, **changes}
+    return {"query": "sex", "levels": {name: one for name, one in levels.items() if one}}
+
+
+def _with_strata(desk: Desk, strata: dict[str, Any]) -> Path:
+    shares = {name: {"share": "1/8", **DETAILED} for name in toy.LEVELS}
+    document = {"name": "own", "levels": shares, "strata": strata}
+    own = str(desk.write("own.yaml", yaml.safe_dump(document)))
+    return desk.config(privacy__allocation=own)
+
+
+def strata_are_answers_of_a_partition(desk: Desk) -> str:
+    message = desk.refused("validate", _with_strata(desk, {**_of_sexes(), "query": "prefix(age)"}))
+    desk.done("validate", _with_strata(desk, _of_sexes()))
+    return message
+
+
+def every_stratum_needs_a_share(desk: Desk) -> str:
+    message = desk.refused("validate", _with_strata(desk, _of_sexes(male=None)))
+    desk.done("validate", _with_strata(desk, _of_sexes()))
+    return message
+
+
+def strata_have_no_gap(desk: Desk) -> str:
+    county = {"share": "1/2", "queries": {"age": "1"}}
+    message = desk.refused("validate", _with_strata(desk, _of_sexes(male={"county": county})))
+    small = {"state": {**county, "share": "1/100"}, "county": {**county, "share": "49/100"}}
+    desk.done("validate", _with_strata(desk, _of_sexes(male=small)))
+    return message
+
+
 WORKLOAD = {"workload": {"tables": {"detailed": "1", "sex": "1"}, "method": "hdmm"}}
 
 
@@ -793,6 +827,11 @@ ENTRIES: dict[Key, Entry] = {
      "workload, however small"): detailed_needs_a_share,
     ("jobs/config/allocation.py", "use total, detailed, attributes and recodes; functions of them are "
      "for output.tables"): functions_are_for_tables,
+    ("jobs/config/allocation.py", "give each stratum a share and queries at the root at least"):
+        every_stratum_needs_a_share,
+    ("das/strategy.py", "give it a share, however small, at every geolevel above its last one"):
+        strata_have_no_gap,
+    ("das/queries/query.py", "use attributes and recodes"): strata_are_answers_of_a_partition,
     ("jobs/config/groups.py", "ask fewer groups or fewer tables"): fewer_groups,
     ("jobs/config/solve.py", 'pip install "topdown-das[{}]"'): INSTALLS,
     ("jobs/config/solvable.py", "choose method nnls"): maxfit_takes_no_rows,

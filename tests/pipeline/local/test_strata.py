@@ -1,0 +1,162 @@
+"""Runs whose strata have queries of their own, from validation to the reports."""
+
+from __future__ import annotations
+
+import csv
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from jobs.cli import app
+from jobs.config.load import load_run
+from jobs.release.verify import verify_release
+from jobs.storage.layout import release_layout
+from jobs.storage.ledger import read_ledger
+from tests.builders import toy
+from tests.builders.datasets import rows_of
+from tests.builders.in_process import execute
+from tests.checkout import ROOT
+from tests.release_checks import output_equals_input, totals_are_exact, tree_is_consistent
+
+SHIPPED = ROOT / "conf" / "allocation" / "toy-strata.yaml"
+TABLES = {"total": 1, "sex": 1, "age": 1, "detailed": 1}
+
+
+def allocation(folder: Path, **own: Any) -> str:
+    """The shipped allocation, with other geolevels of some strata."""
+    document = yaml.safe_load(SHIPPED.read_text())
+    document["strata"]["levels"].update(own)
+    path = folder / "strata.yaml"
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    return str(path)
+
+
+def checked(config: Path) -> Path:
+    out = execute(config)
+    assert tree_is_consistent(out, toy.LEVELS)
+    assert totals_are_exact(out, "state")
+    verify_release(load_run(config).plan, release_layout(out))
+    return out
+
+
+@pytest.mark.parametrize("targets", ["own", "full"])
+def test_a_run_with_strata_keeps_every_promise(tmp_path: Path, targets: str) -> None:
+    toy.write_records(tmp_path)
+    config = toy.configuration(
+        tmp_path,
+        privacy__allocation=allocation(tmp_path),
+        solve={"targets": targets, "rounding": [["total"], ["sex", "detailed"]]},
+    )
+    out = checked(config)
+    ledger = read_ledger(release_layout(out).ledger)
+    assert ledger.is_sealed
+    assert ledger.planned.strata == ("votingage=minor", "votingage=adult")
+    for stratum in ledger.planned.strata:
+        assert ledger.spent().path_costs(stratum) == (1, 1)
+    assert ledger.spent().path_costs() == (Fraction(1, 2), Fraction(1, 2))
+    manifest = json.loads((out / "release" / "manifest.json").read_text())
+    assert [row["own"] for row in manifest["strata"]] == ["1/2", "1/2"]
+    measured = {row["query"]: row.get("stratum", "") for row in manifest["budget"]}
+    assert measured["sex where votingage=minor"] == "votingage=minor"
+    assert measured["detailed"] == ""
+    rows = rows_of(out / "release" / "measurements" / "level=county")
+    assert {len(row["answers"]) for row in rows if row["query"] == "sex where votingage=minor"} == {
+        2
+    }
+    report = (out / "release" / "report.html").read_text()
+    assert "Groups that are measured apart" in report
+    assert "for everybody and votingage=minor" in report
+    evaluation = json.loads((out / "confidential" / "evaluation.json").read_text())
+    errors = {(row["geolevel"], row["query"]): row for row in evaluation["results"]}
+    assert errors["county", "total where votingage=minor"]["measured"]
+
+
+def test_almost_without_noise_the_output_is_the_input(tmp_path: Path) -> None:
+    toy.write_records(tmp_path)
+    config = toy.configuration(
+        tmp_path, privacy__allocation=allocation(tmp_path), privacy__rho="100000"
+    )
+    out = checked(config)
+    for level in toy.LEVELS:
+        assert output_equals_input(out, level), level
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_strata_of_no_person_and_of_one_are_ordinary(tmp_path: Path, kept: int) -> None:
+    people = toy.write_records(tmp_path)
+    minors = [row for row in people if row[2] == "under_18"]
+    left = [row for row in people if row[2] != "under_18"] + minors[:kept]
+    with (tmp_path / "records.csv").open("w", newline="") as handle:
+        csv.writer(handle).writerows([("block", "sex", "age"), *left])
+    checked(toy.configuration(tmp_path, privacy__allocation=allocation(tmp_path)))
+
+
+def test_strata_may_be_planned_and_go_on_with_what_was_planned(tmp_path: Path) -> None:
+    toy.write_records(tmp_path)
+    workload = {"workload": {"method": "orp", "tables": TABLES}}
+    ranged = {"workload": {"method": "orp", "tables": TABLES, "bases": {"age": ["prefix"]}}}
+    adults = {level: {"share": "1/8", **workload} for level in toy.LEVELS}
+    minors = {"state": {"share": "1/2", **ranged}}
+    config = toy.configuration(
+        tmp_path, privacy__allocation=allocation(tmp_path, adult=adults, minor=minors)
+    )
+    out = checked(config)
+    planned = json.loads((out / "release" / "planned.json").read_text())
+    assert list(planned["levels"]) == [
+        "state where votingage=minor",
+        *(f"{level} where votingage=adult" for level in toy.LEVELS),
+    ]
+    frozen = load_run(config).plan.strategy
+    assert frozen.strata[0].levels[0].joint is not None
+    names = [entry.query.name.partition(" #")[0] for entry in frozen.strata[0].levels[0].queries]
+    assert all(name.endswith(" where votingage=minor") for name in names)
+
+
+def test_a_plan_says_what_each_stratum_costs_and_how_far_off_it_is(tmp_path: Path) -> None:
+    toy.write_records(tmp_path)
+    config = toy.configuration(tmp_path, privacy__allocation=allocation(tmp_path))
+    result = CliRunner().invoke(app, ["plan", str(config), "--json", "--quiet", "--losses"])
+    assert result.exit_code == 0, result.output
+    plan = json.loads(result.output)
+    assert 0 < plan["epsilon_losses"] < plan["privacy"]["epsilon"]
+    assert [row["stratum"] for row in plan["strata"]] == ["votingage=minor", "votingage=adult"]
+    predicted = {(row["table"], row["geolevel"]): row for row in plan["predicted"]}
+    for stratum in ("minor", "adult"):
+        assert predicted[f"total where votingage={stratum}", "county"]["own"]["rmse"] > 0
+
+
+@pytest.mark.parametrize(
+    ("solve", "lazy", "message"),
+    [
+        ({"method": "maxfit"}, [], "maxfit takes partition queries alone"),
+        ({"targets": "own"}, ["detailed where votingage=adult"], "is not a partition"),
+    ],
+)
+def test_what_no_solver_takes_is_refused_before_a_grant(tmp_path, solve, lazy, message):
+    toy.write_records(tmp_path)
+    config = toy.configuration(
+        tmp_path,
+        privacy__allocation=allocation(tmp_path),
+        privacy__lazy_queries=lazy,
+        solve=solve,
+    )
+    result = CliRunner().invoke(app, ["validate", str(config)])
+    assert message in str(result.exception)
+    assert not (tmp_path / "out").exists()
+
+
+def test_answers_that_are_drawn_lazily_go_beside_strata(tmp_path: Path) -> None:
+    toy.write_records(tmp_path)
+    checked(
+        toy.configuration(
+            tmp_path,
+            privacy__allocation=allocation(tmp_path),
+            privacy__lazy_queries=["detailed"],
+            solve={"targets": "own"},
+        )
+    )
