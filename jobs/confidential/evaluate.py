@@ -142,7 +142,8 @@ def evaluate(
     """
     compared = evaluated_queries(design, queries)
     levels = design.spine.levels
-    asked = {name: asked_at(grouping, _areas(release, grouping, name)) for name in levels}
+    areas = _areas(release, grouping, levels)
+    asked = {name: asked_at(grouping, areas[name]) for name in levels}
     slices = [
         piece
         for geolevel in levels
@@ -229,13 +230,19 @@ def _slices(
     return slices
 
 
-def _areas(release: ReleaseLayout, grouping: Grouping | None, geolevel: str) -> Areas | None:
-    """Types of the geounits of a geolevel, in the order of the geography; None without any."""
-    if grouping is None or geolevel not in grouping.areas:
-        return None
-    codes = read_public_geocodes(release, geolevel).astype(np.bytes_)
-    where = f"evaluate.areas.{geolevel}"
-    return named(where, partial(read_areas, grouping.areas[geolevel], codes))
+def _areas(
+    release: ReleaseLayout, grouping: Grouping | None, levels: Sequence[str]
+) -> dict[str, dict[str, Areas]]:
+    """Geolevel to what has types, the same or one above, to the types of its geounits, in order."""
+    found: dict[str, dict[str, Areas]] = {name: {} for name in levels}
+    for above, file in ({} if grouping is None else grouping.areas).items():
+        codes = read_public_geocodes(release, above).astype(np.bytes_)
+        types = named(f"evaluate.areas.{above}", partial(read_areas, file, codes))
+        for name in levels[levels.index(above) :]:
+            below = read_public_geocodes(release, name).astype(np.bytes_)
+            within = np.searchsorted(codes, below.astype(codes.dtype))  # geocodes are prefixes
+            found[name][above] = Areas(types.labels, types.of_geounits[within])
+    return found
 
 
 def _geocodes(piece: Slice) -> list[str]:

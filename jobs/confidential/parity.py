@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Literal
 
@@ -29,17 +29,18 @@ class Asked:
 
     Attributes:
       restrictions: Tables of everybody, then tables in groups of records.
-      tables: Tables in the geounits of each type, if there are types.
-      areas: Types of the geounits.
+      tables: Tables in the geounits of each type.
+      areas: Geolevel that has types to the types of the geounits, which are those of what they
+        lie in.
     """
 
     restrictions: tuple[Restriction, ...] = ()
     tables: tuple[Query, ...] = ()
-    areas: Areas | None = None
+    areas: Mapping[str, Areas] = field(default_factory=dict)
 
     def slice(self, start: int, stop: int) -> Asked:
         """The same of some geounits."""
-        areas = self.areas and self.areas.slice(start, stop)
+        areas = {name: types.slice(start, stop) for name, types in self.areas.items()}
         return Asked(self.restrictions, self.tables, areas)
 
     def compare(self, truth: Histograms, released: Histograms) -> list[GroupErrors]:
@@ -48,8 +49,8 @@ class Asked:
             return []
         found = Differences.between(truth, released)
         errors = [found.by_group(asked) for asked in self.restrictions]
-        if self.areas is not None:
-            errors += [found.by_area(table, self.areas) for table in self.tables]
+        for types in self.areas.values():
+            errors += [found.by_area(table, types) for table in self.tables]
         return errors
 
 
@@ -58,12 +59,12 @@ def merged(parts: Iterable[Sequence[GroupErrors]]) -> list[GroupErrors]:
     return [reduce(merge_groups, column) for column in zip(*parts, strict=True)]
 
 
-def asked_at(grouping: Grouping | None, areas: Areas | None) -> Asked:
+def asked_at(grouping: Grouping | None, areas: Mapping[str, Areas]) -> Asked:
     """What is compared at a geolevel."""
     if grouping is None:
         return Asked()
     restrictions = (*grouping.everybody, *grouping.restrictions)
-    return Asked(restrictions, grouping.tables if areas else (), areas)
+    return Asked(restrictions, grouping.tables, areas)
 
 
 def parity_results(
@@ -99,12 +100,11 @@ def parity_results(
             asked.restrictions[n_tables:], errors[n_tables:n_restrictions], strict=True
         )
     ]
-    if asked.areas is not None:
-        name, labels = f"types of {geolevel}", asked.areas.labels
-        found += [
-            _Found("areas", name, table, labels, own, table)
-            for table, own in zip(asked.tables, errors[n_restrictions:], strict=True)
-        ]
+    by_type = [(name, a.labels, table) for name, a in asked.areas.items() for table in asked.tables]
+    found += [
+        _Found("areas", f"types of {name}", table, labels, own, table)
+        for (name, labels, table), own in zip(by_type, errors[n_restrictions:], strict=True)
+    ]
     return [
         _result(grouping, geolevel, one, everybody[one.table], expected(one.joint)) for one in found
     ]

@@ -31,7 +31,7 @@ class EvaluateConfig(Model):
     areas: dict[Text, AreasFile] = Field(
         default={},
         description="Geolevel to a public table of the types of its geounits; each type is a "
-        "group.",
+        "group, there and at all finer geolevels.",
     )
     tables: list[Text] | None = Field(
         default=None,

@@ -117,17 +117,18 @@ def test_every_group_table_and_geolevel_is_as_counted_by_hand(finished: Path) ->
         assert row["worst"] == worst["group"]
 
 
-def test_types_of_tracts_are_groups_of_tracts(finished: Path) -> None:
+def test_types_of_tracts_are_groups_of_tracts_and_blocks(finished: Path) -> None:
     rows = [row for row in evaluation(finished)["parity"] if row["kind"] == "areas"]
     assert [(r["geolevel"], r["groups"], r["table"]) for r in rows] == [
-        ("tract", "types of tract", "total"),
-        ("tract", "types of tract", "age"),
+        (geolevel, "types of tract", table)
+        for geolevel in ("tract", "block")
+        for table in ("total", "age")
     ]
-    codes, true, shown = histograms(load_run(finished).config.output.directory, "tract")
     for row in rows:
+        codes, true, shown = histograms(load_run(finished).config.output.directory, row["geolevel"])
         assert [group["group"] for group in row["by_group"]] == [*KINDS]
         for group in row["by_group"]:
-            own = np.array([kind_of(code) == group["group"] for code in codes])
+            own = np.array([kind_of(code[:7]) == group["group"] for code in codes])
             expected = by_hand(true[own], shown[own], GROUPS["total"], GROUPS[row["table"]])[0]
             found = [group[key] for key in ("persons", "released", "answers", "l1", "max")]
             assert found == [*expected[:4], expected[5]]
