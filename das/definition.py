@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Literal
 
 
 class Definition(StrEnum):
@@ -21,6 +22,6 @@ class Definition(StrEnum):
         return self is Definition.PURE
 
     @property
-    def unit(self) -> str:
+    def unit(self) -> Literal["rho", "epsilon"]:
         """The name of the number: rho or epsilon."""
         return "epsilon" if self.is_pure else "rho"

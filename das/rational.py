@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from decimal import Decimal
 from fractions import Fraction
 
 from das.errors import BudgetError
@@ -49,3 +51,19 @@ def parse_fraction(value: object, where: str) -> Fraction:
             want='a fraction in quotes, such as "1/4" or "0.25"',
         )
     raise BudgetError(where, "is not a fraction", got=repr(value), want='text such as "51/36352"')
+
+
+def decimal_of(value: Fraction) -> Decimal:
+    """The decimal number next to a fraction, with as many digits as the current context keeps."""
+    return Decimal(value.numerator) / Decimal(value.denominator)
+
+
+def float_above(value: Fraction | Decimal) -> float:
+    """A float next to a number that is not smaller than it.
+
+    >>> float_above(Fraction(1, 10)), float_above(Fraction(1, 4))
+    (0.1, 0.25)
+    """
+    exact = Fraction(value)
+    nearest = float(exact)
+    return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)

@@ -83,7 +83,7 @@ MasterOption = Annotated[str | None, typer.Option("--master", help="Replaces run
 LossesOption = Annotated[
     bool,
     typer.Option(
-        "--losses", help="Also epsilon by privacy loss distributions (extra: accounting)."
+        "--losses", help="Also what the distribution of the noise says, which is more than its rho."
     ),
 ]
 ClusterOption = Annotated[

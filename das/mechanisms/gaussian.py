@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Context, Decimal, localcontext
 from fractions import Fraction
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -18,7 +19,7 @@ from das.errors import BudgetError
 from das.mechanisms import moments
 from das.mechanisms.mechanism import (
     Continuous,
-    LossDistribution,
+    LossAtoms,
     Norm,
     Sampler,
     integer_quantiles,
@@ -28,9 +29,13 @@ from das.mechanisms.mechanism import (
 )
 from das.mechanisms.table import gaussian_table
 from das.mechanisms.wide import MOST_SIGMA_SQ, wide_gaussian
+from das.rational import decimal_of
 
 # A table grows with sigma. At this limit it has 9,300 entries and takes some 50 ms to build.
 WIDE_SIGMA_SQ = Fraction(1 << 20)
+
+_MOST_LOSSES = 10**5  # of either sign, where they are listed
+_SPARE = 16  # decimal digits beyond those asked for: 12 for rounding 10^5 times 10^5 products
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +133,39 @@ class DiscreteGaussian:
         """1 / (2 sigma_sq)."""
         return 1 / (2 * self.sigma_sq)
 
-    def unit_losses(self, library: ModuleType, grid: float) -> LossDistribution:
-        """Return the losses of a shift by 1; sigma is rounded down, so they are too large."""
-        sigma = math.nextafter(math.sqrt(self.sigma_sq), 0)
-        losses: LossDistribution = library.from_discrete_gaussian_mechanism(
-            sigma, value_discretization_interval=grid, use_connect_dots=True
-        )
-        return losses
+    def unit_losses(self, digits: int) -> LossAtoms:
+        """Return the losses of a shift by 1: (1 - 2 z) / (2 sigma_sq) at noise z.
+
+        Raises:
+          BudgetError: There are too many losses to list.
+        """
+        with localcontext(Context(prec=digits + _SPARE)):
+            least, parameter = Decimal(10) ** -(digits + 2), decimal_of(self.sigma_sq)
+            weights, ratio = [Decimal(1)], (-1 / (2 * parameter)).exp()
+            factor = (-1 / parameter).exp()
+            while weights[-1] > least * (1 - ratio):
+                weights.append(weights[-1] * ratio)
+                ratio *= factor
+                if len(weights) > _MOST_LOSSES:
+                    raise BudgetError(
+                        "privacy losses",
+                        "noise of this size has too many to be listed",
+                        got=f"sigma_sq {self.sigma_sq}",
+                        remedy="use the epsilon that follows from rho",
+                    )
+            # Each weight is the product of as many rounded ratios, each of as many factors: off by
+            # less than its number squared units of the last digit.
+            least *= 1 + Decimal(10) ** -5
+            whole = 2 * sum(weights) - 1  # at most the sum of all weights but for rounding
+            up = (1 + Decimal(10) ** -(digits + 2)) / whole
+            atoms = [
+                ((1 - 2 * z) / (2 * self.sigma_sq), weights[abs(z)] * up)
+                for z in range(1 - len(weights), len(weights))
+            ]
+            # All beyond, on either side, weighs at most the geometric series with the last ratio.
+            beyond = least * up
+            loss, last = atoms[-1]
+            return LossAtoms([*atoms[:-1], (loss, last + beyond)], beyond)
 
     @property
     def parameter(self) -> Fraction:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Context, Decimal, localcontext
 from fractions import Fraction
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -18,7 +19,7 @@ from das.errors import BudgetError
 from das.mechanisms import moments
 from das.mechanisms.mechanism import (
     Continuous,
-    LossDistribution,
+    LossAtoms,
     Norm,
     Sampler,
     integer_quantiles,
@@ -28,6 +29,7 @@ from das.mechanisms.mechanism import (
 )
 from das.mechanisms.table import laplace_table
 from das.mechanisms.wide import MOST_SCALE, MOST_TABLE_SCALE, wide_laplace
+from das.rational import decimal_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +125,15 @@ class DiscreteLaplace:
         """1 / (2 scale^2): epsilon-DP implies zCDP of epsilon^2 / 2."""
         return 1 / (2 * self.scale**2)
 
-    def unit_losses(self, library: ModuleType, grid: float) -> LossDistribution:
-        """Return the losses of a shift by 1; epsilon is rounded up, so they are too large."""
-        epsilon = math.nextafter(float(1 / self.scale), math.inf)
-        losses: LossDistribution = library.from_discrete_laplace_mechanism(
-            epsilon, value_discretization_interval=grid, use_connect_dots=True
-        )
-        return losses
+    def unit_losses(self, digits: int) -> LossAtoms:
+        """Return the losses of a shift by 1: 1 / scale up to noise 0, else -1 / scale."""
+        with localcontext(Context(prec=digits + 2)):
+            ratio, up = (-1 / decimal_of(self.scale)).exp(), 1 + Decimal(10) ** -digits
+            atoms = [
+                (1 / self.scale, up / (1 + ratio)),
+                (-1 / self.scale, up * ratio / (1 + ratio)),
+            ]
+            return LossAtoms(atoms, Decimal(0))
 
     @property
     def parameter(self) -> Fraction:

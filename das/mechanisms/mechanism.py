@@ -7,11 +7,12 @@ class in one module that `das.mechanisms.registry` lists; nothing else asks whic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
-from types import ModuleType
 from typing import ClassVar, Protocol, Self
 
 import numpy as np
@@ -97,20 +98,17 @@ class Continuous(Distribution, Protocol):
         ...
 
 
-class LossDistribution(Protocol):
-    """A privacy loss distribution of dp-accounting, for both directions of a pair."""
+@dataclass(frozen=True)
+class LossAtoms:
+    """How ln P(o)/Q(o) is distributed under P, bounded from above.
 
-    def compose(self, other: LossDistribution, tail_mass_truncation: float) -> LossDistribution:
-        """Return the losses of two independent measurements."""
-        ...
+    Attributes:
+      atoms: Losses in nats and their probabilities, neither smaller than it is.
+      beyond: Probability of everything else, not smaller than it is; it counts as an infinite loss.
+    """
 
-    def self_compose(self, num_times: int, tail_mass_truncation: float) -> LossDistribution:
-        """Return the losses of so many independent measurements."""
-        ...
-
-    def get_delta_for_epsilon(self, epsilon: float) -> float:
-        """Return the smallest delta at an epsilon."""
-        ...
+    atoms: Sequence[tuple[Fraction, Decimal]]
+    beyond: Decimal
 
 
 class Mechanism(Distribution, Hashable, Protocol):
@@ -167,15 +165,14 @@ class Mechanism(Distribution, Hashable, Protocol):
         """An upper bound in zCDP on the cost of moving one answer by 1, exact."""
         ...
 
-    def unit_losses(self, library: ModuleType, grid: float) -> LossDistribution:
-        """Return the privacy loss distribution of one answer that moves by 1.
+    def unit_losses(self, digits: int) -> LossAtoms:
+        """Return the privacy losses of one answer that moves by 1.
 
         Args:
-          library: `dp_accounting.pld.privacy_loss_distribution`.
-          grid: Width of a cell of losses, in nats.
+          digits: Probabilities are too large by less than 10^-digits altogether.
 
-        Returns:
-          A distribution that dominates the true one, but for rounding.
+        Raises:
+          BudgetError: There are too many losses to list.
         """
         ...
 

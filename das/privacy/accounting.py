@@ -12,6 +12,7 @@ from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 
 from das.errors import BudgetError
+from das.rational import decimal_of, float_above
 
 _DIGITS = Context(prec=150)
 _SLACK = Decimal("1e-60")  # relative; the operations below lose at most a few units of 1e-149
@@ -41,8 +42,8 @@ def epsilon_bun_steinke(rho: Fraction, delta: Fraction) -> float:
     """
     _check(rho, delta)
     with localcontext(_DIGITS):
-        r = _decimal(rho)
-        return _round_up((r + 2 * (r * _log_inverse(delta)).sqrt()) * (1 + _SLACK))
+        r = decimal_of(rho)
+        return float_above((r + 2 * (r * _log_inverse(delta)).sqrt()) * (1 + _SLACK))
 
 
 def epsilon_from_rho(rho: Fraction, delta: Fraction) -> float:
@@ -75,12 +76,12 @@ def epsilon_from_rho(rho: Fraction, delta: Fraction) -> float:
     if rho == 0:
         return 0.0
     with localcontext(_DIGITS):
-        r, log_inverse = _decimal(rho), _log_inverse(delta)
+        r, log_inverse = decimal_of(rho), _log_inverse(delta)
         a = Decimal(_best_order(r, log_inverse))
         alpha = 1 + a
         parts = (alpha * r, a.ln(), -alpha / a * alpha.ln(), log_inverse / a)
         error = _SLACK * (1 + 1 / a + sum(abs(part) for part in parts))
-        return _round_up(max(Decimal(0), sum(parts) + error))
+        return float_above(max(Decimal(0), sum(parts) + error))
 
 
 def rho_from_epsilon(epsilon: Fraction, delta: Fraction) -> Fraction:
@@ -135,18 +136,9 @@ def _best_order(rho: Decimal, log_inverse: Decimal) -> float:
     return min(max(high, 1e-15), 1e60)
 
 
-def _round_up(value: Decimal) -> float:
-    nearest = float(value)
-    return nearest if Decimal(nearest) >= value else math.nextafter(nearest, math.inf)
-
-
-def _decimal(value: Fraction) -> Decimal:
-    return Decimal(value.numerator) / Decimal(value.denominator)
-
-
 def _log_inverse(delta: Fraction) -> Decimal:
     """ln(1/delta), rounded up; the absolute part is for a delta next to 1."""
-    return _decimal(1 / delta).ln() * (1 + _SLACK) + _SLACK * _SLACK
+    return decimal_of(1 / delta).ln() * (1 + _SLACK) + _SLACK * _SLACK
 
 
 def _check(rho: Fraction, delta: Fraction) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,6 +11,7 @@ from das.errors import BudgetError
 from das.privacy.accounting import epsilon_bun_steinke, epsilon_from_rho, rho_from_epsilon
 from das.privacy.cost import Pure, ZeroConcentrated, compose, to_zero_concentrated
 from das.queries.sensitivity import Neighbors
+from das.rational import float_above
 
 
 @dataclass(frozen=True)
@@ -70,14 +70,14 @@ class Budget:
     def epsilon(self) -> float:
         """Epsilon at delta, rounded up; under PURE the total, which holds at delta = 0 too."""
         if self.definition.is_pure:
-            return _rounded_up(self.total)
+            return float_above(self.total)
         return epsilon_from_rho(self.total, self.delta)
 
     @property
     def epsilon_simple(self) -> float:
         """Epsilon at delta by Bun & Steinke, rounded up; under PURE the total."""
         if self.definition.is_pure:
-            return _rounded_up(self.total)
+            return float_above(self.total)
         return epsilon_bun_steinke(self.total, self.delta)
 
 
@@ -116,8 +116,3 @@ def total_from_epsilon(definition: Definition, epsilon: Fraction, delta: Fractio
       BudgetError: An argument is out of range, or no total fits.
     """
     return epsilon if definition.is_pure else rho_from_epsilon(epsilon, delta)
-
-
-def _rounded_up(value: Fraction) -> float:
-    nearest = float(value)
-    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)

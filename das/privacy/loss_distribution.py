@@ -1,10 +1,8 @@
-r"""Epsilon of all measurements together from their privacy loss distribution, in floating point.
+r"""The privacy losses of all measurements of a run together, from the distribution of their noise.
 
-For two output distributions P and Q the loss is ln P(o)/Q(o), o drawn from P. How it is distributed
-determines, for every epsilon, the smallest delta of the pair; over independent measurements losses
-add, so their distributions convolve. This uses the noise itself and not only its rho, so it is
-tighter than `das.privacy.accounting.epsilon_from_rho`. But it is computed in floats by an optional
-library and not certified: report it beside the certified epsilon, never in its place.
+They use the noise itself and not only its rho, so that their epsilon is below
+`das.privacy.accounting.epsilon_from_rho`, and they say what an attacker can gain at most
+(`das.privacy.attack`). All rounding is on the safe side (`das.privacy.losses`).
 
 **Which pairs are worst.** Let every query be a partition, and noise be drawn independently for
 every answer. Adding one record moves one answer by 1 in every query on its path. So:
@@ -20,60 +18,44 @@ have none. Every pair of neighbors thus has, up to reflections and translations 
 which change no delta, some coordinates of P_1 x ... x P_k and Q_1 x ... x Q_k, with one factor per
 shift counted above. Dropping coordinates is post-processing, so its delta at every
 epsilon is at most that of the whole product; and the product of all shifts of two paths is computed
-here. The old and the new path may be tiled by different chains of only children, hence the maximum
-over all pairs of half-paths. A pair that no record can realize only enlarges the maximum.
+here. A pair that no record can realize only enlarges what is claimed.
+
+**Only children.** A path may be tiled by chains in many ways, and the old and the new path in
+different ones. From the last geolevel up, the losses of a path from a geolevel down are those that
+dominate (`das.privacy.losses.dominating`) the losses of each chain that begins there together with
+those of a path below its end. Domination is kept when independent losses are added, so these
+dominate the losses of every tiling, with one convolution per chain although tilings are
+exponentially many. The same of strata that are measured by allocations of their own; and so their
+sum with themselves dominates those of every pair of tilings and strata.
 
 **The trap.** The product must not be replaced by one measurement with the sum of rho. A
 single discrete Gaussian with rho 2.56 has a few coarse values of the loss and gives epsilon 12.80
 at delta 1e-10; 72 queries of the same sum have 16.48.
 
-**Errors.** All systematic ones go up: each loss distribution is replaced by one that dominates it
-on a grid, truncated mass counts as an infinite loss, parameters are rounded to less noise, and
-epsilon is the upper end of an interval in which delta(epsilon) crosses delta - 1e-13. What is set
-aside pays for rounding, which enters delta(epsilon) in three ways:
-
-- The dominating distribution is made from its values delta_i on the grid, each off by some e.
-  Differences over a grid of 1e-3 turn e into errors of 1e3 e of single probabilities, but these add
-  up to an error e of delta again: the distribution made has the delta_i it was made from, and
-  negative probabilities are cut to 0, which only adds. Composed with a distribution Q, delta is the
-  mean of delta(epsilon - loss) over Q, so its error is at most e times the mass of Q, and k
-  distributions have at most the sum of their e.
-- A convolution of n points by the fast Fourier transform is off by about u log2(n) |p| |q| in the
-  root of the sum of squares (Higham, Theorem 24.2; u = 1.1e-16, |.| Euclidean norms, below 0.1 for
-  distributions of many points), so by the square root of n times that in a sum over all points:
-  1e-15 for n = 1e5 and norms of 0.1.
-- The sum that gives delta(epsilon) has positive terms, so its relative error is below n u.
-
-Altogether 1.3e-15 was the most in comparisons with exact sums; hence 1e-13, and hence delta must be
-at least 1e-12. The inverse of the library is not used: it walks the grid by adding its step again
-and again, and after 57,807 steps its epsilon was 2.5e-12 too small, more than was set aside.
+**The grid** has 512 points within one standard deviation of all losses together, sqrt(2 rho), up
+to rounding. The split of the losses of k shifts onto it adds at most k (grid)^2 / 4 to their
+variance 2 rho, for 144 shifts 0.014 % of it.
 
 References:
-  Meiser & Mohammadi, CCS 2018, and Koskela, Jälkö & Honkela, AISTATS 2020 (loss distributions);
-  Doroshenko, Ghazi, Kamath, Kumar & Manurangsi, PoPETs 2022, arXiv:2207.04380 (dominating grid).
-  Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., 2002 (rounding of transforms).
+  Meiser & Mohammadi, CCS 2018, and Koskela, Jälkö & Honkela, AISTATS 2020 (loss distributions).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import reduce
-from itertools import combinations_with_replacement
-from types import ModuleType
 
-from das.errors import BudgetError, RuntimeSetupError
-from das.mechanisms.mechanism import LossDistribution, Mechanism
+from das.errors import BudgetError
+from das.mechanisms.mechanism import Mechanism
+from das.privacy.ledger import Chain, costs_of_paths
+from das.privacy.losses import Losses, compose_all, dominating, losses_of
 from das.queries.query import Query
 from das.queries.sensitivity import Neighbors
 
-_LEAST_DELTA = Fraction(1, 10**12)
-_ROUNDING = 1e-13  # probability set aside for the rounding of convolutions
-_TAIL = 1e-16  # probability each convolution may move to infinite loss
-_NARROW = 1e-13  # relative width of the interval in which epsilon is enclosed; its end is reported
-_GRID = 1e-3  # in nats, where rho is 1 or more; see docs/accounting.md for the choice
+_POINTS = 512  # of the grid within a standard deviation of the losses
+_DIGITS = 20  # of probabilities, beyond those of delta
 
 
 @dataclass(frozen=True)
@@ -101,10 +83,6 @@ class UnitShifts:
         return self.times * self.mechanism.unit_rho
 
 
-Chain = tuple[UnitShifts, ...]  # the queries of one measured geounit
-HalfPath = tuple[Chain, ...]  # the chains that tile one root-to-leaf path
-
-
 def unit_shift(query: Query, mechanism: Mechanism) -> UnitShifts:
     """Return how far one record that a measured query counts moves it: one answer, by 1.
 
@@ -121,117 +99,102 @@ def unit_shift(query: Query, mechanism: Mechanism) -> UnitShifts:
     return UnitShifts(mechanism)
 
 
-def epsilon_from_losses(
-    half_paths: Collection[HalfPath], delta: Fraction, neighbors: Neighbors
-) -> float:
-    """Return epsilon at delta of all measurements, for every pair of neighbors.
+def losses_of_paths(
+    n_levels: int,
+    strata: Sequence[Mapping[Chain, tuple[UnitShifts, ...]]],
+    neighbors: Neighbors,
+    least_delta: Fraction,
+) -> Losses:
+    """Return losses that dominate those of all measurements, for every pair of neighbors.
 
     Args:
-      half_paths: Every way a root-to-leaf path may be tiled by chains of only children, and the
-        unit shifts in the queries of each chain when one record is added to the path.
-      delta: Exact, 10^-12 <= delta < 1.
-      neighbors: BOUNDED takes the worst pair of half-paths, UNBOUNDED the worst one.
+      n_levels: Paths have the geolevels 0..n_levels - 1.
+      strata: For each kind of record that is measured by an allocation of its own, what the
+        queries of one geounit that is measured for these geolevels lose when such a record is
+        added to it; one kind, unless there are strata.
+      neighbors: BOUNDED counts two paths, UNBOUNDED one.
+      least_delta: The smallest delta that will be asked for, exact, 0 < least_delta < 1.
 
     Returns:
-      Epsilon in nats: an upper bound but for floating point, see the module.
+      Losses in both directions of each pair, whose noise is symmetric.
 
     Raises:
-      BudgetError: delta is a float or out of range, or nothing is measured.
-      RuntimeSetupError: The library dp-accounting is missing.
+      BudgetError: Delta is a float or out of range, the chains tile no path, or noise has more
+        losses than can be listed.
 
     >>> from das.mechanisms.registry import read_mechanism
     >>> total = UnitShifts(read_mechanism("discrete_laplace", Fraction(4)))
-    >>> epsilon = epsilon_from_losses([((total,),)], Fraction(1, 10**10), Neighbors.BOUNDED)
-    >>> 0.5 <= epsilon < 0.501
+    >>> losses = losses_of_paths(1, [{(0, 0): (total,)}], Neighbors.BOUNDED, Fraction(1, 10**10))
+    >>> 0.4999 < losses.epsilon(Fraction(1, 10**10)) < 0.502
     True
     """
-    if not isinstance(delta, Fraction) or not _LEAST_DELTA <= delta < 1:
+    if not isinstance(least_delta, Fraction) or not 0 < least_delta < 1:
         raise BudgetError(
-            "delta", "must be an exact fraction of at least 10^-12 and below 1", got=repr(delta)
+            "delta", "must be an exact fraction between 0 and 1", got=repr(least_delta)
         )
-    if not half_paths or not all(path and all(path) for path in half_paths):
-        raise BudgetError("half-paths", "must hold chains that measure something")
-    least_delta = float(delta) - _ROUNDING
-    costs = [sum(shifts.rho for chain in path for shifts in chain) for path in half_paths]
-    builder = _Builder(_library(), _GRID * min(1.0, math.sqrt(max(costs))))
-    halves = [builder.path(path) for path in dict.fromkeys(half_paths)]
-    wholes: Iterable[LossDistribution] = halves
-    if neighbors is Neighbors.BOUNDED:
-        pairs = combinations_with_replacement(halves, 2)
-        wholes = (one.compose(other, _TAIL) for one, other in pairs)
-    worst = 0.0
-    for whole in wholes:
-        if whole.get_delta_for_epsilon(worst) > least_delta:
-            worst = _enclose(whole, worst, least_delta)
-    return worst
+    dearest = Fraction(0)
+    for chains in strata:
+        costs = {
+            chain: sum((one.rho for one in lost), Fraction(0)) for chain, lost in chains.items()
+        }
+        paths = costs_of_paths(n_levels, costs)
+        if paths is None or not all(chains.values()):
+            raise BudgetError("chains", "must tile a path and each measure something")
+        dearest = max(dearest, paths[1])
+    if not strata:
+        raise BudgetError("chains", "must tile a path and each measure something")
+    halves = 2 if neighbors is Neighbors.BOUNDED else 1
+    digits = _DIGITS + len(str(math.ceil(1 / least_delta)))
+    one_shift = _OneShift(_root_below(2 * halves * dearest) / _POINTS, digits)
+    half = dominating([_half(n_levels, chains, one_shift) for chains in strata])
+    return half.repeated(halves)
 
 
-def _enclose(losses: LossDistribution, low: float, delta: float) -> float:
-    """An epsilon whose delta is at most this, and hardly above the least one.
+def _half(
+    n_levels: int, chains: Mapping[Chain, tuple[UnitShifts, ...]], one_shift: _OneShift
+) -> Losses:
+    """What dominates the losses of a record that is added to a path, over all its tilings."""
+    whole: dict[int, Losses] = {}  # of a path from a geolevel down
+    for first in range(n_levels - 1, -1, -1):
+        tiled = []
+        for (top, last), shifts in chains.items():
+            if top == first and (last + 1 == n_levels or last + 1 in whole):
+                parts = compose_all(one_shift.repeated(one) for one in _gathered(shifts))
+                tiled.append(parts.compose(whole[last + 1]) if last + 1 < n_levels else parts)
+        if tiled:
+            whole[first] = dominating(tiled)
+    return whole[0]
 
-    Args:
-      losses: The whole distribution.
-      low: An epsilon whose delta is larger.
-      delta: Above 0.
 
-    Returns:
-      Epsilon in nats, infinite if infinite losses alone are likelier than delta.
+class _OneShift:
+    """The losses of single shifts on one grid; shifts by the same noise are computed once."""
+
+    def __init__(self, grid: Fraction, digits: int) -> None:
+        self._grid, self._digits = grid, digits
+        self._known: dict[Mechanism, Losses] = {}
+
+    def repeated(self, shifts: UnitShifts) -> Losses:
+        """The losses of several shifts."""
+        noise = shifts.mechanism
+        if noise not in self._known:
+            atoms = noise.unit_losses(self._digits)
+            self._known[noise] = losses_of(atoms, self._grid, self._digits)
+        return self._known[noise].repeated(shifts.times)
+
+
+def _gathered(shifts: tuple[UnitShifts, ...]) -> list[UnitShifts]:
+    """Shifts by the same noise as one."""
+    times: dict[Mechanism, int] = {}
+    for one in shifts:
+        times[one.mechanism] = times.get(one.mechanism, 0) + one.times
+    return [UnitShifts(noise, n) for noise, n in times.items()]
+
+
+def _root_below(value: Fraction) -> Fraction:
+    """A fraction at most the square root of a positive one, and less than 1 % below it.
+
+    >>> _root_below(Fraction(2))
+    Fraction(181, 128)
     """
-    if losses.get_delta_for_epsilon(math.inf) > delta:
-        return math.inf
-    high = 2 * low + 1.0
-    while losses.get_delta_for_epsilon(high) > delta:
-        low, high = high, 2 * high
-    while high - low > _NARROW * high:
-        middle = (low + high) / 2
-        if losses.get_delta_for_epsilon(middle) > delta:
-            low = middle
-        else:
-            high = middle
-    return high
-
-
-class _Builder:
-    """Composes loss distributions; keeps those of shifts, chains and beginnings of paths."""
-
-    def __init__(self, library: ModuleType, grid: float) -> None:
-        self._library = library
-        self._grid = grid
-        self._known: dict[tuple[object, ...], LossDistribution] = {}
-
-    def path(self, path: HalfPath) -> LossDistribution:
-        """The distribution of one half-path, from the longest beginning known."""
-        key = ("path", *path)
-        if key not in self._known:
-            last = self._chain(path[-1])
-            self._known[key] = self.path(path[:-1]).compose(last, _TAIL) if path[1:] else last
-        return self._known[key]
-
-    def _chain(self, chain: Chain) -> LossDistribution:
-        key = ("chain", *chain)
-        if key not in self._known:
-            times: dict[Mechanism, int] = {}
-            for one in chain:
-                times[one.mechanism] = times.get(one.mechanism, 0) + one.times
-            parts = [self._shift(noise).self_compose(n, _TAIL) for noise, n in times.items()]
-            self._known[key] = reduce(lambda one, other: one.compose(other, _TAIL), parts)
-        return self._known[key]
-
-    def _shift(self, mechanism: Mechanism) -> LossDistribution:
-        key = ("shift", mechanism)
-        if key not in self._known:
-            self._known[key] = mechanism.unit_losses(self._library, self._grid)
-        return self._known[key]
-
-
-def _library() -> ModuleType:
-    try:
-        from dp_accounting.pld import privacy_loss_distribution
-    except ImportError as error:
-        raise RuntimeSetupError(
-            "privacy loss distribution",
-            "the library dp-accounting is missing",
-            remedy="pip install dp-accounting, or install this project with the extra accounting",
-        ) from error
-    module: ModuleType = privacy_loss_distribution
-    return module
+    scale = 2 ** (8 + max(0, value.denominator.bit_length() - value.numerator.bit_length()) // 2)
+    return Fraction(math.isqrt(value.numerator * scale**2 // value.denominator), scale)

@@ -83,6 +83,36 @@ class Limited:
 
 
 @document
+class AttackRate:
+    """How often a test for a neighbor can be right, at most; rounded up.
+
+    Attributes:
+      false_positive_rate: How often it says yes where it should say no; a fraction.
+      true_positive_rate: How often it says yes where it should, at most.
+      predictive_value: How often a yes is right, at most, if both neighbors were equally likely.
+    """
+
+    false_positive_rate: str
+    true_positive_rate: float
+    predictive_value: float
+
+
+@document
+class Attacks:
+    """What an attacker can gain who knows all but which of two neighbors the release is made from.
+
+    Attributes:
+      basis: What the bounds follow from: `rho`, `epsilon`, or `noise`, its distribution.
+      advantage: The largest true positive rate less the false positive rate, at most.
+      rates: At some false positive rates.
+    """
+
+    basis: Literal["rho", "epsilon", "noise"]
+    advantage: float
+    rates: tuple[AttackRate, ...]
+
+
+@document
 class Privacy(Guarantee):
     """The guarantee of a run.
 
@@ -90,11 +120,17 @@ class Privacy(Guarantee):
       randomness: Where noise comes from: `operating_system`, or `seeded_not_for_release`.
       lazy_queries: Queries whose noise is drawn only where it is read.
       neighborhood: What invariants leave of the run's neighbors.
+      mu_gdp: Continuous Gaussian noise of the same rho would be mu-GDP with this mu, rounded
+        up; left out if pure. Discrete noise is not: `attacks` is what holds.
+      attacks: What an attacker gains at most; left out if no neighbors are left to tell apart, and
+        in older manifests.
     """
 
     randomness: str
     lazy_queries: tuple[str, ...]
     neighborhood: Limited
+    mu_gdp: float | None = None
+    attacks: Attacks | None = None
 
 
 @document

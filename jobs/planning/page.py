@@ -11,6 +11,7 @@ from jobs.neighborhoods import FROM_DATA, geounits_from_data
 from jobs.planning.summary import OptimizedSummary, PlanSummary
 from jobs.planning.tables import (
     HEADINGS,
+    attacks_of_summary,
     covariance_table,
     geography_table,
     groups_table,
@@ -19,7 +20,13 @@ from jobs.planning.tables import (
     spending_of,
 )
 from jobs.report import text
-from jobs.report.budget import MOST_PANELS, budget_section, noise_section, statements_table
+from jobs.report.budget import (
+    MOST_PANELS,
+    attacks_table,
+    budget_section,
+    noise_section,
+    statements_table,
+)
 from jobs.report.page import FigureBlock, Page, Section, TableBlock, Tile
 from jobs.report.plots import Figure, Panel, line_panels
 from jobs.report.render import render
@@ -73,8 +80,11 @@ def write_plan_report(summary: PlanSummary, out: Path) -> None:
     lead = f"What a change of one record costs. {privacy.neighborhood.in_words}".strip()
     if summary.geounits_source == FROM_DATA:
         lead += f" Exact: {geounits_from_data(levels[-1])}."
-    statements = TableBlock(statements_table(summary.statements, privacy.definition))
-    sections.append(Section("privacy", "Privacy", lead, [statements]))
+    blocks = [TableBlock(statements_table(summary.statements, privacy.definition))]
+    attacks = attacks_of_summary(summary)
+    if attacks:
+        blocks.append(TableBlock(attacks_table(attacks, privacy.mu_gdp)))
+    sections.append(Section("privacy", "Privacy", lead, blocks))
     n_tables = len({row.table for row in predicted})
     tiles = [
         Tile("Geounits", text.integer(geography[levels[-1]].geounits), levels[-1]),

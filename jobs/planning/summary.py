@@ -12,9 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from das.errors import BudgetError, SchemaError
-from das.privacy.ledger import Ledger, number_of_tilings, tilings
-from das.privacy.loss_distribution import epsilon_from_losses, unit_shift
+from das.errors import SchemaError
+from das.privacy.attack import AttacksByLosses
+from das.privacy.ledger import Ledger
+from das.privacy.loss_distribution import losses_of_paths, unit_shift
 from das.schema import Schema
 from das.tree.classes import SubtreeClasses
 from geography.lattice import Lattice
@@ -22,6 +23,7 @@ from jobs.config.product import Product
 from jobs.documents.document import document
 from jobs.documents.manifest import (
     NORMAL_90,
+    Attacks,
     BudgetRow,
     ExactQuery,
     Limit,
@@ -42,6 +44,7 @@ from jobs.planning.errors import (
 from jobs.planning.groups import Equity
 from jobs.planning.ledger import ordinary_ledger, planned_ledger
 from jobs.release.manifest import (
+    attacks_of,
     budget_rows,
     exact_queries,
     limits_of,
@@ -49,8 +52,6 @@ from jobs.release.manifest import (
     privacy_statements,
     stratum_statements,
 )
-
-_MOST_PATHS = 64  # whose pairs, 2,080 of them, are compared; seven geolevels have no more
 
 
 @document
@@ -148,6 +149,21 @@ class OptimizedSummary:
 
 
 @document
+class NoiseGuarantee:
+    """What the distribution of the noise says, which is more than its rho does.
+
+    Attributes:
+      epsilon: At `delta`, rounded up.
+      delta: A fraction.
+      attacks: What an attacker gains at most; left out if no neighbors are left to tell apart.
+    """
+
+    epsilon: float
+    delta: str
+    attacks: Attacks | None = None
+
+
+@document
 class PlanSummary:
     """What a configuration will measure.
 
@@ -159,7 +175,7 @@ class PlanSummary:
       geounits_source: `public list` or `data`.
       levels: Geolevels, the root first.
       privacy: The guarantee.
-      epsilon_losses: Epsilon by privacy loss distributions, if it was asked for.
+      by_noise: The same by the privacy losses of the noise, if that was asked for.
       statements: What smaller changes of a record cost.
       invariants: What is published exactly.
       limits: The other invariants.
@@ -182,7 +198,7 @@ class PlanSummary:
     geounits_source: str
     levels: tuple[str, ...]
     privacy: Privacy
-    epsilon_losses: float | None = None
+    by_noise: NoiseGuarantee | None = None
     statements: tuple[Statement, ...]
     invariants: tuple[ExactQuery, ...]
     limits: tuple[Limit, ...]
@@ -204,16 +220,16 @@ def budget_summary(product: Product, source: str, *, losses: bool = False) -> Pl
     Args:
       product: A product of the run.
       source: Where the list of geounits comes from, as manifests call it.
-      losses: Whether to compute epsilon by privacy loss distributions too.
+      losses: Whether to compute the privacy losses of the noise too.
 
     Raises:
-      RuntimeSetupError: `losses`, and the library for it is missing.
+      BudgetError: `losses`, and a query is not a partition or its noise has too many.
     """
     return _summary(product, source, ordinary_ledger(product.plan), losses)
 
 
 def _summary(product: Product, source: str, ledger: Ledger, losses: bool) -> PlanSummary:
-    plan = product.plan
+    plan, privacy = product.plan, privacy_statement(product.plan, source)
     return PlanSummary(
         name=product.title,
         records=product.name,
@@ -221,8 +237,8 @@ def _summary(product: Product, source: str, ledger: Ledger, losses: bool) -> Pla
         schema=NamedSchema(name=plan.schema.name, cells=plan.schema.size),
         geounits_source=source,
         levels=tuple(plan.spine.levels),
-        privacy=privacy_statement(plan, source),
-        epsilon_losses=_epsilon_by_losses(plan, ledger) if losses else None,
+        privacy=privacy,
+        by_noise=_by_noise(plan, ledger, privacy) if losses else None,
         statements=privacy_statements(plan, ledger, source),
         invariants=exact_queries(plan),
         limits=limits_of(plan),
@@ -232,25 +248,14 @@ def _summary(product: Product, source: str, ledger: Ledger, losses: bool) -> Pla
     )
 
 
-def _epsilon_by_losses(plan: Plan, ledger: Ledger) -> float:
+def _by_noise(plan: Plan, ledger: Ledger, privacy: Privacy) -> NoiseGuarantee:
     position = {name: index for index, name in enumerate(ledger.spine)}
     noise = {
         chain: plan.noise(*chain)
         for chain in {(position[e.geolevel], position[e.chain_end]) for e in ledger.entries}
     }
-    strata = ledger.strata or ("",)
-    n_paths = number_of_tilings(len(ledger.spine), noise) * len(strata)
-    if n_paths > _MOST_PATHS:
-        raise BudgetError(
-            "--losses",
-            "would compare too many kinds of paths of only children",
-            got=n_paths,
-            want=f"at most {_MOST_PATHS}",
-            remedy="leave --losses out; the epsilon that follows from rho holds for all of them",
-        )
-    half_paths = []
-    for stratum in strata:
-        shifts = {
+    strata = [
+        {
             chain: tuple(
                 unit_shift(noisy.query, noisy.mechanism)
                 for noisy in measured
@@ -258,9 +263,16 @@ def _epsilon_by_losses(plan: Plan, ledger: Ledger) -> float:
             )
             for chain, measured in noise.items()
         }
-        paths = tilings(len(ledger.spine), noise)
-        half_paths += [tuple(shifts[chain] for chain in path) for path in paths]
-    return epsilon_from_losses(half_paths, plan.budget.delta, plan.budget.neighbors)
+        for stratum in ledger.strata or ("",)
+    ]
+    budget = plan.budget
+    losses = losses_of_paths(len(ledger.spine), strata, budget.neighbors, budget.delta)
+    attacks = attacks_of(AttacksByLosses(losses), "noise")
+    return NoiseGuarantee(
+        epsilon=losses.epsilon(budget.delta),
+        delta=str(budget.delta),
+        attacks=None if privacy.attacks is None else attacks,
+    )
 
 
 def formulas(schema: Schema) -> tuple[str, ...]:
@@ -301,6 +313,8 @@ def plan_summary(
       tables: Tables whose errors are predicted. Default: those it publishes, and the total of
         each stratum.
       losses: Whether to compute epsilon by privacy loss distributions too.
+      tables: Tables whose errors are predicted. Default: those it publishes.
+      losses: Whether to compute the privacy losses of the noise too.
 
     Raises:
       SchemaError: A table is not a query on the schema.

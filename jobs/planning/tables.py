@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from jobs.config.models.equity import Comparison
+from jobs.documents.manifest import Attacks
 from jobs.planning.covariances import CovarianceRow
 from jobs.planning.equity import ComparedGroup, GroupError, GroupRow
 from jobs.planning.errors import PredictedRow
@@ -16,7 +17,13 @@ from jobs.planning.summary import (
     ShareRow,
 )
 from jobs.report import text
-from jobs.report.budget import Spending, measured_table, statements_table, strata_table
+from jobs.report.budget import (
+    Spending,
+    attacks_table,
+    measured_table,
+    statements_table,
+    strata_table,
+)
 from jobs.report.table import EMPTY, Cell, Column, Table, label, number, shaded, tilted
 
 HEADINGS = {"own": "own measurements", "full": "all measurements of the tree"}
@@ -34,6 +41,9 @@ def plan_tables(summary: PlanSummary) -> list[Table]:
     tables = [statements_table(summary.statements, summary.privacy.definition)]
     if summary.strata:
         tables.append(strata_table(spending_of(summary)))
+    attacks = attacks_of_summary(summary)
+    if attacks:
+        tables.append(attacks_table(attacks, summary.privacy.mu_gdp))
     if summary.geography is not None:
         tables.append(geography_table(summary.geography))
     tables.append(measured_table(spending_of(summary)))
@@ -72,6 +82,12 @@ def covariance_table(rows: Sequence[CovarianceRow], records: str) -> Table:
 
 def _ratio(value: float | None) -> str:
     return "exact" if value is None else f"{value:+.3f}"
+
+
+def attacks_of_summary(summary: PlanSummary) -> list[Attacks]:
+    """Bounds on attacks that a plan has, the looser first."""
+    found = [summary.privacy.attacks, summary.by_noise and summary.by_noise.attacks]
+    return [attacks for attacks in found if attacks]
 
 
 def geography_table(geography: Mapping[str, LevelShape]) -> Table:

@@ -54,10 +54,10 @@ def _print_summary(console: Console, summary: PlanSummary) -> None:
 def _statements(summary: PlanSummary) -> list[str]:
     """The guarantee and what is exact, as lines."""
     lines = [_guarantee(summary.privacy)]
-    if summary.epsilon_losses is not None:
+    if summary.by_noise is not None:
+        epsilon = text.upward(summary.by_noise.epsilon)
         lines.append(
-            f"epsilon {text.upward(summary.epsilon_losses)} by privacy loss distributions, in "
-            "floating point and not certified"
+            f"epsilon {epsilon} at delta {summary.by_noise.delta} by the losses of the noise"
         )
     if summary.privacy.neighborhood.in_words:
         lines.append(summary.privacy.neighborhood.in_words)

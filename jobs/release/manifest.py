@@ -10,18 +10,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
+from das.privacy import attack
 from das.privacy.budget import Budget
 from das.privacy.ledger import Ledger
+from das.privacy.neighborhoods import Comparable
 from das.privacy.semantics import ChangeCosts, statements
 from das.queries.sensitivity import Neighbors
+from das.rational import float_above
 from jobs.documents.account import Account, guarantee_of
 from jobs.documents.document import write_document
 from jobs.documents.manifest import (
+    AttackRate,
+    Attacks,
     Attribute,
     BudgetRow,
     CountedSchema,
@@ -81,12 +87,40 @@ def budget_rows(plan: Plan, ledger: Ledger) -> tuple[BudgetRow, ...]:
 
 def privacy_statement(plan: Plan, geounits_source: str) -> Privacy:
     """The budget, what it implies, what invariants leave of it, and where noise comes from."""
+    budget, left = plan.budget, neighborhood(plan, geounits_source)
+    definition = budget.definition
+    attacks = attacks_of(
+        attack.attacks_of_total(budget.definition, budget.total), budget.definition.unit
+    )
     return Privacy(
-        **vars(guarantee_of(plan.budget)),
+        **vars(guarantee_of(budget)),
         randomness=plan.randomness,
         lazy_queries=tuple(sorted(plan.lazy)),
-        neighborhood=neighborhood(plan, geounits_source),
+        neighborhood=left,
+        mu_gdp=None if definition.is_pure else attack.mu_gdp(budget.total),
+        attacks=None if left.comparable is Comparable.NONE else attacks,
     )
+
+
+def attacks_of(found: attack.Attacks, basis: Literal["rho", "epsilon", "noise"]) -> Attacks:
+    """Bounds on attacks as a document.
+
+    Args:
+      found: The bounds.
+      basis: What they follow from.
+    """
+    rates = []
+    for rate in attack.FALSE_POSITIVE_RATES:
+        most = found.true_positive_rate(rate)
+        value = attack.predictive_value(most, rate)
+        rates.append(
+            AttackRate(
+                false_positive_rate=str(rate),
+                true_positive_rate=float_above(most),
+                predictive_value=float_above(value),
+            )
+        )
+    return Attacks(basis=basis, advantage=float_above(found.advantage()), rates=tuple(rates))
 
 
 def privacy_statements(

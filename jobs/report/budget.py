@@ -14,6 +14,7 @@ from das.privacy.semantics import Change
 from jobs.documents.account import Account, Guarantee
 from jobs.documents.manifest import (
     NORMAL_90,
+    Attacks,
     BudgetRow,
     Manifest,
     Privacy,
@@ -220,6 +221,46 @@ def strata_table(spending: Spending) -> Table:
         "What one record costs, and what a change of one of its attributes within the stratum "
         "does. A change into another stratum costs half of that here and half there.",
     )
+
+
+def attacks_table(bounds: Sequence[Attacks], mu_gdp: float | None) -> Table:
+    """What an attacker who tests for one of two neighbors can gain.
+
+    Args:
+      bounds: From one basis or several, at the same false positive rates.
+      mu_gdp: That of continuous noise, if the budget counts rho.
+    """
+    rows = zip(*(attacks.rates for attacks in bounds), strict=True)
+    body = []
+    for row in rows:
+        rate = text.ratio(row[0].false_positive_rate)
+        cells = [Cell(text.fine_percent(rate), rate)]
+        for bound in row:
+            for value in (bound.true_positive_rate, bound.predictive_value):
+                cells.append(Cell(text.percent_above(value), value))
+        body.append(cells)
+    columns = [Column("False positives")]
+    for attacks in bounds:
+        basis = f"from {_BASES[attacks.basis]}"
+        columns += [Column(title, hint=basis) for title in ("True positives", "Right, if yes")]
+    gains = " and ".join(
+        f"{text.percent_above(attacks.advantage)} from {_BASES[attacks.basis]}"
+        for attacks in bounds
+    )
+    note = (
+        "Of an attacker who knows all but which of two neighbors the release was made from; right, "
+        f"if both were equally likely before. Its advantage is at most {gains}; all rounded up."
+    )
+    if mu_gdp is not None:
+        note += (
+            " Continuous noise of this budget would be μ-GDP with "
+            f"μ = {text.upward(mu_gdp)}; discrete noise is close to "
+            "it, and the bounds here hold."
+        )
+    return Table("attacks", "What an attacker can gain at most", columns, body, note)
+
+
+_BASES = {"rho": text.RHO, "epsilon": text.EPSILON, "noise": "the noise"}
 
 
 def _changed(statement: Statement) -> Cell:

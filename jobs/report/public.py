@@ -12,6 +12,7 @@ from jobs.report import text
 from jobs.report.budget import (
     Spending,
     account_table,
+    attacks_table,
     budget_section,
     noise_section,
     statements_table,
@@ -99,6 +100,8 @@ def privacy_section(manifest: Manifest) -> Section:
         Prose("privacy.html.j2", values),
         TableBlock(statements_table(manifest.statements, privacy.definition)),
     ]
+    if privacy.attacks is not None:
+        blocks.append(TableBlock(attacks_table([privacy.attacks], privacy.mu_gdp)))
     if manifest.account is not None:
         blocks.append(TableBlock(account_table(manifest.account)))
     return Section("privacy", "Privacy", lead, blocks)

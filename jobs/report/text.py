@@ -56,6 +56,11 @@ def upward(value: float | None) -> str:
     return NOT_RECORDED if value is None else f"{math.ceil(value * 1e3) / 1e3:,.3f}"
 
 
+def percent_above(value: float) -> str:
+    """A probability in percent with one decimal, rounded up."""
+    return f"{math.ceil(value * 1e3) / 10:.1f} %"
+
+
 def signed(value: float | None) -> str:
     """As `decimal`, with a plus sign."""
     return ("+" if value is not None and value > 0 else "") + decimal(value)

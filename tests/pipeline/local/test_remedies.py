@@ -992,8 +992,6 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/confidential/measure.py", "give no key; or a run file with `privacy.randomness: {source: "
      "seeded_not_for_release, seed: ...}`"): NotTried("keys are no part of a run file"),
     ("jobs/planning/covariances.py", "ask for recodes of fewer groups"): fewer_pairs_of_answers,
-    ("jobs/planning/summary.py", "leave --losses out; the epsilon that follows from rho holds for all of "
-     "them"): NotTried("needs more kinds of paths than a test may plan"),
     ("das/means/estimates.py", "pool small strata by their public sizes"): TriedIn(
         "tests/unit/das/means/test_coinpress.py::"
         "test_a_stratum_of_nobody_is_refused_and_pooled_with_another_estimated"
@@ -1044,8 +1042,10 @@ ENTRIES: dict[Key, Entry] = {
     ("das/privacy/cost.py", "convert to the weakest with to_zero_concentrated or "
      "to_approximate"): LIBRARY,
     ("das/privacy/loss_distribution.py", "use the epsilon that follows from rho"): LARGE,
-    ("das/privacy/loss_distribution.py", "pip install dp-accounting, or install this project "
-     "with the extra accounting"): INSTALLS,
+    ("das/mechanisms/gaussian.py", "use the epsilon that follows from rho"): TriedIn(
+        "tests/unit/das/privacy/test_loss_distribution.py::"
+        "test_it_refuses_noise_with_too_many_losses"
+    ),
     ("solvers/backends/gurobi.py", "install a licence (GRB_LICENSE_FILE), or choose solver "
      "structured"): INSTALLS,
     ("solvers/backends/registry.py", 'pip install "topdown-das[{}]"'): INSTALLS,

@@ -6,10 +6,11 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -28,7 +29,7 @@ from das.mechanisms.certified import exp_bounds
 from das.mechanisms.entropy import BitSource, NoiseKey
 from das.mechanisms.mechanism import (
     Continuous,
-    LossDistribution,
+    LossAtoms,
     Norm,
     Sampler,
     integer_quantiles,
@@ -37,7 +38,7 @@ from das.mechanisms.mechanism import (
     require_parameter,
 )
 from das.mechanisms.noise import add_noise
-from das.privacy.loss_distribution import UnitShifts, epsilon_from_losses
+from das.privacy.loss_distribution import UnitShifts, losses_of_paths
 from das.queries.sensitivity import Neighbors
 from jobs.config.load import load_run
 from jobs.release.solve import node_settings
@@ -168,19 +169,15 @@ class DiscreteStudent:
     def unit_rho(self) -> Fraction:
         return 2 / self.scale**2
 
-    def unit_losses(self, library: ModuleType, grid: float) -> LossDistribution:
-        last = 2000 * math.ceil(self.scale)
-        support = np.arange(-last, last + 1)
-        logs = self.log_ratio(support) + self.log_peak()
-        here = dict(zip(support.tolist(), logs.tolist(), strict=True))
-        moved = {k + 1: log for k, log in here.items()}
-        beyond = math.log(1 - np.exp(logs).sum())  # counted as infinite losses
-        losses: LossDistribution = library.from_two_probability_mass_functions(
-            here | {"here": beyond},
-            moved | {"moved": beyond},
-            value_discretization_interval=grid,
-        )
-        return losses
+    def unit_losses(self, digits: int) -> LossAtoms:
+        last = 400 * math.ceil(self.scale)
+        logs = self.log_ratio(np.arange(-last - 1, last + 1)) + self.log_peak()
+        masses = np.exp(logs) * (1 + 1e-9)
+        atoms = [
+            (Fraction(here - moved) + Fraction(1, 10**9), Decimal(mass))
+            for moved, here, mass in zip(logs, logs[1:], masses[1:], strict=False)
+        ]
+        return LossAtoms(atoms, Decimal(2 * self.cdf(-last)))
 
     @property
     def parameter(self) -> Fraction:
@@ -345,7 +342,6 @@ def test_noise_has_the_distribution_that_is_said(scale):
 
 
 def test_losses_are_composed_with_any_mechanism():
-    pytest.importorskip("dp_accounting")
-    shifts = UnitShifts(DiscreteStudent(Fraction(4)), 2)
-    epsilon = epsilon_from_losses([((shifts,),)], Fraction(1, 10**6), Neighbors.UNBOUNDED)
-    assert 0.8 < epsilon <= 1.0 + 1e-3  # twice 2 / 4
+    shifts, delta = UnitShifts(DiscreteStudent(Fraction(4)), 2), Fraction(1, 10**6)
+    losses = losses_of_paths(1, [{(0, 0): (shifts,)}], Neighbors.UNBOUNDED, delta)
+    assert 0.8 < losses.epsilon(delta) <= 1.0 + 1e-3  # twice 2 / 4

@@ -18,7 +18,7 @@ from jobs.config.load import load_run
 from jobs.documents.account import account_of_grants
 from jobs.planning.errors import subtree_classes
 from jobs.planning.page import write_plan_report
-from jobs.planning.summary import PlanSummary, budget_summary, plan_summary
+from jobs.planning.summary import NoiseGuarantee, PlanSummary, budget_summary, plan_summary
 from jobs.planning.tables import plan_tables
 from jobs.planning.terminal import print_account, print_summaries
 from jobs.report.console import terminal_table
@@ -61,9 +61,11 @@ def test_names_are_shown_as_commands_take_them(capsys, planned) -> None:
 
 
 def test_a_plan_has_more_tables_than_a_budget(validated, planned) -> None:
-    assert [table.key for table in plan_tables(validated)] == ["statements", "budget-table"]
+    keys = [table.key for table in plan_tables(validated)]
+    assert keys == ["statements", "attacks", "budget-table"]
     assert [table.key for table in plan_tables(planned)] == [
         "statements",
+        "attacks",
         "shape",
         "budget-table",
         "predicted-table",
@@ -86,11 +88,11 @@ def test_what_else_there_is_to_say_stands_in_lines(capsys, validated) -> None:
         formulas=("=1+1", "-2", "@a", "+b", "=c", "=d"),
         not_predicted="too many cells",
         absent=("data /x",),
-        epsilon_losses=9.87654,
+        by_noise=NoiseGuarantee(epsilon=9.87654, delta="1/100", attacks=validated.privacy.attacks),
         geounits_source="data",
     )
     text = " ".join(printed(capsys, summary).split())
-    assert "epsilon 9.877 by privacy loss distributions" in text
+    assert "epsilon 9.877 at delta 1/100 by the losses of the noise" in text
     assert "'=1+1', '-2', '@a', '+b', '=c' and 1 more" in text
     assert "no predicted errors: too many cells" in text
     assert "does not exist yet: data /x" in text
