@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Final
 
 import numpy as np
 
-from das.privacy.neighborhoods import Comparable, Held, Invariance, Neighborhood
+from das.privacy.budget import Budget
+from das.privacy.cost import Pure, ZeroConcentrated, of_group
+from das.privacy.neighborhoods import Comparable, Distance, Held, Invariance, Neighborhood
 from das.privacy.semantics import Change
 from das.queries.sensitivity import Neighbors
-from jobs.documents.manifest import Limited, Stated, Statement
+from jobs.documents.manifest import Limited, Nearest, Stated, Statement
 from jobs.plan import Plan
 
 # Where the list of geounits comes from, in a manifest.
@@ -37,7 +41,8 @@ def invariance(plan: Plan, geounits_source: str) -> Invariance:
     for row in limits.rows:
         name, deepest = f"row {row.name} in every {row.geolevels[-1]}", len(row.geolevels) - 1
         fixed = row.is_exact or row.least == row.most
-        held.append(Held(name, deepest, row.coefficients, row.coefficients == 0, fixed))
+        coefficients = row.coefficients
+        held.append(Held(name, deepest, coefficients, coefficients == 0, fixed, is_weighted=True))
     if limits.facilities is not None:
         held += _facilities(plan)
     possible = None
@@ -87,6 +92,66 @@ def neighborhood(plan: Plan, geounits_source: str) -> Limited:
     neighbors = plan.budget.neighbors
     found = kept.added() if neighbors is Neighbors.UNBOUNDED else kept.record()
     return _limited(found, relation_words(neighbors, found))
+
+
+def nearest(plan: Plan, geounits_source: str) -> Nearest | None:
+    """The nearest data sets that agree on what is exact; None if nothing is."""
+    kept, budget = invariance(plan, geounits_source), plan.budget
+    if not any(one.is_exact for one in kept.held):
+        return None
+    found = kept.distance(budget.neighbors)
+    cost = None
+    if found.is_least and found.records is not None:
+        cost = replace(budget, total=_of_group(budget, found.records))
+    return Nearest(
+        records=found.records,
+        is_least=found.is_least,
+        total=str(cost.total) if cost else None,
+        epsilon=cost.epsilon if cost else None,
+        in_words=nearest_words(budget, found, cost),
+    )
+
+
+def _of_group(budget: Budget, records: int) -> Fraction:
+    if budget.definition.is_pure:
+        return of_group(Pure(budget.total), records).epsilon
+    return of_group(ZeroConcentrated(budget.total), records).rho
+
+
+def nearest_words(budget: Budget, found: Distance, cost: Budget | None) -> str:
+    """How far apart the nearest data sets are that agree on what is exact, and what that costs.
+
+    Args:
+      budget: Of neighbors.
+      found: How far apart.
+      cost: Of two data sets so far apart, if that is known.
+    """
+    changed = "changed" if budget.neighbors is Neighbors.BOUNDED else "added or removed"
+    k, unit = found.records, budget.definition.unit
+    if k is None:
+        return (
+            "No two data sets agree on what is exact: it determines every count, so nothing is "
+            "left to promise."
+        )
+    if cost is None:
+        return (
+            "How far apart the nearest data sets are that agree on what is exact was not found: "
+            f"k is at least {k} records {changed}."
+        )
+    if k == 1:
+        return (
+            f"The nearest data sets that agree on what is exact are neighbors (k = 1, {changed})."
+        )
+    group = f"k {unit}" if budget.definition.is_pure else f"k² {unit}"
+    return (
+        f"The nearest data sets that agree on what is exact are k = {k} records apart ({changed}). "
+        f"Of them the run promises {group} = {cost.total}, by group privacy"
+        + ("." if budget.definition.is_pure else f", so {_upward(cost)} at delta {cost.delta}.")
+    )
+
+
+def _upward(cost: Budget) -> str:
+    return f"epsilon {math.ceil(cost.epsilon * 1e3) / 1e3:,.3f}"
 
 
 def limited_statements(

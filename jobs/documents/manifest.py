@@ -83,6 +83,26 @@ class Limited:
 
 
 @document
+class Nearest:
+    """The nearest two data sets that agree on what is exact, and what is promised of them.
+
+    Attributes:
+      records: k, how many records to change, or to add and remove; null if no two data sets agree.
+      is_least: Whether none are nearer; otherwise it is known only that they are not nearer.
+      total: Cost of telling them apart, by group privacy: k epsilon, or k^2 rho; a fraction, null
+        unless `records` is known to be the least.
+      epsilon: At delta, rounded up; null likewise.
+      in_words: The same as a sentence.
+    """
+
+    records: int | None
+    is_least: bool
+    total: str | None
+    epsilon: float | None
+    in_words: str
+
+
+@document
 class AttackRate:
     """How often a test for a neighbor can be right, at most; rounded up.
 
@@ -120,6 +140,8 @@ class Privacy(Guarantee):
       randomness: Where noise comes from: `operating_system`, or `seeded_not_for_release`.
       lazy_queries: Queries whose noise is drawn only where it is read.
       neighborhood: What invariants leave of the run's neighbors.
+      nearest: The nearest data sets that agree on what is exact; left out if nothing is, and in
+        older manifests.
       mu_gdp: Continuous Gaussian noise of the same rho would be mu-GDP with this mu, rounded
         up; left out if pure. Discrete noise is not: `attacks` is what holds.
       attacks: What an attacker gains at most; left out if no neighbors are left to tell apart, and
@@ -129,6 +151,7 @@ class Privacy(Guarantee):
     randomness: str
     lazy_queries: tuple[str, ...]
     neighborhood: Limited
+    nearest: Nearest | None = None
     mu_gdp: float | None = None
     attacks: Attacks | None = None
 

@@ -78,6 +78,8 @@ def write_plan_report(summary: PlanSummary, out: Path) -> None:
         table = TableBlock(covariance_table(summary.covariances, summary.records))
         sections.append(Section("covariances", "Covariances", _LINEAR, [table]))
     lead = f"What a change of one record costs. {privacy.neighborhood.in_words}".strip()
+    if privacy.nearest is not None:
+        lead += f" {privacy.nearest.in_words}"
     if summary.geounits_source == FROM_DATA:
         lead += f" Exact: {geounits_from_data(levels[-1])}."
     blocks = [TableBlock(statements_table(summary.statements, privacy.definition))]

@@ -61,6 +61,8 @@ def _statements(summary: PlanSummary) -> list[str]:
         )
     if summary.privacy.neighborhood.in_words:
         lines.append(summary.privacy.neighborhood.in_words)
+    if summary.privacy.nearest is not None:
+        lines.append(summary.privacy.nearest.in_words)
     if summary.geounits_source == FROM_DATA:
         lines.append(f"exact: {geounits_from_data(summary.levels[-1])}")
     lines += [f"exact: {row.query} at {', '.join(row.geolevels)}" for row in summary.invariants]

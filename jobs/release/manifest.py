@@ -50,7 +50,7 @@ from jobs.documents.manifest import (
     StratumStatements,
 )
 from jobs.documents.statistics import statistics_of
-from jobs.neighborhoods import PUBLIC_LIST, limited_statements, neighborhood
+from jobs.neighborhoods import PUBLIC_LIST, limited_statements, nearest, neighborhood
 from jobs.plan import Level, Plan
 from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest
 from jobs.storage.files import replace_file
@@ -97,6 +97,7 @@ def privacy_statement(plan: Plan, geounits_source: str) -> Privacy:
         randomness=plan.randomness,
         lazy_queries=tuple(sorted(plan.lazy)),
         neighborhood=left,
+        nearest=nearest(plan, geounits_source),
         mu_gdp=None if definition.is_pure else attack.mu_gdp(budget.total),
         attacks=None if left.comparable is Comparable.NONE else attacks,
     )

@@ -114,3 +114,26 @@ def test_a_list_of_geounits_from_the_data_is_said_before_the_run(tmp_path: Path)
     assert line not in said(tmp_path)
     found, rows = stated(tmp_path, geography__geounits=None)
     assert found["limited_by"] == rows["tract"]["limited_by"] == ["the list of geounits"]
+
+
+def test_how_far_apart_the_nearest_data_sets_are(tmp_path: Path) -> None:
+    def nearest(**changes: Any) -> dict[str, Any]:
+        return json.loads(said(tmp_path, "--json", **changes))["privacy"].get("nearest")
+
+    assert nearest(invariants=[]) is None
+    found = nearest(privacy__rho="1/2")
+    assert (found["records"], found["is_least"], found["total"]) == (1, True, "1/2")
+    found = nearest(privacy__neighbors="unbounded", privacy__rho="1/2")
+    assert (found["records"], found["total"]) == (2, "2")  # k^2 rho
+    assert "k = 2 records apart (added or removed)" in found["in_words"]
+    exact = [{"query": "detailed", "geolevel": "state"}, {"query": "total", "geolevel": "block"}]
+    found = nearest(privacy__rho="1/2", invariants=exact)
+    assert (found["records"], found["total"]) == (2, "2")  # two records swap their blocks
+    pure = {"privacy__definition": "pure", "privacy__rho": None, "privacy__epsilon": "1/2"}
+    found = nearest(invariants=exact, **pure)
+    assert (found["records"], found["total"]) == (2, "1")  # k epsilon
+    found = nearest(invariants=[{"query": "detailed", "geolevel": "block"}])
+    assert found["records"] is found["total"] is None
+    assert "nothing is left to promise" in found["in_words"]
+    text = said(tmp_path, privacy__rho="1/2", invariants=exact)
+    assert "k\N{SUPERSCRIPT TWO} rho = 2, by group privacy, so epsilon" in text

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from das.privacy.neighborhoods import Comparable, Held, Invariance, Neighborhood
+from das.privacy.neighborhoods import Comparable, Distance, Held, Invariance, Neighborhood
 from das.privacy.semantics import Change
+from das.queries.sensitivity import Neighbors
 
 LEVELS = ("root", "county", "block")
 PLACES = (("r", "a", "a1"), ("r", "a", "a2"), ("r", "b", "b1"), ("r", "b", "b2"))
@@ -89,6 +90,49 @@ def held(name: str, deepest: int) -> Held:
     return Held(name, deepest, labels, ~rows.any(axis=0))
 
 
+def weighted(name: str, deepest: int) -> Held:
+    """As `held`; the sums of one row by its weights, as a linear row has them."""
+    rows = SUMS[name]
+    if len(rows) > 1 or name == "total":
+        return held(name, deepest)
+    return Held(name, deepest, rows[0], rows[0] == 0, is_weighted=True)
+
+
+def nearest(stated: list[tuple[str, int]], possible: np.ndarray, *, bounded: bool) -> int | None:
+    """The fewest records, at most four to add and remove, between data sets that agree."""
+    cells = [(place, cell) for place in range(len(PLACES)) for cell in np.flatnonzero(possible)]
+    spots: dict[tuple[int, str, int], int] = {}
+    rows = []
+    for record in cells:
+        row = {(0, "records", 0): 1} if bounded else {}
+        for number, (name, deepest) in enumerate(stated):
+            for spot, value in answers((record,), SUMS[name], deepest).items():
+                row[number, *spot] = value
+        for spot in row:
+            spots.setdefault(spot, len(spots))
+        rows.append(row)
+    signatures = np.zeros((len(cells), max(1, len(spots))), np.int64)
+    for index, row in enumerate(rows):
+        for spot, value in row.items():
+            signatures[index, spots[spot]] = value
+    eye = np.eye(len(cells), dtype=np.int64)
+    signed = np.concatenate([eye, -eye])
+    pairs = [signed[i] + signed[j] for i in range(len(signed)) for j in range(i, len(signed))]
+    changes = np.unique(
+        np.concatenate([np.zeros((1, len(cells)), np.int64), signed, pairs]), axis=0
+    )
+    groups: dict[bytes, list[np.ndarray]] = {}
+    for change, total in zip(changes, changes @ signatures, strict=True):
+        groups.setdefault(total.tobytes(), []).append(change)
+    sizes = []
+    for group in groups.values():
+        for index, one in enumerate(group[:-1]):
+            sizes.append(int(np.abs(np.stack(group[index + 1 :]) - one).sum(axis=1).min()))
+    if not sizes:
+        return None
+    return min(sizes) // (2 if bounded else 1)
+
+
 def brute(
     stated: list[tuple[str, int]], possible: np.ndarray
 ) -> dict[tuple[Change | None, str], Comparable]:
@@ -161,6 +205,56 @@ def test_moves_that_are_left_stay_where_it_is_said(stated: list[tuple[str, int]]
             (inside if is_inside else across).add(agree)
         assert inside <= {True}
         assert False in across
+
+
+FAR = [
+    [("detailed", 0), ("total", 2)],  # records may swap places
+    [("detailed", 1), ("total", 2)],
+    [("weights", 2)],
+    [("weights", 2), ("total", 2)],
+    [("weights", 0), ("detailed", 1), ("sex", 2)],
+    [("difference", 2), ("age", 2)],
+    [("signs", 2)],
+    [("powers", 2), ("total", 1)],
+]
+SUMS["weights"] = np.array([[1, 2, 3, 4, 5, 7]])
+SUMS["signs"] = np.array([[1, 2, 4, -1, 8, 16]])
+SUMS["powers"] = np.array([[1, 5, 25, 125, 625, 3125]])
+
+
+@pytest.mark.parametrize("stated", [*STATED[::3], *FAR], ids=str)
+@pytest.mark.parametrize("zeros", [(), (2, 5), (1, 2, 3, 4, 5)], ids=str)
+def test_the_nearest_data_sets_are_as_far_as_among_all_changes_of_four_records(
+    stated: list[tuple[str, int]], zeros: tuple[int, ...]
+) -> None:
+    possible = ~np.isin(np.arange(N), zeros)
+    kept = Invariance(
+        LEVELS, ATTRIBUTES, SHAPE, [weighted(*one) for one in stated], possible if zeros else None
+    )
+    for neighbors in Neighbors:
+        bounded = neighbors is Neighbors.BOUNDED
+        least = nearest(stated, possible, bounded=bounded)
+        found = kept.distance(neighbors)
+        if least is not None:
+            assert found == Distance(least)
+        else:
+            assert found in {Distance(None), Distance(3 if bounded else 5, is_least=False)}
+
+
+def test_what_is_published_whole_leaves_no_other_data_set() -> None:
+    kept = Invariance(LEVELS, ATTRIBUTES, SHAPE, [held("detailed", 2)])
+    assert {kept.distance(neighbors) for neighbors in Neighbors} == {Distance(None)}
+
+
+def test_of_many_cells_it_says_that_there_may_be_nearer_ones() -> None:
+    shape = (1000,)
+    weights = np.arange(1, 1001)
+    none = np.zeros(1000, np.bool_)
+    kept = Invariance(
+        ("us", "block"), ("a",), shape, [Held("w", 1, weights, none, is_weighted=True)]
+    )
+    assert kept.distance(Neighbors.UNBOUNDED) == Distance(2, is_least=False)
+    assert kept.distance(Neighbors.BOUNDED) == Distance(2, is_least=False)
 
 
 def test_what_limits_is_named() -> None:
