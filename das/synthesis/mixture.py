@@ -12,11 +12,13 @@ References:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from das.arrays import FloatArray, IntArray
+from das.errors import SchemaError
 from das.synthesis import portable
 from das.synthesis.answers import Generator, Measured, Merging, unmerge
 from das.synthesis.records import Domain, Records
@@ -24,6 +26,9 @@ from das.synthesis.targets import Targets
 
 _FIRST_MOMENT, _SECOND_MOMENT = 0.9, 0.999  # of Adam, as its authors have them
 _LAST_STEP = 0.02  # of the first one, besides the schedule
+_MOST_CELLS = 1 << 21  # 16 megabytes of expected numbers
+_MOST_RECORDS = 1 << 24
+_UNITS = float(1 << 38)  # times the most records is below 2^63
 _LEAST_SHARE = 1e-6  # of a level in the start
 
 
@@ -194,7 +199,11 @@ def _descend(loss: Loss, fit: Fit, scores: FloatArray) -> FloatArray:
 def draw_records(
     mixture: Mixture, merging: Merging, domain: Domain, n_records: int, rng: Generator
 ) -> Records:
-    """Draw records, components shared out equally and uniforms stratified within each.
+    """Draw records: whole numbers near those expected in every cell, or near it by component.
+
+    Up to `_MOST_CELLS` cells, their expected numbers are rounded up or down by systematic sampling
+    in the order of cells, so marginals on leading attributes are within 1 of theirs. Of more cells,
+    components are shared out equally and uniforms stratified within each.
 
     A merged level is drawn uniformly among those that it holds.
 
@@ -202,13 +211,48 @@ def draw_records(
       mixture: Over the merged domain.
       merging: From `domain` to it.
       domain: Of the records.
-      n_records: How many; public, or made of noisy answers.
+      n_records: How many, up to 2^24; public, or made of noisy answers.
       rng: For the draws.
+
+    Raises:
+      SchemaError: Too many records.
     """
+    if not 0 <= n_records <= _MOST_RECORDS:
+        raise SchemaError("records to draw", "are too many", got=n_records, want=_MOST_RECORDS)
+    if math.prod(mixture.domain.sizes) <= _MOST_CELLS:
+        codes = _rounded_cells(mixture, n_records, rng)
+    else:
+        codes = _by_component(mixture, n_records, rng)
+    for i in range(codes.shape[1]):
+        codes[:, i] = unmerge(codes[:, i], merging, i, rng)
+    return Records(domain, codes[rng.permutation(n_records)])
+
+
+def _rounded_cells(mixture: Mixture, n_records: int, rng: Generator) -> IntArray:
+    """Merged codes in the order of cells, each of which has its expected number up or down."""
+    sizes = mixture.domain.sizes
+    first = next(k for k in range(len(sizes)) if math.prod(sizes[: k + 1]) ** 2 >= math.prod(sizes))
+    halves = []
+    for levels in (mixture.levels[: first + 1], mixture.levels[first + 1 :]):
+        table = np.ones((len(mixture.levels[0]), 1))
+        for each in levels:
+            table = (table[:, :, None] * each[:, None, :]).reshape(len(table), -1)
+        halves.append(table)
+    expected = (halves[0].T @ halves[1]).reshape(-1)
+    # In whole numbers, of which the last digits of a product of floats are no part.
+    reached = np.cumsum(np.rint(expected * (_UNITS / expected.sum())).astype(np.int64))
+    total = int(reached[-1])
+    ends = (reached * n_records + int(rng.integers(total))) // total
+    cells = np.repeat(np.arange(len(expected)), np.diff(ends, prepend=0))
+    return np.stack(np.unravel_index(cells, sizes), axis=1).astype(np.int64)
+
+
+def _by_component(mixture: Mixture, n_records: int, rng: Generator) -> IntArray:
+    """Merged codes in the order of components."""
     n_components = len(mixture.levels[0])
     per_component = np.bincount(np.arange(n_records) % n_components, minlength=n_components)
     owner = np.repeat(np.arange(n_components), per_component)
-    codes = np.empty((n_records, len(domain.sizes)), np.int64)
+    codes = np.empty((n_records, len(mixture.levels)), np.int64)
     for i, probability in enumerate(mixture.levels):
         uniform = np.empty(n_records)
         start = 0
@@ -217,9 +261,8 @@ def draw_records(
             start += count
         cumulative = np.cumsum(probability, axis=1)
         merged = (uniform[:, None] > cumulative[owner]).sum(1)
-        merged = np.minimum(merged, probability.shape[1] - 1)
-        codes[:, i] = unmerge(merged, merging, i, rng)
-    return Records(domain, codes[rng.permutation(n_records)])
+        codes[:, i] = np.minimum(merged, probability.shape[1] - 1)
+    return codes
 
 
 def synthesize(

@@ -207,7 +207,9 @@ def test_a_mixture_reaches_the_tables_it_is_fitted_to():
             assert np.abs(alone - table).sum() > 0.4
 
 
-def test_drawn_records_follow_the_mixture():
+@pytest.mark.parametrize("most_cells", [0, 1 << 21])
+def test_drawn_records_follow_the_mixture(most_cells, monkeypatch):
+    monkeypatch.setattr("das.synthesis.mixture._MOST_CELLS", most_cells)
     rng = np.random.default_rng(3)
     domain = Domain(("a", "b"), (3, 2))
     mixture = Mixture(domain, tuple(rng.dirichlet(np.ones(size), 5) for size in domain.sizes))
@@ -217,6 +219,31 @@ def test_drawn_records_follow_the_mixture():
         shares = drawn.marginal(kept) / 20_000
         assert np.abs(shares - mixture.marginal(kept)).max() < 0.01
     assert draw_records(mixture, merging, domain, 0, rng).codes.shape == (0, 2)
+
+
+@pytest.mark.parametrize("n", [1, 37, 5000])
+def test_of_few_cells_every_expected_number_is_rounded_up_or_down(n):
+    rng = np.random.default_rng(n)
+    sizes = (3, 2, 4, 5)
+    domain = Domain(("a", "b", "c", "d"), sizes)
+    mixture = Mixture(domain, tuple(rng.dirichlet(np.full(size, 0.3), 6) for size in sizes))
+    merging = Merging(tuple(np.arange(size) for size in sizes), sizes)
+    drawn = draw_records(mixture, merging, domain, n, rng)
+    assert len(drawn.codes) == n
+    for kept in ((0,), (0, 1), (0, 1, 2), (0, 1, 2, 3)):  # leading attributes
+        expected = n * mixture.marginal(kept)
+        assert np.abs(drawn.marginal(kept) - expected).max() < 1 + 1e-6
+    # On average over starts every cell has its expected number.
+    total = sum(draw_records(mixture, merging, domain, n, rng).marginal((3,)) for _ in range(200))
+    expected = n * mixture.marginal((3,))
+    assert np.abs(total / 200 - expected).max() < 5 * math.sqrt(n * 0.25 / 200) + 1e-6
+
+
+def test_too_many_records_are_refused():
+    mixture = Mixture(Domain(("a",), (2,)), (np.full((1, 2), 0.5),))
+    merging = Merging((np.arange(2),), (2,))
+    with pytest.raises(SchemaError):
+        draw_records(mixture, merging, mixture.domain, (1 << 24) + 1, np.random.default_rng(1))
 
 
 def test_the_same_seed_draws_the_same_records():
