@@ -53,16 +53,26 @@ def write_internal_reports(out: Path, solution: str | None = None) -> list[Path]
 
     written = []
     costs = costs_folder(out, solution)
-    for release, confidential in finished_products(out, solution):
-        manifest = read_manifest(release)
-        if confidential.evaluation.exists():
-            evaluation = read_document(
-                Evaluation, confidential.evaluation, remedy="run `das evaluate`"
+    products = finished_products(out, solution)
+    beside = [_evaluation(of_release) for _, of_release in finished_products(out)]
+    for (release, confidential), other in zip(products, beside, strict=True):
+        evaluation = _evaluation(confidential)
+        if evaluation is not None:
+            write_internal_report(
+                read_manifest(release),
+                evaluation,
+                read_summary(costs),
+                confidential.report,
+                beside=None if solution is None else other,
             )
-            report = confidential.report
-            write_internal_report(manifest, evaluation, read_summary(costs), report)
             written.append(confidential.report)
     return written
+
+
+def _evaluation(confidential: ConfidentialLayout) -> Evaluation | None:
+    """Of a product, if it was evaluated."""
+    path = confidential.evaluation
+    return read_document(Evaluation, path, remedy="run `das evaluate`") if path.exists() else None
 
 
 def costs_folder(out: Path, solution: str | None) -> Path:

@@ -18,7 +18,7 @@ from jobs.report.table import EMPTY, Cell, Column, Table, label, name, number, s
 from jobs.report.text import words
 
 _MOST_DRAWN = 8  # groups of a query in the figure, those with the largest errors
-_MOST_FIGURED = 5  # queries in the figure
+MOST_FIGURED = 5  # queries in the figure
 _MOST_ROWS = 300  # rows of the long table, some 100 kB of the page
 
 
@@ -65,8 +65,7 @@ def groups_section(evaluation: Evaluation, records: str) -> Section:
       evaluation: Of the release.
       records: What is counted: persons or units.
     """
-    compared = _compared(evaluation)
-    listed = [_of_results(name, at) for name, at in compared.items()]
+    compared, listed = _compared(evaluation), groups_of(evaluation)
     caption = (
         "Sum of the absolute errors of the group's total over all geounits of a geolevel, in "
         f"percent of the group: of {records} in the group, how many are counted too many or "
@@ -136,7 +135,7 @@ def group_blocks(
       kind: Which records are the sizes of groups: true or released.
     """
     blocks: list[Block] = []
-    drawn = [one for one in listed if len(one.drawn) > 1][:_MOST_FIGURED]
+    drawn = [one for one in listed if len(one.drawn) > 1][:MOST_FIGURED]
     if drawn:
         rows = [row for one in drawn for row in _dots(one, levels)]
         svg = dot_rows("groups", [words(level) for level in levels], rows)
@@ -144,6 +143,11 @@ def group_blocks(
         blocks.append(FigureBlock(Figure("groups", svg, caption, legend)))
     blocks += [TableBlock(_grid(index, one, kind)) for index, one in enumerate(listed)]
     return blocks
+
+
+def groups_of(evaluation: Evaluation) -> list[Groups]:
+    """The groups whose totals were compared, in the order of the evaluation."""
+    return [_of_results(name, at) for name, at in _compared(evaluation).items()]
 
 
 def _compared(evaluation: Evaluation) -> dict[str, dict[str, ParityResult]]:

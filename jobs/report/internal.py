@@ -11,6 +11,7 @@ from jobs.report.budget import Spending, budget_section
 from jobs.report.comparison import Comparison, changed_section, error_section, kept_tile
 from jobs.report.error_by_size import bias_section, distribution_section, size_section
 from jobs.report.exact import exact_section
+from jobs.report.group_changes import changes_section
 from jobs.report.groups import groups_section
 from jobs.report.page import Banner, Page, Prose, Section
 from jobs.report.products import products_sections
@@ -39,7 +40,12 @@ _SUMMARY = (
 
 
 def write_internal_report(
-    manifest: Manifest, evaluation: Evaluation, summary: Summary, out: Path
+    manifest: Manifest,
+    evaluation: Evaluation,
+    summary: Summary,
+    out: Path,
+    *,
+    beside: Evaluation | None = None,
 ) -> None:
     """Write the internal report as one self-contained HTML file, readable by its owner only.
 
@@ -48,6 +54,7 @@ def write_internal_report(
       evaluation: Of the release against the truth.
       summary: What the run cost.
       out: The file; replaced at once.
+      beside: Evaluation of the release, if this is one of a solution beside it.
 
     Raises:
       OutputError: It cannot be written.
@@ -67,6 +74,7 @@ def write_internal_report(
             *products_sections(manifest),
             error_section(comparison),
             groups_section(evaluation, manifest.records),
+            *([changes_section(beside, evaluation)] if beside else []),
             size_section(comparison),
             bias_section(comparison),
             distribution_section(comparison),

@@ -180,6 +180,20 @@ def test_groups_are_no_part_of_what_is_measured(tmp_path: Path) -> None:
     assert load_run(toy.configuration(tmp_path, evaluate=asked)).plan.digest == plain
 
 
+@pytest.mark.usefixtures("here")
+def test_a_solution_is_compared_with_the_release_group_by_group(tmp_path: Path, das) -> None:
+    toy.write_records(tmp_path)
+    assert das("run", toy.configuration(tmp_path))[0] == 0
+    config = toy.configuration(tmp_path, solve={"targets": "own"})
+    for command in ("solve", "evaluate"):
+        code, said = das(command, config, "--solution", "own")
+        assert code == 0, said
+    out = load_run(config).config.output.directory
+    title = "Groups beside the release"
+    assert title in confidential_layout(out, "own").report.read_text()
+    assert title not in confidential_layout(out).report.read_text()
+
+
 def test_each_product_has_groups_of_its_own(tmp_path: Path) -> None:
     toy.write_records(tmp_path)
     write_units(tmp_path)
