@@ -17,11 +17,13 @@ class Group:
         has it.
       allowed: Per attribute, bool[n_i], one level at least.
       labels: Per attribute the label that its levels have in common; empty where all are allowed.
+      axes: The attributes and recodes of the conditions, in the order of the schema.
     """
 
     name: str
     allowed: tuple[BoolArray, ...]
     labels: tuple[str, ...]
+    axes: tuple[str, ...]
 
     @property
     def size(self) -> int:

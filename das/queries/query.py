@@ -441,9 +441,10 @@ def _group(schema: Schema, conditions: Sequence[tuple[str, str]]) -> Group:
             raise SchemaError(f"group {axis}={label}", "uses an attribute twice", got=owner)
         allowed[index] = groups.codes == groups.labels.index(label)
         labels[index] = label
-        found.append((index, f"{axis}={label}"))
-    name = " and ".join(text for _, text in sorted(found))
-    return Group(name, tuple(allowed), tuple(labels))
+        found.append((index, axis, label))
+    found.sort()
+    name = " and ".join(f"{axis}={label}" for _, axis, label in found)
+    return Group(name, tuple(allowed), tuple(labels), tuple(axis for _, axis, _ in found))
 
 
 def kronecker(schema: Schema, name: str, terms: Sequence[tuple[str, Factor]]) -> Query:

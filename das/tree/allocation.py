@@ -15,6 +15,12 @@ tangent at x and homogeneity give
 
     f(y) >= f(x)^2 / max_k sum_{chains over k} max_q |df / dx_{chain, q}|   for every allocation y.
 
+With strata, groups of records that do not add up, a query counts everybody or one stratum, and what
+is spent on everybody and on each stratum sums to 1. Then the tangent's denominator is the larger of
+two: all is spent on everybody, where k is as above; or all in every stratum, each at a k of its own
+and on queries of its own, and the strata's numbers add up. How much is spent on everybody is sought
+with the shares.
+
 References:
   Boyd & Vandenberghe, Convex Optimization, Cambridge 2004, section 3.1.3 (the tangent bound).
   Liu & Nocedal, Mathematical Programming 45, 1989 (L-BFGS).
@@ -22,7 +28,7 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -30,10 +36,11 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from das.arrays import FloatArray
+from das.arrays import FloatArray, IntArray
 from das.errors import BudgetError
+from das.queries.group import Group
 from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
-from das.strategy import LevelStrategy, QueryShare, Strategy
+from das.strategy import LevelStrategy, QueryShare, Strategy, Stratum
 from das.tree.errors import SpineModel, solve_spine
 from das.tree.information import Information
 
@@ -42,6 +49,7 @@ Goal = Callable[[FloatArray], tuple[float, FloatArray]]  # errors[T, L] -> value
 LEAST_DETAILED = Fraction(1, 10_000)  # of the budget, for `detailed` at every geolevel
 DENOMINATOR = 10_000  # of the exact shares
 _MOST_STEPS = 1000
+_MOST_ODDS = 9.0  # logarithm: either side of strata keeps 1/10,000, a part of exact shares
 # Relative decrease of the goal at which the search stops; full information costs far more a step.
 _LEAST_DECREASE = {Information.OWN: 1e-11, Information.FULL: 1e-7}
 
@@ -51,7 +59,8 @@ class Allocation:
     """Shares, what they attain and what no shares can beat.
 
     Attributes:
-      shares: float64[L, Q] shares of the budget; they sum to 1.
+      shares: float64[L, Q] shares of the budget; they sum to 1, with strata those for everybody
+        with those of each.
       value: The goal at these shares at rho = 1: a weighted error, or the largest.
       bound: No allocation over these queries has a lower value.
     """
@@ -69,20 +78,33 @@ class AllocationProblem:
       model: Tree, candidate queries (`model.measured`, detailed among them) and tables.
       neighbors: The relation that rho is counted under.
       information: What estimates may use.
+      strata: int64[Q], of each candidate the stratum whose records alone it counts, from 1; 0 if it
+        counts everybody. None if there are no strata.
     """
 
     model: SpineModel
     neighbors: Neighbors
     information: Information
+    strata: IntArray | None = None
+
+    @cached_property
+    def parts(self) -> tuple[IntArray, ...]:
+        """Columns of the candidates for everybody, then of those of each stratum."""
+        if self.strata is None:
+            return (np.arange(len(self.model.measured)),)
+        return tuple(np.flatnonzero(self.strata == one) for one in range(self.strata.max() + 1))
 
     def precisions(self, shares: FloatArray) -> FloatArray:
         """float64[chains, Q] at rho = 1 of shares float64[L, Q], chains measured at their tops."""
-        levels = shares.sum(axis=1)
-        rows = [
-            shares[c.first] * levels[c.first : c.last + 1].sum() / levels[c.first]
-            for c in self.model.tree.chains
-        ]
-        return np.asarray(np.stack(rows) * self.per_rho)
+        chains = self.model.tree.chains
+        out = np.empty((len(chains), shares.shape[1]))
+        for part in self.parts:
+            own = shares[:, part]
+            levels = own.sum(axis=1)
+            out[:, part] = [
+                own[c.first] * levels[c.first : c.last + 1].sum() / levels[c.first] for c in chains
+            ]
+        return np.asarray(out * self.per_rho)
 
     def errors(self, shares: FloatArray) -> FloatArray:
         """float64[T, L]: mean squared errors at rho = 1."""
@@ -100,23 +122,29 @@ class AllocationProblem:
 
     def in_shares(self, shares: FloatArray, slopes: FloatArray) -> FloatArray:
         """Gradient float64[L, Q] in the shares, of slopes float64[chains, Q] in what is spent."""
-        levels = shares.sum(axis=1)
         gradient = np.zeros_like(shares)
-        for chain, slope in zip(self.model.tree.chains, slopes, strict=True):
-            inside = slice(chain.first, chain.last + 1)
-            top, whole = levels[chain.first], levels[inside].sum()
-            gradient[chain.first] += slope * whole / top
-            moved = float(slope @ shares[chain.first]) / top
-            gradient[inside] += moved
-            gradient[chain.first] -= moved * whole / top
+        for part in self.parts:
+            own = shares[:, part]
+            levels, found = own.sum(axis=1), np.zeros_like(own)
+            for chain, slope in zip(self.model.tree.chains, slopes[:, part], strict=True):
+                inside = slice(chain.first, chain.last + 1)
+                top, whole = levels[chain.first], levels[inside].sum()
+                found[chain.first] += slope * whole / top
+                moved = float(slope @ own[chain.first]) / top
+                found[inside] += moved
+                found[chain.first] -= moved * whole / top
+            gradient[:, part] = found
         return gradient
 
     def steepest(self, slopes: FloatArray) -> float:
         """Most of slopes . x, float64[chains, Q], where each chain spends its rho as it likes."""
-        most = np.zeros(self.model.tree.n_levels)
-        for chain, slope in zip(self.model.tree.chains, slopes, strict=True):
-            most[chain.first : chain.last + 1] += slope.max()
-        return float(most.max())
+        found = []
+        for part in self.parts:
+            most = np.zeros(self.model.tree.n_levels)
+            for chain, slope in zip(self.model.tree.chains, slopes[:, part], strict=True):
+                most[chain.first : chain.last + 1] += slope.max()
+            found.append(float(most.max()))
+        return max(found[0], sum(found[1:]))
 
     @cached_property
     def per_rho(self) -> FloatArray:
@@ -151,41 +179,54 @@ def exact_strategy(
     shares: FloatArray,
     spine: tuple[str, ...],
     mechanism: str | None = None,
+    groups: Sequence[Group] = (),
 ) -> Strategy:
     """Round shares to exact fractions of DENOMINATOR.
 
-    Every geolevel and `detailed` in it keep at least one part; queries that round to none are not
-    measured. Level shares and the query shares of each geolevel sum to exactly 1.
+    Every geolevel and `detailed` in it keep at least one part, of the share of each stratum too;
+    queries that round to none are not measured. Level shares, with those of each stratum, and the
+    query shares of each geolevel sum to exactly 1.
 
     Args:
       problem: Its candidate queries name the columns.
       shares: float64[L, Q].
       spine: Names of the geolevels, root first.
       mechanism: Name of the noise; None for the default of the definition that is charged.
+      groups: The strata of the problem, in their order.
     """
     queries = problem.model.measured
-    detailed = detailed_column(problem)
-    of_levels = _parts(shares.sum(axis=1), np.arange(len(spine)))
-    levels = []
-    for name, level, row in zip(spine, of_levels, shares, strict=True):
-        parts = _parts(row, np.array([detailed]))
-        asked = tuple(
-            QueryShare(query, Fraction(part, DENOMINATOR))
-            for query, part in zip(queries, parts, strict=True)
-            if part
-        )
-        levels.append(LevelStrategy(name, Fraction(level, DENOMINATOR), asked))
-    return Strategy(tuple(levels), mechanism)
+    everybody = DENOMINATOR
+    if groups:
+        wanted = round(float(shares[:, problem.parts[0]].sum()) * DENOMINATOR)
+        everybody = min(max(wanted, len(spine)), DENOMINATOR - len(spine))
+    found = []
+    for number, part in enumerate(problem.parts):
+        own = shares[:, part]
+        kept = np.flatnonzero(part == detailed_column(problem))
+        whole = DENOMINATOR - everybody if number else everybody
+        levels = []
+        of_levels = _parts(own.sum(axis=1), np.arange(len(spine)), whole)
+        for name, level, row in zip(spine, of_levels, own, strict=True):
+            asked = tuple(
+                QueryShare(queries[column], Fraction(share, DENOMINATOR))
+                for column, share in zip(part.tolist(), _parts(row, kept, DENOMINATOR), strict=True)
+                if share
+            )
+            levels.append(LevelStrategy(name, Fraction(level, DENOMINATOR), asked))
+        found.append(tuple(levels))
+    strata = (Stratum(group, levels) for group, levels in zip(groups, found[1:], strict=True))
+    return Strategy(found[0], mechanism, tuple(strata))
 
 
 def strategy_shares(problem: AllocationProblem, strategy: Strategy) -> FloatArray:
     """float64[L, Q] shares of a strategy; what it spends on other queries is not counted."""
     column = {query.name: index for index, query in enumerate(problem.model.measured)}
     out = np.zeros((len(strategy.levels), len(column)))
-    for row, level in enumerate(strategy.levels):
-        for entry in level.queries:
-            if entry.query.name in column:
-                out[row, column[entry.query.name]] = float(level.share * entry.share)
+    for row in range(len(strategy.levels)):
+        for _, part in strategy.parts(row):
+            for entry in part.queries:
+                if entry.query.name in column:
+                    out[row, column[entry.query.name]] = float(part.share * entry.share)
     return out
 
 
@@ -215,10 +256,9 @@ def _descend(problem: AllocationProblem, goal: Goal, start: FloatArray) -> Float
     floor = np.zeros_like(start)
     floor[:, detailed_column(problem)] = float(LEAST_DETAILED)
     rest = 1.0 - floor.sum()
-
-    def spread(logarithms: FloatArray) -> FloatArray:
-        raised = np.exp(logarithms - logarithms.max())
-        return np.asarray(raised / raised.sum())
+    if problem.strata is not None:
+        return _descend_with_strata(problem, goal, start, floor)
+    spread = _spread
 
     def objective(logarithms: FloatArray) -> tuple[float, FloatArray]:
         parts = spread(logarithms)
@@ -242,14 +282,72 @@ def _descend(problem: AllocationProblem, goal: Goal, start: FloatArray) -> Float
     return np.asarray(floor + rest * spread(found.x).reshape(start.shape))
 
 
-def _parts(shares: FloatArray, kept: npt.NDArray[np.int64]) -> list[int]:
-    """Integers near shares * DENOMINATOR / sum that sum to DENOMINATOR; `kept` get at least 1."""
-    wanted = shares * (DENOMINATOR / shares.sum())
+def _spread(logarithms: FloatArray) -> FloatArray:
+    raised = np.exp(logarithms - logarithms.max())
+    return np.asarray(raised / raised.sum())
+
+
+def _descend_with_strata(
+    problem: AllocationProblem, goal: Goal, start: FloatArray, floor: FloatArray
+) -> FloatArray:
+    """As `_descend`; the variables are the logarithms of each part, then that of its odds.
+
+    Everybody's part has the floor and a fraction of the rest, every stratum what remains of it.
+    """
+    from scipy.optimize import minimize
+
+    rest, parts = 1.0 - floor.sum(), problem.parts
+    sizes = [len(start) * len(part) for part in parts]
+    cuts = np.cumsum(sizes)
+
+    def shares_of(z: FloatArray) -> tuple[FloatArray, list[FloatArray], float]:
+        fraction = 1.0 / (1.0 + np.exp(-z[-1]))
+        spreads = [_spread(piece) for piece in np.split(z[:-1], cuts[:-1])]
+        shares = floor.copy()
+        for number, (part, piece) in enumerate(zip(parts, spreads, strict=True)):
+            of_rest = rest * (1.0 - fraction if number else fraction)
+            shares[:, part] += of_rest * piece.reshape(len(start), len(part))
+        return shares, spreads, fraction
+
+    def objective(z: FloatArray) -> tuple[float, FloatArray]:
+        shares, spreads, fraction = shares_of(z)
+        value, gradient, _ = problem.evaluate(shares, goal)
+        slope, odds = [], 0.0
+        for number, (part, piece) in enumerate(zip(parts, spreads, strict=True)):
+            own = rest * gradient[:, part].ravel() / value
+            along = float(own @ piece)
+            slope.append((1.0 - fraction if number else fraction) * piece * (own - along))
+            odds += -along if number else along
+        slope.append(np.array([odds * fraction * (1.0 - fraction)]))
+        return float(np.log(value)), np.concatenate(slope)
+
+    everybody = float(np.clip(start[:, parts[0]].sum(), 0.05, 0.95))
+    blended = [start[:, part].ravel() + 0.01 / start.size for part in parts]
+    first = [np.log(one / one.sum()) for one in blended]
+    first.append(np.array([np.log(everybody / (1.0 - everybody))]))
+    found = minimize(
+        objective,
+        np.concatenate(first),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(None, None)] * int(cuts[-1]) + [(-_MOST_ODDS, _MOST_ODDS)],
+        options={
+            "maxiter": _MOST_STEPS,
+            "ftol": _LEAST_DECREASE[problem.information],
+            "gtol": 1e-9,
+        },
+    )
+    return shares_of(found.x)[0]
+
+
+def _parts(shares: FloatArray, kept: npt.NDArray[np.int64], total: int) -> list[int]:
+    """Integers near shares * total / sum that sum to the total; `kept` get at least 1."""
+    wanted = shares * (total / shares.sum())
     least = np.zeros(len(shares), np.int64)
     least[kept] = 1
     parts = np.maximum(np.floor(wanted).astype(np.int64), least)
-    while parts.sum() < DENOMINATOR:
+    while parts.sum() < total:
         parts[np.argmax(wanted - parts)] += 1
-    while parts.sum() > DENOMINATOR:
+    while parts.sum() > total:
         parts[np.argmax(np.where(parts > least, parts - wanted, -np.inf))] -= 1
     return [int(part) for part in parts]

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import yaml
@@ -18,8 +19,8 @@ from das.arrays import FloatArray
 from das.errors import BudgetError, ConfigError, DasError, OutputError
 from das.mechanisms.mechanism import Norm
 from das.mechanisms.registry import choose_mechanism
-from das.queries.query import Query, parse_query
-from das.strategy import Strategy
+from das.queries.query import Query, parse_query, restricted
+from das.strategy import LevelStrategy, Strategy
 from das.tree.allocation import (
     DENOMINATOR,
     Allocation,
@@ -231,6 +232,7 @@ def optimize_targets(
         rho than the budget; the message says how much.
     """
     require_squares(plan)
+    refuse_strata(plan, "error targets")
     before = predict(plan, plan.strategy, tree, targets.tables)
     # What invariants determine has no error, so it meets any target.
     largest = np.where(before.model.is_determined, np.inf, targets.numbers)
@@ -298,13 +300,47 @@ def search_shares(
         )
         if query.is_partition and query.is_listed
     }
+    strata = None
+    if plan.strategy.strata:
+        of_strata = _of_strata(plan, list(candidates.values()))
+        numbers = [0] * len(candidates) + [number for number, _ in of_strata]
+        candidates |= {query.name: query for _, query in of_strata}
+        strata = np.array(numbers)
     model = spine_model(plan, tree, list(candidates.values()), tables)
-    own = AllocationProblem(model, plan.budget.neighbors, Information.OWN)
+    own = AllocationProblem(model, plan.budget.neighbors, Information.OWN, strata)
     allocation = search(own, strategy_shares(own, plan.strategy))
     if information is Information.OWN:
         return own, allocation
-    full = AllocationProblem(model, plan.budget.neighbors, information)
+    full = AllocationProblem(model, plan.budget.neighbors, information, strata)
     return full, search(full, allocation.shares)
+
+
+def _of_strata(plan: Plan, candidates: Sequence[Query]) -> list[tuple[int, Query]]:
+    """Candidates of each stratum, with its number from 1: what it measures, and the others."""
+    out = []
+    for number, stratum in enumerate(plan.strategy.strata, 1):
+        measured = [entry.query for level in stratum.levels for entry in level.queries]
+        every = [query for query in measured if query.counts_once and query.is_listed]
+        every += [restricted(query, stratum.group) for query in candidates]
+        # Two texts may ask the same of a stratum, such as its total and its recode.
+        distinct = {tuple(f.matrix.tobytes() for f in q.factors): q for q in reversed(every)}
+        out += [(number, query) for query in reversed(distinct.values())]
+    return out
+
+
+def refuse_strata(plan: Plan, what: str) -> None:
+    """Refuse goals that are sought for one budget alone.
+
+    Raises:
+      BudgetError: The plan has strata.
+    """
+    if plan.strategy.strata:
+        raise BudgetError(
+            what,
+            "cannot be optimized for with strata",
+            got=[stratum.name for stratum in plan.strategy.strata],
+            remedy="use --weights, or an allocation without strata",
+        )
 
 
 def optimized_of(
@@ -316,11 +352,26 @@ def optimized_of(
 ) -> Optimized:
     """The exact strategy of an allocation, with its errors before and after."""
     mechanism = plan.strategy.mechanism
-    strategy = exact_strategy(problem, allocation.shares, plan.spine.levels, mechanism)
+    groups = [stratum.group for stratum in plan.strategy.strata]
+    strategy = exact_strategy(problem, allocation.shares, plan.spine.levels, mechanism, groups)
     after = predict(plan, strategy, tree, problem.model.tables)
     return Optimized(
         strategy, compared.before, after, allocation.value, allocation.bound, compared.source
     )
+
+
+def _level_document(levels: Sequence[LevelStrategy]) -> dict[str, Any]:
+    """Geolevels as an allocation file has them; queries of a stratum without its condition."""
+    return {
+        level.geolevel: {
+            "share": str(level.share),
+            "queries": {
+                entry.query.name.partition(" where ")[0]: str(entry.share)
+                for entry in level.queries
+            },
+        }
+        for level in levels
+    }
 
 
 def write_allocation(optimized: Optimized, path: Path) -> None:
@@ -329,18 +380,21 @@ def write_allocation(optimized: Optimized, path: Path) -> None:
     Raises:
       OutputError: The file exists or cannot be written.
     """
-    levels = {
-        level.geolevel: {
-            "share": str(level.share),
-            "queries": {entry.query.name: str(entry.share) for entry in level.queries},
+    strategy = optimized.strategy
+    strata = {}
+    if strategy.strata:
+        strata["strata"] = {
+            "query": " * ".join(strategy.strata[0].group.axes),
+            "levels": {
+                stratum.group.label: _level_document(stratum.levels) for stratum in strategy.strata
+            },
         }
-        for level in optimized.strategy.levels
-    }
     document = {
         "name": path.stem,
         "source": f"{optimized.source}. Shares are multiples of 1/{DENOMINATOR}.",
-        **({"mechanism": optimized.strategy.mechanism} if optimized.strategy.mechanism else {}),
-        "levels": levels,
+        **({"mechanism": strategy.mechanism} if strategy.mechanism else {}),
+        "levels": _level_document(strategy.levels),
+        **strata,
     }
     text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
     try:

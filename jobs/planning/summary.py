@@ -374,7 +374,8 @@ def optimized_summary(plan: Plan, optimized: Optimized, path: Path) -> Optimized
                 query=entry.query.name,
                 share=str(entry.share),
             )
-            for level in optimized.strategy.levels
+            for index in range(len(optimized.strategy.levels))
+            for _, level in optimized.strategy.parts(index)
             for entry in level.queries
         ),
     )
