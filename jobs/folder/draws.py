@@ -67,11 +67,14 @@ class Draws:
       account: The account; the grant must be claimed there.
       claim: The claim.
       folder: Folder of the run as it is now.
+      what: What is drawn at a time, for errors; a survey draws parts, and they go by their names
+        where a census has names of geolevels.
     """
 
     account: Path
     claim: Claim
     folder: Path
+    what: str = "geolevel"
 
     @property
     def journal(self) -> Path:
@@ -162,7 +165,7 @@ class Draws:
                 return [{**self._line(MEASURED, geolevel, attempt), "sha256": sha256}]
             if measured.sha256 != sha256:
                 raise LedgerError(
-                    f"{self.folder}, {self.claim.product}, geolevel {geolevel}",
+                    f"{self.folder}, {self.claim.product}, {self.what} {geolevel}",
                     "holds other measurements than those recorded under this grant; both together "
                     "tell more than it allows",
                     got=f"recorded for {measured.folder}, {measured.at}",
@@ -184,7 +187,7 @@ class Draws:
         moved: bool,
     ) -> None:
         claim, draws = self.claim, self._of(lines, geolevel)
-        where = f"{self.folder}, {claim.product}, geolevel {geolevel}"
+        where = f"{self.folder}, {claim.product}, {self.what} {geolevel}"
         claims = [one for one in claims_among(self.account, lines) if one.run == claim.run]
         if not any((one.product, one.grant) == (claim.product, claim.grant) for one in claims):
             self._unknown()
@@ -293,7 +296,7 @@ def draw_once(
     if other is not None:
         withdraw(dataset)
         raise LedgerError(
-            f"{draws.folder}, {draws.claim.product}, geolevel {geolevel}",
+            f"{draws.folder}, {draws.claim.product}, {draws.what} {geolevel}",
             "was drawn by a copy of this folder at the same time; what was drawn here was removed, "
             "and nobody could read it",
             got=f"{other.folder}, {other.at}",

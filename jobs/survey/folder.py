@@ -102,7 +102,7 @@ def draws_of(plan: SurveyPlan, identity: str) -> Draws | None:
     """What the account knows of the run; none if noise is seeded, which spends nothing."""
     if plan.not_for_release:
         return None
-    return Draws(plan.account(), plan.claim(identity), plan.out)
+    return Draws(plan.account(), plan.claim(identity), plan.out, "part")
 
 
 def refuse_other_draws(plan: SurveyPlan, identity: str) -> None:

@@ -19,12 +19,11 @@ from das.means.estimates import Column, Steps, Strata
 from das.privacy.budget import Budget
 from das.synthesis.records import Domain
 from jobs.config.data import check_suffix
-from jobs.config.files import absolute, absolute_path, named, read_model
+from jobs.config.files import absolute, absolute_path, is_survey, named, read_model
 from jobs.config.load import check_solution_name
 from jobs.config.models.survey import (
     SURVEY,
     StatisticConfig,
-    SurveyColumn,
     SurveyConfig,
     SynthesisConfig,
 )
@@ -200,6 +199,10 @@ def load_survey(
         names the file and the key.
     """
     check_solution_name(solution)
+    if not is_survey(path):
+        raise ConfigError(
+            str(path), "is not the run file of a survey", want="a file that says `kind: survey`"
+        )
     written = read_model(path, SurveyConfig)
     config = absolute(written, absolute_path(path).parent)
     if output is not None:
@@ -387,8 +390,3 @@ def stated_configuration(plan: SurveyPlan) -> dict[str, object]:
         "run_file": str(plan.source.resolve()),
         "configuration_files": digests,
     }
-
-
-def column_of(plan: SurveyPlan, attribute: str) -> SurveyColumn:
-    """How an attribute is read."""
-    return plan.config.data.columns[attribute]

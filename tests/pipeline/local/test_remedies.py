@@ -1004,6 +1004,20 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/confidential/measure.py", "give no key; or a run file with `privacy.randomness: {source: "
      "seeded_not_for_release, seed: ...}`"): NotTried("keys are no part of a run file"),
     ("jobs/planning/covariances.py", "ask for recodes of fewer groups"): fewer_pairs_of_answers,
+    ("jobs/confidential/survey/read.py", "with bounded neighbors it is public: state it; else use unbounded neighbors"): TriedIn("tests/pipeline/local/test_surveys.py::test_another_number_of_records_is_refused_with_bounded_neighbors_alone"),
+    ("jobs/documents/survey.py", "run `das means` or `das synthesize` first; if it was sealed, restore it from a copy"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
+    ("jobs/survey/folder.py", "give the output.directory of a run"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
+    ("jobs/survey/folder.py", "say where it is with --config"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
+    ("jobs/survey/folder.py", "undo the change, or choose another output.directory and a new privacy.grant"): TriedIn("tests/pipeline/local/test_surveys.py::test_another_configuration_of_a_folder_is_refused"),
+    ("jobs/survey/folder.py", "restore it from a backup; or give another privacy.grant and output.directory, and its cost is added to what the same people have lost"): TriedIn("tests/pipeline/local/test_surveys.py::test_a_lost_ledger_is_not_begun_anew"),
+    ("jobs/survey/folder.py", "undo the change, or make another solution beside it with --solution NAME"): TriedIn("tests/pipeline/local/test_surveys.py::test_other_settings_make_another_solution_without_data_or_noise"),
+    ("jobs/survey/ledger.py", "remove the run folder"): TriedIn("tests/unit/jobs/survey/test_ledger.py::test_a_ledger_of_another_plan_is_refused"),
+    ("jobs/survey/ledger.py", "restore them from a backup, or grant a new budget and measure anew"): TriedIn("tests/unit/jobs/survey/test_ledger.py::test_other_measurements_than_the_ledger_names_are_refused"),
+    ("jobs/survey/ledger.py", "restore it from a backup; what was granted counts as spent"): TriedIn("tests/unit/jobs/survey/test_ledger.py::test_a_damaged_ledger_is_refused"),
+    ("jobs/survey/manifest.py", "restore it from a backup"): TriedIn("tests/pipeline/local/test_surveys.py::test_a_lost_account_is_said"),
+    ("jobs/survey/plan.py", "give each a `name` of its own"): TriedIn("tests/pipeline/local/test_surveys.py::test_run_files_that_cannot_be_used"),
+    ("jobs/synthetic/survey.py", "choose another or remove it"): TriedIn("tests/unit/jobs/synthetic/test_survey.py::test_an_invented_survey_is_the_same_for_the_same_seed"),
+    ("jobs/confidential/survey/measure.py", "restore them from a backup, or grant a new budget in a new run folder"): TriedIn("tests/unit/jobs/confidential/survey/test_measure.py::test_what_was_measured_and_lost_is_not_drawn_again"),
     ("das/means/estimates.py", "pool small strata by their public sizes"): TriedIn(
         "tests/unit/das/means/test_coinpress.py::"
         "test_a_stratum_of_nobody_is_refused_and_pooled_with_another_estimated"

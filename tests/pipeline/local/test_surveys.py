@@ -1,0 +1,509 @@
+"""Surveys by the commands their users type: made once, made again for nothing, refused by name."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from jobs.storage.journal import read_journal
+from tests.builders import toy
+from tests.builders.survey import RECORDS, configure, people, write_people, write_survey
+
+Das = Callable[..., tuple[int, str]]
+
+
+class Died(BaseException):
+    """Stands for a process that is killed."""
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobs.folder.lock._PATIENCE", 0.0)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return write_survey(tmp_path)
+
+
+def done(das: Das, *words: object) -> str:
+    code, text = das(*words)
+    assert code == 0, text
+    return text
+
+
+def refused(das: Das, *words: object) -> str:
+    code, text = das(*words)
+    assert code in (2, 3, 6), text
+    return text
+
+
+def means(folder: Path) -> dict[tuple[str, str], dict[str, str]]:
+    with (folder / "out/release/means.csv").open() as handle:
+        return {(row["statistic"], row["stratum"]): row for row in csv.DictReader(handle)}
+
+
+def journal(folder: Path) -> list[dict[str, Any]]:
+    return read_journal(folder / "persons.csv.das-account.jsonl")
+
+
+def claims(folder: Path) -> list[dict[str, Any]]:
+    return [line for line in journal(folder) if "event" not in line]
+
+
+def dies_in(place: str, das: Das, *words: object) -> None:
+    """Run a command that is killed where it would call a function."""
+
+    def die(*_: object, **__: object) -> None:
+        raise Died
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(place, die)
+        with pytest.raises(Died):
+            das(*words)
+
+
+def measurements(folder: Path) -> dict[str, str]:
+    root = folder / "out/release/measurements"
+    return {path.parent.name: path.read_text() for path in sorted(root.glob("*/_manifest.json"))}
+
+
+# --- what is made --------------------------------------------------------------------------------
+
+
+def test_a_run_makes_means_microdata_and_a_manifest_that_verify(das, config, tmp_path):
+    done(das, "run", config)
+    checked = json.loads(done(das, "verify", config))
+    assert checked == {"parts": 3, "datasets": 5, "files": 4, "records": RECORDS, "spent": "4",
+                       "granted": "4"}  # fmt: skip
+    manifest = json.loads((tmp_path / "out/release/manifest.json").read_text())
+    assert [part["share"] for part in manifest["parts"]] == ["1/4", "1/4", "1/2"]
+    table = pq.read_table(next((tmp_path / "out/release/microdata/parquet").glob("part-*")))
+    assert table.column_names == ["sex", "group", "age", "income"]
+    assert set(table["income"].to_pylist()) <= {
+        "0 to 999", "1000 to 1999", "2000 to 4999", "5000 and over", "under 16"
+    }  # fmt: skip
+    for path in (tmp_path / "out").rglob("*"):
+        assert path.stat().st_mode & 0o077 == 0 or "release" in path.parts
+
+
+def test_means_are_near_the_truth_and_their_errors_are_evaluated(das, tmp_path):
+    """At rho 10,000 noise is a thousandth of the spread; strata differ by hundreds."""
+    config = write_survey(tmp_path, privacy__rho="10000")
+    rows = [(r[0] + r[1], float(r[3] or 0)) for r in people()]
+    sizes = {
+        name: sum(key == name for key, _ in rows) for name in ("1A", "1B", "1C", "2A", "2B", "2C")
+    }
+    shares = ("0.30", "0.15", "0.05") * 2
+    lines = [
+        f"{'mf'[int(name[0]) - 1]},{name[1].lower()},{share},{size}"
+        for (name, size), share in zip(sizes.items(), shares, strict=True)
+    ]
+    (tmp_path / "weights.csv").write_text("\n".join(["sex,group,weight,size", *lines, ""]))
+    done(das, "run", config)
+    true = {
+        name: np.mean([v for key, v in rows if key == name]) for name in ("1A", "1B", "2A", "2B")
+    }
+    found = means(tmp_path)
+    for name, stratum in (("1A", "m * a"), ("1B", "m * b"), ("2A", "f * a"), ("2B", "f * b")):
+        # Noise of the last step: 2 x 8,000 / sqrt(2 x 1,875) = 260, over 80 records or more.
+        assert abs(float(found["income", stratum]["mean"]) - true[name]) < 8 * 260 / sizes[name]
+    evaluation = json.loads((tmp_path / "out/confidential/evaluation.json").read_text())
+    income = evaluation["means"][0]
+    assert income["means"][0]["truth"] == pytest.approx(true["1A"])
+    relative = [row["relative"] for row in income["means"] if row["relative"] is not None]
+    assert income["groups"] == len(relative) == 5  # nobody is of sex f and group c
+    whole = income["everybody"]["relative"] / 5
+    assert income["parity_error"] == pytest.approx(sum(relative) + whole)
+    assert [row["order"] for row in evaluation["marginals"]] == [1, 2, 3]
+    assert [row["records"] for row in evaluation["groups"][0]["groups"]][2] == 1
+    assert sum(row["released"] for row in evaluation["groups"][0]["groups"]) == RECORDS
+
+
+def test_strata_of_nobody_and_of_one_come_out_within_their_bounds(das, config, tmp_path):
+    done(das, "means", config)
+    found = means(tmp_path)
+    for stratum in ("m * c", "f * c"):
+        assert 0 <= float(found["income", stratum]["mean"]) <= 10000
+    assert float(found["income", "everybody"]["weight"]) == 1
+
+
+def test_small_strata_are_pooled_by_public_sizes_whatever_the_data(das, tmp_path):
+    config = write_survey(tmp_path, statistics__0__least="1/10")
+    done(das, "means", config)
+    strata = {stratum for name, stratum in means(tmp_path) if name == "income"}
+    assert strata == {"everybody", "m * a", "m * b", "f * a", "f * b", "pooled"}
+    document = json.loads((tmp_path / "out/release/means.json").read_text())
+    assert document["statistics"][0]["pooled"] == ["m * c", "f * c"]
+    assert means(tmp_path)["income", "pooled"]["size"] == "60"
+
+
+def test_rows_of_the_weights_may_come_in_any_order(das, config, tmp_path):
+    from jobs.survey.plan import load_survey
+
+    before = load_survey(config).means[0]
+    head, *rows = (tmp_path / "weights.csv").read_text().split()
+    (tmp_path / "weights.csv").write_text("\n".join([head, *reversed(rows), ""]))
+    after = load_survey(config).means[0]
+    assert (after.weights, after.strata.sizes) == (before.weights, before.strata.sizes)
+
+
+def test_pure_epsilon_takes_clipped_means(das, tmp_path):
+    statistics = [
+        {"mean": "income", "low": 0, "high": 10000, "spread": 1500, "share": "1",
+         "method": "clipped", "missing": "exclude"},
+    ]  # fmt: skip
+    config = write_survey(
+        tmp_path, privacy={"definition": "pure", "epsilon": "10"}, statistics=statistics,
+        synthesis=None,
+    )  # fmt: skip
+    done(das, "run", config)
+    assert json.loads(done(das, "verify", config))["spent"] == "10"
+    incomes = [float(row[3]) for row in people() if row[3]]
+    truth = np.mean(incomes) * len(incomes) / RECORDS
+    row = means(tmp_path)["income", "everybody"]
+    assert abs(float(row["mean"]) - truth) < 4000  # the public size counts those without a value
+    kinds = {line["mechanism"] for line in sums(tmp_path, "income")}
+    assert kinds == {"discrete_laplace"}
+
+
+def sums(folder: Path, part: str) -> list[dict[str, Any]]:
+    file = next((folder / f"out/release/measurements/part={part}").glob("part-*"))
+    return pq.read_table(file).to_pylist()
+
+
+def test_a_spread_that_is_too_small_is_warned_of_from_noisy_answers(das, tmp_path):
+    """At rho 10,000 noise is nothing; incomes spread by a thousand, not by ten."""
+    config = write_survey(tmp_path, privacy__rho="10000", statistics__0__spread=10)
+    done(das, "means", config)
+    document = json.loads((tmp_path / "out/release/means.json").read_text())
+    income, age = document["statistics"]
+    assert "`spread` is too small" in income["warnings"][0]
+    assert age["warnings"] == []
+
+
+def test_parquet_gives_the_codes_that_csv_gives(das, tmp_path):
+    from jobs.confidential.survey.read import read_survey
+    from jobs.survey.plan import load_survey
+
+    own = read_survey(load_survey(write_survey(tmp_path))).reveal()
+    sex, group, age, income = zip(*people(), strict=True)
+    table = pa.table(
+        {
+            "SEX": pa.array([int(one) for one in sex]),
+            "GROUP": pa.array(group).dictionary_encode(),
+            "AGE": pa.array([float(one) for one in age]),
+            "INCOME": pa.array([int(one) if one else None for one in income]),
+        }
+    )
+    pq.write_table(table, tmp_path / "persons.parquet")
+    config = configure(tmp_path, data__path="persons.parquet")
+    other = read_survey(load_survey(config)).reveal()
+    assert (own.records.codes == other.records.codes).all()
+    assert (own.numbers["income"].values == other.numbers["income"].values).all()
+
+
+# --- once, and again for nothing -----------------------------------------------------------------
+
+
+def test_means_and_microdata_spend_one_grant_in_two_commands(das, config, tmp_path):
+    done(das, "means", config)
+    ledger = tmp_path / "out/release/ledger.jsonl"
+    assert [line["event"] for line in read_journal(ledger)][-1] == "measured"
+    assert json.loads(done(das, "verify", config))["spent"] == "2"
+    done(das, "synthesize", config)
+    assert [line["event"] for line in read_journal(ledger)][-1] == "sealed"
+    assert len(claims(tmp_path)) == 1
+    assert json.loads(done(das, "verify", config))["spent"] == "4"
+
+
+def test_other_settings_make_another_solution_without_data_or_noise(das, config, tmp_path):
+    done(das, "run", config)
+    before = measurements(tmp_path)
+    (tmp_path / "persons.csv").unlink()
+    configure(tmp_path, synthesis__components=5, synthesis__records=100, statistics__0__shrink=True)
+    text = refused(das, "synthesize", config)
+    assert "components 20 then, 5 now" in text
+    assert "--solution NAME" in text
+    assert "shrink" in refused(das, "means", config)
+    done(das, "synthesize", config, "--solution", "few")
+    done(das, "means", config, "--solution", "few")
+    assert json.loads(done(das, "verify", config, "--solution", "few"))["records"] == 100
+    assert measurements(tmp_path) == before
+    assert len(claims(tmp_path)) == 1
+    shrunk = json.loads((tmp_path / "out/solutions/few/means.json").read_text())
+    assert shrunk["statistics"][0]["shrunk"]
+
+
+def test_the_same_command_again_changes_nothing(das, config, tmp_path):
+    done(das, "run", config)
+    kept = {
+        path: path.read_bytes()
+        for path in (tmp_path / "out/release").rglob("*")
+        if path.is_file() and path.name != "manifest.json"
+    }
+    done(das, "run", config)
+    assert {path: path.read_bytes() for path in kept} == kept
+    assert len(journal(tmp_path)) == 1 + 2 * 3
+
+
+@pytest.mark.parametrize(
+    ("place", "claimed"),
+    [
+        ("jobs.run_survey.claim_grant", 0),
+        ("jobs.run_survey.measure_part", 1),  # between claim and draw
+        ("jobs.confidential.survey.measure.write_part", 1),  # drawn, and nothing written
+        ("jobs.folder.draws.accept", 1),  # recorded, and not readable
+        ("jobs.confidential.survey.measure.record_measured", 1),  # readable, not in the ledger
+        ("jobs.run_survey.write_means", 1),
+        ("jobs.run_survey.write_manifest", 1),
+    ],
+)
+def test_a_run_that_dies_goes_on_and_draws_nothing_twice(das, config, tmp_path, place, claimed):
+    dies_in(place, das, "run", config)
+    assert len(claims(tmp_path)) == claimed
+    before = measurements(tmp_path)
+    done(das, "resume", tmp_path / "out")
+    assert len(claims(tmp_path)) == 1
+    after = measurements(tmp_path)
+    assert {name: after[name] for name in before} == before
+    measured = [line["geolevel"] for line in journal(tmp_path) if line.get("event") == "measured"]
+    assert sorted(measured) == ["age", "income", "synthesis"]
+    assert json.loads(done(das, "verify", config))["spent"] == "4"
+
+
+def test_what_was_recorded_before_a_crash_is_what_is_released(das, config, tmp_path):
+    dies_in("jobs.folder.draws.accept", das, "means", config)
+    proposed = next((tmp_path / "out/release/measurements").glob("*/_proposed.json")).read_text()
+    done(das, "means", config)
+    assert measurements(tmp_path)["part=income"] == proposed
+
+
+def test_a_copy_of_the_folder_draws_nothing(das, config, tmp_path):
+    dies_in("jobs.run_survey.measure_part", das, "run", config)
+    shutil.copytree(tmp_path / "out", tmp_path / "copy")
+    text = refused(das, "means", config, "--out", tmp_path / "copy")
+    assert "a copy of the folder" in text
+    assert "part income" in text
+    done(das, "means", config)
+    text = refused(das, "means", config, "--out", tmp_path / "copy")
+    assert "was measured under grant" in text
+    assert not measurements(tmp_path / "copy")
+
+
+def test_another_run_on_the_same_people_needs_another_grant(das, config, tmp_path):
+    done(das, "means", config)
+    assert "was spent by another run" in refused(das, "means", config, "--out", tmp_path / "two")
+    configure(tmp_path, privacy__grant="2", output__directory="two")
+    done(das, "means", config)
+    found = json.loads(done(das, "account", config, "--json"))
+    assert [one["total"] for one in found["composed"]] == ["8"]
+
+
+def test_lost_answers_are_never_drawn_again(das, config, tmp_path):
+    done(das, "means", config)
+    shutil.rmtree(tmp_path / "out/release/measurements/part=age")
+    assert "drawn once" in refused(das, "means", config)
+    (tmp_path / "out/release/ledger.jsonl").unlink()
+    assert "is gone" in refused(das, "run", config)
+
+
+def test_a_lost_ledger_is_not_begun_anew(das, config, tmp_path):
+    done(das, "means", config)
+    (tmp_path / "out/release/ledger.jsonl").unlink()
+    shutil.rmtree(tmp_path / "out/release/measurements")
+    assert "is gone" in refused(das, "means", config)
+
+
+def test_changed_data_are_refused_once_something_was_measured(das, config, tmp_path):
+    done(das, "means", config)
+    write_people(tmp_path, people(seed=8))
+    assert "changed since it was read" in refused(das, "synthesize", config)
+
+
+def test_damaged_microdata_are_made_again(das, config, tmp_path):
+    done(das, "synthesize", config)
+    file = next((tmp_path / "out/release/microdata/csv").glob("part-*"))
+    text = file.read_text()
+    file.write_text(text + '"m","a","0 to 15","under 16"\n')
+    assert "was changed" in refused(das, "verify", config)
+    done(das, "resume", tmp_path / "out")
+    again = next((tmp_path / "out/release/microdata/csv").glob("part-*"))
+    assert again.read_text() == text
+    done(das, "verify", config)
+
+
+def test_a_mean_that_was_changed_is_found(das, config, tmp_path):
+    done(das, "means", config)
+    file = tmp_path / "out/release/means.csv"
+    file.write_text(file.read_text().replace("everybody,1,", "everybody,1,1", 1))
+    assert "VerificationError" in refused(das, "verify", config)
+
+
+def test_seeded_noise_is_marked_and_claims_nothing(das, tmp_path):
+    randomness = {"source": "seeded_not_for_release", "seed": 5}
+    config = write_survey(tmp_path, privacy__randomness=randomness)
+    done(das, "run", config)
+    assert (tmp_path / "out/release/NOT_FOR_RELEASE.txt").exists()
+    assert not (tmp_path / "persons.csv.das-account.jsonl").exists()
+    first = [row["answer"] for row in sums(tmp_path, "income")]
+    done(das, "run", config, "--out", tmp_path / "again")
+    other = next((tmp_path / "again/release/measurements/part=income").glob("part-*"))
+    assert pq.read_table(other)["answer"].to_pylist() == first
+
+
+def test_another_configuration_of_a_folder_is_refused(das, config, tmp_path):
+    done(das, "means", config)
+    configure(tmp_path, statistics__0__spread=2000)
+    text = refused(das, "resume", tmp_path / "out")
+    assert "is not the configuration that this folder was begun with" in text
+    assert "belongs to a different configuration" in refused(das, "means", config)
+    configure(tmp_path)
+    (tmp_path / "weights.csv").write_text((tmp_path / "weights.csv").read_text() + "\n")
+    assert "different configuration" in refused(das, "means", config)
+    configure(tmp_path, statistics__0__spread=2000, output__directory="new", privacy__grant="2")
+    done(das, "means", config)
+
+
+def test_a_lost_account_is_said(das, config, tmp_path):
+    done(das, "means", config)
+    account = tmp_path / "out/release/account.json"
+    kept = account.read_bytes()
+    account.unlink()
+    assert "account.json" in refused(das, "verify", config)
+    account.write_bytes(kept)
+    done(das, "verify", config)
+
+
+# --- refused by name -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rows", "what"),
+    [
+        (["m,a,1/2", "m,b,1/2"], "lacks 4 of 6 strata"),
+        (["m,a,0.3", "m,b,0.15", "m,c,0.05", "f,a,0.3", "f,b,0.15", "f,c,0.06"], "sum 101/100"),
+        (["m,a,0.3", "m,a,0.7"], "a second time"),
+        (["m,x,1"], "unknown level of group"),
+        (["m,a,-1"], "negative weight"),
+        (["m,a,half"], "no exact number"),
+        (["m,a,1e-3"], "no exact number"),
+        (["m,a,1/0"], "no exact number"),
+        (["m,a"], "wrong number of fields"),
+    ],
+)  # fmt: skip
+def test_weights_that_do_not_fit(das, config, tmp_path, rows, what):
+    (tmp_path / "weights.csv").write_text("\n".join(["sex,group,weight", *rows, ""]))
+    text = refused(das, "validate", config)
+    assert what in text
+    assert "weights.csv" in text
+    assert what in refused(das, "means", config)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"statistics__0__share": "1/3"}, "do not sum to 1"),
+        ({"statistics__0__share": 0.25}, "floating-point"),
+        ({"statistics__0__spread": None}, "spread: is required"),
+        ({"statistics__0__spread": 0}, "spread"),
+        ({"statistics__0__mean": "sex"}, "no attribute with `bins`"),
+        ({"statistics__0__missing": None}, "is required: the column has missing values"),
+        ({"statistics__0__strata": ["sex", "place"]}, "names no column"),
+        ({"statistics__0__weights": None}, "go together"),
+        ({"statistics__0__low": 10000}, "below `high`"),
+        ({"statistics__1__mean": "income", "statistics__1__missing": 0}, "has a name twice"),
+        ({"statistics__1__name": "synthesis"}, "name of another part"),
+        ({"privacy__definition": "pure", "privacy__rho": None, "privacy__epsilon": "1"},
+         "no pure epsilon"),
+        ({"privacy__rho": None}, "exactly one of `rho` and `epsilon`"),
+        ({"data__columns__age__bins": [0, 30, 20]}, "must rise"),
+        ({"data__columns__age__codes": {"1": "a", "2": "b"}}, "exactly one of"),
+        ({"data__columns__sex__codes": {"1": "m", "2": "m"}}, "two levels or more"),
+        ({"data__records": 6_000_000}, "more than one machine works on"),
+        ({"data__columns__age__bins": list(range(5001))}, "more than one machine works on"),
+        ({"data__path": "persons.sav"}, "unknown file type"),
+        ({"data__geocode": "place"}, "is not a known key"),
+        ({"synthesis__attributes": ["sex"]}, "two attributes or more"),
+        ({"synthesis__attributes": ["sex", "place"]}, "names no column"),
+        ({"synthesis__one_way_share": "1"}, "between 0 and 1"),
+        ({"synthesis__model": "gem"}, "model"),
+    ],
+)  # fmt: skip
+def test_run_files_that_cannot_be_used(das, tmp_path, changes, what):
+    config = write_survey(tmp_path, **changes)
+    assert what in refused(das, "validate", config)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        (("3", "A", "40", "7919393"), "unknown code"),
+        (("", "A", "40", "7919393"), "code is missing"),
+        (("1", "A", "7919393x", "100"), "no whole number"),
+        (("1", "A", "", "7919393"), "number is missing"),
+        (("1", "A", "40", "79193.93"), "no whole number"),
+    ],
+)
+def test_data_that_do_not_fit_cost_nothing_and_are_not_quoted(das, config, tmp_path, row, what):
+    write_people(tmp_path, [*people()[1:], row])
+    text = refused(das, "run", config)
+    assert what in text
+    assert f"row {RECORDS + 1}" in text
+    assert "79193" not in text
+    assert not claims(tmp_path)
+    write_people(tmp_path)
+    done(das, "means", config)
+
+
+def test_another_number_of_records_is_refused_with_bounded_neighbors_alone(das, config, tmp_path):
+    write_people(tmp_path, people(n=RECORDS - 1))
+    assert "another number of records" in refused(das, "means", config)
+    assert not claims(tmp_path)
+    configure(tmp_path, privacy__neighbors="unbounded")
+    done(das, "run", config)
+    done(das, "verify", config)
+
+
+def test_commands_of_censuses_say_that_a_survey_is_none(das, config, tmp_path):
+    for command in ("plan", "measure", "solve"):
+        assert "is the run file of a survey" in refused(das, command, config)
+    (tmp_path / "census").mkdir()
+    census = toy.configuration(tmp_path / "census")
+    assert "not the run file of a survey" in refused(das, "means", census)
+    assert "one process" in refused(das, "means", config, "--master", "local[2]")
+
+
+def test_a_survey_without_means_or_without_microdata(das, tmp_path):
+    config = write_survey(tmp_path, statistics=[], synthesis__share="1")
+    assert "`statistics`" in refused(das, "means", config)
+    config = write_survey(tmp_path, statistics__0__share="3/4", synthesis=None)
+    assert "`synthesis`" in refused(das, "synthesize", config)
+    done(das, "run", config)
+
+
+def test_what_a_folder_holds_is_said(das, config, tmp_path):
+    assert "run `das means`" in refused(das, "verify", config)
+    assert "give the output.directory of a run" in refused(das, "resume", tmp_path)
+    done(das, "means", config)
+    text = done(das, "resume", tmp_path / "out", "--check")
+    assert [line.split() for line in text.splitlines()] == [
+        ["income", "released"], ["age", "released"], ["synthesis", "to", "do"]
+    ]  # fmt: skip
+    assert "release/measurements/part=income" in done(das, "inspect", tmp_path / "out")
+    found = json.loads(done(das, "validate", config, "--json"))
+    assert [part["cost"] for part in found["parts"]] == ["1", "1", "2"]
+    (tmp_path / "run.yaml").rename(tmp_path / "moved.yaml")
+    assert "say where it is with --config" in refused(das, "resume", tmp_path / "out")
+    done(das, "resume", tmp_path / "out", "--config", tmp_path / "moved.yaml")

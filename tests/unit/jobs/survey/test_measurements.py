@@ -1,0 +1,102 @@
+"""Measurements of a survey come back from their files as they were, and cost what noise says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from das.confidential import Confidential
+from das.definition import Definition
+from das.errors import OutputError
+from das.means.coinpress import estimate_means
+from das.means.estimates import Column, Steps, Strata, estimates_of
+from das.means.measure import StratumValues
+from das.mechanisms.entropy import NoiseKey
+from das.queries.sensitivity import Neighbors
+from das.synthesis.measure import Spending, measure_marginals
+from das.synthesis.records import Domain, Records
+from das.synthesis.targets import strongest_pairs
+from jobs.storage.dataset import publish
+from jobs.survey.measurements import (
+    cost_of_marginals,
+    cost_of_sums,
+    drawn_marginals,
+    drawn_sums,
+    read_marginals,
+    read_sums,
+    write_part,
+)
+
+KEY = NoiseKey.for_testing(3)
+
+
+def written(path, drawn):
+    table, facts = drawn
+    publish(path, [write_part(path, table)], facts)
+    return path
+
+
+@pytest.mark.parametrize("neighbors", [Neighbors.BOUNDED, Neighbors.UNBOUNDED])
+def test_sums_come_back_and_give_the_same_means(tmp_path, neighbors):
+    rng = np.random.default_rng(1)
+    strata = Strata({"a": 300, "b": 100}, neighbors)
+    truth = StratumValues(rng.integers(0, 90, 400), np.repeat([0, 1], (300, 100)), 2)
+    column, steps = Column("age", 0, 100, 26.0), Steps.split(Fraction(1, 7), 3)
+    found = estimate_means(Confidential(truth), column, steps, strata, KEY)
+    drawn = drawn_sums(found.sums, strata.names, Definition.ZCDP, neighbors)
+    history = read_sums(written(tmp_path / "part=age", drawn))
+    assert history == found.sums
+    assert cost_of_sums(history, Definition.ZCDP, neighbors) == Fraction(1, 7)
+    again = estimates_of(history, column, steps, strata)
+    assert (again.means == found.means).all()
+    assert (again.interval.low == found.interval.low).all()
+
+
+@pytest.mark.parametrize("neighbors", [Neighbors.BOUNDED, Neighbors.UNBOUNDED])
+def test_marginals_come_back_and_cost_what_is_stated(tmp_path, neighbors):
+    rng = np.random.default_rng(2)
+    domain = Domain(("a", "b", "c"), (2, 3, 9))
+    codes = np.stack([rng.integers(0, size, 500) for size in (2, 3, 4)], axis=1)
+    rho = Fraction(1, 3)
+    measured = measure_marginals(
+        Confidential(Records(domain, codes)), rho, neighbors, KEY,
+        spending=Spending(pairs_again=2), choose=strongest_pairs,
+    )  # fmt: skip
+    back = read_marginals(written(tmp_path / "part=synthesis", drawn_marginals(measured)))
+    assert (back.domain.names, back.domain.sizes) == (domain.names, domain.sizes)
+    for own, other in (
+        (measured.one_way, back.one_way),
+        (measured.residuals, back.residuals),
+        (measured.again, back.again),
+    ):
+        assert [one.query.name for one in own] == [one.query.name for one in other]
+        for one, two in zip(own, other, strict=True):
+            assert (one.answers == two.answers).all()
+            assert (one.mechanism, one.rho) == (two.mechanism, two.rho)
+            assert [f.matrix.tolist() for f in one.query.factors] == [
+                f.matrix.tolist() for f in two.query.factors
+            ]
+    assert [levels.tolist() for levels in back.merging.new_level] == [
+        levels.tolist() for levels in measured.merging.new_level
+    ]
+    assert cost_of_marginals(back, neighbors) == rho
+
+
+def test_less_noise_than_is_paid_for_is_found():
+    domain = Domain(("a", "b"), (2, 3))
+    codes = np.zeros((50, 2), np.int64)
+    measured = measure_marginals(
+        Confidential(Records(domain, codes)), Fraction(1), Neighbors.BOUNDED, KEY,
+        spending=Spending(pairs_again=0), choose=strongest_pairs,
+    )  # fmt: skip
+    assert cost_of_marginals(measured, Neighbors.BOUNDED) == 1
+    for phase in ("one_way", "residuals"):
+        first, *others = getattr(measured, phase)
+        noise = type(first.mechanism).of(first.mechanism.parameter * Fraction(99, 100))
+        quiet = replace(first, mechanism=noise)
+        changed = replace(measured, **{phase: (quiet, *others)})
+        with pytest.raises(OutputError, match="cost something else"):
+            cost_of_marginals(changed, Neighbors.BOUNDED)
