@@ -41,13 +41,15 @@ from das.tree.allocation import (
     AllocationProblem,
     detailed_column,
 )
-from das.tree.errors import solve_spine
+from das.tree.errors import SolvedSpine, solve_spine
+from das.tree.information import Information
 
 BoolArray = npt.NDArray[np.bool_]
 
 # Relative distance of value and bound at which the search stops: the parts that `detailed` must
-# have at every geolevel alone can cost this much.
-_GAP = 1e-3
+# have at every geolevel alone can cost the first. Full information costs far more a step.
+_GAP = {Information.OWN: 1e-3, Information.FULL: 5e-3}
+_LEAST_SHARE = 1e-3  # below which steps are not measured by the share itself
 _MOST_ROUNDS = 40  # of growing the working set or starting again
 _MOST_RESTARTS = 3  # from the best shares, where a search has stalled
 _MOST_STEPS = 100  # of one search
@@ -97,7 +99,7 @@ def least_largest_error(
         raise BudgetError("limits of errors", "must be positive")
     limited = np.where(noisy, 1.0 / limits, 0.0)
     if limited.any():
-        within = _Search(problem, limited, none).run(start)
+        within = _Search(problem, limited, none, enough=1.0).run(start)
         if within.value > 1.0:
             raise BudgetError(
                 "limits of errors",
@@ -130,16 +132,26 @@ def least_rho(problem: AllocationProblem, targets: FloatArray, start: FloatArray
 
 
 class _Certified(Exception):  # noqa: N818 - ends a search, which is no error
-    """The bound is as near as it needs to be."""
+    """The bound is as near as it needs to be, or the value as low."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Point:
-    """Heights h = 1 / (scale * error) and their gradients at shares, over the working set."""
+    """Heights h = 1 / (scale * error) at shares, over the working set.
 
-    given: bytes
+    Attributes:
+      given: The numbers that the search gave, of any sum.
+      total: Their sum.
+      shares: float64[L, Q], of sum 1.
+      solved: Errors at the shares.
+      heights: float64[k], at the numbers given.
+    """
+
+    given: FloatArray
+    total: float
+    shares: FloatArray
+    solved: SolvedSpine
     heights: FloatArray
-    gradients: FloatArray
 
 
 class _Search:
@@ -148,8 +160,16 @@ class _Search:
     Rows of the working set are (table, geolevel, whether it is a limit).
     """
 
-    def __init__(self, problem: AllocationProblem, goal: FloatArray, limited: FloatArray) -> None:
+    def __init__(
+        self,
+        problem: AllocationProblem,
+        goal: FloatArray,
+        limited: FloatArray,
+        enough: float = 0.0,
+    ) -> None:
         self.problem = problem
+        self.enough = enough  # a value at which there is nothing more to search
+        self.gap = _GAP[problem.information]
         self.scales = (goal, limited)
         self.working: list[tuple[int, int, bool]] = []
         self.tangents: list[tuple[tuple[int, int, bool], FloatArray]] = []
@@ -163,20 +183,21 @@ class _Search:
 
     def run(self, start: FloatArray) -> LargestError:
         """Search from shares, up to a factor."""
-        # A share of zero is not left where nothing else measures what it does.
-        shares = self._feasible(start / start.sum() + 0.01 / start.size)
-        self._join(self._ratios(shares))
+        shares = self._feasible(start)
+        self._join(self._ratios(self._solved(shares)))
         restarts = 0
         for _ in range(_MOST_ROUNDS):
+            if self.value <= self.enough:
+                break
             try:
                 reached = self._descend(shares)
             except _Certified:
                 break
-            if self._join(self._ratios(reached)):
+            if self._join(self._ratios(self._solved(reached))):
                 shares = reached
                 continue
             self._tighten()
-            if self.value <= (1 + _GAP) * self.bound or restarts == _MOST_RESTARTS:
+            if self.value <= (1 + self.gap) * self.bound or restarts == _MOST_RESTARTS:
                 break
             restarts += 1
             shares = self.best if self.best is not None else reached
@@ -189,14 +210,23 @@ class _Search:
         positive = np.maximum(shares, 0.0)
         return np.asarray(self.floor + (1 - self.floor.sum()) * positive / positive.sum())
 
-    def _ratios(self, shares: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _solved(self, shares: FloatArray) -> SolvedSpine:
+        """Errors at shares of sum 1, which are kept if they are the best within limits."""
+        problem = self.problem
+        solved = solve_spine(problem.model, problem.precisions(shares), problem.information)
+        goal, limited = self._ratios(solved)
+        value = float(goal.max())
+        if value < self.value and limited.max() <= 1 + _TOLERANCE:
+            self.best, self.value = shares, value
+        return solved
+
+    def _ratios(self, solved: SolvedSpine) -> tuple[FloatArray, FloatArray]:
         """float64[T, L] twice: errors over what they are compared with, and over their limits."""
-        errors = self.problem.errors(shares)
         goal, limited = self.scales
-        return errors * goal, errors * limited
+        return solved.mean * goal, solved.mean * limited
 
     def _join(self, ratios: tuple[FloatArray, FloatArray]) -> bool:
-        """Let the largest error of every geolevel, and limits that are missed, join.
+        """Let the largest error of every geolevel, and all limits that are missed, join.
 
         Returns whether any did.
         """
@@ -205,10 +235,11 @@ class _Search:
             known = [ratio[t, level] for t, level, limit in self.working if limit == is_limit]
             least = 1.0 if is_limit else max(known, default=0.0)
             for level in range(ratio.shape[1]):
-                table = int(ratio[:, level].argmax())
-                row = (table, level, is_limit)
-                if ratio[table, level] > (1 + _TOLERANCE) * least and row not in self.working:
-                    self.working.append(row)
+                larger = np.flatnonzero(ratio[:, level] > (1 + _TOLERANCE) * least).tolist()
+                for table in larger if is_limit else larger and [int(ratio[:, level].argmax())]:
+                    row = (table, level, is_limit)
+                    if row not in self.working:
+                        self.working.append(row)
         return len(self.working) > before
 
     def _descend(self, start: FloatArray) -> FloatArray:
@@ -217,6 +248,10 @@ class _Search:
 
         size = start.size
         is_limit = np.array([limit for _, _, limit in self.working])
+        # Steps of shares are measured by the roots of the shares, so that the search, which begins
+        # without knowledge of curvature, changes small ones little: Delta y^2 / y is the second
+        # order of the divergence of shares.
+        roots = np.sqrt(start.ravel() + _LEAST_SHARE)
         first = self._at(start.ravel())
         unit = float(first.heights[~is_limit].min())
         # Heights over the least one at the start, so that the last variable starts at 1.
@@ -225,66 +260,71 @@ class _Search:
         apart = np.where(is_limit, -1.0, 0.0)
 
         def slack(z: FloatArray) -> FloatArray:
-            return np.asarray(self._at(z[:-1]).heights / units + of_level * z[-1] + apart)
+            heights = self._at(roots * z[:-1]).heights
+            return np.asarray(heights / units + of_level * z[-1] + apart)
 
         def slopes(z: FloatArray) -> FloatArray:
-            gradients = self._at(z[:-1]).gradients / units[:, None]
+            gradients = self._gradients(roots * z[:-1]) * roots / units[:, None]
             return np.concatenate([gradients, of_level[:, None]], axis=1)
 
-        ones = np.append(np.ones(size), 0.0)
+        sums = np.append(roots, 0.0)
         last = np.append(np.zeros(size), -1.0)
+        lowest = self.floor.ravel() / roots
         found = minimize(
             lambda z: -z[-1],
-            np.append(start.ravel(), 1.0),
+            np.append(start.ravel() / roots, 1.0),
             jac=lambda z: last,
             constraints=[
                 {"type": "ineq", "fun": slack, "jac": slopes},
-                {"type": "eq", "fun": lambda z: z[:-1].sum() - 1, "jac": lambda z: ones[None]},
+                {"type": "eq", "fun": lambda z: sums @ z - 1, "jac": lambda z: sums[None]},
             ],
-            bounds=[*((low, 1.0) for low in self.floor.ravel()), (0.0, None)],
+            bounds=[*zip(lowest, 1 / roots, strict=True), (0.0, None)],
             callback=lambda z: self._stop_if_certified(),
             method="SLSQP",
             options={"maxiter": _MOST_STEPS, "ftol": 1e-7},
         )
-        return self._feasible(found.x[:-1].reshape(start.shape))
+        return self._feasible((roots * found.x[:-1]).reshape(start.shape))
 
     def _stop_if_certified(self) -> None:
-        # Without the first inequality the linear program would be solved for nothing.
-        if self.best is not None and self.value < np.inf:
+        if self.best is not None:
+            if self.value <= self.enough:
+                raise _Certified
             self._tighten()
-            if self.value <= (1 + _GAP) * self.bound:
+            if self.value <= (1 + self.gap) * self.bound:
                 raise _Certified
 
     def _at(self, given: FloatArray) -> _Point:
-        """Heights and gradients at nonnegative numbers of any sum: heights are homogeneous."""
-        key = given.tobytes()
-        if self.point is not None and self.point.given == key:
+        """Heights at nonnegative numbers of any sum: they are homogeneous."""
+        if self.point is not None and np.array_equal(self.point.given, given):
             return self.point
-        problem = self.problem
         positive = np.maximum(given.reshape(self.floor.shape), self.floor)
         total = float(positive.sum())
         shares = positive / total
-        solved = solve_spine(problem.model, problem.precisions(shares), problem.information)
-        goal, limited = (solved.mean * scale for scale in self.scales)
-        value = float(goal.max())
-        if value < self.value and limited.max() <= 1 + _TOLERANCE:
-            self.best, self.value = shares, value
-        heights, gradients = np.empty(len(self.working)), []
-        for index, row in enumerate(self.working):
-            table, level, is_limit = row
-            ratio = float((limited if is_limit else goal)[table, level])
-            weights = np.zeros_like(goal)
-            weights[table, level] = self.scales[is_limit][table, level]
-            slope = -solved.gradient(weights) * problem.per_rho / ratio**2
-            self.tangents.append((row, slope))
-            heights[index] = total / ratio
-            gradients.append(problem.in_shares(shares, slope).ravel())
-        del self.tangents[:-_MOST_TANGENTS]
-        self.point = _Point(key, heights, np.stack(gradients))
+        solved = self._solved(shares)
+        goal, limited = self._ratios(solved)
+        ratios = [(limited if limit else goal)[t, level] for t, level, limit in self.working]
+        self.point = _Point(given.copy(), total, shares, solved, total / np.array(ratios))
         return self.point
+
+    def _gradients(self, given: FloatArray) -> FloatArray:
+        """float64[k, L * Q]: gradients of the heights; each is a tangent for the bound."""
+        point, gradients = self._at(given), []
+        for row, height in zip(self.working, point.heights, strict=True):
+            table, level, is_limit = row
+            scale = self.scales[is_limit]
+            weights = np.zeros_like(scale)
+            weights[table, level] = scale[table, level]
+            squared = (point.total / height) ** 2
+            slope = -point.solved.gradient(weights) * self.problem.per_rho / squared
+            self.tangents.append((row, slope))
+            gradients.append(self.problem.in_shares(point.shares, slope).ravel())
+        del self.tangents[:-_MOST_TANGENTS]
+        return np.stack(gradients)
 
     def _tighten(self) -> None:
         """Solve the game of the tangents; keep its bound if it is better."""
+        if not self.tangents:
+            return
         is_limit = np.array([row[2] for row, _ in self.tangents])
         slopes = np.stack([slope for _, slope in self.tangents])
         weights = self._game(slopes, is_limit)

@@ -53,16 +53,21 @@ def blocks_of(state: str, data: Path) -> Path:
     return data / f"{state}_2010_block.parquet"
 
 
-def resolve(blocks: Path, way: str, seed: int, out: Path) -> Resolved:
-    """The run of one state, way of solving and seed, with all its files under a folder."""
+def resolve(
+    blocks: Path, way: str, seed: int, out: Path, allocation: Path | None = None
+) -> Resolved:
+    """The run of one state, way of solving and seed, with all its files under a folder.
+
+    The allocation is that of its run file if none is given.
+    """
     state = blocks.name[:2]
     source = ROOT / "conf" / "run" / f"{state}-2010.yaml"
     document = yaml.safe_load(source.read_text())
     persons = persons_of(document)
     persons["schema"] = str((source.parent / persons["schema"]).resolve())
     persons["data"]["path"] = str(blocks.resolve())
-    allocation = source.parent / persons["privacy"]["allocation"]
-    persons["privacy"]["allocation"] = str(allocation.resolve())
+    given = allocation or source.parent / persons["privacy"]["allocation"]
+    persons["privacy"]["allocation"] = str(given.resolve())
     document["privacy"] = {"randomness": {"source": "seeded_not_for_release", "seed": seed}}
     persons["solve"] = {"rounding": persons["solve"]["rounding"], **WAYS[way]}
     persons["output"] = {"microdata": []}

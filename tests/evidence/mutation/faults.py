@@ -50,6 +50,8 @@ TARGETS = "das/tree/targets.py"
 AREA = "das/tree/area.py"
 INTERVALS = "das/tree/intervals.py"
 POSTERIOR = "das/tree/prior.py"
+LARGEST = "das/tree/largest.py"
+GROUPS = "jobs/planning/groups.py"
 
 TABLE_LAW = "tests/evidence/exact/test_table_law.py::"
 REFERENCE_LAW = "tests/evidence/exact/test_reference_law.py::"
@@ -68,6 +70,8 @@ DIVERGENCE = "tests/evidence/privacy/test_divergence.py::"
 SOLVER_UNIT = "tests/unit/solvers/least_squares/test_solve.py::"
 STAGE_TEST = "tests/evidence/privacy/test_measure_stage.py::"
 ESTIMATION = "tests/unit/das/tree/test_estimation_oracle.py::"
+LARGEST_UNIT = "tests/unit/das/tree/test_largest_oracle.py::"
+EQUITY_UNIT = "tests/unit/jobs/planning/test_equity.py::"
 INTERVALS_UNIT = "tests/unit/das/tree/test_intervals.py::"
 POSTERIOR_UNIT = "tests/unit/das/tree/test_prior.py::"
 
@@ -572,5 +576,26 @@ FAULTS = (
         "own = np.flatnonzero((bins == index) & (flat <= _largest(self.variance)))",
         "own = np.flatnonzero(bins == index)",
         (POSTERIOR_UNIT + "test_large_counts_stay_where_they_were_measured",),
+    ),
+    Fault(
+        "the bound of the largest error forgets what limits cost",
+        LARGEST,
+        " - weights[is_limit].sum()",
+        "",
+        (LARGEST_UNIT + "test_limits_are_kept_and_what_they_cost_is_certified",),
+    ),
+    Fault(
+        "tangents of the largest error have a wrong slope",
+        LARGEST,
+        "squared = (point.total / height) ** 2",
+        "squared = point.total / height",
+        (LARGEST_UNIT + "test_no_point_of_a_grid_is_better",),
+    ),
+    Fault(
+        "a group is as large in every geounit as in all together",
+        GROUPS,
+        "out[index, level] = whole / geounits[level]",
+        "out[index, level] = whole",
+        (EQUITY_UNIT + "test_plan_prints_errors_of_groups",),
     ),
 )
