@@ -265,6 +265,44 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
 
 
 @app.command()
+def fairness(
+    config: ConfigArgument,
+    geolevel: Annotated[
+        str | None, typer.Option(help="Whose budget is planned with. Default: the last.")
+    ] = None,
+    tables: Annotated[
+        str | None,
+        typer.Option(
+            help='Tables of attributes, such as "total, sex * age". Default: those of the '
+            "workload of the allocation, or all of few attributes."
+        ),
+    ] = None,
+    order: Annotated[int, typer.Option(help="Most attributes of a table, by default.")] = 3,
+    report: Annotated[
+        Path | None,
+        typer.Option(help="Write tables and pictures to this HTML file.", parser=_local),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Which cells would get more noise than others, by planner and objective; reads no data."""
+    from jobs.config.load import load_run
+    from jobs.planning.fairness import FairnessRequest, compare_methods
+    from jobs.planning.terminal import print_fairness
+    from jobs.storage.files import refuse_foreign
+
+    if report is not None:
+        refuse_foreign(report, b"<!DOCTYPE html>", "a report, which is replaced")
+    asked = None if tables is None else tables.split(",")
+    product = load_run(config).last
+    summary = compare_methods(product, FairnessRequest(geolevel, asked, order))
+    if report is not None:
+        from jobs.planning.fairness_page import write_fairness_page
+
+        write_fairness_page(summary, report)
+    print_fairness(summary, as_json=as_json)
+
+
+@app.command()
 @_with_run_options
 def run(config: ConfigArgument, out: OutOption = None, *, options: RunOptions) -> None:
     """Run every stage that is not complete, and name the files written."""

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from das.arrays import FloatArray, IntArray
+from das.queries.factor import Factor
 from das.queries.query import Query
 from das.tree.components import SpineComponents
 
@@ -152,6 +153,26 @@ class Coordinates:
             if row.any():
                 out += ((row[first] @ matrices) * row[first]).sum(axis=2)
         return np.maximum(out, 0)[:, place.reshape(-1)]
+
+    def alike(self, query: Query) -> tuple[Query, FloatArray]:
+        """One answer of a query for all that have equal variances by their rows, and their numbers.
+
+        Returns:
+          A query of the rows of every attribute that differ in these coordinates, and float64 of
+          its size: how many answers each of its answers stands for.
+        """
+        factors, counts = [], np.ones(1)
+        for factor, bases in zip(query.factors, self.bases, strict=True):
+            matrix = factor.matrix.astype(np.float64)
+            norms = np.linalg.norm(matrix @ bases[True], axis=1)
+            rows = np.column_stack([matrix @ bases[False], norms])
+            _, first, number = np.unique(
+                np.round(rows, _DIGITS), axis=0, return_index=True, return_counts=True
+            )
+            labels = tuple(factor.labels[i] for i in first.tolist())
+            factors.append(Factor(factor.matrix[first], labels))
+            counts = np.multiply.outer(counts, number.astype(np.float64)).ravel()
+        return Query(query.name, tuple(factors)), counts
 
     def covariances(self, first: Query, second: Query, covariances: Matrices) -> FloatArray:
         """Return float64[K, m, n]: of every answer of one query with every one of another.

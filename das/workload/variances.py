@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from das.arrays import FloatArray
+from das.errors import SchemaError
+from das.workload.attribute_sets import AttributeSets
 from das.workload.hdmm.marginals import MarginalsStrategy
 from das.workload.hdmm.strategies import HdmmStrategy, KroneckerStrategy, UnionStrategy
+from das.workload.incidence import locate_subsets
 from das.workload.kronecker import list_members
 from das.workload.residual.answer_rows import AnswerRows
 from das.workload.residual.bases import build_basis, uniform_basis
@@ -95,3 +99,106 @@ def as_residual_plan(strategy: MarginalsStrategy) -> ResidualPlan:
     with np.errstate(divide="ignore"):
         noise = np.where(targets, 1.0, sizes).prod(axis=1) / precision
     return ResidualPlan(workload, tuple(bases), closure, noise)
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """Variances of the answers of one marginal.
+
+    Attributes:
+      values: float64[k], distinct but for rounding.
+      counts: float64[k], how many answers have each; a float because tables pass 2^53 answers.
+    """
+
+    values: FloatArray
+    counts: FloatArray
+
+
+def list_spreads(strategy: StrategyRows, *, most_values: int = 1 << 22) -> list[Spread]:
+    """The variance of every answer of every marginal, at the scale of the strategy.
+
+    Rows of an attribute that have equal variances are counted and not repeated: of plain counts a
+    marginal of any size has one value.
+
+    Args:
+      strategy: Any.
+      most_values: Most distinct values of all marginals together.
+
+    Raises:
+      SchemaError: There are more.
+    """
+    if isinstance(strategy, MarginalsStrategy):
+        strategy = as_residual_plan(strategy)
+    if isinstance(strategy, UnionStrategy):
+        return _spreads_of_union(strategy, most_values)
+    workload = strategy.workload
+    kinds = [_distinct(columns) for columns in _row_variances(strategy)]
+    sizes = workload.marginals.product(np.array([float(len(counts)) for _, counts in kinds]))
+    if sizes.sum() > most_values:
+        raise SchemaError(
+            "variances of answers",
+            "are too many",
+            got=f"{sizes.sum():.3g} distinct ones",
+            want=f"at most {most_values}",
+            remedy="ask for fewer or smaller tables",
+        )
+    rest = 1.0
+    if isinstance(strategy, KroneckerStrategy):
+        rest = float(np.prod([factor.total_variance for factor in strategy.factors]))
+    out = []
+    for members in _members(workload.marginals):
+        counts: FloatArray = np.ones(1)
+        if isinstance(strategy, ResidualPlan):
+            found = locate_subsets(strategy.residuals, np.array([members], np.int64))[0]
+            values = strategy.noise[found].reshape((2,) * len(members))
+            for i in members:
+                values = np.tensordot(values, kinds[i][0], axes=([0], [1]))
+        else:
+            values = np.full(1, rest)
+            for i in members:
+                ratio = kinds[i][0][:, 0] / strategy.factors[i].total_variance
+                values = np.multiply.outer(values, ratio)
+        for i in members:
+            counts = np.multiply.outer(counts, kinds[i][1])
+        out.append(Spread(values.ravel(), counts.ravel()))
+    return out
+
+
+def _row_variances(strategy: ResidualPlan | KroneckerStrategy) -> list[tuple[FloatArray, ...]]:
+    """Per attribute, what the variance of an answer takes from its row: float64[m] each."""
+    attributes = strategy.workload.attributes
+    if isinstance(strategy, ResidualPlan):
+        pairs = zip(strategy.bases, attributes, strict=True)
+        return [basis.row_variances(attribute) for basis, attribute in pairs]
+    return [
+        (attribute.row_forms(factor.decoder @ factor.decoder.T),)
+        for factor, attribute in zip(strategy.factors, attributes, strict=True)
+    ]
+
+
+def _spreads_of_union(strategy: UnionStrategy, most_values: int) -> list[Spread]:
+    """Every marginal by the part that answers it; infinite where none does."""
+    marginals = strategy.workload.marginals
+    out = [Spread(np.full(1, np.inf), np.full(1, size)) for size in strategy.workload.sizes]
+    for part, share in zip(strategy.parts, strategy.shares, strict=True):
+        places = np.concatenate([marginals.positions(m) for m in part.workload.marginals.by_order])
+        spreads = list_spreads(part, most_values=most_values)
+        for place, spread in zip(places.tolist(), spreads, strict=True):
+            out[place] = Spread(spread.values / share, spread.counts)
+    return out
+
+
+def _distinct(columns: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
+    """Distinct rows of columns float64[m] to 12 digits, float64[k, columns], and their numbers."""
+    rows = np.column_stack(columns)
+    scale = max(float(np.abs(rows).max()), 1e-300)
+    _, first, counts = np.unique(
+        np.round(rows / scale, 12), axis=0, return_index=True, return_counts=True
+    )
+    return rows[first], counts.astype(np.float64)
+
+
+def _members(marginals: AttributeSets) -> Iterator[list[int]]:
+    """The attributes of every marginal, in flat order."""
+    for rows in marginals.by_order:
+        yield from rows.tolist()

@@ -14,7 +14,12 @@ from das.schema import Schema
 from das.strategy import LevelStrategy, QueryShare, Strategy, strategy_for
 from geography.lattice import Spine
 from jobs.config.files import named, read_model
-from jobs.config.models.allocation import AllocationFile, LevelAllocation, StrataAllocation
+from jobs.config.models.allocation import (
+    AllocationFile,
+    LevelAllocation,
+    StrataAllocation,
+    WorkloadConfig,
+)
 from jobs.config.workload import ZCDP_BOUNDED, BudgetKind, plan_group_shares, plan_shares
 
 
@@ -91,6 +96,15 @@ def planned_parts(strategy: Strategy) -> dict[str, tuple[QueryShare, ...]]:
 
 def _part(geolevel: str, group: Group | None) -> str:
     return geolevel if group is None else f"{geolevel} where {group.name}"
+
+
+def planned_workload(path: Path, geolevel: str) -> WorkloadConfig | None:
+    """What a geolevel of an allocation file is planned for; None if its queries are listed.
+
+    Raises:
+      ConfigError: The file cannot be used.
+    """
+    return read_model(path, AllocationFile).levels[geolevel].workload
 
 
 def load_allocation(

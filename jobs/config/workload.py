@@ -169,9 +169,9 @@ def errors_of_methods(
       SchemaError: A table or base is unknown.
       SolverError: A solver stopped without a proof.
     """
-    workload = _workload(schema, wanted)
+    workload = read_workload(schema, wanted)
     weights = sum(float(weight) for weight in wanted.tables.values())
-    loss = _loss(schema, wanted, workload)
+    loss = plan_loss(schema, wanted, workload)
     total = weights if loss is LossKind.SUM_OF_VARIANCES else 1.0
     plain = all(each.kind is BaseKind.IDENTITY for each in workload.attributes)
     errors = {}
@@ -187,8 +187,8 @@ def errors_of_methods(
 def _plan(schema: Schema, text: str, neighbors: Neighbors) -> tuple[QueryShare, ...]:
     """Plan once what several geolevels share; equal ones are the same queries."""
     wanted = WorkloadConfig.model_validate_json(text)
-    workload = _workload(schema, wanted)
-    loss = _loss(schema, wanted, workload)
+    workload = read_workload(schema, wanted)
+    loss = plan_loss(schema, wanted, workload)
     plan = plan_workload(workload, wanted.method, loss, neighbors=neighbors)
     shares = tuple(
         QueryShare(_over_schema(schema, planned.query), planned.rho, planned.sensitivity_sq)
@@ -198,7 +198,12 @@ def _plan(schema: Schema, text: str, neighbors: Neighbors) -> tuple[QueryShare, 
     return shares
 
 
-def _workload(schema: Schema, wanted: WorkloadConfig) -> Workload:
+def read_workload(schema: Schema, wanted: WorkloadConfig) -> Workload:
+    """The tables over the attributes of more than one level, with bases and weights.
+
+    Raises:
+      SchemaError: A table or base is unknown or cannot be planned for.
+    """
     unknown = [name for name in wanted.bases if name not in {a.name for a in schema.attributes}]
     if unknown:
         raise SchemaError("workload, bases", "names an unknown attribute", got=unknown)
@@ -231,8 +236,12 @@ def _workload(schema: Schema, wanted: WorkloadConfig) -> Workload:
     return Workload.of_marginals(attributes, *zip(*marginals.values(), strict=True))
 
 
-def _loss(schema: Schema, wanted: WorkloadConfig, workload: Workload) -> Loss:
-    """The loss, with the parameters of tables in the order of the marginals."""
+def plan_loss(schema: Schema, wanted: WorkloadConfig, workload: Workload) -> Loss:
+    """The loss, with the parameters of tables in the order of the marginals.
+
+    Raises:
+      SchemaError: It is not convex, or its parameters do not fit the tables.
+    """
     given = wanted.loss
     if isinstance(given, LossKind):
         return given

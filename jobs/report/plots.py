@@ -17,6 +17,7 @@ from jobs.report.table import EMPTY
 Values = Sequence[float | None]
 
 _LEFT, _ABOVE, _ROW = 0.55, 0.25, 1.65  # inches: left of the panels, above them, per row
+_MARKS = {"ink": "s", "released": "o", "raw": "^", "third": "D"}
 _SHAPES = {"released": ("o", "-"), "raw": ("D", (0, (3, 2))), "third": ("s", "-")}
 
 
@@ -74,6 +75,131 @@ class _Grid:
     figure: Drawing
     axes: Sequence[Axes]
     columns: int
+
+
+@dataclass(frozen=True)
+class MarkPanel:
+    """One small plot of marks on two logarithmic axes.
+
+    Attributes:
+      title: Heading.
+      series: Role (of COLORS) to positive pairs (across, up).
+    """
+
+    title: str
+    series: Mapping[str, Sequence[tuple[float, float]]]
+
+
+def mark_panels(key: str, panels: Sequence[MarkPanel], across: str, up: str) -> Markup:
+    """Marks on logarithmic axes that all panels share.
+
+    Args:
+      key: Unique on the page.
+      panels: At least one, with at least one mark together.
+      across: Label of the horizontal axes.
+      up: Label of the vertical ones.
+    """
+    pairs = [pair for panel in panels for series in panel.series.values() for pair in series]
+    limits = [_decades([pair[side] for pair in pairs]) for side in (0, 1)]
+    columns = min(len(panels), 3)
+    rows = -(-len(panels) // columns)
+    wide, high = (WIDTH - _LEFT) / 3, 2.45
+    with drawing():
+        height = _ABOVE + rows * high + 0.25
+        figure = new_figure(height)
+        figure.text(0, 1 - 0.02 / height, up, color=COLORS["muted"], va="top")
+        figure.text(_LEFT / WIDTH, 0.02 / height, across, color=COLORS["muted"], va="bottom")
+        for index, panel in enumerate(panels):
+            row, column = divmod(index, columns)
+            bottom = height - _ABOVE - (row + 1) * high + 0.3
+            box = (_LEFT + column * wide) / WIDTH, bottom / height
+            axes = figure.add_axes((*box, (wide - 0.25) / WIDTH, (high - 0.7) / height))
+            axes.set_title(_clipped(panel.title), loc="left", fontweight="bold", pad=7)
+            for role, series in panel.series.items():
+                axes.plot(
+                    [pair[0] for pair in series],
+                    [pair[1] for pair in series],
+                    color=COLORS[role],
+                    marker=_MARKS.get(role, "o"),
+                    linestyle="",
+                    markersize=4.5,
+                    alpha=0.85,
+                    clip_on=False,
+                )
+            axes.set(xscale="log", yscale="log", xlim=limits[0], ylim=limits[1])
+            _decade_ticks(axes, limits[0], limits[1], labels=column == 0)
+            bare(axes)
+        return to_svg(figure, key)
+
+
+def range_rows(
+    key: str, titles: Sequence[str], rows: Mapping[str, Sequence[Sequence[float]]]
+) -> Markup:
+    """Least to largest as a line, the middle four fifths as a bar, the median as a mark.
+
+    Args:
+      key: Unique on the page.
+      titles: Headings of the columns.
+      rows: Name to five positive numbers, ascending, per column.
+    """
+    drawn = [value for row in rows.values() for cell in row for value in cell]
+    low, high = _decades(drawn)
+    left, above, below, step = 3.1, 0.34, 0.3, 0.27
+    with drawing():
+        height = above + below + step * len(rows)
+        figure = new_figure(height)
+        wide = (WIDTH - left - 0.1) / max(len(titles), 1)
+        for column, title in enumerate(titles):
+            box = (left + column * wide) / WIDTH, below / height
+            size = (wide - 0.2) / WIDTH, 1 - (above + below) / height
+            axes = figure.add_axes((*box, *size))
+            axes.set_title(title, loc="left", fontweight="bold")
+            axes.set(xscale="log", xlim=(low, high), ylim=(len(rows) - 0.5, -0.5))
+            for y, row in enumerate(rows.values()):
+                least, tenth, median, ninetieth, largest = row[column]
+                axes.hlines(y, least, largest, color=COLORS["released"], linewidth=1.2)
+                axes.hlines(y, tenth, ninetieth, color=COLORS["released"], linewidth=6.0)
+                axes.plot([median], [y], marker="D", color=COLORS["raw"], markersize=5)
+            ticks = _powers(low, high)
+            axes.set_xticks(ticks, [f"{tick:,.10g}" for tick in ticks])
+            axes.xaxis.set_minor_locator(NullLocator())
+            labels = [
+                name if len(name) <= 52 else name[:51] + "\N{HORIZONTAL ELLIPSIS}" for name in rows
+            ]
+            axes.set_yticks(range(len(rows)), labels if column == 0 else [""] * len(rows))
+            axes.tick_params(axis="y", labelcolor=COLORS["ink"])
+            bare(axes, grid="x")
+            axes.spines["bottom"].set_visible(False)
+        return to_svg(figure, key)
+
+
+def _decades(values: Sequence[float]) -> tuple[float, float]:
+    """Limits of a logarithmic axis: a little beyond the numbers."""
+    low, high = min(values), max(values)
+    margin = max((high / low) ** 0.06, 1.15)
+    return low / margin, high * margin
+
+
+def _powers(low: float, high: float) -> list[float]:
+    """Powers of ten within limits; where there are fewer than two, 1, 2 and 5 times them."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    tens = [10.0**power for power in range(first, last + 1) if low <= 10.0**power <= high]
+    if len(tens) >= 2:
+        return tens
+    finer = [step * 10.0**power for power in range(first, last + 1) for step in (1, 2, 5)]
+    found = [tick for tick in finer if low <= tick <= high]
+    return found or [math.sqrt(low * high)]
+
+
+def _decade_ticks(
+    axes: Axes, across: tuple[float, float], up: tuple[float, float], *, labels: bool
+) -> None:
+    ticks = _powers(*across)
+    axes.set_xticks(ticks, [f"{tick:,.10g}" for tick in ticks])
+    ticks = _powers(*up)
+    axes.set_yticks(ticks, [f"{tick:,.10g}" if labels else "" for tick in ticks])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_minor_locator(NullLocator())
 
 
 def line_panels(key: str, panels: Sequence[Panel], label: str) -> Markup:

@@ -742,6 +742,26 @@ def fewer_pairs_of_answers(desk: Desk) -> str:
     return message
 
 
+def comparisons_need_zcdp(desk: Desk) -> str:
+    pure = {"privacy__definition": "pure", "privacy__rho": None, "privacy__epsilon": "1"}
+    message = desk.refused("fairness", desk.config(**pure))
+    desk.done("fairness", desk.config())
+    return message
+
+
+def fewer_attributes_a_table(desk: Desk) -> str:
+    attributes = [{"name": f"a{i}", "levels": ["0", "1"]} for i in range(15)]
+    path = str(desk.write("wide.yaml", yaml.safe_dump({"name": "wide", "attributes": attributes})))
+    columns = {f"a{i}": {"column": "sex", "codes": {"female": "0", "male": "1"}} for i in range(15)}
+    own = desk.allocation({"queries": {"detailed": "1"}})
+    config = desk.config(
+        schema=path, data__columns=columns, privacy__allocation=own, output__tables=["total"]
+    )
+    message = desk.refused("fairness", config, "--order", "7")
+    desk.done("fairness", config, "--order", "1")
+    return message
+
+
 def optimization_needs_zcdp(desk: Desk) -> str:
     pure = {"privacy__definition": "pure", "privacy__rho": None, "privacy__epsilon": "1"}
     words = ("--quiet", "--optimize", desk.folder / "x.yaml")
@@ -1003,6 +1023,9 @@ ENTRIES: dict[Key, Entry] = {
      "by `runtime.allow_open_cluster: true`, which the release then states"): _SHELL,
     ("jobs/confidential/measure.py", "give no key; or a run file with `privacy.randomness: {source: "
      "seeded_not_for_release, seed: ...}`"): NotTried("keys are no part of a run file"),
+    ("jobs/planning/fairness.py", "set privacy.definition to zcdp"): comparisons_need_zcdp,
+    ("jobs/planning/fairness.py", "ask for tables of fewer attributes"): fewer_attributes_a_table,
+    ("das/workload/variances.py", "ask for fewer or smaller tables"): LARGE,
     ("jobs/planning/covariances.py", "ask for recodes of fewer groups"): fewer_pairs_of_answers,
     ("jobs/confidential/survey/read.py", "with bounded neighbors it is public: state it; else use unbounded neighbors"): TriedIn("tests/pipeline/local/test_surveys.py::test_another_number_of_records_is_refused_with_bounded_neighbors_alone"),
     ("jobs/documents/survey.py", "run `das means` or `das synthesize` first; if it was sealed, restore it from a copy"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),

@@ -90,6 +90,18 @@ def test_covariances_of_two_queries_are_those_of_the_dense_matrix(space, data, s
     )
 
 
+@given(spaces(), st.integers(0, 2**32 - 1))
+def test_alike_answers_have_equal_variances_and_all_are_counted(space, seed):
+    _, coordinates, _, query = space
+    rng = np.random.default_rng(seed)
+    roots = [rng.normal(size=(1, size, size)) for size in coordinates.sizes]
+    matrices = tuple(root @ root.swapaxes(1, 2) for root in roots)
+    few, counts = coordinates.alike(query)
+    found = np.repeat(coordinates.variances(few, matrices)[0], counts.astype(int))
+    every = coordinates.variances(query, matrices)[0]
+    np.testing.assert_allclose(np.sort(found), np.sort(every), rtol=1e-7, atol=1e-8)
+
+
 def test_leaves_that_do_not_tell_cells_apart_are_refused():
     schema = Schema("s", (Attribute("a", tuple("012")),))
     total, detailed = (parse_query(schema, text) for text in ("total", "detailed"))
