@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from das.arrays import FloatArray, IntArray
+from das.arrays import IntArray
 from das.definition import Definition
 from das.errors import BudgetError, SchemaError
 from das.mechanisms.mechanism import Mechanism, Norm
@@ -233,7 +233,8 @@ def read_workload(schema: Schema, wanted: WorkloadConfig) -> Workload:
         key = (frozenset(kept), twice)
         _, before = marginals.get(key, (kept, 0.0))
         marginals[key] = (kept, before + float(weight) / size)
-    return Workload.of_marginals(attributes, *zip(*marginals.values(), strict=True))
+    kept_of = [kept for kept, _ in marginals.values()]
+    return Workload.of_marginals(attributes, kept_of, [weight for _, weight in marginals.values()])
 
 
 def plan_loss(schema: Schema, wanted: WorkloadConfig, workload: Workload) -> Loss:
@@ -249,17 +250,23 @@ def plan_loss(schema: Schema, wanted: WorkloadConfig, workload: Workload) -> Los
         return PowerMean(float(given.power_mean))
     position = _positions(schema, wanted, workload)
     if given.limits is not None:
-        return LargestRatio(_by_marginal("limits", position, given.limits))
-    means = [_by_marginal("worst_of", position, one) for one in given.worst_of or ()]
-    if any(not one.any() for one in means):
-        raise SchemaError("workload, loss, worst_of", "has a mean without a positive weight")
-    return WorstMean(
-        np.array([one / one.sum() for one in means]).reshape(len(means), len(position))
-    )
+        limits = np.zeros(workload.marginals.size)
+        for table, number in _stated("limits", position, given.limits).items():
+            one = position[table]
+            limits[one] = min(limits[one] or math.inf, number)
+        return LargestRatio(limits)
+    means = np.zeros((len(given.worst_of or ()), workload.marginals.size))
+    for mean, weights in zip(means, given.worst_of or (), strict=True):
+        for table, number in _stated("worst_of", position, weights).items():
+            mean[position[table]] += number
+        if not mean.any():
+            raise SchemaError("workload, loss, worst_of", "has a mean without a positive weight")
+        mean /= mean.sum()
+    return WorstMean(means)
 
 
 def _positions(schema: Schema, wanted: WorkloadConfig, workload: Workload) -> dict[str, int]:
-    """Table to the number of its marginal."""
+    """Table to the number of its marginal; tables that differ in attributes of one level share it."""
     place = {attribute.name: i for i, attribute in enumerate(workload.attributes)}
     found = {}
     for table in wanted.tables:
@@ -268,10 +275,10 @@ def _positions(schema: Schema, wanted: WorkloadConfig, workload: Workload) -> di
     return found
 
 
-def _by_marginal(
+def _stated(
     key: str, position: Mapping[str, int], numbers: Mapping[str, Fraction]
-) -> FloatArray:
-    """float64[marginals], 0 where a table is not named.
+) -> dict[str, float]:
+    """Numbers of tables of the workload.
 
     Raises:
       SchemaError: A table is none of the workload's, or a number is negative.
@@ -284,12 +291,10 @@ def _by_marginal(
             got=unknown,
             want=f"some of {list(position)}",
         )
-    out = np.zeros(len(position))
     for table, number in numbers.items():
         if number < 0:
             raise SchemaError(f"workload, loss, {key}, {table}", "is negative", got=number)
-        out[position[table]] = float(number)
-    return out
+    return {table: float(number) for table, number in numbers.items()}
 
 
 def _axes(schema: Schema, table: str) -> list[str]:

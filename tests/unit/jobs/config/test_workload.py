@@ -134,6 +134,25 @@ def test_convex_losses_and_given_rows_are_what_the_measured_noise_has(loss, rows
     assert value**0.5 == pytest.approx(predicted[Method.AUTO], rel=1e-3)
 
 
+def test_tables_that_differ_in_one_level_share_their_limits_and_weights():
+    """`kind` has one level: its table is the total, so the smaller limit and both weights hold."""
+    tables = {"total": "1", "kind": "1", "detailed": "1"}
+    both = {"total": "3", "kind": "1", "detailed": "5"}
+    once = {"total": "1", "detailed": "5"}
+    kind = BudgetKind(Definition.ZCDP, Neighbors.UNBOUNDED)
+
+    def error(tables, loss):
+        asked = wanted(tables=tables, loss=loss)
+        return errors_of_methods(SCHEMA, asked, kind, Fraction(1))[Method.ORP]
+
+    single = {"total": "2", "detailed": "1"}
+    assert error(tables, {"limits": both}) == pytest.approx(error(single, {"limits": once}))
+    means = [{"total": "1", "kind": "2", "detailed": "1"}], [{"total": "3", "detailed": "1"}]
+    assert error(tables, {"worst_of": means[0]}) == pytest.approx(
+        error(single, {"worst_of": means[1]})
+    )
+
+
 def test_a_schema_of_one_cell_has_nothing_to_plan():
     one = Schema("one", (Attribute("kind", ("person",)), Attribute("place", ("here",))))
     with pytest.raises(SchemaError, match="nothing to plan: every attribute"):
