@@ -266,7 +266,7 @@ def plan_loss(schema: Schema, wanted: WorkloadConfig, workload: Workload) -> Los
 
 
 def _positions(schema: Schema, wanted: WorkloadConfig, workload: Workload) -> dict[str, int]:
-    """Table to the number of its marginal; tables that differ in attributes of one level share it."""
+    """Number of the marginal of every table; attributes of one level make no difference."""
     place = {attribute.name: i for i, attribute in enumerate(workload.attributes)}
     found = {}
     for table in wanted.tables:
