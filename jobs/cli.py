@@ -312,7 +312,8 @@ def run(config: ConfigArgument, out: OutOption = None, *, options: RunOptions) -
         return
     from jobs.run import run as run_all
 
-    _name_files(run_all(options.load(config, out), options.reporter()))
+    resolved = options.load(config, out)
+    _name_files(run_all(resolved, options.reporter()), resolved.config.output.directory)
 
 
 @app.command()
@@ -322,7 +323,8 @@ def measure(config: ConfigArgument, out: OutOption = None, *, options: RunOption
     from jobs.run import run_measuring
 
     resolved = options.load(config, out)
-    _name_files(run_measuring(resolved, options.reporter()))
+    files = run_measuring(resolved, options.reporter())
+    _name_files(files, resolved.config.output.directory)
 
 
 @app.command()
@@ -342,7 +344,8 @@ def solve(
     from jobs.run import run_solving
 
     resolved = options.load(config, out, solution)
-    _name_files(run_solving(resolved, options.reporter()))
+    files = run_solving(resolved, options.reporter())
+    _name_files(files, resolved.config.output.directory)
 
 
 @app.command()
@@ -404,7 +407,8 @@ def evaluate(
 
     asked = None if groups is None else groups.split(",")
     resolved = options.load(config, out, solution, asked)
-    _name_files(run_evaluating(resolved, options.reporter()))
+    files = run_evaluating(resolved, options.reporter())
+    _name_files(files, resolved.config.output.directory)
 
 
 @app.command()
@@ -458,7 +462,7 @@ def resume(
         datasets, files = count_files(resolved)
         typer.echo(f"complete: {files} files of {datasets} datasets are as they were published")
     elif not check:
-        _name_files(run_all(resolved, options.reporter(), moved=moved))
+        _name_files(run_all(resolved, options.reporter(), moved=moved), out)
 
 
 @app.command()
@@ -494,7 +498,7 @@ def report(
             internal = write_internal_reports(out, solution)
         except TemplateError as error:
             raise ValueError(str(error)) from None
-    _name_files([*internal, *public])
+    _name_files([*internal, *public], out)
 
 
 @app.command()
@@ -703,7 +707,7 @@ def _run_survey(
 
     _refuse_cluster(options)
     plan = load_survey(config, output=out, solution=solution)
-    _name_files(run_survey(plan, options.reporter(), wanted_parts(plan, wanted)))
+    _name_files(run_survey(plan, options.reporter(), wanted_parts(plan, wanted)), plan.out)
 
 
 def _evaluate_survey(
@@ -714,7 +718,7 @@ def _evaluate_survey(
 
     _refuse_cluster(options)
     plan = load_survey(config, output=out, solution=solution)
-    _name_files(evaluate_survey(plan, options.reporter()))
+    _name_files(evaluate_survey(plan, options.reporter()), plan.out)
 
 
 def _resume_survey(
@@ -734,7 +738,7 @@ def _resume_survey(
     for line in check_survey(plan):
         typer.echo(line)
     if not check:
-        _name_files(run_survey(plan, options.reporter(), [*plan.costs], moved=moved))
+        _name_files(run_survey(plan, options.reporter(), [*plan.costs], moved=moved), plan.out)
 
 
 def _refuse_cluster(options: RunOptions) -> None:
@@ -744,10 +748,15 @@ def _refuse_cluster(options: RunOptions) -> None:
             raise ConfigError(name, "is for censuses; a survey is worked on by one process")
 
 
-def _name_files(files: list[Path]) -> None:
+def _name_files(files: list[Path], out: Path) -> None:
+    """Name what was written, and which of it is in the confidential half of a run folder."""
+    from jobs.storage.layout import confidential_layout
+
     width = max(len(str(path)) for path in files)
+    confidential = confidential_layout(out.resolve()).root
     for path in files:
-        kind = "CONFIDENTIAL" if "confidential" in path.parts[-3:-1] else "publishable"
+        is_closed = path.resolve().is_relative_to(confidential)
+        kind = "CONFIDENTIAL" if is_closed else "publishable"
         typer.echo(printable(f"{path!s:<{width}}  {kind}"))
 
 
