@@ -39,7 +39,7 @@ from jobs.survey.folder import (
 )
 from jobs.survey.manifest import is_made, write_manifest
 from jobs.survey.means import released_mean, write_means
-from jobs.survey.measurements import part_folder, read_marginals, read_sums
+from jobs.survey.measurements import part_folder, read_answers, read_sums
 from jobs.survey.microdata import draw_microdata, write_microdata
 from jobs.survey.plan import SYNTHESIS, SurveyPlan
 from jobs.tasks.progress import Reporter
@@ -146,7 +146,7 @@ def _release(job: SurveyJob, parts: Sequence[str]) -> None:
                 job.reporter.say(f"{one.name}: {warning}")
     if SYNTHESIS in parts and not is_made(plan, SYNTHESIS):
         with job.reporter.line("solve", "microdata"):
-            measured = read_marginals(part_folder(plan.release, SYNTHESIS))
+            measured = read_answers(part_folder(plan.release, SYNTHESIS), plan.strata)
             write_microdata(plan, draw_microdata(plan, measured))
     with job.reporter.line("seal", "manifest"):
         write_manifest(plan, [part for part in plan.costs if is_made(plan, part)])

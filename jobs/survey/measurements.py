@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,15 @@ import pyarrow as pa
 from das.definition import Definition
 from das.errors import OutputError
 from das.means.sums import Clipping, NoisySum
+from das.mechanisms.exponential import Selection
 from das.mechanisms.registry import read_mechanism
 from das.queries.factor import Factor
 from das.queries.joint_sensitivity import joint_sensitivity
 from das.queries.query import Query
 from das.queries.sensitivity import Neighbors, sensitivity
-from das.synthesis.answers import Measured, Merging, NoisyAnswer
+from das.synthesis.answers import ChosenMarginals, Measured, Merging, NoisyAnswer, Selected
 from das.synthesis.records import Domain
+from das.synthesis.strata import MeasuredStrata, Strata
 from jobs.storage.dataset import Dataset, PartFile, PartWriter
 from jobs.storage.files import understanding
 from jobs.storage.layout import ReleaseLayout
@@ -48,11 +50,16 @@ MARGINALS = pa.schema(
         ("answers", pa.list_(pa.int64())),
     ]
 )
-_PHASES = ("one_way", "residuals", "again")
 _AGAIN = "restore it from a backup"
 # For many attributes the joint cost is bounded from above, to within a part of 1e-6.
 _CLOSE = Fraction(1, 1 << 19)
 
+Answers = Measured | ChosenMarginals | MeasuredStrata
+_KINDS = {
+    Measured: "marginals",
+    ChosenMarginals: "selected marginals",
+    MeasuredStrata: "marginals of everybody and of strata",
+}
 Drawn = tuple[pa.Table, dict[str, Any]]  # rows, and facts about them
 
 
@@ -122,12 +129,12 @@ def cost_of_sums(
     return sum(largest, Fraction(0))
 
 
-def drawn_marginals(measured: Measured) -> Drawn:
-    """Noisy marginals as rows, and the matrices and merged levels they are about."""
+def drawn_answers(found: Answers) -> Drawn:
+    """What microdata are made of as rows, and the matrices, levels and selections behind them."""
     factors: dict[str, int] = {}
     rows = []
-    for phase in _PHASES:
-        for answer in getattr(measured, phase):
+    for phase, answers in _phases(found):
+        for answer in answers:
             numbers = []
             for factor in answer.query.factors:
                 text = json.dumps({"labels": factor.labels, "matrix": factor.matrix.tolist()})
@@ -135,7 +142,7 @@ def drawn_marginals(measured: Measured) -> Drawn:
             rows.append(
                 {
                     "query": answer.query.name,
-                    "phase": _PHASES.index(phase) + 1,
+                    "phase": phase,
                     "factors": numbers,
                     "mechanism": answer.mechanism.kind,
                     "parameter": str(answer.mechanism.parameter),
@@ -143,21 +150,52 @@ def drawn_marginals(measured: Measured) -> Drawn:
                     "answers": answer.answers.tolist(),
                 }
             )
-    facts = {
-        "holds": "marginals",
-        "attributes": dict(zip(measured.domain.names, measured.domain.sizes, strict=True)),
-        "new_level": [levels.tolist() for levels in measured.merging.new_level],
-        "kept": list(measured.merging.n_kept),
+    own = found.everybody if isinstance(found, MeasuredStrata) else found
+    facts: dict[str, Any] = {
+        "holds": _KINDS[type(found)],
+        "attributes": dict(zip(own.domain.names, own.domain.sizes, strict=True)),
+        "new_level": [levels.tolist() for levels in own.merging.new_level],
+        "kept": list(own.merging.n_kept),
         "factors": [json.loads(text) for text in factors],
     }
+    if isinstance(found, MeasuredStrata):
+        facts["strata"] = {
+            "attributes": [own.domain.names[i] for i in found.strata.attributes],
+            "groups": found.strata.groups.tolist(),
+        }
+    if isinstance(found, ChosenMarginals):
+        facts["selections"] = [
+            {
+                "attributes": list(one.attributes),
+                "epsilon": str(one.mechanism.epsilon),
+                "sensitivity": one.mechanism.sensitivity,
+                "candidates": one.n_candidates,
+            }
+            for one in found.selections
+        ]
     return pa.Table.from_pylist(rows, MARGINALS), facts
 
 
-def read_marginals(dataset: Path) -> Measured:
-    """The noisy marginals of a survey.
+def _phases(found: Answers) -> Iterator[tuple[int, Sequence[NoisyAnswer]]]:
+    """Answers by the number under which they are written: 1 to 3, and strata from 4 on."""
+    if isinstance(found, MeasuredStrata):
+        yield from _phases(found.everybody)
+        yield from enumerate(found.inside, 4)
+    elif isinstance(found, ChosenMarginals):
+        yield from ((1, found.one_way), (2, found.marginals))
+    else:
+        yield from ((1, found.one_way), (2, found.residuals), (3, found.again))
+
+
+def read_answers(dataset: Path, strata: Strata | None) -> Answers:
+    """What microdata are made of.
+
+    Args:
+      dataset: Where it lies.
+      strata: Of the run, if its microdata have strata.
 
     Raises:
-      OutputError: They are not published, or damaged.
+      OutputError: It is not published, or damaged.
     """
     opened = Dataset.open(dataset)
     with understanding(dataset, _AGAIN):
@@ -166,7 +204,8 @@ def read_marginals(dataset: Path) -> Measured:
             Factor(np.array(one["matrix"], np.int64), tuple(one["labels"]))
             for one in facts["factors"]
         ]
-        phases: dict[str, list[NoisyAnswer]] = {phase: [] for phase in _PHASES}
+        n_strata = 0 if strata is None else strata.n_strata
+        phases: list[list[NoisyAnswer]] = [[] for _ in range(3 + n_strata)]
         for row in opened.read().to_pylist():
             answer = NoisyAnswer(
                 Query(row["query"], tuple(factors[number] for number in row["factors"])),
@@ -174,43 +213,74 @@ def read_marginals(dataset: Path) -> Measured:
                 Fraction(row["cost"]),
                 np.array(row["answers"], np.int64),
             )
-            phases[_PHASES[row["phase"] - 1]].append(answer)
+            phases[row["phase"] - 1].append(answer)
         attributes: Mapping[str, int] = facts["attributes"]
-        return Measured(
-            domain=Domain(tuple(attributes), tuple(attributes.values())),
-            merging=Merging(
-                tuple(np.array(levels, np.int64) for levels in facts["new_level"]),
-                tuple(facts["kept"]),
-            ),
-            **{phase: tuple(answers) for phase, answers in phases.items()},
+        domain = Domain(tuple(attributes), tuple(attributes.values()))
+        merging = Merging(
+            tuple(np.array(levels, np.int64) for levels in facts["new_level"]),
+            tuple(facts["kept"]),
         )
+        first, second, third, *inside = map(tuple, phases)
+        if facts["holds"] == _KINDS[ChosenMarginals]:
+            selections = tuple(
+                Selected(
+                    tuple(one["attributes"]),
+                    Selection(Fraction(one["epsilon"]), one["sensitivity"]),
+                    one["candidates"],
+                )
+                for one in facts["selections"]
+            )
+            return ChosenMarginals(domain, merging, first, selections, second)
+        measured = Measured(domain, merging, first, second, third)
+        return measured if strata is None else MeasuredStrata(strata, measured, tuple(inside))
 
 
-def cost_of_marginals(measured: Measured, neighbors: Neighbors) -> Fraction:
-    """What noisy marginals cost, exact: the sum of what their answers state.
+def cost_of_answers(found: Answers, neighbors: Neighbors) -> Fraction:
+    """What noisy marginals and selections cost, exact: the sum of what they state.
 
-    One-way counts, and pairs that were measured again, are charged one by one. Residuals are
-    charged together: no two neighbors are the worst for all of them.
+    One-way counts, and marginals that were selected or measured again, are charged one by one.
+    Residuals are charged together: no two neighbors are the worst for all of them. Strata are
+    disjoint, so the dearest counts.
 
     Raises:
       OutputError: The noise costs more than is stated.
     """
-    for answer in (*measured.one_way, *measured.again):
+    if isinstance(found, MeasuredStrata):
+        whole = cost_of_answers(found.everybody, neighbors)
+        return whole + max(_cost_together(answers, neighbors) for answers in found.inside)
+    if isinstance(found, ChosenMarginals):
+        _check_alone((*found.one_way, *found.marginals), neighbors)
+        least = 2 if neighbors is Neighbors.BOUNDED else 1
+        for one in found.selections:
+            if one.mechanism.sensitivity < least:
+                raise _other_cost(
+                    f"selection of {one.attributes}", one.mechanism.sensitivity, least
+                )
+        return found.rho
+    _check_alone((*found.one_way, *found.again), neighbors)
+    _cost_together(found.residuals, neighbors)
+    return found.rho
+
+
+def _check_alone(answers: Sequence[NoisyAnswer], neighbors: Neighbors) -> None:
+    for answer in answers:
         norm = type(answer.mechanism).norms[Definition.ZCDP]
         charged = sensitivity(answer.query, neighbors, norm)
         cost = answer.mechanism.cost(Definition.ZCDP, charged)
         if cost != answer.rho:
             raise _other_cost(answer.query.name, answer.rho, cost)
-    residuals = measured.residuals
+
+
+def _cost_together(residuals: Sequence[NoisyAnswer], neighbors: Neighbors) -> Fraction:
     stated = sum((answer.rho for answer in residuals), Fraction(0))
     weights = [answer.mechanism.unit_rho for answer in residuals]
     together = joint_sensitivity([answer.query for answer in residuals], weights).of(neighbors)
     if together * (1 - _CLOSE) > stated:
         raise _other_cost("all residuals", stated, together)
-    return measured.rho
+    return stated
 
 
-def _other_cost(name: str, stated: Fraction, cost: Fraction) -> OutputError:
+def _other_cost(name: str, stated: Fraction | int, cost: Fraction | int) -> OutputError:
     return OutputError(
         f"measurements of {name}", "cost something else than is stated", got=stated, want=cost
     )

@@ -10,13 +10,16 @@ import numpy as np
 import pyarrow as pa
 
 from das.errors import OutputError
-from das.synthesis.answers import Measured
+from das.synthesis.answers import ChosenMarginals
+from das.synthesis.graphical import synthesize_graphical
 from das.synthesis.mixture import Fit, synthesize
 from das.synthesis.records import Domain, Records
+from das.synthesis.strata import MeasuredStrata, synthesize_strata
 from das.synthesis.targets import targets_of
 from jobs.storage.csv import CsvPartWriter
 from jobs.storage.dataset import Dataset, PartWriter, publish
 from jobs.storage.layout import MICRODATA, ReleaseLayout
+from jobs.survey.measurements import Answers
 from jobs.survey.plan import SYNTHESIS, SurveyPlan
 
 
@@ -25,14 +28,19 @@ def microdata_folders(release: ReleaseLayout) -> list[Path]:
     return [release.microdata / name for name in MICRODATA]
 
 
-def draw_microdata(plan: SurveyPlan, measured: Measured) -> Records:
+def draw_microdata(plan: SurveyPlan, measured: Answers) -> Records:
     """Fit a model to noisy marginals and draw records of it.
 
-    The same settings give the same records, on any machine (`das.synthesis.portable`).
+    The same settings give the same records: of a mixture on any machine (`das.synthesis.portable`),
+    of a tree on one.
     """
     settings = plan.synthesis
-    fit = Fit(components=settings.components, steps=settings.steps)
     n_records = settings.records or plan.config.data.records
+    if isinstance(measured, ChosenMarginals):
+        return synthesize_graphical(measured, settings.steps, n_records, settings.seed)
+    fit = Fit(components=settings.components, steps=settings.steps, starts=settings.starts)
+    if isinstance(measured, MeasuredStrata):
+        return synthesize_strata(measured, fit, n_records, settings.seed)
     return synthesize(measured, targets_of(measured), fit, n_records, settings.seed)
 
 

@@ -18,6 +18,7 @@ from das.errors import BudgetError, ConfigError
 from das.means.estimates import Column, Steps, Strata
 from das.privacy.budget import Budget
 from das.synthesis.records import Domain
+from das.synthesis.strata import Strata as SynthesisStrata
 from jobs.config.data import check_suffix
 from jobs.config.files import absolute, absolute_path, is_survey, named, read_model
 from jobs.config.load import check_solution_name
@@ -40,7 +41,7 @@ from jobs.survey.weights import Labels, PublicStratum, read_weights, stratum_nam
 SYNTHESIS = "synthesis"
 POOLED, EVERYBODY = "pooled", "everybody"
 _AFTER_MEANS = {"shrink"}
-_AFTER_SYNTHESIS = {"model", "components", "steps", "seed", "records"}
+_AFTER_SYNTHESIS = {"components", "starts", "steps", "seed", "records"}
 
 # Sizes that one machine with 8 GB works on: codes of 40 attributes and 5 million records are
 # 1.6 GB, and the fit holds four matrices of 5,000 by 5,000 levels, 0.6 GB.
@@ -97,6 +98,7 @@ class SurveyPlan:
       budget: What all parts cost together.
       domain: Attributes of the file, and their numbers of levels.
       means: The statistics.
+      strata: Those of the microdata, if they have any.
       solution: Name of a solution beside the release.
     """
 
@@ -106,6 +108,7 @@ class SurveyPlan:
     budget: Budget
     domain: Domain
     means: tuple[MeanPlan, ...]
+    strata: SynthesisStrata | None = None
     solution: str | None = None
 
     @property
@@ -147,9 +150,7 @@ class SurveyPlan:
     @property
     def microdata_domain(self) -> Domain:
         """Attributes of the microdata."""
-        names = self.synthesis.attributes or list(self.domain.names)
-        sizes = [self.domain.sizes[i] for i in self.domain.positions(names)]
-        return Domain(tuple(names), tuple(sizes))
+        return _microdata_domain(self.synthesis, self.domain)
 
     @property
     def costs(self) -> dict[str, Fraction]:
@@ -223,7 +224,32 @@ def load_survey(
         )
         for index, one in enumerate(config.statistics)
     )
-    return SurveyPlan(config, path, _digest(written, config), budget, domain, means, solution)
+    strata = named(f"{path}: synthesis.strata", lambda: _synthesis_strata(config, domain))
+    digest = _digest(written, config)
+    return SurveyPlan(config, path, digest, budget, domain, means, strata, solution)
+
+
+def _microdata_domain(synthesis: SynthesisConfig, domain: Domain) -> Domain:
+    names = synthesis.attributes or list(domain.names)
+    return Domain(tuple(names), tuple(domain.sizes[i] for i in domain.positions(names)))
+
+
+def _synthesis_strata(config: SurveyConfig, domain: Domain) -> SynthesisStrata | None:
+    synthesis = config.synthesis
+    stated = None if synthesis is None else synthesis.strata
+    if synthesis is None or stated is None:
+        return None
+    own = _microdata_domain(synthesis, domain)
+    own.positions(stated.attributes)
+    levels = {name: config.data.columns[name].levels for name in stated.attributes}
+    public = read_weights(stated.weights, levels, config.data.records)
+    weights = {
+        tuple(levels[name].index(label) for name, label in zip(levels, labels, strict=True)): float(
+            stratum.weight
+        )
+        for labels, stratum in public.items()
+    }
+    return SynthesisStrata.of(own, stated.attributes, weights, float(stated.least))
 
 
 def _check_shares(config: SurveyConfig, path: Path) -> None:
@@ -370,12 +396,16 @@ def _digest(written: SurveyConfig, config: SurveyConfig) -> str:
             "output": True,
             "privacy": {"account"},
             "statistics": {"__all__": {*_AFTER_MEANS, "weights"}},
-            "synthesis": _AFTER_SYNTHESIS,
+            "synthesis": {**dict.fromkeys(_AFTER_SYNTHESIS, True), "strata": {"weights"}},
         },
     )
+    strata = None if config.synthesis is None else config.synthesis.strata
+    files = [
+        *(one.weights for one in config.statistics),
+        None if strata is None else strata.weights,
+    ]
     document["weights"] = [
-        None if one.weights is None else hashlib.sha256(one.weights.read_bytes()).hexdigest()
-        for one in config.statistics
+        None if file is None else hashlib.sha256(file.read_bytes()).hexdigest() for file in files
     ]
     return hashlib.sha256(json.dumps(document).encode()).hexdigest()
 
@@ -384,6 +414,8 @@ def stated_configuration(plan: SurveyPlan) -> dict[str, object]:
     """What a run folder remembers of the run file: where it is, and digests of what it names."""
     files = [plan.source.resolve()]
     files += [one.config.weights for one in plan.means if one.config.weights is not None]
+    strata = None if plan.config.synthesis is None else plan.config.synthesis.strata
+    files += [] if strata is None else [strata.weights]
     digests = {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     return {
         "kind": SURVEY,

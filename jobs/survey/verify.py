@@ -12,10 +12,10 @@ from jobs.storage.dataset import dataset_digest, verify_files
 from jobs.survey.ledger import read_ledger
 from jobs.survey.means import csv_text, means_csv, means_json, released_mean
 from jobs.survey.measurements import (
-    cost_of_marginals,
+    cost_of_answers,
     cost_of_sums,
     part_folder,
-    read_marginals,
+    read_answers,
     read_sums,
 )
 from jobs.survey.microdata import read_microdata
@@ -87,7 +87,7 @@ def _check_costs(plan: SurveyPlan, manifest: SurveyManifest) -> Fraction:
         dataset = part_folder(plan.release, part)
         verify_files(dataset)
         if part == SYNTHESIS:
-            cost = cost_of_marginals(read_marginals(dataset), privacy.neighbors)
+            cost = cost_of_answers(read_answers(dataset, plan.strata), privacy.neighbors)
         else:
             cost = cost_of_sums(read_sums(dataset), privacy.definition, privacy.neighbors)
         if cost != spending.cost or cost > ledger.planned[part]:

@@ -44,7 +44,7 @@ CONFIG: dict[str, Any] = {
         },
         {"mean": "age", "low": 0, "high": 100, "spread": 25, "share": "1/4"},
     ],
-    "synthesis": {"share": "1/2", "components": 20, "steps": 20, "pairs_again": 1},
+    "synthesis": {"share": "1/2", "components": 20, "starts": 1, "steps": 20, "pairs_again": 1},
     "output": {"directory": "out"},
 }
 WEIGHTS = [

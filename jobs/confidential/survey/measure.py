@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 
+import numpy as np
+
 from das.confidential import Confidential, redact_errors
 from das.errors import LedgerError
 from das.means.clipped import clipped_sums
 from das.means.coinpress import estimate_means
 from das.means.sums import NoisySum
 from das.mechanisms.entropy import NoiseKey
+from das.synthesis.adaptive import AdaptiveRounds, measure_adaptively, measure_tree
 from das.synthesis.measure import Spending as Phases
-from das.synthesis.measure import measure_marginals
+from das.synthesis.measure import measure_marginals, measure_strata
 from das.synthesis.records import Records
 from das.synthesis.targets import strongest_pairs
 from jobs.confidential.survey.read import SurveyTruth
@@ -20,13 +23,14 @@ from jobs.folder.draws import Draws, draw_once
 from jobs.storage.dataset import Dataset, dataset_digest, is_published, propose, publish
 from jobs.survey.ledger import Spending, read_ledger, record_measured
 from jobs.survey.measurements import (
+    Answers,
     Drawn,
-    cost_of_marginals,
+    cost_of_answers,
     cost_of_sums,
-    drawn_marginals,
+    drawn_answers,
     drawn_sums,
     part_folder,
-    read_marginals,
+    read_answers,
     read_sums,
     write_part,
 )
@@ -79,7 +83,7 @@ def cost_of(plan: SurveyPlan, part: str) -> Fraction:
     """What the published measurements of a part cost, by their noise alone."""
     dataset, privacy = part_folder(plan.release, part), plan.config.privacy
     if part == SYNTHESIS:
-        return cost_of_marginals(read_marginals(dataset), privacy.neighbors)
+        return cost_of_answers(read_answers(dataset, plan.strata), privacy.neighbors)
     return cost_of_sums(read_sums(dataset), privacy.definition, privacy.neighbors)
 
 
@@ -107,17 +111,9 @@ def _draw(plan: SurveyPlan, part: str, truth: Truth, attempt: str | None) -> Non
 def _measure(plan: SurveyPlan, part: str, truth: Confidential[SurveyTruth], key: NoiseKey) -> Drawn:
     privacy, data = plan.config.privacy, truth.reveal()
     if part == SYNTHESIS:
-        settings, domain = plan.synthesis, plan.microdata_domain
-        kept = plan.domain.positions(domain.names)
-        measured = measure_marginals(
-            Confidential(Records(domain, data.records.codes[:, kept])),
-            plan.costs[part],
-            privacy.neighbors,
-            key,
-            spending=Phases(one_way=settings.one_way_share, pairs_again=settings.pairs_again),
-            choose=strongest_pairs,
-        )
-        return drawn_marginals(measured)
+        kept = plan.domain.positions(plan.microdata_domain.names)
+        records = Records(plan.microdata_domain, np.ascontiguousarray(data.records.codes[:, kept]))
+        return drawn_answers(_answers(plan, Confidential(records), key))
     mean = next(one for one in plan.means if one.name == part)
     values = Confidential(data.values(mean))
     if mean.config.method == "clipped":
@@ -133,3 +129,18 @@ def _measure(plan: SurveyPlan, part: str, truth: Confidential[SurveyTruth], key:
     else:
         history = estimate_means(values, mean.column, mean.steps, mean.strata, key).sums
     return drawn_sums(history, mean.strata.names, privacy.definition, privacy.neighbors)
+
+
+def _answers(plan: SurveyPlan, truth: Confidential[Records], key: NoiseKey) -> Answers:
+    """Measure what the model of the microdata is fitted to."""
+    settings, rho, neighbors = plan.synthesis, plan.costs[SYNTHESIS], plan.config.privacy.neighbors
+    if settings.model == "tree":
+        return measure_tree(truth, rho, neighbors, key)
+    if settings.model == "adaptive":
+        rounds = AdaptiveRounds(most_megabytes=settings.megabytes, steps=settings.round_steps)
+        return measure_adaptively(truth, rho, neighbors, key, rounds)
+    if settings.strata is not None and plan.strata is not None:
+        share = settings.strata.population_share
+        return measure_strata(truth, plan.strata, rho, neighbors, key, share)
+    phases = Phases(one_way=settings.one_way_share, pairs_again=settings.pairs_again)
+    return measure_marginals(truth, rho, neighbors, key, spending=phases, choose=strongest_pairs)

@@ -187,40 +187,85 @@ class StatisticConfig(Model):
         return self.name or self.mean
 
 
+class SynthesisStrataConfig(Model):
+    """Strata of microdata: measured apart, and shrunk toward a model of everybody."""
+
+    attributes: list[Text] = Field(
+        min_length=1, description="Attributes whose combinations are the strata."
+    )
+    weights: LocalPath = Field(
+        description="Public CSV file as for means; its weights are the shares of the microdata."
+    )
+    least: Exact = Field(
+        default=Fraction(1, 1000),
+        description="Strata of at most this weight are pooled.",
+    )
+    population_share: Exact = Field(
+        default=Fraction(1, 2),
+        description="Part of the share that measures everybody; the rest measures all strata at "
+        "once.",
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> SynthesisStrataConfig:
+        if not 0 < self.population_share < 1:
+            raise ValueError(
+                f"`population_share` must lie between 0 and 1; got {self.population_share}"
+            )
+        if not 0 <= self.least < 1:
+            raise ValueError(f"`least` must be at least 0 and below 1; got {self.least}")
+        return self
+
+
 class SynthesisConfig(Model):
-    """Microdata from noisy one- and two-way marginals."""
+    """Microdata from noisy marginals."""
 
     share: Exact = Field(description="Of the budget; all shares of the file sum to exactly 1.")
     attributes: list[Text] | None = Field(
         default=None, description="Attributes of the microdata; default: all."
     )
+    model: Literal["mixture", "tree", "adaptive"] = Field(
+        default="mixture",
+        description="mixture: all one- and two-way marginals are measured, and a mixture of "
+        "products fitted to them. tree: a tree of pairs is selected and measured (MST). adaptive: "
+        "marginals are selected in rounds by what the model misses most (AIM); slow.",
+    )
+    strata: SynthesisStrataConfig | None = Field(
+        default=None, description="Of a mixture: strata that are measured apart, at no cost."
+    )
     one_way_share: Exact = Field(
         default=Fraction(3, 20),
-        description="Part of the share for one-way counts, by which rare levels are merged.",
+        description="Of a mixture without strata: part of the share for one-way counts, by which "
+        "rare levels are merged.",
     )
     pairs_again: Whole = Field(
         default=40,
         ge=0,
         le=10_000,
-        description="Pairs that are measured once more, those that stand out in the noisy answers; "
-        "half of what is left of the share goes there.",
+        description="Of a mixture without strata: pairs that are measured once more, those that "
+        "stand out in the noisy answers; half of what is left of the share goes there.",
     )
-    model: Literal["mixture"] = Field(
-        default="mixture",
-        description="mixture: a mixture of products, fitted to all marginals at once.",
+    megabytes: Whole = Field(
+        default=8, ge=1, le=1024, description="Of adaptive: largest model between rounds."
+    )
+    round_steps: Whole = Field(
+        default=100, ge=1, le=100_000, description="Of adaptive: steps of the fit after each round."
     )
     components: Whole = Field(
         default=200,
         ge=1,
         le=10_000,
-        description="Of each of the twelve fits that make up the mixture; may be changed after "
+        description="Of each fit of a mixture; may be changed after measuring.",
+    )
+    starts: Whole = Field(
+        default=12,
+        ge=1,
+        le=1000,
+        description="Fits of a mixture, of which the mean is taken; may be changed after "
         "measuring.",
     )
     steps: Whole = Field(
-        default=400,
-        ge=1,
-        le=100_000,
-        description="Of each fit; may be changed after measuring.",
+        default=400, ge=1, le=100_000, description="Of a fit; may be changed after measuring."
     )
     seed: Whole = Field(
         default=1,
@@ -241,6 +286,15 @@ class SynthesisConfig(Model):
             raise ValueError(f"`share` must be positive; got {self.share}")
         if not 0 < self.one_way_share < 1:
             raise ValueError(f"`one_way_share` must lie between 0 and 1; got {self.one_way_share}")
+        of_mixture = {"strata", "one_way_share", "pairs_again", "components", "starts"}
+        foreign = set() if self.model == "mixture" else of_mixture
+        if self.model != "adaptive":
+            foreign = foreign | {"megabytes", "round_steps"}
+        if self.strata is not None:
+            foreign = foreign | {"one_way_share", "pairs_again"}
+        if wrong := sorted(foreign & self.model_fields_set):
+            other = "with strata" if self.strata is not None else f"with model {self.model}"
+            raise ValueError(f"`{wrong[0]}` says nothing {other}")
         return self
 
 

@@ -6,6 +6,7 @@ import csv
 import json
 import shutil
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,49 @@ def test_a_spread_that_is_too_small_is_warned_of_from_noisy_answers(das, tmp_pat
     income, age = document["statistics"]
     assert "`spread` is too small" in income["warnings"][0]
     assert age["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "holds"),
+    [
+        ({"model": "tree"}, "selected marginals"),
+        ({"model": "adaptive", "megabytes": 1, "round_steps": 5}, "selected marginals"),
+        (
+            {"strata": {"attributes": ["sex", "group"], "weights": "weights.csv", "least": "1/20"}},
+            "marginals of everybody and of strata",
+        ),
+    ],
+    ids=["tree", "adaptive", "strata"],
+)
+@pytest.mark.parametrize("neighbors", ["bounded", "unbounded"])
+def test_other_models_are_measured_stored_and_verified(das, tmp_path, settings, holds, neighbors):
+    synthesis = {"share": "1", "steps": 10, **settings}
+    config = write_survey(
+        tmp_path, synthesis=synthesis, statistics=[], privacy__neighbors=neighbors
+    )
+    done(das, "run", config)
+    checked = json.loads(done(das, "verify", config))
+    assert checked["records"] == RECORDS
+    spent = Fraction(checked["spent"])
+    assert Fraction(399, 100) < spent <= 4  # a selection costs a root rounded down
+    facts = json.loads(measurements(tmp_path)["part=synthesis"])["facts"]
+    assert facts["holds"] == holds
+    shutil.rmtree(tmp_path / "out/release/microdata")
+    (tmp_path / "persons.csv").unlink()
+    done(das, "synthesize", config)
+
+
+def test_microdata_of_strata_have_the_public_shares(das, tmp_path):
+    strata = {"attributes": ["group", "sex"], "weights": "weights.csv", "least": "0"}
+    synthesis = {"share": "1", "steps": 10, "components": 10, "starts": 1, "strata": strata}
+    done(das, "run", write_survey(tmp_path, synthesis=synthesis, statistics=[]))
+    file = next((tmp_path / "out/release/microdata/parquet").glob("part-*"))
+    rows = [tuple(row.values())[:2] for row in pq.read_table(file).to_pylist()]
+    counts = {stratum: rows.count(stratum) for stratum in set(rows)}
+    assert counts == {
+        ("m", "a"): 180, ("m", "b"): 90, ("m", "c"): 30,
+        ("f", "a"): 180, ("f", "b"): 90, ("f", "c"): 30,
+    }  # fmt: skip
 
 
 def test_parquet_gives_the_codes_that_csv_gives(das, tmp_path):
@@ -438,6 +482,16 @@ def test_weights_that_do_not_fit(das, config, tmp_path, rows, what):
         ({"synthesis__attributes": ["sex", "place"]}, "names no column"),
         ({"synthesis__one_way_share": "1"}, "between 0 and 1"),
         ({"synthesis__model": "gem"}, "model"),
+        ({"synthesis__model": "tree"}, "`components` says nothing with model tree"),
+        ({"synthesis__megabytes": 2}, "`megabytes` says nothing with model mixture"),
+        ({"synthesis__strata": {"attributes": ["sex"], "weights": "weights.csv"}},
+         "`pairs_again` says nothing with strata"),
+        ({"synthesis__pairs_again": None,
+          "synthesis__strata": {"attributes": ["sex"], "weights": "weights.csv"}},
+         "a second time"),
+        ({"synthesis__pairs_again": None,
+          "synthesis__strata": {"attributes": ["sex", "place"], "weights": "weights.csv"}},
+         "are unknown"),
     ],
 )  # fmt: skip
 def test_run_files_that_cannot_be_used(das, tmp_path, changes, what):

@@ -21,11 +21,11 @@ from das.synthesis.records import Domain, Records
 from das.synthesis.targets import strongest_pairs
 from jobs.storage.dataset import publish
 from jobs.survey.measurements import (
-    cost_of_marginals,
+    cost_of_answers,
     cost_of_sums,
-    drawn_marginals,
+    drawn_answers,
     drawn_sums,
-    read_marginals,
+    read_answers,
     read_sums,
     write_part,
 )
@@ -65,7 +65,7 @@ def test_marginals_come_back_and_cost_what_is_stated(tmp_path, neighbors):
         Confidential(Records(domain, codes)), rho, neighbors, KEY,
         spending=Spending(pairs_again=2), choose=strongest_pairs,
     )  # fmt: skip
-    back = read_marginals(written(tmp_path / "part=synthesis", drawn_marginals(measured)))
+    back = read_answers(written(tmp_path / "part=synthesis", drawn_answers(measured)), None)
     assert (back.domain.names, back.domain.sizes) == (domain.names, domain.sizes)
     for own, other in (
         (measured.one_way, back.one_way),
@@ -82,7 +82,7 @@ def test_marginals_come_back_and_cost_what_is_stated(tmp_path, neighbors):
     assert [levels.tolist() for levels in back.merging.new_level] == [
         levels.tolist() for levels in measured.merging.new_level
     ]
-    assert cost_of_marginals(back, neighbors) == rho
+    assert cost_of_answers(back, neighbors) == rho
 
 
 def test_less_noise_than_is_paid_for_is_found():
@@ -92,11 +92,11 @@ def test_less_noise_than_is_paid_for_is_found():
         Confidential(Records(domain, codes)), Fraction(1), Neighbors.BOUNDED, KEY,
         spending=Spending(pairs_again=0), choose=strongest_pairs,
     )  # fmt: skip
-    assert cost_of_marginals(measured, Neighbors.BOUNDED) == 1
+    assert cost_of_answers(measured, Neighbors.BOUNDED) == 1
     for phase in ("one_way", "residuals"):
         first, *others = getattr(measured, phase)
         noise = type(first.mechanism).of(first.mechanism.parameter * Fraction(99, 100))
         quiet = replace(first, mechanism=noise)
         changed = replace(measured, **{phase: (quiet, *others)})
         with pytest.raises(OutputError, match="cost something else"):
-            cost_of_marginals(changed, Neighbors.BOUNDED)
+            cost_of_answers(changed, Neighbors.BOUNDED)
