@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from das.definition import Definition
@@ -23,6 +23,8 @@ class Budget:
       delta: Where the (epsilon, delta) statement is made; does not influence the noise.
       neighbors: The relation under which the total is claimed.
       definition: What the total is counted in.
+      epsilon_by_noise: What the noise of everything measured keeps at delta, exact, if the total
+        was chosen by that; None if it was not.
 
     Raises:
       BudgetError: total or delta is out of range or not exact.
@@ -32,6 +34,7 @@ class Budget:
     delta: Fraction
     neighbors: Neighbors
     definition: Definition = Definition.ZCDP
+    epsilon_by_noise: Fraction | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.total, Fraction) or self.total <= 0:

@@ -15,7 +15,7 @@ from jobs.config.models.run import RunConfig
 from jobs.config.models.schema import SchemaFile
 
 _PRIVACY = ("definition", "rho", "epsilon", "delta", "neighbors", "allocation", "lazy_queries",
-            "randomness", "product", "grant")  # fmt: skip
+            "randomness", "product", "grant", "epsilon_from")  # fmt: skip
 
 
 def run_digest(written: RunConfig, config: RunConfig) -> str:
@@ -46,7 +46,7 @@ def run_digest(written: RunConfig, config: RunConfig) -> str:
         "schema": own["schema"],
         "data": own["data"],
         "geography": run["geography"],
-        "privacy": {key: privacy[key] for key in _PRIVACY},
+        "privacy": {key: privacy[key] for key in _PRIVACY if key in privacy},
         "invariants": own["invariants"],
         **{name: products[name] for name in others},
     }
@@ -64,6 +64,8 @@ def _contents(written: ProductConfig, config: ProductConfig) -> dict[str, Any]:
     document["schema"] = read_model(config.schema_, SchemaFile).model_dump(mode="json")
     # What is not named is left out, as allocations were before they could name it.
     unnamed = {key for key in ("mechanism", "strata") if getattr(allocation, key) is None}
+    if document["privacy"]["epsilon_from"] == "rho":  # as files said before they could say more
+        del document["privacy"]["epsilon_from"]
     document["privacy"]["allocation"] = allocation.model_dump(mode="json", exclude=unnamed)
     document["invariants"] = [_invariant(entry) for entry in document["invariants"]]
     return document

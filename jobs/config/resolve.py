@@ -11,6 +11,7 @@ from typing import NoReturn, TypeVar
 from das.errors import ConfigError, DasError
 from das.privacy.budget import Budget, total_from_epsilon
 from das.queries.query import parse_query
+from das.strategy import Strategy
 from geography.lattice import Spine
 from jobs.config.allocation import load_allocation
 from jobs.config.data import check_data, check_file_type, check_suffix
@@ -18,12 +19,13 @@ from jobs.config.files import RunFile, named
 from jobs.config.frozen import read_frozen
 from jobs.config.groups import grouping
 from jobs.config.invariants import exact_queries, limits_of
-from jobs.config.models.products import BudgetConfig
+from jobs.config.models.products import BudgetConfig, ProductPrivacyConfig
 from jobs.config.models.run import PrivacyConfig, RunConfig
 from jobs.config.product import Product, h1_query, tabulated
 from jobs.config.schema import load_schema
 from jobs.config.solvable import refuse_unsolvable
 from jobs.config.solve import lazy_queries, rounding_passes, solving
+from jobs.config.target import budget_by_noise
 from jobs.config.workload import BudgetKind
 from jobs.plan import Plan, exact_query
 from jobs.storage.layout import product_confidential, product_release
@@ -85,7 +87,7 @@ def resolve_product(
             own.privacy.allocation, schema, spine, kind, read_frozen(planned, digest)
         ),
     )
-    budget = attempt("", lambda: budget_of(privacy, own.privacy, f"{keys}privacy"))
+    budget = attempt("", lambda: _product_budget(privacy, own.privacy, strategy, f"{keys}privacy"))
     invariants = attempt(f"{keys}invariants", lambda: exact_queries(stated, schema, levels))
     limits = attempt(
         f"{keys}invariants",
@@ -156,6 +158,19 @@ def budget_of(privacy: PrivacyConfig, own: BudgetConfig, where: str) -> Budget:
     if own.rho is None:
         total = named(where, lambda: total_from_epsilon(definition, total, privacy.delta))
     return named(where, lambda: Budget(total, privacy.delta, privacy.neighbors, definition))
+
+
+def _product_budget(
+    privacy: PrivacyConfig,
+    own: ProductPrivacyConfig,
+    strategy: Callable[[], Strategy],
+    where: str,
+) -> Budget:
+    target = own.epsilon
+    if target is None or own.epsilon_from == "rho":
+        return budget_of(privacy, own, where)
+    measured = strategy()
+    return named(where, lambda: budget_by_noise(privacy, target, measured))
 
 
 class _Attempts:

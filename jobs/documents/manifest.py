@@ -140,6 +140,8 @@ class Privacy(Guarantee):
       randomness: Where noise comes from: `operating_system`, or `seeded_not_for_release`.
       lazy_queries: Queries whose noise is drawn only where it is read.
       neighborhood: What invariants leave of the run's neighbors.
+      epsilon_by_noise: What the noise itself keeps at delta, if the budget was chosen by that; a
+        fraction.
       nearest: The nearest data sets that agree on what is exact; left out if nothing is, and in
         older manifests.
       mu_gdp: Continuous Gaussian noise of the same rho would be mu-GDP with this mu, rounded
@@ -151,6 +153,7 @@ class Privacy(Guarantee):
     randomness: str
     lazy_queries: tuple[str, ...]
     neighborhood: Limited
+    epsilon_by_noise: str | None = None
     nearest: Nearest | None = None
     mu_gdp: float | None = None
     attacks: Attacks | None = None

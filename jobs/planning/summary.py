@@ -312,8 +312,6 @@ def plan_summary(
       classes: Its subtree classes.
       tables: Tables whose errors are predicted. Default: those it publishes, and the total of
         each stratum.
-      losses: Whether to compute epsilon by privacy loss distributions too.
-      tables: Tables whose errors are predicted. Default: those it publishes.
       losses: Whether to compute the privacy losses of the noise too.
 
     Raises:

@@ -56,6 +56,12 @@ def _print_summary(console: Console, summary: PlanSummary) -> None:
 def _statements(summary: PlanSummary) -> list[str]:
     """The guarantee and what is exact, as lines."""
     lines = [_guarantee(summary.privacy)]
+    if summary.privacy.epsilon_by_noise is not None:
+        privacy = summary.privacy
+        lines.append(
+            f"epsilon {privacy.epsilon_by_noise} at delta {privacy.delta} by the noise, for which "
+            "this rho was chosen: it is kept in every geography"
+        )
     if summary.by_noise is not None:
         epsilon = text.upward(summary.by_noise.epsilon)
         lines.append(

@@ -97,6 +97,7 @@ def privacy_statement(plan: Plan, geounits_source: str) -> Privacy:
         randomness=plan.randomness,
         lazy_queries=tuple(sorted(plan.lazy)),
         neighborhood=left,
+        epsilon_by_noise=str(budget.epsilon_by_noise) if budget.epsilon_by_noise else None,
         nearest=nearest(plan, geounits_source),
         mu_gdp=None if definition.is_pure else attack.mu_gdp(budget.total),
         attacks=None if left.comparable is Comparable.NONE else attacks,

@@ -85,6 +85,7 @@ def privacy_section(manifest: Manifest) -> Section:
         "invariants": [row.query for row in manifest.invariants],
         "limits": [f"{words(limit.kind)} {words(limit.name)}" for limit in manifest.limits],
         "neighborhood": privacy.neighborhood.in_words,
+        "epsilon_by_noise": privacy.epsilon_by_noise,
         "nearest": privacy.nearest and privacy.nearest.in_words,
         "is_void": privacy.neighborhood.comparable is Comparable.NONE,
         "protected": _statements(manifest, {Comparable.ALL, Comparable.SOME}),

@@ -38,6 +38,12 @@ class BudgetConfig(Model):
 class ProductPrivacyConfig(BudgetConfig):
     """The budget of a product and its split."""
 
+    epsilon_from: Literal["rho", "noise"] = Field(
+        default="rho",
+        description="Under zcdp, how `epsilon` follows. rho: from the total alone. noise: from the "
+        "distribution of the noise of everything that is measured, which affords a larger rho; "
+        "takes seconds.",
+    )
     allocation: LocalPath = Field(description="Allocation file.")
     lazy_queries: list[Text] = Field(
         default=[],
@@ -51,6 +57,12 @@ class ProductPrivacyConfig(BudgetConfig):
         description="What is made of these people, such as persons or units, as the account names "
         "it. Default: the name of the schema.",
     )
+
+    @model_validator(mode="after")
+    def _target(self) -> ProductPrivacyConfig:
+        if self.epsilon_from == "noise" and self.epsilon is None:
+            raise ValueError("`epsilon_from: noise` goes with `epsilon`, not with `rho`")
+        return self
 
 
 class SolveConfig(Model):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from das.errors import BudgetError, LedgerError, RuntimeSetupError, VerificationError
+from das.errors import BudgetError, ConfigError, LedgerError, RuntimeSetupError, VerificationError
 from das.mechanisms import entropy
 from jobs.config.claims import account_of
 from jobs.config.load import load_run
@@ -188,3 +188,42 @@ def test_bad_privacy_settings_touch_nothing(tmp_path, changes, match):
     with pytest.raises((ConfigError, BudgetError), match=match):
         execute(toy.configuration(tmp_path, **changes))
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*before, "run.yaml"])
+
+
+# --- a target of epsilon and delta ----------------------------------------------------------------
+
+TARGET = {"privacy__rho": None, "privacy__epsilon": "3", "privacy__epsilon_from": "noise"}
+
+
+def test_a_run_for_a_target_grants_the_rho_that_its_noise_affords(tmp_path):
+    toy.write_records(tmp_path)
+    config = real(tmp_path, "out", privacy__delta="1/1000000", **TARGET)
+    resolved = load_run(config)
+    rho = resolved.plan.budget.total
+    out = execute(config)
+    manifest = manifest_of(out)
+    privacy = manifest["privacy"]
+    assert (privacy["epsilon_by_noise"], privacy["total"]) == ("3", str(rho))
+    assert privacy["epsilon"] > 3  # what rho alone implies is more
+    assert manifest["account"]["composed"][0]["total"] == str(rho)
+    assert "the target for which" in (out / "release" / "report.html").read_text()
+    assert load_run(config).plan.budget == resolved.plan.budget
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"privacy__definition": "pure"},
+            "privacy: epsilon_from: is noise, but under pure the total is epsilon itself",
+        ),
+        (
+            {"privacy__rho": "1", "privacy__epsilon": None},
+            "`epsilon_from: noise` goes with `epsilon`, not with `rho`",
+        ),
+    ],
+)
+def test_what_a_target_cannot_be_is_refused(tmp_path, changes, message):
+    toy.write_records(tmp_path)
+    with pytest.raises((BudgetError, ConfigError), match=message):
+        load_run(real(tmp_path, "out", **{**TARGET, **changes}))

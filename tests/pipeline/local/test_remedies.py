@@ -1091,6 +1091,13 @@ ENTRIES: dict[Key, Entry] = {
     ("das/privacy/cost.py", "convert to the weakest with to_zero_concentrated or "
      "to_approximate"): LIBRARY,
     ("das/privacy/loss_distribution.py", "use the epsilon that follows from rho"): LARGE,
+    ("das/privacy/target.py", "let epsilon_from be rho"): TriedIn(
+        "tests/unit/das/privacy/test_target_oracle.py::"
+        "test_it_refuses_noise_whose_cost_is_not_inverse_to_its_parameter"
+    ),
+    ("jobs/config/target.py", "leave epsilon_from out"): TriedIn(
+        "tests/pipeline/local/test_accounting.py::test_what_a_target_cannot_be_is_refused"
+    ),
     ("das/mechanisms/gaussian.py", "use the epsilon that follows from rho"): TriedIn(
         "tests/unit/das/privacy/test_loss_distribution.py::"
         "test_it_refuses_noise_with_too_many_losses"
