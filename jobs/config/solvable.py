@@ -45,7 +45,7 @@ def refuse_unsolvable(plan: Plan) -> None:
             raise ConfigError(
                 where,
                 "maxfit takes partition queries alone, beside exact queries",
-                got="planned queries" if has_planned else "linear rows or facilities",
+                got="planned queries or strata" if has_planned else "linear rows or facilities",
                 remedy="choose method nnls",
             )
         if method is Method.REWEIGHTED and cells**2 > MOST_ENTRIES:
@@ -64,7 +64,8 @@ def refuse_unsolvable(plan: Plan) -> None:
         if needs and cells > MOST_CELLS_IN_MATRICES:
             raise ConfigError(
                 where,
-                f"{needs} beside planned queries that are no partitions forms matrices over cells",
+                f"{needs} forms matrices over cells beside queries that are no partitions, "
+                "planned or of strata",
                 got=f"{cells} cells",
                 want=f"at most {MOST_CELLS_IN_MATRICES}",
                 remedy="leave it out, or plan with hdmm on plain counts, whose queries are "
@@ -152,7 +153,7 @@ def _refuse_many_groups(where: str, queries: list[Query]) -> None:
     except SchemaError as error:
         raise ConfigError(
             where,
-            "the planned queries group the levels of attributes in too many ways",
+            "planned queries or those of strata group the levels of attributes in too many ways",
             got=error.got,
             want=error.want,
             remedy="ask prefixes, ranges or recodes of fewer attributes",

@@ -168,10 +168,10 @@ def write_noisy(
         if not only
     ]
     tables = []
-    for index, entry in enumerate(measured.strategy.levels[level].queries):
+    for index, entry in enumerate(measured.strategy.measured(level)):
         answers = entry.query.answer(histograms(geolevel, blocks)[1])[keep]
         answers = answers + (noise or {}).get(entry.query.name, 0)
         mechanisms = [measured.noise(level, int(end))[index].mechanism for end in ends]
         tables.append(measurement_table(codes, entry.query.name, mechanisms, answers))
-    names = [entry.query.name for entry in measured.strategy.levels[level].queries]
+    names = [entry.query.name for entry in measured.strategy.measured(level)]
     write(layout.measurements(geolevel), tables, MEASUREMENTS, {"queries": names})

@@ -388,6 +388,43 @@ FAULTS = (
         (LEDGER_UNIT + "test_a_path_that_spends_too_little_is_noticed_beside_good_ones",),
     ),
     Fault(
+        "a stratum is sealed with what another spends",
+        LEDGER,
+        'entry.cost if entry.stratum in ("", stratum) else Fraction(0)',
+        "entry.cost",
+        (LEDGER_UNIT + "test_strata_do_not_add_up_and_every_one_is_sealed",),
+    ),
+    Fault(
+        "a query of a stratum counts everybody",
+        "das/queries/query.py",
+        "inside = np.where(allowed, factor.matrix, 0)",
+        "inside = factor.matrix",
+        (
+            "tests/unit/das/queries/test_group.py::test_a_restricted_query_is_the_query_with_zero_columns_outside",
+        ),
+    ),
+    Fault(
+        "strata may overlap",
+        STRATEGY,
+        "if one.group.meets(other.group):",
+        "if one.group is other.group:",
+        ("tests/unit/das/test_strategy_strata.py::test_what_is_no_promise_is_refused",),
+    ),
+    Fault(
+        "strata share a budget",
+        STRATEGY,
+        "total += self.chain_share(0, len(self.levels) - 1, stratum)",
+        "total += self.chain_share(0, len(self.levels) - 1, self.strata[0])",
+        ("tests/unit/das/test_strategy_strata.py::test_what_is_no_promise_is_refused",),
+    ),
+    Fault(
+        "a change out of a planned stratum costs what one within does",
+        CHANGES,
+        "max(touched[name], place) for name in leaving",
+        "touched[name] for name in leaving",
+        ("tests/evidence/privacy/test_strata.py::test_planned_strata_cost_no_more_than_is_stated",),
+    ),
+    Fault(
         "more may be spent than was granted",
         LEDGER,
         "if spent > self.granted:",

@@ -21,7 +21,9 @@ from das.privacy.ledger import Ledger, LedgerEntry
 from das.privacy.semantics import Change, statements
 from das.queries.query import groups_of, parse_query
 from das.queries.sensitivity import Neighbors
-from das.strategy import Strategy
+from das.strategy import LevelStrategy, Strategy, Stratum
+from jobs.config.models.allocation import WorkloadConfig
+from jobs.config.workload import BudgetKind, plan_group_shares
 from tests.evidence.privacy.tiny_tree import (
     ONLY_CHILD,
     SCHEMA,
@@ -152,6 +154,48 @@ def test_statements_bound_every_change_of_one_attribute_and_every_move(relation,
     assert all(cost <= stated[kind] for kind, cost in worst.items())
     factor = 2 if relation is Neighbors.UNBOUNDED else 1
     assert worst[Change.RECORD, ""] == stated[Change.RECORD, ""] == factor * RHO
+
+
+def planned_by_sex(relation, method) -> Strategy:
+    """Women and men planned apart, so that the queries of each are charged together."""
+    kind = BudgetKind(Definition.ZCDP, relation)
+    tables = {"women": {"total": "1", "age": "3"}, "men": {"age": "1"}}
+    groups = groups_of(SCHEMA, parse_query(SCHEMA, "sex"))
+    strata = []
+    for group, wanted in zip(groups, tables.values(), strict=True):
+        workload = WorkloadConfig.model_validate({"method": method, "tables": wanted})
+        shares = plan_group_shares(SCHEMA, group, workload, kind)
+        half = tuple(LevelStrategy(f"level{i}", Fraction(1, 4), shares) for i in range(2))
+        strata.append(Stratum(group, half))
+    return Strategy(strategy(EVERYBODY, BY_SEX).levels, strata=tuple(strata))
+
+
+@each_relation
+@pytest.mark.parametrize("method", ["orp", "residual_planner", "hdmm"])
+def test_planned_strata_cost_no_more_than_is_stated(relation, method):
+    levels, granted = planned_by_sex(relation, method), budget(relation)
+    for _, part in levels.parts(0):
+        part.check_joint_cost(relation)
+    measurements = planned(TWO_BLOCKS, levels, granted)
+    costs = [cost_of(measurements, *pair) for pair in neighbors_of(TWO_BLOCKS, relation)]
+    assert Fraction(97, 100) * RHO < max(costs) <= RHO
+    names = ["level0", "level1"]
+    changed = [
+        one
+        for index, name in enumerate(names)
+        for one in change_costs(levels, granted, ["sex", "age"], Chain(index, index, (name, name)))
+    ]
+    stated = {
+        (row.change, row.name): row.cost for row in statements(names, ["sex", "age"], changed)
+    }
+    for one, other in neighbors_of(TWO_BLOCKS, Neighbors.BOUNDED):
+        cost = cost_of(measurements, one, other)
+        assert cost <= stated[Change.RECORD, ""]
+        (leaf, cell), (other_leaf, other_cell) = (
+            tuple(np.argwhere(a > b)[0].tolist()) for a, b in ((one, other), (other, one))
+        )
+        if leaf == other_leaf and abs(cell - other_cell) == SCHEMA.shape[1]:
+            assert cost <= stated[Change.ATTRIBUTE, "sex"]
 
 
 @each_plan

@@ -72,7 +72,7 @@ WIDE = Case("census1940", "orp", True, "full", "all", "bounded")
         (
             LARGE,
             {"solve": {"targets": "own", "least_squares": "piqp"}},
-            "least_squares piqp beside planned queries that are no partitions forms matrices",
+            "least_squares piqp forms matrices over cells beside queries that are no partitions",
         ),
     ],
 )

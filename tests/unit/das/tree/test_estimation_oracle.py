@@ -161,6 +161,7 @@ LEVELS = {
     "ranges": ("ranges(age) * female", "detailed"),
     "nested recodes": ("total", "young", "old * sex", "detailed"),
     "crossing recodes": ("young * female", "odd", "age * female", "detailed"),
+    "strata": ("total where female=y", "age where female=n", "old where female=n", "detailed"),
     "contrasts": ("contrasts(sex)", "old", "detailed"),
 }
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
 from das.errors import OutputError
+from das.queries.query import groups_of, restricted
+from das.strategy import LevelStrategy, QueryShare, Strategy, Stratum
 from invariants.constraints import Limits
 from invariants.linear import LinearRow
 from jobs.release.implied import publish_implied
@@ -96,6 +100,33 @@ def test_an_only_child_has_no_answers_and_the_end_of_a_chain_its_own_weight(tmp_
         assert weights[:2].tolist() == [1.0 / float(ordinary.continuous_variance)] * 2
         assert weights[2] == pytest.approx(1.0 / float(chain.continuous_variance), rel=1e-12)
         assert weights[2] > weights[0]
+
+
+def test_the_end_of_a_chain_has_the_weight_of_its_own_stratum(tmp_path):
+    """Strata divide a chain's budget otherwise than everybody does: each query has its own noise."""
+    levels = tuple(
+        LevelStrategy(name, Fraction(share, 16), (QueryShare(two.query("detailed"), Fraction(1)),))
+        for name, share in (("state", 2), ("county", 2), ("block", 4))
+    )
+    strata = []
+    for group, shares in zip(
+        groups_of(two.SCHEMA, two.query("sex")), ((6, 1, 1), (4, 4)), strict=True
+    ):
+        own = QueryShare(restricted(two.query("total"), group), Fraction(1))
+        rows = zip(two.SPINE.levels, shares, strict=False)
+        strata.append(
+            Stratum(group, tuple(LevelStrategy(n, Fraction(s, 16), (own,)) for n, s in rows))
+        )
+    plan = two.plan(strategy=Strategy(levels, strata=tuple(strata)))
+    blocks = {**NUMBERED, "131": (1, 1, 1, 1)}
+    release = two.release(tmp_path, blocks)
+    two.write_counts(release, "state", blocks)
+    two.write_noisy(release, plan, "county", blocks)
+    (piece,) = read_pieces(plan, release, two.whole("county", blocks))
+    for index, (weights, gain) in enumerate(zip(piece.targets.weights, (3, 2, 1), strict=True)):
+        chain = plan.noise(1, 2)[index].mechanism
+        assert weights[2] == pytest.approx(1.0 / float(chain.continuous_variance), rel=1e-12)
+        assert weights[2] / weights[0] == pytest.approx(gain, rel=1e-12)
 
 
 def test_the_root_has_no_parent(tmp_path):
