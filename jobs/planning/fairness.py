@@ -288,6 +288,7 @@ def _contests(
         yield Method.RESIDUAL_PLANNER_PLUS, "largest variance", equal, largest
     if workload.marginals.size * len(workload.attributes) <= _MOST_HDMM_WORK:
         yield Method.HDMM, words, equal, total_loss
+        yield Method.HDMM, "largest variance", equal, largest
 
 
 _WEIGHTINGS = {

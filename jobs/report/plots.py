@@ -114,7 +114,7 @@ def mark_panels(key: str, panels: Sequence[MarkPanel], across: str, up: str) -> 
             bottom = height - _ABOVE - (row + 1) * high + 0.3
             box = (_LEFT + column * wide) / WIDTH, bottom / height
             axes = figure.add_axes((*box, (wide - 0.25) / WIDTH, (high - 0.7) / height))
-            axes.set_title(_clipped(panel.title), loc="left", fontweight="bold", pad=7)
+            axes.set_title(_clipped(panel.title, 46), loc="left", fontweight="bold", pad=7)
             for role, series in panel.series.items():
                 axes.plot(
                     [pair[0] for pair in series],
@@ -439,8 +439,8 @@ def _grid(panels: Sequence[Panel], label: str) -> _Grid:
     return _Grid(figure, axes, columns)
 
 
-def _clipped(title: str) -> str:
-    return title if len(title) <= 34 else title[:33] + "\N{HORIZONTAL ELLIPSIS}"
+def _clipped(title: str, most: int = 34) -> str:
+    return title if len(title) <= most else title[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def _tag(value: float) -> str:

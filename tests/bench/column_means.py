@@ -28,7 +28,8 @@ import pyarrow.parquet as pq
 
 from das.arrays import FloatArray, IntArray
 from das.confidential import Confidential
-from das.means.coinpress import Column, MeanEstimates, Steps, Strata, estimate_means, shrink
+from das.means.coinpress import estimate_means
+from das.means.estimates import Column, MeanEstimates, Steps, Strata, shrink
 from das.means.measure import StratumValues
 from das.mechanisms.entropy import NoiseKey
 from das.metrics.parity import parity_error
