@@ -26,9 +26,9 @@ from das.queries.query import Query, parse_query
 from das.schema import Schema
 from das.strategy import Strategy
 from geography.lattice import Spine
-from invariants.exact import Invariant
+from invariants.exact import Invariant, invariants_at
 from jobs.confidential.histograms import read_truth
-from jobs.confidential.parity import Asked, asked_at, merged, parity_results
+from jobs.confidential.parity import Asked, Known, asked_at, merged, parity_results
 from jobs.config.files import named
 from jobs.config.groups import Grouping
 from jobs.documents.document import write_document
@@ -160,7 +160,7 @@ def evaluate(
         for errors in [
             merged(one.groups for s, one in zip(slices, found, strict=True) if s.geolevel == name)
         ]
-        for row in parity_results(grouping, name, asked[name], errors, design.strategy, noise)
+        for row in parity_results(grouping, name, asked[name], errors, _known(design, name, noise))
     ]
     evaluation = _evaluation(design, compared, summaries, parity, noise)
     write_document(confidential.evaluation, evaluation)
@@ -228,6 +228,19 @@ def _slices(
             )
         before += part.rows
     return slices
+
+
+def _known(design: Design, geolevel: str, noise: Mapping[tuple[str, str], float]) -> Known:
+    """What is published at a geolevel."""
+    measured = {
+        entry.query.name: entry.query for level in design.strategy.levels for entry in level.queries
+    }
+    noisy = [
+        (query, noise[geolevel, name])
+        for name, query in measured.items()
+        if query.is_partition and (geolevel, name) in noise
+    ]
+    return Known(noisy, [one.query for one in invariants_at(design.invariants, geolevel)])
 
 
 def _areas(

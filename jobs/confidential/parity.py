@@ -18,7 +18,6 @@ from das.metrics.parity import (
     parity_of,
 )
 from das.queries.query import Query, is_refinement
-from das.strategy import Strategy
 from jobs.config.groups import Grouping
 from jobs.documents.evaluation import GroupError, ParityResult
 
@@ -67,13 +66,30 @@ def asked_at(grouping: Grouping | None, areas: Mapping[str, Areas]) -> Asked:
     return Asked(restrictions, grouping.tables, areas)
 
 
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What is published of the answers at a geolevel.
+
+    Attributes:
+      noisy: Measured partition queries, each with the expected error of a raw noisy answer.
+      exact: Queries whose answers are exact.
+    """
+
+    noisy: Sequence[tuple[Query, float]]
+    exact: Sequence[Query]
+
+    def noise(self, joint: Query) -> float | None:
+        """Expected error of a raw noisy answer of a query that is the same; None without one."""
+        same = (n for q, n in self.noisy if is_refinement(q, joint) and is_refinement(joint, q))
+        return next(same, None)
+
+    def is_exact(self, joint: Query) -> bool:
+        """Whether exact answers of one query give those of another."""
+        return any(is_refinement(query, joint) for query in self.exact)
+
+
 def parity_results(
-    grouping: Grouping,
-    geolevel: str,
-    asked: Asked,
-    errors: Sequence[GroupErrors],
-    strategy: Strategy,
-    noise: Mapping[tuple[str, str], float],
+    grouping: Grouping, geolevel: str, asked: Asked, errors: Sequence[GroupErrors], known: Known
 ) -> list[ParityResult]:
     """Rows of the evaluation for one geolevel.
 
@@ -82,18 +98,10 @@ def parity_results(
       geolevel: The geolevel.
       asked: What was compared there.
       errors: What `Asked.compare` found, of all geounits.
-      strategy: Measured queries.
-      noise: (geolevel, query) to the expected error of a raw noisy answer.
+      known: What is published there.
     """
     n_tables, n_restrictions = len(grouping.tables), len(asked.restrictions)
     everybody = dict(zip(grouping.tables, errors[:n_tables], strict=True))
-    measured = [entry.query for level in strategy.levels for entry in level.queries]
-    known = [query for query in _distinct(measured) if (geolevel, query.name) in noise]
-
-    def expected(joint: Query) -> float | None:
-        same = (q for q in known if is_refinement(q, joint) and is_refinement(joint, q))
-        return next((noise[geolevel, query.name] for query in same), None)
-
     found = [
         _Found("query", r.groups.name, r.table, r.groups.labels(), own, r.joint)
         for r, own in zip(
@@ -105,9 +113,7 @@ def parity_results(
         _Found("areas", f"types of {name}", table, labels, own, table)
         for (name, labels, table), own in zip(by_type, errors[n_restrictions:], strict=True)
     ]
-    return [
-        _result(grouping, geolevel, one, everybody[one.table], expected(one.joint)) for one in found
-    ]
+    return [_result(grouping, geolevel, one, everybody[one.table], known) for one in found]
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +133,7 @@ def _result(
     geolevel: str,
     found: _Found,
     everybody: GroupErrors,
-    noise: float | None,
+    known: Known,
 ) -> ParityResult:
     errors, labels, weight = found.errors, found.labels, grouping.population_weight
     parity = parity_of(
@@ -145,7 +151,7 @@ def _result(
         kind=found.kind,
         groups=found.groups,
         table=found.table.name,
-        expected_rmse=noise,
+        expected_rmse=known.noise(found.joint),
         floor=grouping.floor,
         population_weight=weight,
         everybody=of_all,
@@ -157,6 +163,7 @@ def _result(
             _row(label, errors, index, _number(float(parity.relative[index])), of_all)
             for index, label in enumerate(labels)
         ),
+        exact=known.is_exact(found.joint),
     )
 
 
@@ -183,8 +190,3 @@ def _row(
 
 def _number(value: float) -> float | None:
     return None if math.isnan(value) else value
-
-
-def _distinct(queries: Iterable[Query]) -> list[Query]:
-    named = {query.name: query for query in queries if query.is_partition}
-    return list(named.values())

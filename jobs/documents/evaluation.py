@@ -184,6 +184,7 @@ class ParityResult:
       parity_mean: parity / k.
       worst: The group with the largest relative error; null without any.
       by_group: Every group, in the order of the query or of the names of types.
+      exact: Whether an invariant publishes these answers exactly, for the few as for the many.
     """
 
     geolevel: str
@@ -199,6 +200,7 @@ class ParityResult:
     parity_mean: float | None
     worst: str | None
     by_group: tuple[GroupError, ...]
+    exact: bool = False
 
 
 @document

@@ -292,13 +292,14 @@ def _parity_table(evaluation: Evaluation) -> Table:
                 label(result.worst or ""),
                 _known(worst.relative if worst else None, text.fine_percent),
                 _known(worst.to_everybody if worst else None),
-                _known(result.expected_rmse),
+                name("exact") if result.exact else _known(result.expected_rmse),
                 number(result.k),
                 _known(result.parity),
                 _known(result.parity_mean),
             ]
         )
-    return Table("parity", "Parity by groups, table and geolevel", columns, body, _PARITY)
+    note = f"{_PARITY} Exact: published so by an invariant."
+    return Table("parity", "Parity by groups, table and geolevel", columns, body, note)
 
 
 def _known(value: float | None, show: Callable[[float | None], str] = text.decimal) -> Cell:

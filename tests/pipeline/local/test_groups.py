@@ -180,6 +180,24 @@ def test_groups_are_no_part_of_what_is_measured(tmp_path: Path) -> None:
     assert load_run(toy.configuration(tmp_path, evaluate=asked)).plan.digest == plain
 
 
+def test_groups_of_an_exact_query_have_no_error(tmp_path: Path) -> None:
+    toy.write_records(tmp_path)
+    stated = [{"query": "total", "geolevel": "state"}, {"query": "votingage", "geolevel": "county"}]
+    config = toy.configuration(
+        tmp_path, invariants=stated, evaluate={"groups": ["votingage", "sex"], "tables": ["age"]}
+    )
+    execute(config)
+    rows = {(r["geolevel"], r["groups"], r["table"]): r for r in evaluation(config)["parity"]}
+    exact = {key for key, row in rows.items() if row.get("exact")}
+    assert exact == {(level, "votingage", "total") for level in ("state", "county")}
+    for key, row in rows.items():
+        if key in exact:
+            assert row["parity"] == 0
+            assert {group["max"] for group in row["by_group"]} == {0}
+        else:
+            assert row["parity"] > 0, key
+
+
 @pytest.mark.usefixtures("here")
 def test_a_solution_is_compared_with_the_release_group_by_group(tmp_path: Path, das) -> None:
     toy.write_records(tmp_path)

@@ -220,6 +220,11 @@ def test_the_cut_into_slices_and_batches_changes_no_group(folder, monkeypatch, b
     assert by_group(folder, rows) == whole
 
 
+def test_what_an_invariant_publishes_in_groups_is_called_exact(folder):
+    found = {(r["geolevel"], r["groups"], r["table"]): r.get("exact") for r in by_group(folder)}
+    assert [key for key, is_exact in found.items() if is_exact] == [("state", "age", "total")]
+
+
 def test_a_group_that_was_harmed_is_found(folder):
     """The release is the truth, but that every second man of the last age is left out."""
     for name, codes in CODES.items():

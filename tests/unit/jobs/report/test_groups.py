@@ -81,6 +81,18 @@ def test_every_table_in_every_group_has_its_row():
     assert groups[0][10] == text.signed_integer(first.released - first.persons)
 
 
+def test_what_is_published_exactly_is_called_so():
+    def exact(row):
+        row["exact"] = row["geolevel"] == "nation"
+
+    rows = texts(tables(groups_section(changed(exact), "persons"))["parity"])
+    assert {row[2]: row[7] for row in rows} == {
+        "nation": "exact",
+        "county": "2.50",
+        "block": "2.50",
+    }
+
+
 def test_a_group_below_the_floor_has_a_dash():
     def small(row):
         row["by_group"][1] |= {"relative": None, "to_everybody": None}
