@@ -11,7 +11,7 @@ pool of all of these, by its weight alone, so nobody is left out.
 References:
   Rosenblatt, Stoyanovich & Musco, Stratification against the disparate impact of differential
   privacy (strata in parallel, public weights).
-  James & Stein, Berkeley Symposium 1961 (shrinking).
+  Paule & Mandel, J. Res. Natl. Bur. Stand. 87 (1982), 377-385 (variance between groups).
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from das.synthesis.targets import Targets, centered, residual_block, rounded, ta
 # Everybody's model is where a stratum starts, so it takes fewer and smaller steps.
 STRATUM_FIT = Fit(components=400, steps=200, rate=0.05, starts=1)
 _SURPRISE = 3.0  # standard deviations by which a noisy size must contradict the public one
+_HALVINGS = 60  # of an interval; what remains of it is 10^-18
 _LEAST_OF_PRIOR = 1e-3  # of what is expected of a level remains possible
 _NEARLY_ONE = 1e-6  # how far a sum of weights may be from it, as rounded shares of a table are
 
@@ -184,22 +185,29 @@ def synthesize_strata(
     joint = _joint(model, everybody.merging, strata.attributes)
     weights = _weights(strata, joint.mean(0), targets)
     cells = _apportioned(weights, n_records)
+    levels = tuple(model.levels[i] for i in inner)
+    holds = [(strata.groups == stratum).reshape(-1) for stratum in range(strata.n_strata)]
+    priors = []
+    for each in holds:
+        chances = joint[:, each].sum(1) + 1e-12
+        size = float(weights[each].sum()) * targets.size
+        priors.append(Prior(levels, chances / chances.sum(), size))
+    found = [blocks_of(*each) for each in zip(measured.inside, priors, strict=True)]
+    variances = {
+        inside: variance_between([blocks[inside] for _, blocks in found]) for inside in found[0][1]
+    }
     parts = []
-    for stratum, answers in enumerate(measured.inside):
-        holds = (strata.groups == stratum).reshape(-1)
-        n = int(cells[holds].sum())
+    for each, prior, (size, blocks) in zip(holds, priors, found, strict=True):
+        n = int(cells[each].sum())
         if not n:
             continue
-        chances = joint[:, holds].sum(1) + 1e-12
-        chances /= chances.sum()
-        levels = tuple(model.levels[i] for i in inner)
-        prior = Prior(levels, chances, float(weights[holds].sum()) * targets.size)
-        aims = stratum_targets(answers, prior)
-        fitted = refit_mixture(merged, aims, inner_fit, _chosen(levels, chances, inner_fit, rng))
+        aims = stratum_targets(size, blocks, variances, prior)
+        start = _chosen(levels, prior.chances, inner_fit, rng)
+        fitted = refit_mixture(merged, aims, inner_fit, start)
         drawn = draw_records(fitted, merging, domain, n, rng)
         codes = np.empty((n, len(whole.names)), np.int64)
         codes[:, list(inner)] = drawn.codes
-        combination = np.repeat(np.arange(len(cells))[holds], cells[holds])
+        combination = np.repeat(np.arange(len(cells))[each], cells[each])
         labels = np.unravel_index(rng.permutation(combination), strata.weights.shape)
         for i, column in zip(strata.attributes, labels, strict=True):
             codes[:, i] = column
@@ -222,68 +230,125 @@ class Prior:
     chances: FloatArray
     size: float
 
-    def one_way(self, i: int) -> FloatArray:
-        """Shares of the levels of an attribute."""
-        return np.asarray(self.chances @ self.levels[i])
-
-    def pair(self, i: int, j: int) -> FloatArray:
-        """Shares of a pair."""
+    def shares(self, inside: tuple[int, ...]) -> FloatArray:
+        """Shares by the levels of one or two attributes."""
+        if len(inside) == 1:
+            return np.asarray(self.chances @ self.levels[inside[0]])
+        i, j = inside
         return np.asarray((self.levels[i] * self.chances[:, None]).T @ self.levels[j])
 
 
-def stratum_targets(answers: Sequence[NoisyAnswer], prior: Prior) -> Targets:
-    """The answers of a stratum, each block shrunk toward what the model of everybody says.
+@dataclass(frozen=True, eq=False)
+class Block:
+    """One centered table of a stratum beside what everybody's model says of it.
+
+    Attributes:
+      noisy: float64[n_i, ...].
+      goal: The same shape.
+      deviation: Standard deviation of the noise of each cell before centering.
+      size: Records of the stratum, about.
+    """
+
+    noisy: FloatArray
+    goal: FloatArray
+    deviation: float
+    size: float
+
+    @property
+    def freedom(self) -> int:
+        """Degrees of freedom of the noise."""
+        return math.prod(length - 1 for length in self.noisy.shape)
+
+    def shrunk(self, variance: float) -> FloatArray:
+        """The best guess if shares of the stratum vary so much about those of the goal."""
+        own = self.size**2 * variance
+        out: FloatArray = self.goal + own / (own + self.deviation**2) * (self.noisy - self.goal)
+        return out
+
+
+def variance_between(blocks: Sequence[Block]) -> float:
+    """How much shares of strata vary about what everybody's model says, per degree of freedom.
+
+    The variance v at which sum |noisy - goal|^2 / (size^2 v + s^2) is what noise and variation
+    would make it, and one standard deviation more; 0 if noise alone explains as much (the method of
+    Paule and Mandel, on the strict side).
+
+    Args:
+      blocks: The same block of every stratum; not empty.
+    """
+    squares = np.array([float(np.square(b.noisy - b.goal).sum()) for b in blocks])
+    sizes = np.array([b.size for b in blocks]) ** 2
+    noise = np.array([b.deviation for b in blocks]) ** 2
+    freedom = sum(b.freedom for b in blocks)
+    most = freedom + math.sqrt(2.0 * freedom)
+    if (squares / noise).sum() <= most:
+        return 0.0
+    low, high = 0.0, 1.0
+    while (squares / (sizes * high + noise)).sum() > most:
+        high *= 2.0
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        if (squares / (sizes * middle + noise)).sum() > most:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def blocks_of(
+    answers: Sequence[NoisyAnswer], prior: Prior
+) -> tuple[float, dict[tuple[int, ...], Block]]:
+    """Size of a stratum, and its centered tables beside what everybody's model says.
 
     The size is the public one unless the noisy one contradicts it.
     """
-    blocks: dict[tuple[int, ...], tuple[FloatArray, float]] = {}
+    tables = {}
     for answer in answers:
         inside, table, deviation = residual_block(answer)
-        blocks[inside] = (table, deviation)
-    counted, deviation = blocks.pop(())
+        tables[inside] = (table, deviation)
+    counted, deviation = tables.pop(())
     size = max(1.0, prior.size)
     if abs(float(counted) - size) > _SURPRISE * deviation:
         size = max(1.0, float(rounded(counted)))
+    blocks = {
+        inside: Block(table, centered(prior.shares(inside) * size), deviation, size)
+        for inside, (table, deviation) in sorted(tables.items())
+    }
+    return size, blocks
+
+
+def stratum_targets(
+    size: float,
+    blocks: Mapping[tuple[int, ...], Block],
+    variances: Mapping[tuple[int, ...], float],
+    prior: Prior,
+) -> Targets:
+    """The answers of a stratum, each block shrunk toward what the model of everybody says.
+
+    Args:
+      size: Of the stratum.
+      blocks: Its tables by attributes.
+      variances: `variance_between` strata of each.
+      prior: What the model says.
+    """
     one_way, one_way_sd = [], []
     pairs: dict[tuple[int, int], FloatArray] = {}
     departures: dict[tuple[int, int], FloatArray] = {}
     pair_sd: dict[tuple[int, int], float] = {}
-    for inside, (table, deviation) in sorted(blocks.items()):
+    for inside, block in blocks.items():
+        table = block.shrunk(variances[inside])
         if len(inside) == 1:
-            shares = prior.one_way(inside[0])
-            block = shrink_toward(table, centered(shares * size), deviation)
-            floor = _LEAST_OF_PRIOR * size * shares
-            counts = floor + onto_simplex(block + size / len(block) - floor, size - floor.sum())
+            floor = _LEAST_OF_PRIOR * size * prior.shares(inside)
+            counts = floor + onto_simplex(table + size / len(table) - floor, size - floor.sum())
             one_way.append(np.maximum(rounded(counts), 1.0 / 1024))
-            one_way_sd.append(deviation)
+            one_way_sd.append(block.deviation)
         else:
             i, j = inside
-            goal = centered(prior.pair(i, j) * size)
-            block = shrink_toward(table, goal, deviation)
-            departures[i, j] = block - goal
-            pairs[i, j] = rounded(block)
-            pair_sd[i, j] = float(rounded(deviation, 2.0**20))
+            departures[i, j] = table - block.goal
+            pairs[i, j] = rounded(table)
+            pair_sd[i, j] = float(rounded(block.deviation, 2.0**20))
     sds = rounded(np.array(one_way_sd), 2.0**20)
     return Targets(size, tuple(one_way), pairs, sds, pair_sd, departures)
-
-
-def shrink_toward(noisy: FloatArray, goal: FloatArray, deviation: float) -> FloatArray:
-    """James-Stein toward a goal, more strictly: what noise alone would reach goes away.
-
-    goal + max(0, 1 - (m + 2 sqrt(2 m)) s^2 / |noisy - goal|^2) (noisy - goal), m the degrees of
-    freedom; a chi-squared variable exceeds m + 2 sqrt(2 m) with probability of some 3 %.
-
-    Args:
-      noisy: float64[n_i, ...], a centered table.
-      goal: Another.
-      deviation: Standard deviation of the noise of each cell before centering.
-    """
-    freedom = math.prod(size - 1 for size in noisy.shape)
-    away = noisy - goal
-    square = max(float((away * away).sum()), 1e-12)
-    most = (freedom + 2.0 * math.sqrt(2.0 * freedom)) * deviation**2
-    out: FloatArray = goal + max(0.0, 1.0 - most / square) * away
-    return out
 
 
 def onto_simplex(values: FloatArray, total: float) -> FloatArray:

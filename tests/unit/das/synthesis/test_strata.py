@@ -17,7 +17,8 @@ from das.queries.sensitivity import Neighbors
 from das.synthesis.measure import measure_strata
 from das.synthesis.mixture import Fit
 from das.synthesis.records import Domain, Records
-from das.synthesis.strata import Strata, onto_simplex, shrink_toward, synthesize_strata
+from das.synthesis.strata import Block, Strata, onto_simplex, synthesize_strata, variance_between
+from das.synthesis.targets import centered
 
 DOMAIN = Domain(("sex", "b", "race", "c"), (2, 3, 3, 2))
 KEY = NoiseKey(bytes(range(32)))
@@ -137,15 +138,34 @@ def test_strata_of_nobody_or_one_record(n):
     assert len(synthesize_strata(measured(nobody), SMALL, 0, 1).codes) == 0
 
 
-def test_shrinking_drops_noise_and_keeps_what_stands_out():
-    rng = np.random.default_rng(1)
-    goal = rng.normal(0, 5, (4, 5))
-    noise = rng.normal(0, 1, (4, 5))
-    noise -= noise.mean(0)
-    noise -= noise.mean(1, keepdims=True)
-    assert shrink_toward(goal + noise, goal, 1.3) == pytest.approx(goal)
-    far = goal + 100 * noise
-    assert np.abs(shrink_toward(far, goal, 1.0) - far).max() < 0.01 * np.abs(far).max()
+def blocks(variation: float, seed: int) -> list[Block]:
+    """Strata of 50 to 50,000 records about one model, each with its noise."""
+    rng = np.random.default_rng(seed)
+    out = []
+    for size in np.geomspace(50, 50_000, 40):
+        goal = centered(rng.normal(0, 0.1 * size, (4, 5)))
+        own = centered(rng.normal(0, variation * size, (4, 5)))
+        noise = centered(rng.normal(0, 30.0, (4, 5)))
+        out.append(Block(goal + own + noise, goal, 30.0, float(size)))
+    return out
+
+
+def test_variation_between_strata_is_found_and_noise_is_not_taken_for_it():
+    """480 degrees of freedom: a standard error of 6.5 % of the variance."""
+    assert variance_between(blocks(0.0, 1)) == 0.0
+    found = [variance_between(blocks(0.05, seed)) for seed in range(5)]
+    assert np.sqrt(found) == pytest.approx(0.05, rel=0.25)
+
+
+def test_large_strata_keep_what_is_their_own_and_small_ones_the_common_model():
+    every = blocks(0.05, 3)
+    variance = variance_between(every)
+    small, large = every[0], every[-1]
+    for block, kept in ((small, 0.02), (large, 0.99)):
+        moved = np.linalg.norm(block.shrunk(variance) - block.goal)
+        whole = np.linalg.norm(block.noisy - block.goal)
+        assert moved / whole == pytest.approx(kept, abs=0.02)
+    assert small.shrunk(0.0) == pytest.approx(small.goal)
 
 
 @settings(max_examples=50, deadline=None)
