@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from das.errors import ConfigError, SchemaError
 from das.schema import Attribute, Recode, Schema
@@ -20,11 +21,15 @@ SCHEMA = Schema(
     (Recode("adult", "age", ("no", "yes"), (0, 0, 1)),),
 )
 LEVELS = ("state", "block")
-RUNS = sorted((ROOT / "conf" / "run").glob("*.yaml"))
+RUNS = [  # those of censuses
+    path
+    for path in sorted((ROOT / "conf" / "run").glob("*.yaml"))
+    if "products" in yaml.safe_load(path.read_text())
+]
 
 
-def pairs(tables=("total", "sex", "age", "prefix(age)"), **keys) -> list[tuple[str, str]]:
-    asked = grouping(EvaluateConfig(**keys), SCHEMA, LEVELS, tables)
+def pairs(tabulated=("total", "sex", "age", "prefix(age)"), **keys) -> list[tuple[str, str]]:
+    asked = grouping(EvaluateConfig(**keys), SCHEMA, LEVELS, tabulated)
     return [(pair.groups.name, pair.table.name) for pair in asked.restrictions]
 
 
