@@ -46,14 +46,18 @@ class SpineComponents:
     within: tuple[tuple[bool, ...], ...]
 
     @classmethod
-    def of_queries(cls, queries: Sequence[Query]) -> SpineComponents:
+    def of_queries(
+        cls, queries: Sequence[Query], most_groups: int | None = None
+    ) -> SpineComponents:
         """Find the components that all these queries respect.
 
         Args:
           queries: Queries over one schema, at least one.
+          most_groups: Most combinations of atoms; MOST_GROUPS, which suits a tree of classes of
+            geounits, if not given.
 
         Raises:
-          SchemaError: There are more than MOST_GROUPS combinations of atoms.
+          SchemaError: There are more combinations of atoms.
 
         >>> from das.queries.query import parse_query
         >>> from das.schema import Attribute, Recode, Schema
@@ -68,12 +72,13 @@ class SpineComponents:
             _atoms(factors) for factors in zip(*(query.factors for query in queries), strict=True)
         )
         groups = math.prod(int(codes.max()) + 1 for codes in atoms)
-        if groups > MOST_GROUPS:
+        most = MOST_GROUPS if most_groups is None else most_groups
+        if groups > most:
             raise SchemaError(
                 "prediction of errors",
                 "the measured queries group the levels in too many ways",
                 got=f"{groups} combinations of groups",
-                want=f"at most {MOST_GROUPS}",
+                want=f"at most {most}",
                 remedy="measure fewer recodes, prefixes or ranges",
             )
         sides = [(False, True) if codes.max() + 1 < len(codes) else (False,) for codes in atoms]

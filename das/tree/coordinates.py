@@ -41,13 +41,13 @@ class Coordinates:
     components: SpineComponents
 
     @classmethod
-    def of_queries(cls, queries: Sequence[Query]) -> Coordinates:
-        """Coordinates of the whole space that fit all these queries.
+    def of_queries(cls, queries: Sequence[Query], most_groups: int | None = None) -> Coordinates:
+        """Coordinates of the whole space that fit all these queries; see `SpineComponents`.
 
         Raises:
           SchemaError: The queries group the levels in too many ways.
         """
-        return cls(SpineComponents.of_queries(queries))
+        return cls(SpineComponents.of_queries(queries, most_groups))
 
     def touched_by(self, queries: Sequence[Query]) -> Coordinates:
         """Only the components on which one of the queries is not zero; any queries."""

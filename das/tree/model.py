@@ -71,7 +71,9 @@ def gram_matrices(coordinates: Coordinates, queries: Sequence[Query]) -> Matrice
 
 
 def spine_terms(
-    measured: Sequence[Sequence[Query]], exact: Sequence[Sequence[Query]]
+    measured: Sequence[Sequence[Query]],
+    exact: Sequence[Sequence[Query]],
+    most_groups: int | None = None,
 ) -> tuple[GeolevelTerms, ...]:
     """The terms of every geolevel, root first, on coordinates that fit them all.
 
@@ -79,12 +81,13 @@ def spine_terms(
       measured: Per geolevel, the queries measured there; none where it is not measured.
       exact: Per geolevel, the invariants known there; a geolevel knows all that the next one down
         knows.
+      most_groups: Most combinations of groups of levels; see `SpineComponents`.
 
     Raises:
       SchemaError: The queries group the levels in too many ways.
     """
     every = [query for queries in (*measured, *exact) for query in queries]
-    coordinates = Coordinates.of_queries(every)
+    coordinates = Coordinates.of_queries(every, most_groups)
     return tuple(
         GeolevelTerms(coordinates, tuple(asked), tuple(known))
         for asked, known in zip(measured, exact, strict=True)

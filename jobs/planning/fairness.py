@@ -43,6 +43,7 @@ MOST_MARGINALS = 5000
 """Most tables; each is a mark in every picture and a row of the page."""
 
 _MOST_HDMM_WORK = 20_000  # marginals times attributes: about a minute of HDMM
+_MOST_GROUPS = 1200  # of one geounit: matrices of 11 MB, one per query; 1,075 took 1.6 GB
 _POWER = 4.0
 _ZERO = 1e-9  # of the largest variance: what invariants give comes out as rounding
 _QUANTILES = (0.0, 0.1, 0.5, 0.9, 1.0)
@@ -317,7 +318,7 @@ def _own_spreads(plan: Plan, level: int, workload: Workload) -> list[Spread]:
         )
     noisy = noisy_queries(plan.strategy, plan.budget, level, level)
     exact = list(plan.levels[level].exact)
-    (terms,) = spine_terms([[one.query for one in noisy]], [exact])
+    (terms,) = spine_terms([[one.query for one in noisy]], [exact], _MOST_GROUPS)
     precisions = np.array([[precision(one.mechanism) for one in noisy]])
     covariances = tuple(
         covariance_matrices(information, unknown)

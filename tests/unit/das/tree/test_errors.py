@@ -100,6 +100,7 @@ def test_too_many_combinations_of_groups_are_refused(monkeypatch):
     monkeypatch.setattr(spine_components, "MOST_GROUPS", 3)
     with pytest.raises(SchemaError, match="4 combinations"):
         SpineComponents.of_queries(asked)
+    assert max(SpineComponents.of_queries(asked, most_groups=4).sizes) == 4
 
 
 @given(st.integers(1, 6))
