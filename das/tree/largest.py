@@ -53,6 +53,7 @@ _LEAST_SHARE = 1e-3  # below which steps are not measured by the share itself
 _MOST_ROUNDS = 40  # of growing the working set or starting again
 _MOST_RESTARTS = 3  # from the best shares, where a search has stalled
 _MOST_STEPS = 100  # of one search
+_NEAR = 1.1  # times the least height, up to which gradients are made anew
 _MOST_TANGENTS = 256  # the latest ones; those far from the optimum bound nothing
 _TOLERANCE = 1e-6  # relative, by which a limit may be missed and an error outside be larger
 
@@ -173,6 +174,7 @@ class _Search:
         self.scales = (goal, limited)
         self.working: list[tuple[int, int, bool]] = []
         self.tangents: list[tuple[tuple[int, int, bool], FloatArray]] = []
+        self.gradients: dict[tuple[int, int, bool], FloatArray] = {}  # the latest of each row
         self.best: FloatArray | None = None
         self.value, self.bound = np.inf, 0.0
         self.weights = np.zeros_like(goal)
@@ -307,19 +309,28 @@ class _Search:
         return self.point
 
     def _gradients(self, given: FloatArray) -> FloatArray:
-        """float64[k, L * Q]: gradients of the heights; each is a tangent for the bound."""
-        point, gradients = self._at(given), []
-        for row, height in zip(self.working, point.heights, strict=True):
-            table, level, is_limit = row
-            scale = self.scales[is_limit]
+        """float64[k, L * Q]: gradients of the heights; each is a tangent for the bound.
+
+        Heights far from the least, and from their limits, keep the gradients of an earlier point:
+        they are tangents, too, and hold back no step.
+        """
+        point = self._at(given)
+        is_limit = np.array([limit for _, _, limit in self.working])
+        least = np.where(is_limit, point.total, point.heights[~is_limit].min())
+        is_near = (point.heights <= _NEAR * least).tolist()
+        for row, height, near in zip(self.working, point.heights, is_near, strict=True):
+            if row in self.gradients and not near:
+                continue
+            table, level, limit = row
+            scale = self.scales[limit]
             weights = np.zeros_like(scale)
             weights[table, level] = scale[table, level]
             squared = (point.total / height) ** 2
             slope = -point.solved.gradient(weights) * self.problem.per_rho / squared
             self.tangents.append((row, slope))
-            gradients.append(self.problem.in_shares(point.shares, slope).ravel())
+            self.gradients[row] = self.problem.in_shares(point.shares, slope).ravel()
         del self.tangents[:-_MOST_TANGENTS]
-        return np.stack(gradients)
+        return np.stack([self.gradients[row] for row in self.working])
 
     def _tighten(self) -> None:
         """Solve the game of the tangents; keep its bound if it is better."""
