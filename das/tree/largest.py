@@ -19,6 +19,9 @@ the optimal strategy of a matrix game, a linear program over the tangents met on
 checked by that inequality alone: whatever weights the program returns, the bound holds. Each chain
 of only children may spend its rho as it likes in the bound, as in `das.tree.allocation`.
 
+With strata what is spent on everybody and on each stratum sums to 1: one equation per stratum in
+the search and in the program.
+
 References:
   Boyd & Vandenberghe, Convex Optimization, Cambridge 2004, sections 3.4 and 5.2.5 (quasiconvexity,
     matrix games).
@@ -50,6 +53,7 @@ BoolArray = npt.NDArray[np.bool_]
 # have at every geolevel alone can cost the first. Full information costs far more a step.
 _GAP = {Information.OWN: 1e-3, Information.FULL: 5e-3}
 _LEAST_SHARE = 1e-3  # below which steps are not measured by the share itself
+_LEAST_OF_STRATA = 1e-9  # of the budget, per query of a stratum: chains divide by shares of levels
 _MOST_ROUNDS = 40  # of growing the working set or starting again
 _MOST_RESTARTS = 3  # from the best shares, where a search has stalled
 _MOST_STEPS = 100  # of one search
@@ -181,6 +185,8 @@ class _Search:
         self.point: _Point | None = None
         shape = (problem.model.tree.n_levels, len(problem.model.measured))
         self.floor = np.zeros(shape)
+        for part in problem.parts[1:]:
+            self.floor[:, part] = _LEAST_OF_STRATA
         self.floor[:, detailed_column(problem)] = float(LEAST_DETAILED)
 
     def run(self, start: FloatArray) -> LargestError:
@@ -206,11 +212,36 @@ class _Search:
         if self.best is None:
             raise BudgetError("limits of errors", "no allocation within them was found")
         self._tighten()
-        return LargestError(self.best, self.value, self.bound, self.weights)
+        best = self.best
+        if self.problem.strata is not None:  # a stratum that spent less gets all it may
+            best = self._of_parts(best - self.floor, float(best[:, self.problem.parts[0]].sum()))
+        return LargestError(best, self.value, self.bound, self.weights)
 
     def _feasible(self, shares: FloatArray) -> FloatArray:
         positive = np.maximum(shares, 0.0)
-        return np.asarray(self.floor + (1 - self.floor.sum()) * positive / positive.sum())
+        if self.problem.strata is None:
+            return np.asarray(self.floor + (1 - self.floor.sum()) * positive / positive.sum())
+        first = self.problem.parts[0]
+        of_all = positive[:, first].sum() / self._spent(positive)
+        least = self.floor[:, first].sum()
+        return self._of_parts(positive, float(np.clip(of_all, 2 * least, 1 - 2 * least)))
+
+    def _of_parts(self, positive: FloatArray, of_all: float) -> FloatArray:
+        """Shares with so much for everybody and the rest for each stratum, above the floor."""
+        out = self.floor.copy()
+        for number, part in enumerate(self.problem.parts):
+            own, whole = positive[:, part], 1 - of_all if number else of_all
+            left = whole - self.floor[:, part].sum()
+            even = np.full(own.shape, 1 / own.size)
+            out[:, part] += left * (own / own.sum() if own.sum() > 0 else even)
+        return out
+
+    def _spent(self, shares: FloatArray) -> float:
+        """What the most expensive path costs; without strata all paths cost the same."""
+        if self.problem.strata is None:
+            return float(shares.sum())
+        first, *others = (shares[:, part].sum() for part in self.problem.parts)
+        return float(first + max(others))
 
     def _solved(self, shares: FloatArray) -> SolvedSpine:
         """Errors at shares of sum 1, which are kept if they are the best within limits."""
@@ -269,7 +300,7 @@ class _Search:
             gradients = self._gradients(roots * z[:-1]) * roots / units[:, None]
             return np.concatenate([gradients, of_level[:, None]], axis=1)
 
-        sums = np.append(roots, 0.0)
+        sums = np.pad(self._paths() * roots, ((0, 0), (0, 1)))
         last = np.append(np.zeros(size), -1.0)
         lowest = self.floor.ravel() / roots
         found = minimize(
@@ -278,7 +309,7 @@ class _Search:
             jac=lambda z: last,
             constraints=[
                 {"type": "ineq", "fun": slack, "jac": slopes},
-                {"type": "eq", "fun": lambda z: sums @ z - 1, "jac": lambda z: sums[None]},
+                {"type": "eq", "fun": lambda z: sums @ z - 1, "jac": lambda z: sums},
             ],
             bounds=[*zip(lowest, 1 / roots, strict=True), (0.0, None)],
             callback=lambda z: self._stop_if_certified(),
@@ -286,6 +317,15 @@ class _Search:
             options={"maxiter": _MOST_STEPS, "ftol": 1e-7},
         )
         return self._feasible((roots * found.x[:-1]).reshape(start.shape))
+
+    def _paths(self) -> FloatArray:
+        """float64[strata, L * Q], one row without strata: the shares that a record is charged."""
+        first, *others = self.problem.parts
+        out = np.zeros((max(1, len(others)), *self.floor.shape))
+        out[:, :, first] = 1.0
+        for row, part in zip(out, others, strict=False):
+            row[:, part] = 1.0
+        return out.reshape(len(out), -1)
 
     def _stop_if_certified(self) -> None:
         if self.best is not None:
@@ -300,7 +340,7 @@ class _Search:
         if self.point is not None and np.array_equal(self.point.given, given):
             return self.point
         positive = np.maximum(given.reshape(self.floor.shape), self.floor)
-        total = float(positive.sum())
+        total = self._spent(positive)
         shares = positive / total
         solved = self._solved(shares)
         goal, limited = self._ratios(solved)
@@ -351,31 +391,37 @@ class _Search:
     def _game(self, slopes: FloatArray, is_limit: BoolArray) -> FloatArray:
         """float64[k]: nonnegative weights of tangents; those of errors sum to 1.
 
-        The variables are what is spent: of every geolevel, then of every chain and query, then the
-        height.
+        The variables are what is spent: of every geolevel on everybody and on each stratum, then of
+        every chain and query, then the height.
         """
         from scipy.optimize import linprog
 
         chains, levels = self.problem.model.tree.chains, len(self.floor)
+        parts = self.problem.parts
+        spent = levels * len(parts)
         n_tangents, n_chains, n_queries = slopes.shape
         # Slopes are 1 / squared errors: their unit is that of the largest.
         unit = float(slopes[~is_limit].max())
         units = np.where(is_limit, 1.0, unit)
-        upper = np.zeros((n_tangents, levels + n_chains * n_queries + 1))
-        upper[:, levels:-1] = -(slopes / units[:, None, None]).reshape(n_tangents, -1)
+        upper = np.zeros((n_tangents, spent + n_chains * n_queries + 1))
+        upper[:, spent:-1] = -(slopes / units[:, None, None]).reshape(n_tangents, -1)
         upper[:, -1] = ~is_limit
-        equal = np.zeros((n_chains + 1, upper.shape[1]))
-        for row, chain in enumerate(chains):
-            at = levels + row * n_queries
-            equal[row, at : at + n_queries] = 1.0
-            equal[row, chain.first : chain.last + 1] = -1.0
-        equal[-1, :levels] = 1.0
+        n_rows, n_paths = n_chains * len(parts), max(1, len(parts) - 1)
+        equal = np.zeros((n_rows + n_paths, upper.shape[1]))
+        for number, part in enumerate(parts):
+            for index, chain in enumerate(chains):
+                row = equal[number * n_chains + index]
+                row[spent + index * n_queries + part] = 1.0
+                row[number * levels + np.arange(chain.first, chain.last + 1)] = -1.0
+        equal[n_rows:, :levels] = 1.0
+        for path in range(1, len(parts)):
+            equal[n_rows + path - 1, path * levels : (path + 1) * levels] = 1.0
         found = linprog(
             np.append(np.zeros(upper.shape[1] - 1), -1.0),
             A_ub=upper,
             b_ub=np.where(is_limit, -1.0, 0.0),
             A_eq=equal,
-            b_eq=np.append(np.zeros(n_chains), 1.0),
+            b_eq=np.append(np.zeros(n_rows), np.ones(n_paths)),
             bounds=(0, None),
             method="highs",
         )

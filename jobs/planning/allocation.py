@@ -232,7 +232,6 @@ def optimize_targets(
         rho than the budget; the message says how much.
     """
     require_squares(plan)
-    refuse_strata(plan, "error targets")
     before = predict(plan, plan.strategy, tree, targets.tables)
     # What invariants determine has no error, so it meets any target.
     largest = np.where(before.model.is_determined, np.inf, targets.numbers)
@@ -326,21 +325,6 @@ def _of_strata(plan: Plan, candidates: Sequence[Query]) -> list[tuple[int, Query
         distinct = {tuple(f.matrix.tobytes() for f in q.factors): q for q in reversed(every)}
         out += [(number, query) for query in reversed(distinct.values())]
     return out
-
-
-def refuse_strata(plan: Plan, what: str) -> None:
-    """Refuse goals that are sought for one budget alone.
-
-    Raises:
-      BudgetError: The plan has strata.
-    """
-    if plan.strategy.strata:
-        raise BudgetError(
-            what,
-            "cannot be optimized for with strata",
-            got=[stratum.name for stratum in plan.strategy.strata],
-            remedy="use --weights, or an allocation without strata",
-        )
 
 
 def optimized_of(

@@ -29,7 +29,6 @@ from jobs.planning.allocation import (
     Compared,
     Optimized,
     optimized_of,
-    refuse_strata,
     require_squares,
     search_shares,
 )
@@ -225,7 +224,6 @@ def optimize_equity(
         noise, or limits or targets need more rho than the budget; the message says how much.
     """
     require_squares(plan)
-    refuse_strata(plan, "errors of groups")
     others = parse_tables(plan, tables)
     limited, most = equity.limited
     asked = (*(row.restricted for row in equity.rows), *others, *limited)

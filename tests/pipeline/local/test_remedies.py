@@ -145,16 +145,6 @@ def strata_have_no_gap(desk: Desk) -> str:
     return message
 
 
-def strata_are_optimized_with_weights(desk: Desk) -> str:
-    config, wish = _with_strata(desk, _of_sexes()), desk.write("wish.yaml", "sex: 100\n")
-    words = ("plan", config, "--quiet", "--optimize", desk.folder / "best.yaml")
-    message = desk.refused(*words, "--targets", wish)
-    desk.done(*words, "--weights", wish)
-    best = str(desk.folder / "best.yaml")
-    desk.done("validate", desk.config(privacy__allocation=best))
-    return message
-
-
 WORKLOAD = {"workload": {"tables": {"detailed": "1", "sex": "1"}, "method": "hdmm"}}
 
 
@@ -861,8 +851,6 @@ ENTRIES: dict[Key, Entry] = {
         every_stratum_needs_a_share,
     ("das/strategy.py", "give it a share, however small, at every geolevel above its last one"):
         strata_have_no_gap,
-    ("jobs/planning/allocation.py", "use --weights, or an allocation without strata"):
-        strata_are_optimized_with_weights,
     ("das/queries/query.py", "use attributes and recodes"): strata_are_answers_of_a_partition,
     ("jobs/config/groups.py", "ask fewer groups or fewer tables"): fewer_groups,
     ("jobs/config/solve.py", 'pip install "topdown-das[{}]"'): INSTALLS,

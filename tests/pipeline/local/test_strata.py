@@ -130,6 +130,34 @@ def test_a_plan_says_what_each_stratum_costs_and_how_far_off_it_is(tmp_path: Pat
         assert predicted[f"total where votingage={stratum}", "county"]["own"]["rmse"] > 0
 
 
+WISHES = {
+    "--weights": {"total where votingage=minor": {"county": 9}, "detailed": 1},
+    "--targets": {"total where votingage=minor": 60, "age where votingage=adult": {"block": 90}},
+    "--equity": {
+        "groups": {"votingage": {"county": "absolute", "block": "absolute"}},
+        "tables": ["sex"],
+    },
+}
+
+
+@pytest.mark.parametrize("wish", WISHES)
+def test_a_plan_finds_the_best_allocation_of_every_stratum(tmp_path: Path, wish: str) -> None:
+    toy.write_records(tmp_path)
+    config = toy.configuration(tmp_path, privacy__allocation=allocation(tmp_path))
+    (tmp_path / "wish.yaml").write_text(yaml.safe_dump(WISHES[wish]))
+    best = tmp_path / "best.yaml"
+    words = ["plan", str(config), "--json", "--quiet", "--optimize", str(best)]
+    result = CliRunner().invoke(app, [*words, wish, str(tmp_path / "wish.yaml")])
+    assert result.exit_code == 0, (result.output, result.exception)
+    optimized = json.loads(result.output)["optimized"]
+    assert 0 < optimized["bound"] <= optimized["value"] * (1 + 1e-9)
+    found = load_run(toy.configuration(tmp_path, privacy__allocation=str(best))).plan.strategy
+    assert [stratum.name for stratum in found.strata] == ["votingage=minor", "votingage=adult"]
+    for stratum in found.strata:
+        assert found.chain_share(0, 3) + found.chain_share(0, 3, stratum) == 1
+        assert len(stratum.levels) == 4
+
+
 @pytest.mark.parametrize(
     ("solve", "lazy", "message"),
     [

@@ -13,6 +13,7 @@ from das.tree.allocation import AllocationProblem, exact_strategy, least_weighte
 from das.tree.classes import SubtreeClasses
 from das.tree.errors import SpineModel
 from das.tree.information import Information
+from das.tree.largest import least_largest_error, least_rho
 from tests.unit.das.tree.test_allocation_oracle import CHAINED, PLAIN, SCHEMA, weights_of
 
 GROUPS = groups_of(SCHEMA, parse_query(SCHEMA, "sex"))
@@ -107,3 +108,34 @@ def test_exact_shares_sum_to_one_in_every_stratum():
     for stratum in strategy.strata:
         assert strategy.chain_share(0, 3) + strategy.chain_share(0, 3, stratum) == Fraction(1)
         assert tuple(level.geolevel for level in stratum.levels) == spine
+
+
+# --- the largest error ---------------------------------------------------------------------------
+
+
+def test_the_largest_error_is_certified_and_no_random_allocation_is_below_the_bound():
+    one = problem(PLAIN)
+    scale = weights_of(one, 7)
+    found = least_largest_error(one, scale, even(one))
+    for part in one.parts[1:]:
+        spent = found.shares[:, one.parts[0]].sum() + found.shares[:, part].sum()
+        assert spent == pytest.approx(1)
+    attained = float((scale * one.errors(found.shares)).max())
+    assert found.bound <= attained * (1 + 1e-9)
+    assert attained <= found.value * (1 + 1e-9)
+    assert found.value <= 1.01 * found.bound
+    random = np.random.default_rng(5)
+    for _ in range(50):
+        assert (scale * one.errors(drawn(one, random))).max() >= found.bound
+
+
+def test_targets_of_strata_need_what_the_worst_of_them_needs():
+    """Own ages alone do not trade: a target for men costs nothing while women need more."""
+    tables = ("age where sex=f", "age where sex=m")
+    one = problem(PLAIN, tables, ("detailed",), [f"age where sex={sex}" for sex in "fm"])
+    women = np.array([[1.0] * 4, [np.inf] * 4])
+    both = np.array([[1.0] * 4, [4.0] * 4])
+    alone, together = (least_rho(one, targets, even(one)).value for targets in (women, both))
+    # Four geolevels at sigma^2 = 1 / rho under bounded neighbors, but for the parts of detailed.
+    assert alone == pytest.approx(4, rel=5e-3)
+    assert together == pytest.approx(alone, rel=5e-3)
