@@ -113,6 +113,8 @@ def test_import_contracts_are_kept():
         ("das/queries/factor.py", "import das.queries.query", "No cycles between siblings"),
         ("jobs/storage/files.py", "import jobs.plan", "The rooms of jobs"),
         ("jobs/newcomer.py", "import os", "The rooms of jobs"),
+        ("jobs/survey/means.py", "import das.means.measure", "After measuring"),
+        ("jobs/survey/microdata.py", "import das.synthesis.adaptive", "After measuring"),
         ("jobs/release/newcomer.py", "import jobs.confidential.leaves", "After measuring"),
     ],
 )

@@ -284,6 +284,8 @@ def test_other_settings_make_another_solution_without_data_or_noise(das, config,
     assert json.loads(done(das, "verify", config, "--solution", "few"))["records"] == 100
     assert measurements(tmp_path) == before
     assert len(claims(tmp_path)) == 1
+    write_people(tmp_path)
+    assert "changed since it was read" in refused(das, "evaluate", config, "--solution", "few")
     shrunk = json.loads((tmp_path / "out/solutions/few/means.json").read_text())
     assert shrunk["statistics"][0]["shrunk"]
 
