@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -392,7 +393,35 @@ def test_a_mean_that_was_changed_is_found(das, config, tmp_path):
     done(das, "means", config)
     file = tmp_path / "out/release/means.csv"
     file.write_text(file.read_text().replace("everybody,1,", "everybody,1,1", 1))
-    assert "VerificationError" in refused(das, "verify", config)
+    assert "is not the file the manifest names" in refused(das, "verify", config)
+    state_digest(tmp_path, "means.csv")
+    assert "does not hold the means of means.json" in refused(das, "verify", config)
+
+
+def test_a_mean_that_does_not_follow_from_the_noisy_sums_is_found(das, config, tmp_path):
+    done(das, "means", config)
+    file = tmp_path / "out/release/means.json"
+    table = json.loads(file.read_text())
+    row = table["statistics"][0]["means"][0]
+    before = row["mean"]
+    row["mean"] += 0.5
+    file.write_text(json.dumps(table))
+    text = tmp_path / "out/release/means.csv"
+    text.write_text(text.read_text().replace(str(before), str(row["mean"]), 1))
+    state_digest(tmp_path, "means.json")
+    state_digest(tmp_path, "means.csv")
+    assert "does not follow from the noisy sums" in refused(das, "verify", config)
+
+
+def state_digest(folder: Path, name: str) -> None:
+    """Let the manifest state the digest that a changed file has."""
+    file = folder / "out/release/manifest.json"
+    manifest = json.loads(file.read_text())
+    data = (folder / "out/release" / name).read_bytes()
+    for one in manifest["files"]:
+        if one["path"] == name:
+            one["sha256"] = hashlib.sha256(data).hexdigest()
+    file.write_text(json.dumps(manifest))
 
 
 def test_seeded_noise_is_marked_and_claims_nothing(das, tmp_path):
