@@ -36,9 +36,20 @@ WIDE = Schema(
     (
         Recode("adult", "age", ("minor", "adult"), (0, 0, 1, 1)),
         Recode("school", "age", ("before", "at", "after"), (0, 1, 1, 2)),
+        Recode("odd", "age", ("even", "odd"), (0, 1, 0, 1)),
     ),
 )
-QUERIES = ("total", "sex", "age", "adult", "school", "sex * race", "adult * race", "detailed")
+QUERIES = (
+    "total",
+    "sex",
+    "age",
+    "adult",
+    "school",
+    "odd",
+    "sex * race",
+    "adult * race",
+    "detailed",
+)
 
 
 def differences(truth: np.ndarray, released: np.ndarray) -> Differences:
@@ -143,6 +154,9 @@ def test_recodes_of_one_attribute_meet_without_empty_answers():
     asked = restriction(WIDE, "adult * sex", "school")
     assert asked.rows.tolist() == [2, 2, 2, 2]
     assert asked.joint.size == 8
+    assert restriction(WIDE, "adult", "odd").joint.labels() == [
+        *("minor & even", "minor & odd", "adult & even", "adult & odd")
+    ]
     assert restriction(WIDE, "age", "adult").rows.tolist() == [1, 1, 1, 1]
     assert not restriction(WIDE, "age", "adult").is_finer
     assert restriction(WIDE, "adult", "age").is_finer

@@ -220,6 +220,39 @@ def test_the_cut_into_slices_and_batches_changes_no_group(folder, monkeypatch, b
     assert by_group(folder, rows) == whole
 
 
+KINDS = [0, 0, 0, 1, 0, 2, 2, 1, 1, 0, 1]  # of the blocks; backwards they are others
+
+
+@pytest.mark.parametrize(("batch", "rows"), [(1, 1), (2, 3), (3, 100), (100, 100)])
+def test_types_of_geounits_stay_with_them_however_files_and_work_are_cut(
+    folder, monkeypatch, batch, rows
+):
+    labels = ("city", "land", "sea")
+    lines = [f"{code},{labels[kind]}" for code, kind in zip(BLOCKS, KINDS, strict=True)]
+    (folder / "types.csv").write_text("\n".join(["geocode,type", *lines[7:], *lines[:7]]) + "\n")
+    areas = {"block": {"path": folder / "types.csv"}}
+    config = EvaluateConfig.model_validate({"groups": ["sex"], "areas": areas})
+    asked = grouping(config, SCHEMA, SPINE.levels, ["age"])
+    monkeypatch.setattr(module, "BATCH", batch)
+    tasks = LocalTasks(replace(SIZING, evaluate_geounits=TaskSize(rows, rows)), slots=2)
+    layouts = release_layout(folder), confidential_layout(folder)
+    document = json_of(evaluate(*layouts, DESIGN, tasks, grouping=asked))
+    found = {row["table"]: row["by_group"] for row in document["parity"] if row["kind"] == "areas"}
+    kinds = np.array(KINDS)
+    for table in ("total", "age"):
+        for kind, group in enumerate(found[table]):
+            truth, released = (
+                parse_query(SCHEMA, table).answer(
+                    Histograms.from_dense(held["block"][kinds == kind])
+                )
+                for held in (TRUTH, RELEASED)
+            )
+            assert group["group"] == labels[kind]
+            assert (group["persons"], group["released"]) == (truth.sum(), released.sum())
+            assert group["l1"] == np.abs(released - truth).sum()
+            assert group["answers"] == truth.size
+
+
 def test_what_an_invariant_publishes_in_groups_is_called_exact(folder):
     found = {(r["geolevel"], r["groups"], r["table"]): r.get("exact") for r in by_group(folder)}
     assert [key for key, is_exact in found.items() if is_exact] == [("state", "age", "total")]
