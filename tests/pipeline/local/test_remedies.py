@@ -1086,6 +1086,14 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/config/target.py", "leave epsilon_from out"): TriedIn(
         "tests/pipeline/local/test_accounting.py::test_what_a_target_cannot_be_is_refused"
     ),
+    ("das/mechanisms/conditional.py", "keep the total too"): TriedIn(
+        "tests/unit/das/mechanisms/test_conditional_oracle.py::test_it_refuses_a_table"
+    ),
+    ("das/mechanisms/conditional.py", "make the classes of cells smaller, by more invariants, or "
+     "release noisy answers and estimate from them"): LIBRARY,
+    ("das/mechanisms/conditional.py", "keep fewer sums of overlapping cells, or release noisy "
+     "answers and estimate from them"): LIBRARY,
+    ("das/privacy/conditioning.py", "condition a mechanism of pure differential privacy"): LIBRARY,
     ("das/mechanisms/gaussian.py", "use the epsilon that follows from rho"): TriedIn(
         "tests/unit/das/privacy/test_loss_distribution.py::"
         "test_it_refuses_noise_with_too_many_losses"
