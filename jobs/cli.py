@@ -485,6 +485,9 @@ def report(
     solution: SolutionOption = None,
 ) -> None:
     """Write the reports of a finished run again, from its manifest and evaluation."""
+    from jobs.survey.folder import refuse_survey_folder
+
+    refuse_survey_folder(out)
     from jinja2 import TemplateError
 
     from jobs.report.finished import write_internal_reports, write_public_reports
@@ -557,10 +560,12 @@ def inspect(
 ) -> None:
     """Say what a run folder holds, or what was released of one geounit. Reads no truth."""
     from jobs.analysis.inspect import inspect_geounit, inspect_run, print_inspection
+    from jobs.survey.folder import refuse_survey_folder
 
     if geocode is None:
         document = inspect_run(out, solution)
     else:
+        refuse_survey_folder(out)
         document = inspect_geounit(out, geocode, query, solution)
     print_inspection(document, as_json=as_json)
 

@@ -32,6 +32,20 @@ def is_survey_folder(out: Path) -> bool:
     return "kind" in read_json(out / "run.json", "give the output.directory of a run")
 
 
+def refuse_survey_folder(out: Path) -> None:
+    """Refuse a folder that has no geounits and no reports.
+
+    Raises:
+      ConfigError: It is that of a survey.
+    """
+    if (out / "run.json").exists() and is_survey_folder(out):
+        raise ConfigError(
+            str(out),
+            "is the folder of a survey, and this is for censuses",
+            want="das inspect, resume, verify or evaluate",
+        )
+
+
 def owner_of(plan: SurveyPlan) -> Owner:
     """Whose the run folder is to be."""
     return Owner(plan.out, plan.digest, plan.account, stated_configuration(plan))

@@ -589,6 +589,10 @@ def test_what_a_folder_holds_is_said(das, config, tmp_path):
     assert "release/measurements/part=income" in done(das, "inspect", tmp_path / "out")
     found = json.loads(done(das, "validate", config, "--json"))
     assert [part["cost"] for part in found["parts"]] == ["1", "1", "2"]
+    assert "is the folder of a survey" in refused(das, "report", tmp_path / "out")
+    assert "is the folder of a survey" in refused(
+        das, "inspect", tmp_path / "out", "--geocode", "1"
+    )
     (tmp_path / "run.yaml").rename(tmp_path / "moved.yaml")
     assert "say where it is with --config" in refused(das, "resume", tmp_path / "out")
     done(das, "resume", tmp_path / "out", "--config", tmp_path / "moved.yaml")
