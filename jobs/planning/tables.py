@@ -165,8 +165,7 @@ def groups_table(rows: Sequence[GroupRow], records: str) -> Table:
     if has_targets:
         columns.append(Column("Target"))
         columns += [Column(f"{text.RHO} needed", hint=source) for source in ("own", "whole tree")]
-    note = f"{_GROUPS} The largest of its kind is marked with {_WORST}."
-    return Table("groups", f"Predicted error of groups, in {records}", columns, body, note)
+    return Table("groups", f"Predicted error of groups, in {records}", columns, body, _note(rows))
 
 
 _WORST = "*"
@@ -174,6 +173,13 @@ _GROUPS = (
     "Relative errors are over the persons that an answer counts in a typical geounit, by public "
     "sizes."
 )
+
+
+def _note(rows: Sequence[GroupRow]) -> str:
+    note = f"{_GROUPS} The largest of its kind is marked with {_WORST}."
+    if len({row.query for row in rows}) > 1:
+        note += " Groups of different queries overlap: everybody is in one of each."
+    return note
 
 
 def _group_columns() -> tuple[Column, ...]:
@@ -196,9 +202,8 @@ def _group_change_table(rows: Sequence[ComparedGroup], records: str) -> Table:
     for source in ("own", "whole tree"):
         columns += [Column("RMSE", hint=source), Column("RMSE", hint="optimized")]
         columns.append(Column("Relative", hint="optimized"))
-    note = f"{_GROUPS} The largest of its kind is marked with {_WORST}."
     caption = f"Predicted error of groups with the optimized allocation, in {records}"
-    return Table("optimized-groups", caption, columns, body, note)
+    return Table("optimized-groups", caption, columns, body, _note(rows))
 
 
 def _relative(error: GroupError) -> Cell:

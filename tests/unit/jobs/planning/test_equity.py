@@ -121,6 +121,9 @@ def test_plan_prints_errors_of_groups(run_file, tmp_path):
     text = invoke(run_file, "--equity", path).output
     assert "Predicted error of groups" in text
     assert "race = c" in text
+    assert "overlap" not in text
+    path.write_text("groups: {race: absolute, sex: absolute}\n")
+    assert "overlap" in invoke(run_file, "--equity", path).output
 
 
 def test_a_table_of_a_group_is_predicted_as_its_answers_are(plan, tree, asked):
