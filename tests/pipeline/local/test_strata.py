@@ -123,7 +123,7 @@ def test_a_plan_says_what_each_stratum_costs_and_how_far_off_it_is(tmp_path: Pat
     result = CliRunner().invoke(app, ["plan", str(config), "--json", "--quiet", "--losses"])
     assert result.exit_code == 0, result.output
     plan = json.loads(result.output)
-    assert 0 < plan["epsilon_losses"] < plan["privacy"]["epsilon"]
+    assert 0 < plan["by_noise"]["epsilon"] < plan["privacy"]["epsilon"]
     assert [row["stratum"] for row in plan["strata"]] == ["votingage=minor", "votingage=adult"]
     predicted = {(row["table"], row["geolevel"]): row for row in plan["predicted"]}
     for stratum in ("minor", "adult"):
