@@ -42,7 +42,7 @@ from das.workload.workload import AttributeWorkload, Weighting, Workload
 RARE = 3.0
 ONE_WAY_SHARE = Fraction(3, 20)  # 0.3 raised three-way errors on Adult from 0.131 to 0.140
 # Part of rho that measures everybody where there are strata. With half of it, the error for
-# everybody at epsilon 0.1 was 19 % above that without strata, with two thirds 13 %, and those of
+# everybody at epsilon 0.1 was 18 % above that without strata, with two thirds 11 %, and those of
 # strata hardly differed (tests.bench.strata_synthesis, seed 0).
 POPULATION_SHARE = Fraction(2, 3)
 
