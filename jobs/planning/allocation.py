@@ -36,6 +36,8 @@ from jobs.config.yaml_file import read_map
 from jobs.plan import Plan
 from jobs.planning.errors import Prediction, parse_tables, predict, spine_model
 
+OPTIMIZATION = "optimization of an allocation"
+
 
 @dataclass(frozen=True, eq=False)
 class TableNumbers:
@@ -196,7 +198,7 @@ def optimize_weights(
       BudgetError: The cost of the noise is not proportional to squared sensitivities, or no table
         with noise has weight.
     """
-    require_squares(plan)
+    require_squares(plan, OPTIMIZATION)
     queries = weights.tables if weights is not None else parse_tables(plan, tables)
     before = predict(plan, plan.strategy, tree, queries)
     errors = before.errors[information].mean
@@ -231,7 +233,7 @@ def optimize_targets(
         0, none is given, or the targets need more
         rho than the budget; the message says how much.
     """
-    require_squares(plan)
+    require_squares(plan, OPTIMIZATION)
     before = predict(plan, plan.strategy, tree, targets.tables)
     # What invariants determine has no error, so it meets any target.
     largest = np.where(before.model.is_determined, np.inf, targets.numbers)
@@ -255,8 +257,8 @@ def optimize_targets(
     return optimized_of(plan, tree, problem, allocation, Compared(before, source))
 
 
-def require_squares(plan: Plan) -> None:
-    """Refuse noise whose cost is not proportional to squared sensitivities.
+def require_squares(plan: Plan, what: str) -> None:
+    """Refuse noise whose cost is not proportional to squared sensitivities, by what needs it.
 
     Raises:
       BudgetError: It is not.
@@ -265,7 +267,7 @@ def require_squares(plan: Plan) -> None:
     noise = choose_mechanism(definition, plan.strategy.mechanism)
     if noise.norms[definition] is not Norm.L2_SQUARED:
         raise BudgetError(
-            "optimization of an allocation",
+            what,
             "knows only noise that costs in proportion to squared sensitivities",
             got=f"{noise.title} noise under {definition}",
             remedy="set privacy.definition to zcdp",

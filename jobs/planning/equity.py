@@ -26,6 +26,7 @@ from jobs.config.models.equity import Comparison
 from jobs.documents.document import document
 from jobs.plan import Plan
 from jobs.planning.allocation import (
+    OPTIMIZATION,
     Compared,
     Optimized,
     optimized_of,
@@ -223,7 +224,7 @@ def optimize_equity(
       BudgetError: The cost of the noise is not proportional to squared sensitivities, no group has
         noise, or limits or targets need more rho than the budget; the message says how much.
     """
-    require_squares(plan)
+    require_squares(plan, OPTIMIZATION)
     others = parse_tables(plan, tables)
     limited, most = equity.limited
     asked = (*(row.restricted for row in equity.rows), *others, *limited)

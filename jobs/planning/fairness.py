@@ -18,9 +18,7 @@ from itertools import combinations
 import numpy as np
 
 from das.arrays import FloatArray
-from das.errors import BudgetError, ConfigError, DasError, SchemaError
-from das.mechanisms.mechanism import Norm
-from das.mechanisms.registry import choose_mechanism
+from das.errors import ConfigError, DasError, SchemaError
 from das.queries.factor import Factor, total
 from das.queries.query import Query
 from das.schema import Schema
@@ -37,6 +35,7 @@ from jobs.config.product import Product
 from jobs.config.workload import plan_loss, read_workload
 from jobs.documents.document import document
 from jobs.plan import Plan
+from jobs.planning.allocation import require_squares
 from jobs.release.evidence import precision
 
 MOST_MARGINALS = 5000
@@ -222,15 +221,7 @@ def _level(plan: Plan, name: str | None) -> int:
     names = list(plan.spine.levels)
     if name is not None and name not in names:
         raise ConfigError("--geolevel", "is unknown", got=name, want=names)
-    definition = plan.budget.definition
-    noise = choose_mechanism(definition, plan.strategy.mechanism)
-    if noise.norms[definition] is not Norm.L2_SQUARED:
-        raise BudgetError(
-            "comparison of planners",
-            "knows only noise that costs in proportion to squared sensitivities",
-            got=f"{noise.title} noise under {definition}",
-            remedy="set privacy.definition to zcdp",
-        )
+    require_squares(plan, "comparison of planners")
     return len(names) - 1 if name is None else names.index(name)
 
 

@@ -75,6 +75,24 @@ def append_to_journal(path: Path, decide: Callable[[Sequence[Line]], Sequence[Li
     return [*lines, *added]
 
 
+def begin_journal(path: Path, first: Sequence[Line]) -> None:
+    """Write the first lines of a journal; one that has them stays as it is.
+
+    Raises:
+      LedgerError: It begins otherwise, or was tampered with.
+      OutputError: The file cannot be written.
+    """
+
+    def decide(lines: Sequence[Line]) -> Sequence[Line]:
+        if not lines:
+            return first
+        if list(lines[: len(first)]) != list(first):
+            raise LedgerError(str(path), "is of another plan", remedy="remove the run folder")
+        return []
+
+    append_to_journal(path, decide)
+
+
 def _write(handle: int, whole: bytes, added: Sequence[Line]) -> None:
     os.ftruncate(handle, len(whole))
     previous = _digest(whole.splitlines(keepends=True)[-1]) if whole else ""

@@ -17,7 +17,7 @@ from typing import Any
 from das.errors import LedgerError
 from das.mechanisms.registry import read_mechanism
 from das.privacy.ledger import Ledger, LedgerEntry
-from jobs.storage.journal import append_to_journal, read_journal
+from jobs.storage.journal import append_to_journal, begin_journal, read_journal
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,15 +67,7 @@ def start_ledger(path: Path, granted: Mapping[str, str], planned: Ledger) -> Non
             "entries": [_entry_line(entry) for entry in planned.entries],
         },
     ]
-
-    def decide(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        if not lines:
-            return wanted
-        if list(lines[:2]) != wanted:
-            raise LedgerError(str(path), "is of another plan", remedy="remove the run folder")
-        return []
-
-    append_to_journal(path, decide)
+    begin_journal(path, wanted)
 
 
 def record_measured(path: Path, geolevel: str, measurements_sha256: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from das.errors import LedgerError
-from jobs.storage.journal import append_to_journal, read_journal
+from jobs.storage.journal import append_to_journal, begin_journal, read_journal
 
 _BACKUP = "restore it from a backup; what was granted counts as spent"
 
@@ -67,15 +67,7 @@ def start_ledger(path: Path, granted: Mapping[str, str], parts: Mapping[str, Fra
         {"event": "granted", **granted},
         {"event": "planned", "parts": {name: str(cost) for name, cost in parts.items()}},
     ]
-
-    def decide(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        if not lines:
-            return wanted
-        if list(lines[:2]) != wanted:
-            raise LedgerError(str(path), "is of another plan", remedy="remove the run folder")
-        return []
-
-    append_to_journal(path, decide)
+    begin_journal(path, wanted)
 
 
 def record_measured(path: Path, part: str, spending: Spending) -> None:

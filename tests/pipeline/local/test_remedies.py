@@ -732,13 +732,6 @@ def fewer_pairs_of_answers(desk: Desk) -> str:
     return message
 
 
-def comparisons_need_zcdp(desk: Desk) -> str:
-    pure = {"privacy__definition": "pure", "privacy__rho": None, "privacy__epsilon": "1"}
-    message = desk.refused("fairness", desk.config(**pure))
-    desk.done("fairness", desk.config())
-    return message
-
-
 def fewer_attributes_a_table(desk: Desk) -> str:
     attributes = [{"name": f"a{i}", "levels": ["0", "1"]} for i in range(15)]
     path = str(desk.write("wide.yaml", yaml.safe_dump({"name": "wide", "attributes": attributes})))
@@ -959,7 +952,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/storage/ledger.py", "restore them from a backup, or grant a new budget and measure anew"):
         TriedIn("tests/unit/jobs/storage/test_ledger.py::"
                 "test_other_measurements_of_a_geolevel_are_refused"),
-    ("jobs/storage/ledger.py", "remove the run folder"):
+    ("jobs/storage/journal.py", "remove the run folder"):
         TriedIn("tests/unit/jobs/storage/test_ledger.py::test_another_plan_or_grant_is_refused"),
     ("jobs/folder/fingerprint.py", "restore it; or go on from the measurements with `das solve`"):
         lost_notes_on_the_input,
@@ -1011,7 +1004,6 @@ ENTRIES: dict[Key, Entry] = {
      "by `runtime.allow_open_cluster: true`, which the release then states"): _SHELL,
     ("jobs/confidential/measure.py", "give no key; or a run file with `privacy.randomness: {source: "
      "seeded_not_for_release, seed: ...}`"): NotTried("keys are no part of a run file"),
-    ("jobs/planning/fairness.py", "set privacy.definition to zcdp"): comparisons_need_zcdp,
     ("jobs/planning/fairness.py", "ask for tables of fewer attributes"): fewer_attributes_a_table,
     ("das/workload/variances.py", "ask for fewer or smaller tables"): LARGE,
     ("jobs/planning/covariances.py", "ask for recodes of fewer groups"): fewer_pairs_of_answers,
@@ -1022,7 +1014,6 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/survey/folder.py", "undo the change, or choose another output.directory and a new privacy.grant"): TriedIn("tests/pipeline/local/test_surveys.py::test_another_configuration_of_a_folder_is_refused"),
     ("jobs/survey/folder.py", "restore it from a backup; or give another privacy.grant and output.directory, and its cost is added to what the same people have lost"): TriedIn("tests/pipeline/local/test_surveys.py::test_a_lost_ledger_is_not_begun_anew"),
     ("jobs/survey/folder.py", "undo the change, or make another solution beside it with --solution NAME"): TriedIn("tests/pipeline/local/test_surveys.py::test_other_settings_make_another_solution_without_data_or_noise"),
-    ("jobs/survey/ledger.py", "remove the run folder"): TriedIn("tests/unit/jobs/survey/test_ledger.py::test_a_ledger_of_another_plan_is_refused"),
     ("jobs/survey/ledger.py", "restore them from a backup, or grant a new budget and measure anew"): TriedIn("tests/unit/jobs/survey/test_ledger.py::test_other_measurements_than_the_ledger_names_are_refused"),
     ("jobs/survey/ledger.py", "restore it from a backup; what was granted counts as spent"): TriedIn("tests/unit/jobs/survey/test_ledger.py::test_a_damaged_ledger_is_refused"),
     ("jobs/survey/manifest.py", "restore it from a backup"): TriedIn("tests/pipeline/local/test_surveys.py::test_a_lost_account_is_said"),
