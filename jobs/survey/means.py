@@ -6,8 +6,9 @@ import csv
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 
@@ -44,13 +45,17 @@ def write_means(plan: SurveyPlan, statistics: Sequence[ReleasedMean]) -> None:
 
 
 def csv_text(table: MeansTable) -> str:
-    """The means as CSV, one row per statistic and stratum; everybody comes first."""
+    """The means as CSV, one row per statistic and stratum; everybody comes first.
+
+    The only stratum of a statistic without strata is everybody.
+    """
     names = [field.name for field in fields(StratumMean)]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["statistic", *names])
     for one in table.statistics:
-        for mean in (one.everybody, *one.means):
+        by_stratum = one.means if one.strata else ()
+        for mean in (one.everybody, *by_stratum):
             row = json_of(mean)
             writer.writerow([one.name, *(_cell(row[name]) for name in names)])
     return text.getvalue()
@@ -77,12 +82,30 @@ def released_mean(
     else:
         found = estimates_of(history, mean.column, mean.steps, mean.strata)
     variances = found.noise_sd**2 + config.spread**2 / sizes
-    means = shrink(found.means, variances) if config.shrink else found.means
+    interval = _interval(found, variances, mean, definition)
+    means = found.means
+    if config.shrink:
+        means = np.clip(shrink(means, variances), interval.low, interval.high)
     names = mean.strata.names
     weights = exact_weights(names, mean.weights)
+    rows = tuple(
+        StratumMean(
+            stratum=name,
+            weight=str(weights[i]),
+            size=int(sizes[i]),
+            mean=float(means[i]),
+            standard_error=math.sqrt(float(variances[i])),
+            noise_sd=float(found.noise_sd[i]),
+            low=float(interval.low[i]),
+            high=float(interval.high[i]),
+            outside=bool(found.outside[i]),
+        )
+        for i, name in enumerate(names)
+    )
     shares = np.array([float(weight) for weight in weights])
     deviation = math.sqrt(float(shares**2 @ variances))
-    whole, half = float(shares @ means), _half_width(deviation, mean, definition)
+    whole = float(shares @ found.means)
+    half = deviation * _deviations(float(config.failure), definition)
     everybody = StratumMean(
         stratum=EVERYBODY,
         weight="1",
@@ -94,20 +117,8 @@ def released_mean(
         high=whole + half,
         outside=False,
     )
-    rows = tuple(
-        StratumMean(
-            stratum=name,
-            weight=str(weights[i]),
-            size=int(sizes[i]),
-            mean=float(means[i]),
-            standard_error=math.sqrt(float(variances[i])),
-            noise_sd=float(found.noise_sd[i]),
-            low=float(found.interval.low[i]),
-            high=float(found.interval.high[i]),
-            outside=bool(found.outside[i]),
-        )
-        for i, name in enumerate(names)
-    )
+    if len(rows) == 1:
+        everybody = replace(rows[0], stratum=EVERYBODY)
     return ReleasedMean(
         name=mean.name,
         attribute=config.mean,
@@ -133,22 +144,43 @@ def _clipped(
     means: FloatArray = np.array([s.mean(n) for s, n in zip(sums, sizes, strict=True)])
     deviation = np.hypot(noise_sd, config.spread / np.sqrt(np.array(sizes)))
     outside = (means < config.low - 3 * deviation) | (means > config.high + 3 * deviation)
+    low, high = np.full(len(means), -np.inf), np.full(len(means), np.inf)
     if config.intersect:
         means = np.clip(means, config.low, config.high)
-    half = np.array([_half_width(float(one), mean, definition) for one in deviation])
-    interval = Interval(means - half, means + half)
-    return MeanEstimates(means, noise_sd, interval, tuple(history), outside)
+        low, high = np.full(len(means), config.low), np.full(len(means), config.high)
+    return MeanEstimates(means, noise_sd, Interval(low, high), tuple(history), outside)
 
 
-def _half_width(deviation: float, mean: MeanPlan, definition: Definition) -> float:
-    """Half an interval that misses with at most the probability `failure`.
+def _interval(
+    found: MeanEstimates, variances: FloatArray, mean: MeanPlan, definition: Definition
+) -> Interval:
+    """Intervals about the last noisy means, within what was known before.
 
-    Under zCDP noise is sub-Gaussian, as values are taken to be; else the inequality of Chebyshev.
+    What was known before steps of Coinpress took a quarter of `failure` for all of them, so the
+    last interval takes three. The bounds of the steps, by an inequality for sub-Gaussian variables,
+    are half as wide again as the quantiles that are taken here.
     """
-    failure = float(mean.config.failure)
+    sizes = [*mean.strata.sizes.values()]
+    noisy = np.array([s.mean(n) for s, n in zip(found.sums[-1], sizes, strict=True)])
+    failure = float(mean.config.failure) * (0.75 if len(found.sums) > 1 else 1.0)
+    half = np.sqrt(variances) * _deviations(failure, definition)
+    before = found.interval
+    return Interval(
+        np.clip(noisy - half, before.low, before.high),
+        np.clip(noisy + half, before.low, before.high),
+    )
+
+
+def _deviations(failure: float, definition: Definition) -> float:
+    """Standard deviations that a noisy mean leaves with at most this probability, about.
+
+    Sampling and discrete Gaussian noise are near to normal. A sum of normal and Laplace variables
+    lies between both: its quantile is near the larger of theirs.
+    """
+    normal = NormalDist().inv_cdf(1.0 - failure / 2.0)
     if definition is Definition.ZCDP:
-        return deviation * math.sqrt(2.0 * math.log(2.0 / failure))
-    return deviation / math.sqrt(failure)
+        return normal
+    return max(normal, math.log(1.0 / failure) / math.sqrt(2.0))
 
 
 def _warnings(mean: MeanPlan, rows: Sequence[StratumMean]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -16,7 +17,8 @@ from das.means.measure import StratumValues
 from das.mechanisms.entropy import NoiseKey
 from das.queries.sensitivity import Neighbors
 from jobs.config.models.survey import StatisticConfig
-from jobs.survey.means import released_mean
+from jobs.documents.survey import MeansTable
+from jobs.survey.means import csv_text, released_mean
 from jobs.survey.plan import MeanPlan
 
 K, N, SPREAD = 400, 80, 1000.0
@@ -76,7 +78,8 @@ def test_errors_are_as_large_as_their_standard_errors_say(method, definition, co
     inside = [
         row.low <= center <= row.high for row, center in zip(released.means, centers, strict=True)
     ]
-    assert np.mean(inside) > 0.9 - 4 * np.sqrt(0.09 / K)
+    # At most 0.925 by the parts of `failure`, and a standard error of 0.015 at most.
+    assert 0.9 - 4 * np.sqrt(0.09 / K) < np.mean(inside) < 0.925 + 3 * np.sqrt(0.08 / K)
     whole = released.everybody
     assert abs(whole.mean - centers.mean()) < 5 * whole.standard_error
     assert whole.standard_error == pytest.approx(float(np.sqrt((deviations**2).sum())) / K)
@@ -97,7 +100,23 @@ def test_shrinking_strata_that_are_equal_helps_and_keeps_everybody():
     )
     assert near < apart / 4
     assert shrunk.shrunk
+    assert all(row.low <= row.mean <= row.high for row in shrunk.means)
+    assert shrunk.everybody == own.everybody
     assert not own.shrunk
+
+
+def test_without_strata_there_is_one_row_and_everybody_is_it():
+    plan = plan_of("coinpress", Fraction(1))
+    alone = replace(
+        plan, strata=Strata({"all": 4}, Neighbors.BOUNDED), weights={"all": Fraction(1)}
+    )
+    truth = Confidential(StratumValues(np.full(4, 9000, np.int64), np.zeros(4, np.int64), 1))
+    key = NoiseKey.for_testing(8)
+    sums = estimate_means(truth, plan.column, plan.steps, alone.strata, key).sums
+    released = released_mean(alone, sums, Definition.ZCDP)
+    assert replace(released.everybody, stratum="all") == released.means[0]
+    lines = csv_text(MeansTable(format=1, name="toy", statistics=(released,))).splitlines()
+    assert [line.split(",")[1] for line in lines] == ["stratum", "everybody"]
 
 
 def test_a_mean_far_from_what_was_possible_is_warned_of():
