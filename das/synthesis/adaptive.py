@@ -201,14 +201,14 @@ def measure_adaptively(
         scores = _scores(door.records, drawn, counted, rounds.order, math.sqrt(variance))
         label = f"round {number}"
         limit = rounds.most_megabytes * 2**20 / _BYTES_PER_CELL * share_spent
-        chosen, n_candidates = _choose_fitting(door, scores, selection, label, model, limit)
+        chosen = _choose_fitting(door, scores, selection, label, model, limit)
         answer = door.measured(chosen, cost, label)
         left -= selection.rho + cost
         measured = ChosenMarginals(
             domain,
             measured.merging,
             measured.one_way,
-            (*measured.selections, Selected(chosen, selection, n_candidates)),
+            (*measured.selections, Selected(chosen, selection, len(scores))),
             (*measured.marginals, answer),
         )
         size, targets = targets_of_marginals(measured)
@@ -282,11 +282,12 @@ def _choose_fitting(
     label: str,
     model: GraphicalModel,
     most_cells: float,
-) -> tuple[Attributes, int]:
+) -> Attributes:
     """Select among sets with which the junction tree stays small enough, and those it has anyway.
 
     One is drawn of all; if it does not fit it is struck out and another drawn with fresh bits. That
-    is drawing among those that fit, whose sizes are public, without looking at the rest.
+    is drawing among those that fit, whose sizes are public, without looking at the rest. How many
+    were struck out depends on the records beyond that law, and is told to nobody.
     """
     left = dict(scores)
     attempt = 0
@@ -299,6 +300,6 @@ def _choose_fitting(
             sets = (*model.potentials, chosen)
             fits = junction_tree(model.tree.sizes, sets).cells <= most_cells
         if fits:
-            return chosen, len(candidates)
+            return chosen
         del left[chosen]
         attempt += 1

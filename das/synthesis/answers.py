@@ -88,7 +88,8 @@ class Selected:
     Attributes:
       attributes: Positions of the set that was selected.
       mechanism: How, and what it cost.
-      n_candidates: How many there were.
+      n_candidates: How many there were, by what is public; those whose model would be too large are
+        counted, too.
     """
 
     attributes: tuple[int, ...]
