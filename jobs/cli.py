@@ -307,7 +307,7 @@ def fairness(
 def run(config: ConfigArgument, out: OutOption = None, *, options: RunOptions) -> None:
     """Run every stage that is not complete, and name the files written."""
     if _is_survey(config):
-        _run_survey(config, out, None, options, ("means", "synthesis"))
+        _run_survey(config, out, None, options, ("means", "tables", "synthesis"))
         _evaluate_survey(config, out, None, options)
         return
     from jobs.run import run as run_all
@@ -362,6 +362,13 @@ def means(
     `shrink` may change after measuring; --solution keeps what it gives beside the release.
     """
     _run_survey(config, out, solution, options, ("means",))
+
+
+@app.command()
+@_with_run_options
+def tables(config: ConfigArgument, out: OutOption = None, *, options: RunOptions) -> None:
+    """Draw the tables of a survey that keep exact marginals, once, and write them."""
+    _run_survey(config, out, None, options, ("tables",))
 
 
 @app.command()
@@ -706,7 +713,7 @@ def _is_survey(config: Path) -> bool:
 def _run_survey(
     config: Path, out: Path | None, solution: str | None, options: RunOptions, wanted: Sequence[str]
 ) -> None:
-    """Measure and release parts of a survey: `means`, `synthesis`, or what there is of both."""
+    """Measure and release parts of a survey: `means`, `tables`, `synthesis`, or what there is."""
     from jobs.run_survey import run_survey, wanted_parts
     from jobs.survey.plan import load_survey
 

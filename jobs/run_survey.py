@@ -1,4 +1,4 @@
-"""Runs of surveys: claim, measure once, make means and microdata, seal, evaluate.
+"""Runs of surveys: claim, measure once, make means, tables and microdata, seal, evaluate.
 
 What is measured is never measured again; what follows from it costs nothing and is made again
 where it is missing.
@@ -42,6 +42,7 @@ from jobs.survey.means import released_mean, write_means
 from jobs.survey.measurements import part_folder, read_answers, read_sums
 from jobs.survey.microdata import draw_microdata, write_microdata
 from jobs.survey.plan import SYNTHESIS, SurveyPlan
+from jobs.survey.tables import write_tables
 from jobs.tasks.progress import Reporter
 
 
@@ -134,7 +135,8 @@ def _measure(job: SurveyJob, parts: Sequence[str]) -> None:
 
 def _release(job: SurveyJob, parts: Sequence[str]) -> None:
     plan, definition = job.plan, job.plan.config.privacy.definition
-    if [part for part in parts if part != SYNTHESIS]:
+    kinds = {plan.kind(part) for part in parts}
+    if "means" in kinds:
         with job.reporter.line("solve", "means"):
             statistics = [
                 released_mean(mean, read_sums(part_folder(plan.release, mean.name)), definition)
@@ -144,6 +146,9 @@ def _release(job: SurveyJob, parts: Sequence[str]) -> None:
         for one in statistics:
             for warning in one.warnings:
                 job.reporter.say(f"{one.name}: {warning}")
+    if "tables" in kinds:
+        with job.reporter.line("solve", "tables"):
+            write_tables(plan)
     if SYNTHESIS in parts and not is_made(plan, SYNTHESIS):
         with job.reporter.line("solve", "microdata"):
             measured = read_answers(part_folder(plan.release, SYNTHESIS), plan.strata)
@@ -154,20 +159,18 @@ def _release(job: SurveyJob, parts: Sequence[str]) -> None:
 
 
 def wanted_parts(plan: SurveyPlan, wanted: Sequence[str]) -> list[str]:
-    """The parts of a run that are means, microdata, or both.
+    """The parts of a run of some kinds.
 
     Args:
       plan: The run.
-      wanted: `means`, `synthesis`, or both; then what there is.
+      wanted: Of `means`, `tables` and `synthesis`; of several, what there is.
 
     Raises:
       ConfigError: There are none.
     """
-    parts = [
-        part for part in plan.costs if ("synthesis" if part == SYNTHESIS else "means") in wanted
-    ]
+    parts = [part for part in plan.costs if plan.kind(part) in wanted]
     if not parts:
-        section = "synthesis" if "synthesis" in wanted else "statistics"
+        section = "statistics" if "means" in wanted else wanted[0]
         raise ConfigError(str(plan.source), f"has no section `{section}`", want=section)
     return parts
 

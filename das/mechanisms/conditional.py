@@ -37,7 +37,7 @@ from collections.abc import Callable, Sequence
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from functools import partial
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import numpy as np
 
@@ -50,6 +50,7 @@ _FIRST_DIGITS = 50
 _SPARE = 12  # of the digits, those that rounding may spoil: less than 10^10 operations
 _READ = 64  # bits at a time
 _MOST_STEPS = 2_000_000  # products of weights; some microseconds each
+_LOWEST_POWER = 2_000_000  # e^-this is 10^-868,589; decimals end at 10^-999,999
 
 
 def conditional_table(
@@ -126,9 +127,7 @@ class _Problem:
         self.most = [  # of a class
             min(k // c for k, c in zip(kept, column, strict=True) if c) for column in columns
         ]
-        steps = sum(
-            most * (sum(own) + len(own)) for own, most in zip(self.counts, self.most, strict=True)
-        )
+        steps = sum((most + 1) * len(own) for own, most in zip(self.counts, self.most, strict=True))
         if steps > _MOST_STEPS:
             raise BudgetError(
                 "conditional table",
@@ -270,14 +269,113 @@ def _choose(bits: BitSource, weights: Callable[[int], Sequence[Decimal]]) -> int
 
 
 def _with_cell(before: Sequence[Decimal], x: int, powers: Sequence[Decimal]) -> list[Decimal]:
-    """Sums over s of t^|s - x| before[n - s], for every n; those of s >= x from the sum before."""
-    out, above = [], Decimal(0)
-    for n in range(len(before)):
+    """Sums over s of t^|s - x| before[n - s], for every n.
+
+    Those of s >= x follow from the sum before. Those of s < x are a window of x totals up to n,
+    put together of two parts: from the start of the block of x totals that n is in, and what is
+    left of the block before. So all terms are positive, and nothing is subtracted.
+    """
+    out, above, inside = [], Decimal(0), Decimal(0)
+    to_end = list(before)  # sums of t^(m - n) before[m] from n to the end of its block
+    for n in range(len(before) - 2, -1, -1):
+        if x and (n + 1) % x:
+            to_end[n] += powers[1] * to_end[n + 1]
+    for n, weight in enumerate(before):
         if n >= x:
             above = above * powers[1] + before[n - x]
-        below = (powers[x - s] * before[n - s] for s in range(min(x, n + 1)))
-        out.append(sum(below, above))
+        below = Decimal(0)
+        if x:
+            place = n % x
+            inside = inside + powers[place] * weight if place else weight
+            below = powers[x - place] * inside
+            if n >= x and place < x - 1:
+                below += powers[1] * to_end[n - x + 1]
+        out.append(below + above)
     return out
+
+
+def margin_rows(margins: Sequence[IntArray]) -> IntArray:
+    """int64[m, n]: the sums of all marginals, a row per value that a cell may count in.
+
+    Args:
+      margins: Of each, int64[n], the value in which each cell counts; from 0, all are taken.
+    """
+    rows = [label == value for label in margins for value in range(int(label.max()) + 1)]
+    return np.array(rows, np.int64)
+
+
+def most_steps(margins: Sequence[IntArray], records: int) -> int:
+    """Return how many products a draw may take, whatever table of some records it is of.
+
+    The remainder before a class has as many values as an affine space has integer points whose
+    coordinates lie from 0 to N: at most (N + 1)^d. Its dimension d is the rank of the columns of
+    the classes that were drawn, less that of their sums that are used up. A class that is the last
+    of a sum has one total; the totals of the others are at most the counts of a marginal, which
+    add up to N over its values.
+
+    Args:
+      margins: As of `margin_rows`; these and no more are kept, in this order.
+      records: N, the sum of the table.
+    """
+    rows = margin_rows(margins)
+    columns = np.unique(rows, axis=1).T
+    starts = np.cumsum([0, *(int(label.max()) + 1 for label in margins)])
+    last, states = 0, [1]
+    in_rows = np.zeros(len(rows), np.int64)
+    before = np.zeros(len(rows), np.int64)  # the class before, if it was not the last of a sum
+    for index, column in enumerate(columns):
+        drawn, later = columns[:index], columns[index:]
+        used_up = ~later.any(axis=0)
+        dimension = _rank(drawn) - _rank(drawn[:, used_up])
+        count: int = (records + 1) ** dimension
+        if (column.astype(bool) & ~columns[index + 1 :].any(axis=0)).any():
+            # No more remainders than products of the class before.
+            last += 0 if before.any() else count
+            in_rows += before
+            before = np.zeros(len(rows), np.int64)
+        else:
+            states.append(count)
+            in_rows += column
+            if count > _MOST_STEPS:
+                return count
+            before = column
+    groups = [in_rows[start:end] for start, end in pairwise(starts)]
+    totals = min(int(group.max()) * records + int(group.sum()) for group in groups)
+    most: int = max(rows.shape[1] * (records + 1), last + max(states) * totals)
+    return most
+
+
+def refuse_large(margins: Sequence[IntArray], records: int, scale: Fraction) -> None:
+    """Refuse what some table of so many records would be too large for; sees no table.
+
+    Args:
+      margins: As of `margin_rows`.
+      records: Sum of the table.
+      scale: As of `conditional_table`.
+
+    Raises:
+      BudgetError: There are more products than can be added up, or weights too small for decimals.
+    """
+    steps = most_steps(margins, records)
+    if steps > _MOST_STEPS:
+        raise BudgetError(
+            "conditional table",
+            "may be too large to be drawn exactly",
+            got=f"up to {steps} products",
+            want=f"at most {_MOST_STEPS}",
+            remedy="keep fewer marginals, or ask for a table of fewer cells",
+        )
+    if 2 * records / scale > _LOWEST_POWER:
+        raise BudgetError(
+            "conditional table",
+            "has so little noise that its weights are too small for decimals",
+            got=f"scale {float(scale):.3g}",
+            want=f"at least {2 * records / _LOWEST_POWER:.3g}",
+        )
+
+
+def _rank(matrix: IntArray) -> int:
+    return int(np.linalg.matrix_rank(matrix)) if matrix.size else 0
 
 
 def _check(table: IntArray, invariants: IntArray, scale: Fraction) -> None:

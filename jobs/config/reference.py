@@ -36,8 +36,8 @@ _INTRODUCTION = """# Configuration
 
 Three kinds of YAML file describe a run. A **run file** names a **schema file** and an **allocation
 file** for each of its products; all are read and checked before any data is touched
-(`das validate RUN.yaml`). A **survey file** describes means and microdata of a person-level file
-without geography ([surveys](survey.md)), and stands alone.
+(`das validate RUN.yaml`). A **survey file** describes means, tables and microdata of a person-level
+file without geography ([surveys](survey.md)), and stands alone.
 
 - Unknown keys and keys given twice are errors. Every error names the file and the key.
 - A **fraction** is exact: text such as `"51/36352"`, `"0.25"` (which is 1/4) or a whole number, of
@@ -191,7 +191,7 @@ format: 1
 name: example
 privacy:
   rho: "1/2"                      # or: epsilon: "6"
-  definition: zcdp                # or pure: then clipped means alone
+  definition: zcdp                # or pure: then clipped means and tables alone
   neighbors: bounded              # or unbounded
   grant: "2030"
 data:
@@ -201,7 +201,7 @@ data:
     sex: {column: SEX, codes: {"1": male, "2": female}}
     age: {column: AGEP, bins: [0, 16, 25, 45, 65]}
     income: {column: PINCP, bins: [0, 1, 20000, 50000, 100000], missing: {"": under 16}}
-statistics:                       # shares of these and of synthesis sum to exactly 1
+statistics:                       # shares of all parts sum to exactly 1
   - mean: income
     low: 0                        # public bounds of the mean of any stratum
     high: 200000

@@ -25,7 +25,7 @@ from jobs.documents.evaluation import Evaluation
 from jobs.documents.manifest import Manifest
 from jobs.documents.statistics import SolveStatistics
 from jobs.documents.summary import Summary
-from jobs.documents.survey import MeansTable, SurveyEvaluation, SurveyManifest
+from jobs.documents.survey import MeansTable, SurveyEvaluation, SurveyManifest, SurveyTables
 
 FOLDER = Path(__file__).with_name("schemas")
 KINDS: Mapping[str, type] = {
@@ -36,6 +36,7 @@ KINDS: Mapping[str, type] = {
     "summary": Summary,
     "survey-manifest": SurveyManifest,
     "survey-means": MeansTable,
+    "survey-tables": SurveyTables,
     "survey-evaluation": SurveyEvaluation,
 }
 _TITLES = {
@@ -46,6 +47,7 @@ _TITLES = {
     "summary": "`OUT/summary.json`",
     "survey-manifest": "`OUT/release/manifest.json` of a survey",
     "survey-means": "`OUT/release/means.json` of a survey",
+    "survey-tables": "`OUT/release/tables.json` of a survey",
     "survey-evaluation": "`OUT/confidential/evaluation.json` of a survey",
 }
 _PLAIN = {str: "text", bool: "boolean", int: "integer", float: "number", JsonValue: "any JSON"}

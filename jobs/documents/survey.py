@@ -11,7 +11,10 @@ from jobs.documents.account import Account, Guarantee
 from jobs.documents.document import document, read_document
 from jobs.documents.manifest import Output, ReleasedFile, Software
 
-_SOLVED = "run `das means` or `das synthesize` first; if it was sealed, restore it from a copy"
+_SOLVED = (
+    "run `das means`, `das tables` or `das synthesize` first; if it was sealed, restore it from a "
+    "copy"
+)
 
 
 @document
@@ -89,6 +92,90 @@ class MeansTable:
 
 
 @document
+class ExactMarginal:
+    """A marginal that is published as it is in the data: nothing of it is protected.
+
+    Attributes:
+      attributes: Whose levels it counts; none: the number of records.
+      counts: One per combination of levels, the last attribute running fastest.
+    """
+
+    attributes: tuple[str, ...]
+    counts: tuple[int, ...]
+
+
+@document
+class ConditionedPromise:
+    """What is proved of a table that keeps exact marginals.
+
+    Attributes:
+      k: Two data sets are compared that agree on the exact marginals and differ in k records at
+        most.
+      gamma: Of the theorem of Gong & Meng; a fraction.
+      epsilon: What the noise on the counts costs for one changed record; a fraction.
+      proved: (1 + gamma) k epsilon, which is charged; a fraction.
+    """
+
+    k: int
+    gamma: str
+    epsilon: str
+    proved: str
+
+
+@document
+class ReleasedTable:
+    """A table of counts that keeps its exact marginals.
+
+    Attributes:
+      name: What it is called.
+      attributes: Its attributes.
+      levels: Labels of the levels of each.
+      method: `conditioned`: drawn with the law of two-sided geometric noise on every count, given
+        the exact marginals and that no count is negative.
+      scale: Of that noise; a fraction.
+      promise: What is proved.
+      exact: Its marginals that are those of the data.
+      counts: One per combination of levels, the last attribute running fastest.
+    """
+
+    name: str
+    attributes: tuple[str, ...]
+    levels: tuple[tuple[str, ...], ...]
+    method: str
+    scale: str
+    promise: ConditionedPromise
+    exact: tuple[ExactMarginal, ...]
+    counts: tuple[int, ...]
+
+
+@document
+class SurveyTables:
+    """The released tables of a survey; `tables/NAME.csv` has the counts of each.
+
+    Attributes:
+      format: 1.
+      name: Name of the run.
+      tables: One per table of the run file.
+    """
+
+    format: Literal[1]
+    name: str
+    tables: tuple[ReleasedTable, ...]
+
+
+@document
+class TablePromise(ConditionedPromise):
+    """What the manifest says of a table.
+
+    Attributes:
+      exact: Marginals that are published as they are, without protection; `total` is the number of
+        records.
+    """
+
+    exact: tuple[str, ...]
+
+
+@document
 class SurveyAttribute:
     """An attribute of the microdata.
 
@@ -114,15 +201,16 @@ class SurveyPrivacy(Guarantee):
 
 @document
 class MeasuredPart:
-    """A statistic, or the microdata.
+    """A statistic, a table, or the microdata.
 
     Attributes:
       name: Its name; `synthesis` is the microdata.
       share: Of the budget; a fraction.
       cost: What its measurements cost by their noise; a fraction. Strata are disjoint, so all of
-        them cost what one does.
+        them cost what one does. Of a table it is (1 + gamma) k epsilon.
       measurements: SHA-256 of the `_manifest.json` of its measurements.
       settings: What was made of them is made with, and may be made otherwise at no cost.
+      conditioned: Of a table: what is proved of it, and what it leaves unprotected.
     """
 
     name: str
@@ -130,6 +218,7 @@ class MeasuredPart:
     cost: str
     measurements: str
     settings: dict[str, JsonValue]
+    conditioned: TablePromise | None = None
 
 
 @document
@@ -276,6 +365,23 @@ class GroupErrors:
 
 
 @document
+class TableErrors:
+    """A released table beside the true one.
+
+    Attributes:
+      name: The table.
+      l1: Sum over cells of |released - true|.
+      l2: Root of the sum of squares.
+      exact_held: Whether the exact marginals are those of the data.
+    """
+
+    name: str
+    l1: int
+    l2: float
+    exact_held: bool
+
+
+@document
 class SurveyEvaluation:
     """A survey release against the truth. Confidential.
 
@@ -287,6 +393,7 @@ class SurveyEvaluation:
       marginals: One per order, of the microdata; none without them.
       groups: One per set of strata of the statistics, of the microdata.
       notes: What was left out, and why.
+      tables: One per table that was released; absent without tables.
     """
 
     format: Literal[1]
@@ -296,6 +403,7 @@ class SurveyEvaluation:
     marginals: tuple[WorkloadError, ...]
     groups: tuple[GroupErrors, ...]
     notes: tuple[str, ...]
+    tables: tuple[TableErrors, ...] = ()
 
 
 def read_survey_manifest(path: Path) -> SurveyManifest:
@@ -314,3 +422,12 @@ def read_means(path: Path) -> MeansTable:
       OutputError: There are none, or the file is damaged.
     """
     return read_document(MeansTable, path, remedy=_SOLVED)
+
+
+def read_tables(path: Path) -> SurveyTables:
+    """The released tables.
+
+    Raises:
+      OutputError: There are none, or the file is damaged.
+    """
+    return read_document(SurveyTables, path, remedy=_SOLVED)

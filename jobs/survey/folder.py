@@ -21,6 +21,7 @@ from jobs.survey.means import means_csv, means_json
 from jobs.survey.measurements import part_folder
 from jobs.survey.microdata import microdata_folders
 from jobs.survey.plan import SYNTHESIS, SurveyPlan, load_survey, stated_configuration
+from jobs.survey.tables import tables_csv, tables_json
 
 
 def is_survey_folder(out: Path) -> bool:
@@ -210,6 +211,8 @@ def files_of_interest(plan: SurveyPlan) -> list[Path]:
         plan.confidential.evaluation,
         means_csv(made),
         means_json(made),
+        tables_json(made),
+        *tables_csv(plan),
         *microdata_folders(made),
         plan.release.root / "measurements",
         made.manifest,

@@ -23,6 +23,7 @@ from jobs.survey.ledger import read_ledger
 from jobs.survey.means import means_csv, means_json
 from jobs.survey.microdata import microdata_folders
 from jobs.survey.plan import SYNTHESIS, SurveyPlan
+from jobs.survey.tables import conditioned_of, tables_csv, tables_json
 
 _NOTICE = (
     "The noise in these files was seeded and can be made again by anyone: they protect nobody.\n"
@@ -70,6 +71,7 @@ def write_manifest(plan: SurveyPlan, parts: list[str]) -> SurveyManifest:
                 cost=str(ledger.measured[part].cost),
                 measurements=ledger.measured[part].sha256,
                 settings=plan.settings(part),
+                conditioned=conditioned_of(plan, part),
             )
             for part in plan.costs
             if part in parts
@@ -86,6 +88,8 @@ def is_made(plan: SurveyPlan, part: str) -> bool:
     """Whether what is made of a part's measurements is there."""
     if part == SYNTHESIS:
         return all(is_published(folder) for folder in microdata_folders(plan.made))
+    if plan.kind(part) == "tables":
+        return tables_json(plan.made).exists()
     return means_json(plan.made).exists()
 
 
@@ -97,7 +101,7 @@ def _account(plan: SurveyPlan) -> Account | None:
 
 def _files(plan: SurveyPlan) -> list[Path]:
     """Files beside the datasets; a solution states the measurements, which lie in the release."""
-    own = [means_csv(plan.made), means_json(plan.made)]
+    own = [means_csv(plan.made), means_json(plan.made), tables_json(plan.made), *tables_csv(plan)]
     return own if plan.solution else [plan.release.ledger, plan.release.account, *own]
 
 

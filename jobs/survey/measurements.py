@@ -1,9 +1,10 @@
-"""Measurements of a survey as datasets: noisy sums of strata, and noisy marginals."""
+"""Measurements of a survey as datasets: noisy sums of strata, tables, and noisy marginals."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from das.arrays import IntArray
 from das.definition import Definition
 from das.errors import OutputError
 from das.means.sums import Clipping, NoisySum
@@ -26,6 +28,7 @@ from das.synthesis.strata import MeasuredStrata, Strata
 from jobs.storage.dataset import Dataset, PartFile, PartWriter
 from jobs.storage.files import understanding
 from jobs.storage.layout import ReleaseLayout
+from jobs.survey.table_plan import Conditioning
 
 SUMS = pa.schema(
     [
@@ -50,6 +53,7 @@ MARGINALS = pa.schema(
         ("answers", pa.list_(pa.int64())),
     ]
 )
+COUNTS = pa.schema([("cell", pa.int64()), ("count", pa.int64())])
 _AGAIN = "restore it from a backup"
 # For many attributes the joint cost is bounded from above, to within a part of 1e-6.
 _CLOSE = Fraction(1, 1 << 19)
@@ -127,6 +131,50 @@ def cost_of_sums(
     """What noisy sums cost: strata are disjoint, so of each step the largest."""
     largest = [max(one.cost(definition, neighbors) for one in sums) for sums in history]
     return sum(largest, Fraction(0))
+
+
+@dataclass(frozen=True, eq=False)
+class ConditionedTable:
+    """A table that was drawn, given its exact marginals.
+
+    Attributes:
+      counts: int64[n], the last attribute running fastest.
+      exact: Its exact marginals, as counted in the data.
+      conditioning: The noise.
+    """
+
+    counts: IntArray
+    exact: tuple[IntArray, ...]
+    conditioning: Conditioning
+
+
+def drawn_table(found: ConditionedTable) -> Drawn:
+    """A table as rows, and the noise that was conditioned."""
+    columns = {"cell": np.arange(len(found.counts)), "count": found.counts}
+    facts = {
+        "holds": "conditioned table",
+        "mechanism": "two-sided geometric, given the exact marginals and no negative count",
+        "scale": str(found.conditioning.scale),
+        "records": found.conditioning.records,
+        "exact": [margin.tolist() for margin in found.exact],
+    }
+    return pa.Table.from_pydict(columns, COUNTS), facts
+
+
+def read_table(dataset: Path) -> ConditionedTable:
+    """A table that was drawn.
+
+    Raises:
+      OutputError: It is not published, or damaged.
+    """
+    opened = Dataset.open(dataset)
+    with understanding(dataset, _AGAIN):
+        facts = opened.facts
+        return ConditionedTable(
+            opened.read().column("count").to_numpy(),
+            tuple(np.array(margin, np.int64) for margin in facts["exact"]),
+            Conditioning(Fraction(facts["scale"]), int(facts["records"])),
+        )
 
 
 def drawn_answers(found: Answers) -> Drawn:

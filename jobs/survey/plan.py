@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -28,6 +30,7 @@ from jobs.config.models.survey import (
     SurveyConfig,
     SynthesisConfig,
 )
+from jobs.config.models.values import LONGEST_NAME
 from jobs.config.resolve import budget_of
 from jobs.storage.account import Claim, default_account
 from jobs.storage.layout import (
@@ -36,9 +39,11 @@ from jobs.storage.layout import (
     confidential_layout,
     release_layout,
 )
+from jobs.survey.table_plan import TablePlan, table_plan
 from jobs.survey.weights import Labels, PublicStratum, read_weights, stratum_name
 
 SYNTHESIS = "synthesis"
+PartKind = Literal["means", "tables", "synthesis"]
 POOLED, EVERYBODY = "pooled", "everybody"
 _AFTER_MEANS = {"shrink"}
 _AFTER_SYNTHESIS = {"components", "starts", "steps", "seed", "records"}
@@ -98,6 +103,7 @@ class SurveyPlan:
       budget: What all parts cost together.
       domain: Attributes of the file, and their numbers of levels.
       means: The statistics.
+      tables: The tables that keep exact marginals.
       strata: Those of the microdata, if they have any.
       solution: Name of a solution beside the release.
     """
@@ -108,6 +114,7 @@ class SurveyPlan:
     budget: Budget
     domain: Domain
     means: tuple[MeanPlan, ...]
+    tables: tuple[TablePlan, ...] = ()
     strata: SynthesisStrata | None = None
     solution: str | None = None
 
@@ -156,9 +163,20 @@ class SurveyPlan:
     def costs(self) -> dict[str, Fraction]:
         """What each part costs, in the order in which they are measured."""
         costs = {one.name: one.cost for one in self.means}
+        costs |= {one.name: one.cost for one in self.tables}
         if self.config.synthesis is not None:
             costs[SYNTHESIS] = self.budget.total * self.config.synthesis.share
         return costs
+
+    def kind(self, part: str) -> PartKind:
+        """What a part is."""
+        if part == SYNTHESIS:
+            return "synthesis"
+        return "tables" if any(one.name == part for one in self.tables) else "means"
+
+    def table(self, part: str) -> TablePlan:
+        """The table of a name."""
+        return next(one for one in self.tables if one.name == part)
 
     def levels(self, attribute: str) -> tuple[str, ...]:
         """Labels of the levels of an attribute."""
@@ -181,6 +199,8 @@ class SurveyPlan:
         """What the run file says of a part that may change after measuring."""
         if part == SYNTHESIS:
             return self.synthesis.model_dump(mode="json", include=_AFTER_SYNTHESIS)
+        if self.kind(part) == "tables":
+            return {}
         mean = next(one for one in self.means if one.name == part)
         return mean.config.model_dump(mode="json", include=_AFTER_MEANS)
 
@@ -224,9 +244,17 @@ def load_survey(
         )
         for index, one in enumerate(config.statistics)
     )
+    tables = tuple(
+        named(
+            f"{path}: tables.{index}",
+            lambda one=one: table_plan(one, config, budget.total),  # type: ignore[misc]
+        )
+        for index, one in enumerate(config.tables)
+    )
     strata = named(f"{path}: synthesis.strata", lambda: _synthesis_strata(config, domain))
+    _check_tables(tables, path)
     digest = _digest(written, config)
-    return SurveyPlan(config, path, digest, budget, domain, means, strata, solution)
+    return SurveyPlan(config, path, digest, budget, domain, means, tables, strata, solution)
 
 
 def _microdata_domain(synthesis: SynthesisConfig, domain: Domain) -> Domain:
@@ -254,11 +282,12 @@ def _synthesis_strata(config: SurveyConfig, domain: Domain) -> SynthesisStrata |
 
 def _check_shares(config: SurveyConfig, path: Path) -> None:
     shares = [one.share for one in config.statistics]
+    shares += [one.share for one in config.tables]
     if config.synthesis is not None:
         shares.append(config.synthesis.share)
     if sum(shares) != 1:
         raise BudgetError(
-            f"{path}: shares of statistics and synthesis",
+            f"{path}: shares of statistics, tables and synthesis",
             "do not sum to 1",
             got=str(sum(shares)),
             want="exactly 1: what is granted is spent",
@@ -296,21 +325,41 @@ def _check_synthesis(config: SurveyConfig, path: Path) -> None:
             where,
             "is measured with Gaussian noise, which has no pure epsilon",
             got=f"definition {config.privacy.definition}",
-            want="definition zcdp, or statistics alone",
+            want="definition zcdp, or statistics and tables alone",
         )
 
 
 def _check_names(config: SurveyConfig, path: Path) -> None:
+    for index, one in enumerate(config.tables):
+        if re.fullmatch(r"[a-z][a-z0-9_]*", one.label) is None or len(one.label) > LONGEST_NAME:
+            raise ConfigError(
+                f"{path}: tables.{index}",
+                "has attributes that make no name",
+                got=one.label,
+                remedy="give it a `name`",
+            )
     names = [one.label for one in config.statistics]
+    names += [one.label for one in config.tables]
     twice = [name for name in names if names.count(name) > 1]
     taken = [name for name in names if name == SYNTHESIS]
     if twice or taken:
         raise ConfigError(
-            f"{path}: statistics",
+            f"{path}: statistics and tables",
             "has a name twice" if twice else "has the name of another part",
             got=(twice or taken)[0],
             remedy="give each a `name` of its own",
         )
+
+
+def _check_tables(tables: Sequence[TablePlan], path: Path) -> None:
+    for one, other in itertools.permutations(tables, 2):
+        for axes in other.exact:
+            if set(one.config.attributes) <= {other.config.attributes[axis] for axis in axes}:
+                raise ConfigError(
+                    f"{path}: tables",
+                    f"has {one.name}, all of which {other.name} publishes as it is",
+                    got=other.config.exact,
+                )
 
 
 def _mean_plan(config: StatisticConfig, run: SurveyConfig, budget: Budget) -> MeanPlan:
@@ -399,6 +448,8 @@ def _digest(written: SurveyConfig, config: SurveyConfig) -> str:
             "synthesis": {**dict.fromkeys(_AFTER_SYNTHESIS, True), "strata": {"weights"}},
         },
     )
+    if not config.tables:  # so that a folder of an earlier version goes on
+        del document["tables"]
     strata = None if config.synthesis is None else config.synthesis.strata
     files = [
         *(one.weights for one in config.statistics),

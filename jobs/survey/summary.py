@@ -13,6 +13,7 @@ from jobs.documents.document import json_of
 from jobs.printable import printable, result_console
 from jobs.storage.account import check_account
 from jobs.survey.plan import SurveyPlan
+from jobs.survey.tables import conditioned_of, promise_words
 
 
 def survey_summary(plan: SurveyPlan) -> dict[str, Any]:
@@ -28,6 +29,7 @@ def survey_summary(plan: SurveyPlan) -> dict[str, Any]:
     for part, cost in plan.costs.items():
         mean = next((one for one in plan.means if one.name == part), None)
         sizes = {} if mean is None else dict(mean.strata.sizes)
+        promise = conditioned_of(plan, part)
         parts.append(
             {
                 "part": part,
@@ -36,6 +38,7 @@ def survey_summary(plan: SurveyPlan) -> dict[str, Any]:
                 "strata": len(sizes),
                 "smallest": min(sizes.values(), default=None),
                 "pooled": [] if mean is None else list(mean.pooled),
+                "conditioned": None if promise is None else json_of(promise),
             }
         )
     return {
@@ -67,5 +70,8 @@ def print_summary(plan: SurveyPlan, *, as_json: bool) -> None:
         cells = [row["part"], row["share"], row["cost"], row["strata"] or "", row["smallest"] or ""]
         table.add_row(*map(str, cells), str(len(row["pooled"]) or ""))
     result_console().print(table)
+    for row in found["parts"]:
+        if row["conditioned"] is not None:
+            typer.echo(printable(promise_words(row["part"], row["conditioned"])))
     for absent in found["absent"]:
         typer.echo(printable(f"not there: {absent}"))

@@ -1,4 +1,4 @@
-"""Verify a survey release from its files alone: digests, costs, means, labels."""
+"""Verify a survey release from its files alone: digests, costs, means, tables, labels."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from jobs.survey.measurements import (
     part_folder,
     read_answers,
     read_sums,
+    read_table,
 )
 from jobs.survey.microdata import read_microdata
 from jobs.survey.plan import SYNTHESIS, SurveyPlan
+from jobs.survey.tables import check_tables, conditioned_of
 
 # Means are made again in floats: on another machine a logarithm may end in another bit, and a few
 # such bits are far below this part of the number; a changed digit of the noise is far above it.
@@ -31,6 +33,7 @@ def verify_survey(plan: SurveyPlan) -> dict[str, int | str]:
 
     Digests of all files; that every part costs what its noise says, and at most what was planned;
     that the ledger and the manifest state these costs; that the means follow from the noisy sums;
+    that tables are what was drawn, and keep their exact marginals in integers;
     that the microdata hold the stated number of records, of known levels.
 
     Returns:
@@ -46,6 +49,7 @@ def verify_survey(plan: SurveyPlan) -> dict[str, int | str]:
     _check_digests(plan, manifest)
     spent = _check_costs(plan, manifest)
     _check_means(plan)
+    check_tables(plan)
     records = 0
     if manifest.records is not None:
         records = len(read_microdata(plan).codes)
@@ -86,7 +90,9 @@ def _check_costs(plan: SurveyPlan, manifest: SurveyManifest) -> Fraction:
     for part, spending in ledger.measured.items():
         dataset = part_folder(plan.release, part)
         verify_files(dataset)
-        if part == SYNTHESIS:
+        if plan.kind(part) == "tables":
+            cost = read_table(dataset).conditioning.cost.epsilon
+        elif part == SYNTHESIS:
             cost = cost_of_answers(read_answers(dataset, plan.strata), privacy.neighbors)
         else:
             cost = cost_of_sums(read_sums(dataset), privacy.definition, privacy.neighbors)
@@ -102,6 +108,8 @@ def _check_costs(plan: SurveyPlan, manifest: SurveyManifest) -> Fraction:
         told = stated.get(part)
         if told is not None and (told.cost, told.measurements) != (str(cost), spending.sha256):
             raise VerificationError(f"{plan.made.manifest}, {part}", "is not that of the ledger")
+        if told is not None and told.conditioned != conditioned_of(plan, part):
+            raise VerificationError(f"{plan.made.manifest}, {part}", "promises something else")
     return ledger.spent
 
 

@@ -1,4 +1,4 @@
-"""Compare a survey release with the truth: means, marginals, parity. Confidential."""
+"""Compare a survey release with the truth: means, tables, marginals, parity. Confidential."""
 
 from __future__ import annotations
 
@@ -20,14 +20,19 @@ from jobs.documents.survey import (
     MeanError,
     MeanErrors,
     ReleasedMean,
+    ReleasedTable,
     SurveyEvaluation,
+    TableErrors,
     WorkloadError,
     read_means,
     read_survey_manifest,
+    read_tables,
 )
 from jobs.survey.means import means_json
 from jobs.survey.microdata import read_microdata
 from jobs.survey.plan import EVERYBODY, SYNTHESIS, MeanPlan, SurveyPlan
+from jobs.survey.table_plan import TablePlan
+from jobs.survey.tables import tables_json
 from jobs.survey.weights import stratum_name
 
 _HIGHEST_ORDER = 3
@@ -45,7 +50,8 @@ def evaluate(plan: SurveyPlan, truth: Confidential[SurveyTruth]) -> SurveyEvalua
     data, parts = truth.reveal(), read_survey_manifest(plan.made.manifest).parts
     released = {one.name for one in parts}
     means: tuple[MeanErrors, ...] = ()
-    if released - {SYNTHESIS}:
+    kinds = {plan.kind(part) for part in released}
+    if "means" in kinds:
         tables = {one.name: one for one in read_means(means_json(plan.made)).statistics}
         means = tuple(mean_errors(one, tables[one.name], data) for one in plan.means)
     marginals: list[WorkloadError] = []
@@ -62,6 +68,10 @@ def evaluate(plan: SurveyPlan, truth: Confidential[SurveyTruth]) -> SurveyEvalua
         for attributes in dict.fromkeys(tuple(one.config.strata) for one in plan.means):
             if attributes and set(attributes) <= set(microdata.domain.names):
                 groups.append(group_errors(plan, attributes, true, microdata))
+    errors: tuple[TableErrors, ...] = ()
+    if "tables" in kinds:
+        stated = {one.name: one for one in read_tables(tables_json(plan.made)).tables}
+        errors = tuple(table_errors(one, stated[one.name], data.records) for one in plan.tables)
     evaluation = SurveyEvaluation(
         format=1,
         name=plan.config.name,
@@ -70,6 +80,7 @@ def evaluate(plan: SurveyPlan, truth: Confidential[SurveyTruth]) -> SurveyEvalua
         marginals=tuple(marginals),
         groups=tuple(groups),
         notes=tuple(notes),
+        tables=errors,
     )
     write_document(plan.confidential.evaluation, evaluation)
     return evaluation
@@ -96,6 +107,20 @@ def mean_errors(mean: MeanPlan, released: ReleasedMean, data: SurveyTruth) -> Me
         parity_error=parity,
         parity_mean=None if parity is None else parity / len(relative),
         largest=max(relative, default=None),
+    )
+
+
+def table_errors(table: TablePlan, released: ReleasedTable, records: Records) -> TableErrors:
+    """A released table beside the true one."""
+    true = records.marginal(records.domain.positions(table.config.attributes)).reshape(-1)
+    counts = np.array(released.counts, np.int64)
+    error = counts - true
+    pairs = zip(table.exact_counts(true), table.exact_counts(counts), strict=True)
+    return TableErrors(
+        name=table.name,
+        l1=int(np.abs(error).sum()),
+        l2=math.sqrt(int((error**2).sum())),
+        exact_held=all((own == other).all() for own, other in pairs),
     )
 
 

@@ -12,7 +12,8 @@ from das.errors import LedgerError
 from das.means.clipped import clipped_sums
 from das.means.coinpress import estimate_means
 from das.means.sums import NoisySum
-from das.mechanisms.entropy import NoiseKey
+from das.mechanisms.conditional import conditional_table
+from das.mechanisms.entropy import NoiseKey, extra_bits, stream_label
 from das.synthesis.adaptive import AdaptiveRounds, measure_adaptively, measure_tree
 from das.synthesis.measure import Spending as Phases
 from das.synthesis.measure import measure_marginals, measure_strata
@@ -24,17 +25,21 @@ from jobs.storage.dataset import Dataset, dataset_digest, is_published, propose,
 from jobs.survey.ledger import Spending, read_ledger, record_measured
 from jobs.survey.measurements import (
     Answers,
+    ConditionedTable,
     Drawn,
     cost_of_answers,
     cost_of_sums,
     drawn_answers,
     drawn_sums,
+    drawn_table,
     part_folder,
     read_answers,
     read_sums,
+    read_table,
     write_part,
 )
 from jobs.survey.plan import SYNTHESIS, SurveyPlan
+from jobs.survey.table_plan import TablePlan
 
 Truth = Callable[[], Confidential[SurveyTruth]]
 
@@ -46,7 +51,7 @@ def measure_part(
 
     Args:
       plan: The run; its grant is claimed.
-      part: A statistic, or `synthesis`.
+      part: A statistic, a table, or `synthesis`.
       truth: Reads the survey; called only if something is drawn.
       draws: What the account knows; none if noise is seeded.
       moved: Whether the folder is known to be the one that goes on.
@@ -82,6 +87,8 @@ def measure_part(
 def cost_of(plan: SurveyPlan, part: str) -> Fraction:
     """What the published measurements of a part cost, by their noise alone."""
     dataset, privacy = part_folder(plan.release, part), plan.config.privacy
+    if plan.kind(part) == "tables":
+        return read_table(dataset).conditioning.cost.epsilon
     if part == SYNTHESIS:
         return cost_of_answers(read_answers(dataset, plan.strata), privacy.neighbors)
     return cost_of_sums(read_sums(dataset), privacy.definition, privacy.neighbors)
@@ -114,6 +121,8 @@ def _measure(plan: SurveyPlan, part: str, truth: Confidential[SurveyTruth], key:
         kept = plan.domain.positions(plan.microdata_domain.names)
         records = Records(plan.microdata_domain, np.ascontiguousarray(data.records.codes[:, kept]))
         return drawn_answers(_answers(plan, Confidential(records), key))
+    if plan.kind(part) == "tables":
+        return drawn_table(_table(plan.table(part), data.records, key))
     mean = next(one for one in plan.means if one.name == part)
     values = Confidential(data.values(mean))
     if mean.config.method == "clipped":
@@ -129,6 +138,14 @@ def _measure(plan: SurveyPlan, part: str, truth: Confidential[SurveyTruth], key:
     else:
         history = estimate_means(values, mean.column, mean.steps, mean.strata, key).sums
     return drawn_sums(history, mean.strata.names, privacy.definition, privacy.neighbors)
+
+
+def _table(table: TablePlan, records: Records, key: NoiseKey) -> ConditionedTable:
+    """Draw a table, given its exact marginals."""
+    counts = records.marginal(records.domain.positions(table.config.attributes)).reshape(-1)
+    bits = extra_bits(key, stream_label("", f"table {table.name}"), 0)
+    drawn = conditional_table(counts, table.rows, table.conditioning.scale, bits)
+    return ConditionedTable(drawn, table.exact_counts(counts), table.conditioning)
 
 
 def _answers(plan: SurveyPlan, truth: Confidential[Records], key: NoiseKey) -> Answers:

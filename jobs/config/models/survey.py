@@ -1,4 +1,4 @@
-"""Models of survey run files: person-level files without geography, their means and microdata."""
+"""Models of survey run files: means, tables and microdata of a file without geography."""
 
 from __future__ import annotations
 
@@ -187,6 +187,51 @@ class StatisticConfig(Model):
         return self.name or self.mean
 
 
+class TableConfig(Model):
+    """A small table of counts, drawn among those that keep some of its marginals exactly."""
+
+    table: Text = Field(description='Its attributes, such as "sex * race".')
+    name: StatisticName | None = Field(
+        default=None, description="What it is called; default: its attributes, joined by `_`."
+    )
+    share: Exact = Field(description="Of the budget; all shares of the file sum to exactly 1.")
+    exact: list[Text] = Field(
+        default=[],
+        description="Marginals of the table that are published as they are, without protection, "
+        'such as ["sex"], and that the released table keeps. None: the number of records alone.',
+    )
+    method: Literal["conditioned"] = Field(
+        default="conditioned",
+        description="conditioned: two-sided geometric noise on every count, given that the "
+        "marginals are kept and no count is negative; drawn exactly; definition pure alone.",
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> TableConfig:
+        if self.share <= 0:
+            raise ValueError(f"`share` must be positive; got {self.share}")
+        return self
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The attributes of the table."""
+        return attributes_of(self.table)
+
+    @property
+    def label(self) -> str:
+        """What it is called."""
+        return self.name or "_".join(self.attributes)
+
+
+def attributes_of(table: str) -> tuple[str, ...]:
+    """The attributes of a table.
+
+    >>> attributes_of("sex * race")
+    ('sex', 'race')
+    """
+    return tuple(name.strip() for name in table.split("*"))
+
+
 class SynthesisStrataConfig(Model):
     """Strata of microdata: measured apart, and shrunk toward a model of everybody."""
 
@@ -299,7 +344,7 @@ class SynthesisConfig(Model):
 
 
 class SurveyConfig(Model):
-    """conf/run/survey.yaml: means and microdata of one survey file."""
+    """conf/run/survey.yaml: means, tables and microdata of one survey file."""
 
     kind: Literal["survey"] = Field(description="That this is the run file of a survey.")
     format: Literal[1] = Field(description="How this file is written: 1.")
@@ -307,5 +352,8 @@ class SurveyConfig(Model):
     privacy: SurveyPrivacyConfig = Field(description="What protection means, and the account.")
     data: SurveyData = Field(description="The survey file; confidential.")
     statistics: list[StatisticConfig] = Field(default=[], description="Means.")
+    tables: list[TableConfig] = Field(
+        default=[], description="Tables of counts that keep exact marginals."
+    )
     synthesis: SynthesisConfig | None = Field(default=None, description="Microdata.")
     output: OutputConfig = Field(description="Where everything is written.")

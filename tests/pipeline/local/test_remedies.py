@@ -1008,7 +1008,7 @@ ENTRIES: dict[Key, Entry] = {
     ("das/workload/variances.py", "ask for fewer or smaller tables"): LARGE,
     ("jobs/planning/covariances.py", "ask for recodes of fewer groups"): fewer_pairs_of_answers,
     ("jobs/confidential/survey/read.py", "with bounded neighbors it is public: state it; else use unbounded neighbors"): TriedIn("tests/pipeline/local/test_surveys.py::test_another_number_of_records_is_refused_with_bounded_neighbors_alone"),
-    ("jobs/documents/survey.py", "run `das means` or `das synthesize` first; if it was sealed, restore it from a copy"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
+    ("jobs/documents/survey.py", "run `das means`, `das tables` or `das synthesize` first; if it was sealed, restore it from a copy"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
     ("jobs/survey/folder.py", "give the output.directory of a run"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
     ("jobs/survey/folder.py", "say where it is with --config"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
     ("jobs/survey/folder.py", "undo the change, or choose another output.directory and a new privacy.grant"): TriedIn("tests/pipeline/local/test_surveys.py::test_another_configuration_of_a_folder_is_refused"),
@@ -1018,6 +1018,8 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/survey/ledger.py", "restore it from a backup; what was granted counts as spent"): TriedIn("tests/unit/jobs/survey/test_ledger.py::test_a_damaged_ledger_is_refused"),
     ("jobs/survey/manifest.py", "restore it from a backup"): TriedIn("tests/pipeline/local/test_surveys.py::test_a_lost_account_is_said"),
     ("jobs/survey/plan.py", "give each a `name` of its own"): TriedIn("tests/pipeline/local/test_surveys.py::test_run_files_that_cannot_be_used"),
+    ("jobs/survey/plan.py", "give it a `name`"): TriedIn("tests/pipeline/local/test_survey_tables.py::test_attributes_that_make_no_name_need_one"),
+    ("das/mechanisms/conditional.py", "keep fewer marginals, or ask for a table of fewer cells"): TriedIn("tests/pipeline/local/test_survey_tables.py::test_a_table_that_is_too_large_is_refused_and_with_fewer_marginals_drawn"),
     ("jobs/synthetic/survey.py", "choose another or remove it"): TriedIn("tests/unit/jobs/synthetic/test_survey.py::test_an_invented_survey_is_the_same_for_the_same_seed"),
     ("jobs/confidential/survey/measure.py", "restore them from a backup, or grant a new budget in a new run folder"): TriedIn("tests/unit/jobs/confidential/survey/test_measure.py::test_what_was_measured_and_lost_is_not_drawn_again"),
     ("das/means/estimates.py", "pool small strata by their public sizes"): TriedIn(

@@ -157,7 +157,7 @@ def test_zcdp_and_other_gammas_are_refused():
         ([1, 2], [[1, 0]], "counts in no invariant.*keep the total too"),
         ([1, -2], [[1, 1]], "has a negative number"),
         ([1, 2, 3], [[1, 1]], "needs one column of invariants per cell"),
-        ([10**5, 10**5], [[1, 1]], "is too large to be drawn exactly"),
+        ([10**6, 10**6], [[1, 1]], "is too large to be drawn exactly"),
     ],
 )
 def test_it_refuses_a_table(table, invariants, message):
@@ -177,3 +177,49 @@ def test_it_refuses_too_many_combinations_of_sums(monkeypatch):
 def test_it_refuses_a_scale_that_is_not_exact():
     with pytest.raises(BudgetError, match="scale: must be a positive exact fraction"):
         conditional_table(np.array([1]), np.array([[1]]), 1.5, SystemBits())
+
+
+@pytest.mark.parametrize("x", [0, 1, 2, 3, 5, 40])
+def test_weights_with_another_cell_are_the_sums_spelled_out(x):
+    from decimal import Decimal
+
+    rng = np.random.default_rng(1)
+    powers = [(Decimal(-1) / 3 * k).exp() for k in range(90)]
+    before = [Decimal(int(n)) for n in rng.integers(1, 99, 31)]
+    found = conditional._with_cell(before, x, powers)
+    for n, value in enumerate(found):
+        spelled = sum(powers[abs(s - x)] * before[n - s] for s in range(n + 1))
+        assert abs(value / spelled - 1) < Decimal("1e-24")  # 28 digits, some tens of operations
+
+
+MARGINS = {
+    "total": (np.zeros(4, int),),
+    "one": (np.array([0, 0, 1, 1, 2, 2]),),
+    "two": (np.array([0, 0, 1, 1, 2, 2]), np.array([0, 1, 0, 1, 0, 1])),
+    "two, the other first": (np.array([0, 1, 0, 1, 0, 1]), np.array([0, 0, 1, 1, 2, 2])),
+    "pairs": (np.array([0, 0, 1, 1, 2, 2, 3, 3]), np.array([0, 1, 2, 3, 0, 1, 2, 3])),
+}
+
+
+@pytest.mark.parametrize("case", MARGINS)
+@pytest.mark.parametrize("records", [1, 7])
+def test_no_table_takes_more_products_than_the_bound(case, records, monkeypatch):
+    margins, rng = MARGINS[case], np.random.default_rng(2)
+    rows, n = conditional.margin_rows(margins), len(margins[0])
+    monkeypatch.setattr(conditional, "_MOST_STEPS", conditional.most_steps(margins, records))
+    tables = [np.bincount(rng.integers(0, n, records), minlength=n) for _ in range(20)]
+    tables += [records * np.eye(n, dtype=np.int64)[i] for i in range(n)]
+    for table in tables:
+        drawn = conditional_table(table.astype(np.int64), rows, SCALE, SystemBits())
+        assert (rows @ drawn == rows @ table).all()
+
+
+def test_what_some_table_would_be_too_large_for_is_refused_without_any():
+    from das.mechanisms.conditional import refuse_large
+
+    square = (np.repeat(np.arange(5), 5), np.tile(np.arange(5), 5))
+    refuse_large(square[:1], 600, SCALE)
+    with pytest.raises(BudgetError, match="may be too large to be drawn exactly"):
+        refuse_large(square, 600, SCALE)
+    with pytest.raises(BudgetError, match="too small for decimals"):
+        refuse_large(square[:1], 600, Fraction(1, 10_000))

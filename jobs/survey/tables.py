@@ -1,0 +1,146 @@
+"""Tables of a survey that keep exact marginals, as they are released; no data."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from das.errors import VerificationError
+from jobs.documents.document import write_document
+from jobs.documents.survey import (
+    ConditionedPromise,
+    ExactMarginal,
+    ReleasedTable,
+    SurveyTables,
+    TablePromise,
+    read_tables,
+)
+from jobs.storage.files import replace_file
+from jobs.storage.layout import ReleaseLayout
+from jobs.survey.measurements import part_folder, read_table
+from jobs.survey.plan import SurveyPlan
+from jobs.survey.table_plan import Conditioning, TablePlan
+
+_TOTAL = "total"
+
+
+def tables_json(release: ReleaseLayout) -> Path:
+    """The released tables, as a document."""
+    return release.root / "tables.json"
+
+
+def tables_csv(plan: SurveyPlan) -> list[Path]:
+    """The released tables, a file each."""
+    return [plan.made.root / "tables" / f"{one.name}.csv" for one in plan.tables]
+
+
+def write_tables(plan: SurveyPlan) -> None:
+    """Write what was drawn as JSON and CSV; files that are there are replaced.
+
+    Raises:
+      OutputError: They cannot be written.
+    """
+    found = released_tables(plan)
+    for path, one in zip(tables_csv(plan), found.tables, strict=True):
+        path.parent.mkdir(exist_ok=True)
+        replace_file(path, csv_text(one))
+    write_document(tables_json(plan.made), found)
+
+
+def released_tables(plan: SurveyPlan) -> SurveyTables:
+    """What is released of all tables; a function of what was drawn."""
+    tables = [_released(plan, one) for one in plan.tables]
+    return SurveyTables(format=1, name=plan.config.name, tables=tuple(tables))
+
+
+def _released(plan: SurveyPlan, table: TablePlan) -> ReleasedTable:
+    drawn, attributes = read_table(part_folder(plan.release, table.name)), table.config.attributes
+    exact = [
+        ExactMarginal(
+            attributes=tuple(attributes[axis] for axis in axes), counts=tuple(counts.tolist())
+        )
+        for axes, counts in zip(table.exact, drawn.exact, strict=True)
+    ]
+    return ReleasedTable(
+        name=table.name,
+        attributes=attributes,
+        levels=tuple(plan.levels(name) for name in attributes),
+        method=table.config.method,
+        scale=str(drawn.conditioning.scale),
+        promise=ConditionedPromise(**_proved(drawn.conditioning)),
+        exact=tuple(exact),
+        counts=tuple(drawn.counts.tolist()),
+    )
+
+
+def conditioned_of(plan: SurveyPlan, part: str) -> TablePromise | None:
+    """What is promised of a part, if it is a table."""
+    if plan.kind(part) != "tables":
+        return None
+    table = plan.table(part)
+    names = [
+        " * ".join(table.config.attributes[axis] for axis in axes) or _TOTAL for axes in table.exact
+    ]
+    return TablePromise(**_proved(table.conditioning), exact=tuple(names))
+
+
+def promise_words(name: str, promise: Mapping[str, Any]) -> str:
+    """What is promised of a table, as a sentence."""
+    return (
+        f"{name}: published as in the data, without protection: {', '.join(promise['exact'])}; "
+        "between data sets that agree on all that is exact, proved up to k = "
+        f"{promise['k']} changed records: (1 + gamma) k epsilon = (1 + {promise['gamma']}) x "
+        f"{promise['k']} x {promise['epsilon']} = {promise['proved']}"
+    )
+
+
+def _proved(conditioning: Conditioning) -> dict[str, Any]:
+    return {
+        "k": conditioning.records,
+        "gamma": str(conditioning.gamma),
+        "epsilon": str(conditioning.noise.epsilon),
+        "proved": str(conditioning.cost.epsilon),
+    }
+
+
+def csv_text(table: ReleasedTable) -> str:
+    """A table as CSV: a column per attribute, and `count`."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*table.attributes, "count"])
+    for labels, count in zip(itertools.product(*table.levels), table.counts, strict=True):
+        writer.writerow([*labels, count])
+    return text.getvalue()
+
+
+def check_tables(plan: SurveyPlan) -> None:
+    """Check released tables in integers: they are what was drawn, and keep the exact marginals.
+
+    Raises:
+      VerificationError: One does not.
+    """
+    path = tables_json(plan.made)
+    if not path.exists():
+        return
+    for one, stated in zip(plan.tables, read_tables(path).tables, strict=True):
+        where, counts = f"{path}, {one.name}", np.array(stated.counts, np.int64)
+        drawn = read_table(part_folder(plan.release, one.name))
+        if counts.shape != (one.rows.shape[1],) or (counts < 0).any():
+            raise VerificationError(where, "is no table of counts of its cells")
+        for marginal, kept in zip(stated.exact, one.exact_counts(counts), strict=True):
+            if kept.tolist() != list(marginal.counts):
+                raise VerificationError(
+                    f"{where}, {' * '.join(marginal.attributes) or _TOTAL}",
+                    "does not keep its exact marginal",
+                )
+        if drawn.conditioning != one.conditioning or stated != _released(plan, one):
+            raise VerificationError(where, "is not what was drawn")
+    for file, stated in zip(tables_csv(plan), read_tables(path).tables, strict=True):
+        if file.read_text(encoding="utf-8") != csv_text(stated):
+            raise VerificationError(str(file), "does not hold the table of tables.json")

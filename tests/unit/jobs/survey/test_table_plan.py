@@ -1,0 +1,86 @@
+"""What tables with exact marginals are proved to cost, against all tables and all moves listed."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from jobs.config.models.survey import TableConfig
+from jobs.survey.table_plan import Conditioning, TablePlan, compared_records, margin_of
+
+
+def plan_of(shape, exact, cost):
+    config = TableConfig(table=" * ".join("abc"[: len(shape)]), share="1")
+    return TablePlan(config, shape, exact, cost)
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_the_cost_that_is_proved_is_the_share(k):
+    found = Conditioning.of(Fraction(3, 7), k)
+    assert found.cost.epsilon == Fraction(3, 7)
+    assert (1 + found.gamma) * k * found.noise.epsilon == Fraction(3, 7)
+    assert found.noise.epsilon == 2 / found.scale
+
+
+@pytest.mark.parametrize(
+    ("shape", "exact"), [((2, 2), ((0,),)), ((2, 2), ((0,), (1,))), ((3,), ((),))]
+)
+def test_no_two_data_sets_are_told_apart_by_more_than_is_charged(shape, exact):
+    """All tables of four records: ratios of the exact laws, between those k records apart."""
+    plan = plan_of(shape, exact, Fraction(2))
+    n = int(np.prod(shape))
+    tables = [t for t in itertools.product(range(5), repeat=n) if sum(t) == 4]
+    kept = {t: tuple((plan.rows @ np.array(t)).tolist()) for t in tables}
+    k, largest = plan.conditioning.records, 0.0
+    for sums in set(kept.values()):
+        same = np.array([t for t in tables if kept[t] == sums])
+        apart = np.abs(same[:, None] - same[None]).sum(axis=2)
+        weights = np.exp(-apart / float(plan.conditioning.scale))
+        laws = np.log(weights / weights.sum(axis=1, keepdims=True))
+        ratios = np.abs(laws[:, None] - laws[None]).max(axis=2)
+        largest = max(largest, ratios[apart <= 2 * k].max())
+    # Floats of some tens of terms; without the factor of two it would be 1.
+    assert 1 < largest <= 2 + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("shape", "exact", "nearest", "k"),
+    [
+        ((2, 2), ((),), 1, 1),
+        ((2, 2), ((0,),), 1, 2),
+        ((2, 3), ((0,), (1,)), 2, 2),
+        ((2, 2, 2), ((0, 1), (0, 2), (1, 2)), 4, 4),
+        ((2, 2, 2), ((0, 1), (2,)), 2, 2),
+    ],
+)
+def test_there_are_data_sets_within_k_records(shape, exact, nearest, k):
+    """A promise about no two data sets would be empty: all moves of up to one per count."""
+    plan = plan_of(shape, exact, Fraction(1))
+    moves = np.array([*itertools.product((-1, 0, 1), repeat=int(np.prod(shape)))])
+    kept = moves[~(moves @ plan.rows.T).any(axis=1)]
+    least = min(np.abs(kept).sum(axis=1)[kept.any(axis=1)]) // 2
+    assert least == nearest <= k == compared_records(exact, len(shape))
+
+
+def test_a_marginal_counts_cells_in_the_order_of_its_attributes():
+    assert margin_of((2, 3), (1,)).tolist() == [0, 1, 2, 0, 1, 2]
+    assert margin_of((2, 3), (0, 1)).tolist() == [*range(6)]
+    assert margin_of((2, 3), ()).tolist() == [0] * 6
+
+
+def test_tables_come_back_from_their_files(tmp_path):
+    from jobs.storage.dataset import publish
+    from jobs.survey.measurements import ConditionedTable, drawn_table, read_table, write_part
+
+    plan = plan_of((2, 2), ((0,),), Fraction(1, 3))
+    counts = np.array([3, 0, 1, 2])
+    own = ConditionedTable(counts, plan.exact_counts(counts), plan.conditioning)
+    table, facts = drawn_table(own)
+    publish(tmp_path / "part=a", [write_part(tmp_path / "part=a", table)], facts)
+    found = read_table(tmp_path / "part=a")
+    assert found.counts.tolist() == [3, 0, 1, 2]
+    assert [margin.tolist() for margin in found.exact] == [[3, 3]]
+    assert found.conditioning == plan.conditioning
