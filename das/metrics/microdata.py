@@ -82,6 +82,24 @@ def k_way_error(truth: IntArray, released: IntArray, sizes: Sequence[int], k: in
     return math.fsum(distances) / len(distances)
 
 
+def disparities(truth: FloatArray, released: FloatArray) -> FloatArray:
+    """|released - truth| / |truth|, nan where the truth is 0 or either is undefined.
+
+    Args:
+      truth: float64[k, m], m values in each of k strata, such as means.
+      released: float64[k, m].
+
+    Raises:
+      SchemaError: The shapes differ.
+    """
+    if truth.shape != released.shape:
+        raise SchemaError("disparity", "shapes differ", got=f"{truth.shape}, {released.shape}")
+    is_known = np.isfinite(truth) & np.isfinite(released) & (truth != 0)
+    out = np.full(truth.shape, np.nan)
+    out[is_known] = np.abs(released[is_known] - truth[is_known]) / np.abs(truth[is_known])
+    return out
+
+
 def max_disparity(truth: FloatArray, released: FloatArray) -> float:
     """Largest |released - truth| / |truth| over strata and columns (Figure 7a).
 
@@ -94,13 +112,8 @@ def max_disparity(truth: FloatArray, released: FloatArray) -> float:
     Raises:
       SchemaError: The shapes differ.
     """
-    if truth.shape != released.shape:
-        raise SchemaError("disparity", "shapes differ", got=f"{truth.shape}, {released.shape}")
-    is_known = np.isfinite(truth) & np.isfinite(released) & (truth != 0)
-    if not is_known.any():
-        return math.nan
-    relative = np.abs(released[is_known] - truth[is_known]) / np.abs(truth[is_known])
-    return float(relative.max())
+    relative = disparities(truth, released)
+    return math.nan if np.isnan(relative).all() else float(np.nanmax(relative))
 
 
 def demographic_parity_ratio(predicted: Flags, groups: IntArray) -> float:

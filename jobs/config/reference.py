@@ -214,6 +214,9 @@ statistics:                       # shares of all parts sum to exactly 1
 synthesis:
   share: "3/4"
   components: 800
+evaluate:                         # confidential; may be changed after measuring
+  groups: [[sex]]
+  predict: {attribute: income, levels: [50000 to 99999, 100000 and over]}
 output:
   directory: survey-out
 """

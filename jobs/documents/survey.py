@@ -346,8 +346,29 @@ class GroupError:
 
 
 @document
+class Disparity:
+    """A share of a group that comes out wrong.
+
+    Attributes:
+      group: The group.
+      attribute: An attribute that is none of those of the group.
+      level: One of its levels.
+      truth: Its true share of the records of the group.
+      released: Its share of the released ones.
+      relative: |released - truth| / truth.
+    """
+
+    group: str
+    attribute: str
+    level: str
+    truth: float
+    released: float
+    relative: float
+
+
+@document
 class GroupErrors:
-    """Parity of the microdata over the strata of the run file.
+    """Parity of the microdata over groups of the run file.
 
     Attributes:
       attributes: Whose combinations the groups are.
@@ -355,6 +376,8 @@ class GroupErrors:
       compared: k, groups with a relative error.
       parity_error: Definition 11; null if k = 0.
       parity_mean: The same over k.
+      shares: Shares of levels in groups, of `floor` true records or more.
+      max_disparity: The largest relative error of them; null if there are none.
     """
 
     attributes: tuple[str, ...]
@@ -362,6 +385,94 @@ class GroupErrors:
     compared: int
     parity_error: float | None
     parity_mean: float | None
+    shares: int
+    max_disparity: Disparity | None
+
+
+@document
+class GroupPrediction:
+    """What a classifier says of a group of true records.
+
+    Attributes:
+      group: Labels of its levels.
+      records: How many there are.
+      positive: How many are truly positive.
+      predicted: Of how many it says so.
+      missed: Of how many truly positive ones it does not.
+      false_negative_rate: `missed` over `positive`; null of fewer than `floor` positive ones.
+    """
+
+    group: str
+    records: int
+    positive: int
+    predicted: int
+    missed: int
+    false_negative_rate: float | None
+
+
+@document
+class PredictionParity:
+    """What a classifier does to groups.
+
+    Attributes:
+      attributes: Whose combinations the groups are.
+      groups: Those of `floor` true records or more.
+      left_out: Names of the other ones.
+      demographic_parity_ratio: Smallest over largest share of positive predictions among groups; 1
+        is parity. Null if nobody is predicted to be positive, or there is no group.
+      false_negative_rate_difference: Largest less smallest false negative rate among groups that
+        have one; 0 is parity. Null if none has.
+    """
+
+    attributes: tuple[str, ...]
+    groups: tuple[GroupPrediction, ...]
+    left_out: tuple[str, ...]
+    demographic_parity_ratio: float | None
+    false_negative_rate_difference: float | None
+
+
+@document
+class ClassifierErrors:
+    """A classifier, tested on the true records.
+
+    Attributes:
+      trained_on: `release`: the microdata. `truth`: the true records, which is what can be reached.
+      records: Of those it was trained on.
+      positive: How many of them are positive.
+      correct: True records that it predicts correctly.
+      accuracy: The same as a share.
+      parity: One per set of attributes of `evaluate.groups`.
+    """
+
+    trained_on: Literal["release", "truth"]
+    records: int
+    positive: int
+    correct: int
+    accuracy: float
+    parity: tuple[PredictionParity, ...]
+
+
+@document
+class Predictions:
+    """What a use of the microdata does: whether a record has some levels, by other attributes.
+
+    The records that test are those the release was made of: none were held out.
+
+    Attributes:
+      attribute: What is predicted.
+      levels: Those that count as positive.
+      features: By what it is predicted.
+      positive: True records that are positive.
+      majority_accuracy: Accuracy of the more frequent answer, without any classifier.
+      classifiers: One trained on the release, then one trained on the truth.
+    """
+
+    attribute: str
+    levels: tuple[str, ...]
+    features: tuple[str, ...]
+    positive: int
+    majority_accuracy: float
+    classifiers: tuple[ClassifierErrors, ...]
 
 
 @document
@@ -391,7 +502,9 @@ class SurveyEvaluation:
       records: True number of records.
       means: One per statistic that was released.
       marginals: One per order, of the microdata; none without them.
-      groups: One per set of strata of the statistics, of the microdata.
+      floor: True records below which a share of a group is not compared.
+      groups: One per set of strata of the statistics and of `evaluate.groups`, of the microdata.
+      predictions: Of `evaluate.predict`, of the microdata.
       notes: What was left out, and why.
       tables: One per table that was released; absent without tables.
     """
@@ -401,7 +514,9 @@ class SurveyEvaluation:
     records: int
     means: tuple[MeanErrors, ...]
     marginals: tuple[WorkloadError, ...]
+    floor: int
     groups: tuple[GroupErrors, ...]
+    predictions: Predictions | None
     notes: tuple[str, ...]
     tables: tuple[TableErrors, ...] = ()
 

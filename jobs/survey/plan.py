@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from jobs.config.files import absolute, absolute_path, is_survey, named, read_mo
 from jobs.config.load import check_solution_name
 from jobs.config.models.survey import (
     SURVEY,
+    PredictConfig,
     StatisticConfig,
     SurveyConfig,
     SynthesisConfig,
@@ -40,7 +42,7 @@ from jobs.storage.layout import (
     release_layout,
 )
 from jobs.survey.table_plan import TablePlan, table_plan
-from jobs.survey.weights import Labels, PublicStratum, read_weights, stratum_name
+from jobs.survey.weights import Labels, PublicStratum, combinations, read_weights, stratum_name
 
 SYNTHESIS = "synthesis"
 PartKind = Literal["means", "tables", "synthesis"]
@@ -53,6 +55,9 @@ _AFTER_SYNTHESIS = {"components", "starts", "steps", "seed", "records"}
 MOST_RECORDS = 5_000_000
 MOST_ATTRIBUTES = 40
 MOST_LEVELS = 5_000
+# Records times pairs of attributes of a classifier; the 55 million of a million records and 11
+# features took 2 to 4 s to train.
+_MOST_TRAINING = 1_000_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,6 +241,7 @@ def load_survey(
     columns = config.data.columns
     domain = Domain(tuple(columns), tuple(len(column.levels) for column in columns.values()))
     _check_synthesis(config, path)
+    _check_evaluate(config, path)
     _check_names(config, path)
     means = tuple(
         named(
@@ -327,6 +333,72 @@ def _check_synthesis(config: SurveyConfig, path: Path) -> None:
             got=f"definition {config.privacy.definition}",
             want="definition zcdp, or statistics and tables alone",
         )
+
+
+def _check_evaluate(config: SurveyConfig, path: Path) -> None:
+    where, asked = f"{path}: evaluate", config.evaluate
+    if config.synthesis is None:
+        if asked.groups or asked.predict is not None:
+            raise ConfigError(where, "compares microdata", want="a section `synthesis`")
+        return
+    names = config.synthesis.attributes or list(config.data.columns)
+    levels = {name: config.data.columns[name].levels for name in names}
+    for index, group in enumerate(asked.groups):
+        _check_attributes(group, names, f"{where}.groups.{index}")
+        combinations([levels[name] for name in group], f"{where}.groups.{index}")
+    if len({frozenset(group) for group in asked.groups}) != len(asked.groups):
+        raise ConfigError(f"{where}.groups", "names a set of attributes twice")
+    if asked.predict is None:
+        return
+    predicted, own = f"{where}.predict", asked.predict.levels
+    _check_attributes([asked.predict.attribute], names, f"{predicted}.attribute")
+    possible = levels[asked.predict.attribute]
+    unknown = [level for level in own if level not in possible]
+    if unknown or len(set(own)) != len(own) or len(own) == len(possible):
+        raise ConfigError(
+            f"{predicted}.levels",
+            f"need some levels of {asked.predict.attribute}, and not all",
+            got=unknown or own,
+            want=list(possible),
+        )
+    if not asked.groups:
+        raise ConfigError(f"{where}.groups", "is required with `predict`")
+    if any(asked.predict.attribute in group for group in asked.groups):
+        raise ConfigError(
+            f"{where}.groups",
+            "holds what is predicted, which is the same for all of a group",
+            got=asked.predict.attribute,
+        )
+    features = predict_features(asked.predict, names)
+    _check_attributes(features, names, f"{predicted}.features")
+    if not features or asked.predict.attribute in features:
+        raise ConfigError(
+            f"{predicted}.features", "needs attributes other than the one that is predicted"
+        )
+    records = max(config.data.records, config.synthesis.records or 0)
+    if records * math.comb(len(features), 2) > _MOST_TRAINING:
+        raise ConfigError(
+            f"{predicted}.features",
+            "are too many to train with",
+            got=f"{records} records times {math.comb(len(features), 2)} pairs",
+            want=f"at most {_MOST_TRAINING}: name fewer features",
+        )
+
+
+def predict_features(predict: PredictConfig, names: Sequence[str]) -> list[str]:
+    """Attributes by which a classifier predicts, of those of the microdata."""
+    if predict.features is not None:
+        return predict.features
+    return [name for name in names if name != predict.attribute]
+
+
+def _check_attributes(asked: Sequence[str], names: Sequence[str], where: str) -> None:
+    """Attributes of the microdata, each once."""
+    unknown = [name for name in asked if name not in names]
+    if unknown:
+        raise ConfigError(where, "is no attribute of the microdata", got=unknown, want=list(names))
+    if len(set(asked)) != len(asked):
+        raise ConfigError(where, "names an attribute twice")
 
 
 def _check_names(config: SurveyConfig, path: Path) -> None:
@@ -442,6 +514,7 @@ def _digest(written: SurveyConfig, config: SurveyConfig) -> str:
         mode="json",
         exclude={
             "name": True,
+            "evaluate": True,
             "output": True,
             "privacy": {"account"},
             "statistics": {"__all__": {*_AFTER_MEANS, "weights"}},

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
-from das.arrays import IntArray
 from das.confidential import Confidential, redact_errors
 from das.metrics.microdata import shares
 from das.synthesis.records import Records
+from jobs.confidential.survey.groups import group_errors, parity_error
+from jobs.confidential.survey.predict import predict
 from jobs.confidential.survey.read import SurveyTruth
 from jobs.documents.document import write_document
 from jobs.documents.survey import (
-    GroupError,
     GroupErrors,
     MeanError,
     MeanErrors,
+    Predictions,
     ReleasedMean,
     ReleasedTable,
     SurveyEvaluation,
@@ -33,7 +33,6 @@ from jobs.survey.microdata import read_microdata
 from jobs.survey.plan import EVERYBODY, SYNTHESIS, MeanPlan, SurveyPlan
 from jobs.survey.table_plan import TablePlan
 from jobs.survey.tables import tables_json
-from jobs.survey.weights import stratum_name
 
 _HIGHEST_ORDER = 3
 _MOST_WORK = 2_000_000_000  # records times marginals of one order; some 30 s
@@ -56,6 +55,7 @@ def evaluate(plan: SurveyPlan, truth: Confidential[SurveyTruth]) -> SurveyEvalua
         means = tuple(mean_errors(one, tables[one.name], data) for one in plan.means)
     marginals: list[WorkloadError] = []
     groups: list[GroupErrors] = []
+    predictions: Predictions | None = None
     notes: list[str] = []
     if SYNTHESIS in released:
         microdata = read_microdata(plan)
@@ -65,9 +65,11 @@ def evaluate(plan: SurveyPlan, truth: Confidential[SurveyTruth]) -> SurveyEvalua
             error, left_out = workload_error(true, microdata, order)
             marginals += error
             notes += left_out
-        for attributes in dict.fromkeys(tuple(one.config.strata) for one in plan.means):
+        strata = (tuple(one.config.strata) for one in plan.means)
+        for attributes in dict.fromkeys((*strata, *map(tuple, plan.config.evaluate.groups))):
             if attributes and set(attributes) <= set(microdata.domain.names):
                 groups.append(group_errors(plan, attributes, true, microdata))
+        predictions = predict(plan, true, microdata)
     errors: tuple[TableErrors, ...] = ()
     if "tables" in kinds:
         stated = {one.name: one for one in read_tables(tables_json(plan.made)).tables}
@@ -78,7 +80,9 @@ def evaluate(plan: SurveyPlan, truth: Confidential[SurveyTruth]) -> SurveyEvalua
         records=len(data.records.codes),
         means=means,
         marginals=tuple(marginals),
+        floor=plan.config.evaluate.floor,
         groups=tuple(groups),
+        predictions=predictions,
         notes=tuple(notes),
         tables=errors,
     )
@@ -98,7 +102,7 @@ def mean_errors(mean: MeanPlan, released: ReleasedMean, data: SurveyTruth) -> Me
     )
     everybody = _mean_error(EVERYBODY, int(counts.sum()), int(sums.sum()), released.everybody.mean)
     relative = [row.relative for row in rows if row.relative is not None]
-    parity = _parity(relative, everybody.relative)
+    parity = parity_error(relative, everybody.relative)
     return MeanErrors(
         name=mean.name,
         everybody=everybody,
@@ -122,13 +126,6 @@ def table_errors(table: TablePlan, released: ReleasedTable, records: Records) ->
         l2=math.sqrt(int((error**2).sum())),
         exact_held=all((own == other).all() for own, other in pairs),
     )
-
-
-def _parity(relative: Sequence[float], everybody: float | None) -> float | None:
-    """Definition 11: relative errors of k groups, and that of everybody with weight 1/k."""
-    if not relative:
-        return None
-    return math.fsum(relative) + (everybody or 0.0) / len(relative)
 
 
 def _mean_error(stratum: str, records: int, total: int, released: float) -> MeanError:
@@ -173,45 +170,3 @@ def workload_error(
         worst=tuple(true.domain.names[i] for i in worst),
     )
     return [error], notes
-
-
-def group_errors(
-    plan: SurveyPlan, attributes: Sequence[str], true: Records, released: Records
-) -> GroupErrors:
-    """Parity of the one-way tables of groups, by sums of absolute errors."""
-    inside = true.domain.positions(attributes)
-    tables = [[other] for other in range(len(true.domain.sizes)) if other not in inside] or [[]]
-    absolute, persons = np.zeros((2, len(_by_group(true, inside, []))), np.int64)
-    for table in tables:
-        own = _by_group(true, inside, table)
-        absolute += np.abs(_by_group(released, inside, table) - own).sum(1)
-        persons += own.sum(1)
-    relative = [
-        int(error) / int(size) if size else None
-        for error, size in zip(absolute, persons, strict=True)
-    ]
-    compared = [one for one in relative if one is not None]
-    parity = _parity(compared, int(absolute.sum()) / max(1, int(persons.sum())))
-    counts = [_by_group(records, inside, []).sum(1) for records in (true, released)]
-    names = map(stratum_name, itertools.product(*(plan.levels(name) for name in attributes)))
-    return GroupErrors(
-        attributes=tuple(attributes),
-        groups=tuple(
-            GroupError(
-                group=name,
-                records=int(counts[0][i]),
-                released=int(counts[1][i]),
-                relative=relative[i],
-            )
-            for i, name in enumerate(names)
-        ),
-        compared=len(compared),
-        parity_error=parity,
-        parity_mean=None if parity is None else parity / len(compared),
-    )
-
-
-def _by_group(records: Records, inside: Sequence[int], table: Sequence[int]) -> IntArray:
-    """int64[m, t]: a table in every group."""
-    groups = math.prod(records.domain.sizes[i] for i in inside)
-    return records.marginal([*inside, *table]).reshape(groups, -1)

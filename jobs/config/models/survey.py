@@ -343,6 +343,38 @@ class SynthesisConfig(Model):
         return self
 
 
+class PredictConfig(Model):
+    """A classifier that is trained on the microdata, and tested on the true records."""
+
+    attribute: Text = Field(description="What is predicted: an attribute of the microdata.")
+    levels: list[Text] = Field(
+        min_length=1, description="Labels of its levels that count as positive; not all of them."
+    )
+    features: list[Text] | None = Field(
+        default=None,
+        description="Attributes by which it is predicted; default: all others of the microdata.",
+    )
+
+
+class SurveyEvaluateConfig(Model):
+    """What `das evaluate` looks at besides; nothing of it is drawn or released."""
+
+    groups: list[Annotated[list[Text], Field(min_length=1)]] = Field(
+        default=[],
+        description="Sets of attributes of the microdata whose combinations are groups, such as "
+        "[[sex, race]], beside the `strata` of the statistics.",
+    )
+    floor: Whole = Field(
+        default=50,
+        ge=1,
+        description="Shares of fewer true records are left out of largest disparities and of "
+        "parity of predictions: of 50, a share has a standard error of up to 0.07 of its own.",
+    )
+    predict: PredictConfig | None = Field(
+        default=None, description="What a classifier of the microdata does to `groups`."
+    )
+
+
 class SurveyConfig(Model):
     """conf/run/survey.yaml: means, tables and microdata of one survey file."""
 
@@ -356,4 +388,8 @@ class SurveyConfig(Model):
         default=[], description="Tables of counts that keep exact marginals."
     )
     synthesis: SynthesisConfig | None = Field(default=None, description="Microdata.")
+    evaluate: SurveyEvaluateConfig = Field(
+        default=SurveyEvaluateConfig(),
+        description="What `das evaluate` looks at besides; may be changed after measuring.",
+    )
     output: OutputConfig = Field(description="Where everything is written.")

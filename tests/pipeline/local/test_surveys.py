@@ -459,6 +459,41 @@ def test_a_lost_account_is_said(das, config, tmp_path):
     done(das, "verify", config)
 
 
+# --- what a use of it does to groups -------------------------------------------------------------
+
+
+def predicting(**changes: Any) -> dict[str, Any]:
+    """A section `evaluate`."""
+    predicted = {"attribute": "income", "levels": ["2000 to 4999", "5000 and over"], **changes}
+    return {"groups": [["sex"]], "predict": predicted}
+
+
+def test_a_classifier_is_asked_for_after_measuring_and_costs_nothing(das, config, tmp_path):
+    done(das, "run", config)
+    before = measurements(tmp_path)
+    assert evaluation(tmp_path)["predictions"] is None
+    configure(tmp_path, evaluate=predicting())
+    done(das, "evaluate", config)
+    assert measurements(tmp_path) == before
+    assert len(claims(tmp_path)) == 1
+    found = evaluation(tmp_path)
+    assert [one["attributes"] for one in found["groups"]] == [["sex", "group"], ["sex"]]
+    assert found["groups"][1]["max_disparity"]["relative"] > 0
+    first, ceiling = found["predictions"]["classifiers"]
+    assert (first["trained_on"], ceiling["trained_on"]) == ("release", "truth")
+    assert first["records"] == ceiling["records"] == RECORDS
+    assert found["predictions"]["positive"] == ceiling["positive"]
+    groups = first["parity"][0]["groups"]
+    assert sum(one["records"] for one in groups) == RECORDS
+    done(das, "evaluate", config)
+    assert evaluation(tmp_path) == found
+
+
+def evaluation(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "out/confidential/evaluation.json").read_text())
+    return found
+
+
 # --- refused by name -----------------------------------------------------------------------------
 
 
@@ -523,6 +558,21 @@ def test_weights_that_do_not_fit(das, config, tmp_path, rows, what):
         ({"synthesis__pairs_again": None,
           "synthesis__strata": {"attributes": ["sex", "place"], "weights": "weights.csv"}},
          "are unknown"),
+        ({"evaluate": {"groups": [["sex", "place"]]}}, "is no attribute of the microdata"),
+        ({"evaluate": {"groups": [["sex", "sex"]]}}, "names an attribute twice"),
+        ({"evaluate": {"groups": [["sex", "age"], ["age", "sex"]]}}, "set of attributes twice"),
+        ({"evaluate": {"groups": [[]]}}, "at least 1 item"),
+        ({"evaluate": {"floor": 0}}, "floor"),
+        ({"evaluate": predicting(attribute="place")}, "is no attribute of the microdata"),
+        ({"evaluate": predicting(levels=["5000"])}, "need some levels of income, and not all"),
+        ({"evaluate": predicting(levels=[])}, "levels"),
+        ({"evaluate": predicting(attribute="sex", levels=["m", "f"])}, "and not all"),
+        ({"evaluate": predicting(features=[])}, "attributes other than the one"),
+        ({"evaluate": predicting(features=["sex", "income"])}, "attributes other than the one"),
+        ({"evaluate": {**predicting(), "groups": []}}, "is required with `predict`"),
+        ({"evaluate": {**predicting(), "groups": [["income", "sex"]]}}, "holds what is predicted"),
+        ({"evaluate": predicting(), "synthesis": None, "statistics__0__share": "3/4"},
+         "compares microdata"),
     ],
 )  # fmt: skip
 def test_run_files_that_cannot_be_used(das, tmp_path, changes, what):

@@ -46,7 +46,7 @@ def test_the_digest_holds_what_is_measured_and_nothing_else(tmp_path):
     same = {
         "name": "other", "output__directory": "elsewhere", "synthesis__components": 3,
         "synthesis__seed": 9, "synthesis__records": 10, "statistics__0__shrink": True,
-        "privacy__account": "account.jsonl",
+        "privacy__account": "account.jsonl", "evaluate": {"floor": 7, "groups": [["sex"]]},
     }  # fmt: skip
     for key, value in same.items():
         assert load_survey(configure(tmp_path, **{key: value})).digest == first, key
