@@ -29,7 +29,9 @@ from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
 from das.strategy import Strategy, noisy_queries
 from geography.lattice import Spine
 from jobs.config.allocation import load_allocation
+from jobs.config.files import is_survey, read_model
 from jobs.config.load import load_run
+from jobs.config.models.survey import SurveyConfig
 from jobs.config.product import Resolved
 from jobs.config.schema import load_schema
 from jobs.folder.solutions import settings_digest, settings_of
@@ -131,7 +133,19 @@ def test_every_shipped_schema_loads(path):
     assert schema.size == SIZES.get(schema.name, schema.size)
 
 
-@pytest.mark.parametrize("path", shipped("run"))
+RUNS, SURVEYS = (
+    [one for one in shipped("run") if is_survey(one.values[0]) == survey]
+    for survey in (False, True)
+)
+
+
+@pytest.mark.parametrize("path", SURVEYS)
+def test_every_shipped_survey_is_what_its_model_says(path):
+    """Its public weights are files of their own, so it is not loaded here."""
+    assert read_model(path, SurveyConfig).name == path.stem
+
+
+@pytest.mark.parametrize("path", RUNS)
 def test_every_shipped_run_loads_without_its_data(path):
     resolved = load_run(path)
     assert resolved.config.name == path.stem
