@@ -492,15 +492,17 @@ def report(
     solution: SolutionOption = None,
 ) -> None:
     """Write the reports of a finished run again, from its manifest and evaluation."""
-    from jobs.survey.folder import refuse_survey_folder
-
-    refuse_survey_folder(out)
     from jinja2 import TemplateError
 
     from jobs.report.finished import write_internal_reports, write_public_reports
     from jobs.storage.files import understanding
     from jobs.storage.layout import release_layout
+    from jobs.survey.folder import is_survey_folder
+    from jobs.survey.reports import write_pages
 
+    if (out / "run.json").exists() and is_survey_folder(out):
+        _name_files(write_pages(out, solution), out)
+        return
     manifest = release_layout(out, solution).manifest
     with understanding(manifest, "restore it from a copy of the release"):
         try:

@@ -42,6 +42,7 @@ from jobs.survey.means import released_mean, write_means
 from jobs.survey.measurements import part_folder, read_answers, read_sums
 from jobs.survey.microdata import draw_microdata, write_microdata
 from jobs.survey.plan import SYNTHESIS, SurveyPlan
+from jobs.survey.reports import write_internal_page, write_public_page
 from jobs.survey.tables import write_tables
 from jobs.tasks.progress import Reporter
 
@@ -155,6 +156,8 @@ def _release(job: SurveyJob, parts: Sequence[str]) -> None:
             write_microdata(plan, draw_microdata(plan, measured))
     with job.reporter.line("seal", "manifest"):
         write_manifest(plan, [part for part in plan.costs if is_made(plan, part)])
+    with job.reporter.line("seal", "report"):
+        write_public_page(plan.made)
         open_to_readers(plan.made.root)
 
 
@@ -204,4 +207,6 @@ def evaluate_survey(plan: SurveyPlan, reporter: Reporter) -> list[Path]:
         truth = job.truth
         with reporter.line("evaluate", "against the truth"):
             evaluate(plan, truth)
-    return [plan.confidential.evaluation]
+        with reporter.line("evaluate", "report"):
+            report = write_internal_page(plan.made, plan.confidential)
+    return [plan.confidential.evaluation, report]

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from jobs.documents.account import Account, Guarantee
 from jobs.documents.document import document, read_document
-from jobs.documents.manifest import Output, ReleasedFile, Software
+from jobs.documents.manifest import Attacks, Output, ReleasedFile, Software
 
 _SOLVED = (
     "run `das means`, `das tables` or `das synthesize` first; if it was sealed, restore it from a "
@@ -194,9 +194,14 @@ class SurveyPrivacy(Guarantee):
 
     Attributes:
       randomness: Where noise comes from: `operating_system`, or `seeded_not_for_release`.
+      mu_gdp: Continuous Gaussian noise of the same rho would be mu-GDP with this mu, rounded
+        up; left out if pure. Discrete noise is not: `attacks` is what holds.
+      attacks: What an attacker gains at most; left out in older manifests.
     """
 
     randomness: str
+    mu_gdp: float | None = None
+    attacks: Attacks | None = None
 
 
 @document
@@ -242,6 +247,10 @@ class SurveyManifest:
       outputs: Every dataset.
       files: The files beside the datasets.
       records: Records of the microdata; null without microdata.
+      model: What the microdata were drawn from: `mixture`, `tree` or `adaptive`; left out without
+        microdata, and in older manifests.
+      strata: Attributes whose combinations were measured apart for the microdata; left out if none
+        were.
     """
 
     format: Literal[1]
@@ -260,6 +269,8 @@ class SurveyManifest:
     outputs: tuple[Output, ...]
     files: tuple[ReleasedFile, ...]
     records: int | None
+    model: str | None = None
+    strata: tuple[str, ...] = ()
 
 
 @document

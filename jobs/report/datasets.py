@@ -96,7 +96,7 @@ _UNLABELLED = (
     "attributes, the last runs fastest."
 )
 
-_FILES = {
+FILES = {
     "manifest.json": "Every number on this page, and the digest of every dataset.",
     "report.html": "This page.",
     "ledger.jsonl": "What was granted, what every query of every geounit costs, and which "
@@ -131,11 +131,11 @@ def other_files(manifest: Manifest) -> list[tuple[str, str]]:
     seeded = ["NOT_FOR_RELEASE.txt"] if manifest.not_for_release else []
     files = [file.path for file in manifest.files]
     names = dict.fromkeys(["manifest.json", "report.html", *files, *seeded])
-    return [(name, _FILES.get(_product(manifest, name)[1], "")) for name in names]
+    return [(name, FILES.get(_product(manifest, name)[1], "")) for name in names]
 
 
-def files_table(manifest: Manifest) -> Table:
-    """Every dataset of the release with its digest."""
+def files_table(outputs: Sequence[Output]) -> Table:
+    """Every dataset of a release with its digest."""
     body = [
         [
             code(output.path),
@@ -143,7 +143,7 @@ def files_table(manifest: Manifest) -> Table:
             number(output.bytes, text.size),
             code(output.sha256),
         ]
-        for output in manifest.outputs
+        for output in outputs
     ]
     columns = [
         Column("Path", numeric=False),
@@ -211,15 +211,23 @@ def _level(output: Output) -> str:
 
 # --- the example --------------------------------------------------------------------------------
 
-_READ = '''\
+
+def reading(text: str, said: str) -> str:
+    """Python that reads a dataset by what its manifest names.
+
+    Args:
+      text: Columns that are text, as pandas is told.
+      said: The same as a sentence for readers.
+    """
+    return f'''\
 import json
 from pathlib import Path
 
 import pandas as pd
 
 
-def read(dataset, text={"geocode": str}):
-    """The rows of a dataset, from the files that its manifest names. Geocodes are text."""
+def read(dataset, text={text}):
+    """The rows of a dataset, from the files that its manifest names. {said}"""
     named = json.loads(Path(dataset, "_manifest.json").read_text("utf-8"))["files"]
     paths = [Path(dataset, one["file"]) for one in named if one["rows"]]
     return pd.concat(
@@ -229,6 +237,8 @@ def read(dataset, text={"geocode": str}):
         for path in paths
     )
 '''
+
+
 _TIDY = '''
 
 def tidy(dataset, query, *values):
@@ -240,6 +250,9 @@ def tidy(dataset, query, *values):
     rows = rows.assign(label=[labels] * len(rows))
     return rows.explode(["label", *values]).astype(dict.fromkeys(values, float))
 '''
+
+
+_CENSUS = reading('{"geocode": str}', "Geocodes are text.")
 
 
 def example(manifest: Manifest) -> str:
@@ -267,7 +280,7 @@ def example(manifest: Manifest) -> str:
     path = next((path for path in people if path in there), "")
     if path:
         lines.append(f'{manifest.records} = read("{path}"{people[path]})')
-    return "\n".join([_READ + (_TIDY if has_tidy else ""), "", *lines])
+    return "\n".join([_CENSUS + (_TIDY if has_tidy else ""), "", *lines])
 
 
 def _measured(manifest: Manifest, there: Mapping[str, Output]) -> tuple[str, str] | None:

@@ -54,6 +54,25 @@ class DotRow:
 
 
 @dataclass(frozen=True)
+class Span:
+    """One row of a figure of intervals.
+
+    Attributes:
+      label: Its name.
+      low: Lower end.
+      value: The number within, a dot.
+      high: Upper end.
+      mark: What the number is compared with, a short line; None draws none.
+    """
+
+    label: str
+    low: float
+    value: float
+    high: float
+    mark: float | None = None
+
+
+@dataclass(frozen=True)
 class Figure:
     """A finished figure.
 
@@ -171,6 +190,46 @@ def range_rows(
             bare(axes, grid="x")
             axes.spines["bottom"].set_visible(False)
         return to_svg(figure, key)
+
+
+def span_rows(key: str, title: str, rows: Sequence[Span]) -> Markup:
+    """Intervals as lines with a dot, a row per name, on one linear scale.
+
+    Args:
+      key: Unique on the page.
+      title: What the numbers are.
+      rows: At least one. A dotted line goes down from the dot of the first, which the others are
+        parts of.
+    """
+    drawn = [v for row in rows for v in (row.low, row.value, row.high, row.mark) if v is not None]
+    low, high = min(drawn), max(drawn)
+    margin = 0.03 * (high - low) or 1.0
+    longest = max(min(len(row.label), 46) for row in rows)
+    left, above, below, step = 0.3 + 0.065 * longest, 0.34, 0.3, 0.25
+    with drawing():
+        height = above + below + step * len(rows)
+        figure = new_figure(height)
+        size = (WIDTH - left - 0.2) / WIDTH, 1 - (above + below) / height
+        axes = figure.add_axes((left / WIDTH, below / height, *size))
+        axes.set_title(title, loc="left", fontweight="bold")
+        axes.set(xlim=(low - margin, high + margin), ylim=(len(rows) - 0.5, -0.5))
+        axes.axvline(rows[0].value, color=COLORS["muted"], linewidth=0.8, linestyle=(0, (1, 2)))
+        for y, row in enumerate(rows):
+            axes.hlines(y, row.low, row.high, color=COLORS["released"], linewidth=1.6)
+            axes.plot([row.value], [y], marker="o", color=COLORS["released"], zorder=3)
+            if row.mark is not None:
+                ends = [y - 0.36, y + 0.36]
+                axes.plot([row.mark, row.mark], ends, color=COLORS["raw"], zorder=4)
+        axes.xaxis.set_major_formatter(FuncFormatter(_with_minus))
+        axes.set_yticks(range(len(rows)), [_clipped(row.label, 46) for row in rows])
+        axes.tick_params(axis="y", labelcolor=COLORS["ink"])
+        bare(axes, grid="x")
+        axes.spines["bottom"].set_visible(False)
+        return to_svg(figure, key)
+
+
+def _with_minus(value: float, _: int) -> str:
+    return f"{value:,.10g}".replace("-", "\N{MINUS SIGN}")
 
 
 def _decades(values: Sequence[float]) -> tuple[float, float]:

@@ -8,11 +8,8 @@ from das.privacy.neighborhoods import Comparable
 from das.privacy.semantics import Change
 from jobs.documents.manifest import Manifest
 from jobs.neighborhoods import FROM_DATA
-from jobs.report import text
 from jobs.report.budget import (
     Spending,
-    account_table,
-    attacks_table,
     budget_section,
     noise_section,
     statements_table,
@@ -20,6 +17,7 @@ from jobs.report.budget import (
 from jobs.report.datasets import described, example, files_table, other_files
 from jobs.report.exact import exact_section
 from jobs.report.groups import expected_section
+from jobs.report.guarantee import GUARANTEE_LEAD, guarantee_values, loss_tables
 from jobs.report.page import Block, Page, Prose, Section, TableBlock
 from jobs.report.products import products_sections
 from jobs.report.render import render
@@ -74,14 +72,9 @@ def privacy_section(manifest: Manifest) -> Section:
     """The guarantee, and what is and is not protected."""
     privacy = manifest.privacy
     values = {
-        "void": manifest.not_for_release,
-        "definition": privacy.definition,
-        "total": privacy.total,
-        "total_value": text.decimal(text.ratio(privacy.total)),
-        "epsilon": text.upward(privacy.epsilon),
-        "epsilon_simple": text.upward(privacy.epsilon_simple),
-        "delta": text.small(privacy.delta),
-        "neighbors": privacy.neighbors,
+        **guarantee_values(privacy, is_void=manifest.not_for_release),
+        "derived": "counts, tables and microdata",
+        "sources": "the measurements, the invariants and public information",
         "invariants": [row.query for row in manifest.invariants],
         "limits": [f"{words(limit.kind)} {words(limit.name)}" for limit in manifest.limits],
         "neighborhood": privacy.neighborhood.in_words,
@@ -90,23 +83,15 @@ def privacy_section(manifest: Manifest) -> Section:
         "is_void": privacy.neighborhood.comparable is Comparable.NONE,
         "protected": _statements(manifest, {Comparable.ALL, Comparable.SOME}),
         "unprotected": _statements(manifest, {Comparable.NONE}),
-        "randomness": privacy.randomness,
         "geounits_from_data": manifest.geounits_source == FROM_DATA,
         "open_sessions": manifest.open_sessions,
     }
-    lead = (
-        "The guarantee limits what anyone can learn about one record from this release, whatever "
-        "else they know and however much they compute."
-    )
     blocks: list[Block] = [
         Prose("privacy.html.j2", values),
         TableBlock(statements_table(manifest.statements, privacy.definition)),
+        *loss_tables(privacy, manifest.account),
     ]
-    if privacy.attacks is not None:
-        blocks.append(TableBlock(attacks_table([privacy.attacks], privacy.mu_gdp)))
-    if manifest.account is not None:
-        blocks.append(TableBlock(account_table(manifest.account)))
-    return Section("privacy", "Privacy", lead, blocks)
+    return Section("privacy", "Privacy", GUARANTEE_LEAD, blocks)
 
 
 def _statements(manifest: Manifest, comparable: set[Comparable]) -> list[str]:
@@ -131,6 +116,11 @@ def files_section(manifest: Manifest) -> Section:
         "datasets": described(manifest),
         "files": other_files(manifest),
         "example": example(manifest),
+        "remark": "Geocodes are text; their leading zeros are lost where a program takes them for "
+        "numbers.",
     }
-    blocks: list[Block] = [Prose("files.html.j2", values), TableBlock(files_table(manifest))]
+    blocks: list[Block] = [
+        Prose("files.html.j2", values),
+        TableBlock(files_table(manifest.outputs)),
+    ]
     return Section("files", "Files and how to read them", lead, blocks)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from jobs.documents.manifest import NORMAL_90, Manifest, Privacy, expected_rmse
+from jobs.documents.account import Guarantee
+from jobs.documents.manifest import NORMAL_90, Manifest, expected_rmse
 from jobs.documents.summary import Summary
+from jobs.documents.survey import SurveyManifest
 from jobs.report import text
 from jobs.report.budget import query_order
 from jobs.report.page import Banner, Tile
@@ -18,7 +20,7 @@ SEEDED = Banner(
 _LONGEST_TOTAL = 22  # characters of an exact fraction that fit under a tile
 
 
-def banners(manifest: Manifest) -> list[Banner]:
+def banners(manifest: Manifest | SurveyManifest) -> list[Banner]:
     """Warnings that follow from the manifest."""
     return [SEEDED] if manifest.not_for_release else []
 
@@ -43,7 +45,7 @@ def tiles(manifest: Manifest) -> list[Tile]:
     ]
 
 
-def privacy_tiles(privacy: Privacy) -> list[Tile]:
+def privacy_tiles(privacy: Guarantee) -> list[Tile]:
     """The privacy loss: exact, and epsilon at delta if that is not the same."""
     is_pure = privacy.definition.is_pure
     name = "pure DP" if is_pure else "zero-concentrated DP"
@@ -93,11 +95,18 @@ def run_time_tile(manifest: Manifest, summary: Summary) -> Tile:
 
 def facts(manifest: Manifest) -> list[tuple[str, str]]:
     """Date, software, configuration and schema; the name of a solution beside the release."""
-    solution, software = manifest.solution.name, manifest.software
+    return [
+        *origin(manifest, manifest.solution.name),
+        ("Schema", f"{manifest.schema.name}, {text.integer(manifest.schema.cells)} cells"),
+    ]
+
+
+def origin(manifest: Manifest | SurveyManifest, solution: str | None) -> list[tuple[str, str]]:
+    """When, by what and from which configuration a release was made."""
+    software = manifest.software
     return [
         *([("Solution", solution)] if solution else []),
         ("Created", text.moment(manifest.created)),
         ("Software", f"{software.name} {software.version}"),
         ("Configuration", f"{manifest.configuration_digest[:16]}…"),
-        ("Schema", f"{manifest.schema.name}, {text.integer(manifest.schema.cells)} cells"),
     ]

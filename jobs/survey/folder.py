@@ -34,7 +34,7 @@ def is_survey_folder(out: Path) -> bool:
 
 
 def refuse_survey_folder(out: Path) -> None:
-    """Refuse a folder that has no geounits and no reports.
+    """Refuse a folder that has no geounits.
 
     Raises:
       ConfigError: It is that of a survey.
@@ -43,7 +43,7 @@ def refuse_survey_folder(out: Path) -> None:
         raise ConfigError(
             str(out),
             "is the folder of a survey, and this is for censuses",
-            want="das inspect, resume, verify or evaluate",
+            want="das inspect, resume, verify, evaluate or report",
         )
 
 
@@ -209,6 +209,7 @@ def files_of_interest(plan: SurveyPlan) -> list[Path]:
     made = plan.made
     wanted = [
         plan.confidential.evaluation,
+        plan.confidential.report,
         means_csv(made),
         means_json(made),
         tables_json(made),
@@ -216,6 +217,7 @@ def files_of_interest(plan: SurveyPlan) -> list[Path]:
         *microdata_folders(made),
         plan.release.root / "measurements",
         made.manifest,
+        made.report,
     ]
     return [path for path in wanted if path.exists()]
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from das.privacy import attack
 from jobs.documents.account import Account, guarantee_of
 from jobs.documents.document import read_document, write_document
 from jobs.documents.manifest import ReleasedFile
@@ -14,8 +16,9 @@ from jobs.documents.survey import (
     SurveyAttribute,
     SurveyManifest,
     SurveyPrivacy,
+    read_survey_manifest,
 )
-from jobs.release.manifest import NOT_FOR_RELEASE, output_of, software
+from jobs.release.manifest import NOT_FOR_RELEASE, attacks_of, output_of, software
 from jobs.storage.dataset import MANIFEST, is_published
 from jobs.storage.files import replace_file
 from jobs.storage.modes import READABLE
@@ -33,6 +36,8 @@ _NOTICE = (
 def write_manifest(plan: SurveyPlan, parts: list[str]) -> SurveyManifest:
     """Gather and write the manifest of what has been released so far.
 
+    One that says the same already is left as it is, with the time of its sealing.
+
     Args:
       plan: The run.
       parts: Names of the parts that were released in this folder.
@@ -44,6 +49,7 @@ def write_manifest(plan: SurveyPlan, parts: list[str]) -> SurveyManifest:
     if plan.not_for_release:
         replace_file(made.root / NOT_FOR_RELEASE, _NOTICE, mode=READABLE)
     has_microdata = SYNTHESIS in parts
+    definition, total = plan.budget.definition, plan.budget.total
     names = plan.microdata_domain.names if has_microdata else ()
     datasets = sorted(path.parent for path in made.root.rglob(MANIFEST))
     outputs = tuple(output_of(made, path) for path in datasets)
@@ -60,6 +66,8 @@ def write_manifest(plan: SurveyPlan, parts: list[str]) -> SurveyManifest:
         privacy=SurveyPrivacy(
             **vars(guarantee_of(plan.budget)),
             randomness=plan.config.privacy.randomness.source,
+            mu_gdp=None if definition.is_pure else attack.mu_gdp(total),
+            attacks=attacks_of(attack.attacks_of_total(definition, total), definition.unit),
         ),
         spent=str(ledger.spent),
         account=_account(plan),
@@ -79,7 +87,13 @@ def write_manifest(plan: SurveyPlan, parts: list[str]) -> SurveyManifest:
         outputs=outputs,
         files=tuple(_file(path, made.root) for path in _files(plan) if path.exists()),
         records=records if has_microdata else None,
+        model=plan.synthesis.model if has_microdata else None,
+        strata=_strata(plan) if has_microdata else (),
     )
+    if made.manifest.exists():
+        sealed = read_survey_manifest(made.manifest)
+        if replace(manifest, created=sealed.created) == sealed:
+            return sealed
     write_document(made.manifest, manifest)
     return manifest
 
@@ -91,6 +105,12 @@ def is_made(plan: SurveyPlan, part: str) -> bool:
     if plan.kind(part) == "tables":
         return tables_json(plan.made).exists()
     return means_json(plan.made).exists()
+
+
+def _strata(plan: SurveyPlan) -> tuple[str, ...]:
+    """Attributes whose combinations the microdata are measured by."""
+    strata = plan.synthesis.strata
+    return () if strata is None else tuple(strata.attributes)
 
 
 def _account(plan: SurveyPlan) -> Account | None:

@@ -7,7 +7,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from jobs.report.plots import DotRow, Panel, bar_panels, dot_rows, line_panels, share_bars
+from jobs.report.plots import (
+    DotRow,
+    Panel,
+    Span,
+    bar_panels,
+    dot_rows,
+    line_panels,
+    share_bars,
+    span_rows,
+)
 from jobs.report.svg import COLORS, bare, drawing, new_figure, to_svg
 
 HOSTILE = '<b id="x" style="font-family: y;"> #0a0001 url(#z) & "'
@@ -26,6 +35,7 @@ DRAWN = {
     "lines": lambda key: line_panels(key, panels(), "error"),
     "bars": lambda key: bar_panels(key, [Panel("a", ["x", "y"], {"released": (-1.0, 2.0)})], "b"),
     "dots": lambda key: dot_rows(key, ["block"], [DotRow("women", [5.0], [0.5], "sex")]),
+    "spans": lambda key: span_rows(key, "age", [Span("all", 1.0, 2.0, 4.0, 3.0)]),
     "shares": lambda key: share_bars(key, ["Total"], {"state": [[0.5, 0.5]], "county": [[]]}),
 }
 
@@ -67,6 +77,32 @@ def test_a_dot_is_where_its_number_is():
     assert len(dots) == 4
     assert x[1] - x[0] == pytest.approx(x[2] - x[1], abs=1e-3)  # equal ratios
     assert y[1] - y[0] == pytest.approx((y[2] - y[1]) / 2, abs=1e-3)  # a heading comes between
+
+
+def test_an_interval_is_where_its_numbers_are():
+    """On a linear scale: dots and marks, whatever is negative, and the line of the first."""
+    rows = [Span("a", -1.0, 0.0, 1.0), Span("b", 1.0, 2.0, 4.0, 3.0), Span("c", 0.0, 6.0, 9.0)]
+    svg = span_rows("key", "change", rows)
+    assert [text for text in texts(svg) if text in ("a", "b", "c", "change")] == [
+        "a", "b", "c", "change"
+    ]  # fmt: skip
+    dots = re.findall(r'<use [^>]*x="([\d.]+)" y="([\d.]+)"[^>]*released', svg)
+    x, y = zip(*[tuple(map(float, dot)) for dot in dots], strict=True)
+    assert (x[2] - x[1]) / (x[1] - x[0]) == pytest.approx(2, abs=1e-3)
+    assert y[2] - y[1] == pytest.approx(y[1] - y[0], abs=1e-3)
+    unit = (x[1] - x[0]) / 2
+    lines = re.findall(
+        r'd="M ([\d.]+) ([\d.]+)\s+L ([\d.]+) ([\d.]+)\s+"[^>]*(released|raw|muted)', svg
+    )
+    spans = [
+        [(float(v) - x[0]) / unit for v in (one[0], one[2])]
+        for one in lines
+        if one[4] == "released"
+    ]
+    assert [v for span in spans for v in span] == pytest.approx([-1, 1, 1, 4, 0, 9], abs=1e-3)
+    marks = [(float(one[0]) - x[0]) / unit for one in lines if one[4] == "raw"]
+    assert marks == pytest.approx([3], abs=1e-3)
+    assert min(float(one[0]) for one in lines if one[4] == "muted") == pytest.approx(x[0])
 
 
 def test_no_dots_are_a_figure_too():

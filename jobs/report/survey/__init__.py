@@ -1,0 +1,1 @@
+"""Pages of surveys: means, microdata, and how far they are from the truth."""

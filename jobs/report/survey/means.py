@@ -1,0 +1,139 @@
+"""Means of a survey on a page: a figure of intervals and a table for each statistic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from jobs.documents.survey import MeansTable, ReleasedMean, StratumMean
+from jobs.report import text
+from jobs.report.page import Block, FigureBlock, Prose, Section, TableBlock
+from jobs.report.plots import Figure, Span, span_rows
+from jobs.report.table import Cell, Column, Table, label, name, number
+from jobs.report.text import words
+
+MOST_DRAWN = 60  # strata in a figure, about as high as two screens
+_METHODS = {"coinpress": "Coinpress", "clipped": "clipping once"}
+
+
+def means_section(means: MeansTable) -> Section:
+    """What was released of every statistic."""
+    lead = (
+        "Sums with noise, divided by public numbers of records. Each interval is for the mean of "
+        "the population: it counts noise and sampling, and holds with about the stated probability "
+        "as far as the public bounds, sizes and spread of values are right."
+    )
+    blocks: list[Block] = []
+    for index, one in enumerate(means.statistics):
+        blocks += [
+            *mean_figures(index, one),
+            TableBlock(_table(index, one)),
+            Prose("survey_mean.html.j2", {"mean": one, "pooled": [words(p) for p in one.pooled]}),
+        ]
+    return Section("means", "Means", lead, blocks)
+
+
+def mean_figures(
+    index: int, mean: ReleasedMean, truth: Mapping[str, float | None] | None = None
+) -> list[FigureBlock]:
+    """Intervals of a statistic, everybody first; none of a statistic without strata.
+
+    Args:
+      index: Number of the statistic on the page.
+      mean: What was released.
+      truth: True means by stratum, of an internal page.
+    """
+    rows = with_strata(mean)
+    if len(rows) == 1:
+        return []
+    # The largest are drawn where there are many, in their order.
+    large = sorted(rows[1:], key=lambda row: -row.size)[:MOST_DRAWN]
+    drawn = [rows[0], *(row for row in rows[1:] if row in large)]
+    true = truth or {}
+    spans = [
+        Span(words(row.stratum), row.low, row.mean, row.high, true.get(row.stratum))
+        for row in drawn
+    ]
+    title = f"Mean of {words(mean.attribute)}"
+    caption = (
+        f"{_heading(mean)}: released means, and intervals at {confidence(mean)}. The dotted line "
+        "is everybody."
+    )
+    if len(drawn) < len(rows):
+        caption += f" The {MOST_DRAWN} strata with the most records; the table has all."
+    legend = [("released", "released mean and its interval")]
+    if truth is not None:
+        legend.append(("raw", "true mean"))
+    figure = Figure(f"mean-{index}", span_rows(f"mean-{index}", title, spans), caption, legend)
+    return [FigureBlock(figure)]
+
+
+def with_strata(mean: ReleasedMean) -> list[StratumMean]:
+    """Everybody, and the strata if there are any."""
+    return [mean.everybody, *(mean.means if mean.strata else ())]
+
+
+def shower(mean: ReleasedMean) -> Callable[[float | None], str]:
+    """How numbers of a statistic are written: one width for a column."""
+    size = max(abs(row.mean) for row in (mean.everybody, *mean.means))
+    places = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 1 else 4
+
+    def show(value: float | None) -> str:
+        if value is None:
+            return text.NOT_RECORDED
+        return f"{value:,.{places}f}".replace("-", "\N{MINUS SIGN}")
+
+    return show
+
+
+def _table(index: int, mean: ReleasedMean) -> Table:
+    show = shower(mean)
+    body = []
+    for row in with_strata(mean):
+        weight = text.ratio(row.weight)
+        body.append(
+            [
+                label(row.stratum),
+                number(weight, text.fine_percent),
+                number(row.size),
+                number(row.mean, show),
+                number(row.low, show),
+                number(row.high, show),
+                number(row.standard_error, show),
+                number(row.noise_sd, show),
+                name("outside of its bounds") if row.outside else Cell(""),
+            ]
+        )
+    is_warned = any(row.outside for row in mean.means)
+    columns = [
+        Column("Stratum", numeric=False),
+        Column("Weight", hint="public"),
+        Column("Records", hint="public"),
+        Column("Mean"),
+        Column("From", hint=confidence(mean)),
+        Column("To", hint=confidence(mean)),
+        Column("Std. error", hint="noise, sampling"),
+        Column("Std. dev.", hint="noise alone"),
+        Column("Warning", numeric=False),
+    ]
+    if not is_warned:
+        columns, body = columns[:-1], [row[:-1] for row in body]
+    note = (
+        f"By {_METHODS.get(mean.method, mean.method)}, with a public spread of {mean.spread:,.10g}."
+    )
+    if mean.shrunk:
+        note += (
+            " Means of strata are drawn together as far as their noise says, within their "
+            "intervals; standard errors are those before."
+        )
+    return Table(f"means-{index}", _heading(mean), columns, body, note)
+
+
+def _heading(mean: ReleasedMean) -> str:
+    by = f" by {words(' * '.join(mean.strata))}" if mean.strata else ""
+    called = "" if mean.name == mean.attribute else f" ({words(mean.name)})"
+    return f"Mean of {words(mean.attribute)}{by}{called}"
+
+
+def confidence(mean: ReleasedMean) -> str:
+    """That of the intervals of a statistic, in percent."""
+    return f"{100 * mean.confidence:.10g} %"

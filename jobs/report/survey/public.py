@@ -1,0 +1,185 @@
+"""Public report of a survey: what was released, under which guarantee. Made from the release."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jobs.documents.survey import SurveyManifest
+from jobs.report import text
+from jobs.report.guarantee import GUARANTEE_LEAD, guarantee_values, loss_tables
+from jobs.report.page import Block, Page, Prose, Section, TableBlock, Tile
+from jobs.report.render import render
+from jobs.report.survey.files import files_section
+from jobs.report.survey.means import confidence, means_section, shower
+from jobs.report.survey.release import SYNTHESIS, SurveyRelease
+from jobs.report.survey.tables import promises_table, tables_section
+from jobs.report.table import Cell, Column, Table, bars, label, name, number
+from jobs.report.text import words
+from jobs.report.tiles import banners, origin, privacy_tiles
+from jobs.storage.files import replace_file
+from jobs.storage.modes import READABLE
+
+_MOST_TILES = 3  # means among the headline numbers
+_SUMMARY = (
+    "What this release contains, what its privacy guarantee covers, and how far its means may be "
+    "off. Computed from public information alone."
+)
+
+
+def write_survey_report(release: SurveyRelease, out: Path) -> None:
+    """Write the public report of a survey as one self-contained HTML file.
+
+    Args:
+      release: What was released.
+      out: The file; replaced at once.
+
+    Raises:
+      OutputError: It cannot be written.
+    """
+    manifest = release.manifest
+    page = Page(
+        "Release report of a survey",
+        manifest.name,
+        _SUMMARY,
+        origin(manifest, manifest.solution),
+        banners(manifest),
+        survey_tiles(release),
+        [
+            _privacy_section(release),
+            survey_budget_section(release),
+            *([] if release.means is None else [means_section(release.means)]),
+            *([] if release.tables is None else [tables_section(release.tables)]),
+            *([_microdata_section(manifest)] if manifest.records is not None else []),
+            files_section(manifest),
+            _software_section(manifest),
+        ],
+        "records",
+    )
+    replace_file(out, render("page.html.j2", {"page": page}), mode=READABLE)
+
+
+def survey_tiles(release: SurveyRelease) -> list[Tile]:
+    """Microdata, privacy loss, what is exact, and means of everybody."""
+    manifest, tiles = release.manifest, []
+    if manifest.records is not None:
+        n_attributes = f"of {len(manifest.attributes)} attributes, in the microdata"
+        tiles.append(Tile("Records", text.integer(manifest.records), n_attributes))
+    tiles += privacy_tiles(manifest.privacy)
+    if release.exact:
+        marginals = "marginals, published without protection"
+        tiles.append(Tile("Exact", str(len(release.exact)), marginals))
+    for one in release.statistics[:_MOST_TILES]:
+        show, row = shower(one), one.everybody
+        ends = f"{show(row.low)} to {show(row.high)} at {confidence(one)}"
+        tiles.append(Tile(f"Mean of {words(one.name)}", show(row.mean), ends))
+    return tiles
+
+
+def survey_budget_section(release: SurveyRelease) -> Section:
+    """What each part of the release cost."""
+    manifest = release.manifest
+    unit = text.unit(manifest.privacy.definition)
+    lead = (
+        f"The parts of the release share the budget, and their costs add up to at most {unit}. "
+        "Strata have no records in common, so all of them, measured at the full share of a part, "
+        "cost what one does."
+    )
+    body = [
+        [
+            name(release.part_in_words(part.name)),
+            share,
+            Cell(part.cost, text.ratio(part.cost), code=True),
+        ]
+        for part, share in zip(
+            manifest.parts,
+            bars([text.ratio(part.share) for part in manifest.parts], text.fine_percent),
+            strict=True,
+        )
+    ]
+    total = text.ratio(manifest.privacy.total) or 1.0
+    for called, cost in (("all that was measured", manifest.spent), *_left(manifest)):
+        spent = text.ratio(cost) or 0.0
+        body.append(
+            [name(called), number(spent / total, text.fine_percent), Cell(cost, spent, code=True)]
+        )
+    columns = [
+        Column("Part", numeric=False),
+        Column("Share", hint=f"of {unit}"),
+        Column(unit, hint="exact", numeric=False),
+    ]
+    table = Table("budget-parts", f"Share of {unit} by part", columns, body)
+    return Section("budget", "Privacy budget", lead, [TableBlock(table)])
+
+
+def _left(manifest: SurveyManifest) -> list[tuple[str, str]]:
+    granted, spent = text.fraction(manifest.privacy.total), text.fraction(manifest.spent)
+    if granted is None or spent is None or granted == spent:
+        return []
+    return [("granted, and not spent yet", str(granted - spent))]
+
+
+def _privacy_section(release: SurveyRelease) -> Section:
+    """The guarantee, and what is and is not protected."""
+    manifest, privacy = release.manifest, release.manifest.privacy
+    has_tables = release.tables is not None
+    values = {
+        **guarantee_values(privacy, is_void=manifest.not_for_release),
+        "epsilon_by_noise": None,
+        "derived": "means and microdata",
+        "exact": release.exact,
+        "sources": "the measurements and public information",
+    }
+    blocks: list[Block] = [
+        Prose("survey_privacy.html.j2", values),
+        *([TableBlock(promises_table(list(manifest.parts)))] if has_tables else []),
+        *loss_tables(privacy, manifest.account),
+    ]
+    return Section("privacy", "Privacy", GUARANTEE_LEAD, blocks)
+
+
+def _microdata_section(manifest: SurveyManifest) -> Section:
+    """How the microdata were made, what they hold, and how to read them."""
+    lead = (
+        f"{text.integer(manifest.records)} artificial records with "
+        f"{len(manifest.attributes)} attributes. No record is a person of the survey, and none was "
+        "copied from one."
+    )
+    settings = next((p.settings for p in manifest.parts if p.name == SYNTHESIS), {})
+    values = {
+        "model": manifest.model,
+        "strata": [words(attribute) for attribute in manifest.strata],
+        "settings": [(words(key), value) for key, value in settings.items() if value is not None],
+    }
+    body = [
+        [
+            label(attribute.name),
+            number(len(attribute.levels)),
+            name("; ".join(attribute.levels)),
+        ]
+        for attribute in manifest.attributes
+    ]
+    columns = [
+        Column("Attribute", numeric=False),
+        Column("Levels"),
+        Column("Labels, in order", numeric=False),
+    ]
+    table = Table("attributes", "Attributes of the microdata", columns, body)
+    blocks: list[Block] = [Prose("survey_microdata.html.j2", values), TableBlock(table)]
+    return Section("microdata", "Microdata", lead, blocks)
+
+
+def _software_section(manifest: SurveyManifest) -> Section:
+    software = manifest.software
+    rows = [
+        (software.name, software.version),
+        ("Python", software.python),
+        *sorted(software.libraries.items()),
+        ("SHA-256 of the configuration", manifest.configuration_digest),
+    ]
+    table = Table(
+        "environment",
+        "Software and configuration",
+        [Column("What", numeric=False), Column("Value", numeric=False)],
+        [[name(key), Cell(value, value, code=True)] for key, value in rows],
+    )
+    return Section("run", "Run", "What made this release.", [TableBlock(table)])

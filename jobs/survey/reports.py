@@ -1,0 +1,80 @@
+"""The reports of a survey run, written from its documents and evaluation; no data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jobs.documents.document import read_document
+from jobs.documents.survey import (
+    SurveyEvaluation,
+    read_means,
+    read_survey_manifest,
+    read_tables,
+)
+from jobs.report.survey.release import SurveyRelease
+from jobs.storage.layout import (
+    ConfidentialLayout,
+    ReleaseLayout,
+    confidential_layout,
+    release_layout,
+)
+from jobs.survey.means import means_json
+from jobs.survey.tables import tables_json
+
+
+def write_public_page(made: ReleaseLayout) -> Path:
+    """Write the public report of a release, or of a solution beside it.
+
+    Returns:
+      The file.
+
+    Raises:
+      OutputError: The release is not sealed, or it cannot be written.
+    """
+    from jobs.report.survey.public import write_survey_report  # draws plots: slow to import
+
+    write_survey_report(_released(made), made.report)
+    return made.report
+
+
+def write_internal_page(made: ReleaseLayout, confidential: ConfidentialLayout) -> Path:
+    """Write the internal report of what was evaluated; confidential.
+
+    Returns:
+      The file.
+
+    Raises:
+      OutputError: The release is not sealed or not evaluated, or it cannot be written.
+    """
+    from jobs.report.survey.internal import write_survey_evaluation
+
+    evaluation = read_document(
+        SurveyEvaluation, confidential.evaluation, remedy="run `das evaluate`"
+    )
+    write_survey_evaluation(_released(made), evaluation, confidential.report)
+    return confidential.report
+
+
+def write_pages(out: Path, solution: str | None) -> list[Path]:
+    """Write the reports of a run folder, or of a solution of it, again.
+
+    Returns:
+      The files, the confidential one first, if it was evaluated.
+
+    Raises:
+      OutputError: As above.
+    """
+    made, confidential = release_layout(out, solution), confidential_layout(out, solution)
+    is_evaluated = confidential.evaluation.exists()
+    internal = [write_internal_page(made, confidential)] if is_evaluated else []
+    return [*internal, write_public_page(made)]
+
+
+def _released(made: ReleaseLayout) -> SurveyRelease:
+    manifest = read_survey_manifest(made.manifest)
+    means, tables = means_json(made), tables_json(made)
+    return SurveyRelease(
+        manifest,
+        read_means(means) if means.exists() else None,
+        read_tables(tables) if tables.exists() else None,
+    )
