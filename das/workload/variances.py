@@ -64,15 +64,15 @@ def product_variances(strategy: KroneckerStrategy, variances: Sequence[float]) -
 def union_variances(
     strategy: UnionStrategy, describe: Callable[[KroneckerStrategy], FloatArray]
 ) -> FloatArray:
-    """Return float64[marginals]: what `describe` says of the part that answers each, by its share.
+    """Return float64[marginals]: what `describe` says of the part for each, by precision.
 
     Infinite for marginals that no part answers.
     """
     marginals = strategy.workload.marginals
     out = np.full(marginals.size, np.inf)
-    for part, share in zip(strategy.parts, strategy.shares, strict=True):
+    for part, precision in zip(strategy.parts, strategy.precisions, strict=True):
         places = [marginals.positions(members) for members in part.workload.marginals.by_order]
-        out[np.concatenate(places)] = describe(part) / share
+        out[np.concatenate(places)] = describe(part) / precision
     return out
 
 
@@ -91,7 +91,7 @@ def as_residual_plan(strategy: MarginalsStrategy) -> ResidualPlan:
         bases.append(build_basis(attribute, rows, pivot, rows.T))
     closure = workload.marginals.closure()
     sizes = np.array([attribute.size for attribute in workload.attributes], np.float64)
-    outside = np.where(strategy.sets, 1.0, sizes).prod(axis=1) * strategy.shares
+    outside = np.where(strategy.sets, 1.0, sizes).prod(axis=1) * strategy.precisions
     targets = list_members(closure)
     precision = np.array(
         [outside[(strategy.sets >= target).all(axis=1)].sum() for target in targets]
@@ -180,11 +180,11 @@ def _spreads_of_union(strategy: UnionStrategy, most_values: int) -> list[Spread]
     """Every marginal by the part that answers it; infinite where none does."""
     marginals = strategy.workload.marginals
     out = [Spread(np.full(1, np.inf), np.full(1, size)) for size in strategy.workload.sizes]
-    for part, share in zip(strategy.parts, strategy.shares, strict=True):
+    for part, precision in zip(strategy.parts, strategy.precisions, strict=True):
         places = np.concatenate([marginals.positions(m) for m in part.workload.marginals.by_order])
         spreads = list_spreads(part, most_values=most_values)
         for place, spread in zip(places.tolist(), spreads, strict=True):
-            out[place] = Spread(spread.values / share, spread.counts)
+            out[place] = Spread(spread.values / precision, spread.counts)
     return out
 
 

@@ -20,7 +20,13 @@ from jobs.config.models.allocation import (
     StrataAllocation,
     WorkloadConfig,
 )
-from jobs.config.workload import ZCDP_BOUNDED, BudgetKind, plan_group_shares, plan_shares
+from jobs.config.workload import (
+    ZCDP_BOUNDED,
+    BudgetKind,
+    is_planned,
+    plan_group_shares,
+    plan_shares,
+)
 
 
 def _shares(schema: Schema, level: LevelAllocation, kind: BudgetKind) -> tuple[QueryShare, ...]:
@@ -90,7 +96,7 @@ def planned_parts(strategy: Strategy) -> dict[str, tuple[QueryShare, ...]]:
         _part(part.geolevel, stratum.group if stratum is not None else None): part.queries
         for level in range(len(strategy.levels))
         for stratum, part in strategy.parts(level)
-        if part.joint is not None
+        if part.joint is not None or any(is_planned(entry.query) for entry in part.queries)
     }
 
 

@@ -26,6 +26,7 @@ from das.strategy import QueryShare
 from das.tree.curvature import least_eigenvalue
 from das.workload.losses import LargestRatio, Loss, LossKind, PowerMean, WorstMean
 from das.workload.plan import Method, plan_workload
+from das.workload.pure import plan_pure
 from das.workload.workload import AttributeWorkload, BaseKind, Workload
 from jobs.config.models.allocation import WorkloadConfig
 
@@ -64,6 +65,9 @@ class BudgetKind:
         return choose_mechanism(self.definition, self.mechanism)
 
 
+METHODS_OF_L1 = (Method.HDMM, Method.AUTO)
+"""Methods that plan for noise that costs in proportion to L1 sensitivities; auto is HDMM there."""
+
 ZCDP_BOUNDED = BudgetKind(Definition.ZCDP, Neighbors.BOUNDED)
 
 
@@ -80,21 +84,27 @@ def plan_shares(schema: Schema, wanted: WorkloadConfig, kind: BudgetKind) -> tup
       wanted: Tables with weights, bases of attributes, the planner and its loss.
       kind: Definition and neighbors of the budget.
 
+    Where noise costs in proportion to squared sensitivities, queries are charged together. Where it
+    costs in proportion to L1 sensitivities, as under pure differential privacy, HDMM alone has a
+    theory, and each of its queries is charged for itself.
+
     Returns:
       Integer queries over the whole schema with exact shares that sum to 1.
 
     Raises:
       SchemaError: A table or base is unknown, or the method cannot plan the workload.
-      BudgetError: The cost of the noise is not proportional to squared sensitivities.
+      BudgetError: The method knows only noise that costs in proportion to squared sensitivities.
     """
-    if kind.noise.norms[kind.definition] is not Norm.L2_SQUARED:
+    norm = kind.noise.norms[kind.definition]
+    if norm is Norm.L1 and wanted.method not in METHODS_OF_L1:
         raise BudgetError(
-            "workload",
-            "can be planned only for noise that costs in proportion to squared sensitivities",
+            f"workload, method {wanted.method}",
+            "plans only for noise that costs in proportion to squared sensitivities",
             got=f"{kind.noise.title} noise under {kind.definition}",
-            remedy="list `queries` with shares",
+            want=" or ".join(METHODS_OF_L1),
+            remedy="plan with hdmm, or list `queries` with shares",
         )
-    return _plan(schema, wanted.model_dump_json(), kind.neighbors)
+    return _plan(schema, wanted.model_dump_json(), kind.neighbors, norm)
 
 
 def plan_group_shares(
@@ -133,12 +143,17 @@ def plan_group_shares(
     return tuple(shares)
 
 
-def _refuse_flat(shares: Sequence[QueryShare]) -> None:
-    """Refuse queries that leave some counts to rounding, though they may have full column rank."""
+def _refuse_flat(shares: Sequence[QueryShare], power: int) -> None:
+    """Refuse queries that leave some counts to rounding, though they may have full column rank.
+
+    Args:
+      shares: The queries.
+      power: Of its share, to which the precision of a query is proportional.
+    """
     queries = [entry.query for entry in shares]
     if not has_full_column_rank(queries):
         return  # the strategy says so, and which
-    precision = least_eigenvalue(queries, [float(entry.share) for entry in shares])
+    precision = least_eigenvalue(queries, [float(entry.share) ** power for entry in shares])
     if precision < _LEAST_EIGENVALUE:
         raise BudgetError(
             "workload",
@@ -184,17 +199,23 @@ def errors_of_methods(
 
 
 @lru_cache(maxsize=64)
-def _plan(schema: Schema, text: str, neighbors: Neighbors) -> tuple[QueryShare, ...]:
+def _plan(schema: Schema, text: str, neighbors: Neighbors, norm: Norm) -> tuple[QueryShare, ...]:
     """Plan once what several geolevels share; equal ones are the same queries."""
     wanted = WorkloadConfig.model_validate_json(text)
     workload = read_workload(schema, wanted)
     loss = plan_loss(schema, wanted, workload)
+    if norm is Norm.L1:
+        pure = plan_pure(workload, loss)
+        pairs = zip(pure.queries, pure.shares, strict=True)
+        shares = tuple(QueryShare(_over_schema(schema, query), share) for query, share in pairs)
+        _refuse_flat(shares, 2)
+        return shares
     plan = plan_workload(workload, wanted.method, loss, neighbors=neighbors)
     shares = tuple(
         QueryShare(_over_schema(schema, planned.query), planned.rho, planned.sensitivity_sq)
         for planned in plan.measure_exactly(Fraction(1)).queries()
     )
-    _refuse_flat(shares)
+    _refuse_flat(shares, 1)
     return shares
 
 
@@ -374,6 +395,12 @@ def _over_schema(schema: Schema, query: Query) -> Query:
         for attribute in schema.attributes
     )
     return Query(name_with_matrices(query.name, factors), factors)
+
+
+def is_planned(query: Query) -> bool:
+    """Whether the name of a query ends in the digest of its own matrices."""
+    name = query.name.partition(" #")[0]
+    return query.name != name and query.name == name_with_matrices(name, query.factors)
 
 
 def name_with_matrices(name: str, factors: Sequence[Factor]) -> str:

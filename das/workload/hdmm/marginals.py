@@ -11,15 +11,18 @@ import numpy as np
 
 from das.arrays import BoolArray, FloatArray
 from das.errors import SchemaError, SolverError
+from das.mechanisms.mechanism import Norm
 from das.workload.kronecker import Kronecker, list_members, mark_attributes
 from das.workload.workload import AttributeWorkload, Workload
 
 MOST_ATTRIBUTES = 14
 """Most attributes of a strategy of marginals, which has 2^d shares."""
 
+_GAP = 1e-5
 _MOST_ITERATIONS = 1000
 _MOST_RESTARTS = 5
 _LEAST_SHARE = 1e-10
+_LEAST_SHARE_L1 = 1e-4  # smaller ones are left out if the error stays within _GAP
 _LEAST_VALUE = 1e-100
 
 
@@ -30,9 +33,11 @@ class MarginalsStrategy:
     Attributes:
       workload: What it answers.
       sets: bool[k, d], the attributes of each measured marginal.
-      shares: float64[k], shares c_S of the privacy cost; the noise variance is 1 / c_S.
+      shares: float64[k], shares c_S of the privacy cost; the noise variance is 1 / c_S, or
+        1 / c_S^2 for the L1 norm.
       error: Weighted total variance at privacy cost 1.
       bound: No strategy of this kind has a smaller error.
+      norm: In which the columns of all marginals have length 1.
     """
 
     workload: Workload
@@ -40,6 +45,12 @@ class MarginalsStrategy:
     shares: FloatArray
     error: float
     bound: float
+    norm: Norm = Norm.L2_SQUARED
+
+    @property
+    def precisions(self) -> FloatArray:
+        """float64[k]: the noise variance of a marginal is 1 / its precision."""
+        return self.shares if self.norm is Norm.L2_SQUARED else self.shares**2
 
     @property
     def products(self) -> tuple[Kronecker, ...]:
@@ -59,7 +70,8 @@ class MarginalsStrategy:
         """Return the least-squares answers of one marginal, float64[m_A] in C order.
 
         The part of the estimate in the range of the projector P_T = kron(I - J/n if i in T else
-        J/n) is the same part of the sum of c_S M_S^T y_S over S containing T, divided by lambda_T.
+        J/n) is the same part of the sum of p_S M_S^T y_S over S containing T, divided by lambda_T,
+        for precisions p_S.
 
         Args:
           noisy: The noisy answers to `products`, float64[cells of the marginal] each.
@@ -75,12 +87,12 @@ class MarginalsStrategy:
             target = asked.copy()
             target[asked] = kept
             pooled, information = np.zeros(np.where(target, sizes, 1)), 0.0
-            for chosen, share, values in zip(self.sets, self.shares, noisy, strict=True):
+            for chosen, precision, values in zip(self.sets, self.precisions, noisy, strict=True):
                 if (chosen >= target).all():
                     cube = values.reshape(np.where(chosen, sizes, 1))
                     others = tuple(np.flatnonzero(chosen & ~target).tolist())
-                    pooled += share * cube.mean(axis=others, keepdims=True)
-                    information += share * math.prod(sizes[~chosen].tolist())
+                    pooled += precision * cube.mean(axis=others, keepdims=True)
+                    information += precision * math.prod(sizes[~chosen].tolist())
             if information == 0:
                 raise SchemaError(
                     f"marginal {list(names)}", "is not determined by the measured marginals"
@@ -94,7 +106,7 @@ class MarginalsStrategy:
         ).apply(table.ravel())
 
 
-def optimize_marginals(workload: Workload, *, gap: float = 1e-5) -> MarginalsStrategy:
+def optimize_marginals(workload: Workload, *, gap: float = _GAP) -> MarginalsStrategy:
     """Choose the shares of all 2^d marginals (OPT_M).
 
     V = sum_S c_S M_S^T M_S has the eigenvalues lambda_T = sum over S containing T of
@@ -115,6 +127,37 @@ def optimize_marginals(workload: Workload, *, gap: float = 1e-5) -> MarginalsStr
       SchemaError: Too many attributes.
       SolverError: The gap was not reached.
     """
+    sets, descent = _all_marginals(workload)
+    shares, error, bound = descent.run(gap)
+    kept = shares > 0
+    return MarginalsStrategy(workload, sets[kept], shares[kept], error, bound)
+
+
+def optimize_marginals_l1(workload: Workload) -> MarginalsStrategy:
+    """Choose shares of all 2^d marginals for pure differential privacy, where precisions are c_S^2.
+
+    The error, as `optimize_marginals` has it, is convex in the precisions, but shares that sum to 1
+    are no convex set of them. L-BFGS in z, c = z^2 / sum z^2, descends from several points: one
+    marginal that answers everything, the best shares for squared norms, both together, square
+    roots of these, and marginals alike, all or those of the best shares. As sum c_S^2 <= 1, the
+    bound for squared norms is one here too, though not a tight one.
+
+    Args:
+      workload: Marginals with weights, over at most 14 attributes.
+
+    Raises:
+      SchemaError: Too many attributes.
+      SolverError: The bound was not reached.
+    """
+    sets, descent = _all_marginals(workload)
+    squared, _, bound = descent.run(_GAP)
+    shares, error = descent.run_l1(squared)
+    kept = shares > 0
+    return MarginalsStrategy(workload, sets[kept], shares[kept], error, bound, Norm.L1)
+
+
+def _all_marginals(workload: Workload) -> tuple[BoolArray, _MarginalsDescent]:
+    """All sets of attributes, bool[2^d, d], and the problem of their shares."""
     attributes = workload.attributes
     if len(attributes) > MOST_ATTRIBUTES:
         raise SchemaError(
@@ -127,10 +170,7 @@ def optimize_marginals(workload: Workload, *, gap: float = 1e-5) -> MarginalsStr
     asked = np.zeros(len(sets))
     powers = 1 << np.arange(len(attributes))[::-1]
     asked[list_members(workload.marginals) @ powers] = workload.weights
-    descent = _MarginalsDescent.build(attributes, asked)
-    shares, error, bound = descent.run(gap)
-    kept = shares > 0
-    return MarginalsStrategy(workload, sets[kept], shares[kept], error, bound)
+    return sets, _MarginalsDescent.build(attributes, asked)
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,3 +258,41 @@ class _MarginalsDescent:
         if error <= bound * (1 + gap):
             return large, error, bound
         return best, best_error, bound
+
+    def run_l1(self, squared: FloatArray) -> tuple[FloatArray, float]:
+        """Return shares that sum to 1 and their error where precisions are squares of shares.
+
+        Args:
+          squared: float64[2^d], the best shares where precisions are the shares themselves.
+        """
+        from scipy.optimize import minimize
+
+        def objective(root: FloatArray) -> tuple[float, FloatArray]:
+            length = float((root**2).sum())
+            shares = root**2 / length
+            error, slope = self.evaluate(shares**2)
+            # The slope of log error in the shares, less its mean: they sum to 1.
+            by_share = -2 * shares * slope / error
+            return math.log(error), 2 * root * (by_share - by_share @ shares) / length
+
+        # The smallest marginal that answers everything alone; corners are often the best of all.
+        members = np.flatnonzero(self.tau > 0)
+        corner = np.zeros_like(squared)
+        corner[np.bitwise_or.reduce(members)] = 1.0
+        spread, even = np.sqrt(squared), np.ones_like(squared)
+        ends = []
+        for start in (corner, corner + squared / 4, squared, spread, squared > _LEAST_SHARE, even):
+            found = minimize(
+                objective,
+                np.sqrt(np.asarray(start, np.float64)),
+                jac=True,
+                method="L-BFGS-B",
+                options={"maxiter": _MOST_ITERATIONS, "maxcor": 20},
+            ).x
+            shares = found**2 / (found**2).sum()
+            ends.append((self.evaluate(shares**2)[0], shares))
+        error, best = min(ends, key=lambda end: end[0])
+        large = np.where(best > _LEAST_SHARE_L1, best, 0.0)
+        large /= large.sum()
+        without = self.evaluate(large**2)[0]
+        return (large, without) if without <= error * (1 + _GAP) else (best, error)

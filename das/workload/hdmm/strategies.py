@@ -3,7 +3,8 @@
 A strategy is a list of products A_j = kron_i A_ji whose columns have at most unit L2 norm; product
 j is measured with noise of variance 1 / c_j. The shares c_j of the privacy cost sum to 1, so every
 strategy costs 1 (zCDP rho 1/2), and its `error` is the weighted sum of the variances of all
-answers. At privacy cost c the error is error / c.
+answers. At privacy cost c the error is error / c. For the L1 norm the variance is 1 / c_j^2:
+see `das.workload.pure`.
 
     KroneckerStrategy   one product for the whole workload
     UnionStrategy       one product for every group of marginals
@@ -27,6 +28,7 @@ import numpy as np
 
 from das.arrays import FloatArray, IntArray
 from das.errors import SchemaError
+from das.mechanisms.mechanism import Norm
 from das.workload.attribute_sets import AttributeSets
 from das.workload.hdmm.attribute import (
     AttributeSolver,
@@ -172,15 +174,18 @@ class UnionStrategy:
     Attributes:
       workload: What it answers.
       parts: One strategy per group.
+      norm: Of the columns of the parts. Of shares c_j the variances are e_j / c_j for squared L2
+        norms and e_j / c_j^2 for L1 norms.
     """
 
     workload: Workload
     parts: tuple[KroneckerStrategy, ...]
+    norm: Norm = Norm.L2_SQUARED
 
     @property
     def error(self) -> float:
-        """Weighted total variance at privacy cost 1: (sum_j sqrt(e_j))^2."""
-        return float(np.sqrt([part.error for part in self.parts]).sum() ** 2)
+        """Weighted total variance at privacy cost 1: (sum_j sqrt(e_j))^2; cube roots for L1."""
+        return _split_error([part.error for part in self.parts], self.norm)
 
     @property
     def products(self) -> tuple[Kronecker, ...]:
@@ -189,13 +194,17 @@ class UnionStrategy:
 
     @property
     def shares(self) -> FloatArray:
-        """float64[groups], c_j proportional to sqrt(e_j).
+        """float64[groups], c_j proportional to sqrt(e_j), or to the cube root for the L1 norm.
 
-        With sum c_j = 1 this minimizes sum e_j / c_j, by Cauchy-Schwarz; the cube-root rule of pure
-        differential privacy is for errors e_j / c_j^2.
+        With sum c_j = 1 this minimizes sum e_j / c_j or sum e_j / c_j^2, by Hölder.
         """
-        roots = np.sqrt([part.error for part in self.parts])
+        roots = _roots([part.error for part in self.parts], self.norm)
         return np.asarray(roots / roots.sum())
+
+    @property
+    def precisions(self) -> FloatArray:
+        """float64[groups]: the noise variance of a group is 1 / its precision."""
+        return self.shares if self.norm is Norm.L2_SQUARED else self.shares**2
 
     def answer(self, noisy: Sequence[FloatArray], names: Sequence[str]) -> FloatArray:
         """Return the least-squares answers of one marginal from its group, float64[m_A].
@@ -222,7 +231,11 @@ class _Group:
     error: float
 
 
-def optimize_union(workload: Workload, solve: AttributeSolver = solve_exactly) -> UnionStrategy:
+def optimize_union(
+    workload: Workload,
+    solve: AttributeSolver = solve_exactly,
+    norm: Norm = Norm.L2_SQUARED,
+) -> UnionStrategy:
     """Partition the marginals into groups with a Kronecker strategy each (OPT_+).
 
     Considered are every marginal by itself, marginals grouped by order, and what the finer of the
@@ -232,6 +245,7 @@ def optimize_union(workload: Workload, solve: AttributeSolver = solve_exactly) -
     Args:
       workload: Marginals with weights; those of weight 0 are not planned for.
       solve: Solves the problem of one attribute.
+      norm: Of the columns that it makes.
     """
     rough = _remember(solve)
     places = np.flatnonzero(workload.weights > 0)
@@ -239,7 +253,11 @@ def optimize_union(workload: Workload, solve: AttributeSolver = solve_exactly) -
     orders = list_members(workload.marginals)[places].sum(axis=1)
     by_order = [_group(workload, rough, places[orders == order]) for order in np.unique(orders)]
     start = separate if len(separate) <= _MOST_GROUPS else by_order
-    best = min((separate, by_order, _merge(workload, rough, start)), key=_split_error)
+
+    def split(groups: Sequence[_Group]) -> float:
+        return _split_error([group.error for group in groups], norm)
+
+    best = min((separate, by_order, _merge(workload, rough, start, norm)), key=split)
     return UnionStrategy(
         workload,
         tuple(
@@ -248,6 +266,7 @@ def optimize_union(workload: Workload, solve: AttributeSolver = solve_exactly) -
             else optimize_kronecker(_select(workload, group.places), solve)
             for group in best
         ),
+        norm,
     )
 
 
@@ -258,16 +277,23 @@ def _separate(workload: Workload, solve: AttributeSolver) -> FloatArray:
     return errors[workload.weights > 0]
 
 
-def _split_error(groups: Sequence[_Group]) -> float:
-    return float(np.sqrt([group.error for group in groups]).sum())
+def _roots(errors: Sequence[float], norm: Norm) -> FloatArray:
+    return np.sqrt(errors) if norm is Norm.L2_SQUARED else np.cbrt(errors)
+
+
+def _split_error(errors: Sequence[float], norm: Norm) -> float:
+    """The least error of groups with the best shares."""
+    return float(_roots(errors, norm).sum() ** (2 if norm is Norm.L2_SQUARED else 3))
 
 
 def _group(workload: Workload, solve: AttributeSolver, places: IntArray) -> _Group:
     return _Group(places, _descend(_select(workload, places), solve, 0.0).error)
 
 
-def _merge(workload: Workload, solve: AttributeSolver, groups: Sequence[_Group]) -> list[_Group]:
-    """Merge greedily; sqrt(e) of the union against the sum of the two is what a pair gains."""
+def _merge(
+    workload: Workload, solve: AttributeSolver, groups: Sequence[_Group], norm: Norm
+) -> list[_Group]:
+    """Merge greedily; the root of e of the union against the sum of the two is the gain."""
     current = list(groups)
     tried: dict[tuple[bytes, bytes], _Group] = {}
     while len(current) > 1:
@@ -277,7 +303,8 @@ def _merge(workload: Workload, solve: AttributeSolver, groups: Sequence[_Group])
             if key not in tried:
                 both = np.sort(np.concatenate([first.places, second.places]))
                 tried[key] = _group(workload, solve, both)
-            found = _split_error([first, second]) - math.sqrt(tried[key].error)
+            one, other, union = _roots([first.error, second.error, tried[key].error], norm)
+            found = float(one + other - union)
             if found > gain:
                 best, gain = (first, second, tried[key]), found
         if best is None:

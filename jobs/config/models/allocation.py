@@ -43,7 +43,8 @@ class WorkloadConfig(Model):
     method: Method = Field(
         default=Method.AUTO,
         description="residual_planner: plain counts; residual_planner_plus, orp: any base; hdmm: "
-        "Kronecker products; auto: the best of all within reach.",
+        "Kronecker products; auto: the best of all within reach. Under pure hdmm alone, which auto "
+        "is there.",
     )
     loss: LossKind | ConvexLossConfig = Field(
         default=LossKind.SUM_OF_VARIANCES,
@@ -73,7 +74,7 @@ class LevelAllocation(Model):
     )
     workload: WorkloadConfig | None = Field(
         default=None,
-        description="Measure what is best for these tables. Give this or `queries`; zcdp only.",
+        description="Measure what is best for these tables. Give this or `queries`.",
     )
 
     @model_validator(mode="after")

@@ -66,6 +66,42 @@ def test_a_planned_run_keeps_every_promise(tmp_path: Path) -> None:
     assert "charged together" in report
 
 
+def test_a_planned_run_under_pure_privacy_keeps_every_promise(tmp_path: Path) -> None:
+    """Products, ranges with a row, a total that matters most; each query is charged for itself."""
+    toy.write_records(tmp_path)
+    one = {"method": "hdmm", "tables": TABLES}
+    workloads = {level: dict(one) for level in toy.LEVELS}
+    workloads["state"]["method"] = "auto"
+    workloads["county"] |= {"bases": {"age": ["ranges", [1, 0, -1]]}}
+    workloads["tract"] |= {"tables": {"total": 1000, "sex": 1000, "detailed": "1/1000"}}
+    levels = {level: {"share": "1/4", "workload": own} for level, own in workloads.items()}
+    path = tmp_path / "allocation.yaml"
+    path.write_text(yaml.safe_dump({"name": "planned", "levels": levels}))
+    pure = {"privacy__definition": "pure", "privacy__rho": None, "privacy__epsilon": "2"}
+    config = toy.configuration(tmp_path, privacy__allocation=str(path), **pure)
+    out = execute(config)
+    assert tree_is_consistent(out, toy.LEVELS)
+    assert totals_are_exact(out, "state")
+    resolved = load_run(config)
+    verify_release(resolved.plan, release_layout(out))
+    assert len(resolved.plan.strategy.levels[2].queries) > 1
+    manifest = json.loads((out / "release" / "manifest.json").read_text())
+    assert {row["mechanism"] for row in manifest["budget"]} == {"discrete_laplace"}
+    assert {row["charged"] for row in manifest["budget"]} == {"alone"}
+    kept = json.loads((out / "release" / "planned.json").read_text())
+    assert list(kept["levels"]) == toy.LEVELS
+    execute(
+        toy.configuration(
+            tmp_path,
+            privacy__allocation=str(path),
+            output__directory=str(tmp_path / "exact"),
+            **{**pure, "privacy__epsilon": "1000000"},
+        )
+    )
+    for level in toy.LEVELS:
+        assert output_equals_input(tmp_path / "exact", level), level
+
+
 def test_a_ledger_of_other_noise_is_not_verified(tmp_path: Path) -> None:
     """Half the noise of one query, with the same costs on paper."""
     toy.write_records(tmp_path)

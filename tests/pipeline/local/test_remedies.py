@@ -148,11 +148,14 @@ def strata_have_no_gap(desk: Desk) -> str:
 WORKLOAD = {"workload": {"tables": {"detailed": "1", "sex": "1"}, "method": "hdmm"}}
 
 
-def workloads_need_zcdp(desk: Desk) -> str:
+def residuals_need_zcdp(desk: Desk) -> str:
     pure = {"privacy__definition": "pure", "privacy__rho": None, "privacy__epsilon": "1"}
-    bad = desk.config(privacy__allocation=desk.allocation(WORKLOAD), **pure)
-    message = desk.refused("validate", bad)
-    desk.done("validate", desk.config(privacy__allocation=desk.allocation(DETAILED), **pure))
+    orp = {"workload": {**WORKLOAD["workload"], "method": "orp"}}
+    message = desk.refused(
+        "validate", desk.config(privacy__allocation=desk.allocation(orp), **pure)
+    )
+    for other in (WORKLOAD, DETAILED):
+        desk.done("validate", desk.config(privacy__allocation=desk.allocation(other), **pure))
     return message
 
 
@@ -854,7 +857,8 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/config/solvable.py", "leave it out, or plan with hdmm on plain counts, whose queries "
      "are partitions"): LARGE,
     ("jobs/config/solvable.py", "ask prefixes, ranges or recodes of fewer attributes"): LARGE,
-    ("jobs/config/workload.py", "list `queries` with shares"): workloads_need_zcdp,
+    ("jobs/config/workload.py", "plan with hdmm, or list `queries` with shares"):
+        residuals_need_zcdp,
     ("jobs/config/workload.py", "list `queries` with shares instead of a workload"):
         one_cell_has_nothing_to_plan,
     ("jobs/config/workload.py", "say under `bases` what is asked of an attribute"):

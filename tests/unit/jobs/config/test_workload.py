@@ -19,7 +19,8 @@ from das.schema import Attribute, Recode, Schema
 from das.strategy import LevelStrategy, noisy_queries, strategy_for
 from das.workload.plan import Method
 from geography.lattice import Spine
-from jobs.config.allocation import load_allocation
+from jobs.config.allocation import load_allocation, planned_parts
+from jobs.config.frozen import freeze, read_frozen
 from jobs.config.models.allocation import WorkloadConfig
 from jobs.config.workload import ZCDP_BOUNDED, BudgetKind, errors_of_methods, plan_shares
 from tests.unit.das.queries.pairs_of_records import pair_costs
@@ -240,13 +241,53 @@ def test_rows_hold_whole_numbers(row):
         wanted(bases={"age": [row]})
 
 
-def test_pure_privacy_is_refused():
+@pytest.mark.parametrize("neighbors", Neighbors)
+@pytest.mark.parametrize("method", Method)
+@pytest.mark.parametrize(
+    "bases", [{}, {"age": ["prefix"]}, {"age": ["adult", "identity"], "sex": ["identity"]}]
+)
+def test_under_pure_privacy_hdmm_costs_exactly_epsilon_and_the_others_are_refused_by_name(
+    method, bases, neighbors
+):
+    kind = BudgetKind(Definition.PURE, neighbors)
+    if method not in (Method.HDMM, Method.AUTO):
+        with pytest.raises(
+            BudgetError,
+            match=f"method {method}: .*squared sensitivities; got discrete Laplace.*plan with hdmm",
+        ):
+            plan_shares(SCHEMA, wanted(method=method, bases=bases), kind)
+        return
+    shares = plan_shares(SCHEMA, wanted(method=method, bases=bases), kind)
+    assert sum(entry.share for entry in shares) == 1
+    level = LevelStrategy("state", Fraction(1), shares)
+    budget = Budget(Fraction(3, 7), Fraction(1, 10**10), neighbors, Definition.PURE)
+    measured = noisy_queries(strategy_for([level], ["state"]), budget, 0, 0)
+    assert sum(noisy.cost for noisy in measured) == budget.total
+    # The worst record, added in one geounit or taken out there and put into another.
+    cells = np.arange(SCHEMA.size)
+    added = [Fraction(0)] * len(cells)
+    for noisy in measured:
+        lengths = np.abs(noisy.query.columns(cells)).sum(axis=0).tolist()
+        added = [a + one / noisy.mechanism.parameter for a, one in zip(added, lengths, strict=True)]
+    moved = 2 if neighbors is Neighbors.BOUNDED else 1
+    assert max(added) * moved == budget.total
+
+
+def test_what_was_planned_for_pure_privacy_is_kept_with_the_folder(tmp_path):
+    path = allocation(tmp_path, {"workload": {"tables": TABLES, "bases": {"age": ["prefix"]}}})
     kind = BudgetKind(Definition.PURE, Neighbors.BOUNDED)
-    with pytest.raises(
-        BudgetError,
-        match="squared sensitivities; got discrete Laplace",
-    ):
-        plan_shares(SCHEMA, wanted(), kind)
+    strategy = load_allocation(path, SCHEMA, Spine(("state",), (2,)), kind)
+    parts = planned_parts(strategy)
+    assert list(parts) == ["state"]
+    freeze(tmp_path / "planned.json", "d", parts)
+    kept = read_frozen(tmp_path / "planned.json", "d")["state"]
+    assert [one.share for one in kept] == [one.share for one in parts["state"]]
+    assert [one.query.name for one in kept] == [one.query.name for one in parts["state"]]
+    assert all(one.sensitivity_sq is None for one in kept)
+    listed = load_allocation(
+        allocation(tmp_path, {"queries": {"detailed": 1}}), SCHEMA, Spine(("state",), (2,)), kind
+    )
+    assert planned_parts(listed) == {}
 
 
 def allocation(folder: Path, level: dict) -> Path:

@@ -1,0 +1,285 @@
+"""HDMM under pure differential privacy: columns of L1 norm 1, and integer rows that keep it.
+
+Product A_j of a strategy has columns of L1 norm at most 1 and is measured with Laplace noise of
+scale 1 / (c_j epsilon); the shares c_j sum to 1, so an added record costs at most epsilon. A
+changed record is one taken out and one put in: exactly twice as much if it moves to another
+geounit, never more. So where records are changed every scale is twice as large.
+
+    one product      a p-identity strategy [I; Theta] D per attribute, D for columns of sum 1
+    a union          shares proportional to the cube roots of the errors
+    marginals        plain marginals, the precision of each in proportion to the square of its share
+
+None is proven optimal: these problems are not convex. Residual planners are of no use here: their
+optimality is that of noise N(0, sigma^2 Sub Sub^T), whose cost is a squared length.
+
+References:
+  McKenna, Miklau, Hay & Machanavajjhala, Optimizing error of high-dimensional statistical queries
+  under differential privacy, VLDB 2018, arXiv:1808.03537 (p-identity strategies, OPT_0,
+  OPT_kron, OPT_+, OPT_M).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from das.arrays import FloatArray, IntArray
+from das.errors import SchemaError
+from das.mechanisms.mechanism import Norm
+from das.queries.factor import Factor
+from das.queries.query import Query
+from das.queries.sensitivity import Neighbors, l1_sensitivity
+from das.workload.exact_shares import as_fractions, split_exactly
+from das.workload.hdmm.attribute import AttributeStrategy
+from das.workload.hdmm.marginals import (
+    MOST_ATTRIBUTES,
+    MarginalsStrategy,
+    optimize_marginals_l1,
+)
+from das.workload.hdmm.strategies import (
+    HdmmStrategy,
+    KroneckerStrategy,
+    UnionStrategy,
+    optimize_kronecker,
+    optimize_union,
+)
+from das.workload.losses import Loss, LossKind, loss_of
+from das.workload.workload import AttributeWorkload, BaseKind, Workload
+
+DEFAULT_BITS = 24
+"""Columns of all attributes together have an L1 norm of at most 2^DEFAULT_BITS in integers."""
+
+_MOST_BITS = 10  # of one attribute, as strategies of the other norm have
+_LEAST_BITS = 2
+_MOST_ITERATIONS = 300
+_BRANCHES = (2, 4, 16)
+_MOST_LEVELS_OF_BINARY_TREES = 128  # n - 1 rows of n levels; larger ones start from flatter trees
+_EQUAL = 1 + 1e-6
+_LEAST_ROW = 1e-6  # relative to an entry of the identity; smaller rows round to nothing
+
+
+@dataclass(frozen=True, eq=False)
+class PurePlan:
+    """Integer queries with shares of epsilon, measured with independent Laplace noise.
+
+    Every query is charged for itself, by its L1 sensitivity. All columns of a query have one L1
+    norm, so the worst neighbors of each are the worst of all and nothing is lost by adding up.
+
+    Attributes:
+      workload: What is answered.
+      queries: One per product of the strategy, factors in the order of the workload.
+      shares: Part of epsilon per query, exact; they sum to 1.
+      strategy: The strategy these queries are, scaled to columns of sum 1.
+      rounding: Error by rounding, relative to the error before.
+    """
+
+    workload: Workload
+    queries: tuple[Query, ...]
+    shares: tuple[Fraction, ...]
+    strategy: HdmmStrategy
+    rounding: float
+
+    def scales(self, epsilon: Fraction, neighbors: Neighbors) -> tuple[Fraction, ...]:
+        """The scales of Laplace noise for which all queries cost epsilon together, exact."""
+        return tuple(
+            l1_sensitivity(query, neighbors) / (share * epsilon)
+            for query, share in zip(self.queries, self.shares, strict=True)
+        )
+
+    def error(self, epsilon: Fraction, neighbors: Neighbors) -> float:
+        """Weighted total variance of the least-squares answers; discrete noise has no more."""
+        scale = (1 if neighbors is Neighbors.UNBOUNDED else 2) / float(epsilon)
+        return 2 * scale**2 * self.strategy.error
+
+    def answer(self, noisy: Sequence[FloatArray | IntArray], names: Sequence[str]) -> FloatArray:
+        """Return the least-squares answers of one marginal, float64[m_A] in C order.
+
+        Args:
+          noisy: The noisy answers to `queries`.
+          names: Attributes of the marginal, in the order of the workload.
+        """
+        lengths = [l1_sensitivity(query, Neighbors.UNBOUNDED) for query in self.queries]
+        scaled = [values / length for values, length in zip(noisy, lengths, strict=True)]
+        return self.strategy.answer(scaled, names)
+
+
+def plan_pure(
+    workload: Workload, loss: Loss = LossKind.SUM_OF_VARIANCES, *, bits: int = DEFAULT_BITS
+) -> PurePlan:
+    """Return the strategy of least loss among marginals, one product and a union, in integers.
+
+    The strategies are found for the sum of variances and compared by the loss.
+
+    Args:
+      workload: Marginals with weights; those of weight 0 are not planned for.
+      loss: What to compare by.
+      bits: Of the columns of all attributes together, at least 2 for each that has rows beside
+        its levels.
+
+    Raises:
+      SchemaError: There are too many attributes for the integers.
+
+    >>> ages = Workload.all_k_way([AttributeWorkload.prefix("age", 16)], 1)
+    >>> plan = plan_pure(ages)
+    >>> plan.queries[0].shape[0] > 16, sum(plan.shares), abs(plan.rounding) < 0.01
+    (True, Fraction(1, 1), True)
+    >>> plain = Workload.all_k_way([AttributeWorkload.identity("sex", 2)], 1)
+    >>> plan_pure(plain).error(Fraction(1, 2), Neighbors.UNBOUNDED)  # 2 answers, 2 / (1/2)^2
+    16.0
+    """
+    found: list[HdmmStrategy] = [
+        optimize_kronecker(workload, solve_p_identity),
+        optimize_union(workload, solve_p_identity, Norm.L1),
+    ]
+    if len(workload.attributes) <= MOST_ATTRIBUTES:
+        found.insert(0, optimize_marginals_l1(workload))
+    plans = [_round(strategy, bits) for strategy in found]
+    losses = [loss_of(loss, workload, plan.strategy) for plan in plans]
+    # Families meet in one strategy, up to the ends of their descents; then the first one is taken.
+    return next(p for p, value in zip(plans, losses, strict=True) if value <= min(losses) * _EQUAL)
+
+
+def solve_p_identity(
+    attribute: AttributeWorkload, total_weight: float, start: AttributeStrategy | None = None
+) -> AttributeStrategy:
+    """Find a p-identity strategy [I; Theta] D, Theta >= 0, with columns of L1 norm 1.
+
+    L-BFGS descends from the inner nodes of trees over the levels, from the sum of all levels, or
+    from a given strategy alone; the best end is returned, or the levels by themselves.
+
+    Args:
+      attribute: Its Gram matrix G.
+      total_weight: c >= 0; the objective is tr((G + c 11^T) (A^T A)^-1).
+      start: A strategy of this form.
+    """
+    from scipy.optimize import minimize
+
+    gram, n = attribute.gram + total_weight, attribute.size
+    best, error = np.zeros((1, n)), float(np.trace(gram))
+    for theta in _list_starts(attribute, start):
+        end = minimize(
+            lambda flat: evaluate_p_identity_l1(gram, flat.reshape(-1, n)),
+            theta.ravel(),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(0.0, None)] * theta.size,
+            options={"maxiter": _MOST_ITERATIONS, "maxcor": 20},
+        )
+        if end.fun < error:
+            best, error = end.x.reshape(-1, n), float(end.fun)
+    best = best[(best > _LEAST_ROW).any(axis=1)]
+    stacked = np.concatenate([np.eye(n), best])
+    rows = stacked / stacked.sum(axis=0)
+    return AttributeStrategy(rows, np.linalg.pinv(rows))
+
+
+def evaluate_p_identity_l1(gram: FloatArray, theta: FloatArray) -> tuple[float, FloatArray]:
+    """Return tr(G (A^T A)^-1) for A = [I; Theta] D of column sums 1, and its gradient, ravelled.
+
+    With s = 1 + 1^T Theta, S = diag(s) = D^-1 and C = (I + Theta^T Theta)^-1 the value is
+    tr(S G S C).
+    """
+    p, n = theta.shape
+    covariance = np.eye(n) - theta.T @ np.linalg.solve(np.eye(p) + theta @ theta.T, theta)
+    lengths = 1 + theta.sum(axis=0)
+    half = (lengths[:, None] * gram * lengths) @ covariance
+    by_length = (gram * covariance) @ lengths
+    gradient = 2 * by_length - 2 * (theta @ covariance) @ half
+    return float(np.trace(half)), gradient.ravel()
+
+
+def _list_starts(attribute: AttributeWorkload, start: AttributeStrategy | None) -> list[FloatArray]:
+    n = attribute.size
+    if start is not None and len(start.rows) > n:
+        return [start.rows[n:] / start.rows[:n].diagonal()]
+    total = np.ones((1, n))
+    starts = [total, total / n]
+    if attribute.kind is not BaseKind.IDENTITY:
+        for branch in _BRANCHES:
+            if branch > 2 or n <= _MOST_LEVELS_OF_BINARY_TREES:
+                starts.append(_inner_nodes(n, branch))
+    return starts
+
+
+def _inner_nodes(n: int, branch: int) -> FloatArray:
+    """Sums of branch, branch^2, ... consecutive levels, and of all."""
+    rows, width = [], branch
+    while True:
+        owner = np.arange(n) // width
+        rows.append((owner == np.arange(owner[-1] + 1)[:, None]) * 1.0)
+        if width >= n:
+            return np.concatenate(rows) / len(rows)
+        width *= branch
+
+
+def _round(strategy: HdmmStrategy, bits: int) -> PurePlan:
+    """Integer rows, whose columns have one L1 norm each, and what rounding costs."""
+    parts = strategy.parts if isinstance(strategy, UnionStrategy) else (strategy,)
+    products = [part for part in parts if isinstance(part, KroneckerStrategy)]
+    scale = _scale_of(products, bits)
+    rounded: HdmmStrategy = strategy
+    if isinstance(strategy, MarginalsStrategy):
+        matrices = [[rows.astype(np.int64) for rows in one.factors] for one in strategy.products]
+    else:
+        known: dict[AttributeStrategy, tuple[IntArray, AttributeStrategy]] = {}
+        for given in itertools.chain.from_iterable(part.factors for part in products):
+            if given not in known:
+                known[given] = _round_attribute(given, scale)
+        matrices = [[known[given][0] for given in part.factors] for part in products]
+        scaled = tuple(
+            replace(part, factors=tuple(known[given][1] for given in part.factors))
+            for part in products
+        )
+        rounded = scaled[0]
+        if isinstance(strategy, UnionStrategy):
+            rounded = replace(strategy, parts=scaled)
+
+    attributes = strategy.workload.attributes
+    queries = tuple(
+        Query(f"strategy {j}", tuple(map(_label, attributes, factors)))
+        for j, factors in enumerate(matrices)
+    )
+    shares = as_fractions(split_exactly(rounded.shares))
+    loss = rounded.error / strategy.error - 1
+    return PurePlan(strategy.workload, queries, shares, rounded, loss)
+
+
+def _scale_of(products: Sequence[KroneckerStrategy], bits: int) -> int:
+    """The integer column norm of an attribute, so that the product over attributes fits."""
+    deepest = max(
+        (sum(len(f.rows) > f.rows.shape[1] for f in one.factors) for one in products), default=0
+    )
+    each = min(_MOST_BITS, bits // max(deepest, 1))
+    if each < _LEAST_BITS:
+        raise SchemaError(
+            "strategy for pure differential privacy",
+            "has too many attributes with rows beside their levels",
+            got=deepest,
+            want=f"at most {bits // _LEAST_BITS}",
+        )
+    return 1 << each
+
+
+def _round_attribute(given: AttributeStrategy, scale: int) -> tuple[IntArray, AttributeStrategy]:
+    """Rows in integers whose columns have one sum, at most the scale, and the same rows by it."""
+    n = given.rows.shape[1]
+    if len(given.rows) <= n:  # the levels alone, or their sum: whole numbers already
+        return np.asarray(given.rows.astype(np.int64)), given
+    wanted = scale * given.rows[n:]
+    extra = np.rint(wanted).astype(np.int64)
+    crowded = extra.sum(axis=0) >= scale
+    # Rounded down, the rest of a column is positive, as it was.
+    extra[:, crowded] = np.floor(wanted[:, crowded]).astype(np.int64)
+    extra = extra[(extra != 0).any(axis=1)]
+    integers = np.concatenate([np.diag(scale - extra.sum(axis=0)), extra])
+    integers //= int(np.gcd.reduce(integers, axis=None))
+    scaled = integers / integers[:, 0].sum()
+    return integers, AttributeStrategy(scaled, np.linalg.pinv(scaled))
+
+
+def _label(attribute: AttributeWorkload, matrix: IntArray) -> Factor:
+    return Factor(matrix, tuple(f"{attribute.name} {row}" for row in range(len(matrix))))

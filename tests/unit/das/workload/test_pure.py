@@ -1,0 +1,233 @@
+"""HDMM under pure differential privacy: exact cost, errors as predicted, and how good they are."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from das.definition import Definition
+from das.errors import SchemaError
+from das.histograms import Histograms
+from das.mechanisms.laplace import DiscreteLaplace
+from das.mechanisms.mechanism import Norm
+from das.queries.sensitivity import Neighbors, l1_sensitivity
+from das.workload import pure as module
+from das.workload.hdmm.marginals import optimize_marginals, optimize_marginals_l1
+from das.workload.hdmm.strategies import optimize_kronecker, optimize_union
+from das.workload.losses import LossKind, loss_of
+from das.workload.pure import (
+    PurePlan,
+    evaluate_p_identity_l1,
+    plan_pure,
+    solve_p_identity,
+)
+from das.workload.variances import list_average_variances
+from das.workload.workload import AttributeWorkload, Workload
+from tests.unit.das.workload.dense import MIXED, listed, marginal_matrix
+
+EPSILON = Fraction(3, 7)
+AGES = AttributeWorkload.prefix("age", 20)
+FAMILIES = {
+    "kronecker": lambda workload: optimize_kronecker(workload, solve_p_identity),
+    "union": lambda workload: optimize_union(workload, solve_p_identity, Norm.L1),
+    "marginals": optimize_marginals_l1,
+}
+WORKLOAD = Workload.of_marginals(
+    [AttributeWorkload.prefix("age", 9), *MIXED[1:3]],
+    [("age",), ("income",), ("age", "sex", "income")],
+    [1.0, 30.0, 0.0001],
+)
+
+
+def planned(family: str, workload: Workload = WORKLOAD, bits: int = 24) -> PurePlan:
+    return module._round(FAMILIES[family](workload), bits)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_gradient_is_that_of_the_dense_error(seed):
+    rng = np.random.default_rng(seed)
+    theta, half = rng.random((2, 5)), rng.normal(size=(7, 5))
+    gram = half.T @ half
+
+    def dense(point):
+        rows = np.concatenate([np.eye(5), point.reshape(2, 5)])
+        rows /= np.abs(rows).sum(axis=0)
+        return np.trace(gram @ np.linalg.inv(rows.T @ rows))
+
+    value, gradient = evaluate_p_identity_l1(gram, theta)
+    assert value == pytest.approx(dense(theta), rel=1e-9)
+    steps = 1e-6 * np.eye(10)
+    slopes = [(dense(theta.ravel() + h) - dense(theta.ravel() - h)) / 2e-6 for h in steps]
+    np.testing.assert_allclose(gradient, slopes, rtol=1e-5, atol=1e-5 * abs(gradient).max())
+
+
+@pytest.mark.parametrize("neighbors", Neighbors)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_worst_of_all_pairs_of_records_costs_epsilon_exactly(family, neighbors):
+    """Every pair of cells, within a geounit and between two; noise of queries is independent."""
+    plan = planned(family)
+    assert sum(plan.shares) == 1
+    scales = plan.scales(EPSILON, neighbors)
+    assert all(type(scale) is Fraction for scale in scales)
+    cells = np.arange(plan.queries[0].n_cells)
+    columns = [query.columns(cells) for query in plan.queries]
+    added = [Fraction(0)] * len(cells)
+    for matrix, scale in zip(columns, scales, strict=True):
+        lengths = np.abs(matrix).sum(axis=0)
+        assert lengths.min() == lengths.max()  # so that nothing is lost by charging one by one
+        added = [a + Fraction(int(own)) / scale for a, own in zip(added, lengths, strict=True)]
+    if neighbors is Neighbors.UNBOUNDED:
+        assert set(added) == {EPSILON}
+        return
+    moved = max(one + other for one, other in itertools.product(added, repeat=2))
+    assert moved == EPSILON
+    changed = [
+        sum(
+            Fraction(int(np.abs(matrix[:, j] - matrix[:, k]).sum())) / scale
+            for matrix, scale in zip(columns, scales, strict=True)
+        )
+        for j, k in itertools.combinations(cells.tolist(), 2)
+    ]
+    assert max(changed) <= EPSILON
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_answers_without_noise_are_exact_and_the_error_is_that_of_the_rows(family):
+    plan = planned(family)
+    counts = np.random.default_rng(2).integers(1, 50, plan.queries[0].n_cells)
+    histograms = Histograms.from_dense(counts[None])
+    noiseless = [query.answer(histograms)[0] for query in plan.queries]
+    scales = [float(scale) for scale in plan.scales(EPSILON, Neighbors.BOUNDED)]
+    error, means = 0.0, []
+    for weight, members in zip(WORKLOAD.weights, listed(WORKLOAD.marginals), strict=True):
+        names = WORKLOAD.names_of(np.array(members, np.int64))
+        expected = marginal_matrix(WORKLOAD, members) @ counts
+        np.testing.assert_allclose(plan.answer(noiseless, names), expected, rtol=1e-7)
+        total = 0.0
+        for place, scale in enumerate(scales):
+            for k in range(len(noiseless[place])):
+                unit = [np.zeros(len(each)) for each in noiseless]
+                unit[place][k] = 1.0
+                total += 2 * scale**2 * float((plan.answer(unit, names) ** 2).sum())
+        error += weight * total
+        means.append(total / len(expected))
+    assert plan.error(EPSILON, Neighbors.BOUNDED) == pytest.approx(error, rel=1e-6)
+    variances = 2 * (2 / float(EPSILON)) ** 2 * list_average_variances(plan.strategy)
+    np.testing.assert_allclose(variances, means, rtol=1e-6)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_errors_of_drawn_noise_are_those_predicted(family):
+    """Six standard errors: 3 in 10^9; half the variance would be more than 10 away."""
+    plan = planned(family)
+    rng = np.random.default_rng(20261122)
+    laws = [DiscreteLaplace(scale) for scale in plan.scales(EPSILON, Neighbors.BOUNDED)]
+    squares = []
+    for _ in range(800):
+        noise = []
+        for query, law in zip(plan.queries, laws, strict=True):
+            # The difference of two geometric variables of ratio exp(-1 / scale) is the law.
+            success = -math.expm1(-1 / float(law.scale))
+            noise.append(rng.geometric(success, query.size) - rng.geometric(success, query.size))
+        found = 0.0
+        for weight, members in zip(WORKLOAD.weights, listed(WORKLOAD.marginals), strict=True):
+            names = WORKLOAD.names_of(np.array(members, np.int64))
+            found += weight * float((plan.answer(noise, names) ** 2).sum())
+        squares.append(found)
+    predicted = plan.error(EPSILON, Neighbors.BOUNDED)
+    deviation = np.std(squares) / math.sqrt(len(squares))
+    assert abs(np.mean(squares) - predicted) < 6 * deviation
+    assert predicted > 20 * deviation
+    costs = [
+        law.cost(Definition.PURE, Fraction(l1_sensitivity(query, Neighbors.BOUNDED)))
+        for query, law in zip(plan.queries, laws, strict=True)
+    ]
+    assert sum(costs) == EPSILON
+
+
+def test_shares_of_a_union_go_with_cube_roots():
+    """Of e_j / c_j^2 with sum c_j = 1; no other shares are better."""
+    apart = Workload.of_marginals([AGES, MIXED[2]], [("age",), ("income",)], [1.0, 9.0])
+    found = optimize_union(apart, solve_p_identity, Norm.L1)
+    errors = np.array([part.error for part in found.parts])
+    assert len(errors) > 1
+    assert found.error == pytest.approx((errors / found.shares**2).sum())
+    rng = np.random.default_rng(5)
+    others = rng.dirichlet(np.ones(len(errors)), 500)
+    near = found.shares * (1 + 0.01 * rng.normal(size=others.shape))
+    near /= near.sum(axis=1, keepdims=True)
+    for shares in (*others, *near):
+        assert (errors / shares**2).sum() >= found.error * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("sizes", [(2, 3), (8, 5, 6), (10, 10, 10)])
+@pytest.mark.parametrize("order", [1, 2])
+def test_marginals_are_a_local_optimum_between_the_bound_and_single_choices(sizes, order):
+    plain = [AttributeWorkload.identity(f"a{i}", n) for i, n in enumerate(sizes)]
+    workload = Workload.all_k_way(plain, order)
+    found = optimize_marginals_l1(workload)
+    assert found.shares.sum() == pytest.approx(1)
+    assert optimize_marginals(workload).bound == pytest.approx(found.bound)
+    assert found.bound <= found.error * (1 + 1e-9)
+    # Every marginal that is asked alone, with cube-root shares, and all cells alone.
+    cells = math.prod(sizes)
+    asked = [math.prod(c) for c in itertools.combinations(sizes, order)]
+    alone = sum(size ** (1 / 3) for size in asked) ** 3
+    assert found.error <= min(alone, cells * len(asked)) * (1 + 1e-4)
+    rng = np.random.default_rng(7)
+    for _ in range(50):
+        shares = found.shares * (1 + 0.02 * rng.normal(size=len(found.shares)))
+        other = replace(found, shares=shares / shares.sum())
+        values = list_average_variances(other) * workload.sizes * workload.weights
+        assert values.sum() >= found.error * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("base", ["prefix", "ranges"])
+@pytest.mark.parametrize("size", [16, 64, 100])
+def test_p_identity_is_better_than_levels_alone_and_than_trees(base, size):
+    """Trees of every branching number with one weight for all, the best known by hand."""
+    attribute = getattr(AttributeWorkload, base)("age", size)
+    found = solve_p_identity(attribute, 0.0)
+    assert np.abs(found.rows).sum(axis=0) == pytest.approx(np.ones(size))
+    rivals = [np.eye(size)]
+    for branch in (2, 3, 4, 8, 16):
+        rows = np.concatenate([np.eye(size), module._inner_nodes(size, branch) > 0])
+        rivals.append(rows / rows.sum(axis=0))
+    errors = [np.trace(attribute.gram @ np.linalg.inv(rows.T @ rows)) for rows in rivals]
+    assert found.variance(attribute.gram) <= min(errors) * (1 + 1e-9)
+    if size >= 64:
+        assert found.variance(attribute.gram) < 0.99 * min(errors)
+
+
+def test_plain_counts_stay_plain():
+    plain = [AttributeWorkload.identity(name, 3) for name in "ab"]
+    (query,) = plan_pure(Workload.all_k_way(plain, 2)).queries
+    assert query.is_partition
+    assert query.size == 9
+
+
+@pytest.mark.parametrize("kind", LossKind)
+def test_the_best_family_by_the_loss_is_returned(kind):
+    best = plan_pure(WORKLOAD, kind)
+    for family in FAMILIES:
+        other = planned(family)
+        mine, theirs = (loss_of(kind, WORKLOAD, p.strategy) for p in (best, other))
+        assert mine <= theirs * (1 + 2e-6)
+
+
+def test_rounding_costs_less_the_more_bits_there_are():
+    workload = Workload.all_k_way([AGES], 1)
+    losses = [abs(planned("kronecker", workload, bits).rounding) for bits in (3, 6, 10)]
+    assert losses[0] > losses[1] > losses[2]
+    assert losses[2] < 1e-3
+
+
+def test_too_many_attributes_for_the_bits_are_refused():
+    workload = Workload.all_k_way([AGES, AttributeWorkload.prefix("other", 20)], 2)
+    with pytest.raises(SchemaError, match="too many attributes with rows beside"):
+        plan_pure(workload, bits=3)
