@@ -17,6 +17,7 @@ from jobs.report.page import Block, FigureBlock, Page, Prose, Section, TableBloc
 from jobs.report.plots import DotRow, Figure, dot_rows
 from jobs.report.render import render
 from jobs.report.survey.means import mean_figures, shower
+from jobs.report.survey.predictions import predictions_section
 from jobs.report.survey.public import survey_budget_section, survey_tiles
 from jobs.report.survey.release import SurveyRelease
 from jobs.report.table import EMPTY, Cell, Column, Table, bars, label, name, number
@@ -62,6 +63,7 @@ def write_survey_evaluation(
             *([_tables_section(evaluation)] if evaluation.tables else []),
             *([_marginals_section(evaluation)] if evaluation.marginals else []),
             *([_groups_section(evaluation)] if evaluation.groups else []),
+            *([predictions_section(evaluation.predictions)] if evaluation.predictions else []),
             survey_budget_section(release),
             _DEFINITIONS,
         ],
@@ -95,7 +97,8 @@ def _means_section(evaluation: SurveyEvaluation, release: SurveyRelease) -> Sect
     lead = (
         "Released means beside the true ones of the file, which are not clipped. The interval is "
         "about the population and has room for sampling too, so the mean of the file should lie "
-        "in it more often than is stated."
+        "in it about as often as is stated, or more often. Where it does not, public sizes, bounds "
+        "or the spread are off."
     )
     blocks: list[Block] = []
     by_strata = [one for one in evaluation.means if released[one.name].strata]
@@ -234,7 +237,10 @@ def _groups_section(evaluation: SurveyEvaluation) -> Section:
     )
     blocks: list[Block] = []
     for index, one in enumerate(evaluation.groups):
-        blocks += [*_groups_figure(index, one), TableBlock(_groups_table(index, one))]
+        blocks += [
+            *_groups_figure(index, one),
+            TableBlock(_groups_table(index, one, evaluation.floor)),
+        ]
     return Section("groups", "For whom the microdata are worse", lead, blocks)
 
 
@@ -262,7 +268,7 @@ def _groups_figure(index: int, one: GroupErrors) -> list[FigureBlock]:
     return [FigureBlock(Figure(key, dot_rows(key, [by], rows), caption))]
 
 
-def _groups_table(index: int, one: GroupErrors) -> Table:
+def _groups_table(index: int, one: GroupErrors, floor: int) -> Table:
     relative = bars([row.relative for row in one.groups], text.fine_percent)
     body = [
         [
@@ -286,6 +292,14 @@ def _groups_table(index: int, one: GroupErrors) -> Table:
         note += (
             f" Parity error {text.decimal(one.parity_error)}, over k "
             f"{text.decimal(one.parity_mean)}."
+        )
+    worst = one.max_disparity
+    if worst is not None:
+        note += (
+            f" Of {text.integer(one.shares)} shares of levels in groups, of {floor} records or "
+            f"more, the one that is furthest off: {words(worst.attribute)} {worst.level} of "
+            f"{words(worst.group)}, truly {text.fine_percent(worst.truth)}, released "
+            f"{text.fine_percent(worst.released)}."
         )
     caption = f"Groups by {words(' * '.join(one.attributes))}"
     return Table(f"groups-{index}", caption, columns, body, note)

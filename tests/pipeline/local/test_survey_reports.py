@@ -232,6 +232,39 @@ def test_the_internal_page_compares_and_the_public_one_does_not(das, tmp_path):
     ]
 
 
+def test_predictions_and_disparities_are_on_the_internal_page(das, tmp_path):
+    predict = {"attribute": "income", "levels": ["2000 to 4999", "5000 and over"]}
+    section = {"groups": [["sex"], ["group"]], "predict": predict, "floor": 5}
+    done(das, "run", write_survey(tmp_path, evaluate=section))
+    text = page(tmp_path, "confidential")
+    found = document(tmp_path / "out/confidential/evaluation.json")
+    release, truth = found["predictions"]["classifiers"]
+    rows = table(text, "classifiers")
+    assert [row[1] for row in rows] == [str(release["records"]), str(truth["records"])]
+    assert [float(row[3].removesuffix(" %")) for row in rows] == pytest.approx(
+        [100 * release["accuracy"], 100 * truth["accuracy"]], abs=0.006
+    )
+    for index, (own, other) in enumerate(zip(release["parity"], truth["parity"], strict=True)):
+        for row, first, second in zip(
+            table(text, f"predictions-{index}"), own["groups"], other["groups"], strict=True
+        ):
+            assert row[0] == first["group"] == second["group"]
+            assert row[1] == str(first["records"])
+            for cell, one in zip(row[3:5], (first, second), strict=True):
+                share = 100 * one["predicted"] / one["records"]
+                assert float(cell.strip("<> %")) == pytest.approx(share, abs=0.11)
+            for cell, one in zip(row[5:], (first, second), strict=True):
+                assert (cell == EMPTY) == (one["false_negative_rate"] is None)
+    assert own["left_out"] == ["c"]
+    assert "Too small to tell: c." in text
+    worst = found["groups"][1]["max_disparity"]
+    said = (
+        f"the one that is furthest off: {worst['attribute']} {worst['level']} of {worst['group']}"
+    )
+    assert said in text
+    assert "furthest off" not in page(tmp_path)
+
+
 def test_pages_are_written_again_without_data_and_of_solutions(das, tmp_path):
     config = write_survey(tmp_path)
     done(das, "run", config)
