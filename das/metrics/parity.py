@@ -90,7 +90,7 @@ class GroupErrors:
       truth: int64[m]; true persons.
       released: int64[m]; released persons.
       absolute: int64[m]; sum of |released - true| over the answers.
-      squared: int64[m]; sum of squares.
+      squared: m whole numbers of any size; sum of squares.
       largest: int64[m]; largest |released - true|.
     """
 
@@ -98,18 +98,18 @@ class GroupErrors:
     truth: IntArray
     released: IntArray
     absolute: IntArray
-    squared: IntArray
+    squared: tuple[int, ...]
     largest: IntArray
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
+        for name in ("answers", "truth", "released", "absolute", "largest"):
             object.__setattr__(self, name, frozen_array(getattr(self, name)))
 
 
 def no_errors(n_groups: int) -> GroupErrors:
     """Of no geounits, the neutral element of `merge_groups`."""
     zero = np.zeros(n_groups, np.int64)
-    return GroupErrors(zero, zero, zero, zero, zero, zero)
+    return GroupErrors(zero, zero, zero, zero, (0,) * n_groups, zero)
 
 
 def merge_groups(first: GroupErrors, second: GroupErrors) -> GroupErrors:
@@ -119,7 +119,7 @@ def merge_groups(first: GroupErrors, second: GroupErrors) -> GroupErrors:
         first.truth + second.truth,
         first.released + second.released,
         first.absolute + second.absolute,
-        first.squared + second.squared,
+        tuple(a + b for a, b in zip(first.squared, second.squared, strict=True)),
         np.maximum(first.largest, second.largest),
     )
 
@@ -212,7 +212,7 @@ def _errors(
     largest = np.zeros(n_groups, np.int64)
     np.maximum.at(largest, of_error, size)
     absolute = _sums_of(of_error, size, n_groups)
-    squared = _sums_of(of_error, size * size, n_groups)
+    squared = _squares_of(of_error, size, n_groups)
     return GroupErrors(answers, truth, truth + net, absolute, squared, largest)
 
 
@@ -220,6 +220,15 @@ def _sums_of(groups: IntArray, values: IntArray, n_groups: int) -> IntArray:
     out = np.zeros(n_groups, np.int64)
     np.add.at(out, groups, values)
     return out
+
+
+def _squares_of(groups: IntArray, sizes: IntArray, n_groups: int) -> tuple[int, ...]:
+    """Sums of squares, in numbers of any size where 64 bits might not do."""
+    fits = int(sizes.max(initial=0)) ** 2 * len(sizes) < 1 << 63
+    wide = sizes.astype(np.int64 if fits else object)
+    out = np.zeros(n_groups, wide.dtype)
+    np.add.at(out, groups, wide * wide)
+    return tuple(int(value) for value in out)
 
 
 def _gathered(keys: IntArray, values: IntArray) -> tuple[IntArray, IntArray]:

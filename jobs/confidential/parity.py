@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import reduce
 from typing import Literal
 
@@ -180,7 +181,7 @@ def _row(
         answers=answers,
         l1=absolute,
         mae=absolute / answers if answers else None,
-        rmse=math.sqrt(squared / answers) if answers else None,
+        rmse=math.sqrt(Fraction(squared, answers)) if answers else None,
         bias=(released - truth) / answers if answers else None,
         max=largest if answers else None,
         relative=relative,

@@ -435,9 +435,9 @@ FAULTS = (
     ),
     Fault(
         "epsilon is rounded down",
-        ACCOUNTING,
-        "nearest if Decimal(nearest) >= value else math.nextafter(nearest, math.inf)",
-        "nearest if Decimal(nearest) <= value else math.nextafter(nearest, -math.inf)",
+        "das/rational.py",
+        "return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)",
+        "return nearest if Fraction(nearest) <= exact else math.nextafter(nearest, -math.inf)",
         (DIVERGENCE + "test_the_claim_is_the_least_over_all_orders_rounded_up",),
     ),
     Fault(

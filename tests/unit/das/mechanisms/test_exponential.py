@@ -81,12 +81,12 @@ def statistic(counts, expected):
 
 
 def test_draws_have_the_stated_law_and_the_test_would_notice_another():
-    """Chi-squared at a level of 10^-6 over 3,000 draws of one key.
+    """Chi-squared at a level of 10^-6 over 6,000 draws of one key.
 
     Two laws that selection is taken for by mistake are rejected by the same counts: that of
     monotonic scores, exp(epsilon score / sensitivity), and that of a sensitivity of 2.
     """
-    n = 3000
+    n = 6000
     key = NoiseKey(bytes(range(32)))
     scores = (0, 4, 9, 2, 9, 13)
     draws = [SELECTION.choose(scores, extra_bits(key, b"test", i)) for i in range(n)]

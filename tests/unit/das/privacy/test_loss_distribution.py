@@ -350,9 +350,14 @@ def test_it_refuses_no_shift():
         shifts_of(GAUSSIAN, Fraction(1), 0)
 
 
-@pytest.mark.parametrize("rows", [[[1, 2]], [[1, 0]], [[1, 0], [1, 1]], [[1, -1]]])
+@pytest.mark.parametrize("rows", [[[1, 2]], [[1, 0], [1, 1]], [[1, -1]]])
 def test_it_refuses_queries_that_are_not_partitions(rows):
     matrix = np.array(rows, np.int64)
     query = Query("odd", (Factor(matrix, tuple(str(row) for row in range(len(rows)))),))
-    with pytest.raises(BudgetError, match="query odd: is not a partition of the cells"):
+    with pytest.raises(BudgetError, match="query odd: is not a partition of cells"):
         unit_shift(query, GAUSSIAN(Fraction(1)))
+
+
+def test_a_query_of_some_cells_moves_one_answer_by_one():
+    query = Query("some", (Factor(np.array([[1, 0, 0], [0, 1, 0]], np.int64), ("0", "1")),))
+    assert unit_shift(query, GAUSSIAN(Fraction(1))) == UnitShifts(GAUSSIAN(Fraction(1)), 1)

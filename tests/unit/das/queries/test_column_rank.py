@@ -15,7 +15,7 @@ from das.queries.column_rank import has_full_column_rank
 from das.queries.factor import Factor
 from das.queries.query import Query, parse_query
 from das.schema import Attribute, Schema
-from das.strategy import LevelStrategy, QueryShare
+from das.strategy import LevelStrategy, QueryShare, Strategy
 from das.tree.curvature import least_eigenvalue
 
 
@@ -120,4 +120,4 @@ def test_a_geolevel_that_leaves_cells_open_is_refused():
     queries = residuals(schema)[:-1]
     shares = tuple(QueryShare(one, Fraction(1, len(queries))) for one in queries)
     with pytest.raises(BudgetError, match="do not have full column rank"):
-        LevelStrategy("block", Fraction(1), shares)
+        Strategy((LevelStrategy("block", Fraction(1), shares),))
