@@ -17,6 +17,7 @@ from das.mechanisms.laplace import DiscreteLaplace
 from das.mechanisms.mechanism import Norm
 from das.queries.sensitivity import Neighbors, l1_sensitivity
 from das.workload import pure as module
+from das.workload.hdmm.attribute import AttributeStrategy
 from das.workload.hdmm.marginals import optimize_marginals, optimize_marginals_l1
 from das.workload.hdmm.strategies import optimize_kronecker, optimize_union
 from das.workload.losses import LossKind, loss_of
@@ -225,6 +226,23 @@ def test_rounding_costs_less_the_more_bits_there_are():
     losses = [abs(planned("kronecker", workload, bits).rounding) for bits in (3, 6, 10)]
     assert losses[0] > losses[1] > losses[2]
     assert losses[2] < 1e-3
+
+
+@pytest.mark.parametrize("weight", [0.1, 1.0, 100.0])
+@pytest.mark.parametrize("scale", [4, 64, 1024])
+def test_rounded_columns_of_overlapping_sums_have_one_norm_and_keep_their_levels(scale, weight):
+    """At weight 100 and a small scale, sums rounded to nearest would leave levels nothing."""
+    theta = weight * np.random.default_rng(3).random((5, 7))
+    stacked = np.concatenate([np.eye(7), theta])
+    rows = stacked / stacked.sum(axis=0)
+    integers, scaled = module._round_attribute(AttributeStrategy(rows, np.linalg.pinv(rows)), scale)
+    assert len(set(integers.sum(axis=0).tolist())) == 1
+    assert integers.sum(axis=0)[0] <= scale
+    assert integers.min() >= 0
+    assert integers[:7].diagonal().min() > 0
+    np.testing.assert_allclose(
+        scaled.decoder @ integers, np.eye(7) * integers[:, 0].sum(), atol=1e-6 * scale
+    )
 
 
 def test_too_many_attributes_for_the_bits_are_refused():
