@@ -66,8 +66,8 @@ def survey_tiles(release: SurveyRelease) -> list[Tile]:
         tiles.append(Tile("Records", text.integer(manifest.records), n_attributes))
     tiles += privacy_tiles(manifest.privacy)
     if release.exact:
-        marginals = "marginals, published without protection"
-        tiles.append(Tile("Exact", str(len(release.exact)), marginals))
+        exact = str(len(release.exact))
+        tiles.append(Tile("Exact marginals", exact, "published without protection"))
     for one in release.statistics[:_MOST_TILES]:
         show, row = shower(one), one.everybody
         ends = f"{show(row.low)} to {show(row.high)} at {confidence(one)}"
@@ -125,7 +125,7 @@ def _privacy_section(release: SurveyRelease) -> Section:
     values = {
         **guarantee_values(privacy, is_void=manifest.not_for_release),
         "epsilon_by_noise": None,
-        "derived": "means and microdata",
+        "derived": "means, tables and microdata",
         "exact": release.exact,
         "sources": "the measurements and public information",
     }

@@ -71,4 +71,7 @@ def _table(index: int, one: ReleasedTable) -> Table:
         f"Exactly as in the file, without noise: {kept}. Scale of the noise that was conditioned: "
         f"{one.scale}."
     )
-    return Table(f"table-{index}", f"Persons by {words(one.name)}", columns, body, note)
+    by = words(" * ".join(one.attributes))
+    return Table(
+        f"table-{index}", f"Records by {by} (table {words(one.name)})", columns, body, note
+    )
