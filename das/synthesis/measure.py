@@ -34,7 +34,8 @@ from das.queries.sensitivity import Neighbors, sensitivity
 from das.synthesis.answers import Measured, Merging, NoisyAnswer
 from das.synthesis.records import Domain, Records
 from das.synthesis.strata import MeasuredStrata, Strata
-from das.workload.plan import Method, WorkloadPlan, plan_workload
+from das.synthesis.targets import residual_deviation
+from das.workload.plan import ExactPlan, Method, WorkloadPlan, plan_workload
 from das.workload.workload import AttributeWorkload, Weighting, Workload
 
 # Levels below so many standard deviations of their noise are merged; 3 is that of MST (McKenna,
@@ -45,6 +46,9 @@ ONE_WAY_SHARE = Fraction(3, 20)  # 0.3 raised three-way errors on Adult from 0.1
 # everybody at epsilon 0.1 was 18 % above that without strata, with two thirds 11 %, and those of
 # strata hardly differed (tests.bench.strata_synthesis, seed 0).
 POPULATION_SHARE = Fraction(2, 3)
+# Standard deviation of shares of pairs between strata, for which pairs of strata are measured. It
+# was 0.002 to 0.024 on ACS at epsilon 5, about 0.01 in the middle (tests.bench.strata_synthesis).
+PAIRS_VARY = 0.01
 
 
 @dataclass(frozen=True)
@@ -178,16 +182,45 @@ def measure_strata(
     codes = recode(records.codes, everybody.merging)[:, inner]
     stratum_of = strata.of_records(records.codes)
     plan = plan_pairs(domain, neighbors).measure_exactly(rho - everybody.rho)
+    (counted,) = (int(a.answers[0]) for a in everybody.residuals if not a.query.kept)
     inside = []
-    for stratum in range(strata.n_strata):
+    for stratum, share in enumerate(strata.shares()):
         part = Records(domain, codes[stratum_of == stratum])
         phase = f"stratum {stratum}"
         answers = [
-            noisy_answer(part, exact.query, exact.mechanism, exact.rho, key, phase)
-            for exact in plan.queries()
+            noisy_answer(part, query, noise_costing(query, neighbors, cost), cost, key, phase)
+            for query, cost in costs_inside(plan, float(share) * max(1, counted))
         ]
         inside.append(tuple(answers))
     return MeasuredStrata(strata, everybody, tuple(inside))
+
+
+def costs_inside(plan: ExactPlan, size: float) -> list[tuple[Query, Fraction]]:
+    """What each query of a stratum of about so many records costs; rho of the plan in all.
+
+    Where a stratum is small against the noise, its pairs say less than everybody's model does, so
+    most of what they would cost goes to its size and one-way tables. A pair keeps the part by
+    which its table would be taken over if shares varied by `PAIRS_VARY`.
+
+    Args:
+      plan: Of the attributes inside a stratum.
+      size: Public, or made of noisy answers.
+    """
+    queries = list(plan.queries())
+    costs = []
+    for exact in queries:
+        cost = exact.rho
+        if len(exact.query.kept) == 2:
+            deviation = residual_deviation(exact.query, exact.mechanism)
+            own = (size * PAIRS_VARY) ** 2
+            cost *= Fraction(max(1, round(64 * own / (own + deviation**2))), 64)
+        costs.append(cost)
+    few = sum(cost for exact, cost in zip(queries, costs, strict=True) if len(exact.query.kept) < 2)
+    more = (plan.rho - sum(costs)) / few + 1
+    return [
+        (exact.query, cost if len(exact.query.kept) == 2 else cost * more)
+        for exact, cost in zip(queries, costs, strict=True)
+    ]
 
 
 def _no_pairs(measured: Measured, n_pairs: int) -> list[tuple[int, int]]:

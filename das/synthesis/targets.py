@@ -17,6 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from das.arrays import FloatArray
+from das.mechanisms.mechanism import Mechanism
+from das.queries.query import Query
 from das.synthesis.answers import Measured, NoisyAnswer, merged_counts
 
 # Targets are multiples of 1 / 1024 record, far below their noise. Processors differ in singular
@@ -60,13 +62,19 @@ def residual_block(answer: NoisyAnswer) -> tuple[tuple[int, ...], FloatArray, fl
     inside = answer.query.kept
     rows = [answer.query.factors[i].matrix for i in inside]
     table = answer.answers.astype(np.float64).reshape([len(matrix) for matrix in rows])
-    deviation = math.sqrt(answer.mechanism.continuous_variance)
     for axis, matrix in enumerate(rows):
         largest = float(np.linalg.norm(matrix, 2))
         inverse = matrix.T / largest**2
         table = np.moveaxis(np.tensordot(inverse, table, axes=(1, axis)), 0, axis)
-        deviation /= largest
-    return inside, table, deviation
+    return inside, table, residual_deviation(answer.query, answer.mechanism)
+
+
+def residual_deviation(query: Query, mechanism: Mechanism) -> float:
+    """Standard deviation of the noise of each cell of `residual_block`, before centering."""
+    rows = [query.factors[i].matrix for i in query.kept]
+    # Of equal singular values, as many as levels less one, the square sum is that of all entries.
+    square = [int((matrix * matrix).sum()) / (matrix.shape[1] - 1) for matrix in rows]
+    return math.sqrt(mechanism.continuous_variance / math.prod(square))
 
 
 def shrink_singular_values(noisy: FloatArray, deviation: float) -> FloatArray:
