@@ -174,7 +174,7 @@ def main() -> None:
     parser.add_argument("--epsilons", nargs="+", default=["0.1", "1", "5"])
     parser.add_argument("--seeds", type=int)
     arguments = parser.parse_args()
-    n_seeds = arguments.seeds or (1 if arguments.quick else 3)
+    n_seeds = arguments.seeds or (1 if arguments.quick else 4)
     print(json.dumps({"seeds": n_seeds, "synthesis": table(arguments.epsilons, n_seeds)}))
 
 
