@@ -4,8 +4,8 @@ Measurements are adaptively composed; their costs add up to rho exactly.
 
 1. One-way counts of every attribute, with a small share. Rare levels, by public thresholds on these
    noisy counts, are merged.
-2. The residual plan for all marginals on up to two attributes of the merged domain, weighted by the
-   root of their sizes, as integer queries.
+2. The residual plan for all marginals on up to two attributes of the merged domain, weighted by a
+   power of their sizes, the root by default, as integer queries.
 3. If wanted, a second look: half of what phase 2 has goes to the pairs that stand out in its noisy
    answers, which costs nothing to know.
 
@@ -59,6 +59,7 @@ class Spending:
       one_way: Part of phase 1.
       pairs_again: How many pairs a second look takes; 0 for none.
       again: Part of the rest that the second look takes.
+      weighting: How much each marginal counts in phases 2 and 3.
 
     Raises:
       BudgetError: A part is out of range.
@@ -67,6 +68,7 @@ class Spending:
     one_way: Fraction = ONE_WAY_SHARE
     pairs_again: int = 40
     again: Fraction = Fraction(1, 2)
+    weighting: Weighting = Weighting.SQUARE_ROOT
 
     def __post_init__(self) -> None:
         if not 0 < self.one_way < 1 or not 0 < self.again < 1 or self.pairs_again < 0:
@@ -75,6 +77,28 @@ class Spending:
                 "are out of range",
                 got=f"{self.one_way}, {self.again} and {self.pairs_again} pairs",
                 want="parts between 0 and 1",
+            )
+
+
+@dataclass(frozen=True)
+class StrataSpending:
+    """How rho is divided between everybody and strata.
+
+    Attributes:
+      population: Part that measures everybody, without a second look.
+      weighting: How much each marginal counts, for everybody and in strata.
+
+    Raises:
+      BudgetError: The part is out of range.
+    """
+
+    population: Fraction = POPULATION_SHARE
+    weighting: Weighting = Weighting.SQUARE_ROOT
+
+    def __post_init__(self) -> None:
+        if not 0 < self.population < 1:
+            raise BudgetError(
+                "population_share", "is out of range", got=self.population, want="between 0 and 1"
             )
 
 
@@ -123,7 +147,7 @@ def measure_marginals(
     merged = Domain(domain.names, merging.sizes())
     rest = rho - cost * len(one_way)
     later = rest * spending.again if spending.pairs_again else Fraction(0)
-    plan = plan_pairs(merged, neighbors).measure_exactly(rest - later)
+    plan = plan_pairs(merged, neighbors, spending.weighting).measure_exactly(rest - later)
     recoded = Records(merged, recode(records.codes, merging))
     residuals = [
         noisy_answer(recoded, exact.query, exact.mechanism, exact.rho, key, "phase 2")
@@ -133,7 +157,11 @@ def measure_marginals(
     if not later:
         return measured
     again = _measure_again(
-        recoded, measured, choose(measured, spending.pairs_again), (later, neighbors), key
+        recoded,
+        measured,
+        choose(measured, spending.pairs_again),
+        (later, neighbors, spending.weighting),
+        key,
     )
     return replace(measured, again=again)
 
@@ -144,7 +172,7 @@ def measure_strata(
     rho: Fraction,
     neighbors: Neighbors,
     key: NoiseKey,
-    population_share: Fraction = POPULATION_SHARE,
+    spending: StrataSpending = StrataSpending(),
 ) -> MeasuredStrata:
     """Measure everybody, and all strata in parallel, at zCDP cost rho, exactly.
 
@@ -154,25 +182,21 @@ def measure_strata(
       rho: The cost, positive.
       neighbors: Which data sets count as neighbors.
       key: Noise key, used for nothing else about these records.
-      population_share: Part of rho that measures everybody, without a second look.
+      spending: How rho is divided.
 
     Law: as `measure_marginals`, with independent noise in every stratum. A record pays in its
     stratum alone; one that moves between two pays half of it in each.
 
     Raises:
-      BudgetError: rho is not positive or a share is out of range.
+      BudgetError: rho is not positive.
       SchemaError: A marginal is too large.
     """
-    if not 0 < population_share < 1:
-        raise BudgetError(
-            "population_share", "is out of range", got=population_share, want="between 0 and 1"
-        )
     everybody = measure_marginals(
         truth,
-        rho * population_share,
+        rho * spending.population,
         neighbors,
         key,
-        spending=Spending(pairs_again=0),
+        spending=Spending(pairs_again=0, weighting=spending.weighting),
         choose=_no_pairs,
     )
     records = truth.reveal()
@@ -181,7 +205,7 @@ def measure_strata(
     domain = Domain(tuple(merged.names[i] for i in inner), tuple(merged.sizes[i] for i in inner))
     codes = recode(records.codes, everybody.merging)[:, inner]
     stratum_of = strata.of_records(records.codes)
-    plan = plan_pairs(domain, neighbors).measure_exactly(rho - everybody.rho)
+    plan = plan_pairs(domain, neighbors, spending.weighting).measure_exactly(rho - everybody.rho)
     (counted,) = (int(a.answers[0]) for a in everybody.residuals if not a.query.kept)
     inside = []
     for stratum, share in enumerate(strata.shares()):
@@ -239,20 +263,21 @@ def _measure_again(
     recoded: Records,
     measured: Measured,
     pairs: Sequence[tuple[int, int]],
-    budget: tuple[Fraction, Neighbors],
+    budget: tuple[Fraction, Neighbors, Weighting],
     key: NoiseKey,
 ) -> tuple[NoisyAnswer, ...]:
     """Measure the residuals of some pairs at a cost in total; what is left over is not spent."""
-    rho, neighbors = budget
+    rho, neighbors, weighting = budget
     by_pair = {answer.query.kept: answer for answer in measured.residuals}
     chosen = [by_pair[pair].query for pair in pairs]
-    # Shares that minimize sum_B n_B^(-1/2) x total variance, as those of phase 2: the root of
-    # (n - 1)(m - 1) / (n m) x (n - 1)(m - 1) (n m)^(-1/2) per pair. Any shares are exact.
+    # Shares that minimize sum_B n_B^e x total variance, with the exponent e of phase 2: the root of
+    # (n - 1)(m - 1) / (n m) x (n - 1)(m - 1) (n m)^e per pair. Any shares are exact.
     sizes = measured.merged.sizes
+    power = (1.0 - weighting.exponent) / 2
     weights = []
     for i, j in pairs:
         cells, freedom = sizes[i] * sizes[j], (sizes[i] - 1) * (sizes[j] - 1)
-        weights.append(Fraction(round(1024 * freedom / cells**0.75)) + 1)
+        weights.append(Fraction(round(1024 * freedom / cells**power)) + 1)
     out = []
     for query, weight in zip(chosen, weights, strict=True):
         cost = rho * weight / sum(weights)
@@ -261,13 +286,15 @@ def _measure_again(
     return tuple(out)
 
 
-def plan_pairs(domain: Domain, neighbors: Neighbors) -> WorkloadPlan:
+def plan_pairs(
+    domain: Domain, neighbors: Neighbors, weighting: Weighting = Weighting.SQUARE_ROOT
+) -> WorkloadPlan:
     """The residual plan of all marginals on up to two attributes, at cost 1."""
     attributes = [
         AttributeWorkload.identity(name, size)
         for name, size in zip(domain.names, domain.sizes, strict=True)
     ]
-    workload = Workload.up_to_k_way(attributes, 2, Weighting.SQUARE_ROOT)
+    workload = Workload.up_to_k_way(attributes, 2, weighting)
     return plan_workload(workload, Method.RESIDUAL_PLANNER, neighbors=neighbors)
 
 

@@ -215,8 +215,10 @@ class Weighting(StrEnum):
     SQUARE_ROOT = "square_root"  # Imp_A = sqrt(number of answers)
     CELL_SIZE = "cell_size"  # Imp_A = number of answers: the sum of all variances
 
-
-_WEIGHT_EXPONENT = {Weighting.EQUAL: -1.0, Weighting.SQUARE_ROOT: -0.5, Weighting.CELL_SIZE: 0.0}
+    @property
+    def exponent(self) -> float:
+        """Of the number of answers m_A in the weight w_A = Imp_A / m_A of the sum of variances."""
+        return {Weighting.EQUAL: -1.0, Weighting.SQUARE_ROOT: -0.5, Weighting.CELL_SIZE: 0.0}[self]
 
 
 @dataclass(frozen=True, eq=False)
@@ -373,7 +375,7 @@ class Workload:
         cls, attributes: Sequence[AttributeWorkload], sets: AttributeSets, weighting: Weighting
     ) -> Workload:
         rows = np.array([attribute.n_rows for attribute in attributes], np.float64)
-        weights = sets.product(rows ** _WEIGHT_EXPONENT[weighting])
+        weights = sets.product(rows**weighting.exponent)
         return cls(tuple(attributes), sets, weights, weighting)
 
     @cached_property
@@ -392,7 +394,7 @@ class Workload:
         if self.weighting is None:
             return None
         rows = np.array([attribute.n_rows for attribute in self.attributes], np.float64)
-        return np.asarray(rows ** _WEIGHT_EXPONENT[self.weighting])
+        return np.asarray(rows**self.weighting.exponent)
 
     def names_of(self, members: IntArray) -> tuple[str, ...]:
         """Return the names of the attributes in one set, int64[k]."""

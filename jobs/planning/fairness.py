@@ -292,8 +292,8 @@ _WEIGHTINGS = {
 
 def _weighted(workload: Workload, weighting: Weighting) -> Workload:
     """The same tables under a scheme of weights: importance 1, root of the answers or answers."""
-    power = {Weighting.EQUAL: -1.0, Weighting.SQUARE_ROOT: -0.5, Weighting.CELL_SIZE: 0.0}
-    return replace(workload, weights=workload.sizes ** power[weighting], weighting=weighting)
+    weights = workload.sizes**weighting.exponent
+    return replace(workload, weights=weights, weighting=weighting)
 
 
 def _own_spreads(plan: Plan, level: int, workload: Workload) -> list[Spread]:

@@ -22,6 +22,7 @@ from das.means.estimates import Column, Steps, Strata
 from das.privacy.budget import Budget
 from das.synthesis.records import Domain
 from das.synthesis.strata import Strata as SynthesisStrata
+from das.workload.workload import Weighting
 from jobs.config.data import check_suffix
 from jobs.config.files import absolute, absolute_path, is_survey, named, read_model
 from jobs.config.load import check_solution_name
@@ -523,6 +524,8 @@ def _digest(written: SurveyConfig, config: SurveyConfig) -> str:
     )
     if not config.tables:  # so that a folder of an earlier version goes on
         del document["tables"]
+    if config.synthesis is not None and config.synthesis.weighting is Weighting.SQUARE_ROOT:
+        del document["synthesis"]["weighting"]
     strata = None if config.synthesis is None else config.synthesis.strata
     files = [
         *(one.weights for one in config.statistics),

@@ -16,7 +16,7 @@ from das.mechanisms.conditional import conditional_table
 from das.mechanisms.entropy import NoiseKey, extra_bits, stream_label
 from das.synthesis.adaptive import AdaptiveRounds, measure_adaptively, measure_tree
 from das.synthesis.measure import Spending as Phases
-from das.synthesis.measure import measure_marginals, measure_strata
+from das.synthesis.measure import StrataSpending, measure_marginals, measure_strata
 from das.synthesis.records import Records
 from das.synthesis.targets import strongest_pairs
 from jobs.confidential.survey.read import SurveyTruth
@@ -157,7 +157,11 @@ def _answers(plan: SurveyPlan, truth: Confidential[Records], key: NoiseKey) -> A
         rounds = AdaptiveRounds(most_megabytes=settings.megabytes, steps=settings.round_steps)
         return measure_adaptively(truth, rho, neighbors, key, rounds)
     if settings.strata is not None and plan.strata is not None:
-        share = settings.strata.population_share
-        return measure_strata(truth, plan.strata, rho, neighbors, key, share)
-    phases = Phases(one_way=settings.one_way_share, pairs_again=settings.pairs_again)
+        parts = StrataSpending(settings.strata.population_share, settings.weighting)
+        return measure_strata(truth, plan.strata, rho, neighbors, key, parts)
+    phases = Phases(
+        one_way=settings.one_way_share,
+        pairs_again=settings.pairs_again,
+        weighting=settings.weighting,
+    )
     return measure_marginals(truth, rho, neighbors, key, spending=phases, choose=strongest_pairs)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
+from das.workload.workload import Weighting
 from jobs.config.models.products import BudgetConfig
 from jobs.config.models.run import OutputConfig, PrivacyConfig
 from jobs.config.models.values import (
@@ -290,6 +291,12 @@ class SynthesisConfig(Model):
         description="Of a mixture without strata: pairs that are measured once more, those that "
         "stand out in the noisy answers; half of what is left of the share goes there.",
     )
+    weighting: Weighting = Field(
+        default=Weighting.SQUARE_ROOT,
+        description="Of a mixture: how much the average variance of the cells of a marginal counts "
+        "when the share is divided among marginals: each as much (`equal`), by the root of its "
+        "cells (`square_root`), or by its cells (`cell_size`), which gives large tables more.",
+    )
     megabytes: Whole = Field(
         default=8, ge=1, le=1024, description="Of adaptive: largest model between rounds."
     )
@@ -331,7 +338,7 @@ class SynthesisConfig(Model):
             raise ValueError(f"`share` must be positive; got {self.share}")
         if not 0 < self.one_way_share < 1:
             raise ValueError(f"`one_way_share` must lie between 0 and 1; got {self.one_way_share}")
-        of_mixture = {"strata", "one_way_share", "pairs_again", "components", "starts"}
+        of_mixture = {"strata", "one_way_share", "pairs_again", "weighting", "components", "starts"}
         foreign = set() if self.model == "mixture" else of_mixture
         if self.model != "adaptive":
             foreign = foreign | {"megabytes", "round_steps"}

@@ -14,7 +14,7 @@ from das.confidential import Confidential
 from das.errors import BudgetError, SchemaError
 from das.mechanisms.entropy import NoiseKey
 from das.queries.sensitivity import Neighbors
-from das.synthesis.measure import costs_inside, measure_strata, plan_pairs
+from das.synthesis.measure import StrataSpending, costs_inside, measure_strata, plan_pairs
 from das.synthesis.mixture import Fit
 from das.synthesis.records import Domain, Records
 from das.synthesis.strata import (
@@ -264,7 +264,12 @@ def test_the_nearest_point_of_a_simplex(values, total):
         (lambda: strata(names=("sex", "race", "b")), SchemaError),
         (
             lambda: measure_strata(
-                Confidential(records()), strata(), Fraction(1), Neighbors.BOUNDED, KEY, Fraction(1)
+                Confidential(records()),
+                strata(),
+                Fraction(1),
+                Neighbors.BOUNDED,
+                KEY,
+                StrataSpending(Fraction(1)),
             ),
             BudgetError,
         ),

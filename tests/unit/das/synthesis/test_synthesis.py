@@ -32,6 +32,7 @@ from das.synthesis.targets import (
     strongest_pairs,
     targets_of,
 )
+from das.workload.workload import Weighting
 
 DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 4, 3))
 KEY = NoiseKey(bytes(range(32)))
@@ -123,6 +124,23 @@ def test_noise_of_a_block_has_the_stated_deviation():
             freedom += math.prod(result.merged.sizes[i] - 1 for i in inside)
     assert freedom > 1000
     assert squares / freedom == pytest.approx(1.0, abs=3 * math.sqrt(2 / freedom))
+
+
+@pytest.mark.parametrize("neighbors", list(Neighbors))
+def test_the_weighting_divides_what_pairs_and_larger_tables_get(neighbors):
+    """Exact costs; the more cells count, the more of rho the pairs of attributes take."""
+    taken, again = {}, {}
+    for weighting in Weighting:
+        spending = Spending(pairs_again=2, weighting=weighting)
+        result = measured(Fraction(1, 2), spending=spending, neighbors=neighbors)
+        assert result.rho <= Fraction(1, 2)
+        assert result.rho > Fraction(49, 100)
+        pairs = [one.rho for one in result.residuals if len(one.query.kept) == 2]
+        taken[weighting] = sum(pairs)
+        by_pair = {one.query.kept: one.rho for one in result.again}
+        again[weighting] = by_pair[2, 3] / by_pair[0, 1]  # c x d has 12 cells, a x b 6
+    for found in (taken, again):
+        assert found[Weighting.EQUAL] < found[Weighting.SQUARE_ROOT] < found[Weighting.CELL_SIZE]
 
 
 def test_rare_levels_are_merged_and_their_records_stay():

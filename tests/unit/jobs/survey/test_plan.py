@@ -52,7 +52,7 @@ def test_the_digest_holds_what_is_measured_and_nothing_else(tmp_path):
         assert load_survey(configure(tmp_path, **{key: value})).digest == first, key
     other = {
         "statistics__0__spread": 1501, "statistics__0__least": "1/100", "privacy__rho": "5",
-        "privacy__neighbors": "unbounded", "synthesis__pairs_again": 2, "privacy__grant": "2",
+        "privacy__neighbors": "unbounded", "synthesis__pairs_again": 2, "synthesis__weighting": "equal", "privacy__grant": "2",
         "statistics__1__steps": 3, "data__records": 601, "data__path": "other.csv",
     }  # fmt: skip
     for key, value in other.items():
