@@ -32,6 +32,7 @@ from jobs.config.models.survey import (
     StatisticConfig,
     SurveyConfig,
     SynthesisConfig,
+    TableConfig,
 )
 from jobs.config.models.values import LONGEST_NAME
 from jobs.config.resolve import budget_of
@@ -403,16 +404,19 @@ def _check_attributes(asked: Sequence[str], names: Sequence[str], where: str) ->
 
 
 def _check_names(config: SurveyConfig, path: Path) -> None:
-    for index, one in enumerate(config.tables):
+    parts: list[tuple[str, StatisticConfig | TableConfig]] = [
+        (f"statistics.{i}", one) for i, one in enumerate(config.statistics)
+    ]
+    parts += [(f"tables.{i}", one) for i, one in enumerate(config.tables)]
+    for where, one in parts:
         if re.fullmatch(r"[a-z][a-z0-9_]*", one.label) is None or len(one.label) > LONGEST_NAME:
             raise ConfigError(
-                f"{path}: tables.{index}",
+                f"{path}: {where}",
                 "has attributes that make no name",
                 got=one.label,
                 remedy="give it a `name`",
             )
-    names = [one.label for one in config.statistics]
-    names += [one.label for one in config.tables]
+    names = [one.label for _, one in parts]
     twice = [name for name in names if names.count(name) > 1]
     taken = [name for name in names if name == SYNTHESIS]
     if twice or taken:

@@ -222,6 +222,15 @@ def test_attributes_that_make_no_name_need_one(das, tmp_path):
     done(das, "tables", config)
 
 
+def test_a_mean_whose_attribute_makes_no_name_needs_one(das, tmp_path):
+    columns = {"../age": {"column": "AGE", "bins": [0, 16, 30]}}
+    mean = {"mean": "../age", "low": 0, "high": 99, "spread": 9, "share": "1", "method": "clipped"}
+    config = survey(tmp_path, statistics=[mean], tables=[], data__columns=columns)
+    assert "give it a `name`" in refused(das, "validate", config)
+    config = survey(tmp_path, statistics=[mean | {"name": "age"}], tables=[], data__columns=columns)
+    assert "age" in done(das, "validate", config)
+
+
 def test_a_table_that_is_too_large_is_refused_and_with_fewer_marginals_drawn(das, tmp_path):
     table = {"table": "age * income", "exact": ["age", "income"]}
     config = one_table(tmp_path, table)
