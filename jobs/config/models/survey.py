@@ -247,7 +247,7 @@ class SynthesisStrataConfig(Model):
         description="Strata of at most this weight are pooled.",
     )
     population_share: Exact = Field(
-        default=Fraction(1, 2),
+        default=Fraction(2, 3),
         description="Part of the share that measures everybody; the rest measures all strata at "
         "once.",
     )

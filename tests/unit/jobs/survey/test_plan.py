@@ -7,6 +7,8 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from das.synthesis.measure import ONE_WAY_SHARE, POPULATION_SHARE
+from jobs.config.models.survey import SynthesisConfig, SynthesisStrataConfig
 from jobs.survey.plan import POOLED, load_survey, pool_small
 from jobs.survey.weights import PublicStratum
 from tests.builders.survey import configure, write_survey
@@ -69,3 +71,8 @@ def test_costs_are_shares_of_the_budget_exactly(tmp_path):
     }  # fmt: skip
     for mean in plan.means:
         assert mean.steps.rho == mean.cost
+
+
+def test_defaults_of_run_files_are_those_that_were_measured():
+    assert SynthesisConfig.model_fields["one_way_share"].default == ONE_WAY_SHARE
+    assert SynthesisStrataConfig.model_fields["population_share"].default == POPULATION_SHARE
