@@ -62,15 +62,20 @@ class Strata:
       sizes: k names, in order, with public numbers of records. A wrong size n' in place of n biases
         a mean by (n / n' - 1) (mean - center), which the last step makes small.
       neighbors: Which data sets count as neighbors.
+      size_sds: k standard deviations of the numbers of records about these sizes, such as those of
+        a sample about its expectation; empty if the sizes are exact.
 
     Raises:
-      SchemaError: There is no stratum, or one without records.
+      SchemaError: There is no stratum, or one without records; deviations do not fit.
     """
 
     sizes: Mapping[str, int]
     neighbors: Neighbors
+    size_sds: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.size_sds and (len(self.size_sds) != len(self.sizes) or min(self.size_sds) < 0):
+            raise SchemaError("strata", "need a deviation of each size, or none")
         if min(self.sizes.values(), default=0) < 1:
             raise SchemaError(
                 "strata",
@@ -83,6 +88,21 @@ class Strata:
     def names(self) -> list[str]:
         """Names of the strata."""
         return list(self.sizes)
+
+    def shifts(self, sums: Sequence[NoisySum]) -> FloatArray:
+        """Standard deviations of noisy means for sizes that are not exact, float64[k].
+
+        A size n' in place of n moves a mean by (n / n' - 1) times its distance from the center.
+        """
+        if not self.size_sds:
+            return np.zeros(len(self.sizes))
+        sizes = self.sizes.values()
+        return np.array(
+            [
+                abs(one.answer / size) * deviation / size
+                for one, size, deviation in zip(sums, sizes, self.size_sds, strict=True)
+            ]
+        )
 
 
 @dataclass(frozen=True)
@@ -141,6 +161,7 @@ class MeanEstimates:
     Attributes:
       means: float64[k].
       noise_sd: float64[k], standard deviation of the noise of the last step.
+      size_sd: float64[k], that of the last means for sizes that are not exact.
       interval: Holds the means of the distributions that values are taken to come from, with
         probability 1 - beta for each stratum.
       sums: The noisy sums of every step.
@@ -150,6 +171,7 @@ class MeanEstimates:
 
     means: FloatArray
     noise_sd: FloatArray
+    size_sd: FloatArray
     interval: Interval
     sums: tuple[tuple[NoisySum, ...], ...]
     outside: BoolArray
@@ -173,6 +195,7 @@ class Narrowing:
       interval: Where the means lie.
       means: float64[k] of the last step.
       noise_sd: float64[k] of the last step.
+      size_sd: float64[k] of the last step.
       outside: bool[k], as `MeanEstimates` has it.
       history: The noisy sums so far.
     """
@@ -180,6 +203,7 @@ class Narrowing:
     interval: Interval
     means: FloatArray
     noise_sd: FloatArray
+    size_sd: FloatArray
     outside: BoolArray
     history: tuple[tuple[NoisySum, ...], ...] = ()
 
@@ -188,7 +212,9 @@ class Narrowing:
         """Before the first step: the public bounds."""
         k = len(strata.sizes)
         low, high = np.full(k, float(column.low)), np.full(k, float(column.high))
-        return cls(Interval(low, high), (low + high) / 2, np.zeros(k), np.zeros(k, np.bool_))
+        return cls(
+            Interval(low, high), (low + high) / 2, np.zeros(k), np.zeros(k), np.zeros(k, np.bool_)
+        )
 
     def clippings(self, column: Column, steps: Steps, strata: Strata) -> list[Clipping]:
         """What the next step clips to, per stratum."""
@@ -209,23 +235,29 @@ class Narrowing:
         low, high = self.interval.low, self.interval.high
         noise_sd = np.array([one.noise_sd(size) for one, size in zip(sums, counts, strict=True)])
         means = np.array([one.mean(size) for one, size in zip(sums, counts, strict=True)])
+        size_sd = strata.shifts(sums)
+        unsure = np.hypot(noise_sd, size_sd)
         width = np.array(
             [
                 half_width(column.spread, size, deviation, failure)
-                for size, deviation in zip(counts, noise_sd, strict=True)
+                for size, deviation in zip(counts, unsure, strict=True)
             ]
         )
-        sampling = np.hypot(noise_sd, column.spread / np.sqrt(counts))
+        sampling = np.hypot(unsure, column.spread / np.sqrt(counts))
         outside = (means < low - 3 * sampling) | (means > high + 3 * sampling)
         below, above = means - width, means + width
         if steps.intersect:
             below, above = np.clip(below, low, high), np.clip(above, low, high)
             means = np.clip(means, low, high)
-        return Narrowing(Interval(below, above), means, noise_sd, outside, (*self.history, sums))
+        return Narrowing(
+            Interval(below, above), means, noise_sd, size_sd, outside, (*self.history, sums)
+        )
 
     def estimates(self) -> MeanEstimates:
         """The means as far as they are known."""
-        return MeanEstimates(self.means, self.noise_sd, self.interval, self.history, self.outside)
+        return MeanEstimates(
+            self.means, self.noise_sd, self.size_sd, self.interval, self.history, self.outside
+        )
 
 
 def estimates_of(

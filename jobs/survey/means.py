@@ -81,7 +81,7 @@ def released_mean(
         found = _clipped(mean, history, definition)
     else:
         found = estimates_of(history, mean.column, mean.steps, mean.strata)
-    variances = found.noise_sd**2 + config.spread**2 / sizes
+    variances = found.noise_sd**2 + found.size_sd**2 + config.spread**2 / sizes
     interval = _interval(found, variances, mean, definition)
     means = found.means
     if config.shrink:
@@ -142,13 +142,15 @@ def _clipped(
     sizes = [*mean.strata.sizes.values()]
     noise_sd: FloatArray = np.array([s.noise_sd(n) for s, n in zip(sums, sizes, strict=True)])
     means: FloatArray = np.array([s.mean(n) for s, n in zip(sums, sizes, strict=True)])
-    deviation = np.hypot(noise_sd, config.spread / np.sqrt(np.array(sizes)))
+    size_sd = mean.strata.shifts(sums)
+    deviation = np.sqrt(noise_sd**2 + size_sd**2 + config.spread**2 / np.array(sizes))
     outside = (means < config.low - 3 * deviation) | (means > config.high + 3 * deviation)
     low, high = np.full(len(means), -np.inf), np.full(len(means), np.inf)
     if config.intersect:
         means = np.clip(means, config.low, config.high)
         low, high = np.full(len(means), config.low), np.full(len(means), config.high)
-    return MeanEstimates(means, noise_sd, Interval(low, high), tuple(history), outside)
+    interval = Interval(low, high)
+    return MeanEstimates(means, noise_sd, size_sd, interval, tuple(history), outside)
 
 
 def _interval(

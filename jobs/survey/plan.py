@@ -461,7 +461,7 @@ def _mean_plan(config: StatisticConfig, run: SurveyConfig, budget: Budget) -> Me
     return MeanPlan(
         config=config,
         column=Column(config.label, config.low, config.high, config.spread),
-        strata=Strata(strata, run.privacy.neighbors),
+        strata=strata,
         weights=weights,
         pooled=pooled,
         stratum_of=stratum_of,
@@ -472,14 +472,23 @@ def _mean_plan(config: StatisticConfig, run: SurveyConfig, budget: Budget) -> Me
 
 def _strata(
     config: StatisticConfig, run: SurveyConfig
-) -> tuple[dict[str, int], dict[str, Fraction], tuple[str, ...], IntArray]:
-    """Sizes and weights by name, names of what was pooled, and the stratum of each combination."""
+) -> tuple[Strata, dict[str, Fraction], tuple[str, ...], IntArray]:
+    """Strata, weights by name, names of what was pooled, and the stratum of each combination.
+
+    Sizes that follow from weights are those of a sample: its numbers of records vary about them.
+    """
+    neighbors, records = run.privacy.neighbors, run.data.records
     if config.weights is None:
         one = np.zeros((), np.int64)
-        return {EVERYBODY: run.data.records}, {EVERYBODY: Fraction(1)}, (), one
+        return Strata({EVERYBODY: records}, neighbors), {EVERYBODY: Fraction(1)}, (), one
     levels = {name: run.data.columns[name].levels for name in config.strata}
-    public = read_weights(config.weights, levels, run.data.records)
-    return pool_small(public, config.least, [len(own) for own in levels.values()])
+    public = read_weights(config.weights, levels, records)
+    shape = [len(own) for own in levels.values()]
+    sizes, weights, pooled, stratum_of = pool_small(public, config.least, shape)
+    deviations: tuple[float, ...] = ()
+    if any(stratum.is_expected for stratum in public.values()):
+        deviations = tuple(math.sqrt(records * own * (1 - own)) for own in weights.values())
+    return Strata(sizes, neighbors, deviations), weights, pooled, stratum_of
 
 
 def pool_small(

@@ -26,10 +26,12 @@ class PublicStratum:
     Attributes:
       weight: Its share of the population, exact.
       size: Public number of records, about; perhaps 0.
+      is_expected: Whether the size is what the weight lets expect, and no number that was given.
     """
 
     weight: Fraction
     size: int
+    is_expected: bool = False
 
 
 def stratum_name(labels: Labels) -> str:
@@ -90,7 +92,7 @@ def read_weights(
             raise ConfigError(where, "gives a stratum a second time", got=stratum_name(labels))
         weight = _weight(row[WEIGHT], where)
         size = round(weight * records) if SIZE not in row else _size(row[SIZE], where)
-        found[labels] = PublicStratum(weight, size)
+        found[labels] = PublicStratum(weight, size, SIZE not in row)
     missing = [stratum_name(labels) for labels in wanted if labels not in found]
     if missing:
         raise ConfigError(

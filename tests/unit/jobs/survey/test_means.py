@@ -86,6 +86,30 @@ def test_errors_are_as_large_as_their_standard_errors_say(method, definition, co
     assert whole.low < centers.mean() < whole.high
 
 
+@pytest.mark.parametrize("method", ["clipped", "coinpress"])
+def test_intervals_know_that_sizes_are_those_of_a_sample(method):
+    """Numbers of records vary about public sizes by a ninth; the interval that does not know of it
+    misses half of the means."""
+    plan = plan_of(method, Fraction(4), **({} if method == "clipped" else {"steps": 1}))
+    rng = np.random.default_rng(9)
+    centers, counts = rng.uniform(3000, 17_000, K), rng.binomial(K * N, 1 / K, K)
+    values = np.rint(rng.normal(np.repeat(centers, counts), SPREAD)).astype(np.int64)
+    truth = Confidential(StratumValues(values, np.repeat(np.arange(K), counts), K))
+    key, deviation = NoiseKey.for_testing(10), float(np.sqrt(N * (1 - 1 / K)))
+    measure = {"clipped": clipped_sums, "coinpress": estimate_means}[method]
+    found = measure(truth, plan.column, plan.steps, plan.strata, key)
+    history = (found,) if method == "clipped" else found.sums
+    inside = {}
+    for deviations in ((), (deviation,) * K):
+        strata = Strata(plan.strata.sizes, Neighbors.BOUNDED, deviations)
+        rows = released_mean(replace(plan, strata=strata), history, Definition.ZCDP).means
+        inside[deviations != ()] = np.mean(
+            [row.low <= center <= row.high for row, center in zip(rows, centers, strict=True)]
+        )
+    assert inside[False] < 0.7
+    assert 0.9 - 4 * np.sqrt(0.09 / K) < inside[True] < 0.97
+
+
 def test_shrinking_strata_that_are_equal_helps_and_keeps_everybody():
     plan = plan_of("coinpress", Fraction(1, 50))
     rng = np.random.default_rng(5)
