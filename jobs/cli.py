@@ -680,8 +680,8 @@ def generate(  # noqa: PLR0913 - one parameter per command-line option
     schema: Annotated[  # the list of jobs.synthetic.schemas, which takes long to import
         str,
         typer.Option(
-            help="pl94, pl94_tables, block16, group_quarters, dhc_persons, census1940, toy; or "
-            "survey: a person-level file without geography."
+            help="pl94, pl94_tables, block16, group_quarters, dhc_persons, census1940, toy or "
+            "survey (persons without geography)."
         ),
     ] = "pl94",
     output: Annotated[

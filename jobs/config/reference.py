@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from jobs.config.models.allocation import AllocationFile
+from jobs.config.models.equity import EquityFile
 from jobs.config.models.run import RunConfig, model_fields
 from jobs.config.models.schema import SchemaFile
 from jobs.config.models.survey import SurveyConfig
@@ -37,7 +38,8 @@ _INTRODUCTION = """# Configuration
 Three kinds of YAML file describe a run. A **run file** names a **schema file** and an **allocation
 file** for each of its products; all are read and checked before any data is touched
 (`das validate RUN.yaml`). A **survey file** describes means, tables and microdata of a person-level
-file without geography ([surveys](survey.md)), and stands alone.
+file without geography ([surveys](survey.md)), and stands alone. A **file of groups** says for whom
+`das plan --equity` plans ([planning](planning.md#no-group-left-behind)).
 
 - Unknown keys and keys given twice are errors. Every error names the file and the key.
 - A **fraction** is exact: text such as `"51/36352"`, `"0.25"` (which is 1/4) or a whole number, of
@@ -185,6 +187,14 @@ runtime:
   allow_open_cluster: false            # true only where no secret can be set up
 """
 
+EQUITY_EXAMPLE = """\
+groups:
+  sex: absolute                 # in persons, at every geolevel
+  votingage: {block: relative}  # to public sizes
+sizes: sizes.csv                # columns query, group, persons and perhaps geolevel
+others: 1.25                    # no table of the run gets worse by more than a quarter
+"""
+
 SURVEY_EXAMPLE = """\
 kind: survey
 format: 1
@@ -241,6 +251,7 @@ _FILES = (
     ("Run file", RunConfig, "run.yaml", RUN_EXAMPLE),
     ("Schema file", SchemaFile, "schema.yaml", SCHEMA_EXAMPLE),
     ("Allocation file", AllocationFile, "allocation.yaml", ALLOCATION_EXAMPLE),
+    ("File of groups", EquityFile, "groups.yaml", EQUITY_EXAMPLE),
     ("Survey file", SurveyConfig, "survey.yaml", SURVEY_EXAMPLE),
 )
 

@@ -12,6 +12,7 @@ from das.errors import ConfigError, OutputError
 from jobs.synthetic.files import FORMATS, NationFiles
 from jobs.synthetic.nation import Nation, draw_tract, places_of, plan_tracts
 from jobs.synthetic.schemas import NAMES, schema_named
+from jobs.synthetic.survey import SURVEY
 
 Progress = Callable[[int, int], None]
 
@@ -44,7 +45,7 @@ class GenerateSpec:
             raise ConfigError("generate", "needs exactly one of blocks and persons")
         if self.schema not in NAMES:
             raise ConfigError(
-                "generate, schema", "is unknown", got=self.schema, want=f"one of {list(NAMES)}"
+                "generate, schema", "is unknown", got=self.schema, want=f"one of {[*NAMES, SURVEY]}"
             )
         if self.format not in FORMATS:
             raise ConfigError(

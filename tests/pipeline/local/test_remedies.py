@@ -969,6 +969,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/confidential/stages.py", "remove the run folder"): DAMAGED,
     ("jobs/release/stages.py", "run `das measure`"): DAMAGED,
     ("jobs/report/finished.py", "run `das evaluate`"): DAMAGED,
+    ("jobs/survey/reports.py", "run `das evaluate`"): DAMAGED,
     ("jobs/documents/document.py", "use the version that wrote it"):
         NotTried("needs another version of this program"),
     ("jobs/documents/statistics.py", "remove it; then go on with `das resume`"):

@@ -9,6 +9,7 @@ import yaml
 
 from jobs.config import reference
 from jobs.config.load import load_run
+from jobs.config.models.equity import EquityFile
 from jobs.config.models.products import BudgetConfig, ProductConfig, ProductOutputConfig
 from jobs.config.models.run import RunConfig, model_fields
 from jobs.config.models.values import Model
@@ -55,6 +56,13 @@ def test_the_examples_load_together(tmp_path: Path) -> None:
         "block",
     ]
     assert resolved.config.output.directory == tmp_path / "out"
+
+
+def test_the_example_of_groups_loads() -> None:
+    groups = EquityFile.model_validate(yaml.safe_load(reference.EQUITY_EXAMPLE))
+    assert {*EquityFile.model_fields} - {"limits", "targets", "floor", "tables"} == {
+        *groups.model_fields_set
+    }
 
 
 def test_the_run_example_names_every_section() -> None:

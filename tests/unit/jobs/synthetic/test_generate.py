@@ -23,6 +23,7 @@ from jobs.synthetic.files import FORMATS, pattern_of
 from jobs.synthetic.generate import GenerateSpec, generate
 from jobs.synthetic.nation import draw_tract, plan_tracts
 from jobs.synthetic.schemas import NAMES, schema_named
+from jobs.synthetic.survey import SURVEY
 from tests.unit.jobs.confidential.read.reading import ROOT, read
 
 
@@ -243,6 +244,6 @@ def test_nobody_is_of_an_impossible_age(tmp_path: Path) -> None:
 
 def test_the_help_names_what_the_error_names() -> None:
     options = {one.name: one.help for one in get_command(app).commands["generate"].params}
-    for option, names in (("schema", NAMES), ("output", FORMATS)):
-        said = re.split(r", | or ", options[option].removesuffix("."))
+    for option, names in (("schema", (*NAMES, SURVEY)), ("output", FORMATS)):
+        said = re.split(r", | or ", re.sub(r" \(.*?\)", "", options[option]).removesuffix("."))
         assert sorted(said) == sorted(names)
