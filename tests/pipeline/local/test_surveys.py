@@ -6,6 +6,7 @@ import csv
 import hashlib
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 
 from jobs.storage.journal import read_journal
 from tests.builders import toy
-from tests.builders.survey import RECORDS, configure, people, write_people, write_survey
+from tests.builders.survey import RECORDS, WEIGHTS, configure, people, write_people, write_survey
 
 Das = Callable[..., tuple[int, str]]
 
@@ -184,8 +185,12 @@ def sums(folder: Path, part: str) -> list[dict[str, Any]]:
 
 
 def test_a_spread_that_is_too_small_is_warned_of_from_noisy_answers(das, tmp_path):
-    """At rho 10,000 noise is nothing; incomes spread by a thousand, not by ten."""
+    """At rho 10,000 noise is nothing; incomes spread by a thousand, not by ten. Sizes are exact: of
+    those that follow from weights, records that vary about them might explain as much."""
     config = write_survey(tmp_path, privacy__rho="10000", statistics__0__spread=10)
+    records = Counter(("mf"["12".index(row[0])], row[1].lower()) for row in people())
+    sizes = [f"{line},{records[tuple(line.split(',')[:2])]}" for line in WEIGHTS[1:]]
+    (tmp_path / "weights.csv").write_text("\n".join([f"{WEIGHTS[0]},size", *sizes, ""]))
     done(das, "means", config)
     document = json.loads((tmp_path / "out/release/means.json").read_text())
     income, age = document["statistics"]
