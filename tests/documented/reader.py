@@ -17,6 +17,7 @@ import yaml
 
 from das.errors import DasError
 from jobs.config.load import load_run
+from jobs.config.models.equity import EquityFile
 from jobs.config.models.run import RunConfig
 from jobs.config.product import Resolved
 from jobs.config.schema import load_schema
@@ -189,6 +190,8 @@ class Reader:
             load_schema(path)
         elif "kind" in keys:
             self._checked(block, load_survey, path)
+        elif "groups" in keys:
+            EquityFile.model_validate(yaml.safe_load(block.text))
         elif {"products", "output"} <= keys or {"data", "privacy"} <= keys:
             self._load_run(block, path)
         elif not any(path.name in other.text for other in blocks if other is not block):
