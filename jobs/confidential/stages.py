@@ -22,7 +22,7 @@ from jobs.config.claims import account_of, claim_of
 from jobs.config.frozen import freeze
 from jobs.config.product import Product
 from jobs.config.solvable import refuse_large_families
-from jobs.folder.draws import draw_once
+from jobs.folder.draws import measure_once
 from jobs.folder.fingerprint import check_same_input, input_files
 from jobs.folder.grants import draws_of
 from jobs.input.values import geocode_bytes
@@ -32,7 +32,7 @@ from jobs.planning.ledger import planned_ledger
 from jobs.release.given import publish_given_counts
 from jobs.release.implied import publish_implied
 from jobs.storage.account import note_failed_check
-from jobs.storage.dataset import Dataset, dataset_digest, is_published
+from jobs.storage.dataset import dataset_digest, is_published
 from jobs.storage.files import read_json, write_json
 from jobs.storage.geography import read_geography, write_geography
 from jobs.storage.layout import confidential_layout
@@ -173,26 +173,14 @@ def measure_level(job: Job, product: Product, level: int) -> None:
     """Measure one geolevel, once, and record it in the account before anybody can read it."""
     release, geolevel = product.release, product.plan.levels[level].name
     dataset, draws = release.measurements(geolevel), draws_of(job, product)
-    if not is_published(dataset):
-        if geolevel in read_ledger(release.ledger).measured:
-            raise LedgerError(
-                str(dataset),
-                "was measured and its measurements are gone; drawing again would spend twice",
-                remedy="restore them from a backup, or grant a new budget in a new run folder",
-            )
-        if draws is None:
-            _draw(job, product, level, None)
-        else:
-            draw_once(
-                dataset,
-                draws,
-                geolevel,
-                lambda attempt: _draw(job, product, level, attempt),
-                moved=job.moved,
-            )
-    elif draws is not None:
-        attempt = str(Dataset.open(dataset).facts.get("attempt", ""))
-        draws.confirm(geolevel, dataset_digest(dataset), attempt, write=True)
+    measure_once(
+        dataset,
+        draws,
+        geolevel,
+        lambda attempt: _draw(job, product, level, attempt),
+        is_recorded=lambda: geolevel in read_ledger(release.ledger).measured,
+        moved=job.moved,
+    )
     record_measured(release.ledger, geolevel, dataset_digest(dataset))
 
 

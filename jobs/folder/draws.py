@@ -26,9 +26,12 @@ from jobs.folder.damage import lost_answers
 from jobs.storage.account import DRAWING, FAILED_CHECK, MEASURED, Claim, claims_among, now
 from jobs.storage.dataset import (
     PROPOSED,
+    Dataset,
     accept,
+    dataset_digest,
     find_damage,
     is_proposed,
+    is_published,
     read_proposal,
     withdraw,
 )
@@ -263,6 +266,47 @@ class Draws:
             "attempt": attempt,
             "at": now(),
         }
+
+
+def measure_once(
+    dataset: Path,
+    draws: Draws | None,
+    name: str,
+    draw: Callable[[str | None], None],
+    *,
+    is_recorded: Callable[[], bool],
+    moved: bool = False,
+) -> None:
+    """Have noisy answers published and known to the account: drawn now, or confirmed.
+
+    Args:
+      dataset: Where they are, or go.
+      draws: What the account knows; none if noise is seeded, which spends nothing.
+      name: What is measured, such as a geolevel.
+      draw: Draws the noise; gets the number of the attempt to propose the dataset under, or None,
+        to publish it.
+      is_recorded: Whether the ledger says that it was measured; asked if nothing is published.
+      moved: As for `Draws.begin`.
+
+    Raises:
+      LedgerError: They were measured and are gone, or a copy of the folder drew them.
+      OutputError: Something cannot be written.
+    """
+    if is_published(dataset):
+        if draws is not None:
+            attempt = str(Dataset.open(dataset).facts.get("attempt", ""))
+            draws.confirm(name, dataset_digest(dataset), attempt, write=True)
+        return
+    if is_recorded():
+        raise LedgerError(
+            str(dataset),
+            "was measured and its measurements are gone; drawing again would spend twice",
+            remedy="restore them from a backup, or grant a new budget in a new run folder",
+        )
+    if draws is None:
+        draw(None)
+    else:
+        draw_once(dataset, draws, name, draw, moved=moved)
 
 
 def draw_once(

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from das.confidential import Confidential, redact_errors
-from das.metrics.microdata import shares
+from das.metrics.microdata import distances_of
 from das.synthesis.records import Records
 from jobs.confidential.survey.groups import group_errors, parity_error
 from jobs.confidential.survey.predict import predict
@@ -150,13 +150,13 @@ def workload_error(
     n_marginals = math.comb(n_attributes, order)
     if n_marginals * max(len(true.codes), len(released.codes)) > _MOST_WORK:
         return [], [f"{n_marginals} marginals of {order} attributes: too many to compare"]
-    first, second = np.asfortranarray(true.codes), np.asfortranarray(released.codes)
     sizes = true.domain.sizes
-    distances: dict[tuple[int, ...], float] = {}
-    for attributes in itertools.combinations(range(n_attributes), order):
-        if math.prod(sizes[i] for i in attributes) <= _MOST_CELLS:
-            own, other = shares(first, sizes, attributes), shares(second, sizes, attributes)
-            distances[attributes] = float(np.abs(own - other).sum())
+    compared = (
+        attributes
+        for attributes in itertools.combinations(range(n_attributes), order)
+        if math.prod(sizes[i] for i in attributes) <= _MOST_CELLS
+    )
+    distances = distances_of(true.codes, released.codes, sizes, compared)
     left_out = n_marginals - len(distances)
     notes = [f"{left_out} marginals of {order} attributes: too large to compare"] * bool(left_out)
     if not distances:

@@ -8,7 +8,6 @@ from fractions import Fraction
 import numpy as np
 
 from das.confidential import Confidential, redact_errors
-from das.errors import LedgerError
 from das.means.clipped import clipped_sums
 from das.means.coinpress import estimate_means
 from das.means.sums import NoisySum
@@ -20,8 +19,8 @@ from das.synthesis.measure import StrataSpending, measure_marginals, measure_str
 from das.synthesis.records import Records
 from das.synthesis.targets import strongest_pairs
 from jobs.confidential.survey.read import SurveyTruth
-from jobs.folder.draws import Draws, draw_once
-from jobs.storage.dataset import Dataset, dataset_digest, is_published, propose, publish
+from jobs.folder.draws import Draws, measure_once
+from jobs.storage.dataset import dataset_digest, propose, publish
 from jobs.survey.ledger import Spending, read_ledger, record_measured
 from jobs.survey.measurements import (
     Answers,
@@ -61,26 +60,14 @@ def measure_part(
         them.
     """
     dataset, ledger = part_folder(plan.release, part), plan.release.ledger
-    if not is_published(dataset):
-        if part in read_ledger(ledger).measured:
-            raise LedgerError(
-                str(dataset),
-                "was measured and its measurements are gone; drawing again would spend twice",
-                remedy="restore them from a backup, or grant a new budget in a new run folder",
-            )
-        if draws is None:
-            _draw(plan, part, truth, None)
-        else:
-            draw_once(
-                dataset,
-                draws,
-                part,
-                lambda attempt: _draw(plan, part, truth, attempt),
-                moved=moved,
-            )
-    elif draws is not None:
-        attempt = str(Dataset.open(dataset).facts.get("attempt", ""))
-        draws.confirm(part, dataset_digest(dataset), attempt, write=True)
+    measure_once(
+        dataset,
+        draws,
+        part,
+        lambda attempt: _draw(plan, part, truth, attempt),
+        is_recorded=lambda: part in read_ledger(ledger).measured,
+        moved=moved,
+    )
     record_measured(ledger, part, Spending(dataset_digest(dataset), cost_of(plan, part)))
 
 

@@ -962,7 +962,7 @@ ENTRIES: dict[Key, Entry] = {
         lost_notes_on_the_input,
     ("jobs/documents/manifest.py", "run `das solve` first; if it was sealed, restore it from a copy of "
      "the release"): what_needs_a_release,
-    ("jobs/confidential/stages.py", "restore them from a backup, or grant a new budget in a new run folder"):
+    ("jobs/folder/draws.py", "restore them from a backup, or grant a new budget in a new run folder"):
         TriedIn("tests/pipeline/local/test_accounting.py::"
                 "test_measurements_that_are_gone_are_not_drawn_again"),
     ("jobs/folder/identity.py", "remove the folder"): DAMAGED,
@@ -1026,7 +1026,6 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/survey/plan.py", "give it a `name`"): TriedIn("tests/pipeline/local/test_survey_tables.py::test_attributes_that_make_no_name_need_one"),
     ("das/mechanisms/conditional.py", "keep fewer marginals, or ask for a table of fewer cells"): TriedIn("tests/pipeline/local/test_survey_tables.py::test_a_table_that_is_too_large_is_refused_and_with_fewer_marginals_drawn"),
     ("jobs/synthetic/survey.py", "choose another or remove it"): TriedIn("tests/unit/jobs/synthetic/test_survey.py::test_an_invented_survey_is_the_same_for_the_same_seed"),
-    ("jobs/confidential/survey/measure.py", "restore them from a backup, or grant a new budget in a new run folder"): TriedIn("tests/unit/jobs/confidential/survey/test_measure.py::test_what_was_measured_and_lost_is_not_drawn_again"),
     ("das/means/estimates.py", "pool small strata by their public sizes"): TriedIn(
         "tests/unit/das/means/test_coinpress.py::"
         "test_a_stratum_of_nobody_is_refused_and_pooled_with_another_estimated"
