@@ -63,11 +63,16 @@ docs: $(VENV)/.run
 	$(BIN)/python -m jobs.documents.schemas docs/documents.md
 	$(BIN)/python -m jobs.documents.schemas docs/documents.md
 
+LOCK := $(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 --extra java
+
+# Tests need most, so theirs is locked first; the others begin as its copies, whose versions they keep.
 lock: $(VENV)/.test
 	$(BIN)/pip install uv
-	$(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 --extra java pyproject.toml -o requirements/run.txt
-	$(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 --extra java --extra lint pyproject.toml -o requirements/lint.txt
-	$(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 --extra java --extra test pyproject.toml -o requirements/test.txt
+	$(LOCK) --extra test pyproject.toml -o requirements/test.txt
+	tee requirements/run.txt requirements/stores.txt requirements/lint.txt < requirements/test.txt > /dev/null
+	$(LOCK) pyproject.toml -o requirements/run.txt
+	$(LOCK) --extra hdfs --extra objects pyproject.toml -o requirements/stores.txt
+	$(LOCK) --extra lint pyproject.toml -o requirements/lint.txt
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || \

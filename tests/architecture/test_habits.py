@@ -80,6 +80,13 @@ def test_environments_grow_and_never_change_a_version():
     assert run < lint < test
 
 
+def test_the_environment_of_stores_adds_their_clients_alone_in_the_tested_versions():
+    run, stores, test = locked("run.txt"), locked("stores.txt"), locked("test.txt")
+    assert run < stores < test
+    clients = {entry.partition("==")[0] for entry in stores - run}
+    assert clients == {"obstore", "hdfs-native", "fsspec", "argcomplete"}
+
+
 def test_the_environment_of_lint_has_its_tools_and_none_of_the_tests():
     names = {entry.partition("==")[0] for entry in locked("lint.txt")}
     assert {"ruff", "mypy", "import-linter"} <= names
