@@ -12,8 +12,7 @@ PARALLEL ?= -n logical --maxprocesses=4 --dist loadfile --no-loadscope-reorder
 
 demo: $(VENV)/.run
 	@rm -rf build/demo build/demo-data
-	$(BIN)/das generate build/demo-data --blocks $(BLOCKS) --seed 2020
-	$(BIN)/das run conf/run/demo.yaml
+	$(BIN)/das demo . --blocks $(BLOCKS)
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest $(PARALLEL)
@@ -44,18 +43,25 @@ format: $(VENV)/.lint
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Everything a cluster needs of this project, for spark-submit --py-files.
+# Everything a cluster needs of this project, for spark-submit --py-files; conf as a wheel has it.
 zip: $(VENV)/.run
 	@mkdir -p dist
-	rm -f dist/das.zip
-	$(BIN)/python -m zipfile -c dist/das.zip das geography invariants solvers jobs
+	@rm -rf build/zip dist/das.zip
+	@mkdir -p build/zip
+	cp -R das geography invariants solvers jobs build/zip
+	cp -R conf build/zip/jobs/conf
+	find build/zip -name __pycache__ -prune -exec rm -r {} +
+	cd build/zip && $(abspath $(BIN))/python -m zipfile -c $(abspath dist)/das.zip *
 
-# An environment that unpacks anywhere, for spark-submit --archives.
+# An environment that unpacks anywhere, for spark-submit --archives: the project, what it needs, and
+# the clients of object stores and HDFS.
 pack:
 	@mkdir -p dist
+	@rm -rf build/env
 	$(PYTHON) -m venv build/env
-	build/env/bin/python -m pip install --quiet --require-hashes -r requirements/run.txt
-	build/env/bin/python -m pip install --quiet venv-pack
+	build/env/bin/python -m pip install --quiet --require-hashes -r requirements/stores.txt
+	build/env/bin/python -m pip install --quiet --no-deps .
+	build/env/bin/python -m pip install --quiet --require-hashes -r requirements/pack.txt
 	build/env/bin/venv-pack --force --output dist/das-env.tar.gz
 
 docs: $(VENV)/.run
@@ -63,7 +69,8 @@ docs: $(VENV)/.run
 	$(BIN)/python -m jobs.documents.schemas docs/documents.md
 	$(BIN)/python -m jobs.documents.schemas docs/documents.md
 
-LOCK := $(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 --extra java
+PIN := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header
+LOCK := $(PIN) --extra java
 
 # Tests need most, so theirs is locked first; the others begin as its copies, whose versions they keep.
 lock: $(VENV)/.test
@@ -73,13 +80,14 @@ lock: $(VENV)/.test
 	$(LOCK) pyproject.toml -o requirements/run.txt
 	$(LOCK) --extra hdfs --extra objects pyproject.toml -o requirements/stores.txt
 	$(LOCK) --extra lint pyproject.toml -o requirements/lint.txt
+	echo venv-pack | $(PIN) - -o requirements/pack.txt
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || \
 	  { echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.run: $(VENV)/bin/python requirements/run.txt pyproject.toml
+$(VENV)/.run: $(VENV)/bin/python requirements/run.txt pyproject.toml setup.py
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/run.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	$(BIN)/das prepare

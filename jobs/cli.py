@@ -318,6 +318,34 @@ def run(config: ConfigArgument, out: OutOption = None, *, options: RunOptions) -
 
 @app.command()
 @_with_run_options
+def demo(
+    folder: Annotated[Path, typer.Argument(help="Empty or new folder.", parser=_local)] = Path(
+        "das-demo"
+    ),
+    blocks: Annotated[int, typer.Option(help="About how many blocks.")] = 2500,
+    seed: Annotated[int, typer.Option(help="Of the state; the noise is secret.")] = 2020,
+    *,
+    options: RunOptions,
+) -> None:
+    """Generate a synthetic state and run every stage on it; copies of all ready files come along.
+
+    The run file is that of the 2020 redistricting data: its schema, budget and allocation.
+    """
+    from jobs.demo import Demo
+
+    made = Demo(folder, blocks, seed)
+    files, out = made.run(partial(options.load, out=None), options.reporter())
+    _name_files(files, out)
+    typer.echo(
+        "\nOpen the first file in a browser: how far the release is from the truth. The second is\n"
+        "what the public reads, with microdata and tables beside it. Then go on with:\n"
+    )
+    for line in made.next_commands():
+        typer.echo(f"  {line}")
+
+
+@app.command()
+@_with_run_options
 def measure(config: ConfigArgument, out: OutOption = None, *, options: RunOptions) -> None:
     """Read the data and draw the noisy measurements, once."""
     from jobs.run import run_measuring

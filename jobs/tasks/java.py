@@ -20,6 +20,7 @@ from pathlib import Path
 
 from das.errors import RuntimeSetupError
 from jobs.storage.modes import make_closed_folder
+from jobs.tasks.java_log import log_settings
 
 SUPPORTED_JAVA = (17, 21)
 _ARCHIVE_AT_EXIT = "DAS_ARCHIVE_CLASSES_AT_EXIT"
@@ -149,9 +150,10 @@ def make_class_archive() -> Path | None:
         "java.stdin.close()\n"  # tells it to end, and it writes the archive before it does
         "java.wait(120)\n"
     )
-    root = str(Path(__file__).resolve().parents[2])
-    environment = {**os.environ, _ARCHIVE_AT_EXIT: str(draft)}
-    subprocess.run([sys.executable, "-c", code], check=False, env=environment, cwd=root)
+    root = str(Path(__file__).resolve().parents[2])  # a folder, or the zip of spark-submit
+    paths = os.pathsep.join(path for path in (root, os.environ.get("PYTHONPATH")) if path)
+    environment = {**os.environ, _ARCHIVE_AT_EXIT: str(draft), "PYTHONPATH": paths}
+    subprocess.run([sys.executable, "-c", code], check=False, env=environment)
     if not draft.exists():
         return None
     draft.replace(archive)
@@ -172,9 +174,8 @@ def private_folder() -> Path:
 
 def driver_options(archive: Path) -> str:
     """Options of the Java of an embedded session; with the archive of classes if there is one."""
-    log4j = Path(__file__).with_name("log4j2.properties")
     options = [
-        f"-Dlog4j2.configurationFile=file:{log4j}",
+        f"-Dlog4j2.configurationFile=file:{log_settings(private_folder())}",
         "-XX:TieredStopAtLevel=1",
         "-XX:+UseSerialGC",
         f'"-Djava.io.tmpdir={private_folder()}"',

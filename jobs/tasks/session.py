@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from das.errors import RuntimeSetupError
 from jobs.config.protection import is_local, lacks_secret, protection_of, refuse_open
 from jobs.tasks.java import class_archive, driver_options, find_java_home, private_folder
+from jobs.tasks.java_log import quiet_submitted_java
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -58,6 +59,8 @@ def spark_session(
             refuse_open(session_properties(active))
         yield active
         return
+    if submitted:
+        quiet_submitted_java()
     builder = SparkSession.builder.appName(name)
     settings = {
         "spark.ui.enabled": "false",

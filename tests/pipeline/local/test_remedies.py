@@ -827,6 +827,7 @@ def areas_without_leading_zeros(desk: Desk) -> str:
 _ANOTHER = "; or give another privacy.grant and output.directory, and its cost is added to what "
 _ANOTHER += "the same people have lost"
 _SOLUTIONS = "tests/pipeline/local/test_solutions.py"
+_DEMO = "tests/pipeline/local/test_demo.py"
 _DRAWS = "tests/pipeline/local/test_one_draw.py"
 _SHELL = NotTried("the cluster, its secret and its files are made outside of a test; "
                   "tests/unit/jobs/config/test_protection.py follows the key of the run file")  # fmt: skip
@@ -905,6 +906,8 @@ ENTRIES: dict[Key, Entry] = {
         counts_below_lost_counts,
     ("jobs/folder/identity.py", "give the output.directory of a run"): no_folder_of_a_run_to_resume,
     ("jobs/folder/identity.py", "say where it is with --config"): a_run_file_that_moved,
+    ("jobs/demo.py", "remove it, or go on in that folder by `das run {}`"): TriedIn(f"{_DEMO}::test_the_commands_it_prints_work_as_printed"),
+    ("jobs/demo.py", "choose a new folder for the demo"): TriedIn(f"{_DEMO}::test_the_files_it_names_are_there"),
     ("jobs/synthetic/generate.py", "choose another or remove it"): generated_into_a_full_folder,
     ("jobs/planning/allocation.py", "name another file or remove it"): another_name_for_the_allocation,
     ("jobs/planning/allocation.py", "raise the budget or the targets"): targets_beyond_the_budget,

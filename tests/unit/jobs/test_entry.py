@@ -132,6 +132,7 @@ def test_an_installed_wheel_has_all_that_the_packages_need(tmp_path):
     wanted = {
         name for name in project_files() if name.parts[0] in packages and name.suffix != ".md"
     }
+    wanted |= {Path("jobs") / name for name in project_files() if name.parts[0] == "conf"}
     assert {name for name in wanted if not (installed / name).exists()} == set()
     config = project / "conf" / "run" / "toy.yaml"
     done = run(["-m", "jobs", "validate", str(config)], tmp_path, PYTHONPATH=str(installed))
@@ -140,4 +141,4 @@ def test_an_installed_wheel_has_all_that_the_packages_need(tmp_path):
     done = run(["-m", "jobs", *words], tmp_path, PYTHONPATH=str(installed))
     assert done.returncode == 0, done.stderr  # its schemas are in the wheel
     (entry,) = installed.glob("*.dist-info/entry_points.txt")
-    assert "das = jobs.cli:main" in entry.read_text()
+    assert "das = topdown_das:main" in entry.read_text()
