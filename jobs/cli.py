@@ -21,6 +21,7 @@ from rich.console import Console
 from das.errors import ConfigError, DasError
 from das.tree.information import Information
 from jobs.printable import printable
+from jobs.storage.place import Place, lies_in
 from jobs.tasks.failures import hide_bridge_logs, machine_failure
 
 if TYPE_CHECKING:
@@ -790,14 +791,14 @@ def _refuse_cluster(options: RunOptions) -> None:
             raise ConfigError(name, "is for censuses; a survey is worked on by one process")
 
 
-def _name_files(files: list[Path], out: Path) -> None:
+def _name_files(files: Sequence[Place], out: Place) -> None:
     """Name what was written, and which of it is in the confidential half of a run folder."""
     from jobs.storage.layout import confidential_layout
 
     width = max(len(str(path)) for path in files)
     confidential = confidential_layout(out.resolve()).root
     for path in files:
-        is_closed = path.resolve().is_relative_to(confidential)
+        is_closed = lies_in(path.resolve(), confidential)
         kind = "CONFIDENTIAL" if is_closed else "publishable"
         typer.echo(printable(f"{path!s:<{width}}  {kind}"))
 

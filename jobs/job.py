@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 
 from jobs.config.product import Product, Resolved
 from jobs.storage.layout import ReleaseLayout, release_layout
+from jobs.storage.place import Place
 from jobs.tasks.costs import Recorder
 from jobs.tasks.executor import Tasks
 from jobs.tasks.progress import Line, Reporter
@@ -29,7 +29,7 @@ class Job:
     moved: bool = False
 
     @property
-    def out(self) -> Path:
+    def out(self) -> Place:
         """Folder of the run."""
         return self.resolved.config.output.directory
 
@@ -64,5 +64,5 @@ class Stage:
 
     name: str
     sees_truth: bool
-    outputs: Callable[[Product], Sequence[Path]]
+    outputs: Callable[[Product], Sequence[Place]]
     function: Callable[[Job], None]

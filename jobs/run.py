@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
 
 from das.errors import DasError, OutputError
 from jobs.confidential.inputs import refuse_unreadable
@@ -32,35 +31,36 @@ from jobs.report.finished import costs_folder, write_internal_reports
 from jobs.report.run import stages_table
 from jobs.storage.layout import EstimateLayout, confidential_layout, release_layout
 from jobs.storage.modes import close_folder
+from jobs.storage.place import Place, lies_in
 from jobs.tasks.costs import Recorder
 from jobs.tasks.executor import Tasks, open_tasks
 from jobs.tasks.progress import Reporter
 from jobs.tasks.resources import PeakMemory
 
 
-def _planned(product: Product) -> list[Path]:
+def _planned(product: Product) -> list[Place]:
     release = product.release
     return [*map(release.geography, product.plan.spine.levels), release.ledger]
 
 
-def _settled(product: Product) -> list[Path]:
+def _settled(product: Product) -> list[Place]:
     plan, release = product.plan, product.release
     exact = [release.invariants(level.name) for level in plan.levels if level.published]
     bound = [level for level in plan.spine.levels if plan.limits.binds(level)]
     return [*exact, *map(release.implied, bound)]
 
 
-def _claimed(product: Product) -> list[Path]:
+def _claimed(product: Product) -> list[Place]:
     return [] if product.plan.not_for_release else [product.release.account]
 
 
-def _estimated(product: Product) -> list[Path]:
+def _estimated(product: Product) -> list[Place]:
     if product.plan.lazy:  # estimates of the whole tree need complete measurements
         return []
     return [*map(EstimateLayout.of(product.release).tables, product.plan.spine.levels)]
 
 
-def _written(product: Product) -> list[Path]:
+def _written(product: Product) -> list[Place]:
     release, output, levels = product.release, product.config.output, product.plan.spine.levels
     tables = [release.tables, *([release.h1] if output.h1 is not None else [])]
     microdata = [release.microdata / name for name in output.microdata]
@@ -68,8 +68,8 @@ def _written(product: Product) -> list[Path]:
 
 
 def _of_levels(
-    dataset: Callable[[Product], Callable[[str], Path]],
-) -> Callable[[Product], list[Path]]:
+    dataset: Callable[[Product], Callable[[str], Place]],
+) -> Callable[[Product], list[Place]]:
     """Outputs of a stage that makes one dataset for each geolevel."""
     return lambda product: [*map(dataset(product), product.plan.spine.levels)]
 
@@ -152,14 +152,16 @@ def open_job(
             result_console().print(terminal_table(stages_table(summary)))
 
 
-def refuse_released_log(reporter: Reporter, out: Path) -> None:
+def refuse_released_log(reporter: Reporter, out: Place) -> None:
     """Keep the times of stages that see the truth out of what may be published.
 
     Raises:
       OutputError: The log would lie in the release.
     """
     public = [path.resolve() for path in (release_layout(out).root, out / "solutions")]
-    if reporter.log is not None and any(map(reporter.log.resolve().is_relative_to, public)):
+    if reporter.log is not None and any(
+        lies_in(reporter.log.resolve(), folder) for folder in public
+    ):
         raise OutputError(
             str(reporter.log),
             "lies in the release; its times depend on the confidential data",
@@ -192,7 +194,7 @@ def do_stages(job: Job, names: Sequence[str]) -> None:
 
 def run(
     resolved: Resolved, reporter: Reporter, *, moved: bool = False, tasks: Tasks | None = None
-) -> list[Path]:
+) -> list[Place]:
     """Do all stages that are not complete; of a solution beside the release, those after measuring.
 
     Args:
@@ -227,7 +229,9 @@ def run(
     ]
 
 
-def run_measuring(resolved: Resolved, reporter: Reporter, tasks: Tasks | None = None) -> list[Path]:
+def run_measuring(
+    resolved: Resolved, reporter: Reporter, tasks: Tasks | None = None
+) -> list[Place]:
     """Read the data and draw the noisy answers, once.
 
     Returns:
@@ -239,7 +243,7 @@ def run_measuring(resolved: Resolved, reporter: Reporter, tasks: Tasks | None = 
     return [job.release.root / "measurements"]
 
 
-def run_solving(resolved: Resolved, reporter: Reporter, tasks: Tasks | None = None) -> list[Path]:
+def run_solving(resolved: Resolved, reporter: Reporter, tasks: Tasks | None = None) -> list[Place]:
     """From committed measurements to a sealed release, or to a named solution beside it.
 
     Returns:
@@ -256,7 +260,7 @@ def run_solving(resolved: Resolved, reporter: Reporter, tasks: Tasks | None = No
 
 def run_evaluating(
     resolved: Resolved, reporter: Reporter, tasks: Tasks | None = None
-) -> list[Path]:
+) -> list[Place]:
     """Compare a sealed release with the truth, and write the internal reports.
 
     Returns:

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 from das.confidential import Confidential
 from das.errors import ConfigError
@@ -25,6 +24,7 @@ from jobs.input.files import plan_chunks
 from jobs.storage.dataset import is_published
 from jobs.storage.files import write_json
 from jobs.storage.modes import close_folder, open_to_readers
+from jobs.storage.place import Place
 from jobs.survey.folder import (
     claim_grant,
     draws_of,
@@ -102,7 +102,7 @@ def open_survey(plan: SurveyPlan, reporter: Reporter, *, moved: bool) -> Iterato
 
 def run_survey(
     plan: SurveyPlan, reporter: Reporter, parts: Sequence[str], *, moved: bool = False
-) -> list[Path]:
+) -> list[Place]:
     """Measure some parts, once, and release what follows from them.
 
     Returns:
@@ -193,7 +193,7 @@ def check_survey(plan: SurveyPlan) -> list[str]:
     return lines
 
 
-def evaluate_survey(plan: SurveyPlan, reporter: Reporter) -> list[Path]:
+def evaluate_survey(plan: SurveyPlan, reporter: Reporter) -> list[Place]:
     """Compare a sealed release with the truth.
 
     Returns:

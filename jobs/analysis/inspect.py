@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,9 +17,10 @@ from jobs.printable import printable, result_console
 from jobs.storage.dataset import MANIFEST, Dataset
 from jobs.storage.files import read_json
 from jobs.storage.layout import EstimateLayout, ReleaseLayout, release_layout, solutions_of
+from jobs.storage.place import Place, found_under, names_below
 
 
-def inspect_run(out: Path, solution: str | None = None) -> dict[str, Any]:
+def inspect_run(out: Place, solution: str | None = None) -> dict[str, Any]:
     """Every published dataset of the release, or of a solution of it, with its rows and bytes.
 
     Raises:
@@ -29,11 +29,11 @@ def inspect_run(out: Path, solution: str | None = None) -> dict[str, Any]:
     owner = read_json(out / "run.json", "give the output.directory of a run")
     root = release_layout(out, solution).root
     datasets = []
-    for path in sorted(root.rglob(MANIFEST)):
+    for path in found_under(root, MANIFEST):
         dataset = Dataset.open(path.parent)
         datasets.append(
             {
-                "dataset": str(path.parent.relative_to(out)),
+                "dataset": str(names_below(path.parent, out)),
                 "files": len(dataset.parts),
                 "rows": dataset.rows,
                 "bytes": dataset.bytes,
@@ -45,7 +45,7 @@ def inspect_run(out: Path, solution: str | None = None) -> dict[str, Any]:
 
 
 def inspect_geounit(
-    out: Path, geocode: str, query: str | None, solution: str | None = None
+    out: Place, geocode: str, query: str | None, solution: str | None = None
 ) -> dict[str, Any]:
     """Noisy measurements, estimates and protected total of one geounit.
 
@@ -92,7 +92,7 @@ _INTERVAL = ("estimate", "standard_error", "lower", "upper")
 
 
 def _answers(
-    dataset: Path, geocode: str, query: str | None, values: Sequence[str]
+    dataset: Place, geocode: str, query: str | None, values: Sequence[str]
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Of every row about a geounit and query: what it says beside answers, and answers by label."""
     if not (dataset / MANIFEST).exists():
@@ -122,7 +122,7 @@ def _known_name(release: ReleaseLayout, query: str) -> str:
     return "detailed" if _same(query, " * ".join(names)) else query
 
 
-def _facts(dataset: Path) -> dict[str, Any]:
+def _facts(dataset: Place) -> dict[str, Any]:
     return Dataset.open(dataset).facts
 
 
@@ -132,7 +132,7 @@ def _same(asked: str, name: str) -> bool:
 
 
 def _measured_notes(
-    dataset: Path, geolevel: str, geounit: Mapping[str, Any], query: str | None, there: bool
+    dataset: Place, geolevel: str, geounit: Mapping[str, Any], query: str | None, there: bool
 ) -> list[str]:
     if there:
         return []
@@ -175,7 +175,7 @@ def _labelled(
 
 
 def _find(release: ReleaseLayout, geocode: str) -> tuple[str, dict[str, Any]]:
-    for folder in sorted((release.root / "geography").glob("level=*")):
+    for folder in found_under(release.root / "geography", "level=*"):
         geography = Dataset.open(folder)
         rows = geography.read(geocode, geocode).to_pylist()
         if rows:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -24,6 +23,7 @@ from jobs.confidential.leaves import EntrySource, gather_leaves, remove_runs
 from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
 from jobs.storage.histograms import SPARSE_SCHEMA, read_histograms, sparse_arrays, sparse_table
 from jobs.storage.layout import ConfidentialLayout
+from jobs.storage.place import Place
 from jobs.tasks.executor import Tasks
 
 T = TypeVar("T")
@@ -103,7 +103,7 @@ class RollUp:
     """
 
     fine: Dataset
-    coarse: Path
+    coarse: Place
     low: str
     high: str
     digits: int

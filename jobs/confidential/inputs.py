@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 from das.errors import DasError, InputError
 from geography.lattice import Lattice
@@ -20,6 +19,7 @@ from jobs.input.areas import read_areas
 from jobs.input.files import Table, plan_chunks
 from jobs.input.geounits import list_geounits
 from jobs.storage.dataset import is_published
+from jobs.storage.place import Place
 
 
 def absent_files(resolved: Resolved) -> list[str]:
@@ -117,7 +117,7 @@ def _column_checks(resolved: Resolved) -> Iterator[Callable[[], object]]:
                 )
 
 
-def _named_files(resolved: Resolved) -> Iterator[tuple[str, Path]]:
+def _named_files(resolved: Resolved) -> Iterator[tuple[str, Place]]:
     geounits = resolved.config.geography.geounits
     if geounits is not None:
         yield "geography.geounits.path", geounits.path

@@ -8,10 +8,8 @@ driver but descriptors.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -25,6 +23,7 @@ from das.errors import InputError
 from das.histograms import TOTAL_LIMIT, Histograms
 from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
 from jobs.storage.histograms import SPARSE_SCHEMA, sparse_table
+from jobs.storage.place import Place, remove_tree
 from jobs.tasks.executor import Tasks
 
 T = TypeVar("T")
@@ -54,7 +53,7 @@ def gather_leaves(
     codes: Geocodes,
     *,
     n_cells: int,
-    dataset: Path,
+    dataset: Place,
     tasks: Tasks,
 ) -> None:
     """Write the histograms of all leaf geounits that have persons, and publish them.
@@ -111,12 +110,12 @@ def gather_leaves(
         remove_runs(dataset)
 
 
-def remove_runs(dataset: Path) -> None:
+def remove_runs(dataset: Place) -> None:
     """Remove the first step's output, which a driver that died may have left."""
-    shutil.rmtree(_runs_of(dataset), ignore_errors=True)
+    remove_tree(_runs_of(dataset))
 
 
-def _runs_of(dataset: Path) -> Path:
+def _runs_of(dataset: Place) -> Place:
     return dataset.with_name("runs")
 
 
@@ -133,7 +132,9 @@ def _ranges(codes: Geocodes, slots: int, most: int) -> list[tuple[str, str]]:
     return list(zip(lows, [*highs, "\x7f"], strict=True))
 
 
-def _sorted_runs(batches: Iterator[pa.RecordBatch], n_cells: int, runs: Path) -> Iterator[PartFile]:
+def _sorted_runs(
+    batches: Iterator[pa.RecordBatch], n_cells: int, runs: Place
+) -> Iterator[PartFile]:
     """Write sorted runs of bounded size, equal entries added up."""
     waiting: list[pa.RecordBatch] = []
     size = 0
@@ -147,7 +148,7 @@ def _sorted_runs(batches: Iterator[pa.RecordBatch], n_cells: int, runs: Path) ->
         yield _write_run(waiting, n_cells, runs)
 
 
-def _write_run(batches: Sequence[pa.RecordBatch], n_cells: int, runs: Path) -> PartFile:
+def _write_run(batches: Sequence[pa.RecordBatch], n_cells: int, runs: Place) -> PartFile:
     codes, histograms = _added_up(pa.Table.from_batches(batches), n_cells)
     writer = PartWriter(runs, SPARSE_SCHEMA)
     for start in range(0, len(codes), _ROWS):
@@ -174,7 +175,7 @@ def _added_up(entries: pa.Table, n_cells: int) -> tuple[npt.NDArray[np.object_],
     return values[order], histograms
 
 
-def _merge_range(bounds: tuple[str, str], runs: Dataset, n_cells: int, dataset: Path) -> PartFile:
+def _merge_range(bounds: tuple[str, str], runs: Dataset, n_cells: int, dataset: Place) -> PartFile:
     writer = PartWriter(dataset, SPARSE_SCHEMA)
     persons = 0
     table = runs.read(*bounds)
@@ -199,7 +200,7 @@ def _merge_range(bounds: tuple[str, str], runs: Dataset, n_cells: int, dataset: 
 
 @redact_errors
 def _refuse_unknown(
-    dataset: Path, leaves: Sequence[PartFile], codes: Geocodes, place: Callable[[str], str]
+    dataset: Place, leaves: Sequence[PartFile], codes: Geocodes, place: Callable[[str], str]
 ) -> None:
     """Stop if a leaf of the data is not among the known geounits."""
     first, n_unknown = "", 0

@@ -121,7 +121,7 @@ class MeasureStage:
         if attempt is None:
             publish(dataset, parts, facts)
         else:
-            propose(dataset, parts, {**facts, "attempt": attempt})
+            propose(dataset, attempt, parts, facts)
 
     def _batches(self, level: Level, largest: int, smallest: int) -> list[Batch]:
         return geounit_batches(self.release, level, self.tasks.batches, largest, smallest)

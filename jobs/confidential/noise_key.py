@@ -8,17 +8,16 @@ share alone is 32 uniform bytes and says nothing about the key.
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from das.errors import OutputError
 from das.mechanisms.entropy import NoiseKey
-from jobs.storage.files import writing
-from jobs.storage.modes import OWNER_ONLY, make_closed_folder
+from jobs.storage.files import create_file, writing
+from jobs.storage.modes import make_closed_folder
+from jobs.storage.place import Place
 
 _SUFFIX = ".share"
 
@@ -34,7 +33,7 @@ class LentKey:
     """
 
     share: bytes = field(repr=False)
-    file: Path
+    file: Place
     is_for_testing: bool
 
     def key(self) -> NoiseKey:
@@ -57,13 +56,13 @@ class LentKey:
                 str(self.file),
                 "cannot be read",
                 got=error.strerror,
-                want="the same user on driver and workers, and one file system",
+                want="the same rights on driver and workers, and one file system or store",
             ) from None
         return NoiseKey.joined(self.share, other, is_for_testing=self.is_for_testing)
 
 
 @contextmanager
-def lent(key: NoiseKey, folder: Path) -> Iterator[LentKey]:
+def lent(key: NoiseKey, folder: Place) -> Iterator[LentKey]:
     """Lend a key to tasks of the block. After it nobody can put it together again.
 
     Args:
@@ -79,9 +78,8 @@ def lent(key: NoiseKey, folder: Path) -> Iterator[LentKey]:
     file = folder / f"{uuid.uuid4().hex}{_SUFFIX}"
     with writing(file, file):
         make_closed_folder(folder)
-        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY)
-        with os.fdopen(handle, "wb") as opened:
-            opened.write(other)
+    if not create_file(file, other):
+        raise OutputError(str(file), "cannot be written", got="another file there")
     del other
     try:
         yield LentKey(share, file, is_for_testing)
@@ -90,7 +88,7 @@ def lent(key: NoiseKey, folder: Path) -> Iterator[LentKey]:
             file.unlink(missing_ok=True)
 
 
-def sweep_shares(folder: Path) -> None:
+def sweep_shares(folder: Place) -> None:
     """Remove the shares that drivers left which were killed; the caller is the only driver."""
     for file in folder.glob(f"*{_SUFFIX}"):
         file.unlink(missing_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -35,8 +34,9 @@ from jobs.storage.account import note_failed_check
 from jobs.storage.dataset import dataset_digest, is_published
 from jobs.storage.files import read_json, write_json
 from jobs.storage.geography import read_geography, write_geography
-from jobs.storage.layout import confidential_layout
+from jobs.storage.journal import remove_journal
 from jobs.storage.ledger import read_ledger, record_measured, seal_ledger, start_ledger
+from jobs.storage.place import remove_tree
 
 
 def plan(job: Job) -> None:
@@ -47,8 +47,8 @@ def plan(job: Job) -> None:
     Raises:
       InputError: The input is not the one that was read before.
     """
-    config, spine, out = job.resolved.config, job.resolved.plan.spine, job.out
-    seen, levels = confidential_layout(out).root / "input.json", spine.levels
+    config, spine = job.resolved.config, job.resolved.plan.spine
+    seen, levels = job.resolved.last.confidential.root / "input.json", spine.levels
     read = [p.confidential.histograms(level) for p in job.products for level in levels]
     read += [job.release.geography(level) for level in levels]
     measured = any((p.release.root / "measurements").exists() for p in job.products)
@@ -58,10 +58,10 @@ def plan(job: Job) -> None:
         return
     if seen.exists() and read_json(seen, "remove the run folder") != input_files(config):
         # Nothing was measured yet. What an earlier start made of other input must not be mixed in.
-        shutil.rmtree(job.release.root / "geography", ignore_errors=True)
+        remove_tree(job.release.root / "geography")
         for product in job.products:
-            shutil.rmtree(product.confidential.root / "histograms", ignore_errors=True)
-            product.release.ledger.unlink(missing_ok=True)
+            remove_tree(product.confidential.root / "histograms")
+            remove_journal(product.release.ledger)
     write_json(seen, input_files(config))
     if config.geography.source == FROM_DATA:
         job.reporter.say(f"exact: {geounits_from_data(levels[-1])}")

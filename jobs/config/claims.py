@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from jobs.config.models.run import RunConfig
 from jobs.config.product import Product, Resolved
 from jobs.storage.account import Claim, default_account
+from jobs.storage.place import Place
 
 
-def account_of(config: RunConfig) -> Path:
+def account_of(config: RunConfig) -> Place:
     """The file in which this run's grant is claimed.
 
     Raises:

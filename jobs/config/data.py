@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -19,6 +18,7 @@ from jobs.config.models.data import (
     Pl94Data,
     RecordsData,
 )
+from jobs.storage.place import Place
 
 FILE_KINDS: Mapping[str, Literal["csv", "parquet"]] = {
     ".csv": "csv",
@@ -65,7 +65,7 @@ def check_file_type(data: DataConfig) -> None:
         check_suffix(data.path)
 
 
-def check_suffix(path: Path, known: Sequence[str] = tuple(FILE_KINDS)) -> None:
+def check_suffix(path: Place, known: Sequence[str] = tuple(FILE_KINDS)) -> None:
     """Check the ending of the name of a file; a folder may be called anything.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from pydantic import BaseModel, ValidationError
 
@@ -15,6 +15,7 @@ from jobs.config.local_path import is_endless, local_path
 from jobs.config.models.run import RunConfig
 from jobs.config.models.survey import SURVEY
 from jobs.config.yaml_file import read_map
+from jobs.storage.place import Place, StoredPlace
 
 _MOST_PROBLEMS = 20  # named at once
 _TAGS = ("records", "block_table", "pl94", "histograms", "RecordColumn")
@@ -135,12 +136,22 @@ def _absolute(value: Any, folder: Path) -> Any:  # noqa: ANN401 - whatever a mod
     return value
 
 
-def absolute_path(path: Path) -> Path:
-    """A path with its links followed.
+@overload
+def absolute_path(path: Path) -> Path: ...
+
+
+@overload
+def absolute_path(path: Place) -> Place: ...
+
+
+def absolute_path(path: Place) -> Place:
+    """A path with its links followed; an address stays as it is.
 
     Raises:
       ConfigError: It is none of this machine, leads in a circle, or is a device without end.
     """
+    if isinstance(path, StoredPlace):
+        return path
     try:
         resolved = local_path(path).resolve()
     except ValueError as error:

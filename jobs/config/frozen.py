@@ -11,7 +11,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,12 +21,13 @@ from das.queries.query import Query
 from das.strategy import QueryShare
 from jobs.config.workload import name_with_matrices
 from jobs.storage.files import create_file, json_text, read_json
+from jobs.storage.place import Place
 
 _SHARES = [field.name for field in fields(QueryShare) if field.name != "query"]
 _AGAIN = "restore it from a backup; the measurements name the same matrices"
 
 
-def freeze(path: Path, digest: str, levels: Mapping[str, Sequence[QueryShare]]) -> None:
+def freeze(path: Place, digest: str, levels: Mapping[str, Sequence[QueryShare]]) -> None:
     """Write what was planned, unless it is there.
 
     Args:
@@ -54,7 +54,7 @@ def freeze(path: Path, digest: str, levels: Mapping[str, Sequence[QueryShare]]) 
         raise OutputError(str(path), what, remedy="start again: it is read then")
 
 
-def read_frozen(path: Path, digest: str) -> dict[str, tuple[QueryShare, ...]]:
+def read_frozen(path: Place, digest: str) -> dict[str, tuple[QueryShare, ...]]:
     """Read what was planned for a configuration; nothing if that was another one or none.
 
     Returns:

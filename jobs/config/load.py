@@ -19,6 +19,7 @@ from jobs.config.product import Product, Resolved
 from jobs.config.resolve import resolve_product
 from jobs.config.schema import load_schema
 from jobs.printable import printable
+from jobs.storage.place import Place
 
 # Folders and files beside those of other products, and keys beside their names in documents.
 _TAKEN = {
@@ -32,7 +33,7 @@ _TAKEN = {
 def load_run(
     path: Path,
     *,
-    output: Path | None = None,
+    output: Place | None = None,
     master: str | None = None,
     solution: str | None = None,
     groups: Sequence[str] | None = None,

@@ -1,7 +1,8 @@
-"""Which paths a run file or the command line may name: files and folders of this machine.
+"""Which paths a run file or the command line may name.
 
-A URL would otherwise be taken for a relative path: `s3a://bucket/x` names the folder `s3a:` beside
-the run file. Elsewhere it would be a folder of every worker's own, with confidential files in it.
+Files of configuration are files of this machine. Data, run folder and account may lie in a store,
+named by an address. Where only a path is meant, an address would otherwise be taken for a relative
+one: `s3://bucket/x` names the folder `s3:` beside the run file.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import os
 import re
 import stat
 from pathlib import Path
+
+from jobs.storage.place import Place, StoredPlace, place_of
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _MEMORY_DEVICES, _NULL = 1, 3  # Linux: mem, null, zero, full, random ...
@@ -54,8 +57,8 @@ def local_path(value: object) -> Path:
         )
     if scheme is not None:
         raise ValueError(
-            f"is a URL ({scheme[1]}): object stores are not supported yet; mount one, and give "
-            "the path of the mount"
+            f"is an address ({scheme[1]}): this must be a file of this machine; data, run folder "
+            "and account may lie in a store"
         )
     if text.startswith("~"):
         raise ValueError(
@@ -71,3 +74,25 @@ def local_path(value: object) -> Path:
             f"is too long; expected at most {_LONGEST_NAME} bytes a name, {_LONGEST_PATH} in all"
         )
     return Path(text)
+
+
+def read_place(value: object) -> Place:
+    """Read a path, or the address of a place in a store.
+
+    Args:
+      value: Text, a path or a place.
+
+    Raises:
+      ValueError: As of `local_path`; or no store of that kind is known; or the address names no
+        bucket or host, or holds a password.
+
+    >>> str(read_place("s3://bucket/persons.csv"))
+    's3://bucket/persons.csv'
+    """
+    if isinstance(value, StoredPlace):
+        return value
+    if isinstance(value, str) and "://" in value and not value.lower().startswith("file:"):
+        if any(ord(c) < 32 or ord(c) == 127 or "\ud800" <= c <= "\udfff" for c in value):
+            raise ValueError("holds a control character or half of a character")
+        return place_of(value)
+    return local_path(value)

@@ -23,6 +23,7 @@ from jobs.config.models.equity import EquityFile
 from jobs.config.models.run import RunConfig, model_fields
 from jobs.config.models.schema import SchemaFile
 from jobs.config.models.survey import SurveyConfig
+from jobs.storage.place import StoredPlace
 
 _PLAIN = {
     str: "text",
@@ -31,6 +32,7 @@ _PLAIN = {
     float: "number",
     Fraction: "fraction",
     Path: "path",
+    StoredPlace: "address",
 }
 
 _INTRODUCTION = """# Configuration

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from pathlib import Path
 from typing import Any, TypeVar, cast, dataclass_transform
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from das.errors import OutputError
 from jobs.storage.files import read_bytes, write_json
-from jobs.storage.modes import OWNER_ONLY
+from jobs.storage.place import Place
+from jobs.storage.stores.store import OWNER_ONLY
 
 D = TypeVar("D")
 
@@ -32,7 +32,7 @@ def document(kind: type[D]) -> type[D]:
     return dataclass(frozen=True, kw_only=True)(kind)
 
 
-def read_document(kind: type[D], path: Path, *, remedy: str) -> D:
+def read_document(kind: type[D], path: Place, *, remedy: str) -> D:
     """Read a document.
 
     Args:
@@ -51,7 +51,7 @@ def read_document(kind: type[D], path: Path, *, remedy: str) -> D:
     return value
 
 
-def value_of(kind: type[D], document: Mapping[str, object], path: Path, *, remedy: str) -> D:
+def value_of(kind: type[D], document: Mapping[str, object], path: Place, *, remedy: str) -> D:
     """The value of a part of another file, already parsed.
 
     Raises:
@@ -69,7 +69,7 @@ def json_of(value: object) -> dict[str, Any]:
     return cast("dict[str, Any]", _plain(value))
 
 
-def write_document(path: Path, value: object, *, mode: int = OWNER_ONLY) -> None:
+def write_document(path: Place, value: object, *, mode: int = OWNER_ONLY) -> None:
     """Write a document; an existing file is replaced at once.
 
     Raises:
@@ -93,7 +93,7 @@ def _plain(value: object) -> object:
     return value
 
 
-def _refusal(path: Path, error: ValidationError, remedy: str) -> OutputError:
+def _refusal(path: Place, error: ValidationError, remedy: str) -> OutputError:
     """The first thing that is wrong, in words."""
     first = error.errors(include_url=False, include_input=False)[0]
     key = ".".join(map(str, first["loc"]))

@@ -6,10 +6,10 @@ The costs of reading and measuring depend on the truth, so the file stays outsid
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal, TypedDict
 
 from jobs.documents.document import document, read_document
+from jobs.storage import place as storage
 
 SUMMARY = "summary.json"
 
@@ -184,7 +184,7 @@ def _speed(parts: Sequence[Part]) -> _Speed:
     return {"geounits": geounits, "rate": geounits / seconds if geounits else None}
 
 
-def read_summary(folder: Path) -> Summary:
+def read_summary(folder: storage.Place) -> Summary:
     """The summary of a run folder; that of no parts before the first is done.
 
     Raises:

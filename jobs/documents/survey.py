@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
 from pydantic import JsonValue
@@ -10,6 +9,7 @@ from pydantic import JsonValue
 from jobs.documents.account import Account, Guarantee
 from jobs.documents.document import document, read_document
 from jobs.documents.manifest import Attacks, Output, ReleasedFile, Software
+from jobs.storage.place import Place
 
 _SOLVED = (
     "run `das means`, `das tables` or `das synthesize` first; if it was sealed, restore it from a "
@@ -532,7 +532,7 @@ class SurveyEvaluation:
     tables: tuple[TableErrors, ...] = ()
 
 
-def read_survey_manifest(path: Path) -> SurveyManifest:
+def read_survey_manifest(path: Place) -> SurveyManifest:
     """The manifest of a survey release.
 
     Raises:
@@ -541,7 +541,7 @@ def read_survey_manifest(path: Path) -> SurveyManifest:
     return read_document(SurveyManifest, path, remedy=_SOLVED)
 
 
-def read_means(path: Path) -> MeansTable:
+def read_means(path: Place) -> MeansTable:
     """The released means.
 
     Raises:
@@ -550,7 +550,7 @@ def read_means(path: Path) -> MeansTable:
     return read_document(MeansTable, path, remedy=_SOLVED)
 
 
-def read_tables(path: Path) -> SurveyTables:
+def read_tables(path: Place) -> SurveyTables:
     """The released tables.
 
     Raises:

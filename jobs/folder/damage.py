@@ -8,9 +8,7 @@ again without new noise. Lost noisy answers stay lost: the budget was spent on t
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
-from pathlib import Path
 
 from das.errors import LedgerError, OutputError
 from jobs.config.claims import account_of
@@ -20,14 +18,16 @@ from jobs.storage.account import read_account
 from jobs.storage.dataset import (
     MANIFEST,
     Dataset,
+    are_proposed,
     dataset_digest,
     find_damage,
-    is_proposed,
     is_published,
 )
 from jobs.storage.files import read_json
+from jobs.storage.journal import is_begun
 from jobs.storage.layout import MICRODATA, EstimateLayout
 from jobs.storage.ledger import read_ledger
+from jobs.storage.place import Place, StoredPlace, remove_tree
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Damage:
       redo: Datasets that are made again for it, itself included; none if it cannot be.
     """
 
-    dataset: Path
+    dataset: Place
     error: OutputError
-    redo: tuple[Path, ...]
+    redo: tuple[Place, ...]
 
 
 def damage_of(resolved: Resolved) -> list[Damage]:
@@ -97,11 +97,13 @@ def repair(resolved: Resolved) -> list[Damage]:
             raise lost_answers(damage.error)
     for path in dict.fromkeys(path for damage in damages for path in damage.redo):
         (path / MANIFEST).unlink(missing_ok=True)
-        shutil.rmtree(path, ignore_errors=True)
+        remove_tree(path)
     for product in resolved.products.values():
         for root in (product.release.root, product.confidential.root):
+            if isinstance(root, StoredPlace):
+                continue  # without locks, a driver that was believed dead may still publish them
             for left in root.rglob("part-*"):
-                if not (is_published(left.parent) or is_proposed(left.parent)):
+                if not (is_published(left.parent) or are_proposed(left.parent)):
                     left.unlink(missing_ok=True)
     return damages
 
@@ -121,7 +123,7 @@ def lost_answers(error: OutputError) -> LedgerError:
 def _refuse_lost_ledger(resolved: Resolved, product: Product) -> None:
     """Without its ledger nobody knows what a run measured, and it must not measure again."""
     ledger = product.release.ledger
-    if ledger.exists() and ledger.stat().st_size:
+    if is_begun(ledger):
         read_ledger(ledger)
         return
     measured = any((product.release.root / "measurements").glob(f"*/{MANIFEST}"))
@@ -142,9 +144,9 @@ def _is_claimed(resolved: Resolved) -> bool:
     return any(grant.run == document.get("run") for grant in spent)
 
 
-def _lost_measurements(product: Product) -> list[tuple[Path, OutputError]]:
+def _lost_measurements(product: Product) -> list[tuple[Place, OutputError]]:
     ledger = product.release.ledger
-    if not ledger.exists() or not ledger.stat().st_size:
+    if not is_begun(ledger):
         return []
     lost = []
     for geolevel, digest in read_ledger(ledger).measured.items():
@@ -157,7 +159,7 @@ def _lost_measurements(product: Product) -> list[tuple[Path, OutputError]]:
     return lost
 
 
-def _lost_counts(product: Product) -> list[tuple[Path, OutputError]]:
+def _lost_counts(product: Product) -> list[tuple[Place, OutputError]]:
     """Counts that are gone while counts or outputs that were made of them are there."""
     datasets = [product.release.counts(level) for level in product.plan.spine.levels]
     made = [*datasets, *_outputs(product)]
@@ -169,7 +171,7 @@ def _lost_counts(product: Product) -> list[tuple[Path, OutputError]]:
     return lost
 
 
-def _outputs(product: Product) -> list[Path]:
+def _outputs(product: Product) -> list[Place]:
     """Datasets that are made of counts."""
     release, config = product.release, product.config
     levels = product.plan.spine.levels
@@ -178,7 +180,7 @@ def _outputs(product: Product) -> list[Path]:
     return [*written, *(release.h1(level) for level in levels if config.output.h1 is not None)]
 
 
-def _to_redo(product: Product, dataset: Path) -> tuple[Path, ...]:
+def _to_redo(product: Product, dataset: Place) -> tuple[Place, ...]:
     """What to make again for a damaged dataset; nothing for noisy answers.
 
     Counts are made again with all that was solved from them, so that the tree adds up even where
@@ -198,7 +200,7 @@ def _to_redo(product: Product, dataset: Path) -> tuple[Path, ...]:
     return (dataset,)
 
 
-def _holds_moves(counts: Path) -> bool:
+def _holds_moves(counts: Place) -> bool:
     if not is_published(counts):
         return False
     try:

@@ -18,14 +18,12 @@ import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NoReturn
 
 from das.errors import LedgerError
 from jobs.folder.damage import lost_answers
 from jobs.storage.account import DRAWING, FAILED_CHECK, MEASURED, Claim, claims_among, now
 from jobs.storage.dataset import (
-    PROPOSED,
     Dataset,
     accept,
     dataset_digest,
@@ -36,6 +34,7 @@ from jobs.storage.dataset import (
     withdraw,
 )
 from jobs.storage.journal import append_to_journal, read_journal
+from jobs.storage.place import Place, is_same, place_of
 
 _NEW_GRANT = (
     "or give another privacy.grant and output.directory, and its cost is added to what the same "
@@ -74,13 +73,13 @@ class Draws:
         where a census has names of geolevels.
     """
 
-    account: Path
+    account: Place
     claim: Claim
-    folder: Path
+    folder: Place
     what: str = "geolevel"
 
     @property
-    def journal(self) -> Path:
+    def journal(self) -> Place:
         """The attempts that this folder made."""
         return self.folder / "draws.jsonl"
 
@@ -218,7 +217,7 @@ class Draws:
             for line in lines
             if line.get("run") == claim.run and line.get("event") != FAILED_CHECK
         ]
-        if places and _is_other_run(Path(places[-1]), self.folder, claim.run):
+        if places and _is_other_run(place_of(places[-1]), self.folder, claim.run):
             raise LedgerError(
                 where,
                 "is to be drawn in a copy of the folder that the run was begun in",
@@ -269,7 +268,7 @@ class Draws:
 
 
 def measure_once(
-    dataset: Path,
+    dataset: Place,
     draws: Draws | None,
     name: str,
     draw: Callable[[str | None], None],
@@ -310,7 +309,7 @@ def measure_once(
 
 
 def draw_once(
-    dataset: Path,
+    dataset: Place,
     draws: Draws,
     geolevel: str,
     draw: Callable[[str], None],
@@ -332,13 +331,15 @@ def draw_once(
         count were lost.
       OutputError: Something cannot be written.
     """
-    if not _waits(dataset, draws, geolevel):
+    attempt = _waiting(dataset, draws, geolevel)
+    if attempt is None:
+        attempt = draws.begin(geolevel, moved=moved)  # from now on no earlier one can be recorded
         withdraw(dataset)
-        draw(draws.begin(geolevel, moved=moved))
-    digest, facts = read_proposal(dataset)
-    other = draws.record(geolevel, facts["attempt"], digest)
+        draw(attempt)
+    digest, _ = read_proposal(dataset, attempt)
+    other = draws.record(geolevel, attempt, digest)
     if other is not None:
-        withdraw(dataset)
+        withdraw(dataset, attempt)
         raise LedgerError(
             f"{draws.folder}, {draws.claim.product}, {draws.what} {geolevel}",
             "was drawn by a copy of this folder at the same time; what was drawn here was removed, "
@@ -346,33 +347,33 @@ def draw_once(
             got=f"{other.folder}, {other.at}",
             remedy="go on there",
         )
-    accept(dataset)
+    accept(dataset, attempt)
 
 
-def _waits(dataset: Path, draws: Draws, geolevel: str) -> bool:
-    """Whether a draw that was stopped before it could be read is the one that counts."""
-    if not is_proposed(dataset):
-        return False
-    measured, damage = draws.measured(geolevel), find_damage(dataset, PROPOSED)
+def _waiting(dataset: Place, draws: Draws, geolevel: str) -> str | None:
+    """The attempt that was stopped before it could be read and is the one that counts, if any."""
+    measured = draws.measured(geolevel)
+    attempt = measured.attempt if measured is not None else draws.attempt(geolevel)
+    if not attempt or not is_proposed(dataset, attempt):
+        return None
+    damage = find_damage(dataset, attempt)
     if damage:
         if measured is not None:
             raise lost_answers(damage[0])
-        return False
-    digest, facts = read_proposal(dataset)
-    if measured is not None:
-        return measured.sha256 == digest
-    return bool(facts["attempt"] == draws.attempt(geolevel))
+        return None
+    digest, _ = read_proposal(dataset, attempt)
+    return attempt if measured is None or measured.sha256 == digest else None
 
 
 def _measured(draws: Sequence[Draw]) -> Draw | None:
     return next((draw for draw in draws if draw.sha256 is not None), None)
 
 
-def _is_other_run(place: Path, here: Path, run: str) -> bool:
+def _is_other_run(place: Place, here: Place, run: str) -> bool:
     """Whether another folder than this one holds the same run."""
     document = place / "run.json"
     try:
-        if not document.exists() or document.samefile(here / "run.json"):
+        if not document.exists() or is_same(document, here / "run.json"):
             return False
         return bool(json.loads(document.read_text(encoding="utf-8")).get("run") == run)
     except (OSError, ValueError, AttributeError):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from das.errors import InputError
 from jobs.config.claims import account_of
 from jobs.config.models.run import RunConfig
 from jobs.storage.files import read_json
+from jobs.storage.journal import LINES
+from jobs.storage.place import Place, found_under
 
 
 def input_files(config: RunConfig) -> dict[str, list[int]]:
@@ -23,17 +24,17 @@ def input_files(config: RunConfig) -> dict[str, list[int]]:
     return files_under(roots, account_of(config))
 
 
-def files_under(roots: Sequence[Path], account: Path) -> dict[str, list[int]]:
+def files_under(roots: Sequence[Place], account: Place) -> dict[str, list[int]]:
     """Size and time of change of files and of all files of folders, but for the account."""
-    files = [p for root in roots for p in (sorted(root.rglob("*")) if root.is_dir() else [root])]
+    files = [p for root in roots for p in (found_under(root, "*") if root.is_dir() else [root])]
     return {
         str(p): [p.stat().st_size, p.stat().st_mtime_ns]
         for p in files
-        if p.is_file() and p != account
+        if p.is_file() and p != account and p.parent.name != account.name + LINES
     }
 
 
-def check_same_input(config: RunConfig, path: Path) -> None:
+def check_same_input(config: RunConfig, path: Place) -> None:
     """Refuse to go on with other input than was read.
 
     Raises:
@@ -42,7 +43,7 @@ def check_same_input(config: RunConfig, path: Path) -> None:
     check_same_files(input_files(config), [*config.products.values()][-1].data.path, path)
 
 
-def check_same_files(seen: Mapping[str, list[int]], data: Path, path: Path) -> None:
+def check_same_files(seen: Mapping[str, list[int]], data: Place, path: Place) -> None:
     """Refuse to go on with other input than was read: noise is drawn for one data set only.
 
     Args:

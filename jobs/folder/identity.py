@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
+import pathlib
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from das.errors import ConfigError, LedgerError, OutputError
 from jobs.config.claims import account_of
@@ -16,12 +15,14 @@ from jobs.config.load import load_run
 from jobs.config.product import Resolved
 from jobs.documents.summary import SUMMARY
 from jobs.folder.lock import LOCK
-from jobs.storage.account import read_account
+from jobs.storage.account import is_there, read_account
 from jobs.storage.dataset import MANIFEST, PROPOSED
 from jobs.storage.files import create_file, json_text, read_json, write_json
-from jobs.storage.journal import read_journal
+from jobs.storage.journal import journals_under, read_journal
 from jobs.storage.layout import release_layout
 from jobs.storage.modes import close_folder
+from jobs.storage.place import Place, StoredPlace, is_same, place_of, remove_tree
+from jobs.storage.stores.store import probe
 
 _STATED = ("run_file", "configuration_files")
 
@@ -32,14 +33,16 @@ class Owner:
 
     Attributes:
       out: The folder.
+      confidential: The confidential half of it.
       digest: Of the configuration.
       account: Finds the account of the run.
       stated: What the folder remembers of the run file.
     """
 
-    out: Path
+    out: Place
+    confidential: Place
     digest: str
-    account: Callable[[], Path]
+    account: Callable[[], Place]
     stated: Mapping[str, object]
 
 
@@ -47,8 +50,15 @@ def claim_folder(resolved: Resolved) -> str:
     """`claim_as` for a run of a census."""
     config = resolved.config
     stated = stated_configuration(resolved)
-    owner = Owner(config.output.directory, resolved.plan.digest, lambda: account_of(config), stated)
-    return claim_as(owner)
+    return claim_as(
+        Owner(
+            out=config.output.directory,
+            confidential=resolved.last.confidential.root,
+            digest=resolved.plan.digest,
+            account=lambda: account_of(config),
+            stated=stated,
+        )
+    )
 
 
 def claim_as(wanted: Owner) -> str:
@@ -82,8 +92,8 @@ def claim_as(wanted: Owner) -> str:
                 want=digest[:12],
                 remedy="choose another output.directory",
             )
-        for name in ("release", "confidential"):
-            shutil.rmtree(out / name, ignore_errors=True)
+        for root in (release_layout(out).root, wanted.confidential):
+            remove_tree(root)
         (out / SUMMARY).unlink(missing_ok=True)
     renewed = {**document, "configuration_digest": digest, **stated}
     if renewed != document:
@@ -91,16 +101,18 @@ def claim_as(wanted: Owner) -> str:
     return str(document["run"])
 
 
-def make_folder(out: Path) -> None:
+def make_folder(out: Place) -> None:
     """Create the folder of a run, or check that it may be one.
 
     Raises:
       OutputError: It cannot be written, holds other files, or cannot be closed to other users.
     """
     # A draft of run.json and a lock are what a start leaves that dies at once.
-    ours = ("run.json", ".run.json.", LOCK)
+    ours = ("run.json", ".run.json.", LOCK, ".probe-")
     try:
         out.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if isinstance(out, StoredPlace):
+            probe(out.store, out.key)
         foreign = next((path for path in out.iterdir() if not path.name.startswith(ours)), None)
     except OSError as error:
         raise OutputError(str(out), "cannot be created", got=error.strerror) from None
@@ -111,7 +123,7 @@ def make_folder(out: Path) -> None:
             got=foreign.name,
             remedy="choose another output.directory",
         )
-    if not os.access(out, os.W_OK):
+    if isinstance(out, pathlib.Path) and not os.access(out, os.W_OK):
         raise OutputError(str(out), "cannot be written")
     close_folder(out)
 
@@ -128,7 +140,7 @@ def stated_configuration(resolved: Resolved) -> dict[str, object]:
 
 
 def load_again(
-    out: Path, config: Path | None, master: str | None, solution: str | None = None
+    out: Place, config: pathlib.Path | None, master: str | None, solution: str | None = None
 ) -> Resolved:
     """Load the run file of a run folder.
 
@@ -144,13 +156,13 @@ def load_again(
     """
     document = read_json(out / "run.json", "give the output.directory of a run")
     source = config or document.get("run_file")
-    if source is None or not Path(source).exists():
+    if source is None or not pathlib.Path(source).exists():
         raise ConfigError(
             str(source or out / "run.json"),
             "the run file is not where it was" if source else "does not name the run file",
             remedy="say where it is with --config",
         )
-    resolved = load_run(Path(source), output=out, master=master, solution=solution)
+    resolved = load_run(pathlib.Path(source), output=out, master=master, solution=solution)
     if document.get("configuration_digest") != resolved.plan.digest:
         raise ConfigError(
             str(source),
@@ -172,7 +184,7 @@ def _changed_files(document: dict[str, object], resolved: Resolved) -> str:
     return f"changes in {', '.join(changed)}" if changed else ""
 
 
-def note_account(out: Path, account: Path) -> None:
+def note_account(out: Place, account: Place) -> None:
     """Remember in which account the grants of a run folder are claimed, before they are.
 
     Raises:
@@ -184,8 +196,9 @@ def note_account(out: Path, account: Path) -> None:
     if before == str(account):
         return
     if before is not None:
-        is_there = Path(before).exists() and not (account.exists() and account.samefile(before))
-        if is_there or all(grant.run != document["run"] for grant in read_account(account)):
+        other = place_of(before)
+        is_other = is_there(other) and not (is_there(account) and is_same(account, other))
+        if is_other or all(grant.run != document["run"] for grant in read_account(account)):
             raise LedgerError(
                 str(account),
                 "is not the account in which the grants of this folder were claimed",
@@ -195,7 +208,7 @@ def note_account(out: Path, account: Path) -> None:
     write_json(out / "run.json", {**document, "account": str(account)})
 
 
-def has_spent(out: Path, account: Path) -> str | None:
+def has_spent(out: Place, account: Place) -> str | None:
     """What binds a run folder to its configuration; None if another may take it over.
 
     Args:
@@ -210,9 +223,9 @@ def has_spent(out: Path, account: Path) -> str | None:
     root = release_layout(out).root
     measured = [
         *root.rglob(f"measurements/*/{MANIFEST}"),
-        *root.rglob(f"measurements/*/{PROPOSED}"),
+        *root.rglob(f"measurements/*/{PROPOSED.format('*')}"),
     ]
-    ledgers = [path for path in root.rglob("ledger.jsonl") if path.stat().st_size]
+    ledgers = journals_under(root, "ledger.jsonl")
     if measured or any(
         line.get("event") == "measured" for path in ledgers for line in read_journal(path)
     ):

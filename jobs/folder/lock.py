@@ -1,4 +1,11 @@
-"""One driver at a time: the lock of a run folder."""
+"""One driver at a time: the lock of a run folder.
+
+On a disk it is a lock of the file system, which ends with the process. Stores have none; there a
+driver leaves a sign of life every few seconds, and one that is silent for long enough counts as
+dead. That is a courtesy, not what safety rests on: a driver that was only asleep may wake up and
+work on beside the one that took over, and still nothing is drawn or published twice
+(`jobs.folder.draws`, `jobs.storage.dataset`).
+"""
 
 from __future__ import annotations
 
@@ -6,19 +13,25 @@ import fcntl
 import os
 import socket
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 from das.errors import OutputError
+from jobs.storage.place import Place, StoredPlace
 
 LOCK = "driver.lock"
 _PATIENCE = 10.0  # seconds that a driver that was just killed is given to end
+_BEAT = 5.0  # seconds between signs of life in a store
+_SILENCE = 30.0  # seconds without one, after which a driver counts as dead
+_ENDED = b"ended\n"
 
 
 @contextmanager
-def only_driver(out: Path, patience_seconds: float | None = None) -> Iterator[None]:
+def only_driver(out: Place, patience_seconds: float | None = None) -> Iterator[None]:
     """Hold a run folder: two drivers at once would remove each other's unpublished files.
 
     The hold ends with the process, however it ends. Who stops it from the keyboard is told how to
@@ -32,6 +45,10 @@ def only_driver(out: Path, patience_seconds: float | None = None) -> Iterator[No
     Raises:
       OutputError: Another process works on the folder, or the lock cannot be written.
     """
+    if isinstance(out, StoredPlace):
+        with _only_stored(out, _PATIENCE if patience_seconds is None else patience_seconds):
+            yield
+        return
     # The package filelock opens with O_TRUNC: who waits would erase who holds the folder.
     path = out / LOCK
     try:
@@ -58,6 +75,74 @@ def only_driver(out: Path, patience_seconds: float | None = None) -> Iterator[No
         raise
     finally:
         os.close(handle)
+
+
+@contextmanager
+def _only_stored(out: StoredPlace, patience: float) -> Iterator[None]:
+    own = _take(out, patience)
+    ended = threading.Event()
+
+    def beat() -> None:
+        for number in count(1):
+            if ended.wait(_BEAT):
+                return
+            with suppress(OSError):  # a store that is out of reach now may be back at the next
+                own.store.replace(own.key, _sign(number))
+
+    life = threading.Thread(target=beat, daemon=True)
+    life.start()
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.stderr.write(f"das: stopped; nothing is lost, go on with `das resume {out}`\n")
+        raise
+    finally:
+        ended.set()
+        life.join()
+        with suppress(OSError):
+            own.store.replace(own.key, _ENDED)
+
+
+def _take(out: StoredPlace, patience: float) -> StoredPlace:
+    """Become the driver of a folder, after one that ended or has been silent."""
+    began = since = time.monotonic()
+    last: tuple[StoredPlace, bytes] | None = None
+    lives = False
+    while True:
+        try:
+            number, holder = _holder(out)
+            now = time.monotonic()
+            if holder is None or holder[1] == _ENDED or (last == holder and now - since > _SILENCE):
+                own = out / f"{LOCK}.d" / f"{number + 1:08d}"
+                if own.store.create(own.key, _sign(0)):
+                    return own
+        except OSError as error:
+            raise OutputError(str(out), "cannot be locked", got=error.strerror) from None
+        if last is not None and last != holder:
+            lives, since = True, now
+        last = holder
+        if lives and now - began > patience:
+            raise OutputError(
+                str(out),
+                "another process works on this folder",
+                got=holder[1].decode(errors="replace").strip() if holder else None,
+                remedy="wait for its end, or end it",
+            )
+        time.sleep(min(1.0, _BEAT / 5))
+
+
+def _holder(out: StoredPlace) -> tuple[int, tuple[StoredPlace, bytes] | None]:
+    """Number and last sign of life of the driver that came last; 0 and None if there was none."""
+    for key in sorted(out.store.files(f"{out.key}/{LOCK}.d".lstrip("/")), reverse=True):
+        place = StoredPlace(out.root, key)
+        if place.name.isdigit():
+            with suppress(FileNotFoundError):
+                return int(place.name), (place, place.read_bytes())
+    return 0, None
+
+
+def _sign(number: int) -> bytes:
+    return f"process {os.getpid()} on {socket.gethostname()}, sign of life {number}\n".encode()
 
 
 def _is_locked(path: Path, handle: int) -> bool:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from das.errors import OutputError
 from jobs.config.product import Product, Resolved
 from jobs.documents.manifest import read_manifest
 from jobs.job import Stage
 from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest, is_published
+from jobs.storage.journal import is_begun
 from jobs.storage.layout import ReleaseLayout
 from jobs.storage.ledger import read_ledger
+from jobs.storage.place import Place
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,7 @@ def stage_progress(stages: Sequence[Stage], resolved: Resolved) -> list[StagePro
     progress = []
     for product in resolved.products.values():
         ledger = product.release.ledger
-        has_ledger = ledger.exists() and ledger.stat().st_size
-        measured = read_ledger(ledger).measured if has_ledger else {}
+        measured = read_ledger(ledger).measured if is_begun(ledger) else {}
         recorded = {product.release.measurements(geolevel) for geolevel in measured}
         for stage in stages:
             outputs = stage.outputs(product)
@@ -57,7 +57,7 @@ def stage_progress(stages: Sequence[Stage], resolved: Resolved) -> list[StagePro
     return progress
 
 
-def _is_complete(product: Product, output: Path, recorded: set[Path]) -> bool:
+def _is_complete(product: Product, output: Place, recorded: set[Place]) -> bool:
     """Whether an output is as it will stay; `recorded` are the measurements in the ledger."""
     release = product.release
     if output == release.manifest:

@@ -4,7 +4,7 @@ What follows from measurements may be made again with other settings, as often a
 costs nothing. Until a release is sealed, what other settings made is removed and made again in its
 place. A sealed release stays as it is. A further solution then gets a name and a folder of its own,
 OUT/solutions/NAME, which is a whole release: all that was made before solving is in it as hard
-links to the same files.
+links to the same files, or as copies in a store.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from das.errors import ConfigError, OutputError
@@ -24,11 +22,12 @@ from jobs.config.models.run import RunConfig
 from jobs.config.product import Product, Resolved
 from jobs.documents.manifest import Settings, Solution, read_manifest
 from jobs.storage.dataset import MANIFEST, Dataset, is_published
-from jobs.storage.files import writing
-from jobs.storage.journal import append_to_journal, read_journal
+from jobs.storage.files import create_file, writing
+from jobs.storage.journal import append_to_journal, is_begun, read_journal, write_whole
 from jobs.storage.layout import MICRODATA, EstimateLayout, ReleaseLayout, release_layout
 from jobs.storage.ledger import read_ledger
 from jobs.storage.modes import make_closed_folder
+from jobs.storage.place import Place, StoredPlace, found_under, names_below, remove_tree
 
 _BEFORE_SOLVING = ("geography", "measurements", "invariants", "given", "implied", "estimates")
 
@@ -96,7 +95,7 @@ def _differences(one: Mapping[str, Any], other: Mapping[str, Any], under: str = 
 # --- what is not sealed yet ----------------------------------------------------------------------
 
 
-def remove_outdated(products: Sequence[Product]) -> list[Path]:
+def remove_outdated(products: Sequence[Product]) -> list[Place]:
     """Remove what other settings made of the measurements, so that it is made again.
 
     Counts under lazy queries stay: the noise of finer geolevels was drawn for them. Geolevels that
@@ -108,11 +107,11 @@ def remove_outdated(products: Sequence[Product]) -> list[Path]:
     found = [path for product in products for path in _outdated(product)]
     for path in found:
         (path / MANIFEST).unlink(missing_ok=True)
-        shutil.rmtree(path, ignore_errors=True)
+        remove_tree(path)
     return found
 
 
-def _outdated(product: Product) -> list[Path]:
+def _outdated(product: Product) -> list[Place]:
     """Datasets of other settings, what is made of them first."""
     release, plan, output = product.release, product.plan, product.config.output
     levels = plan.spine.levels
@@ -135,12 +134,12 @@ def _outdated(product: Product) -> list[Path]:
     return [path for path in outdated if is_published(path)]
 
 
-def _facts(dataset: Path) -> list[dict[str, Any]]:
+def _facts(dataset: Place) -> list[dict[str, Any]]:
     """The facts of a dataset, if it is published."""
     return [Dataset.open(dataset).facts] if is_published(dataset) else []
 
 
-def _asked(dataset: Path) -> list[str] | None:
+def _asked(dataset: Place) -> list[str] | None:
     """The queries of a table, if it is published."""
     return next((facts["queries"] for facts in _facts(dataset)), None)
 
@@ -194,25 +193,31 @@ def begin_solution(resolved: Resolved) -> None:
         for product in products
     ]
     for release, _ in pairs:
-        if not (release.ledger.exists() and read_ledger(release.ledger).is_sealed):
+        if not (is_begun(release.ledger) and read_ledger(release.ledger).is_sealed):
             raise OutputError(str(release.root), "is not measured", remedy="run `das measure`")
     for release, other in pairs:
         folders = [release.root / name for name in _BEFORE_SOLVING]
-        for manifest in sorted(path for root in folders for path in root.rglob(MANIFEST)):
-            _link_dataset(manifest.parent, other.root / manifest.parent.relative_to(release.root))
+        for manifest in [path for root in folders for path in found_under(root, MANIFEST)]:
+            below = names_below(manifest.parent, release.root)
+            _link_dataset(manifest.parent, other.root / str(below))
+        write_whole(release.ledger)
         for file in (release.ledger, release.planned, release.root / "account.json"):
             if file.exists():
                 _link(file, other.root / file.name)
 
 
-def _link_dataset(dataset: Path, other: Path) -> None:
+def _link_dataset(dataset: Place, other: Place) -> None:
     """The manifest last: then all is there."""
-    for name in (*(part.file for part in Dataset.open(dataset).parts), MANIFEST):
+    opened = Dataset.open(dataset)
+    for name in (*(part.file for part in opened.parts), MANIFEST):
         _link(dataset / name, other / name)
 
 
-def _link(file: Path, other: Path) -> None:
+def _link(file: Place, other: Place) -> None:
     with writing(other):
+        if isinstance(file, StoredPlace) or isinstance(other, StoredPlace):
+            create_file(other, file.read_bytes())
+            return
         make_closed_folder(other.parent)
         if not other.exists():
             os.link(file, other)

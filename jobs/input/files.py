@@ -11,7 +11,6 @@ import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from typing import IO, Literal
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ import pyarrow.parquet as pq
 
 from das.errors import InputError
 from jobs.config.data import FILE_KINDS
+from jobs.storage.place import Place, found_under, names_below, open_input
 
 CHUNK_BYTES = 64 << 20
 CHUNK_ROWS = 1 << 20
@@ -39,7 +39,7 @@ class Table:
       setting: Key of the run file that sets it; empty if none does.
     """
 
-    path: Path
+    path: Place
     columns: tuple[str, ...]
     delimiter: str = ","
     setting: str = ""
@@ -58,7 +58,7 @@ class Chunk:
       header: CSV only: all columns of the file.
     """
 
-    path: Path
+    path: Place
     kind: Literal["csv", "parquet"]
     start: int
     stop: int
@@ -99,7 +99,7 @@ class Batch:
         raise InputError(str(chunk.path), "changed while it was read")
 
 
-def find_files(path: Path) -> list[Path]:
+def find_files(path: Place) -> list[Place]:
     """List the data files of a file or folder, in order of their names.
 
     Raises:
@@ -117,10 +117,10 @@ def find_files(path: Path) -> list[Path]:
     try:
         files = [
             file
-            for file in sorted(path.rglob("*"))
+            for file in found_under(path, "*")
             if file.suffix.lower() in FILE_KINDS
             and file.is_file()
-            and not any(part[0] in "._" for part in file.relative_to(path).parts)
+            and not any(part[0] in "._" for part in names_below(file, path).parts)
         ]
     except OSError as error:
         raise InputError(str(path), "cannot be listed", got=error.strerror) from None
@@ -175,7 +175,7 @@ def read_table(table: Table) -> Iterator[Batch]:
         yield from read_chunk(chunk, table)
 
 
-def _check_columns(file: Path, present: Sequence[str], table: Table) -> None:
+def _check_columns(file: Place, present: Sequence[str], table: Table) -> None:
     missing = [column for column in dict.fromkeys(table.columns) if column not in present]
     if missing and len(present) == 1:
         other = _other_delimiter(present[0], table)
@@ -213,9 +213,9 @@ def _other_delimiter(line: str, table: Table) -> str | None:
     return None
 
 
-def _parquet_chunks(file: Path, table: Table) -> list[Chunk]:
+def _parquet_chunks(file: Place, table: Table) -> list[Chunk]:
     try:
-        with pq.ParquetFile(file) as parquet:
+        with pq.ParquetFile(open_input(file)) as parquet:
             names = parquet.schema_arrow.names
             groups = [
                 parquet.metadata.row_group(index).num_rows
@@ -238,7 +238,7 @@ def _parquet_chunks(file: Path, table: Table) -> list[Chunk]:
 
 
 def _parquet_rows(chunk: Chunk, table: Table) -> Iterator[pa.Table]:
-    with pq.ParquetFile(chunk.path) as parquet:
+    with pq.ParquetFile(open_input(chunk.path)) as parquet:
         for batch in parquet.iter_batches(
             batch_size=BATCH_ROWS,
             row_groups=list(range(chunk.start, chunk.stop)),
@@ -248,7 +248,7 @@ def _parquet_rows(chunk: Chunk, table: Table) -> Iterator[pa.Table]:
             yield pa.Table.from_batches([batch])
 
 
-def _csv_chunks(file: Path, table: Table) -> list[Chunk]:
+def _csv_chunks(file: Place, table: Table) -> list[Chunk]:
     try:
         with file.open("rb") as handle:
             first = read_line(handle, f"{file}, row 1")
@@ -275,7 +275,7 @@ def _csv_chunks(file: Path, table: Table) -> list[Chunk]:
     ]
 
 
-def _has_line(file: Path, start: int, stop: int) -> bool:
+def _has_line(file: Place, start: int, stop: int) -> bool:
     with file.open("rb") as handle:
         handle.seek(start)
         while handle.tell() < stop:
@@ -324,7 +324,7 @@ class _Limited(io.RawIOBase):
         return len(data)
 
 
-def _lines(file: Path, start: int) -> Iterator[tuple[int, bytes]]:
+def _lines(file: Place, start: int) -> Iterator[tuple[int, bytes]]:
     """Line numbers and lines from a byte on."""
     with file.open("rb") as handle:
         left, number = start, 1

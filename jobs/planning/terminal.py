@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 import typer
 from rich.console import Console
@@ -25,6 +24,7 @@ from jobs.report.console import terminal_table
 from jobs.report.table import Column, Table
 from jobs.report.table import name as named
 from jobs.storage.account import FailedCheck
+from jobs.storage.place import Place
 
 _MOST_FORMULAS = 5  # shown
 
@@ -115,7 +115,7 @@ def print_fairness(summary: FairnessSummary, *, as_json: bool) -> None:
 
 
 def print_account(
-    path: Path, account: Account, failed: Sequence[FailedCheck], *, as_json: bool
+    path: Place, account: Account, failed: Sequence[FailedCheck], *, as_json: bool
 ) -> None:
     """Print the grants of an account, what they compose to, and the checks that failed."""
     if as_json:

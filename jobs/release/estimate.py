@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -34,6 +33,7 @@ from jobs.storage.estimates import (
     standard_error_sums,
 )
 from jobs.storage.layout import EstimateLayout, ReleaseLayout
+from jobs.storage.place import Place
 from jobs.tasks.batches import Batch, geounit_batches
 from jobs.tasks.executor import Tasks
 
@@ -326,7 +326,7 @@ class EstimateStage:
 
     def _publish(
         self,
-        dataset: Path,
+        dataset: Place,
         parts: Sequence[PartFile],
         level: int,
         started: float,

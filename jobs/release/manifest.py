@@ -9,7 +9,6 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
@@ -56,6 +55,7 @@ from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest
 from jobs.storage.files import replace_file
 from jobs.storage.layout import ReleaseLayout
 from jobs.storage.modes import READABLE
+from jobs.storage.place import Place, found_under, lies_in, names_below
 
 _LIBRARIES = ("numpy", "scipy", "pyarrow", "pyspark", "ortools", "cryptography", "pydantic")
 NOT_FOR_RELEASE = "NOT_FOR_RELEASE.txt"
@@ -347,8 +347,8 @@ def software() -> Software:
     )
 
 
-def _datasets(root: Path) -> list[Path]:
-    return sorted(path.parent for path in root.rglob(MANIFEST))
+def _datasets(root: Place) -> list[Place]:
+    return sorted(path.parent for path in found_under(root, MANIFEST))
 
 
 def _files(release: ReleaseLayout) -> tuple[ReleasedFile, ...]:
@@ -356,21 +356,21 @@ def _files(release: ReleaseLayout) -> tuple[ReleasedFile, ...]:
     files = (release.ledger, release.planned, release.solves, release.account)
     return tuple(
         ReleasedFile(
-            path=str(path.relative_to(release.root)),
+            path=str(names_below(path, release.root)),
             bytes=path.stat().st_size,
             sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
         )
         for path in files
-        if path.exists() and path.is_relative_to(release.root)
+        if path.exists() and lies_in(path, release.root)
     )
 
 
-def output_of(release: ReleaseLayout, path: Path) -> Output:
+def output_of(release: ReleaseLayout, path: Place) -> Output:
     """A dataset of a release, as a manifest has it."""
     dataset = Dataset.open(path)
     queries = dataset.facts.get("queries", [])
     return Output(
-        path=str(path.relative_to(release.root)),
+        path=str(names_below(path, release.root)),
         files=len(dataset.parts),
         rows=dataset.rows,
         bytes=dataset.bytes,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +20,7 @@ from jobs.storage.dataset import PartFile, is_published, publish
 from jobs.storage.geography import read_public_geocodes
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import ReleaseLayout
+from jobs.storage.place import Place
 from jobs.tasks.batches import Batch, geounit_batches
 from jobs.tasks.executor import Tasks
 
@@ -75,7 +75,7 @@ class _Table:
       queries: What it is made of.
     """
 
-    dataset: Callable[[str], Path]
+    dataset: Callable[[str], Place]
     tabulate: Callable[[ObjectArray, Histograms], pa.Table]
     queries: tuple[Query, ...]
 
@@ -87,7 +87,7 @@ def _write_csv(plan: Plan, release: ReleaseLayout, tasks: Tasks, table: _Table) 
         if is_published(dataset):
             continue
 
-        def run(batch: Batch, geolevel: str = level.name, dataset: Path = dataset) -> PartFile:
+        def run(batch: Batch, geolevel: str = level.name, dataset: Place = dataset) -> PartFile:
             geocodes = read_public_geocodes(release, geolevel, batch.low, batch.high)
             counts = read_counts(release, geolevel, geocodes, plan.schema.size)
             writer = CsvPartWriter(dataset)

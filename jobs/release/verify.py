@@ -24,6 +24,7 @@ from jobs.storage.geography import families, read_geography, read_public_geocode
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import ReleaseLayout
 from jobs.storage.ledger import read_ledger
+from jobs.storage.place import found_under
 from jobs.tasks.batches import Batch, geounit_batches
 
 Progress = Callable[[int, int], None]
@@ -108,7 +109,7 @@ def verify_release(
             )
     _verify_ledger(plan, release)
     checked = {"datasets": 0, "families": 0, "exact_answers": 0, "limited_geounits": 0}
-    for path in sorted(release.root.rglob(MANIFEST)):
+    for path in found_under(release.root, MANIFEST):
         verify_files(path.parent)
         checked["datasets"] += 1
     for level in plan.levels:

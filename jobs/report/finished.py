@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from jobs.documents.document import read_document
 from jobs.documents.evaluation import Evaluation
 from jobs.documents.manifest import read_manifest
@@ -14,10 +12,11 @@ from jobs.storage.layout import (
     confidential_layout,
     release_layout,
 )
+from jobs.storage.place import Place
 
 
 def finished_products(
-    out: Path, solution: str | None = None
+    out: Place, solution: str | None = None
 ) -> list[tuple[ReleaseLayout, ConfidentialLayout]]:
     """Where the sealed products of a run folder, or of a solution of it, lie, the last first."""
     release, confidential = release_layout(out, solution), confidential_layout(out, solution)
@@ -28,7 +27,7 @@ def finished_products(
     ]
 
 
-def write_public_reports(out: Path, solution: str | None = None) -> list[Path]:
+def write_public_reports(out: Place, solution: str | None = None) -> list[Place]:
     """Write the public reports of a finished run, or of a solution of it, from its manifests.
 
     Returns:
@@ -43,7 +42,7 @@ def write_public_reports(out: Path, solution: str | None = None) -> list[Path]:
     return written
 
 
-def write_internal_reports(out: Path, solution: str | None = None) -> list[Path]:
+def write_internal_reports(out: Place, solution: str | None = None) -> list[Place]:
     """Write the internal reports of what was evaluated of a finished run, or of a solution of it.
 
     Returns:
@@ -75,6 +74,6 @@ def _evaluation(confidential: ConfidentialLayout) -> Evaluation | None:
     return read_document(Evaluation, path, remedy="run `das evaluate`") if path.exists() else None
 
 
-def costs_folder(out: Path, solution: str | None) -> Path:
+def costs_folder(out: Place, solution: str | None) -> Place:
     """Folder of the summary of what a run, or a solution of it, cost."""
     return out if solution is None else confidential_layout(out, solution).compared

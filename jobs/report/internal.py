@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from jobs.documents.evaluation import Evaluation
 from jobs.documents.manifest import Manifest
 from jobs.documents.summary import Summary
@@ -20,6 +18,7 @@ from jobs.report.run import run_section
 from jobs.report.solver import solver_section
 from jobs.report.tiles import banners, facts, run_time_tile, tiles
 from jobs.storage.files import replace_file
+from jobs.storage.place import Place
 
 CONFIDENTIAL = Banner(
     "secret",
@@ -43,7 +42,7 @@ def write_internal_report(
     manifest: Manifest,
     evaluation: Evaluation,
     summary: Summary,
-    out: Path,
+    out: Place,
     *,
     beside: Evaluation | None = None,
 ) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from das.privacy.neighborhoods import Comparable
 from das.privacy.semantics import Change
 from jobs.documents.manifest import Manifest
@@ -27,6 +25,7 @@ from jobs.report.text import words
 from jobs.report.tiles import banners, facts, tiles
 from jobs.storage.files import replace_file
 from jobs.storage.modes import READABLE
+from jobs.storage.place import Place
 
 _SUMMARY = (
     "What this release contains, what its privacy guarantee covers, and how large the noise in "
@@ -34,7 +33,7 @@ _SUMMARY = (
 )
 
 
-def write_public_report(manifest: Manifest, out: Path) -> None:
+def write_public_report(manifest: Manifest, out: Place) -> None:
     """Write the public report as one self-contained HTML file.
 
     Args:

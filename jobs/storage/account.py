@@ -21,7 +21,9 @@ from das.definition import Definition
 from das.errors import ConfigError, LedgerError, OutputError
 from das.privacy.budget import Budget, compose_budgets
 from das.queries.sensitivity import Neighbors
-from jobs.storage.journal import append_to_journal, read_journal
+from jobs.storage.journal import LINES, append_to_journal, is_begun, read_journal
+from jobs.storage.place import Place, StoredPlace, lies_in
+from jobs.storage.stores.store import probe
 
 DRAWING, MEASURED, FAILED_CHECK = "drawing", "measured", "failed_check"
 _EVENTS = (DRAWING, MEASURED, FAILED_CHECK)
@@ -90,7 +92,7 @@ class FailedCheck:
     at: str
 
 
-def default_account(data: Path) -> Path:
+def default_account(data: Place) -> Place:
     """The account of data for which none is named: beside it, however its path is spelled.
 
     A file and the folder it lies in may hold the same people. So if the folder, or one above it,
@@ -108,14 +110,9 @@ def default_account(data: Path) -> Path:
             "data.path", "is the root of all files", got=data, want="a file or folder"
         )
     own = _beside(data)
-    found = [path for path in (own, *map(_beside, data.parents)) if path.exists()]
-    found += sorted(  # folders that cannot be listed, or go meanwhile, are passed by
-        Path(folder) / name
-        for folder, _, names in os.walk(data)
-        for name in names
-        if name.endswith(_ENDING)
-    )
-    if len(found) > 1 or (found and found[0].is_relative_to(data)):
+    found = [path for path in (own, *map(_beside, data.parents)) if is_there(path)]
+    found += _within(data)
+    if len(found) > 1 or (found and lies_in(found[0], data)):
         raise ConfigError(
             "privacy.account",
             "is needed: more than one account may be that of these people",
@@ -125,16 +122,40 @@ def default_account(data: Path) -> Path:
     return found[0] if found else own
 
 
-def _beside(data: Path) -> Path:
+def is_there(account: Place) -> bool:
+    """Whether there is an account: a file, or in a store what a journal is there."""
+    return is_begun(account) if isinstance(account, StoredPlace) else account.exists()
+
+
+def _within(data: Place) -> list[Place]:
+    """Accounts of files within the input."""
+    if isinstance(data, StoredPlace):
+        names = {
+            name.rpartition(f"{LINES}/")[0] if f"{_ENDING}{LINES}/" in name else name
+            for name in data.store.files(data.key)
+        }
+        return [StoredPlace(data.root, name) for name in sorted(names) if name.endswith(_ENDING)]
+    return sorted(  # folders that cannot be listed, or go meanwhile, are passed by
+        Path(folder) / name
+        for folder, _, names in os.walk(data)
+        for name in names
+        if name.endswith(_ENDING)
+    )
+
+
+def _beside(data: Place) -> Place:
     return data.with_name(f"{data.name}{_ENDING}") if data.name else data / _ENDING
 
 
-def check_account(path: Path) -> None:
+def check_account(path: Place) -> None:
     """Refuse an account that cannot be written, as far as that is known without touching it.
 
     Raises:
       OutputError: It cannot.
     """
+    if isinstance(path, StoredPlace):
+        _check_stored(path)
+        return
     if path.exists():
         usable = path.is_file() and os.access(path, os.R_OK | os.W_OK)
     else:
@@ -144,7 +165,16 @@ def check_account(path: Path) -> None:
         raise OutputError(str(path), "the account cannot be written", got=got, remedy=_REMEDY)
 
 
-def read_account(path: Path) -> tuple[Spent, ...]:
+def _check_stored(path: StoredPlace) -> None:
+    """Try whether a store takes an account, beside where it will lie."""
+    try:
+        probe(path.store, path.parent.key)
+    except OSError as error:
+        what = "the account cannot be kept there"
+        raise OutputError(str(path), what, got=error.strerror, remedy=_REMEDY) from None
+
+
+def read_account(path: Place) -> tuple[Spent, ...]:
     """Read all claimed grants, oldest first.
 
     Raises:
@@ -153,7 +183,7 @@ def read_account(path: Path) -> tuple[Spent, ...]:
     return claims_among(path, read_journal(path))
 
 
-def read_failed_checks(path: Path) -> tuple[FailedCheck, ...]:
+def read_failed_checks(path: Place) -> tuple[FailedCheck, ...]:
     """Read which checks of the input failed, oldest first.
 
     Raises:
@@ -167,7 +197,7 @@ def read_failed_checks(path: Path) -> tuple[FailedCheck, ...]:
     )
 
 
-def note_failed_check(path: Path, claim: Claim, geounit: str) -> None:
+def note_failed_check(path: Place, claim: Claim, geounit: str) -> None:
     """Record that a check of the input failed, before anybody is told which geounit it was.
 
     Raises:
@@ -177,7 +207,7 @@ def note_failed_check(path: Path, claim: Claim, geounit: str) -> None:
     append_to_journal(path, lambda _: [{"event": FAILED_CHECK, **asdict(failed)}])
 
 
-def check_claim(path: Path, claim: Claim) -> None:
+def check_claim(path: Place, claim: Claim) -> None:
     """Refuse a claim that `make_claim` would refuse, without making it.
 
     Raises:
@@ -186,7 +216,7 @@ def check_claim(path: Path, claim: Claim) -> None:
     _is_new(path, claim, read_account(path))
 
 
-def make_claim(path: Path, *claims: Claim) -> tuple[Spent, ...]:
+def make_claim(path: Place, *claims: Claim) -> tuple[Spent, ...]:
     """Claim grants for a run, all or none; claims the same run made before are kept.
 
     Returns:
@@ -204,7 +234,7 @@ def make_claim(path: Path, *claims: Claim) -> tuple[Spent, ...]:
     return claims_among(path, append_to_journal(path, decide))
 
 
-def claims_among(path: Path, lines: Sequence[Mapping[str, Any]]) -> tuple[Spent, ...]:
+def claims_among(path: Place, lines: Sequence[Mapping[str, Any]]) -> tuple[Spent, ...]:
     """The claims among the lines of an account.
 
     Raises:
@@ -233,7 +263,7 @@ def composed(spent: Sequence[Spent | Claim]) -> tuple[Budget, ...]:
     )
 
 
-def _is_new(path: Path, claim: Claim, spent: Sequence[Spent]) -> bool:
+def _is_new(path: Place, claim: Claim, spent: Sequence[Spent]) -> bool:
     for one in spent:
         if (one.product, one.grant) != (claim.product, claim.grant):
             continue
@@ -264,7 +294,7 @@ def _line(claim: Claim) -> dict[str, Any]:
     }
 
 
-def _spent(path: Path, line: Mapping[str, Any]) -> Spent:
+def _spent(path: Place, line: Mapping[str, Any]) -> Spent:
     try:
         budget = Budget(
             Fraction(line["total"]),

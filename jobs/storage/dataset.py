@@ -3,17 +3,24 @@
 A step writes part files under names no other attempt uses, then publishes `_manifest.json` with
 one atomic create-if-absent. Readers open only files the manifest names, so a half-written step,
 a retried task or a second driver can never be read. Rows are sorted by geocode.
+
+In a store, where nothing can be renamed, the manifest that takes the place of another is
+`_manifest.1.json`, and so on; readers open the one with the highest number. Nor is there a lock
+there, so another driver may be at work: files that no manifest names are removed only if nobody can
+publish them any more.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
+import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +28,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from das.errors import OutputError
-from jobs.storage.files import sync_folder, understanding, writing
+from jobs.storage.files import create_file, json_text, replace_file, understanding, writing
 from jobs.storage.modes import make_closed_file, make_closed_folder
+from jobs.storage.place import Place, StoredPlace, found_under, open_input, store_of
 
 MANIFEST = "_manifest.json"
-PROPOSED = "_proposed.json"
+PROPOSED = "_proposed-{}.json"
+"""Name of the manifest of an attempt that nobody can read yet."""
 ROW_GROUP_BYTES = 4 << 20
 LAST = "\x7f"  # greater than every geocode
 
@@ -67,18 +76,18 @@ class Dataset:
       facts: What the step that wrote it said of it; JSON.
     """
 
-    path: Path
+    path: Place
     parts: tuple[PartFile, ...] = field(repr=False)
     facts: dict[str, Any] = field(repr=False)
 
     @classmethod
-    def open(cls, path: Path) -> Dataset:
+    def open(cls, path: Place) -> Dataset:
         """Read the manifest of a published dataset.
 
         Raises:
           OutputError: It is not published, or the manifest is damaged.
         """
-        return _parsed(path, MANIFEST)
+        return _parsed(path, _current(path))
 
     @property
     def rows(self) -> int:
@@ -121,7 +130,7 @@ class Dataset:
         filters = None if inside else [("geocode", ">=", low), ("geocode", "<=", high)]
         try:
             return pq.read_table(
-                self.path / part.file,
+                open_input(self.path / part.file, part.bytes),
                 columns=names,
                 filters=filters,
                 use_threads=False,
@@ -134,7 +143,8 @@ class Dataset:
         if not self.parts:
             return pa.schema([]).empty_table()
         try:
-            schema = pq.read_schema(self.path / self.parts[0].file)
+            first = self.parts[0]
+            schema = pq.read_schema(open_input(self.path / first.file, first.bytes))
         except (OSError, pa.ArrowException) as error:
             raise _unreadable(self.path, self.parts[0], error) from None
         if names is not None:
@@ -146,10 +156,11 @@ class PartWriter:
     """Writes one Parquet part file; nothing is readable before the dataset is published.
 
     Tables are gathered into row groups of about 4 MiB so that ranges of geocodes can be read back
-    without the rest.
+    without the rest. A part for a store is held in memory until it is whole, and never touches the
+    disk of the machine that makes it.
     """
 
-    def __init__(self, dataset: Path, schema: pa.Schema, key: str | None = "geocode") -> None:
+    def __init__(self, dataset: Place, schema: pa.Schema, key: str | None = "geocode") -> None:
         """Begin a file.
 
         Args:
@@ -159,10 +170,9 @@ class PartWriter:
         """
         self._key = key
         self._path = dataset / f"part-{uuid.uuid4().hex}.parquet"
-        _make_folder(dataset)
+        self._sink = PartSink(self._path)
         with writing(self._path, self._path):
-            make_closed_file(self._path)
-            self._writer = pq.ParquetWriter(self._path, schema, compression="zstd")
+            self._writer = pq.ParquetWriter(self._sink.opened, schema, compression="zstd")
         self._waiting: list[pa.Table] = []
         self._rows = 0
         self._low = ""
@@ -210,19 +220,59 @@ class PartWriter:
         self._flush()
         with writing(self._path, self._path):
             self._writer.close()
-            with self._path.open("rb") as handle:
-                os.fsync(handle.fileno())
-                digest = hashlib.file_digest(handle, "sha256").hexdigest()
-                size = handle.tell()
+        size, digest = self._sink.close()
         return PartFile(self._path.name, self._rows, self._low, self._high, size, digest, facts)
 
 
-def is_published(dataset: Path) -> bool:
+class PartSink:
+    """Where the bytes of a part file go while it is written: its file, or memory for a store.
+
+    Attributes:
+      opened: What pyarrow writes to.
+    """
+
+    def __init__(self, path: Place) -> None:
+        """Begin a file for its owner only.
+
+        Raises:
+          OutputError: It cannot be created.
+        """
+        self._path = path
+        self.opened: Path | io.BytesIO
+        if isinstance(path, StoredPlace):
+            self.opened = io.BytesIO()
+            return
+        _make_folder(path.parent)
+        with writing(path, path):
+            make_closed_file(path)
+        self.opened = path
+
+    def close(self) -> tuple[int, str]:
+        """Make what was written survive a crash.
+
+        Returns:
+          Bytes and SHA-256 of the file.
+
+        Raises:
+          OutputError: It cannot be written.
+        """
+        if isinstance(self.opened, io.BytesIO):
+            data = self.opened.getvalue()
+            if not create_file(self._path, data):
+                raise OutputError(str(self._path), "cannot be written", got="another file there")
+            return len(data), hashlib.sha256(data).hexdigest()
+        with writing(self._path, self._path), self.opened.open("rb") as handle:
+            os.fsync(handle.fileno())
+            digest = hashlib.file_digest(handle, "sha256").hexdigest()
+            return handle.tell(), digest
+
+
+def is_published(dataset: Place) -> bool:
     """Whether the dataset is complete."""
-    return (dataset / MANIFEST).exists()
+    return (dataset / MANIFEST).is_file()
 
 
-def publish(dataset: Path, parts: Iterable[PartFile], facts: Mapping[str, Any]) -> None:
+def publish(dataset: Place, parts: Iterable[PartFile], facts: Mapping[str, Any]) -> None:
     """Make the dataset readable, once.
 
     Files of the folder that no part names are leftovers of failed attempts and are removed.
@@ -230,20 +280,27 @@ def publish(dataset: Path, parts: Iterable[PartFile], facts: Mapping[str, Any]) 
     Raises:
       OutputError: The dataset was already published, or the folder cannot be written.
     """
-    with _draft(dataset, parts, facts) as draft:
-        try:
-            os.link(draft, dataset / MANIFEST)
-        except FileExistsError:
-            sweep(dataset)  # our parts were drawn under another key than the published ones
-            raise OutputError(str(dataset), "was already published by another run") from None
-        sync_folder(dataset)
-    sweep(dataset)
+    ours = list(parts)
+    _make_folder(dataset)
+    if not create_file(dataset / MANIFEST, _document(ours, facts)):
+        # Our parts were drawn under another key than the published ones.
+        _remove(dataset, [part.file for part in ours])
+        raise OutputError(str(dataset), "was already published by another run")
+    _sweep_one(dataset)
 
 
-def propose(dataset: Path, parts: Iterable[PartFile], facts: Mapping[str, Any]) -> str:
+def propose(
+    dataset: Place, attempt: str, parts: Iterable[PartFile], facts: Mapping[str, Any]
+) -> str:
     """Write the manifest under a name that no reader opens; `accept` makes the dataset readable.
 
     For what must be recorded elsewhere before anybody can read it. Survives a crash.
+
+    Args:
+      dataset: The folder.
+      attempt: Of which attempt it is; goes into the facts.
+      parts: Its files.
+      facts: As of `publish`.
 
     Returns:
       The digest that the published dataset will have.
@@ -251,114 +308,172 @@ def propose(dataset: Path, parts: Iterable[PartFile], facts: Mapping[str, Any]) 
     Raises:
       OutputError: The folder cannot be written.
     """
-    with _draft(dataset, parts, facts) as draft:
-        draft.replace(dataset / PROPOSED)
-        sync_folder(dataset)
-    return _digest(dataset / PROPOSED)
+    _make_folder(dataset)
+    text = _document(parts, {**facts, "attempt": attempt})
+    replace_file(_proposal(dataset, attempt), text)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def is_proposed(dataset: Path) -> bool:
-    """Whether the dataset waits to be accepted or withdrawn."""
-    return (dataset / PROPOSED).exists() and not is_published(dataset)
+def is_proposed(dataset: Place, attempt: str) -> bool:
+    """Whether the dataset of an attempt waits to be accepted or withdrawn."""
+    return _proposal(dataset, attempt).is_file() and not is_published(dataset)
 
 
-def read_proposal(dataset: Path) -> tuple[str, dict[str, Any]]:
+def are_proposed(dataset: Place) -> bool:
+    """Whether the dataset of any attempt waits to be accepted or withdrawn."""
+    return not is_published(dataset) and any(dataset.glob(PROPOSED.format("*")))
+
+
+def read_proposal(dataset: Place, attempt: str) -> tuple[str, dict[str, Any]]:
     """Digest and facts of a proposed dataset.
 
     Raises:
       OutputError: It is not proposed, or the manifest is damaged.
     """
-    return _digest(dataset / PROPOSED), _parsed(dataset, PROPOSED).facts
+    proposal = _proposal(dataset, attempt)
+    return _digest(proposal), _parsed(dataset, proposal).facts
 
 
-def accept(dataset: Path) -> None:
+def accept(dataset: Place, attempt: str) -> None:
     """Make a proposed dataset readable, once.
 
     Raises:
       OutputError: One of its files is missing or damaged, or the dataset was already published.
     """
-    for error in find_damage(dataset, PROPOSED):
+    proposal = _proposal(dataset, attempt)
+    for error in find_damage(dataset, attempt):
         raise error
-    with writing(dataset / MANIFEST):
-        try:
-            os.link(dataset / PROPOSED, dataset / MANIFEST)
-        except FileExistsError:
-            raise OutputError(str(dataset), "was already published by another run") from None
-        sync_folder(dataset)
-    sweep(dataset)
+    with understanding(proposal, _AGAIN):
+        text = proposal.read_bytes()
+    if not create_file(dataset / MANIFEST, text):
+        raise OutputError(str(dataset), "was already published by another run")
+    _sweep_one(dataset)
 
 
-def withdraw(dataset: Path) -> None:
-    """Remove what was proposed, and all that was written for it; what is published stays."""
-    (dataset / PROPOSED).unlink(missing_ok=True)
+def withdraw(dataset: Place, attempt: str | None = None) -> None:
+    """Remove what was proposed and is not published.
+
+    Args:
+      dataset: The folder.
+      attempt: Of which attempt; None if no other driver can be at work: then all that was written.
+
+    Raises:
+      OSError: Something cannot be removed.
+    """
+    if attempt is not None:
+        proposal = _proposal(dataset, attempt)
+        if proposal.is_file():
+            named = [part.file for part in _parsed(dataset, proposal).parts]
+            _remove(dataset, [proposal.name])
+            if not is_published(dataset):
+                _remove(dataset, named)
+        return
     if not is_published(dataset) and dataset.exists():
-        for path in dataset.iterdir():
-            if path.is_file():
-                path.unlink()
+        store, _ = store_of(dataset)
+        places = [path for path in dataset.iterdir() if path.is_file()]
+        store.remove([store_of(path)[1] for path in places])
 
 
-def replace_published(dataset: Path, parts: Iterable[PartFile], facts: Mapping[str, Any]) -> None:
+def replace_published(dataset: Place, parts: Iterable[PartFile], facts: Mapping[str, Any]) -> None:
     """Publish other parts and facts in place of those of a published dataset, atomically.
 
     Raises:
-      OutputError: The dataset is not published, or the folder cannot be written.
+      OutputError: The dataset is not published, another driver replaces it at the same time, or
+        the folder cannot be written.
     """
     Dataset.open(dataset)
-    with _draft(dataset, parts, facts) as draft:
-        draft.replace(dataset / MANIFEST)
-        sync_folder(dataset)
-    sweep(dataset)
+    text = _document(parts, facts)
+    if isinstance(dataset, StoredPlace):
+        free = next(n for n in count(1) if not (dataset / _later(n)).is_file())
+        if not create_file(dataset / _later(free), text):
+            raise OutputError(str(dataset), "was already published by another run")
+    else:
+        replace_file(dataset / MANIFEST, text)
+    _sweep_one(dataset)
 
 
-@contextmanager
-def _draft(dataset: Path, parts: Iterable[PartFile], facts: Mapping[str, Any]) -> Iterator[Path]:
-    """A manifest on disk under a name of its own, which is gone afterwards."""
-    _make_folder(dataset)
+def _document(parts: Iterable[PartFile], facts: Mapping[str, Any]) -> str:
+    """A manifest. Its token tells it from one with the same parts, such as none, of another."""
     ordered = sorted(parts, key=lambda part: (part.low, part.file))
     document = {"facts": dict(facts), "files": [asdict(part) for part in ordered]}
-    draft = dataset / f".{uuid.uuid4().hex}.json"
-    with writing(dataset / MANIFEST):
-        try:
-            make_closed_file(draft)
-            with draft.open("w", encoding="utf-8") as handle:
-                json.dump(document, handle, indent=1)
-                handle.flush()
-                os.fsync(handle.fileno())
-            yield draft
-        finally:
-            draft.unlink(missing_ok=True)
+    return json_text({**document, "token": uuid.uuid4().hex})
 
 
-def sweep(root: Path) -> None:
+def _proposal(dataset: Place, attempt: str) -> Place:
+    return dataset / PROPOSED.format(attempt)
+
+
+def _current(dataset: Place) -> Place:
+    """The manifest that counts: the last of those that took the place of the first."""
+    path = dataset / MANIFEST
+    for number in count(1):
+        later = dataset / _later(number)
+        if not later.is_file():
+            break
+        path = later
+    return path
+
+
+def _later(number: int) -> str:
+    return MANIFEST.replace(".", f".{number}.")
+
+
+def _is_manifest(name: str) -> bool:
+    return re.fullmatch(r"_manifest(\.\d+)?\.json", name) is not None
+
+
+def sweep(root: Place) -> None:
     """Remove the files that no manifest names from every published dataset under a folder.
 
-    They are what lost task attempts and dead drivers left behind, sometimes after publication.
+    They are what lost task attempts and dead drivers left behind, sometimes after publication. To
+    be called when no dataset there is still replaced.
     """
     for manifest in [root / MANIFEST, *root.rglob(MANIFEST)]:
-        if not manifest.exists():
-            continue
-        for path in _unnamed(Dataset.open(manifest.parent)):
-            path.unlink(missing_ok=True)
+        if manifest.is_file():
+            _remove(manifest.parent, [p.name for p in _unnamed(Dataset.open(manifest.parent))])
 
 
-def dataset_digest(dataset: Path) -> str:
+def _sweep_one(dataset: Place) -> None:
+    """Remove what no manifest names from a dataset that was just published.
+
+    In a store another driver may already write what shall take its place: what is newer stays.
+    """
+    unnamed = _unnamed(Dataset.open(dataset))
+    if isinstance(dataset, StoredPlace):
+        published = _current(dataset).stat().st_mtime_ns
+        unnamed = [path for path in unnamed if _is_older(path, published)]
+    _remove(dataset, [path.name for path in unnamed])
+
+
+def _is_older(path: Place, than: int) -> bool:
+    try:
+        return path.stat().st_mtime_ns < than
+    except FileNotFoundError:
+        return False
+
+
+def _remove(dataset: Place, names: Sequence[str]) -> None:
+    store, _ = store_of(dataset)
+    store.remove([store_of(dataset / name)[1] for name in names])
+
+
+def dataset_digest(dataset: Place) -> str:
     """SHA-256 of the manifest of a published dataset; it covers the digests of all its files."""
-    return _digest(dataset / MANIFEST)
+    return _digest(_current(dataset))
 
 
-def _digest(path: Path) -> str:
+def _digest(path: Place) -> str:
     with understanding(path, _AGAIN):
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _parsed(dataset: Path, name: str) -> Dataset:
+def _parsed(dataset: Place, path: Place) -> Dataset:
     """What a manifest says, checked.
 
     Raises:
       OutputError: There is none, or it is damaged.
     """
-    path = dataset / name
-    if not path.exists():
+    if not path.is_file():
         raise OutputError(str(dataset), "is not complete", remedy="run the stage that writes it")
     with understanding(path, _AGAIN):
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -376,7 +491,7 @@ def _part(fields: Mapping[str, Any]) -> PartFile:
     return part
 
 
-def _unreadable(dataset: Path, part: PartFile, error: Exception) -> OutputError:
+def _unreadable(dataset: Place, part: PartFile, error: Exception) -> OutputError:
     return OutputError(
         str(dataset / part.file),
         "cannot be read",
@@ -385,13 +500,16 @@ def _unreadable(dataset: Path, part: PartFile, error: Exception) -> OutputError:
     )
 
 
-def find_damage(dataset: Path, name: str = MANIFEST) -> list[OutputError]:
-    """What is wrong with the named files of a published dataset, by their recorded digests.
+def find_damage(dataset: Place, attempt: str | None = None) -> list[OutputError]:
+    """What is wrong with the named files of a dataset, by their recorded digests.
 
-    With the name PROPOSED, of a proposed one.
+    Args:
+      dataset: The folder.
+      attempt: Of which attempt that is proposed; None if it is published.
     """
+    manifest = _current(dataset) if attempt is None else _proposal(dataset, attempt)
     try:
-        parts = _parsed(dataset, name).parts
+        parts = _parsed(dataset, manifest).parts
     except OutputError as error:
         return [error]
     found = []
@@ -409,7 +527,7 @@ def find_damage(dataset: Path, name: str = MANIFEST) -> list[OutputError]:
     return found
 
 
-def verify_files(dataset: Path) -> None:
+def verify_files(dataset: Place) -> None:
     """Check every file of a published dataset against its recorded digest.
 
     Raises:
@@ -425,27 +543,32 @@ def verify_files(dataset: Path) -> None:
         )
 
 
-def check_sizes(root: Path) -> None:
+def check_sizes(root: Place) -> None:
     """Check that every named file of every published dataset under a folder has its recorded size.
 
     Raises:
       OutputError: One is missing or of another size.
     """
-    for manifest in sorted(root.rglob(MANIFEST)):
+    for manifest in found_under(root, MANIFEST):
         for part in Dataset.open(manifest.parent).parts:
             path = manifest.parent / part.file
-            size = path.stat().st_size if path.exists() else None
+            try:
+                size: int | None = path.stat().st_size
+            except FileNotFoundError:
+                size = None
             if size != part.bytes:
                 what = "is missing" if size is None else "was changed after it was published"
                 raise OutputError(str(path), what, remedy=_AGAIN)
 
 
-def _unnamed(dataset: Dataset) -> list[Path]:
-    named = {part.file for part in dataset.parts} | {MANIFEST}
-    return sorted(p for p in dataset.path.iterdir() if p.name not in named and p.is_file())
+def _unnamed(dataset: Dataset) -> list[Place]:
+    named = {part.file for part in dataset.parts}
+    store, name = store_of(dataset.path)
+    names = sorted(entry.rpartition("/")[2] for entry, folder in store.entries(name) if not folder)
+    return [dataset.path / one for one in names if one not in named and not _is_manifest(one)]
 
 
-def _make_folder(folder: Path) -> None:
+def _make_folder(folder: Place) -> None:
     try:
         make_closed_folder(folder)
     except OSError as error:

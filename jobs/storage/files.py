@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 from das.errors import OutputError
-from jobs.storage.modes import OWNER_ONLY
+from jobs.storage.place import Place, StoredPlace, store_of
+from jobs.storage.stores.store import OWNER_ONLY
 
 _NOT_UNDERSTOOD = (
     ArithmeticError,
@@ -24,7 +23,7 @@ _NOT_UNDERSTOOD = (
 
 
 @contextmanager
-def writing(path: Path, part: Path | None = None) -> Iterator[None]:
+def writing(path: Place, part: Place | None = None) -> Iterator[None]:
     """Make a file system's refusal an error that names the file.
 
     Args:
@@ -43,13 +42,20 @@ def writing(path: Path, part: Path | None = None) -> Iterator[None]:
         raise OutputError(
             str(path),
             "cannot be written",
-            got=os.strerror(error.errno) if error.errno else type(error).__name__,
+            got=_reason(path, error),
             remedy="give the disk room, or mend it; then go on with `das resume`",
         ) from None
 
 
+def _reason(path: Place, error: OSError) -> str:
+    """What the system says of an error number, or a store said in words."""
+    if isinstance(path, StoredPlace) and error.strerror:
+        return error.strerror
+    return os.strerror(error.errno) if error.errno else type(error).__name__
+
+
 @contextmanager
-def understanding(path: Path, remedy: str | None = None) -> Iterator[None]:
+def understanding(path: Place, remedy: str | None = None) -> Iterator[None]:
     """Make what a damaged record of a run leads to an error that names the file.
 
     Args:
@@ -68,63 +74,48 @@ def understanding(path: Path, remedy: str | None = None) -> Iterator[None]:
         raise OutputError(str(path), "is damaged", got=got, remedy=remedy) from None
 
 
-def replace_file(path: Path, text: str, *, mode: int = OWNER_ONLY) -> None:
+def replace_file(path: Place, text: str | bytes, *, mode: int = OWNER_ONLY) -> None:
     """Write a file, and its folder if absent, so that it is either the old one or the new one.
 
     It survives a crash of the machine.
 
     Args:
       path: The file.
-      text: Its text.
+      text: Its text, or bytes.
       mode: Permissions, of which the process's mask takes some away; default: its owner's alone.
 
     Raises:
       OutputError: It cannot be written.
     """
-    draft = path.parent / f".{path.name}.{uuid.uuid4().hex}"
-    with writing(path, draft):
-        _write_draft(draft, text, mode)
-        draft.replace(path)
-        sync_folder(path.parent)
+    store, name = store_of(path)
+    with writing(path):
+        store.replace(name, _encoded(text), mode=mode)
 
 
-def create_file(path: Path, text: str, *, mode: int = OWNER_ONLY) -> bool:
+def create_file(path: Place, text: str | bytes, *, mode: int = OWNER_ONLY) -> bool:
     """Write a file unless there is one; of all who do so at once, one succeeds.
 
     Args:
       path: The file.
-      text: Its text.
+      text: Its text, or bytes.
       mode: Permissions, of which the process's mask takes some away; default: its owner's alone.
 
     Returns:
-      Whether it was this text that was written.
+      Whether the file holds this text now: it was written here, or by another with the same text.
 
     Raises:
       OutputError: It cannot be written.
     """
-    draft = path.parent / f".{path.name}.{uuid.uuid4().hex}"
-    with writing(path, draft):
-        try:
-            _write_draft(draft, text, mode)
-            os.link(draft, path)
-            sync_folder(path.parent)
-        except FileExistsError:
-            return False
-        finally:
-            draft.unlink(missing_ok=True)
-    return True
+    store, name = store_of(path)
+    with writing(path):
+        return store.create(name, _encoded(text), mode=mode)
 
 
-def _write_draft(draft: Path, text: str, mode: int) -> None:
-    draft.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+def _encoded(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else text.encode()
 
 
-def write_json(path: Path, document: Mapping[str, Any], *, mode: int = OWNER_ONLY) -> None:
+def write_json(path: Place, document: Mapping[str, Any], *, mode: int = OWNER_ONLY) -> None:
     """`replace_file` with a document as JSON.
 
     Raises:
@@ -138,7 +129,7 @@ def json_text(document: Mapping[str, Any]) -> str:
     return json.dumps(document, indent=1) + "\n"
 
 
-def read_bytes(path: Path, remedy: str) -> bytes:
+def read_bytes(path: Place, remedy: str) -> bytes:
     """Read a small file.
 
     Raises:
@@ -152,7 +143,7 @@ def read_bytes(path: Path, remedy: str) -> bytes:
         raise OutputError(str(path), "cannot be read", got=error.strerror) from None
 
 
-def read_json(path: Path, remedy: str) -> dict[str, Any]:
+def read_json(path: Place, remedy: str) -> dict[str, Any]:
     """Read a JSON map.
 
     Raises:
@@ -167,7 +158,7 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
     return document
 
 
-def refuse_foreign(path: Path, start: bytes, kind: str) -> None:
+def refuse_foreign(path: Place, start: bytes, kind: str) -> None:
     """Refuse to replace or extend a file that this program did not write.
 
     Args:
@@ -193,15 +184,6 @@ def refuse_foreign(path: Path, start: bytes, kind: str) -> None:
         )
 
 
-def _first_bytes(path: Path, n: int) -> bytes:
+def _first_bytes(path: Place, n: int) -> bytes:
     with path.open("rb") as handle:
         return handle.read(n)
-
-
-def sync_folder(folder: Path) -> None:
-    """Let the names of a folder's files survive a crash of the machine."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

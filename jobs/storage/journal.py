@@ -4,6 +4,11 @@ Each line carries its number and the SHA-256 of the line before it. Appending ta
 file, checks the whole chain, and syncs before it returns, so that what was appended survives a
 crash of the machine. A last line without its newline is what a crash in the middle of an append
 leaves; nobody was told that it was written, so it is cut off before the next append.
+
+Stores have no locks, and nothing can be appended to their files. There a journal NAME is a folder
+NAME.lines of one file per append, named by the number of its first line and created only if it is
+absent: of two who append at once one succeeds, and the other reads what came before and decides
+anew.
 """
 
 from __future__ import annotations
@@ -12,18 +17,30 @@ import fcntl
 import hashlib
 import json
 import os
+import posixpath
+import re
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from das.errors import LedgerError, OutputError
-from jobs.storage.files import sync_folder
-from jobs.storage.modes import OWNER_ONLY, make_closed_folder
+from jobs.storage.files import replace_file
+from jobs.storage.modes import make_closed_folder
+from jobs.storage.place import Place, StoredPlace
+from jobs.storage.stores.posix import sync_folder
+from jobs.storage.stores.store import OWNER_ONLY
 
 Line = dict[str, Any]
 
+LINES = ".lines"
+"""What the folder of a journal in a store is called, after the journal's own name."""
+_NUMBERED = re.compile(r"\d{8,}\.jsonl")
+_READERS = 16  # files of a journal that are asked for at the same time; stores answer in 10-100 ms
+_RACES = 100  # lost races after which something else must be wrong
 
-def read_journal(path: Path) -> list[Line]:
+
+def read_journal(path: Place) -> list[Line]:
     """Read all lines in order; a file that is not there has none.
 
     Raises:
@@ -31,7 +48,7 @@ def read_journal(path: Path) -> list[Line]:
       OutputError: The file cannot be read.
     """
     try:
-        data = path.read_bytes()
+        data = _stored(path) if isinstance(path, StoredPlace) else path.read_bytes()
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -39,7 +56,53 @@ def read_journal(path: Path) -> list[Line]:
     return _parse(path, data[: data.rfind(b"\n") + 1])
 
 
-def append_to_journal(path: Path, decide: Callable[[Sequence[Line]], Sequence[Line]]) -> list[Line]:
+def is_begun(path: Place) -> bool:
+    """Whether a journal holds a line, or should: also one that somebody emptied in a store."""
+    if isinstance(path, StoredPlace):
+        return bool(_files(path)) or (path.is_file() and path.stat().st_size > 0)
+    return path.exists() and path.stat().st_size > 0
+
+
+def journals_under(folder: Place, name: str) -> list[Place]:
+    """The journals of a name that lie under a folder and hold a line."""
+    if isinstance(folder, Path):
+        return sorted(path for path in folder.rglob(name) if is_begun(path))
+    places = [StoredPlace(folder.root, key) for key in folder.store.files(folder.key)]
+    whole = {place for place in places if place.name == name}
+    parted = {p.parent.with_name(name) for p in places if p.parent.name == name + LINES}
+    return sorted(place for place in whole | parted if is_begun(place))
+
+
+def remove_journal(path: Place) -> None:
+    """Remove a journal; one that is not there is passed by.
+
+    Raises:
+      OSError: It cannot be removed.
+    """
+    if isinstance(path, StoredPlace):
+        path.store.remove([*_files(path), path.key])
+    else:
+        path.unlink(missing_ok=True)
+
+
+def write_whole(path: Place) -> None:
+    """Give a journal in a store the one file that it is on a disk, for who copies the folder.
+
+    Raises:
+      LedgerError: It was tampered with.
+      OutputError: It cannot be read or written.
+    """
+    if isinstance(path, StoredPlace) and read_journal(path):
+        try:
+            data = _stored(path)
+        except OSError as error:
+            raise OutputError(str(path), "cannot be read", got=error.strerror) from None
+        replace_file(path, data)
+
+
+def append_to_journal(
+    path: Place, decide: Callable[[Sequence[Line]], Sequence[Line]]
+) -> list[Line]:
     """Append lines that are decided while nobody else can append.
 
     Args:
@@ -53,6 +116,8 @@ def append_to_journal(path: Path, decide: Callable[[Sequence[Line]], Sequence[Li
       LedgerError: The file was tampered with.
       OutputError: The file cannot be written.
     """
+    if isinstance(path, StoredPlace):
+        return _append_to_stored(path, decide)
     try:
         make_closed_folder(path.parent)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, OWNER_ONLY)
@@ -75,7 +140,7 @@ def append_to_journal(path: Path, decide: Callable[[Sequence[Line]], Sequence[Li
     return [*lines, *added]
 
 
-def begin_journal(path: Path, first: Sequence[Line]) -> None:
+def begin_journal(path: Place, first: Sequence[Line]) -> None:
     """Write the first lines of a journal; one that has them stays as it is.
 
     Raises:
@@ -93,8 +158,66 @@ def begin_journal(path: Path, first: Sequence[Line]) -> None:
     append_to_journal(path, decide)
 
 
+def _append_to_stored(
+    path: StoredPlace, decide: Callable[[Sequence[Line]], Sequence[Line]]
+) -> list[Line]:
+    for _ in range(_RACES):
+        try:
+            whole = _stored(path)
+        except FileNotFoundError:
+            whole = b""
+        except OSError as error:
+            raise OutputError(str(path), "cannot be read", got=error.strerror) from None
+        lines = _parse(path, whole)
+        added = [dict(line) for line in decide(lines)]
+        if not added:
+            return lines
+        try:
+            if whole and not _files(path):  # copied here from a disk: everybody copies the same
+                path.store.create(_file(path, 0), whole)
+            if path.store.create(_file(path, len(lines)), _sealed(whole, added)):
+                return [*lines, *added]
+        except OSError as error:
+            raise OutputError(str(path), "cannot be written", got=error.strerror) from None
+    raise OutputError(str(path), "cannot be written", got=f"{_RACES} others who append to it")
+
+
+def _file(path: StoredPlace, first_line: int) -> str:
+    return f"{path.key}{LINES}/{first_line:08d}.jsonl"
+
+
+def _files(path: StoredPlace) -> list[str]:
+    """The files of a journal in a store, in order; drafts of other writers left out."""
+    names = path.store.files(f"{path.key}{LINES}")
+    return sorted(name for name in names if _NUMBERED.fullmatch(posixpath.basename(name)))
+
+
+def _stored(path: StoredPlace) -> bytes:
+    """All lines of a journal in a store.
+
+    Raises:
+      FileNotFoundError: There is none.
+      OSError: The store does not give them.
+    """
+    files = _files(path)
+    if not files:
+        return path.read_bytes()
+    with ThreadPoolExecutor(min(_READERS, len(files))) as readers:
+        return b"".join(readers.map(path.store.read, files))
+
+
 def _write(handle: int, whole: bytes, added: Sequence[Line]) -> None:
     os.ftruncate(handle, len(whole))
+    try:
+        _write_all(handle, _sealed(whole, added))
+        os.fsync(handle)
+    except OSError:
+        os.ftruncate(handle, len(whole))
+        raise
+
+
+def _sealed(whole: bytes, added: Sequence[Line]) -> bytes:
+    """Lines as they follow those that are there."""
     previous = _digest(whole.splitlines(keepends=True)[-1]) if whole else ""
     number = whole.count(b"\n")
     text = b""
@@ -103,12 +226,7 @@ def _write(handle: int, whole: bytes, added: Sequence[Line]) -> None:
         encoded = json.dumps(sealed, ensure_ascii=True).encode() + b"\n"
         previous = _digest(encoded)
         text += encoded
-    try:
-        _write_all(handle, text)
-        os.fsync(handle)
-    except OSError:
-        os.ftruncate(handle, len(whole))
-        raise
+    return text
 
 
 def _write_all(handle: int, text: bytes) -> None:
@@ -124,7 +242,7 @@ def _read_all(handle: int) -> bytes:
     return data
 
 
-def _parse(path: Path, data: bytes) -> list[Line]:
+def _parse(path: Place, data: bytes) -> list[Line]:
     lines: list[Line] = []
     previous = ""
     for number, encoded in enumerate(data.splitlines(keepends=True)):

@@ -34,7 +34,8 @@ which are one for all.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+
+from jobs.storage.place import Place
 
 MICRODATA = ("parquet", "csv")
 """Formats of the microdata, each in a folder of its name."""
@@ -42,15 +43,15 @@ MICRODATA = ("parquet", "csv")
 
 @dataclass(frozen=True)
 class ReleaseLayout:
-    """Paths of one product under OUT/release. All that the stages after measuring are given.
+    """Places of one product under OUT/release. All that the stages after measuring are given.
 
     Attributes:
       root: Folder of the product.
       public: Folder of what all products share, if not the same.
     """
 
-    root: Path
-    public: Path | None = None
+    root: Place
+    public: Place | None = None
 
     def product(self, name: str) -> ReleaseLayout:
         """A product that comes before the one whose folder this is."""
@@ -61,84 +62,84 @@ class ReleaseLayout:
         """Names of the products before this one that have a manifest."""
         return sorted(path.parent.name for path in self.root.glob("*/manifest.json"))
 
-    def geography(self, geolevel: str) -> Path:
+    def geography(self, geolevel: str) -> Place:
         """Dataset of the geounits of a geolevel."""
         return (self.public or self.root) / "geography" / f"level={geolevel}"
 
-    def measurements(self, geolevel: str) -> Path:
+    def measurements(self, geolevel: str) -> Place:
         """Dataset of the noisy measurements of a geolevel."""
         return self.root / "measurements" / f"level={geolevel}"
 
-    def invariants(self, geolevel: str) -> Path:
+    def invariants(self, geolevel: str) -> Place:
         """Dataset of the exact answers at a geolevel."""
         return self.root / "invariants" / f"level={geolevel}"
 
-    def given(self, geolevel: str) -> Path:
+    def given(self, geolevel: str) -> Place:
         """Dataset of public counts that were given for the geounits of a geolevel."""
         return self.root / "given" / f"level={geolevel}"
 
-    def implied(self, geolevel: str) -> Path:
+    def implied(self, geolevel: str) -> Place:
         """Dataset of what given counts imply for the geounits of a geolevel."""
         return self.root / "implied" / f"level={geolevel}"
 
-    def counts(self, geolevel: str) -> Path:
+    def counts(self, geolevel: str) -> Place:
         """Dataset of the protected counts of a geolevel."""
         return self.root / "counts" / f"level={geolevel}"
 
-    def tables(self, geolevel: str) -> Path:
+    def tables(self, geolevel: str) -> Place:
         """Dataset of the tables of a geolevel."""
         return self.root / "tables" / f"level={geolevel}"
 
-    def h1(self, geolevel: str) -> Path:
+    def h1(self, geolevel: str) -> Place:
         """Dataset of table H1 of a geolevel."""
         return self.root / "h1" / f"level={geolevel}"
 
     @property
-    def microdata(self) -> Path:
+    def microdata(self) -> Place:
         """Folder of the microdata."""
         return self.root / "microdata"
 
     @property
-    def ledger(self) -> Path:
+    def ledger(self) -> Place:
         """The ledger of the run."""
         return self.root / "ledger.jsonl"
 
     @property
-    def planned(self) -> Path:
+    def planned(self) -> Place:
         """The planned strategies, as they were when the run was begun."""
         return self.root / "planned.json"
 
     @property
-    def solves(self) -> Path:
+    def solves(self) -> Place:
         """The settings with which counts were made, oldest first."""
         return (self.public or self.root) / "solves.jsonl"
 
     @property
-    def account(self) -> Path:
+    def account(self) -> Place:
         """All budgets granted for the same people when the run measured them."""
         return (self.public or self.root) / "account.json"
 
     @property
-    def manifest(self) -> Path:
+    def manifest(self) -> Place:
         """The manifest."""
         return self.root / "manifest.json"
 
     @property
-    def report(self) -> Path:
+    def report(self) -> Place:
         """The public report."""
         return self.root / "report.html"
 
 
 @dataclass(frozen=True)
 class ConfidentialLayout:
-    """Paths of one product under OUT/confidential. Never given to the stages after measuring.
+    """Places of one product under OUT/confidential. Never given to the stages after measuring.
 
     Attributes:
       root: Folder of the product.
       solution: Name of the solution that is compared with the truth, if not the release.
     """
 
-    root: Path
+    root: Place
     solution: str | None = None
 
     def product(self, name: str) -> ConfidentialLayout:
@@ -146,76 +147,76 @@ class ConfidentialLayout:
         return ConfidentialLayout(self.root / name, self.solution)
 
     @property
-    def compared(self) -> Path:
+    def compared(self) -> Place:
         """Folder of what compares a solution with the truth."""
         return self.root if self.solution is None else self.root / "solutions" / self.solution
 
-    def histograms(self, geolevel: str) -> Path:
+    def histograms(self, geolevel: str) -> Place:
         """Dataset of the true histograms of a geolevel."""
         return self.root / "histograms" / f"level={geolevel}"
 
     @property
-    def keys(self) -> Path:
+    def keys(self) -> Place:
         """Where one share of the noise key lies while a geolevel is measured."""
         return self.root / "keys"
 
     @property
-    def evaluation(self) -> Path:
+    def evaluation(self) -> Place:
         """Error metrics against the truth."""
         return self.compared / "evaluation.json"
 
     @property
-    def report(self) -> Path:
+    def report(self) -> Place:
         """The internal report."""
         return self.compared / "report.html"
 
 
-def release_layout(out: Path, solution: str | None = None) -> ReleaseLayout:
+def release_layout(out: Place, solution: str | None = None) -> ReleaseLayout:
     """The publishable half of a run folder, or a further solution, which is as complete."""
     return ReleaseLayout(out / "release" if solution is None else out / "solutions" / solution)
 
 
-def confidential_layout(out: Path, solution: str | None = None) -> ConfidentialLayout:
+def confidential_layout(out: Place, solution: str | None = None) -> ConfidentialLayout:
     """The confidential half of a run folder."""
     return ConfidentialLayout(out / "confidential", solution)
 
 
-def product_release(out: Path, solution: str | None, name: str | None) -> ReleaseLayout:
+def product_release(out: Place, solution: str | None, name: str | None) -> ReleaseLayout:
     """The publishable half of a product; of the last one if no name is given."""
     release = release_layout(out, solution)
     return release if name is None else release.product(name)
 
 
-def product_confidential(out: Path, solution: str | None, name: str | None) -> ConfidentialLayout:
+def product_confidential(out: Place, solution: str | None, name: str | None) -> ConfidentialLayout:
     """The confidential half of a product; of the last one if no name is given."""
     confidential = confidential_layout(out, solution)
     return confidential if name is None else confidential.product(name)
 
 
-def solutions_of(out: Path) -> list[str]:
+def solutions_of(out: Place) -> list[str]:
     """Names of the solutions beside the release of a run folder."""
     return sorted(path.name for path in (out / "solutions").glob("*") if path.is_dir())
 
 
 @dataclass(frozen=True)
 class EstimateLayout:
-    """Paths of the datasets of the estimate stage."""
+    """Places of the datasets of the estimate stage."""
 
-    root: Path
+    root: Place
 
     @classmethod
     def of(cls, release: ReleaseLayout) -> EstimateLayout:
         """The layout inside a release."""
         return cls(release.root / "estimates")
 
-    def subtree(self, geolevel: str) -> Path:
+    def subtree(self, geolevel: str) -> Place:
         """Messages up the tree: estimates from the subtree, or what lies below an only child."""
         return self.root / "subtree" / f"level={geolevel}"
 
-    def whole(self, geolevel: str) -> Path:
+    def whole(self, geolevel: str) -> Place:
         """Estimates from all answers of the tree."""
         return self.root / "whole" / f"level={geolevel}"
 
-    def tables(self, geolevel: str) -> Path:
+    def tables(self, geolevel: str) -> Place:
         """Tables of estimates."""
         return self.root / "tables" / f"level={geolevel}"

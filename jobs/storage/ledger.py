@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 from das.errors import LedgerError
 from das.mechanisms.registry import read_mechanism
 from das.privacy.ledger import Ledger, LedgerEntry
 from jobs.storage.journal import append_to_journal, begin_journal, read_journal
+from jobs.storage.place import Place
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ class RunLedger:
         return spent
 
 
-def start_ledger(path: Path, granted: Mapping[str, str], planned: Ledger) -> None:
+def start_ledger(path: Place, granted: Mapping[str, str], planned: Ledger) -> None:
     """Write the grant and the plan; the same ones from an earlier start are kept.
 
     Args:
@@ -70,7 +70,7 @@ def start_ledger(path: Path, granted: Mapping[str, str], planned: Ledger) -> Non
     begin_journal(path, wanted)
 
 
-def record_measured(path: Path, geolevel: str, measurements_sha256: str) -> None:
+def record_measured(path: Place, geolevel: str, measurements_sha256: str) -> None:
     """Note that the measurements of a geolevel are published; a second note is not made.
 
     Raises:
@@ -94,7 +94,7 @@ def record_measured(path: Path, geolevel: str, measurements_sha256: str) -> None
     append_to_journal(path, decide)
 
 
-def seal_ledger(path: Path) -> Ledger:
+def seal_ledger(path: Place) -> Ledger:
     """Check that the measured geolevels cost exactly what was granted, and say so in the file.
 
     Returns:
@@ -112,7 +112,7 @@ def seal_ledger(path: Path) -> Ledger:
     return _read(path, append_to_journal(path, decide)).spent()
 
 
-def read_ledger(path: Path) -> RunLedger:
+def read_ledger(path: Place) -> RunLedger:
     """Read the ledger of a run.
 
     Raises:
@@ -121,7 +121,7 @@ def read_ledger(path: Path) -> RunLedger:
     return _read(path, read_journal(path))
 
 
-def _read(path: Path, lines: Sequence[Mapping[str, Any]]) -> RunLedger:
+def _read(path: Place, lines: Sequence[Mapping[str, Any]]) -> RunLedger:
     try:
         plan = lines[1]
         planned = Ledger(

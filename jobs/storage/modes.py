@@ -1,7 +1,8 @@
 """Who may read what of a run folder: its owner alone, until a release is sealed.
 
 Files and folders are made for their owner only, whatever the process's mask allows. What is sealed
-is then opened to readers, as far as the mask allows, so that copies of it can be served.
+is then opened to readers, as far as the mask allows, so that copies of it can be served. In stores
+it is their own policies that say who reads what; nothing here changes them.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from das.errors import OutputError
+from jobs.storage.place import Place, StoredPlace
+from jobs.storage.stores.store import OWNER_ONLY
 
-OWNER_ONLY = 0o600
 READABLE = 0o644
 _OWNER_ONLY_FOLDER = 0o700
 _READABLE_FOLDER = 0o755
@@ -29,12 +31,14 @@ def make_closed_file(path: Path) -> None:
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY))
 
 
-def make_closed_folder(folder: Path) -> None:
+def make_closed_folder(folder: Place) -> None:
     """Create a folder, and those above it that are absent, for their owner only.
 
     Raises:
       OSError: One cannot be created.
     """
+    if isinstance(folder, StoredPlace):
+        return
     absent = [one for one in (folder, *folder.parents) if not one.exists()]
     for one in reversed(absent):
         one.mkdir(mode=_OWNER_ONLY_FOLDER, exist_ok=True)
@@ -42,14 +46,14 @@ def make_closed_folder(folder: Path) -> None:
         raise NotADirectoryError(20, os.strerror(20), str(folder))
 
 
-def close_folder(folder: Path) -> None:
+def close_folder(folder: Place) -> None:
     """Let nobody but its owner enter a folder, whoever could before.
 
     Raises:
       OutputError: Others can enter it still: it belongs to another user, or lies on a file system
         without permissions.
     """
-    if not _open_to_others(folder):
+    if isinstance(folder, StoredPlace) or not _open_to_others(folder):
         return
     with suppress(OSError):
         folder.chmod(_OWNER_ONLY_FOLDER)
@@ -68,12 +72,14 @@ def _open_to_others(folder: Path) -> int:
     return mode if mode & _OTHERS else 0
 
 
-def open_to_readers(folder: Path) -> None:
+def open_to_readers(folder: Place) -> None:
     """Let others read a folder and all that is in it, as far as the process's mask allows.
 
     Raises:
       OSError: Something in it belongs to another user.
     """
+    if isinstance(folder, StoredPlace):
+        return
     mask = os.umask(_OTHERS)  # there is no way to read it without setting it
     os.umask(mask)
     for path in (folder, *folder.rglob("*")):

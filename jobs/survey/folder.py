@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from jobs.folder.identity import Owner, note_account
 from jobs.storage.account import check_account, check_claim, make_claim
 from jobs.storage.dataset import Dataset, dataset_digest, find_damage, is_published
 from jobs.storage.files import read_json
+from jobs.storage.place import Place, remove_tree
 from jobs.survey.ledger import read_ledger, start_ledger
 from jobs.survey.means import means_csv, means_json
 from jobs.survey.measurements import part_folder
@@ -49,7 +49,13 @@ def refuse_survey_folder(out: Path) -> None:
 
 def owner_of(plan: SurveyPlan) -> Owner:
     """Whose the run folder is to be."""
-    return Owner(plan.out, plan.digest, plan.account, stated_configuration(plan))
+    return Owner(
+        out=plan.out,
+        confidential=plan.confidential.root,
+        digest=plan.digest,
+        account=plan.account,
+        stated=stated_configuration(plan),
+    )
 
 
 def load_folder(out: Path, config: Path | None, solution: str | None = None) -> SurveyPlan:
@@ -164,7 +170,7 @@ def remove_damaged(plan: SurveyPlan) -> list[OutputError]:
         if damage:
             removed.append(damage[0])
     if removed:
-        shutil.rmtree(plan.made.microdata)
+        remove_tree(plan.made.microdata)
     return removed
 
 
@@ -193,7 +199,7 @@ def refuse_other_settings(plan: SurveyPlan, part: str) -> None:
         return
     for folder in microdata_folders(plan.made):
         if is_published(folder) and Dataset.open(folder).facts["settings"] != plan.settings(part):
-            shutil.rmtree(folder)
+            remove_tree(folder)
 
 
 def _changed(before: Mapping[str, object], now: Mapping[str, object]) -> str:
@@ -204,7 +210,7 @@ def _changed(before: Mapping[str, object], now: Mapping[str, object]) -> str:
     )
 
 
-def files_of_interest(plan: SurveyPlan) -> list[Path]:
+def files_of_interest(plan: SurveyPlan) -> list[Place]:
     """What a command names at its end, as far as it is there."""
     made = plan.made
     wanted = [

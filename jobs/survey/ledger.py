@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 from das.errors import LedgerError
 from jobs.storage.journal import append_to_journal, begin_journal, read_journal
+from jobs.storage.place import Place
 
 _BACKUP = "restore it from a backup; what was granted counts as spent"
 
@@ -49,7 +49,7 @@ class SurveyLedger:
         return sum((one.cost for one in self.measured.values()), Fraction(0))
 
 
-def start_ledger(path: Path, granted: Mapping[str, str], parts: Mapping[str, Fraction]) -> None:
+def start_ledger(path: Place, granted: Mapping[str, str], parts: Mapping[str, Fraction]) -> None:
     """Write the grant and the plan; the same ones from an earlier start are kept.
 
     Args:
@@ -70,7 +70,7 @@ def start_ledger(path: Path, granted: Mapping[str, str], parts: Mapping[str, Fra
     begin_journal(path, wanted)
 
 
-def record_measured(path: Path, part: str, spending: Spending) -> None:
+def record_measured(path: Place, part: str, spending: Spending) -> None:
     """Note that a part was measured, once; seal the ledger when all were.
 
     Raises:
@@ -104,7 +104,7 @@ def record_measured(path: Path, part: str, spending: Spending) -> None:
     append_to_journal(path, decide)
 
 
-def read_ledger(path: Path) -> SurveyLedger:
+def read_ledger(path: Place) -> SurveyLedger:
     """Read the ledger of a run.
 
     Raises:
@@ -113,7 +113,7 @@ def read_ledger(path: Path) -> SurveyLedger:
     return _read(path, read_journal(path))
 
 
-def _read(path: Path, lines: Sequence[Mapping[str, Any]]) -> SurveyLedger:
+def _read(path: Place, lines: Sequence[Mapping[str, Any]]) -> SurveyLedger:
     try:
         measured = {
             str(line["part"]): Spending(str(line["sha256"]), Fraction(line["cost"]))

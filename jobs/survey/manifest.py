@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 from das.privacy import attack
 from jobs.documents.account import Account, guarantee_of
@@ -22,6 +21,7 @@ from jobs.release.manifest import NOT_FOR_RELEASE, attacks_of, output_of, softwa
 from jobs.storage.dataset import MANIFEST, is_published
 from jobs.storage.files import replace_file
 from jobs.storage.modes import READABLE
+from jobs.storage.place import Place, names_below
 from jobs.survey.ledger import read_ledger
 from jobs.survey.means import means_csv, means_json
 from jobs.survey.microdata import microdata_folders
@@ -119,14 +119,14 @@ def _account(plan: SurveyPlan) -> Account | None:
     return read_document(Account, plan.release.account, remedy="restore it from a backup")
 
 
-def _files(plan: SurveyPlan) -> list[Path]:
+def _files(plan: SurveyPlan) -> list[Place]:
     """Files beside the datasets; a solution states the measurements, which lie in the release."""
     own = [means_csv(plan.made), means_json(plan.made), tables_json(plan.made), *tables_csv(plan)]
     return own if plan.solution else [plan.release.ledger, plan.release.account, *own]
 
 
-def _file(path: Path, root: Path) -> ReleasedFile:
+def _file(path: Place, root: Place) -> ReleasedFile:
     data = path.read_bytes()
     return ReleasedFile(
-        path=str(path.relative_to(root)), bytes=len(data), sha256=hashlib.sha256(data).hexdigest()
+        path=str(names_below(path, root)), bytes=len(data), sha256=hashlib.sha256(data).hexdigest()
     )

@@ -7,7 +7,6 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
@@ -20,15 +19,16 @@ from jobs.documents.document import json_of, write_document
 from jobs.documents.survey import MeansTable, ReleasedMean, StratumMean
 from jobs.storage.files import replace_file
 from jobs.storage.layout import ReleaseLayout
+from jobs.storage.place import Place
 from jobs.survey.plan import EVERYBODY, MeanPlan, SurveyPlan
 
 
-def means_json(release: ReleaseLayout) -> Path:
+def means_json(release: ReleaseLayout) -> Place:
     """The released means, as a document."""
     return release.root / "means.json"
 
 
-def means_csv(release: ReleaseLayout) -> Path:
+def means_csv(release: ReleaseLayout) -> Place:
     """The released means, as a table."""
     return release.root / "means.csv"
 

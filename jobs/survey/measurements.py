@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from das.synthesis.strata import MeasuredStrata, Strata
 from jobs.storage.dataset import Dataset, PartFile, PartWriter
 from jobs.storage.files import understanding
 from jobs.storage.layout import ReleaseLayout
+from jobs.storage.place import Place
 from jobs.survey.table_plan import Conditioning
 
 SUMS = pa.schema(
@@ -67,12 +67,12 @@ _KINDS = {
 Drawn = tuple[pa.Table, dict[str, Any]]  # rows, and facts about them
 
 
-def part_folder(release: ReleaseLayout, part: str) -> Path:
+def part_folder(release: ReleaseLayout, part: str) -> Place:
     """Dataset of the measurements of a part."""
     return release.root / "measurements" / f"part={part}"
 
 
-def write_part(dataset: Path, table: pa.Table) -> PartFile:
+def write_part(dataset: Place, table: pa.Table) -> PartFile:
     """Write the rows of a dataset as one file."""
     writer = PartWriter(dataset, table.schema, key=None)
     writer.write_apart([table])
@@ -103,7 +103,7 @@ def drawn_sums(
     return pa.Table.from_pylist(rows, SUMS), {"holds": "sums", "strata": list(names)}
 
 
-def read_sums(dataset: Path) -> tuple[tuple[NoisySum, ...], ...]:
+def read_sums(dataset: Place) -> tuple[tuple[NoisySum, ...], ...]:
     """The noisy sums of a statistic by step.
 
     Raises:
@@ -161,7 +161,7 @@ def drawn_table(found: ConditionedTable) -> Drawn:
     return pa.Table.from_pydict(columns, COUNTS), facts
 
 
-def read_table(dataset: Path) -> ConditionedTable:
+def read_table(dataset: Place) -> ConditionedTable:
     """A table that was drawn.
 
     Raises:
@@ -235,7 +235,7 @@ def _phases(found: Answers) -> Iterator[tuple[int, Sequence[NoisyAnswer]]]:
         yield from ((1, found.one_way), (2, found.residuals), (3, found.again))
 
 
-def read_answers(dataset: Path, strata: Strata | None) -> Answers:
+def read_answers(dataset: Place, strata: Strata | None) -> Answers:
     """What microdata are made of.
 
     Args:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,11 +18,12 @@ from das.synthesis.targets import targets_of
 from jobs.storage.csv import CsvPartWriter
 from jobs.storage.dataset import Dataset, PartWriter, publish
 from jobs.storage.layout import MICRODATA, ReleaseLayout
+from jobs.storage.place import Place
 from jobs.survey.measurements import Answers
 from jobs.survey.plan import SYNTHESIS, SurveyPlan
 
 
-def microdata_folders(release: ReleaseLayout) -> list[Path]:
+def microdata_folders(release: ReleaseLayout) -> list[Place]:
     """Datasets of the microdata, one per format."""
     return [release.microdata / name for name in MICRODATA]
 

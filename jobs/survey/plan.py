@@ -43,6 +43,7 @@ from jobs.storage.layout import (
     confidential_layout,
     release_layout,
 )
+from jobs.storage.place import Place
 from jobs.survey.table_plan import TablePlan, table_plan
 from jobs.survey.weights import Labels, PublicStratum, combinations, read_weights, stratum_name
 
@@ -126,7 +127,7 @@ class SurveyPlan:
     solution: str | None = None
 
     @property
-    def out(self) -> Path:
+    def out(self) -> Place:
         """Folder of the run."""
         return self.config.output.directory
 
@@ -189,7 +190,7 @@ class SurveyPlan:
         """Labels of the levels of an attribute."""
         return self.config.data.columns[attribute].levels
 
-    def account(self) -> Path:
+    def account(self) -> Place:
         """The file in which the grant is claimed.
 
         Raises:
@@ -213,7 +214,7 @@ class SurveyPlan:
 
 
 def load_survey(
-    path: Path, *, output: Path | None = None, solution: str | None = None
+    path: Path, *, output: Place | None = None, solution: str | None = None
 ) -> SurveyPlan:
     """Read the run file of a survey and the public files it names.
 
@@ -288,7 +289,7 @@ def _synthesis_strata(config: SurveyConfig, domain: Domain) -> SynthesisStrata |
     return SynthesisStrata.of(own, stated.attributes, weights, float(stated.least))
 
 
-def _check_shares(config: SurveyConfig, path: Path) -> None:
+def _check_shares(config: SurveyConfig, path: Place) -> None:
     shares = [one.share for one in config.statistics]
     shares += [one.share for one in config.tables]
     if config.synthesis is not None:
@@ -302,7 +303,7 @@ def _check_shares(config: SurveyConfig, path: Path) -> None:
         )
 
 
-def _check_limits(config: SurveyConfig, path: Path) -> None:
+def _check_limits(config: SurveyConfig, path: Place) -> None:
     columns = config.data.columns
     n_levels = sum(len(column.levels) for column in columns.values())
     records = max(config.data.records, (config.synthesis and config.synthesis.records) or 0)
@@ -317,7 +318,7 @@ def _check_limits(config: SurveyConfig, path: Path) -> None:
             )
 
 
-def _check_synthesis(config: SurveyConfig, path: Path) -> None:
+def _check_synthesis(config: SurveyConfig, path: Place) -> None:
     if config.synthesis is None:
         return
     where, names = f"{path}: synthesis", config.synthesis.attributes
@@ -337,7 +338,7 @@ def _check_synthesis(config: SurveyConfig, path: Path) -> None:
         )
 
 
-def _check_evaluate(config: SurveyConfig, path: Path) -> None:
+def _check_evaluate(config: SurveyConfig, path: Place) -> None:
     where, asked = f"{path}: evaluate", config.evaluate
     if config.synthesis is None:
         if asked.groups or asked.predict is not None:
@@ -403,7 +404,7 @@ def _check_attributes(asked: Sequence[str], names: Sequence[str], where: str) ->
         raise ConfigError(where, "names an attribute twice")
 
 
-def _check_names(config: SurveyConfig, path: Path) -> None:
+def _check_names(config: SurveyConfig, path: Place) -> None:
     parts: list[tuple[str, StatisticConfig | TableConfig]] = [
         (f"statistics.{i}", one) for i, one in enumerate(config.statistics)
     ]
@@ -428,7 +429,7 @@ def _check_names(config: SurveyConfig, path: Path) -> None:
         )
 
 
-def _check_tables(tables: Sequence[TablePlan], path: Path) -> None:
+def _check_tables(tables: Sequence[TablePlan], path: Place) -> None:
     for one, other in itertools.permutations(tables, 2):
         for axes in other.exact:
             if set(one.config.attributes) <= {other.config.attributes[axis] for axis in axes}:

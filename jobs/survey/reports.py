@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from jobs.documents.document import read_document
 from jobs.documents.survey import (
     SurveyEvaluation,
@@ -18,11 +16,12 @@ from jobs.storage.layout import (
     confidential_layout,
     release_layout,
 )
+from jobs.storage.place import Place
 from jobs.survey.means import means_json
 from jobs.survey.tables import tables_json
 
 
-def write_public_page(made: ReleaseLayout) -> Path:
+def write_public_page(made: ReleaseLayout) -> Place:
     """Write the public report of a release, or of a solution beside it.
 
     Returns:
@@ -37,7 +36,7 @@ def write_public_page(made: ReleaseLayout) -> Path:
     return made.report
 
 
-def write_internal_page(made: ReleaseLayout, confidential: ConfidentialLayout) -> Path:
+def write_internal_page(made: ReleaseLayout, confidential: ConfidentialLayout) -> Place:
     """Write the internal report of what was evaluated; confidential.
 
     Returns:
@@ -55,7 +54,7 @@ def write_internal_page(made: ReleaseLayout, confidential: ConfidentialLayout) -
     return confidential.report
 
 
-def write_pages(out: Path, solution: str | None) -> list[Path]:
+def write_pages(out: Place, solution: str | None) -> list[Place]:
     """Write the reports of a run folder, or of a solution of it, again.
 
     Returns:

@@ -6,7 +6,6 @@ import csv
 import io
 import itertools
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from jobs.documents.survey import (
 )
 from jobs.storage.files import replace_file
 from jobs.storage.layout import ReleaseLayout
+from jobs.storage.place import Place
 from jobs.survey.measurements import part_folder, read_table
 from jobs.survey.plan import SurveyPlan
 from jobs.survey.table_plan import Conditioning, TablePlan
@@ -30,12 +30,12 @@ from jobs.survey.table_plan import Conditioning, TablePlan
 _TOTAL = "total"
 
 
-def tables_json(release: ReleaseLayout) -> Path:
+def tables_json(release: ReleaseLayout) -> Place:
     """The released tables, as a document."""
     return release.root / "tables.json"
 
 
-def tables_csv(plan: SurveyPlan) -> list[Path]:
+def tables_csv(plan: SurveyPlan) -> list[Place]:
     """The released tables, a file each."""
     return [plan.made.root / "tables" / f"{one.name}.csv" for one in plan.tables]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from jobs.documents.document import json_of, write_document
 from jobs.documents.summary import SUMMARY, Part, read_summary, summary_of
+from jobs.storage.place import Place
 from jobs.tasks.progress import Line, Reporter
 from jobs.tasks.resources import Meter, PeakMemory
 
@@ -16,7 +16,7 @@ from jobs.tasks.resources import Meter, PeakMemory
 class Recorder:
     """Records what the stages of a run cost, when each is done."""
 
-    def __init__(self, out: Path, reporter: Reporter, memory: PeakMemory) -> None:
+    def __init__(self, out: Place, reporter: Reporter, memory: PeakMemory) -> None:
         self._out = out
         self._reporter = reporter
         self._memory = memory

@@ -34,6 +34,7 @@ from jobs.confidential.read import pl94_tables
 from jobs.config.models.data import Pl94Data
 from jobs.input import values
 from jobs.input.files import read_line
+from jobs.storage.place import Place, StoredPlace
 
 BLOCK = "750"  # summary level of blocks
 BATCH_ROWS = 4096
@@ -55,7 +56,7 @@ class StateFiles:
       names: File names in it: geographic header, segments 1, 2, 3.
     """
 
-    holder: Path
+    holder: Place
     names: tuple[str, str, str, str]
 
     def where(self, file: int) -> str:
@@ -63,7 +64,7 @@ class StateFiles:
         return f"{self.holder}/{self.names[file]}"
 
 
-def find_files(path: Path) -> list[StateFiles]:
+def find_files(path: Place) -> list[StateFiles]:
     """Find the files of every state: in a zip, in a folder, or in the zips of a folder.
 
     Raises:
@@ -142,9 +143,9 @@ def line_of(state: StateFiles, geocode: str) -> int | None:
     return None
 
 
-def _zip_names(path: Path) -> list[str]:
+def _zip_names(path: Place) -> list[str]:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(_openable(path)) as archive:
             return archive.namelist()
     except _UNREADABLE as error:
         raise InputError(
@@ -152,7 +153,7 @@ def _zip_names(path: Path) -> list[str]:
         ) from None
 
 
-def _states_of(holder: Path, names: Sequence[str]) -> list[StateFiles]:
+def _states_of(holder: Place, names: Sequence[str]) -> list[StateFiles]:
     sets: dict[tuple[str, str, str], dict[int, str]] = {}
     for name in names:
         folder, _, base = name.rpartition("/")
@@ -184,11 +185,16 @@ def _opened(state: StateFiles, file: int) -> Iterator[IO[bytes]]:
             if state.holder.is_dir():
                 handle = stack.enter_context((state.holder / state.names[file]).open("rb"))
             else:
-                archive = stack.enter_context(zipfile.ZipFile(state.holder))
+                archive = stack.enter_context(zipfile.ZipFile(_openable(state.holder)))
                 handle = stack.enter_context(archive.open(state.names[file]))
         except _UNREADABLE as error:
             raise _unreadable(state, file, error) from None
         yield io.BufferedReader(_Checked(handle, state, file))
+
+
+def _openable(path: Place) -> Path | IO[bytes]:
+    """What zipfile reads: the path, or ranges of a stored file."""
+    return path.open("rb") if isinstance(path, StoredPlace) else path
 
 
 # What the library raises for a zip that is damaged, encrypted or packed by another method.

@@ -98,7 +98,7 @@ def _draw(plan: SurveyPlan, part: str, truth: Truth, attempt: str | None) -> Non
     if attempt is None:
         publish(dataset, [file], own)
     else:
-        propose(dataset, [file], {**own, "attempt": attempt})
+        propose(dataset, attempt, [file], own)
 
 
 @redact_errors

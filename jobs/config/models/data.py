@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from jobs.config.models.values import Delimiter, LocalPath, Model, Text
+from jobs.config.models.values import Delimiter, Model, StoredPath, Text
 
 
 class RecordColumn(Model):
@@ -23,7 +23,7 @@ class RecordsData(Model):
     """Person records: one row per person, with a geocode and one column per attribute."""
 
     format: Literal["records"]
-    path: LocalPath = Field(description="CSV or Parquet file, or a folder of such files.")
+    path: StoredPath = Field(description="CSV or Parquet file, or a folder of such files.")
     geocode: Text = Field(default="geocode", description="Column with the leaf geocode.")
     columns: dict[Text, RecordColumn | Text] = Field(
         description="Attribute to its column, or to {column, codes}."
@@ -35,7 +35,7 @@ class BlockTableData(Model):
     """Block table: one row per leaf geounit, one column per cell."""
 
     format: Literal["block_table"]
-    path: LocalPath = Field(description="CSV or Parquet file, or a folder of such files.")
+    path: StoredPath = Field(description="CSV or Parquet file, or a folder of such files.")
     geocode: Text = Field(default="geocode", description="Column with the leaf geocode.")
     pattern: Text | None = Field(
         default=None,
@@ -65,7 +65,7 @@ class Pl94Data(Model):
     """Official 2020 PL 94-171 summary files: geographic header and segments 1 to 3."""
 
     format: Literal["pl94"]
-    path: LocalPath = Field(
+    path: StoredPath = Field(
         description="The zip as published, or a folder with its four .pl files."
     )
     product: Literal["persons", "group_quarters", "housing_units"] = Field(
@@ -80,7 +80,7 @@ class HistogramsData(Model):
     """Sparse histograms: one row per leaf geounit with its nonzero cells."""
 
     format: Literal["histograms"]
-    path: LocalPath = Field(
+    path: StoredPath = Field(
         description="Parquet file or folder with columns geocode: string, cells: list<int64>, "
         "counts: list<int64>."
     )

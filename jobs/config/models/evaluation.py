@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from jobs.config.models.values import Delimiter, Exact, LocalPath, Model, Text, Whole
+from jobs.config.models.values import Delimiter, Exact, Model, StoredPath, Text, Whole
 
 
 class AreasFile(Model):
     """Public table of the types of geounits, such as urban and rural."""
 
-    path: LocalPath = Field(
+    path: StoredPath = Field(
         description="CSV or Parquet file with one row for each geounit of the geolevel."
     )
     geocode: Text = Field(default="geocode", description="Column with the geocode.")

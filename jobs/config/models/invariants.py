@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from jobs.config.models.values import Delimiter, LocalPath, Model, Text, Whole
+from jobs.config.models.values import Delimiter, Model, StoredPath, Text, Whole
 
 _LARGEST_LIMIT = 10**15  # persons; sums of such are exact in 64 bits
 
@@ -14,7 +14,7 @@ _LARGEST_LIMIT = 10**15  # persons; sums of such are exact in 64 bits
 class PublicTable(Model):
     """A public table with one row per geounit and one column of counts per name."""
 
-    path: LocalPath = Field(description="CSV or Parquet file, or a folder of such files.")
+    path: StoredPath = Field(description="CSV or Parquet file, or a folder of such files.")
     geocode: Text = Field(default="geocode", description="Column with the geocode.")
     columns: dict[Text, Text] = Field(
         description="What is counted, such as a type or an answer of a query, to its column."

@@ -14,9 +14,9 @@ from jobs.config.models.products import ProductConfig
 from jobs.config.models.values import (
     LONGEST_NAME,
     Exact,
-    LocalPath,
     Model,
     ProductName,
+    StoredPath,
     Text,
     Whole,
 )
@@ -39,7 +39,7 @@ class GeolevelConfig(Model):
 class GeounitsFile(Model):
     """Public list of all leaf geounits."""
 
-    path: LocalPath = Field(description="CSV or Parquet file with one row per leaf geounit.")
+    path: StoredPath = Field(description="CSV or Parquet file with one row per leaf geounit.")
     geocode: Text = Field(default="geocode", description="Column with the leaf geocode.")
 
 
@@ -99,7 +99,7 @@ class PrivacyConfig(Model):
         description="Name of the budget granted to the products. One run may spend it; another "
         "run on the same people needs another grant, and the costs add up.",
     )
-    account: LocalPath | None = Field(
+    account: StoredPath | None = Field(
         default=None,
         description="File that records all grants spent on the same people, shared by all who "
         "measure them. Default: `data.path` of the last product with .das-account.jsonl appended, "
@@ -116,7 +116,7 @@ class PrivacyConfig(Model):
 class OutputConfig(Model):
     """Where everything is written."""
 
-    directory: LocalPath = Field(description="Folder of the run; created if absent.")
+    directory: StoredPath = Field(description="Folder of the run; created if absent.")
 
 
 class RuntimeConfig(Model):

@@ -18,6 +18,7 @@ from jobs.config.models.values import (
     LocalPath,
     Model,
     ProductName,
+    StoredPath,
     Text,
     Whole,
 )
@@ -98,7 +99,7 @@ def bin_labels(edges: list[int]) -> list[str]:
 class SurveyData(Model):
     """The survey file: one row per person, one column per attribute."""
 
-    path: LocalPath = Field(description="CSV or Parquet file, or a folder of such files.")
+    path: StoredPath = Field(description="CSV or Parquet file, or a folder of such files.")
     delimiter: Delimiter = Field(default=",", description="Field separator of CSV files.")
     records: Whole = Field(
         ge=1,

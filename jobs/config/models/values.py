@@ -6,11 +6,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, StringConstraints
 
 from das.errors import BudgetError
 from das.rational import parse_fraction
-from jobs.config.local_path import local_path
+from jobs.config.local_path import local_path, read_place
+from jobs.storage.place import Place
 
 
 def _exact(value: object) -> Fraction:
@@ -73,6 +74,7 @@ Delimiter = Annotated[str, BeforeValidator(_delimiter)]
 
 
 LocalPath = Annotated[Path, BeforeValidator(local_path)]
+StoredPath = Annotated[Place, PlainValidator(read_place)]
 
 
 class Model(BaseModel):

@@ -80,7 +80,7 @@ def _single_files(manifest: SurveyManifest) -> Table:
     return Table(
         "single-files",
         "Files beside the datasets",
-        [Column("Path", numeric=False), Column("Size"), Column("SHA-256", numeric=False)],
+        [Column("Place", numeric=False), Column("Size"), Column("SHA-256", numeric=False)],
         [
             [code(file.path), number(file.bytes, text.size), code(file.sha256)]
             for file in manifest.files

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from jobs.documents.survey import (
     GroupErrors,
@@ -24,6 +23,7 @@ from jobs.report.table import EMPTY, Cell, Column, Table, bars, label, name, num
 from jobs.report.text import words
 from jobs.report.tiles import banners, origin
 from jobs.storage.files import replace_file
+from jobs.storage.place import Place
 
 _MOST_DRAWN = 40  # groups in the figure, those with the largest errors
 _DEFINITIONS = Section(
@@ -38,7 +38,7 @@ _SUMMARY = (
 
 
 def write_survey_evaluation(
-    release: SurveyRelease, evaluation: SurveyEvaluation, out: Path
+    release: SurveyRelease, evaluation: SurveyEvaluation, out: Place
 ) -> None:
     """Write the internal report of a survey as one HTML file, readable by its owner only.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from jobs.documents.survey import SurveyManifest
 from jobs.report import text
 from jobs.report.guarantee import GUARANTEE_LEAD, guarantee_values, loss_tables
@@ -18,6 +16,7 @@ from jobs.report.text import words
 from jobs.report.tiles import banners, origin, privacy_tiles
 from jobs.storage.files import replace_file
 from jobs.storage.modes import READABLE
+from jobs.storage.place import Place
 
 _MOST_TILES = 3  # means among the headline numbers
 _SUMMARY = (
@@ -26,7 +25,7 @@ _SUMMARY = (
 )
 
 
-def write_survey_report(release: SurveyRelease, out: Path) -> None:
+def write_survey_report(release: SurveyRelease, out: Place) -> None:
     """Write the public report of a survey as one self-contained HTML file.
 
     Args:

@@ -287,9 +287,10 @@ def test_a_driver_that_is_killed_while_it_draws_goes_on(config, tmp_path):
         "from tests.pipeline.local.test_one_draw import measure\n"
         "patch = pytest.MonkeyPatch(); in_process.patch_spark(patch)\n"
         "accept, places = jobs.folder.draws.accept, []\n"
-        "def killed(dataset):\n"
+        "def killed(dataset, attempt):\n"
         "    places.append(dataset)\n"
-        "    os.kill(os.getpid(), signal.SIGKILL) if len(places) == 3 else accept(dataset)\n"
+        "    kills = len(places) == 3\n"
+        "    os.kill(os.getpid(), signal.SIGKILL) if kills else accept(dataset, attempt)\n"
         "jobs.folder.draws.accept = killed\n"
         "measure(pathlib.Path(sys.argv[1]))\n"
     )

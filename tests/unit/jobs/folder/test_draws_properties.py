@@ -76,7 +76,7 @@ class World:
             self.die("propose")
             writer = PartWriter(dataset, SCHEMA)
             writer.write(pa.table({"geocode": [uuid.uuid4().hex]}))
-            propose(dataset, [writer.close()], {"attempt": attempt})
+            propose(dataset, attempt, [writer.close()], {})
 
         draws = Draws(self.account, self.claim(place), folder)
         try:

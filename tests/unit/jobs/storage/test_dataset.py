@@ -21,6 +21,7 @@ from jobs.storage.dataset import (
     PartFile,
     PartWriter,
     accept,
+    are_proposed,
     check_sizes,
     dataset_digest,
     find_damage,
@@ -399,22 +400,25 @@ def test_the_manifest_is_plain_json(dataset):
 
 
 def test_what_is_proposed_cannot_be_read_before_it_is_accepted(dataset):
-    digest = propose(dataset, [part(dataset, "a")], {"attempt": "x"})
-    assert is_proposed(dataset)
-    assert read_proposal(dataset) == (digest, {"attempt": "x"})
+    digest = propose(dataset, "x", [part(dataset, "a")], {"geolevel": "block"})
+    assert is_proposed(dataset, "x")
+    assert not is_proposed(dataset, "y")
+    assert are_proposed(dataset)
+    assert read_proposal(dataset, "x") == (digest, {"geolevel": "block", "attempt": "x"})
     with pytest.raises(OutputError, match="is not complete"):
         Dataset.open(dataset)
     left = part(dataset, "b")
-    accept(dataset)
-    assert not is_proposed(dataset)
+    accept(dataset, "x")
+    assert not is_proposed(dataset, "x")
+    assert not are_proposed(dataset)
     assert dataset_digest(dataset) == digest
     assert not (dataset / left.file).exists()
-    assert not (dataset / PROPOSED).exists()
+    assert not (dataset / PROPOSED.format("x")).exists()
     verify_files(dataset)
 
 
 def test_what_is_withdrawn_is_gone(dataset):
-    propose(dataset, [part(dataset, "a")], {})
+    propose(dataset, "x", [part(dataset, "a")], {})
     withdraw(dataset)
     assert names(dataset) == set()
     withdraw(dataset)
@@ -423,20 +427,31 @@ def test_what_is_withdrawn_is_gone(dataset):
     verify_files(dataset)
 
 
+def test_an_attempt_that_is_withdrawn_takes_nothing_of_another_along(dataset):
+    mine, other = part(dataset, "a"), part(dataset, "b")
+    propose(dataset, "mine", [mine], {})
+    propose(dataset, "other", [other], {})
+    withdraw(dataset, "mine")
+    assert names(dataset) == {other.file, PROPOSED.format("other")}
+    accept(dataset, "other")
+    withdraw(dataset, "other")
+    verify_files(dataset)
+
+
 def test_damaged_files_are_not_accepted(dataset):
     one = part(dataset, "a")
-    propose(dataset, [one], {})
+    propose(dataset, "x", [one], {})
     (dataset / one.file).unlink()
     with pytest.raises(OutputError, match=f"{one.file}: is missing"):
-        accept(dataset)
+        accept(dataset, "x")
     assert not is_published(dataset)
 
 
 def test_a_proposal_does_not_replace_what_is_published(dataset):
     publish(dataset, [part(dataset, "a")], {})
     before = dataset_digest(dataset)
-    propose(dataset, [part(dataset, "b")], {})
-    assert not is_proposed(dataset)
+    propose(dataset, "x", [part(dataset, "b")], {})
+    assert not is_proposed(dataset, "x")
     with pytest.raises(OutputError, match="already published"):
-        accept(dataset)
+        accept(dataset, "x")
     assert dataset_digest(dataset) == before

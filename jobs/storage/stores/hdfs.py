@@ -1,0 +1,131 @@
+"""HDFS, by hdfs-native, which speaks its protocol without Java.
+
+Settings are those of Hadoop's own files, found by HADOOP_CONF_DIR; Kerberos tickets are those of
+the process. Encryption zones are not supported by the client.
+"""
+
+from __future__ import annotations
+
+import errno
+import posixpath
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from hdfs_native import Client, FileStatus, WriteOptions
+
+from jobs.storage.stores.store import OWNER_ONLY, Stat
+
+_FOLDER_MODE = 0o700
+
+
+class HdfsFiles:
+    """The files of one cluster, as `Store`; names without the first slash."""
+
+    def __init__(self, root: str) -> None:
+        """Connect.
+
+        Args:
+          root: Such as `hdfs://namenode:8020` or `hdfs://nameservice`.
+
+        Raises:
+          OSError: The address cannot be understood.
+        """
+        self._root = root
+        with _told(root):
+            self._client = Client(root)
+
+    def create(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> bool:
+        """As `Store.create`: a draft is renamed, which fails where there is a file."""
+        draft = self._draft(name, data, mode)
+        with _told(self._root):
+            try:
+                self._client.rename(draft, f"/{name}", overwrite=False)
+            except Exception:
+                # It exists; or the answer was lost, and the draft has become the file.
+                with suppress(Exception):
+                    self._client.delete(draft)
+                with suppress(FileNotFoundError):
+                    return self.read(name) == data
+                raise
+        return True
+
+    def replace(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> None:
+        """As `Store.replace`: a draft takes the name."""
+        draft = self._draft(name, data, mode)
+        with _told(self._root):
+            self._client.rename(draft, f"/{name}", overwrite=True)
+
+    def _draft(self, name: str, data: bytes, mode: int) -> str:
+        folder, base = posixpath.split(f"/{name}")
+        draft = f"{folder}/.{base}.{uuid.uuid4().hex}"
+        with _told(self._root):
+            self._client.mkdirs(folder, _FOLDER_MODE, True)
+            options = WriteOptions(overwrite=False, permission=mode)
+            try:
+                with self._client.create(draft, options) as file:
+                    file.write(data)
+                    file.hsync()
+            except Exception:
+                with suppress(Exception):
+                    self._client.delete(draft)
+                raise
+        return draft
+
+    def read(self, name: str) -> bytes:
+        """As `Store.read`."""
+        with _told(self._root), self._client.read(f"/{name}") as file:
+            return bytes(file.read())
+
+    def read_range(self, name: str, start: int, stop: int) -> bytes:
+        """As `Store.read_range`."""
+        if stop <= start:
+            return b""
+        with _told(self._root), self._client.read(f"/{name}") as file:
+            return bytes(file.read_range(start, stop - start))
+
+    def stat(self, name: str) -> Stat:
+        """As `Store.stat`."""
+        with _told(self._root):
+            found = self._client.get_file_info(f"/{name}")
+        if found.isdir:
+            raise FileNotFoundError(errno.ENOENT, "it is a folder", name)
+        return Stat(found.length, found.modification_time * 10**6)
+
+    def files(self, folder: str) -> Iterator[str]:
+        """As `Store.files`."""
+        for found in self._listed(folder, recursive=True):
+            if not found.isdir:
+                yield found.path.lstrip("/")
+
+    def entries(self, folder: str) -> Iterator[tuple[str, bool]]:
+        """As `Store.entries`."""
+        for found in self._listed(folder, recursive=False):
+            yield found.path.lstrip("/"), found.isdir
+
+    def _listed(self, folder: str, *, recursive: bool) -> Iterator[FileStatus]:
+        with suppress(FileNotFoundError), _told(self._root):
+            yield from self._client.list_status(f"/{folder}", recursive)
+
+    def remove(self, names: Sequence[str]) -> None:
+        """As `Store.remove`."""
+        for name in names:
+            with suppress(FileNotFoundError), _told(self._root):
+                self._client.delete(f"/{name}")
+
+
+@contextmanager
+def _told(root: str) -> Iterator[None]:
+    """Make what hdfs-native raises an OSError in words."""
+    try:
+        yield
+    except OSError as error:
+        if error.strerror:
+            raise
+        raise type(error)(error.errno or errno.EIO, f"{root} answered: {_core(error)}") from None
+    except (RuntimeError, ValueError) as error:
+        raise OSError(errno.EIO, f"{root} answered: {_core(error)}") from None
+
+
+def _core(error: Exception) -> str:
+    return str(error).splitlines()[0][:300] if str(error) else type(error).__name__
