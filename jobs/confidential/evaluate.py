@@ -39,6 +39,7 @@ from jobs.storage.dataset import Dataset
 from jobs.storage.geography import read_public_geocodes
 from jobs.storage.histograms import read_histograms
 from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
+from jobs.storage.place import open_input
 from jobs.tasks.executor import Tasks
 
 BATCH = 4_096  # geounits read and compared at a time by a task
@@ -262,7 +263,7 @@ def _geocodes(piece: Slice) -> list[str]:
     """Read the geocodes of a slice; row groups outside it are skipped."""
     path = piece.release.geography(piece.geolevel) / piece.file
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(open_input(path)) as file:
             first, wanted, row = None, [], 0
             for group in range(file.num_row_groups):
                 after = row + file.metadata.row_group(group).num_rows

@@ -55,7 +55,7 @@ from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest
 from jobs.storage.files import replace_file
 from jobs.storage.layout import ReleaseLayout
 from jobs.storage.modes import READABLE
-from jobs.storage.place import Place, found_under, lies_in, names_below
+from jobs.storage.place import Place, found_under, lies_in, names_below, open_input
 
 _LIBRARIES = ("numpy", "scipy", "pyarrow", "pyspark", "ortools", "cryptography", "pydantic")
 NOT_FOR_RELEASE = "NOT_FOR_RELEASE.txt"
@@ -389,7 +389,7 @@ def dataset_columns(dataset: Dataset) -> tuple[OutputColumn, ...]:
         return ()
     path = dataset.path / dataset.parts[0].file
     if path.suffix == ".parquet":
-        schema = pq.read_schema(path)
+        schema = pq.read_schema(open_input(path))
         return tuple(OutputColumn(name=f.name, type=_type_words(f.type)) for f in schema)
     with path.open(newline="", encoding="utf-8") as handle:
         header = next(csv.reader(handle), [])

@@ -387,8 +387,8 @@ def replace_published(dataset: Place, parts: Iterable[PartFile], facts: Mapping[
         free = next(n for n in count(1) if not (dataset / _later(n)).is_file())
         if not create_file(dataset / _later(free), text):
             raise OutputError(str(dataset), "was already published by another run")
-    else:
-        replace_file(dataset / MANIFEST, text)
+    # In a store, for who reads the folder without this program; readers here take the number.
+    replace_file(dataset / MANIFEST, text)
     _sweep_one(dataset)
 
 
@@ -430,6 +430,8 @@ def sweep(root: Place) -> None:
     """
     for manifest in [root / MANIFEST, *root.rglob(MANIFEST)]:
         if manifest.is_file():
+            if (current := _current(manifest.parent)) != manifest:
+                replace_file(manifest, current.read_bytes())  # a driver may have died before it did
             _remove(manifest.parent, [p.name for p in _unnamed(Dataset.open(manifest.parent))])
 
 

@@ -6,7 +6,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, StringConstraints
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainSerializer,
+    PlainValidator,
+    StringConstraints,
+)
 
 from das.errors import BudgetError
 from das.rational import parse_fraction
@@ -74,7 +81,7 @@ Delimiter = Annotated[str, BeforeValidator(_delimiter)]
 
 
 LocalPath = Annotated[Path, BeforeValidator(local_path)]
-StoredPath = Annotated[Place, PlainValidator(read_place)]
+StoredPath = Annotated[Place, PlainValidator(read_place), PlainSerializer(str)]
 
 
 class Model(BaseModel):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import posixpath
+import re
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -17,6 +18,12 @@ from hdfs_native import Client, FileStatus, WriteOptions
 from jobs.storage.stores.store import OWNER_ONLY, Stat
 
 _FOLDER_MODE = 0o700
+# A name node that refuses connections is told in a second; with the defaults it took 178 s.
+_PATIENCE = {
+    "dfs.client.failover.max.attempts": "3",
+    "dfs.client.failover.sleep.base.millis": "100",
+    "dfs.client.failover.sleep.max.millis": "500",
+}
 
 
 class HdfsFiles:
@@ -33,7 +40,7 @@ class HdfsFiles:
         """
         self._root = root
         with _told(root):
-            self._client = Client(root)
+            self._client = Client(root, _PATIENCE)
 
     def create(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> bool:
         """As `Store.create`: a draft is renamed, which fails where there is a file."""
@@ -82,6 +89,8 @@ class HdfsFiles:
         if stop <= start:
             return b""
         with _told(self._root), self._client.read(f"/{name}") as file:
+            if stop > len(file):  # the client would panic, which no handler of errors catches
+                raise OSError(errno.EIO, f"it has {len(file)} bytes, not {stop}")
             return bytes(file.read_range(start, stop - start))
 
     def stat(self, name: str) -> Stat:
@@ -124,8 +133,11 @@ def _told(root: str) -> Iterator[None]:
             raise
         raise type(error)(error.errno or errno.EIO, f"{root} answered: {_core(error)}") from None
     except (RuntimeError, ValueError) as error:
+        if "AccessControlException" in str(error):
+            what = f"{root} does not let this process do that: {_core(error)}"
+            raise PermissionError(errno.EACCES, what) from None
         raise OSError(errno.EIO, f"{root} answered: {_core(error)}") from None
 
 
 def _core(error: Exception) -> str:
-    return str(error).splitlines()[0][:300] if str(error) else type(error).__name__
+    return re.split(r"\n|\\n", str(error))[0][:300] if str(error) else type(error).__name__

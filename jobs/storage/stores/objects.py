@@ -12,20 +12,22 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from jobs.storage.stores.store import OWNER_ONLY, Stat
+from jobs.storage.stores.store import OWNER_ONLY, Stat, UnsafeStoreError
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 # Waits before a create is tried again whose answer was lost or that the store put off, seconds.
 _WAITS = (0.1, 0.3, 1.0, 3.0, 10.0, 20.0)
+_REFUSALS = 4  # of a name that is absent each time; a race for it is over by then
 _REQUEST = timedelta(seconds=120)  # a part of 100 MB at 1 MB/s
 _CONNECT = timedelta(seconds=10)
 _RETRIES = timedelta(seconds=60)  # of reads, lists and removals, which obstore repeats itself
+_ALLOW_HTTP = ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP", "GOOGLE_ALLOW_HTTP")
 _AT_ONCE = 500  # names removed by one call
 
 
@@ -56,31 +58,26 @@ class ObjectStoreFiles:
             PreconditionError,
         )
 
-        for wait in (*_WAITS, None):
+        refused = 0
+        for wait in (*_WAITS, 0.0):
             try:
                 obstore.put(self._store, name, data, mode="create", use_multipart=False)
+                return True
             except (AlreadyExistsError, PreconditionError) as error:
                 failure: Exception = error
+                refused += 1
             except GenericError as error:  # nothing was said of whether it was written
                 if _is_final(error):
                     raise _in_words(error, self._root) from None
                 failure = error
             except (BaseError, OSError, ValueError) as error:
                 raise _in_words(error, self._root) from None
-            else:
-                return True
-            try:
+            with suppress(FileNotFoundError):
                 return self.read(name) == data
-            except FileNotFoundError:  # refused for a race that nobody won, or never arrived
-                pass
-            except OSError as error:
-                if wait is None:
-                    raise
-                failure = error
-            if wait is None:
-                raise _in_words(failure, self._root) from None
+            if refused == _REFUSALS:
+                raise UnsafeStoreError(errno.ENOTSUP, "it refuses to create a file that is absent")
             time.sleep(wait)
-        raise AssertionError("the last wait is None")
+        raise _in_words(failure, self._root)
 
     def replace(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> None:
         """As `Store.replace`: a PUT, which is one step for readers."""
@@ -159,9 +156,15 @@ def _client(root: str) -> ObjectStore:
 
     if root.startswith("memory:"):
         return MemoryStore()
+    # Options given here take the place of all that obstore would find in the environment.
+    plain = any(os.environ.get(name, "").lower() in ("true", "1") for name in _ALLOW_HTTP)
     return from_url(
         root,
-        client_options={"timeout": _REQUEST, "connect_timeout": _CONNECT},
+        client_options={
+            "timeout": _REQUEST,
+            "connect_timeout": _CONNECT,
+            "allow_http": plain,
+        },
         retry_config={"retry_timeout": _RETRIES, "max_retries": 8},
     )
 
@@ -225,6 +228,12 @@ _MEANINGS: tuple[tuple[Callable[[str, str], bool], int, str], ...] = (
         ),
         errno.EACCES,
         "{root} does not let this process do that: its credentials are wrong or lack the right",
+    ),
+    (
+        lambda text, _: "builder error" in text,
+        errno.EINVAL,
+        "the address of {root} is plain http, which is refused, or is no address; where the "
+        "network is trusted, set AWS_ALLOW_HTTP=true",
     ),
     (
         lambda text, _: "status code: 501" in text or "NotImplemented" in text,

@@ -88,12 +88,13 @@ def probe(store: Store, folder: str) -> None:
       UnsafeStoreError: A file was created twice, or not at all though there was none.
       OSError: The store cannot be written, read or listed there.
     """
-    name = f"{folder}/.probe-{uuid.uuid4().hex}".lstrip("/")
+    own = "/".join(part for part in (folder, f".probe-{uuid.uuid4().hex}") if part)
+    name = f"{own}/file"
     first, second = (f"{one} {uuid.uuid4().hex}\n".encode() for one in ("first", "second"))
     try:
         created = [store.create(name, first), store.create(name, second)]
         found = store.read(name)
-        listed = name in set(store.files(folder))
+        listed = [*store.files(own)] == [name]
     finally:
         store.remove([name])
     if created != [True, False] or found != first:

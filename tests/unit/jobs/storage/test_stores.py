@@ -1,0 +1,177 @@
+"""What every kind of store promises: one battery, over folders, memory and S3."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jobs.storage.place import Place, StoredPlace, found_under, open_input, remove_tree, store_of
+from jobs.storage.stores.store import UnsafeStoreError, probe
+from tests.servers.s3 import Lie, s3_server
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    with s3_server() as server, pytest.MonkeyPatch.context() as patch:
+        for name, value in server.environment.items():
+            patch.setenv(name, value)
+        yield server.url
+
+
+@pytest.fixture(params=["posix", "memory", "s3"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """An empty folder of a store."""
+    if request.param == "posix":
+        return tmp_path
+    if request.param == "memory":
+        return StoredPlace(f"memory://{uuid.uuid4().hex}", "folder")
+    return StoredPlace(request.getfixturevalue("s3"), f"folder/{uuid.uuid4().hex}")
+
+
+def names(folder: Place) -> list[str]:
+    store, name = store_of(folder)
+    return sorted(store.files(name))
+
+
+def test_what_is_created_is_there_whole_and_is_not_created_again(folder):
+    store, name = store_of(folder / "level=state" / "a b ä.json")
+    assert store.create(name, b"one")
+    assert not store.create(name, b"other")
+    assert store.create(name, b"one"), "the same, which nobody can tell from ours"
+    assert store.read(name) == b"one"
+    assert store.stat(name).st_size == 3
+    assert names(folder) == [name]
+
+
+def test_of_many_who_create_at_once_one_succeeds(folder):
+    store, name = store_of(folder / "manifest")
+    for turn in range(5):
+        won: list[int] = []
+        start = threading.Barrier(8)
+
+        def race(who: int, target: str, won: list[int] = won, start=start) -> None:
+            start.wait()
+            if store.create(target, f"of {who}".encode()):
+                won.append(who)
+
+        racers = [threading.Thread(target=race, args=(who, f"{name}{turn}")) for who in range(8)]
+        for one in racers:
+            one.start()
+        for one in racers:
+            one.join()
+        assert len(won) == 1
+        assert store.read(f"{name}{turn}") == f"of {won[0]}".encode()
+    assert len(names(folder)) == 5, "losers leave nothing"
+
+
+def test_what_is_replaced_is_the_new_one(folder):
+    store, name = store_of(folder / "run.json")
+    store.replace(name, b"1")
+    store.replace(name, b"two")
+    assert store.read(name) == b"two"
+    assert names(folder) == [name]
+
+
+def test_what_is_not_there_is_said_to_be_missing(folder):
+    store, name = store_of(folder / "nothing")
+    for ask in (store.read, store.stat, lambda one: store.read_range(one, 0, 1)):
+        with pytest.raises(FileNotFoundError):
+            ask(name)
+    store.remove([name, f"{name}/more"])
+    assert list(store.files(name)) == list(store.entries(name)) == []
+
+
+def test_empty_files_and_ranges(folder):
+    store, name = store_of(folder / "file")
+    assert store.create(name, b"")
+    assert store.read(name) == b""
+    store.replace(name, bytes(range(200)))
+    assert store.read_range(name, 10, 13) == bytes((10, 11, 12))
+    assert store.read_range(name, 190, 200) == bytes(range(190, 200))
+
+
+def test_entries_are_what_lies_directly_in_a_folder(folder):
+    for name in ("a", "b/c", "b/d/e", "bb"):
+        store, key = store_of(folder / name)
+        store.create(key, b"")
+    store, key = store_of(folder)
+    found = {entry.removeprefix(key).strip("/"): kind for entry, kind in store.entries(key)}
+    assert found == {"a": False, "b": True, "bb": False}
+    assert len(list(store.files(store_of(folder / "b")[1]))) == 2, "`bb` is another folder"
+
+
+def test_places_are_used_as_paths_are(folder):
+    for name in ("one.json", "level=a/_manifest.json", "level=b/deep/_manifest.json"):
+        store, key = store_of(folder / name)
+        store.create(key, name.encode())
+    assert (folder / "one.json").is_file()
+    assert not (folder / "one.json").is_dir()
+    assert (folder / "level=a").is_dir()
+    assert (folder / "level=a").exists()
+    assert not (folder / "level=c").exists()
+    assert [path.name for path in sorted(folder.iterdir())] == ["level=a", "level=b", "one.json"]
+    manifests = found_under(folder, "_manifest.json")
+    assert [path.parent.name for path in manifests] == ["level=a", "deep"]
+    assert sorted(path.parent.name for path in folder.glob("*/_manifest.json")) == ["level=a"]
+    assert [path.name for path in sorted(folder.glob("level=*"))] == ["level=a", "level=b"]
+    assert (folder / "one.json").read_text() == "one.json"
+    with (folder / "one.json").open("rb") as handle:
+        handle.seek(4)
+        assert handle.read() == b"json"
+    with (folder / "one.json").open(encoding="utf-8") as lines:
+        assert list(lines) == ["one.json"]
+    assert pickle.loads(pickle.dumps(folder)) == folder
+    (folder / "one.json").unlink()
+    (folder / "one.json").unlink(missing_ok=True)
+    with pytest.raises(FileNotFoundError):
+        (folder / "one.json").unlink()
+    remove_tree(folder / "level=b")
+    assert [path.name for path in folder.iterdir()] == ["level=a"]
+
+
+def test_large_files_are_read_by_ranges(folder, monkeypatch):
+    data = bytes(range(256)) * (5 << 12)  # more than is read ahead
+    store, key = store_of(folder / "part")
+    store.create(key, data)
+    opened = open_input(folder / "part")
+    if isinstance(opened, Path):
+        return
+    opened.seek(len(data) - 8)
+    assert opened.read(100) == data[-8:]
+    assert opened.read(1) == b""
+    opened.seek(0)
+    assert opened.read() == data
+
+
+def test_a_safe_store_passes_the_probe_and_keeps_nothing_of_it(folder):
+    store, key = store_of(folder)
+    probe(store, key)
+    assert names(folder) == []
+
+
+@pytest.mark.parametrize("lie", [Lie.IGNORES, Lie.INVERTED, Lie.REFUSES])
+def test_a_store_that_lies_is_found_by_the_probe(lie, monkeypatch):
+    with s3_server(lie) as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        place = StoredPlace(server.url, "folder")
+        words, kind = {
+            Lie.IGNORES: ("writes over a file that is there", UnsafeStoreError),
+            Lie.INVERTED: ("refuses to create a file that is absent", UnsafeStoreError),
+            Lie.REFUSES: ("does not know how to create an object only if it is absent", OSError),
+        }[lie]
+        with pytest.raises(kind, match=words):
+            probe(place.store, place.key)
+
+
+def test_a_pickled_place_holds_no_credentials(s3, monkeypatch):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "very-secret")
+    place = StoredPlace(s3, "folder")
+    assert place.store
+    assert b"secret" not in pickle.dumps(place)
+    assert "secret" not in repr(place)
