@@ -15,6 +15,7 @@ from jobs.config.product import Resolved
 from jobs.config.ready import ready_files
 from jobs.run import run
 from jobs.storage.files import writing
+from jobs.storage.place import Place
 from jobs.synthetic.generate import GenerateSpec, generate
 from jobs.tasks.java import find_java_home
 from jobs.tasks.progress import Reporter
@@ -39,7 +40,7 @@ class Demo:
     blocks: int = 2500
     seed: int = 2020
 
-    def run(self, load: Callable[[Path], Resolved], reporter: Reporter) -> tuple[list[Path], Path]:
+    def run(self, load: Callable[[Path], Resolved], reporter: Reporter) -> tuple[list[Place], Place]:
         """Write the ready files and the state, and do every stage of conf/run/demo.yaml.
 
         Args:
