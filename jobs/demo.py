@@ -40,7 +40,9 @@ class Demo:
     blocks: int = 2500
     seed: int = 2020
 
-    def run(self, load: Callable[[Path], Resolved], reporter: Reporter) -> tuple[list[Place], Place]:
+    def run(
+        self, load: Callable[[Path], Resolved], reporter: Reporter
+    ) -> tuple[list[Place], Place]:
         """Write the ready files and the state, and do every stage of conf/run/demo.yaml.
 
         Args:
