@@ -141,7 +141,7 @@ def open_job(
         recorder = Recorder(costs, reporter, memory)
         with recorder.stage("start", "Spark"):
             if tasks is None:
-                tasks = stack.enter_context(open_tasks(resolved.config))
+                tasks = stack.enter_context(open_tasks(resolved.config, reporter.say))
         reporter.event("run_started", name=resolved.config.name, output=str(out), slots=tasks.slots)
         job = Job(resolved, identity, tasks, reporter, recorder, moved)
         refuse_other_draws(job)

@@ -165,11 +165,18 @@ class SparkTasks:
 
 
 @contextmanager
-def open_tasks(config: RunConfig) -> Iterator[SparkTasks]:
+def open_tasks(
+    config: RunConfig, tell: Callable[[str], None] = lambda text: None
+) -> Iterator[SparkTasks]:
     """Start Spark as a run file wants it, and stop it afterwards.
 
+    Args:
+      config: Of the run.
+      tell: Is told what is waited for, if a cluster takes long.
+
     Raises:
-      RuntimeSetupError: Java is missing, Spark does not start, or the session lacks protection.
+      RuntimeSetupError: Java is missing, Spark does not start, the session lacks protection, or the
+        cluster cannot give it what it asks.
     """
     runtime = config.runtime
     with spark_session(
@@ -178,6 +185,7 @@ def open_tasks(config: RunConfig) -> Iterator[SparkTasks]:
         driver_memory=runtime.driver_memory,
         properties=runtime.spark,
         allow_open=runtime.allow_open_cluster,
+        tell=tell,
     ) as session:
         yield SparkTasks(session, Sizing(runtime.batches_per_slot))
 

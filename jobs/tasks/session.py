@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from das.errors import RuntimeSetupError
 from jobs.config.protection import is_local, lacks_secret, protection_of, refuse_open
+from jobs.tasks.capacity import PATIENCE_SECONDS, await_executors, refuse_absent_master
 from jobs.tasks.java import class_archive, driver_options, find_java_home, private_folder
 from jobs.tasks.java_log import quiet_submitted_java
 
@@ -27,6 +28,7 @@ def spark_session(
     driver_memory: str = "2g",
     properties: Mapping[str, str] | None = None,
     allow_open: bool = False,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> Iterator[SparkSession]:
     """Open a Spark session and close it afterwards.
 
@@ -41,9 +43,11 @@ def spark_session(
       driver_memory: Heap of an embedded driver.
       properties: Further Spark properties; they win.
       allow_open: Whether the session may lack protection. A cluster is then used as it is set up.
+      tell: Is told what is waited for, if executors of a cluster are long in coming.
 
     Raises:
-      RuntimeSetupError: Java is missing, Spark does not start, or the session lacks protection.
+      RuntimeSetupError: Java is missing, Spark does not start, the session lacks protection, or the
+        cluster cannot give it what it asks.
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not submitted:
@@ -70,6 +74,7 @@ def spark_session(
         "spark.task.maxFailures": "4",
         # Batches are made for the slots there are: see that (nearly) all have come.
         "spark.scheduler.minRegisteredResourcesRatio": "0.9",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{PATIENCE_SECONDS}s",
     }
     if not submitted:
         settings["spark.master"] = master or "local[*,4]"
@@ -87,6 +92,7 @@ def spark_session(
     settings |= own
     for key, value in settings.items():
         builder = builder.config(key, value)
+    refuse_absent_master(settings.get("spark.master") or _submitted_master())
     try:
         spark = builder.getOrCreate()
     except Exception as error:
@@ -98,7 +104,7 @@ def spark_session(
         if not allow_open:
             refuse_open(session_properties(spark))
         if not is_local(str(spark.sparkContext.master)):
-            spark.sparkContext.parallelize([None], 1).count()  # starts when executors have come
+            await_executors(spark.sparkContext, tell)
         yield spark
     finally:
         spark.stop()
@@ -107,6 +113,14 @@ def spark_session(
 def session_properties(spark: SparkSession) -> dict[str, str]:
     """The properties that a running session was started with."""
     return dict(spark.sparkContext.getConf().getAll())
+
+
+def _submitted_master() -> str:
+    """The master that spark-submit was given."""
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()
+    return str(SparkConf().get("spark.master", ""))
 
 
 def _keep_quiet(context: SparkContext) -> None:

@@ -76,8 +76,18 @@ def test_the_image_has_the_python_of_the_lock():
 def test_all_that_is_copied_exists_and_is_all_that_is_needed():
     sources = [word for rest in of("COPY") for word in rest.split()[:-1]]
     assert [source for source in sources if not (ROOT / source).exists()] == []
-    needed = {"pyproject.toml", "README.md", "LICENSE", "requirements/run.txt", "conf"}
+    needed = {"pyproject.toml", "README.md", "LICENSE", "requirements/stores.txt", "conf"}
     assert needed | {*PACKAGES} <= set(sources)
+
+
+def test_the_build_is_handed_what_is_copied_and_nothing_that_is_secret_or_large():
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    rules = [line for line in lines if line and not line.startswith("#")]
+    assert rules[0] == "*"
+    let_in = {rule.removeprefix("!") for rule in rules if rule.startswith("!")}
+    sources = {word.removeprefix("./") for rest in of("COPY") for word in rest.split()[:-1]}
+    assert {path for path in sources if path not in let_in} == {"requirements/stores.txt"}
+    assert let_in - sources == {"requirements"}
 
 
 def test_the_image_has_a_java_that_sessions_accept():
@@ -88,7 +98,7 @@ def test_the_image_has_a_java_that_sessions_accept():
 def test_spark_is_where_the_image_says_and_of_the_version_that_is_tested():
     site_packages = f"/usr/local/lib/python{python_of_image()}/site-packages"
     assert environment()["SPARK_HOME"] == f"{site_packages}/{SPARK.name}"
-    lock = (ROOT / "requirements" / "run.txt").read_text()
+    lock = (ROOT / "requirements" / "stores.txt").read_text()
     assert f"\npyspark=={pyspark.__version__} " in lock
 
 

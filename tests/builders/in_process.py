@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
@@ -34,7 +34,7 @@ def tasks_of(config: RunConfig) -> LocalTasks:
 
 
 @contextmanager
-def open_here(config: RunConfig) -> Iterator[Tasks]:
+def open_here(config: RunConfig, tell: Callable[[str], None] = print) -> Iterator[Tasks]:
     """Stands in for `jobs.tasks.executor.open_tasks`."""
     yield tasks_of(config)
 

@@ -994,6 +994,17 @@ ENTRIES: dict[Key, Entry] = {
      "with the libraries and the machine that solved them first"):
         NotTried("needs counts that another machine solves otherwise"),
     ("jobs/config/workload.py", "give detailed a larger weight"): too_small_a_weight,
+    ("jobs/tasks/capacity.py", "start the master, or give the address of one that runs (docs/cluster.md)"):
+        TriedIn("tests/pipeline/spark/test_capacity.py::test_a_master_that_is_not_there_is_missed_before_java_starts"),
+    ("jobs/tasks/capacity.py", "ask for less by the file of --cluster, such as conf/cluster/small-cluster.yaml, "
+     "or start workers that offer more (--cores and --memory of a worker)"):
+        TriedIn("tests/pipeline/spark/test_capacity.py::test_a_cluster_says_what_it_lacks_and_starts_what_fits"),
+    ("jobs/tasks/capacity.py", "see with the tools of the cluster why, such as a queue that is full or an image "
+     "that is not found; where it takes longer, raise {} under runtime.spark"):
+        TriedIn("tests/pipeline/spark/test_capacity.py::test_a_cluster_says_what_it_lacks_and_starts_what_fits"),
+    ("jobs/tasks/capacity.py", "read the logs of the cluster and of its executors: they die as they start where "
+     "Java or Python is not found, or where they do not reach the driver"):
+        NotTried("needs executors that die ten times as they start"),
     ("jobs/tasks/failures.py", "give it room, then `das resume`"): MACHINE,
     ("jobs/tasks/failures.py", "see to memory, disks and machines, then go on with `das resume`"): MACHINE,
     ("jobs/storage/files.py", "give the disk room, or mend it; then go on with `das resume`"): MACHINE,

@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,6 +68,7 @@ class Cluster:
 
     Attributes:
       url: The master.
+      page: Port of the master's page.
       environment: Of all processes.
       folder: Where logs and work folders lie.
       secret: Properties file with the secret of the cluster; none if it is open to all.
@@ -76,6 +77,7 @@ class Cluster:
     """
 
     url: str
+    page: int
     environment: dict[str, str]
     folder: Path
     secret: Path | None
@@ -143,13 +145,13 @@ class Cluster:
         self.drivers.append(driver)
         return driver
 
-    def start_worker(self, host: str) -> None:
-        """Start a worker with one slot on a loopback address."""
+    def start_worker(self, host: str, *, cores: int = 1, memory: str = "900m") -> None:
+        """Start a worker on a loopback address, which offers so many slots and so much memory."""
         with (self.folder / "cluster.log").open("ab") as log:
             worker = subprocess.Popen(
                 [
                     *(SPARK_CLASS, "org.apache.spark.deploy.worker.Worker"),
-                    *("--host", host, "--cores", "1", "--memory", "900m"),
+                    *("--host", host, "--cores", str(cores), "--memory", memory),
                     *("--webui-port", "0", "--work-dir", str(self.folder / host)),
                     *_properties_file(self.secret),
                     self.url,
@@ -208,12 +210,14 @@ def wait_for(address: tuple[str, int], seconds: float = 180) -> None:
 
 
 @contextmanager
-def standalone_cluster(folder: Path, *, is_open: bool = False) -> Iterator[Cluster]:
-    """Start a master and two workers, each on its own loopback address; stop them afterwards.
+def standalone_cluster(
+    folder: Path, *, is_open: bool = False, hosts: Sequence[str] = HOSTS
+) -> Iterator[Cluster]:
+    """Start a master and workers, each on its own loopback address; stop them afterwards.
 
     All that connect know a secret, and what crosses the network is encrypted, unless it `is_open`.
     """
-    port = free_port()
+    port, page = free_port(), free_port()
     variables = {
         **{k: v for k, v in os.environ.items() if not k.startswith(("SPARK", "PYSPARK"))},
         "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),
@@ -230,13 +234,13 @@ def standalone_cluster(folder: Path, *, is_open: bool = False) -> Iterator[Clust
     }
     url = f"spark://127.0.0.1:{port}"
     secret = None if is_open else make_secret(folder)
-    cluster = Cluster(url, variables, folder, secret)
+    cluster = Cluster(url, page, variables, folder, secret)
     with (folder / "cluster.log").open("ab") as log:
         master = subprocess.Popen(
             [
                 *(SPARK_CLASS, "-Dspark.master.rest.enabled=false"),
                 "org.apache.spark.deploy.master.Master",
-                *("--host", "127.0.0.1", "--port", str(port), "--webui-port", str(free_port())),
+                *("--host", "127.0.0.1", "--port", str(port), "--webui-port", str(page)),
                 *_properties_file(secret),
             ],
             env=variables,
@@ -245,7 +249,7 @@ def standalone_cluster(folder: Path, *, is_open: bool = False) -> Iterator[Clust
         )
     try:
         wait_for(("127.0.0.1", port))
-        for host in HOSTS:
+        for host in hosts:
             cluster.start_worker(host)
         yield cluster
     finally:

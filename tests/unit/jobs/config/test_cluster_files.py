@@ -20,7 +20,7 @@ def gigabytes(text: str) -> int:
 
 def test_there_is_a_file_for_every_workload():
     names = [path.stem for path in FILES]
-    assert names == ["laptop", "nation-cluster", "nation-machine", "state"]
+    assert names == ["laptop", "nation-cluster", "nation-machine", "small-cluster", "state"]
 
 
 @each_file
