@@ -137,7 +137,8 @@ def await_executors(context: SparkContext, tell: Callable[[str], None]) -> None:
                 f"started no executor in {waited:.0f} seconds",
                 got=f"{_asked(context)}; {_standalone(context) or _known(context)}",
                 remedy="see with the tools of the cluster why, such as a queue that is full or an "
-                f"image that is not found; where it takes longer, raise {_ALLOWED} under runtime.spark",
+                "image that is not found; where it takes longer, raise under runtime.spark "
+                f"{_ALLOWED}",
             )
         time.sleep(_POLL_SECONDS)
     context.parallelize([None], 1).count()  # starts when as many have come as batches are made for

@@ -1000,7 +1000,7 @@ ENTRIES: dict[Key, Entry] = {
      "or start workers that offer more (--cores and --memory of a worker)"):
         TriedIn("tests/pipeline/spark/test_capacity.py::test_a_cluster_says_what_it_lacks_and_starts_what_fits"),
     ("jobs/tasks/capacity.py", "see with the tools of the cluster why, such as a queue that is full or an image "
-     "that is not found; where it takes longer, raise {} under runtime.spark"):
+     "that is not found; where it takes longer, raise under runtime.spark {}"):
         TriedIn("tests/pipeline/spark/test_capacity.py::test_a_cluster_says_what_it_lacks_and_starts_what_fits"),
     ("jobs/tasks/capacity.py", "read the logs of the cluster and of its executors: they die as they start where "
      "Java or Python is not found, or where they do not reach the driver"):
