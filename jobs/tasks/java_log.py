@@ -12,7 +12,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-_NOBODYS = "org/apache/spark/log4j2-defaults.properties"
+_OF_SPARK = "/org/apache/spark/log4j2-"  # settings that Spark brings, for whoever gives none
 
 
 def log_settings(folder: Path) -> Path:
@@ -31,13 +31,19 @@ def log_settings(folder: Path) -> Path:
 
 def quiet_submitted_java() -> None:
     """Let the Java that spark-submit has started print errors only, unless it was told what to."""
+    from py4j.protocol import Py4JError
     from pyspark import SparkContext
 
     SparkContext._ensure_initialized()  # connects to the Java that waits for us; starts no session
     java: Any = SparkContext._jvm
-    log4j = java.org.apache.logging.log4j
-    used = log4j.LogManager.getContext(False).getConfiguration().getConfigurationSource()
-    if not str(used.getLocation()).endswith(_NOBODYS):
+    try:
+        # Spark looks for settings when it logs its first line: let it do so now, and say nothing.
+        spark = getattr(getattr(java.org.apache.spark.util, "Utils$"), "MODULE$")
+        spark.initializeLogIfNecessary(False, True)
+        context = java.org.apache.logging.log4j.LogManager.getContext(False)
+        used = str(context.getConfiguration().getConfigurationSource().getLocation())
+        if _OF_SPARK in used:
+            with as_file(files("jobs.tasks") / "log4j2.properties") as path:
+                context.setConfigLocation(java.java.io.File(str(path)).toURI())
+    except (Py4JError, TypeError):  # another Spark: what it prints is no reason to stop
         return
-    with as_file(files("jobs.tasks") / "log4j2.properties") as path:
-        log4j.core.config.Configurator.reconfigure(java.java.io.File(str(path)).toURI())

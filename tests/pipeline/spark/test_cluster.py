@@ -65,6 +65,8 @@ def test_a_cluster_releases_what_one_process_releases(state: Toy, expected: Coun
     out = load_run(state.config).config.output.directory
     done = state.cluster.run_documented(state.archive.parents[1], state.config)
     assert done.returncode == 0, done.stderr[-3000:]
+    java = [line for line in done.stderr.splitlines() if "JAVA_TOOL_OPTIONS" in line]  # of the test
+    assert done.stderr.splitlines() == java  # the program's own lines are merged into the other
     below = state.folder / "records.csv" / "below"
     refused = state.cluster.submit(state.archive, "run", state.config, "--out", below)
     assert refused.returncode == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 from collections.abc import Iterator
@@ -112,11 +113,13 @@ class Disturbed:
       out: Folder of the run.
       attempts: All attempts of all tasks.
       lost: Files that the two killed attempts were writing.
+      printed: What the driver printed.
     """
 
     out: Path
     attempts: list[faults.Attempt]
     lost: set[str]
+    printed: str
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +161,7 @@ def disturbed(stage: Stage) -> Disturbed:
     assert lost <= faults.parts_on_disk(block)
 
     assert driver.finish() == 0, driver.tail()
-    return Disturbed(out, faults.attempts(event_log), lost)
+    return Disturbed(out, faults.attempts(event_log), lost, driver.log.read_text("utf-8"))
 
 
 def readable(out: Path, level: str) -> pa.Table:
@@ -212,6 +215,14 @@ def test_killed_python_worker_and_killed_executor_leave_nothing(disturbed: Distu
     assert len(disturbed.lost) == 2
     assert not disturbed.lost & faults.parts_on_disk(dataset)
     assert not faults.unnamed_files(dataset)
+
+
+def test_a_lost_executor_is_said_and_nothing_else_of_sparks_own(disturbed: Disturbed) -> None:
+    """Under spark-submit Java runs before this program; the documented line quiets it."""
+    lines = re.findall(r"^.*\b(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\b.*$", disturbed.printed, re.M)
+    assert any("ERROR TaskSchedulerImpl: Lost executor" in line for line in lines), lines
+    assert [line for line in lines if " ERROR " not in line] == []
+    assert "log4j" not in disturbed.printed
 
 
 def test_disturbed_and_undisturbed_runs_measure_the_same(
