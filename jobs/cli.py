@@ -76,11 +76,29 @@ def _local(value: str | Path) -> Path:
     return path
 
 
+def _master(value: str) -> str:
+    """Read a master; the parser of every master on the command line.
+
+    Raises:
+      ConfigError: It holds a secret, or is the URL of no server.
+    """
+    from jobs.config.protection import refuse_bad_remote
+
+    try:
+        refuse_bad_remote(value)
+    except ValueError as error:
+        raise ConfigError("--master", str(error)) from None
+    return value
+
+
 ConfigArgument = Annotated[Path, typer.Argument(help="Run file (YAML).", parser=_local)]
 OutOption = Annotated[
     Path | None, typer.Option("--out", help="Replaces output.directory.", parser=_local)
 ]
-MasterOption = Annotated[str | None, typer.Option("--master", help="Replaces runtime.master.")]
+MasterOption = Annotated[
+    str | None,
+    typer.Option("--master", help="Replaces runtime.master.", parser=_master, metavar="TEXT"),
+]
 LossesOption = Annotated[
     bool,
     typer.Option(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 from das.errors import RuntimeSetupError
 
@@ -23,13 +24,73 @@ PROTECTION: Mapping[str, str] = {
     ENCRYPT_FILES: "true",
 }
 
+REMOTE_VARIABLE = "SPARK_REMOTE"
+TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
+_REMOTE = "sc://"
+
 # Of properties whose value is a secret; others name files or sizes of secrets.
 _SECRET = re.compile(r"(secret|password|token|(access|secret)\.?key)$", re.IGNORECASE)
+# Of parameters of a URL; the others are sent as headers.
+_SECRET_PARAMETER = re.compile(r"secret|passw|token|key$|auth|credential", re.IGNORECASE)
 
 
 def is_local(master: str) -> bool:
     """Whether a master is threads of the driver's own Java process."""
     return master == "local" or master.startswith("local[")
+
+
+def is_remote(master: str) -> bool:
+    """Whether a master is the URL of a Spark Connect server."""
+    return master.startswith(_REMOTE)
+
+
+def remote_problem(url: str) -> str | None:
+    """Why a URL is none of a Spark Connect server; None if it is one. Quotes nothing of it."""
+    form = "must be sc://host:port, then perhaps /;name=value;name=value"
+    try:
+        parts = urlsplit("//" + url.removeprefix(_REMOTE))
+        port = parts.port
+    except ValueError:
+        return form
+    path, *parameters = parts.path.split(";")
+    named = all(re.fullmatch(r"[^=]+=[^=]*", parameter) for parameter in parameters)
+    is_one = is_remote(url) and parts.hostname and port != 0 and path in ("", "/") and named
+    extra = parts.query or parts.fragment
+    return None if is_one and not extra else form
+
+
+def remote_secret(url: str) -> str | None:
+    """What of the URL of a Spark Connect server is a secret: the name of a parameter, or the user.
+
+    Args:
+      url: The URL, whether or not it is a valid one.
+    """
+    text = url.removeprefix(_REMOTE)
+    for parameter in text.split(";")[1:]:
+        name = parameter.partition("=")[0]
+        if _SECRET_PARAMETER.search(name):
+            return name
+    return "user" if "@" in text.split("/")[0] else None
+
+
+def refuse_bad_remote(master: str | None) -> None:
+    """Refuse the URL of a Spark Connect server that holds a secret, or is none.
+
+    Raises:
+      ValueError: It does, or is; the text quotes nothing of the URL but the name of a parameter.
+    """
+    if master is None or not is_remote(master):
+        return
+    secret = remote_secret(master)
+    if secret is not None:
+        raise ValueError(
+            f"holds a secret ({secret}): neither a run file nor a command line is a place for one; "
+            f"give the whole URL by the environment variable {REMOTE_VARIABLE} and no master, or "
+            f"the token alone by {TOKEN_VARIABLE}"
+        )
+    problem = remote_problem(master)
+    if problem is not None:
+        raise ValueError(problem)
 
 
 def missing_protection(properties: Mapping[str, str]) -> tuple[str, ...]:

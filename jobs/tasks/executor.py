@@ -1,4 +1,7 @@
-"""Running one step of a stage: the same function on every item, on Spark or in this process."""
+"""Running one step of a stage: the same function on every item, on Spark or in this process.
+
+Spark Connect, which knows neither RDDs nor accumulators, is in `jobs.tasks.connect`.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from das.errors import DasError
 from jobs.config.models.run import RunConfig
 from jobs.config.protection import missing_protection
 from jobs.tasks.batches import Sizing
+from jobs.tasks.connect import ConnectTasks
+from jobs.tasks.connect_session import connect_session, is_connect_wanted
 from jobs.tasks.java import java_in_use
+from jobs.tasks.outcome import Failure, outcome_of, results_of
 from jobs.tasks.session import session_properties, spark_session
-from jobs.tasks.step import Step, TaskGauge, TaskReport, current_watch
+from jobs.tasks.step import Step, TaskReport, current_watch
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -156,29 +161,31 @@ class SparkTasks:
                 context.parallelize(numbered, len(numbered)).map(_gauged(task, reports)).collect()
             )
         show(len(items))
-        results: list[R] = []
-        for outcome in outcomes:
-            if isinstance(outcome, _Failure):
-                raise outcome.error
-            results.append(outcome)
-        return results
+        return results_of(outcomes)
 
 
 @contextmanager
 def open_tasks(
     config: RunConfig, tell: Callable[[str], None] = lambda text: None
-) -> Iterator[SparkTasks]:
-    """Start Spark as a run file wants it, and stop it afterwards.
+) -> Iterator[Tasks]:
+    """Start Spark as a run file wants it, or go to its server, and stop or leave it afterwards.
 
     Args:
       config: Of the run.
       tell: Is told what is waited for, if a cluster takes long.
 
     Raises:
-      RuntimeSetupError: Java is missing, Spark does not start, the session lacks protection, or the
-        cluster cannot give it what it asks.
+      RuntimeSetupError: Java is missing, Spark does not start, the session lacks protection, the
+        cluster cannot give it what it asks, or the server cannot be reached or run the tasks.
     """
     runtime = config.runtime
+    sizing = Sizing(runtime.batches_per_slot)
+    if is_connect_wanted(runtime.master):
+        with connect_session(
+            runtime.master, properties=runtime.spark, allow_open=runtime.allow_open_cluster
+        ) as server:
+            yield ConnectTasks(server.session, sizing, server.slots, bool(server.doors))
+        return
     with spark_session(
         config.name,
         master=runtime.master,
@@ -187,30 +194,18 @@ def open_tasks(
         allow_open=runtime.allow_open_cluster,
         tell=tell,
     ) as session:
-        yield SparkTasks(session, Sizing(runtime.batches_per_slot))
-
-
-class _Failure:
-    """A task's own error, sent back as a value so that its type and facts survive."""
-
-    def __init__(self, error: DasError) -> None:
-        self.error = error
+        yield SparkTasks(session, sizing)
 
 
 def _gauged(
     task: Callable[[T], R], reports: Accumulator[list[TaskReport]]
-) -> Callable[[tuple[int, T]], R | _Failure]:
-    """The task as it runs on a worker: errors raised on purpose are values, costs are reported."""
+) -> Callable[[tuple[int, T]], R | Failure]:
+    """The task as it runs on a worker."""
 
-    def run(numbered: tuple[int, T]) -> R | _Failure:
-        index, descriptor = numbered
-        gauge = TaskGauge()
-        try:
-            result: R | _Failure = task(descriptor)
-        except DasError as error:
-            result = _Failure(error)
-        reports.add([gauge.report(index)])
-        return result
+    def run(numbered: tuple[int, T]) -> R | Failure:
+        outcome, report = outcome_of(task, *numbered)
+        reports.add([report])
+        return outcome
 
     return run
 

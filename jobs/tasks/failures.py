@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import logging
+import sys
 from pathlib import Path
+from typing import Any
 
 from das.errors import DasError, OutputError, RuntimeSetupError
 
@@ -34,11 +36,28 @@ def machine_failure(error: BaseException | None) -> DasError | None:
             said = next(
                 (line for line in lines if line.startswith(": ")), lines[0] if lines else ""
             )
-            return RuntimeSetupError(
-                "Spark",
-                "was lost, or gave up a task whose processes were lost time and again",
-                got=said.removeprefix(": ")[:300] or type(error).__name__,
-                remedy="see to memory, disks and machines, then go on with `das resume`",
-            )
+            return _lost(said.removeprefix(": ") or type(error).__name__)
+        if _is_of_server(error):
+            return _lost(str(error).strip().splitlines()[0])
         error = error.__cause__ or error.__context__
     return None
+
+
+def _is_of_server(error: BaseException) -> bool:
+    """Whether a Spark Connect server says that it lost something, not that a task is defective."""
+    module: Any = sys.modules.get("pyspark.errors.exceptions.connect")
+    return (
+        module is not None
+        and isinstance(error, module.SparkConnectException)
+        and not isinstance(error, module.PythonException)
+        and "PythonException" not in str(error)
+    )
+
+
+def _lost(said: str) -> RuntimeSetupError:
+    return RuntimeSetupError(
+        "Spark",
+        "was lost, or gave up a task whose processes were lost time and again",
+        got=said[:300],
+        remedy="see to memory, disks and machines, then go on with `das resume`",
+    )

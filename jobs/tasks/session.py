@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from das.errors import RuntimeSetupError
-from jobs.config.protection import is_local, lacks_secret, protection_of, refuse_open
+from jobs.config.protection import (
+    REMOTE_VARIABLE,
+    is_local,
+    lacks_secret,
+    protection_of,
+    refuse_open,
+)
 from jobs.tasks.capacity import PATIENCE_SECONDS, await_executors, refuse_absent_master
 from jobs.tasks.java import class_archive, driver_options, find_java_home, private_folder
 from jobs.tasks.java_log import quiet_submitted_java
@@ -94,7 +100,8 @@ def spark_session(
         builder = builder.config(key, value)
     refuse_absent_master(settings.get("spark.master") or _submitted_master())
     try:
-        spark = builder.getOrCreate()
+        with _elsewhere_than_the_environment_says():
+            spark = builder.getOrCreate()
     except Exception as error:
         raise lacks_secret(error) or RuntimeSetupError(
             "Spark", "did not start", got=f"{type(error).__name__}: {str(error)[:500]}"
@@ -121,6 +128,17 @@ def _submitted_master() -> str:
 
     SparkContext._ensure_initialized()
     return str(SparkConf().get("spark.master", ""))
+
+
+@contextmanager
+def _elsewhere_than_the_environment_says() -> Iterator[None]:
+    """Leave the server of the environment out: whoever comes here has asked for another master."""
+    url = os.environ.pop(REMOTE_VARIABLE, None)
+    try:
+        yield
+    finally:
+        if url is not None:
+            os.environ[REMOTE_VARIABLE] = url
 
 
 def _keep_quiet(context: SparkContext) -> None:

@@ -57,7 +57,8 @@ class Step:
     """One Spark job of one task per descriptor, as the driver sees it.
 
     Progress counts geounits where descriptors have a `cost`, else tasks. Spark starts tasks in
-    order, so when n were started, these are the first n.
+    order, so when n were started, these are the first n. Where reports come in the order of the
+    tasks, as from a server, some that finished have not told yet: `unseen` of those started.
     """
 
     def __init__(self, label: str, descriptors: Sequence[object]) -> None:
@@ -69,6 +70,7 @@ class Step:
         ]
         self.reports: dict[int, TaskReport] = {}
         self._since: list[float] = []
+        self._unseen = 0
         self._began = self.now = time.monotonic()
 
     @property
@@ -78,36 +80,50 @@ class Step:
 
     @property
     def done(self) -> int:
-        """Geounits or tasks that are finished."""
-        return sum(self.costs[index] for index in self.reports)
+        """Geounits or tasks that are finished; of tasks that have not told, the least they are."""
+        waiting = self._waiting()
+        told = sum(self.costs[index] for index in self.reports)
+        return told + sum(sorted(self.costs[index] for index in waiting[1:])[: self._unseen])
 
     @property
     def rate(self) -> float | None:
         """Finished geounits or tasks per second; None before the first."""
-        return self.done / max(self.now - self._began, 1e-9) if self.reports else None
+        return self.done / max(self.now - self._began, 1e-9) if self.done else None
 
     @property
     def remaining_seconds(self) -> float | None:
         """What the rest takes at this rate; None before the first task has finished."""
         return None if self.rate is None else (self.total - self.done) / self.rate
 
-    def look(self, reports: Iterable[TaskReport], n_started: int, now: float) -> None:
-        """Take in what finished, and how many tasks were started by now (monotonic seconds)."""
+    def look(
+        self, reports: Iterable[TaskReport], n_started: int, now: float, n_finished: int = 0
+    ) -> None:
+        """Take in what is known of the tasks.
+
+        Args:
+          reports: Of tasks that finished.
+          n_started: Tasks started by now.
+          now: Monotonic seconds.
+          n_finished: Tasks that finished by now, if more than reports have come of.
+        """
         for report in reports:
             self.reports[report.index] = report
         self._since += [now] * (min(n_started, len(self.costs)) - len(self._since))
+        self._unseen = max(0, n_finished - len(self.reports))
         self.now = now
+
+    def _waiting(self) -> list[int]:
+        """Tasks that were started and have not told, first task first. The first of them runs."""
+        return [index for index in range(len(self._since)) if index not in self.reports]
 
     def stragglers(self) -> list[Straggler]:
         """Tasks that lag, finished ones and running ones, first task first."""
         if len(self.reports) < _LEAST_FINISHED:
             return []
         each = median(one.seconds / self.costs[one.index] for one in self.reports.values())
-        seconds = {
-            index: self.now - since
-            for index, since in enumerate(self._since)
-            if index not in self.reports
-        }
+        # Where some have finished and not told, only the first is known to run.
+        running = self._waiting()[: 1 if self._unseen else None]
+        seconds = {index: self.now - self._since[index] for index in running}
         seconds |= {index: one.seconds for index, one in self.reports.items()}
         found = []
         for index, spent in sorted(seconds.items()):
@@ -115,7 +131,6 @@ class Step:
             expected = each * cost
             if spent > max(_FACTOR * expected, expected + _LEAST_SECONDS):
                 low, high = self._ranges[index]
-                running = index not in self.reports
                 found.append(
                     Straggler(
                         step=self.label,
@@ -125,7 +140,7 @@ class Step:
                         cost=cost,
                         seconds=spent,
                         expected_seconds=expected,
-                        running=running,
+                        running=index not in self.reports,
                     )
                 )
         return found

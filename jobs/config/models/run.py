@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from das.definition import Definition
 from das.mechanisms.registry import chargeable
@@ -20,7 +20,12 @@ from jobs.config.models.values import (
     Text,
     Whole,
 )
-from jobs.config.protection import PROTECTION, missing_protection, secret_properties
+from jobs.config.protection import (
+    PROTECTION,
+    missing_protection,
+    refuse_bad_remote,
+    secret_properties,
+)
 
 
 class GeolevelConfig(Model):
@@ -124,8 +129,10 @@ class RuntimeConfig(Model):
 
     master: Text | None = Field(
         default=None,
-        description='Spark master, such as "local[4,4]" or "spark://host:7077". Default: what '
-        "spark-submit was given, else all local cores.",
+        description='Spark master, such as "local[4,4]" or "spark://host:7077", or a Spark Connect '
+        'server, such as "sc://host:15002/;use_ssl=true", without its token. Default: what '
+        "spark-submit was given, else the server of the environment variable SPARK_REMOTE, else "
+        "all local cores.",
     )
     batches_per_slot: Whole = Field(
         default=4,
@@ -134,7 +141,9 @@ class RuntimeConfig(Model):
         description="Tasks per parallel slot in each step; fewer where there is little work, more "
         "where much.",
     )
-    driver_memory: Text = Field(default="2g", description="Heap of the Spark driver.")
+    driver_memory: Text = Field(
+        default="2g", description="Heap of the Spark driver; not read by a Spark Connect server."
+    )
     spark: dict[Text, Text] = Field(
         default={},
         description="Further Spark properties; no secrets, and none that open a session.",
@@ -145,6 +154,12 @@ class RuntimeConfig(Model):
         "Whoever reaches its ports or network can then read the confidential data, or act as the "
         "user of the run. Manifest and public report say so.",
     )
+
+    @field_validator("master")
+    @classmethod
+    def _remote(cls, master: str | None) -> str | None:
+        refuse_bad_remote(master)
+        return master
 
     @model_validator(mode="after")
     def _closed(self) -> RuntimeConfig:

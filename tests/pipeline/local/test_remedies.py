@@ -828,6 +828,7 @@ _ANOTHER = "; or give another privacy.grant and output.directory, and its cost i
 _ANOTHER += "the same people have lost"
 _SOLUTIONS = "tests/pipeline/local/test_solutions.py"
 _DEMO = "tests/pipeline/local/test_demo.py"
+_CONNECT = "tests/pipeline/spark/test_connect.py"
 _DRAWS = "tests/pipeline/local/test_one_draw.py"
 _SHELL = NotTried("the cluster, its secret and its files are made outside of a test; "
                   "tests/unit/jobs/config/test_protection.py follows the key of the run file")  # fmt: skip
@@ -1014,6 +1015,18 @@ ENTRIES: dict[Key, Entry] = {
      "`das resume`"): MACHINE,
     ("jobs/tasks/java.py", "install a Java runtime 17 or 21, or `pip install 'topdown-das[java]'`"):
         INSTALLS,
+    ("jobs/tasks/connect_session.py", "`pip install 'topdown-das[connect]'`"): INSTALLS,
+    ("jobs/tasks/connect_session.py", "see that it runs and listens there, that the token is the one it asks "
+     "for, and that `use_ssl=true` is given if it speaks TLS, and only then (docs/cluster.md)"): TriedIn(
+        f"{_CONNECT}::test_who_does_not_know_the_token_is_told_so_before_anything_is_read"),
+    ("jobs/tasks/connect_session.py", "start it with a token and with these properties on, and reach it by TLS, or "
+     "as localhost on its own machine (docs/cluster.md); or accept the risk by "
+     "`runtime.allow_open_cluster: true`, which the release then states"): TriedIn(
+        f"{_CONNECT}::test_a_server_that_lets_in_everybody_is_refused_unless_the_run_file_accepts_it"),
+    ("jobs/tasks/connect_session.py", "leave it out, and give it where the server is started"): TriedIn(
+        f"{_CONNECT}::test_properties_of_a_session_are_set_and_others_refused"),
+    ("jobs/tasks/connect_session.py", "give its Python those of requirements/run.txt (docs/cluster.md)"): MACHINE,
+    ("jobs/tasks/connect_session.py", "install this version there, or none, and start the server again"): MACHINE,
     ("jobs/config/protection.py", "set them to true where the session is opened, and a secret of the "
      "cluster (docs/cluster.md); or accept the risk by `runtime.allow_open_cluster: true`, which "
      "the release then states"): _SHELL,

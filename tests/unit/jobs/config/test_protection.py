@@ -9,17 +9,22 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from das.errors import ConfigError, RuntimeSetupError
+from jobs.cli import app
 from jobs.config.cluster import read_cluster
 from jobs.config.load import load_run
 from jobs.config.protection import (
     PROTECTION,
     is_local,
+    is_remote,
     lacks_secret,
     missing_protection,
     protection_of,
+    refuse_bad_remote,
     refuse_open,
+    remote_problem,
     secret_properties,
 )
 from jobs.run import run
@@ -133,6 +138,64 @@ def test_a_run_file_and_a_cluster_file_hold_no_secret(tmp_path: Path):
     (tmp_path / "cluster.yaml").write_text(yaml.safe_dump({"runtime": runtime}))
     with pytest.raises(ConfigError, match=r"cluster.yaml: runtime: .*no place for a secret"):
         read_cluster(tmp_path / "cluster.yaml")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("sc://host", "sc://host:15002", "sc://host/", "sc://[::1]:443/;use_ssl=true"),
+        "sc://host:443/;use_ssl=true;x-cluster-id=a-1;user_id=ada",
+    ],
+)
+def test_urls_of_connect_servers(url):
+    assert is_remote(url)
+    assert remote_problem(url) is None
+    refuse_bad_remote(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("sc://", "sc://:15002", "sc://host:port", "sc://host:0", "sc://host:99999", "sc://[::1"),
+        *("sc://host:443;use_ssl=true", "sc://host/path", "sc://host/;use_ssl", "sc://host/;=x"),
+        *("sc://host/?use_ssl=true", "sc://host/;a=b=c", "sc://host/#x"),
+    ],
+)
+def test_urls_that_lead_to_no_server_are_refused_by_validate(tmp_path: Path, url):
+    assert remote_problem(url)
+    config = toy.configuration(tmp_path, runtime={"master": url})
+    with pytest.raises(ConfigError, match=r"runtime\.master.* must be sc://host:port"):
+        load_run(config)
+
+
+@pytest.mark.parametrize(
+    "master", [None, "local[2]", "spark://h:1", "yarn", "k8s://https://h:6443"]
+)
+def test_other_masters_are_left_alone(master):
+    refuse_bad_remote(master)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("sc://h/;token=abc", "sc://h/;use_ssl=true;token=abc", "sc://abc@h", "sc://u:abc@h:443/"),
+        *("sc://h/;Authorization=abc", "sc://h/;x-api-key=abc", "sc://h:x;token=abc"),
+        *("sc://h/;client_secret=abc", "sc://h/;password=abc"),
+    ],
+)
+def test_a_token_in_a_run_file_is_refused_and_not_shown(tmp_path: Path, url):
+    config = toy.configuration(tmp_path, runtime={"master": url, "allow_open_cluster": True})
+    with pytest.raises(ConfigError, match=r"holds a secret.*SPARK_REMOTE") as told:
+        load_run(config)
+    assert "abc" not in str(told.value)
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump({"runtime": {"master": url}}))
+    with pytest.raises(ConfigError, match="holds a secret") as told:
+        read_cluster(tmp_path / "cluster.yaml")
+    assert "abc" not in str(told.value)
+    done = CliRunner().invoke(app, ["run", str(config), "--master", url])
+    assert isinstance(done.exception, ConfigError)
+    assert "--master: holds a secret" in str(done.exception)
+    assert "abc" not in str(done.exception) + done.output
 
 
 def session_with(properties: dict[str, str]) -> SimpleNamespace:

@@ -1,0 +1,49 @@
+"""What a task gives back: its result, or the error it raised on purpose; and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from das.errors import DasError
+from jobs.tasks.step import TaskGauge, TaskReport
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Failure:
+    """A task's own error, sent back as a value so that its type and facts survive."""
+
+    def __init__(self, error: DasError) -> None:
+        self.error = error
+
+
+def outcome_of(task: Callable[[T], R], index: int, item: T) -> tuple[R | Failure, TaskReport]:
+    """Run one task where it is: errors raised on purpose are values, costs are measured.
+
+    Args:
+      task: What to do.
+      index: Which task of its step.
+      item: Its descriptor.
+    """
+    gauge = TaskGauge()
+    try:
+        result: R | Failure = task(item)
+    except DasError as error:
+        result = Failure(error)
+    return result, gauge.report(index)
+
+
+def results_of(outcomes: Iterable[R | Failure]) -> list[R]:
+    """The results of the tasks of a step, in the order of their items.
+
+    Raises:
+      DasError: The one a task raised on purpose, first item first.
+    """
+    results: list[R] = []
+    for outcome in outcomes:
+        if isinstance(outcome, Failure):
+            raise outcome.error
+        results.append(outcome)
+    return results
