@@ -8,20 +8,20 @@ place that they are given. No encryption zones.
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from hdfs_native import Client, WriteOptions
 
-from tests.pipeline.spark.cluster import free_port, wait_for
+from tests.pipeline.spark.cluster import free_port
 from tests.servers.hadoop import java_command, write_properties
-from tests.servers.processes import running
+from tests.servers.processes import running, wait_until
 from tests.servers.store import StoreServer
 
 USER = "das"
-_START = 120  # seconds
+# The client's own settings wait three minutes for a NameNode that is not there.
+_SOON = {"dfs.client.failover.max.attempts": "1"}
 
 
 @contextmanager
@@ -69,26 +69,21 @@ def hdfs_server(folder: Path) -> Iterator[StoreServer]:
     )
     with ExitStack() as stack:
         stack.enter_context(running(names, log))
-        stack.enter_context(running(blocks, log))
-        wait_for(("127.0.0.1", port), _START)
-        _give(root, f"/user/{USER}")
+        node = stack.enter_context(running(blocks, log))
+        superuser = Client(root, _SOON)
+        wait_until(lambda: _takes_blocks(superuser), node, log)
+        _give(superuser, f"/user/{USER}")
         yield server
 
 
-def _give(root: str, folder: str) -> None:
-    """Wait until a block can be written, and make a folder of `USER`; this process's is the superuser."""
-    superuser = Client(root)
-    deadline = time.monotonic() + _START
-    while True:
-        try:
-            with superuser.create("/.started", WriteOptions(overwrite=True)) as file:
-                file.write(b"started")
-            break
-        except (OSError, RuntimeError):
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.5)
-    superuser.delete("/.started")
+def _takes_blocks(superuser: Client) -> bool:
+    with superuser.create("/.started", WriteOptions(overwrite=True)) as file:
+        file.write(b"started")
+        file.hsync()
+    return superuser.delete("/.started")
+
+
+def _give(superuser: Client, folder: str) -> None:
     superuser.mkdirs(folder, 0o755, True)
     superuser.set_permission(folder, 0o700)
     superuser.set_owner(folder, USER, USER)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -38,3 +39,27 @@ def running(
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def wait_until(
+    is_ready: Callable[[], bool],
+    process: subprocess.Popen[bytes],
+    log: Path,
+    seconds: float = 180,
+) -> None:
+    """Ask until a server is ready; what it raises as OSError or RuntimeError means "not yet".
+
+    Raises:
+      RuntimeError: The process has ended; with the end of its log.
+      TimeoutError: It takes longer.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        with suppress(OSError, RuntimeError):
+            if is_ready():
+                return
+        if process.poll() is not None:
+            raise RuntimeError(f"{log.name}: the server ended:\n{log.read_text()[-3000:]}")
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{log.name}: not ready:\n{log.read_text()[-3000:]}")
+        time.sleep(0.2)

@@ -40,18 +40,25 @@ class Lie(Enum):
 
 
 @contextmanager
-def s3_server(lie: Lie = Lie.NONE) -> Iterator[StoreServer]:
-    """An S3 server with an empty bucket on a free port of the loopback address."""
+def s3_server(lie: Lie = Lie.NONE, address: str = "127.0.0.1") -> Iterator[StoreServer]:
+    """An S3 server with an empty bucket on a free port.
+
+    Args:
+      lie: What it makes of conditions.
+      address: Where it listens; `tests.servers.hosts.HERE` for hosts with a network of their own.
+    """
     bucket = f"das-{uuid.uuid4().hex[:12]}"
     s3_backends[ACCOUNT]["aws"].create_bucket(bucket, REGION)
     application = _Conditions(DomainDispatcherApplication(create_backend_app), lie)
     server = make_server(
-        "127.0.0.1", 0, application, threaded=True, request_handler=_Quiet, processes=1
+        address, 0, application, threaded=True, request_handler=_Quiet, processes=1
     )
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:
-        yield StoreServer(f"s3://{bucket}", credentials(server.server_port), "AWS_ENDPOINT_URL")
+        yield StoreServer(
+            f"s3://{bucket}", credentials((address, server.server_port)), "AWS_ENDPOINT_URL"
+        )
     finally:
         server.shutdown()
         thread.join()
@@ -59,10 +66,12 @@ def s3_server(lie: Lie = Lie.NONE) -> Iterator[StoreServer]:
         s3_backends[ACCOUNT]["aws"].buckets.pop(bucket)
 
 
-def credentials(port: int, name: str = "testing", secret: str = "testing") -> dict[str, str]:
-    """Variables by which clients of S3 find a server on a port of the loopback address."""
+def credentials(
+    address: tuple[str, int], name: str = "testing", secret: str = "testing"
+) -> dict[str, str]:
+    """Variables by which clients of S3 find a server, and sign."""
     return {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ENDPOINT_URL": "http://{}:{}".format(*address),
         "AWS_ALLOW_HTTP": "true",
         "AWS_ACCESS_KEY_ID": name,
         "AWS_SECRET_ACCESS_KEY": secret,

@@ -32,7 +32,7 @@ def versity_server(folder: Path) -> Iterator[StoreServer]:
     program = go_program(_MODULE, _VERSION, _DIGEST, "cmd/versitygw")
     (folder / "buckets" / BUCKET).mkdir(parents=True)
     port = free_port()
-    variables = credentials(port, "tester", "a-secret-of-tests")
+    variables = credentials(("127.0.0.1", port), "tester", "a-secret-of-tests")
     signing = ("--access", "tester", "--secret", "a-secret-of-tests", "--keep-alive", "--quiet")
     command = [str(program), "--port", f"127.0.0.1:{port}", *signing, "posix"]
     with running([*command, str(folder / "buckets")], folder / "versity.log"):

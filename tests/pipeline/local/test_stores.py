@@ -10,14 +10,24 @@ import pytest
 from jobs.config.load import load_run
 from jobs.storage.place import StoredPlace, place_of, store_of
 from tests.builders import in_process, toy
+from tests.servers.azure import azure_server
+from tests.servers.hdfs import hdfs_server
 from tests.servers.s3 import s3_server
+from tests.servers.versity import versity_server
 
 
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    with s3_server() as server:
-        for name, value in server.environment.items():
-            monkeypatch.setenv(name, value)
+@pytest.fixture(
+    params=[
+        pytest.param(lambda _: s3_server(), id="moto"),
+        pytest.param(versity_server, id="versitygw", marks=pytest.mark.long),
+        pytest.param(azure_server, id="azurite", marks=pytest.mark.long),
+        pytest.param(hdfs_server, id="hdfs", marks=pytest.mark.long),
+    ]
+)
+def bucket(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    with request.param(tmp_path_factory.mktemp("server")) as server, server.in_environment():
         yield server.url
 
 

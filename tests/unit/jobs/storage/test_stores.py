@@ -1,18 +1,34 @@
-"""What every kind of store promises: one battery, over folders, memory and S3."""
+"""What every kind of store promises: one battery, over folders, memory and S3; others are long."""
 
 from __future__ import annotations
 
 import pickle
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
-from jobs.storage.place import Place, StoredPlace, found_under, open_input, remove_tree, store_of
+from jobs.storage.place import (
+    Place,
+    StoredPlace,
+    found_under,
+    open_input,
+    place_of,
+    remove_tree,
+    store_of,
+)
 from jobs.storage.stores.store import UnsafeStoreError, probe
+from tests.servers.azure import azure_server
+from tests.servers.hdfs import hdfs_server
 from tests.servers.s3 import Lie, s3_server
+from tests.servers.store import StoreServer
+from tests.servers.versity import versity_server
+
+LONG = ("versitygw", "azurite", "hdfs")
+Start = Callable[[Path], AbstractContextManager[StoreServer]]
 
 
 @pytest.fixture(scope="module")
@@ -23,14 +39,41 @@ def s3() -> Iterator[str]:
         yield server.url
 
 
-@pytest.fixture(params=["posix", "memory", "s3"])
+def started(start: Start, folder: Path) -> Iterator[str]:
+    """The address of a server; its client is made here, and stays what it was made with."""
+    with start(folder) as server:
+        place = place_of(server.url)
+        assert isinstance(place, StoredPlace)
+        with server.in_environment():
+            probe(place.store, place.key)
+        yield server.url
+
+
+@pytest.fixture(scope="module")
+def versitygw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    yield from started(versity_server, tmp_path_factory.mktemp("versitygw"))
+
+
+@pytest.fixture(scope="module")
+def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    yield from started(azure_server, tmp_path_factory.mktemp("azurite"))
+
+
+@pytest.fixture(scope="module")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    yield from started(hdfs_server, tmp_path_factory.mktemp("hdfs"))
+
+
+@pytest.fixture(
+    params=["posix", "memory", "s3", *(pytest.param(one, marks=pytest.mark.long) for one in LONG)]
+)
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """An empty folder of a store."""
     if request.param == "posix":
         return tmp_path
     if request.param == "memory":
         return StoredPlace(f"memory://{uuid.uuid4().hex}", "folder")
-    return StoredPlace(request.getfixturevalue("s3"), f"folder/{uuid.uuid4().hex}")
+    return place_of(request.getfixturevalue(request.param)) / f"folder/{uuid.uuid4().hex}"
 
 
 def names(folder: Place) -> list[str]:
