@@ -114,7 +114,9 @@ class HdfsFiles:
 
     def _listed(self, folder: str, *, recursive: bool) -> Iterator[FileStatus]:
         with suppress(FileNotFoundError), _told(self._root):
-            yield from self._client.list_status(f"/{folder}", recursive)
+            for found in self._client.list_status(f"/{folder}", recursive):
+                if found.path.lstrip("/") != folder:  # a file is listed as itself
+                    yield found
 
     def remove(self, names: Sequence[str]) -> None:
         """As `Store.remove`."""
