@@ -18,7 +18,8 @@ from jobs.tasks.progress import Line, Reporter
 class Job:
     """An opened run: its configuration and identity, what runs its tasks, and who watches it.
 
-    `moved` says that its folder is the one that goes on, wherever else it lies.
+    `moved` says that its folder is the one that goes on, wherever else it lies. `refuse_overtaken`
+    raises OutputError once another driver took over the folder.
     """
 
     resolved: Resolved
@@ -26,6 +27,7 @@ class Job:
     tasks: Tasks
     reporter: Reporter
     recorder: Recorder
+    refuse_overtaken: Callable[[], None]
     moved: bool = False
 
     @property
@@ -46,7 +48,12 @@ class Job:
     def stage(
         self, name: str, what: str, geolevel: str | None = None
     ) -> AbstractContextManager[Line]:
-        """Show progress of a stage, or of part of it, and record what it costs."""
+        """Show progress of a stage, or of part of it, and record what it costs.
+
+        Raises:
+          OutputError: Another driver took over.
+        """
+        self.refuse_overtaken()
         return self.recorder.stage(name, what, geolevel)
 
 

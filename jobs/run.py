@@ -125,7 +125,7 @@ def open_job(
         refuse_spent_grants(resolved, "")
     make_folder(out)
     with _failure_logged(reporter), ExitStack() as stack:
-        stack.enter_context(only_driver(out))
+        hold = stack.enter_context(only_driver(out))
         identity = claim_folder(resolved)
         refuse_spent_grants(resolved, identity)
         confidential = confidential_layout(out).root
@@ -143,7 +143,7 @@ def open_job(
             if tasks is None:
                 tasks = stack.enter_context(open_tasks(resolved.config, reporter.say))
         reporter.event("run_started", name=resolved.config.name, output=str(out), slots=tasks.slots)
-        job = Job(resolved, identity, tasks, reporter, recorder, moved)
+        job = Job(resolved, identity, tasks, reporter, recorder, hold.refuse_overtaken, moved)
         refuse_other_draws(job)
         yield job
         summary = read_summary(costs)

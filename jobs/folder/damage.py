@@ -22,12 +22,13 @@ from jobs.storage.dataset import (
     dataset_digest,
     find_damage,
     is_published,
+    remove_dataset,
 )
 from jobs.storage.files import read_json
 from jobs.storage.journal import is_begun
 from jobs.storage.layout import MICRODATA, EstimateLayout
 from jobs.storage.ledger import read_ledger
-from jobs.storage.place import Place, StoredPlace, remove_tree
+from jobs.storage.place import Place, StoredPlace
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,7 @@ def repair(resolved: Resolved) -> list[Damage]:
         if not damage.redo:
             raise lost_answers(damage.error)
     for path in dict.fromkeys(path for damage in damages for path in damage.redo):
-        (path / MANIFEST).unlink(missing_ok=True)
-        remove_tree(path)
+        remove_dataset(path)
     for product in resolved.products.values():
         for root in (product.release.root, product.confidential.root):
             if isinstance(root, StoredPlace):

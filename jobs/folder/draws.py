@@ -30,7 +30,9 @@ from jobs.storage.dataset import (
     find_damage,
     is_proposed,
     is_published,
+    leftovers,
     read_proposal,
+    remove_leftovers,
     withdraw,
 )
 from jobs.storage.journal import append_to_journal, read_journal
@@ -333,8 +335,9 @@ def draw_once(
     """
     attempt = _waiting(dataset, draws, geolevel)
     if attempt is None:
+        left = leftovers(dataset)
         attempt = draws.begin(geolevel, moved=moved)  # from now on no earlier one can be recorded
-        withdraw(dataset)
+        remove_leftovers(dataset, left)  # not more: a later attempt may already be under way
         draw(attempt)
     digest, _ = read_proposal(dataset, attempt)
     other = draws.record(geolevel, attempt, digest)

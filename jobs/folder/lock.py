@@ -4,7 +4,7 @@ On a disk it is a lock of the file system, which ends with the process. Stores h
 driver leaves a sign of life every few seconds, and one that is silent for long enough counts as
 dead. That is a courtesy, not what safety rests on: a driver that was only asleep may wake up and
 work on beside the one that took over, and still nothing is drawn or published twice
-(`jobs.folder.draws`, `jobs.storage.dataset`).
+(`jobs.folder.draws`, `jobs.storage.dataset`). It finds out before its next step, and stops.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import socket
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
@@ -30,8 +32,41 @@ _SILENCE = 30.0  # seconds without one, after which a driver counts as dead
 _ENDED = b"ended\n"
 
 
+@dataclass(frozen=True)
+class Hold:
+    """A run folder that this process drives.
+
+    Attributes:
+      out: The folder.
+      sign: Where it leaves signs of life; none on a disk, where nobody can take the hold away.
+    """
+
+    out: Place
+    sign: StoredPlace | None = None
+
+    def refuse_overtaken(self) -> None:
+        """Stop a driver that was silent for so long that another one took over.
+
+        Raises:
+          OutputError: Another one did, or the store does not say.
+        """
+        if self.sign is None or not isinstance(self.out, StoredPlace):
+            return
+        try:
+            number, holder = _holder(self.out)
+        except OSError as error:
+            raise OutputError(str(self.out), "cannot be read", got=error.strerror) from None
+        if number > int(self.sign.name):
+            raise OutputError(
+                str(self.out),
+                "was taken over by another process while this one gave no sign of life",
+                got=_words(holder),
+                remedy="wait for its end, or end it",
+            )
+
+
 @contextmanager
-def only_driver(out: Place, patience_seconds: float | None = None) -> Iterator[None]:
+def only_driver(out: Place, patience_seconds: float | None = None) -> Iterator[Hold]:
     """Hold a run folder: two drivers at once would remove each other's unpublished files.
 
     The hold ends with the process, however it ends. Who stops it from the keyboard is told how to
@@ -46,8 +81,9 @@ def only_driver(out: Place, patience_seconds: float | None = None) -> Iterator[N
       OutputError: Another process works on the folder, or the lock cannot be written.
     """
     if isinstance(out, StoredPlace):
-        with _only_stored(out, _PATIENCE if patience_seconds is None else patience_seconds):
-            yield
+        patience = _PATIENCE if patience_seconds is None else patience_seconds
+        with _only_stored(out, patience) as sign:
+            yield Hold(out, sign)
         return
     # The package filelock opens with O_TRUNC: who waits would erase who holds the folder.
     path = out / LOCK
@@ -69,7 +105,7 @@ def only_driver(out: Place, patience_seconds: float | None = None) -> Iterator[N
             time.sleep(0.1)
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-        yield
+        yield Hold(out)
     except KeyboardInterrupt:
         sys.stderr.write(f"das: stopped; nothing is lost, go on with `das resume {out}`\n")
         raise
@@ -78,8 +114,9 @@ def only_driver(out: Place, patience_seconds: float | None = None) -> Iterator[N
 
 
 @contextmanager
-def _only_stored(out: StoredPlace, patience: float) -> Iterator[None]:
-    own = _take(out, patience)
+def _only_stored(out: StoredPlace, patience: float) -> Iterator[StoredPlace]:
+    token = uuid.uuid4().hex
+    own = _take(out, token, patience)
     ended = threading.Event()
 
     def beat() -> None:
@@ -87,12 +124,12 @@ def _only_stored(out: StoredPlace, patience: float) -> Iterator[None]:
             if ended.wait(_BEAT):
                 return
             with suppress(OSError):  # a store that is out of reach now may be back at the next
-                own.store.replace(own.key, _sign(number))
+                own.store.replace(own.key, _sign(token, number))
 
     life = threading.Thread(target=beat, daemon=True)
     life.start()
     try:
-        yield
+        yield own
     except KeyboardInterrupt:
         sys.stderr.write(f"das: stopped; nothing is lost, go on with `das resume {out}`\n")
         raise
@@ -103,7 +140,7 @@ def _only_stored(out: StoredPlace, patience: float) -> Iterator[None]:
             own.store.replace(own.key, _ENDED)
 
 
-def _take(out: StoredPlace, patience: float) -> StoredPlace:
+def _take(out: StoredPlace, token: str, patience: float) -> StoredPlace:
     """Become the driver of a folder, after one that ended or has been silent."""
     began = since = time.monotonic()
     last: tuple[StoredPlace, bytes] | None = None
@@ -114,7 +151,7 @@ def _take(out: StoredPlace, patience: float) -> StoredPlace:
             now = time.monotonic()
             if holder is None or holder[1] == _ENDED or (last == holder and now - since > _SILENCE):
                 own = out / f"{LOCK}.d" / f"{number + 1:08d}"
-                if own.store.create(own.key, _sign(0)):
+                if own.store.create(own.key, _sign(token, 0)):
                     return own
         except OSError as error:
             raise OutputError(str(out), "cannot be locked", got=error.strerror) from None
@@ -125,7 +162,7 @@ def _take(out: StoredPlace, patience: float) -> StoredPlace:
             raise OutputError(
                 str(out),
                 "another process works on this folder",
-                got=holder[1].decode(errors="replace").strip() if holder else None,
+                got=_words(holder),
                 remedy="wait for its end, or end it",
             )
         time.sleep(min(1.0, _BEAT / 5))
@@ -141,8 +178,14 @@ def _holder(out: StoredPlace) -> tuple[int, tuple[StoredPlace, bytes] | None]:
     return 0, None
 
 
-def _sign(number: int) -> bytes:
-    return f"process {os.getpid()} on {socket.gethostname()}, sign of life {number}\n".encode()
+def _sign(token: str, number: int) -> bytes:
+    """Who is alive. In containers two may have one number and host name: the token tells them."""
+    who = f"process {os.getpid()} on {socket.gethostname()}"
+    return f"{who}, sign of life {number}\n{token}\n".encode()
+
+
+def _words(holder: tuple[StoredPlace, bytes] | None) -> str | None:
+    return holder[1].decode(errors="replace").splitlines()[0] if holder else None
 
 
 def _is_locked(path: Path, handle: int) -> bool:

@@ -21,13 +21,13 @@ from jobs.config.models.products import ProductConfig
 from jobs.config.models.run import RunConfig
 from jobs.config.product import Product, Resolved
 from jobs.documents.manifest import Settings, Solution, read_manifest
-from jobs.storage.dataset import MANIFEST, Dataset, is_published
+from jobs.storage.dataset import MANIFEST, Dataset, is_published, remove_dataset
 from jobs.storage.files import create_file, writing
 from jobs.storage.journal import append_to_journal, is_begun, read_journal, write_whole
 from jobs.storage.layout import MICRODATA, EstimateLayout, ReleaseLayout, release_layout
 from jobs.storage.ledger import read_ledger
 from jobs.storage.modes import make_closed_folder
-from jobs.storage.place import Place, StoredPlace, found_under, names_below, remove_tree
+from jobs.storage.place import Place, StoredPlace, found_under, names_below
 
 _BEFORE_SOLVING = ("geography", "measurements", "invariants", "given", "implied", "estimates")
 
@@ -106,8 +106,7 @@ def remove_outdated(products: Sequence[Product]) -> list[Place]:
     """
     found = [path for product in products for path in _outdated(product)]
     for path in found:
-        (path / MANIFEST).unlink(missing_ok=True)
-        remove_tree(path)
+        remove_dataset(path)
     return found
 
 

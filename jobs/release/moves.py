@@ -172,7 +172,7 @@ def carry_up(level: int, *, spine: Spine, n_cells: int, release: ReleaseLayout) 
             for cell, change in zip(move.cells, move.changes, strict=True):
                 moves[code][cell] += change
         facts = {**counts.facts, HOLDS: [*holds, geolevel]}
-        replace_published(counts.path, _rewrite(counts, moves, n_cells), facts)
+        replace_published(counts, _rewrite(counts, moves, n_cells), facts)
 
 
 def _rewrite(dataset: Dataset, moves: Moves, n_cells: int) -> list[PartFile]:

@@ -19,7 +19,7 @@ import os
 import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -30,11 +30,19 @@ import pyarrow.parquet as pq
 from das.errors import OutputError
 from jobs.storage.files import create_file, json_text, replace_file, understanding, writing
 from jobs.storage.modes import make_closed_file, make_closed_folder
-from jobs.storage.place import Place, StoredPlace, found_under, open_input, store_of
+from jobs.storage.place import (
+    Place,
+    StoredPlace,
+    found_under,
+    open_input,
+    remove_tree,
+    store_of,
+)
 
 MANIFEST = "_manifest.json"
 PROPOSED = "_proposed-{}.json"
 """Name of the manifest of an attempt that nobody can read yet."""
+_MANIFESTS = re.compile(r"_manifest(?:\.(\d+))?\.json")
 ROW_GROUP_BYTES = 4 << 20
 LAST = "\x7f"  # greater than every geocode
 
@@ -74,11 +82,14 @@ class Dataset:
       path: The folder.
       parts: Its part files, by their first geocodes.
       facts: What the step that wrote it said of it; JSON.
+      replaced: How often others had taken the place of the first manifest; 0 on a disk, where one
+        takes the name of another.
     """
 
     path: Place
     parts: tuple[PartFile, ...] = field(repr=False)
     facts: dict[str, Any] = field(repr=False)
+    replaced: int = 0
 
     @classmethod
     def open(cls, path: Place) -> Dataset:
@@ -87,7 +98,7 @@ class Dataset:
         Raises:
           OutputError: It is not published, or the manifest is damaged.
         """
-        return _parsed(path, _current(path))
+        return _parsed(path, *_current(path))
 
     @property
     def rows(self) -> int:
@@ -102,7 +113,7 @@ class Dataset:
     def within(self, low: str = "", high: str = LAST) -> Dataset:
         """The same without the parts that hold no geocode of low..high."""
         parts = tuple(p for p in self.parts if p.rows and p.high >= low and p.low <= high)
-        return Dataset(self.path, parts, self.facts)
+        return replace(self, parts=parts)
 
     def read(
         self, low: str = "", high: str = LAST, columns: Sequence[str] | None = None
@@ -350,46 +361,79 @@ def accept(dataset: Place, attempt: str) -> None:
     _sweep_one(dataset)
 
 
-def withdraw(dataset: Place, attempt: str | None = None) -> None:
-    """Remove what was proposed and is not published.
+def withdraw(dataset: Place, attempt: str) -> None:
+    """Remove what was proposed and must not be used.
 
     Args:
       dataset: The folder.
-      attempt: Of which attempt; None if no other driver can be at work: then all that was written.
+      attempt: Of which attempt; files that a published manifest names stay.
+
+    Raises:
+      OSError: Something cannot be removed.
+      OutputError: A manifest is damaged.
+    """
+    proposal = _proposal(dataset, attempt)
+    if proposal.is_file():
+        proposed = [part.file for part in _parsed(dataset, proposal).parts]
+        published = Dataset.open(dataset).parts if is_published(dataset) else ()
+        named = {part.file for part in published}
+        _remove(dataset, [proposal.name, *(name for name in proposed if name not in named)])
+
+
+def leftovers(dataset: Place) -> list[str]:
+    """Names of the files of a dataset that is not published: what attempts at it wrote so far."""
+    if is_published(dataset) or not dataset.exists():
+        return []
+    return [path.name for path in dataset.iterdir() if path.is_file()]
+
+
+def remove_leftovers(dataset: Place, names: Sequence[str]) -> None:
+    """Remove what attempts wrote that can be published no more.
 
     Raises:
       OSError: Something cannot be removed.
     """
-    if attempt is not None:
-        proposal = _proposal(dataset, attempt)
-        if proposal.is_file():
-            named = [part.file for part in _parsed(dataset, proposal).parts]
-            _remove(dataset, [proposal.name])
-            if not is_published(dataset):
-                _remove(dataset, named)
-        return
-    if not is_published(dataset) and dataset.exists():
-        store, _ = store_of(dataset)
-        places = [path for path in dataset.iterdir() if path.is_file()]
-        store.remove([store_of(path)[1] for path in places])
+    _remove(dataset, names)
 
 
-def replace_published(dataset: Place, parts: Iterable[PartFile], facts: Mapping[str, Any]) -> None:
+def replace_published(
+    dataset: Dataset, parts: Iterable[PartFile], facts: Mapping[str, Any]
+) -> None:
     """Publish other parts and facts in place of those of a published dataset, atomically.
 
+    Args:
+      dataset: As it was when the parts were made of it. In a store, where another driver may be at
+        work, nothing is published if it was replaced since.
+      parts: The parts; those of the dataset may be among them.
+      facts: What the step says of it.
+
     Raises:
-      OutputError: The dataset is not published, another driver replaces it at the same time, or
-        the folder cannot be written.
+      OutputError: Another driver replaced it, or the folder cannot be written.
     """
-    Dataset.open(dataset)
     text = _document(parts, facts)
-    if isinstance(dataset, StoredPlace):
-        free = next(n for n in count(1) if not (dataset / _later(n)).is_file())
-        if not create_file(dataset / _later(free), text):
-            raise OutputError(str(dataset), "was already published by another run")
+    if isinstance(dataset.path, StoredPlace) and not create_file(
+        dataset.path / _later(dataset.replaced + 1), text
+    ):
+        raise OutputError(str(dataset.path), "was already published by another run")
     # In a store, for who reads the folder without this program; readers here take the number.
-    replace_file(dataset / MANIFEST, text)
-    _sweep_one(dataset)
+    replace_file(dataset.path / MANIFEST, text)
+    _sweep_one(dataset.path)
+
+
+def remove_dataset(dataset: Place) -> None:
+    """Remove a dataset with all that is in its folder; whenever that stops, nothing else is read.
+
+    Manifests go first, the last one before those whose place it took: none may be left that would
+    take the place of one that is published later.
+
+    Raises:
+      OSError: Something cannot be removed.
+    """
+    store, name = store_of(dataset)
+    names = [entry.rpartition("/")[2] for entry, folder in store.entries(name) if not folder]
+    for manifest in sorted(filter(_is_manifest, names), key=_number, reverse=True):
+        _remove(dataset, [manifest])
+    remove_tree(dataset)
 
 
 def _document(parts: Iterable[PartFile], facts: Mapping[str, Any]) -> str:
@@ -403,15 +447,14 @@ def _proposal(dataset: Place, attempt: str) -> Place:
     return dataset / PROPOSED.format(attempt)
 
 
-def _current(dataset: Place) -> Place:
-    """The manifest that counts: the last of those that took the place of the first."""
-    path = dataset / MANIFEST
+def _current(dataset: Place) -> tuple[Place, int]:
+    """The manifest that counts, the last of those that took the place of the first; its number."""
+    if isinstance(dataset, Path):
+        return dataset / MANIFEST, 0
     for number in count(1):
-        later = dataset / _later(number)
-        if not later.is_file():
-            break
-        path = later
-    return path
+        if not (dataset / _later(number)).is_file():
+            return dataset / (_later(number - 1) if number > 1 else MANIFEST), number - 1
+    raise AssertionError
 
 
 def _later(number: int) -> str:
@@ -419,7 +462,12 @@ def _later(number: int) -> str:
 
 
 def _is_manifest(name: str) -> bool:
-    return re.fullmatch(r"_manifest(\.\d+)?\.json", name) is not None
+    return _MANIFESTS.fullmatch(name) is not None
+
+
+def _number(manifest: str) -> int:
+    match = _MANIFESTS.fullmatch(manifest)
+    return int(match[1] or 0) if match else 0
 
 
 def sweep(root: Place) -> None:
@@ -430,7 +478,7 @@ def sweep(root: Place) -> None:
     """
     for manifest in [root / MANIFEST, *root.rglob(MANIFEST)]:
         if manifest.is_file():
-            if (current := _current(manifest.parent)) != manifest:
+            if (current := _current(manifest.parent)[0]) != manifest:
                 replace_file(manifest, current.read_bytes())  # a driver may have died before it did
             _remove(manifest.parent, [p.name for p in _unnamed(Dataset.open(manifest.parent))])
 
@@ -438,11 +486,13 @@ def sweep(root: Place) -> None:
 def _sweep_one(dataset: Place) -> None:
     """Remove what no manifest names from a dataset that was just published.
 
-    In a store another driver may already write what shall take its place: what is newer stays.
+    In a store another driver may already write what shall take its place, and publish it at any
+    time: what is not older than the manifest by which files are judged stays.
     """
-    unnamed = _unnamed(Dataset.open(dataset))
+    manifest, replaced = _current(dataset)
+    unnamed = _unnamed(_parsed(dataset, manifest, replaced))
     if isinstance(dataset, StoredPlace):
-        published = _current(dataset).stat().st_mtime_ns
+        published = manifest.stat().st_mtime_ns
         unnamed = [path for path in unnamed if _is_older(path, published)]
     _remove(dataset, [path.name for path in unnamed])
 
@@ -461,7 +511,7 @@ def _remove(dataset: Place, names: Sequence[str]) -> None:
 
 def dataset_digest(dataset: Place) -> str:
     """SHA-256 of the manifest of a published dataset; it covers the digests of all its files."""
-    return _digest(_current(dataset))
+    return _digest(_current(dataset)[0])
 
 
 def _digest(path: Place) -> str:
@@ -469,7 +519,7 @@ def _digest(path: Place) -> str:
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _parsed(dataset: Place, path: Place) -> Dataset:
+def _parsed(dataset: Place, path: Place, replaced: int = 0) -> Dataset:
     """What a manifest says, checked.
 
     Raises:
@@ -480,7 +530,7 @@ def _parsed(dataset: Place, path: Place) -> Dataset:
     with understanding(path, _AGAIN):
         document = json.loads(path.read_text(encoding="utf-8"))
         parts = tuple(_part(part) for part in document["files"])
-        return Dataset(dataset, parts, {**document["facts"]})
+        return Dataset(dataset, parts, {**document["facts"]}, replaced)
 
 
 def _part(fields: Mapping[str, Any]) -> PartFile:
@@ -509,7 +559,7 @@ def find_damage(dataset: Place, attempt: str | None = None) -> list[OutputError]
       dataset: The folder.
       attempt: Of which attempt that is proposed; None if it is published.
     """
-    manifest = _current(dataset) if attempt is None else _proposal(dataset, attempt)
+    manifest = _current(dataset)[0] if attempt is None else _proposal(dataset, attempt)
     try:
         parts = _parsed(dataset, manifest).parts
     except OutputError as error:

@@ -13,6 +13,7 @@ anew.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -197,13 +198,16 @@ def _stored(path: StoredPlace) -> bytes:
 
     Raises:
       FileNotFoundError: There is none.
-      OSError: The store does not give them.
+      OSError: The store does not give them, or one that it lists is not there.
     """
     files = _files(path)
     if not files:
         return path.read_bytes()
-    with ThreadPoolExecutor(min(_READERS, len(files))) as readers:
-        return b"".join(readers.map(path.store.read, files))
+    try:
+        with ThreadPoolExecutor(min(_READERS, len(files))) as readers:
+            return b"".join(readers.map(path.store.read, files))
+    except FileNotFoundError:  # or the journal would count as not begun
+        raise OSError(errno.EIO, "a file of it is listed and not there") from None
 
 
 def _write(handle: int, whole: bytes, added: Sequence[Line]) -> None:

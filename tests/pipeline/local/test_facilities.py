@@ -17,7 +17,7 @@ import pytest
 from das.errors import DasError, InfeasibleError, InputError, VerificationError
 from jobs.config.load import load_run
 from jobs.release.verify import _verify_limits, verify_release
-from jobs.storage.dataset import PartWriter, replace_published, sweep
+from jobs.storage.dataset import Dataset, PartWriter, replace_published, sweep
 from jobs.storage.histograms import SPARSE_SCHEMA
 from jobs.storage.layout import release_layout
 from jobs.tasks.batches import Batch
@@ -192,7 +192,7 @@ def test_counts_that_break_a_limit_are_found(finished, plant, broken):
     writer = PartWriter(dataset, SPARSE_SCHEMA)
     writer.write(pa.Table.from_pylist(rows, schema=SPARSE_SCHEMA))
     try:
-        replace_published(dataset, [writer.close()], {})
+        replace_published(Dataset.open(dataset), [writer.close()], {})
         with pytest.raises(VerificationError, match=f"{chosen['geocode']}: .*{broken}"):
             _verify_limits(plan, release, Batch(3, "", "\x7f", 21))
     finally:

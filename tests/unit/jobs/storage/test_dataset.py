@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import uuid
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,14 +29,17 @@ from jobs.storage.dataset import (
     find_damage,
     is_proposed,
     is_published,
+    leftovers,
     propose,
     publish,
     read_proposal,
+    remove_dataset,
     replace_published,
     sweep,
     verify_files,
     withdraw,
 )
+from jobs.storage.place import Place, StoredPlace
 
 SCHEMA = pa.schema([("geocode", pa.string()), ("value", pa.int64())])
 
@@ -44,19 +49,27 @@ def table(*codes: str, start: int = 0) -> pa.Table:
     return pa.table({"geocode": list(codes), "value": values}, schema=SCHEMA)
 
 
-def part(dataset: Path, *codes: str, start: int = 0, **facts: object) -> PartFile:
+def part(dataset: Place, *codes: str, start: int = 0, **facts: object) -> PartFile:
     writer = PartWriter(dataset, SCHEMA)
     writer.write(table(*codes, start=start))
     return writer.close(**facts)
 
 
-def names(dataset: Path) -> set[str]:
+def names(dataset: Place) -> set[str]:
     return {path.name for path in dataset.iterdir()}
 
 
 @pytest.fixture
 def dataset(tmp_path) -> Path:
     return tmp_path / "level=block"
+
+
+@pytest.fixture(params=["disk", "store"])
+def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Where a dataset may lie."""
+    if request.param == "disk":
+        return tmp_path / "level=block"
+    return StoredPlace(f"memory://{uuid.uuid4().hex}", "run/level=block")
 
 
 def test_a_part_describes_its_file(dataset):
@@ -73,11 +86,11 @@ def test_a_part_describes_its_file(dataset):
     assert pq.read_table(path).column("geocode").to_pylist() == ["a", "b", "b", "c"]
 
 
-def test_a_part_without_rows_is_a_readable_file(dataset):
-    empty = part(dataset)
+def test_a_part_without_rows_is_a_readable_file(anywhere):
+    empty = part(anywhere)
     assert (empty.rows, empty.low, empty.high) == (0, "", "")
-    publish(dataset, [empty], {})
-    assert Dataset.open(dataset).read().schema == SCHEMA
+    publish(anywhere, [empty], {})
+    assert Dataset.open(anywhere).read().schema == SCHEMA
 
 
 def test_rows_are_gathered_into_row_groups_of_the_wanted_size(dataset, monkeypatch):
@@ -91,39 +104,39 @@ def test_rows_are_gathered_into_row_groups_of_the_wanted_size(dataset, monkeypat
     assert 2 <= sizes[0] <= 4
 
 
-def test_nothing_is_readable_before_the_manifest(dataset):
-    written = part(dataset, "a", "b")
-    assert not is_published(dataset)
+def test_nothing_is_readable_before_the_manifest(anywhere):
+    written = part(anywhere, "a", "b")
+    assert not is_published(anywhere)
     with pytest.raises(OutputError) as caught:
-        Dataset.open(dataset)
-    assert str(caught.value) == f"{dataset}: is not complete; run the stage that writes it"
-    publish(dataset, [written], {"geolevel": "block"})
-    assert is_published(dataset)
-    assert Dataset.open(dataset) == Dataset(dataset, (written,), {"geolevel": "block"})
-    assert Dataset.open(dataset).read().equals(table("a", "b"))
+        Dataset.open(anywhere)
+    assert str(caught.value) == f"{anywhere}: is not complete; run the stage that writes it"
+    publish(anywhere, [written], {"geolevel": "block"})
+    assert is_published(anywhere)
+    assert Dataset.open(anywhere) == Dataset(anywhere, (written,), {"geolevel": "block"})
+    assert Dataset.open(anywhere).read().equals(table("a", "b"))
 
 
-def test_a_second_publish_is_refused_and_the_first_stays(dataset):
-    first = part(dataset, "a")
-    publish(dataset, [first], {"attempt": 1})
-    before = (dataset / MANIFEST).read_bytes()
-    second = part(dataset, "b")
+def test_a_second_publish_is_refused_and_the_first_stays(anywhere):
+    first = part(anywhere, "a")
+    publish(anywhere, [first], {"attempt": 1})
+    before = (anywhere / MANIFEST).read_bytes()
+    second = part(anywhere, "b")
     with pytest.raises(OutputError) as caught:
-        publish(dataset, [second], {"attempt": 2})
-    assert str(caught.value) == f"{dataset}: was already published by another run"
-    assert (dataset / MANIFEST).read_bytes() == before
-    assert Dataset.open(dataset) == Dataset(dataset, (first,), {"attempt": 1})
-    assert names(dataset) == {MANIFEST, first.file}
-    verify_files(dataset)
+        publish(anywhere, [second], {"attempt": 2})
+    assert str(caught.value) == f"{anywhere}: was already published by another run"
+    assert (anywhere / MANIFEST).read_bytes() == before
+    assert Dataset.open(anywhere) == Dataset(anywhere, (first,), {"attempt": 1})
+    assert names(anywhere) == {MANIFEST, first.file}
+    verify_files(anywhere)
 
 
-def test_a_late_file_of_an_attempt_that_was_given_up_is_found_and_swept(dataset):
-    publish(dataset, [part(dataset, "a")], {})
-    late = part(dataset, "b")
+def test_a_late_file_of_an_attempt_that_was_given_up_is_found_and_swept(anywhere):
+    publish(anywhere, [part(anywhere, "a")], {})
+    late = part(anywhere, "b")
     with pytest.raises(OutputError, match=f"{late.file}: is not named by the manifest"):
-        verify_files(dataset)
-    sweep(dataset)
-    verify_files(dataset)
+        verify_files(anywhere)
+    sweep(anywhere)
+    verify_files(anywhere)
 
 
 def test_files_of_failed_attempts_are_invisible_and_swept(dataset):
@@ -136,11 +149,11 @@ def test_files_of_failed_attempts_are_invisible_and_swept(dataset):
     assert Dataset.open(dataset).read().column("geocode").to_pylist() == ["b"]
 
 
-def test_a_late_attempt_after_publishing_is_invisible(dataset):
-    kept = part(dataset, "b")
-    publish(dataset, [kept], {})
-    part(dataset, "a", "b", "c")
-    assert Dataset.open(dataset).read().column("geocode").to_pylist() == ["b"]
+def test_a_late_attempt_after_publishing_is_invisible(anywhere):
+    kept = part(anywhere, "b")
+    publish(anywhere, [kept], {})
+    part(anywhere, "a", "b", "c")
+    assert Dataset.open(anywhere).read().column("geocode").to_pylist() == ["b"]
 
 
 @pytest.mark.parametrize("call", ["fsync", "link"])
@@ -218,15 +231,15 @@ def test_a_crash_after_the_manifest_leaves_a_complete_dataset(dataset, monkeypat
     verify_files(dataset)
 
 
-def test_parts_are_listed_in_order_of_their_rows(dataset):
+def test_parts_are_listed_in_order_of_their_rows(anywhere):
     parts = [
-        part(dataset, "c", "d", start=2),
-        part(dataset),
-        part(dataset, "a", "b"),
-        part(dataset, "e", start=4),
+        part(anywhere, "c", "d", start=2),
+        part(anywhere),
+        part(anywhere, "a", "b"),
+        part(anywhere, "e", start=4),
     ]
-    publish(dataset, parts, {})
-    opened = Dataset.open(dataset)
+    publish(anywhere, parts, {})
+    opened = Dataset.open(anywhere)
     assert [one.low for one in opened.parts] == ["", "a", "c", "e"]
     assert opened.read().equals(table("a", "b", "c", "d", "e"))
 
@@ -254,24 +267,24 @@ def test_a_damaged_manifest_is_an_error_that_names_it(dataset, text):
     assert str(caught.value).startswith(f"{dataset / MANIFEST}: is damaged; got ")
 
 
-def test_a_missing_file_is_an_error_that_names_it(dataset):
-    written = part(dataset, "a")
-    publish(dataset, [written], {})
-    (dataset / written.file).unlink()
-    for read in (lambda: Dataset.open(dataset).read(), lambda: verify_files(dataset)):
+def test_a_missing_file_is_an_error_that_names_it(anywhere):
+    written = part(anywhere, "a")
+    publish(anywhere, [written], {})
+    (anywhere / written.file).unlink()
+    for read in (lambda: Dataset.open(anywhere).read(), lambda: verify_files(anywhere)):
         with pytest.raises(OutputError) as caught:
             read()
-        assert str(caught.value).startswith(str(dataset / written.file))
+        assert str(caught.value).startswith(str(anywhere / written.file))
         assert "`das resume`" in str(caught.value)
         assert "remove" not in str(caught.value)  # noisy answers would be lost
 
 
-def test_a_missing_file_is_an_error_even_if_no_row_of_it_is_wanted(dataset):
-    written = part(dataset, "a")
-    publish(dataset, [written], {})
-    (dataset / written.file).unlink()
+def test_a_missing_file_is_an_error_even_if_no_row_of_it_is_wanted(anywhere):
+    written = part(anywhere, "a")
+    publish(anywhere, [written], {})
+    (anywhere / written.file).unlink()
     with pytest.raises(OutputError):
-        Dataset.open(dataset).read("x", "y")
+        Dataset.open(anywhere).read("x", "y")
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "replace"])
@@ -329,10 +342,10 @@ def test_a_file_that_is_no_table_is_an_error_that_names_it(dataset):
     assert str(caught.value).startswith(f"{dataset / written.file}: cannot be read; got ")
 
 
-def test_files_of_an_unpublished_dataset_cannot_be_verified(dataset):
-    part(dataset, "a")
+def test_files_of_an_unpublished_dataset_cannot_be_verified(anywhere):
+    part(anywhere, "a")
     with pytest.raises(OutputError, match="is not complete"):
-        verify_files(dataset)
+        verify_files(anywhere)
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
@@ -342,20 +355,20 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     assert str(caught.value).startswith(f"{tmp_path / 'file' / 'level=block'}: cannot be created")
 
 
-def test_columns_are_chosen_with_and_without_rows(dataset):
-    written = part(dataset, "a", "b")
-    publish(dataset, [written], {})
-    assert Dataset.open(dataset).read(columns=["value"]).to_pydict() == {"value": [0, 1]}
-    assert Dataset.open(dataset).read("b", "b", ["value"]).to_pydict() == {"value": [1]}
-    nothing = Dataset.open(dataset).read("x", "y", ["value"])
+def test_columns_are_chosen_with_and_without_rows(anywhere):
+    written = part(anywhere, "a", "b")
+    publish(anywhere, [written], {})
+    assert Dataset.open(anywhere).read(columns=["value"]).to_pydict() == {"value": [0, 1]}
+    assert Dataset.open(anywhere).read("b", "b", ["value"]).to_pydict() == {"value": [1]}
+    nothing = Dataset.open(anywhere).read("x", "y", ["value"])
     assert nothing.schema == pa.schema([("value", pa.int64())])
     assert nothing.num_rows == 0
 
 
-def test_within_keeps_the_parts_that_may_hold_a_geocode_of_the_range(dataset):
-    parts = [part(dataset, "a", "b"), part(dataset, "c", "e"), part(dataset)]
-    publish(dataset, parts, {"geolevel": "block"})
-    opened = Dataset.open(dataset)
+def test_within_keeps_the_parts_that_may_hold_a_geocode_of_the_range(anywhere):
+    parts = [part(anywhere, "a", "b"), part(anywhere, "c", "e"), part(anywhere)]
+    publish(anywhere, parts, {"geolevel": "block"})
+    opened = Dataset.open(anywhere)
     for low, high, files in (
         ("b", "c", [0, 1]),
         ("d", "d", [1]),
@@ -364,7 +377,7 @@ def test_within_keeps_the_parts_that_may_hold_a_geocode_of_the_range(dataset):
     ):
         near = opened.within(low, high)
         assert [one.file for one in near.parts] == [parts[index].file for index in files]
-        assert (near.path, near.facts) == (dataset, {"geolevel": "block"})
+        assert (near.path, near.facts) == (anywhere, {"geolevel": "block"})
 
 
 def test_an_opened_dataset_knows_its_size_and_stays_what_it_was(dataset):
@@ -373,85 +386,132 @@ def test_an_opened_dataset_knows_its_size_and_stays_what_it_was(dataset):
     opened = Dataset.open(dataset)
     on_disk = sum(path.stat().st_size for path in dataset.glob("part-*"))
     assert (opened.rows, opened.bytes) == (3, on_disk)
-    replace_published(dataset, [second], {"carried": True})
+    replace_published(opened, [second], {"carried": True})
     assert (opened.rows, opened.facts) == (3, {})
     assert (Dataset.open(dataset).rows, Dataset.open(dataset).facts) == (1, {"carried": True})
 
 
-def test_the_text_of_an_opened_dataset_says_nothing_of_its_rows(dataset):
-    publish(dataset, [part(dataset, "secret")], {"persons": 31_337})
-    text = repr(Dataset.open(dataset))
+def test_the_text_of_an_opened_dataset_says_nothing_of_its_rows(anywhere):
+    publish(anywhere, [part(anywhere, "secret")], {"persons": 31_337})
+    text = repr(Dataset.open(anywhere))
     assert "secret" not in text
     assert "31337" not in text
-    assert str(dataset) in text
+    assert anywhere.name in text
 
 
-def test_no_parts_give_an_empty_table(dataset):
-    assert Dataset(dataset, (), {}).read().num_rows == 0
+def test_no_parts_give_an_empty_table(anywhere):
+    assert Dataset(anywhere, (), {}).read().num_rows == 0
 
 
-def test_the_manifest_is_plain_json(dataset):
-    written = part(dataset, "a", note="x")
-    publish(dataset, [written], {"seconds": 1})
-    document = json.loads((dataset / MANIFEST).read_text())
+def test_the_manifest_is_plain_json(anywhere):
+    written = part(anywhere, "a", note="x")
+    publish(anywhere, [written], {"seconds": 1})
+    document = json.loads((anywhere / MANIFEST).read_text())
     assert document["facts"] == {"seconds": 1}
     assert PartFile(**document["files"][0]) == written
     assert replace(written, rows=2) != written
 
 
-def test_what_is_proposed_cannot_be_read_before_it_is_accepted(dataset):
-    digest = propose(dataset, "x", [part(dataset, "a")], {"geolevel": "block"})
-    assert is_proposed(dataset, "x")
-    assert not is_proposed(dataset, "y")
-    assert are_proposed(dataset)
-    assert read_proposal(dataset, "x") == (digest, {"geolevel": "block", "attempt": "x"})
+def test_what_is_proposed_cannot_be_read_before_it_is_accepted(anywhere):
+    digest = propose(anywhere, "x", [part(anywhere, "a")], {"geolevel": "block"})
+    assert is_proposed(anywhere, "x")
+    assert not is_proposed(anywhere, "y")
+    assert are_proposed(anywhere)
+    assert read_proposal(anywhere, "x") == (digest, {"geolevel": "block", "attempt": "x"})
     with pytest.raises(OutputError, match="is not complete"):
-        Dataset.open(dataset)
-    left = part(dataset, "b")
-    accept(dataset, "x")
-    assert not is_proposed(dataset, "x")
-    assert not are_proposed(dataset)
-    assert dataset_digest(dataset) == digest
-    assert not (dataset / left.file).exists()
-    assert not (dataset / PROPOSED.format("x")).exists()
-    verify_files(dataset)
+        Dataset.open(anywhere)
+    left = part(anywhere, "b")
+    accept(anywhere, "x")
+    assert not is_proposed(anywhere, "x")
+    assert not are_proposed(anywhere)
+    assert dataset_digest(anywhere) == digest
+    assert not (anywhere / left.file).exists()
+    assert not (anywhere / PROPOSED.format("x")).exists()
+    verify_files(anywhere)
 
 
-def test_what_is_withdrawn_is_gone(dataset):
-    propose(dataset, "x", [part(dataset, "a")], {})
-    withdraw(dataset)
-    assert names(dataset) == set()
-    withdraw(dataset)
-    publish(dataset, [part(dataset, "a")], {})
-    withdraw(dataset)
-    verify_files(dataset)
+def test_what_is_withdrawn_is_gone(anywhere):
+    assert leftovers(anywhere) == []
+    left = part(anywhere, "a")
+    propose(anywhere, "x", [left], {})
+    assert {*leftovers(anywhere)} == {left.file, PROPOSED.format("x")}
+    withdraw(anywhere, "x")
+    assert leftovers(anywhere) == []
+    withdraw(anywhere, "x")
+    publish(anywhere, [part(anywhere, "a")], {})
+    withdraw(anywhere, "x")
+    assert leftovers(anywhere) == []
+    verify_files(anywhere)
 
 
-def test_an_attempt_that_is_withdrawn_takes_nothing_of_another_along(dataset):
-    mine, other = part(dataset, "a"), part(dataset, "b")
-    propose(dataset, "mine", [mine], {})
-    propose(dataset, "other", [other], {})
-    withdraw(dataset, "mine")
-    assert names(dataset) == {other.file, PROPOSED.format("other")}
-    accept(dataset, "other")
-    withdraw(dataset, "other")
-    verify_files(dataset)
+def test_what_an_attempt_that_lost_proposed_is_removed_beside_what_is_published(anywhere):
+    """A second draw, though nobody opens it, must not lie in a folder that is handed out."""
+    kept, other = part(anywhere, "a"), part(anywhere, "b")
+    publish(anywhere, [kept], {})
+    propose(anywhere, "lost", [kept, other], {})
+    withdraw(anywhere, "lost")
+    verify_files(anywhere)
 
 
-def test_damaged_files_are_not_accepted(dataset):
-    one = part(dataset, "a")
-    propose(dataset, "x", [one], {})
-    (dataset / one.file).unlink()
+@pytest.mark.parametrize("replacements", [0, 1, 2])
+def test_a_removed_dataset_comes_back_as_what_is_published_next(
+    anywhere, monkeypatch, replacements
+):
+    """Also if its removal was stopped after each step."""
+    for steps in range(6):
+        publish(anywhere, [part(anywhere, "old")], {})
+        for _ in range(replacements):
+            replace_published(Dataset.open(anywhere), [part(anywhere, "newer")], {})
+        with monkeypatch.context() as patch:
+            patch.setattr(jobs.storage.dataset, "_remove", dying(jobs.storage.dataset, steps))
+            with contextlib.suppress(KeyboardInterrupt):
+                remove_dataset(anywhere)
+        remove_dataset(anywhere)  # as whoever goes on does: it is not complete, or still outdated
+        assert not is_published(anywhere)
+        publish(anywhere, [part(anywhere, "new")], {})
+        assert Dataset.open(anywhere).read().column("geocode").to_pylist() == ["new"]
+        verify_files(anywhere)
+        remove_dataset(anywhere)
+
+
+def dying(module, steps: int):
+    """Removing dies after so many files; what it removed is gone."""
+    remove, left = module._remove, [steps]
+
+    def removing(dataset, names):
+        if left[0] <= 0:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        remove(dataset, names)
+
+    return removing
+
+
+def test_an_attempt_that_is_withdrawn_takes_nothing_of_another_along(anywhere):
+    mine, other = part(anywhere, "a"), part(anywhere, "b")
+    propose(anywhere, "mine", [mine], {})
+    propose(anywhere, "other", [other], {})
+    withdraw(anywhere, "mine")
+    assert names(anywhere) == {other.file, PROPOSED.format("other")}
+    accept(anywhere, "other")
+    withdraw(anywhere, "other")
+    verify_files(anywhere)
+
+
+def test_damaged_files_are_not_accepted(anywhere):
+    one = part(anywhere, "a")
+    propose(anywhere, "x", [one], {})
+    (anywhere / one.file).unlink()
     with pytest.raises(OutputError, match=f"{one.file}: is missing"):
-        accept(dataset, "x")
-    assert not is_published(dataset)
+        accept(anywhere, "x")
+    assert not is_published(anywhere)
 
 
-def test_a_proposal_does_not_replace_what_is_published(dataset):
-    publish(dataset, [part(dataset, "a")], {})
-    before = dataset_digest(dataset)
-    propose(dataset, "x", [part(dataset, "b")], {})
-    assert not is_proposed(dataset, "x")
+def test_a_proposal_does_not_replace_what_is_published(anywhere):
+    publish(anywhere, [part(anywhere, "a")], {})
+    before = dataset_digest(anywhere)
+    propose(anywhere, "x", [part(anywhere, "b")], {})
+    assert not is_proposed(anywhere, "x")
     with pytest.raises(OutputError, match="already published"):
-        accept(dataset, "x")
-    assert dataset_digest(dataset) == before
+        accept(anywhere, "x")
+    assert dataset_digest(anywhere) == before
