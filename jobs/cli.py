@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from jobs.config.product import Resolved
     from jobs.tasks.progress import Reporter
 
+    AnyPlace = Place
+else:
+    AnyPlace = type("Place", (), {})  # typer takes no union; the parser gives either kind
+
 app = typer.Typer(
     name="das",
     no_args_is_help=True,
@@ -91,9 +95,25 @@ def _master(value: str) -> str:
     return value
 
 
+def _place(value: str | Place) -> Place:
+    """Read a path or an address; the parser of what the command line says of data and runs.
+
+    Raises:
+      ConfigError: It is neither, or no store of its kind is known.
+    """
+    from jobs.config.local_path import read_place, without_secrets
+
+    try:
+        place = read_place(value)
+    except ValueError as error:
+        raise ConfigError(f"path {without_secrets(str(value))}", str(error)) from None
+    return _local(place) if isinstance(place, Path) else place
+
+
 ConfigArgument = Annotated[Path, typer.Argument(help="Run file (YAML).", parser=_local)]
 OutOption = Annotated[
-    Path | None, typer.Option("--out", help="Replaces output.directory.", parser=_local)
+    AnyPlace | None,
+    typer.Option("--out", help="Path or address; replaces output.directory.", parser=_place),
 ]
 MasterOption = Annotated[
     str | None,
@@ -133,7 +153,7 @@ class RunOptions:
     def load(
         self,
         config: Path,
-        out: Path | None,
+        out: Place | None,
         solution: str | None = None,
         groups: Sequence[str] | None = None,
     ) -> Resolved:
@@ -468,7 +488,9 @@ def evaluate(
 @app.command()
 @_with_run_options
 def resume(
-    out: Annotated[Path, typer.Argument(help="Folder of a run, complete or not.", parser=_local)],
+    out: Annotated[
+        AnyPlace, typer.Argument(help="Folder of a run, complete or not.", parser=_place)
+    ],
     config: Annotated[
         Path | None,
         typer.Option("--config", help="Where the run file is now, if it moved.", parser=_local),
@@ -535,7 +557,7 @@ def prepare() -> None:
 
 @app.command()
 def report(
-    out: Annotated[Path, typer.Argument(help="Folder of a finished run.", parser=_local)],
+    out: Annotated[AnyPlace, typer.Argument(help="Folder of a finished run.", parser=_place)],
     solution: SolutionOption = None,
 ) -> None:
     """Write the reports of a finished run again, from its manifest and evaluation."""
@@ -608,7 +630,9 @@ def account(config: ConfigArgument, as_json: JsonOption = False) -> None:
 
 @app.command()
 def inspect(
-    out: Annotated[Path, typer.Argument(help="Folder of a run, complete or not.", parser=_local)],
+    out: Annotated[
+        AnyPlace, typer.Argument(help="Folder of a run, complete or not.", parser=_place)
+    ],
     geocode: Annotated[str | None, typer.Option(help="Show this geounit's release.")] = None,
     query: Annotated[str | None, typer.Option(help="Only this query.")] = None,
     solution: SolutionOption = None,
@@ -631,10 +655,10 @@ def estimate(  # noqa: PLR0913 - one parameter per command-line option
     config: ConfigArgument,
     query: Annotated[str, typer.Option(help='Query, such as "votingage * hispanic".')] = "total",
     area: Annotated[
-        Path | None,
+        AnyPlace | None,
         typer.Option(
             help="File of leaf geocodes, one a line, or of areas and geocodes, as CSV.",
-            parser=_local,
+            parser=_place,
         ),
     ] = None,
     geounit: Annotated[list[str] | None, typer.Option(help="Geocode of any geolevel.")] = None,
@@ -760,7 +784,11 @@ def _is_survey(config: Path) -> bool:
 
 
 def _run_survey(
-    config: Path, out: Path | None, solution: str | None, options: RunOptions, wanted: Sequence[str]
+    config: Path,
+    out: Place | None,
+    solution: str | None,
+    options: RunOptions,
+    wanted: Sequence[str],
 ) -> None:
     """Measure and release parts of a survey: `means`, `tables`, `synthesis`, or what there is."""
     from jobs.run_survey import run_survey, wanted_parts
@@ -772,7 +800,7 @@ def _run_survey(
 
 
 def _evaluate_survey(
-    config: Path, out: Path | None, solution: str | None, options: RunOptions
+    config: Path, out: Place | None, solution: str | None, options: RunOptions
 ) -> None:
     from jobs.run_survey import evaluate_survey
     from jobs.survey.plan import load_survey
@@ -783,7 +811,7 @@ def _evaluate_survey(
 
 
 def _resume_survey(
-    out: Path,
+    out: Place,
     config: Path | None,
     solution: str | None,
     options: RunOptions,

@@ -23,6 +23,7 @@ from jobs.folder.lock import only_driver
 from jobs.input.files import plan_chunks
 from jobs.storage.dataset import is_published
 from jobs.storage.files import write_json
+from jobs.storage.journal import write_whole
 from jobs.storage.modes import close_folder, open_to_readers
 from jobs.storage.place import Place
 from jobs.survey.folder import (
@@ -155,6 +156,7 @@ def _release(job: SurveyJob, parts: Sequence[str]) -> None:
             measured = read_answers(part_folder(plan.release, SYNTHESIS), plan.strata)
             write_microdata(plan, draw_microdata(plan, measured))
     with job.reporter.line("seal", "manifest"):
+        write_whole(plan.release.ledger)
         write_manifest(plan, [part for part in plan.costs if is_made(plan, part)])
     with job.reporter.line("seal", "report"):
         write_public_page(plan.made)

@@ -11,9 +11,9 @@ import csv
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from pathlib import Path
 
 from das.errors import InputError
+from jobs.storage.place import Place
 
 _DELIMITERS = (",", "\t", "|", ";")
 _LOOKED_AT = 1000  # rows from which the layout is told
@@ -34,7 +34,7 @@ class AreaFile:
     notes: Sequence[str]
 
 
-def read_areas(path: Path, leaves: Sequence[str], leaf: str) -> AreaFile:
+def read_areas(path: Place, leaves: Sequence[str], leaf: str) -> AreaFile:
     """Read an area file.
 
     Args:
@@ -54,7 +54,7 @@ def read_areas(path: Path, leaves: Sequence[str], leaf: str) -> AreaFile:
     return _assigned(path, rows, (area_column, column), leaves, leaf)
 
 
-def _rows(path: Path, known: AbstractSet[str]) -> tuple[str, Rows]:
+def _rows(path: Place, known: AbstractSet[str]) -> tuple[str, Rows]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -79,7 +79,7 @@ def _rows(path: Path, known: AbstractSet[str]) -> tuple[str, Rows]:
     return delimiter, rows
 
 
-def _fields(path: Path, number: int, line: str, delimiter: str) -> list[str]:
+def _fields(path: Place, number: int, line: str, delimiter: str) -> list[str]:
     try:
         found = next(csv.reader([line], delimiter=delimiter, skipinitialspace=True))
     except (csv.Error, StopIteration):
@@ -87,7 +87,7 @@ def _fields(path: Path, number: int, line: str, delimiter: str) -> list[str]:
     return [field.strip() for field in found]
 
 
-def _code_column(path: Path, rows: Rows, known: AbstractSet[str], leaf: str) -> int:
+def _code_column(path: Place, rows: Rows, known: AbstractSet[str], leaf: str) -> int:
     """The column with most known geocodes among the first rows."""
     some = [row for _, row in rows[:_LOOKED_AT]]
     width = max(len(row) for row in some)
@@ -122,7 +122,7 @@ def _without_header(rows: Rows, column: int, known: AbstractSet[str]) -> Rows:
     return rows if looks_alike else rows[1:]
 
 
-def _area_column(path: Path, rows: Rows, column: int, delimiter: str) -> int | None:
+def _area_column(path: Place, rows: Rows, column: int, delimiter: str) -> int | None:
     width = max(len(row) for _, row in rows)
     for number, row in rows:
         if len(row) != width:
@@ -145,7 +145,7 @@ def _area_column(path: Path, rows: Rows, column: int, delimiter: str) -> int | N
 
 
 def _assigned(
-    path: Path, rows: Rows, columns: tuple[int | None, int], leaves: Sequence[str], leaf: str
+    path: Place, rows: Rows, columns: tuple[int | None, int], leaves: Sequence[str], leaf: str
 ) -> AreaFile:
     area_column, column = columns
     known = frozenset(leaves)

@@ -20,7 +20,7 @@ from das.queries.factor import Factor
 from das.queries.query import Query
 from das.strategy import QueryShare
 from jobs.config.workload import name_with_matrices
-from jobs.storage.files import create_file, json_text, read_json
+from jobs.storage.files import create_file, json_text, read_json, understanding
 from jobs.storage.place import Place
 
 _SHARES = [field.name for field in fields(QueryShare) if field.name != "query"]
@@ -61,10 +61,11 @@ def read_frozen(path: Place, digest: str) -> dict[str, tuple[QueryShare, ...]]:
       Queries and shares, as `freeze` was given them.
 
     Raises:
-      OutputError: The file is damaged.
+      OutputError: The file is damaged, or the store it lies in does not answer.
     """
-    if not path.exists():
-        return {}
+    with understanding(path):
+        if not path.is_file():
+            return {}
     document = read_json(path, _AGAIN)
     if document.get("configuration_digest") != digest:
         return {}

@@ -13,6 +13,7 @@ import stat
 from pathlib import Path
 
 from jobs.storage.place import Place, StoredPlace, place_of
+from jobs.storage.stores.kinds import MEMORY
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _MEMORY_DEVICES, _NULL = 1, 3  # Linux: mem, null, zero, full, random ...
@@ -76,6 +77,15 @@ def local_path(value: object) -> Path:
     return Path(text)
 
 
+def without_secrets(address: str) -> str:
+    """An address without the name, password or query that it should not hold, for errors.
+
+    >>> without_secrets("s3://name:password@bucket/x?signature=y")
+    's3://...@bucket/x'
+    """
+    return re.sub(r"(://)[^/@]*:[^/]*@", r"\1...@", re.split("[?#]", address)[0])
+
+
 def read_place(value: object) -> Place:
     """Read a path, or the address of a place in a store.
 
@@ -94,5 +104,7 @@ def read_place(value: object) -> Place:
     if isinstance(value, str) and "://" in value and not value.lower().startswith("file:"):
         if any(ord(c) < 32 or ord(c) == 127 or "\ud800" <= c <= "\udfff" for c in value):
             raise ValueError("holds a control character or half of a character")
+        if value.lower().startswith(f"{MEMORY}://"):
+            raise ValueError("is of a store that this process alone sees, which is for tests")
         return place_of(value)
     return local_path(value)

@@ -64,6 +64,8 @@ def _is_complete(product: Product, output: Place, recorded: set[Place]) -> bool:
         return is_sealed(release)
     if output.parent == release.measurements("").parent:
         return output in recorded and is_published(output)
+    if output == release.ledger:
+        return is_begun(output)
     return output.is_file() or is_published(output)
 
 

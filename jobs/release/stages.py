@@ -26,6 +26,7 @@ from jobs.release.tables import write_h1, write_tables
 from jobs.report.finished import write_public_reports
 from jobs.storage.dataset import Dataset, check_sizes, is_published, sweep
 from jobs.storage.files import writing
+from jobs.storage.journal import write_whole
 from jobs.storage.ledger import seal_ledger
 from jobs.storage.modes import open_to_readers
 from jobs.tasks.executor import Tasks
@@ -109,8 +110,10 @@ def seal(job: Job) -> None:
         with writing(job.release.root):
             open_to_readers(job.release.root)
         sealed: dict[str, Manifest] = {}
+        write_whole(job.release.solves)
         for product in job.products:
             ledger = seal_ledger(product.release.ledger)
+            write_whole(product.release.ledger)
             expected = expected_groups(product.plan, product.release, product.grouping)
             own = replace(facts, name=product.title, records=product.name, expected=expected)
             if sealed and product is job.resolved.last:

@@ -304,7 +304,8 @@ def place_of(text: str | Path | StoredPlace) -> Place:
     if ":" in host.rpartition("@")[0]:
         raise ValueError(f"{scheme}:// holds a name and password; set credentials elsewhere")
     if scheme in OBJECTS and re.search("[?#]", key):
-        raise ValueError(f"{text} holds `?` or `#`: an address has no query, and no credentials")
+        where = re.split("[?#]", text)[0]
+        raise ValueError(f"{where} has `?` or `#`: an address has no query, and no credentials")
     root = f"{'s3' if scheme == 's3a' else scheme}://{host}"
     return StoredPlace(root, posixpath.normpath(f"/{key}").lstrip("/"))
 

@@ -15,6 +15,7 @@ from jobs.folder.identity import Owner, note_account
 from jobs.storage.account import check_account, check_claim, make_claim
 from jobs.storage.dataset import Dataset, dataset_digest, find_damage, is_published
 from jobs.storage.files import read_json
+from jobs.storage.journal import is_begun
 from jobs.storage.place import Place, remove_tree
 from jobs.survey.ledger import read_ledger, start_ledger
 from jobs.survey.means import means_csv, means_json
@@ -24,7 +25,7 @@ from jobs.survey.plan import SYNTHESIS, SurveyPlan, load_survey, stated_configur
 from jobs.survey.tables import tables_csv, tables_json
 
 
-def is_survey_folder(out: Path) -> bool:
+def is_survey_folder(out: Place) -> bool:
     """Whether a run folder is that of a survey.
 
     Raises:
@@ -33,7 +34,7 @@ def is_survey_folder(out: Path) -> bool:
     return "kind" in read_json(out / "run.json", "give the output.directory of a run")
 
 
-def refuse_survey_folder(out: Path) -> None:
+def refuse_survey_folder(out: Place) -> None:
     """Refuse a folder that has no geounits.
 
     Raises:
@@ -58,7 +59,7 @@ def owner_of(plan: SurveyPlan) -> Owner:
     )
 
 
-def load_folder(out: Path, config: Path | None, solution: str | None = None) -> SurveyPlan:
+def load_folder(out: Place, config: Path | None, solution: str | None = None) -> SurveyPlan:
     """Load the run file of a run folder.
 
     Args:
@@ -147,7 +148,7 @@ def refuse_lost_measurements(plan: SurveyPlan) -> None:
     """
     ledger = plan.release.ledger
     parts = [part for part in plan.costs if is_published(part_folder(plan.release, part))]
-    if not ledger.exists():
+    if not is_begun(ledger):
         if parts:
             raise lost_answers(OutputError(str(ledger), "is gone"))
         return
@@ -235,7 +236,7 @@ def refuse_lost_ledger(plan: SurveyPlan, identity: str) -> None:
       LedgerError: It is gone, and the account knows a draw of this run.
     """
     draws = draws_of(plan, identity)
-    if draws is None or plan.release.ledger.exists():
+    if draws is None or is_begun(plan.release.ledger):
         return
     if any(draws.measured(part) is not None for part in plan.costs):
         raise LedgerError(

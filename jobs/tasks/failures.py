@@ -1,4 +1,4 @@
-"""What the machine did wrong, as errors for the user: a full disk, a lost Spark."""
+"""What the machine did wrong, as errors for the user: a full disk, a store, a lost Spark."""
 
 from __future__ import annotations
 
@@ -24,13 +24,20 @@ def _is_not_of_bridge(record: logging.LogRecord) -> bool:
 
 
 def machine_failure(error: BaseException | None) -> DasError | None:
-    """The full disk or lost Spark behind an error; None if the error is a defect of ours."""
+    """The full disk, store or lost Spark behind an error; None if the error is a defect of ours."""
     from py4j.protocol import Py4JError
 
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             where = str(error.filename or "the disk")
             return OutputError(where, "is full", remedy="give it room, then `das resume`")
+        if isinstance(error, OSError) and "://" in str(error.filename):
+            return OutputError(
+                str(error.filename),
+                "does not do what is asked of it",
+                got=error.strerror,
+                remedy="see to the store, then go on with `das resume`, or start again",
+            )
         if isinstance(error, Py4JError) and "PythonException" not in str(error):
             lines = str(error).splitlines()
             said = next(

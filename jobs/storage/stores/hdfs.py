@@ -133,12 +133,13 @@ def _told(root: str) -> Iterator[None]:
     except OSError as error:
         if error.strerror:
             raise
-        raise type(error)(error.errno or errno.EIO, f"{root} answered: {_core(error)}") from None
+        what = f"{root} answered: {_core(error)}"
+        raise type(error)(error.errno or errno.EIO, what, root) from None
     except (RuntimeError, ValueError) as error:
         if "AccessControlException" in str(error):
             what = f"{root} does not let this process do that: {_core(error)}"
-            raise PermissionError(errno.EACCES, what) from None
-        raise OSError(errno.EIO, f"{root} answered: {_core(error)}") from None
+            raise PermissionError(errno.EACCES, what, root) from None
+        raise OSError(errno.EIO, f"{root} answered: {_core(error)}", root) from None
 
 
 def _core(error: Exception) -> str:

@@ -75,7 +75,8 @@ class ObjectStoreFiles:
             with suppress(FileNotFoundError):
                 return self.read(name) == data
             if refused == _REFUSALS:
-                raise UnsafeStoreError(errno.ENOTSUP, "it refuses to create a file that is absent")
+                what = "it refuses to create a file that is absent"
+                raise UnsafeStoreError(errno.ENOTSUP, what, self._root)
             time.sleep(wait)
         raise _in_words(failure, self._root)
 
@@ -185,8 +186,8 @@ def _in_words(error: Exception, root: str) -> OSError:
     text = str(error)
     for is_meant, number, words in _MEANINGS:
         if is_meant(text, type(error).__name__):
-            return OSError(number, words.format(root=root))
-    return OSError(errno.EIO, f"{root} answered: {_core(text)}")
+            return OSError(number, words.format(root=root), root)
+    return OSError(errno.EIO, f"{root} answered: {_core(text)}", root)
 
 
 def _core(text: str) -> str:

@@ -1007,6 +1007,9 @@ ENTRIES: dict[Key, Entry] = {
      "Java or Python is not found, or where they do not reach the driver"):
         NotTried("needs executors that die ten times as they start"),
     ("jobs/tasks/failures.py", "give it room, then `das resume`"): MACHINE,
+    ("jobs/tasks/failures.py", "see to the store, then go on with `das resume`, or start again"): TriedIn(
+        "tests/pipeline/local/test_addresses.py::test_a_store_that_refuses_is_told_in_words"),
+    ("jobs/storage/stores/kinds.py", "pip install 'topdown-das[{}]', on driver and workers"): INSTALLS,
     ("jobs/tasks/failures.py", "see to memory, disks and machines, then go on with `das resume`"): MACHINE,
     ("jobs/storage/files.py", "give the disk room, or mend it; then go on with `das resume`"): MACHINE,
     ("jobs/storage/modes.py", "put it on a file system with permissions, in a folder of the user of the "
