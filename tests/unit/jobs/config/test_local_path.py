@@ -83,16 +83,16 @@ def test_addresses_of_stores_are_read(text, place):
     assert read_place(found) is found
 
 
-SECRET = "hunter2"
+TOLD_BY_MISTAKE = "hunter2"
 WRONG_ADDRESSES = {
     "s4://bucket/x": "s4:// is no kind of store that is known",
     "http://example.org/x": "http:// is no kind of store that is known",
     "memory://x/y": "is for tests",
     "s3:///x": "names no bucket or container",
     "hdfs:///x": "names no host",
-    f"s3://name:{SECRET}@bucket/x": "holds a name and password",
-    f"hdfs://{SECRET}@host/x": "holds a name and password",
-    f"az://container/x?sig={SECRET}": "has `[?]` or `#`",
+    f"s3://name:{TOLD_BY_MISTAKE}@bucket/x": "holds a name and password",
+    f"hdfs://{TOLD_BY_MISTAKE}@host/x": "holds a name and password",
+    f"az://container/x?sig={TOLD_BY_MISTAKE}": "has `[?]` or `#`",
     "s3://bucket/a/../b": "leads upwards",
     "s3://bucket/a\nb": "control character",
     "s3a:/bucket/x": "must be a file of this machine",
@@ -105,8 +105,8 @@ WRONG_ADDRESSES = {
 def test_what_is_no_address_either_is_refused_without_its_secret(text):
     with pytest.raises(ValueError, match=WRONG_ADDRESSES[text]) as caught:
         read_place(text)
-    assert SECRET not in str(caught.value)
-    assert SECRET not in without_secrets(text) or text.startswith("hdfs")
+    assert TOLD_BY_MISTAKE not in str(caught.value)
+    assert TOLD_BY_MISTAKE not in without_secrets(text) or text.startswith("hdfs")
 
 
 # --- run files -----------------------------------------------------------------------------------
@@ -194,7 +194,13 @@ def changed(document: dict[str, Any], keys: tuple[str | int, ...], value: str) -
     return document
 
 
-WRONG = ["file:///data/x", "~/x", "s4://bucket/x", "s3:///x", f"s3://name:{SECRET}@bucket/x"]
+WRONG = [
+    "file:///data/x",
+    "~/x",
+    "s4://bucket/x",
+    "s3:///x",
+    f"s3://name:{TOLD_BY_MISTAKE}@bucket/x",
+]
 
 
 @pytest.mark.parametrize("text", ["s3a://bucket/x", *WRONG])
@@ -210,7 +216,7 @@ def test_what_is_no_path_is_refused_where_it_stands(tmp_path, keys, text):
     assert ".".join(str(key) for key in keys) in str(caught.value)
     expected = WRONG_ADDRESSES if keys in STORED else REFUSED
     assert expected.get(text, "must be a file of this machine") in str(caught.value)
-    assert SECRET not in str(caught.value)
+    assert TOLD_BY_MISTAKE not in str(caught.value)
     assert sorted(tmp_path.rglob("*")) == sorted([*before, tmp_path / "run.yaml"])
 
 
@@ -312,13 +318,13 @@ def test_what_is_no_path_of_the_command_line_is_refused(
     monkeypatch.chdir(tmp_path)
     text, reason = "s3a://bucket/x", "must be a file of this machine"
     if is_stored:
-        text, reason = f"s3://name:{SECRET}@bucket/x", "holds a name and password"
+        text, reason = f"s3://name:{TOLD_BY_MISTAKE}@bucket/x", "holds a name and password"
     monkeypatch.setattr(sys, "argv", ["das", *arguments_of(command, name, text)])
     assert main() == 2
     error = capsys.readouterr().err
     assert "ConfigError" in error
     assert reason in error
-    assert SECRET not in error
+    assert TOLD_BY_MISTAKE not in error
     assert list(tmp_path.iterdir()) == []
 
 
