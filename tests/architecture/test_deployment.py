@@ -111,6 +111,24 @@ def test_the_image_starts_the_entry_point_as_an_ordinary_user():
     assert f"useradd --uid {user}" in " ".join(of("RUN"))
 
 
+def linted(dockerfile: str) -> str:
+    """What hadolint of the test environment says of a Dockerfile; empty if all is well."""
+    hadolint = Path(sys.executable).with_name("hadolint")
+    done = subprocess.run(
+        [hadolint, "--no-color", "-"], input=dockerfile, capture_output=True, text=True, check=False
+    )
+    assert done.returncode in (0, 1), done.stderr
+    assert bool(done.stdout) == bool(done.returncode)
+    return done.stdout
+
+
+def test_lint_refuses_nothing_of_the_dockerfile_and_sees_faults():
+    text = (ROOT / "docker" / "Dockerfile").read_text()
+    assert linted(text) == ""
+    assert "DL3008" in linted(text.replace("tini=0.19.*", "tini"))
+    assert "DL3042" in linted(text.replace("--no-cache-dir ", ""))
+
+
 # --- entry point ---------------------------------------------------------------------------------
 
 
