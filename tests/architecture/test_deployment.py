@@ -320,10 +320,13 @@ def test_properties_named_in_recipes_are_sparks():
     known = known_properties()
     page = (ROOT / "docs" / "cluster.md").read_text()
     conf = [path.read_text() for path in (ROOT / "conf" / "cluster").glob("*.yaml")]
+    conf.append((ROOT / "docker" / "kubernetes" / "spark.conf").read_text())
     keys = set(re.findall(r"(?<![\w.])spark\.[a-z]\w*(?:\.[\w]+)+", "\n".join([page, *conf])))
+    keys.remove("spark.apache.org")  # a group of resources
     free = (
         "spark.executorEnv.",
         "spark.kubernetes.authenticate.driver.",
+        "spark.kubernetes.authenticate.executor.",
         "spark.kubernetes.driver.volumes.",
         "spark.kubernetes.executor.volumes.",
     )
