@@ -21,7 +21,10 @@ _HERE = Path(__file__).resolve().parent
 _LACKS_SOMETHING = 7  # exit code, as of RuntimeSetupError
 _REMEDY = f"install {DISTRIBUTION} into an environment of its own"
 # A list of all that is installed takes a tenth of a second, and is worth it before these.
-_LOOK_AROUND = {"demo", "prepare", "run", "validate"}
+_LOOK_AROUND = {
+    *("demo", "prepare", "validate", "run", "resume", "measure", "solve", "evaluate"),
+    *("means", "tables", "synthesize"),
+}
 
 
 @dataclass(frozen=True)

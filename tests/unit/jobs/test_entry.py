@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.checkout import ROOT, checkout, project_files
+from tests.pipeline.spark.cluster import build_zip
 
 ENTRY = "jobs/__main__.py"
 _RAISES = "raise ImportError('a module of the project in place of the standard one')\n"
@@ -22,6 +24,21 @@ def main():
         importlib.import_module(name)
     print(*sys.argv[1:], __file__)
     return 3
+"""
+# The command with its tasks in its own process, which says where it comes from.
+_HERE = """
+import contextlib, sys
+import jobs.cli, jobs.run
+from jobs.tasks.batches import Sizing
+from jobs.tasks.executor import LocalTasks
+
+@contextlib.contextmanager
+def open_here(*_):
+    yield LocalTasks(Sizing(1), slots=1)
+
+jobs.run.open_tasks = open_here
+print(jobs.cli.__file__)
+sys.exit(jobs.cli.main())
 """
 # Started by Python before any script, or not importable here; or they act when imported.
 _APART = {"antigravity", "idlelib", "lib2to3", "this", "turtle", "turtledemo"}
@@ -110,6 +127,25 @@ def test_the_real_entry_point_says_the_same_however_it_is_started(tmp_path):
     (only,) = said
     assert only[0] == 0
     assert "rho" in only[1]
+
+
+def test_a_run_from_the_zip_alone_makes_a_whole_release(tmp_path):
+    """What spark-submit ships holds schemas, run files and templates; no checkout is near."""
+    archive = tmp_path / "das.zip"
+    build_zip(tmp_path).rename(archive)
+    shutil.rmtree(tmp_path / "topdown-das")
+    words = ["demo", "made here", "--blocks", "20", "--quiet"]
+    done = run(["-c", _HERE, *words], tmp_path, PYTHONPATH=str(archive))
+    assert done.returncode == 0, done.stderr
+    assert f"{archive}/jobs/cli.py" in done.stdout
+    out = tmp_path / "made here" / "build" / "demo"
+    for report in ("confidential/report.html", "release/report.html"):
+        assert (out / report).read_text().startswith("<!DOCTYPE html>")
+    done = run(
+        ["-m", "jobs", "verify", "conf/run/demo.yaml"], out.parents[1], PYTHONPATH=str(archive)
+    )
+    assert done.returncode == 0, done.stderr
+    assert {"das/py.typed", "jobs/py.typed"} <= set(zipfile.ZipFile(archive).namelist())
 
 
 def test_an_installed_wheel_has_all_that_the_packages_need(tmp_path):
