@@ -130,8 +130,12 @@ ClusterOption = Annotated[
     typer.Option("--cluster", help="YAML whose `runtime` replaces that of the run.", parser=_local),
 ]
 LogOption = Annotated[
-    Path | None,
-    typer.Option("--log-json", help="Append events to this file, one JSON a line.", parser=_local),
+    AnyPlace | None,
+    typer.Option(
+        "--log-json",
+        help="Add events to this file, one JSON a line; a path, or an address such as s3://...",
+        parser=_place,
+    ),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress lines.")]
 SolutionOption = Annotated[

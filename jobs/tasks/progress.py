@@ -8,23 +8,21 @@ Neither says anything of the data but how long work on it took.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from das.errors import OutputError
 from jobs.documents.document import json_of
 from jobs.documents.statistics import SolveStatistics
 from jobs.documents.summary import Straggler
 from jobs.printable import printable
-from jobs.storage.files import refuse_foreign
+from jobs.storage.place import Place
+from jobs.tasks.event_log import SteadyLog
 from jobs.tasks.step import Step, watching
 
 _PLACE = ("stage", "what", "geolevel")
@@ -48,6 +46,7 @@ EVENTS: Mapping[str, tuple[str, ...]] = {
     "run_finished": (*_COSTS, "tasks", "core_hours"),
     "run_failed": ("error", "message"),
 }
+_LAST = {"run_finished", "run_failed"}
 
 
 class Line:
@@ -112,21 +111,21 @@ class Reporter:
 
     Args:
       quiet: No lines on standard error.
-      log: File to which events are appended, made readable by its owner only.
-      every_seconds: Between two reports of one line, where lines are not live.
+      log: File to which events are added, made readable by its owner only where there are modes.
+      every_seconds: Between two reports of one line, where lines are not live; and between two
+        writings of a log in a store.
 
     Raises:
-      OutputError: The log is another file.
+      OutputError: The log is another file, or its store does not answer.
     """
 
     def __init__(
-        self, *, quiet: bool = False, log: Path | None = None, every_seconds: float = 10.0
+        self, *, quiet: bool = False, log: Place | None = None, every_seconds: float = 10.0
     ) -> None:
         self.console = Console(stderr=True, quiet=quiet, highlight=False, markup=False, emoji=False)
-        if log is not None and log.is_file():  # it may also be a terminal or a pipe
-            refuse_foreign(log, b"{", "a log of runs")
         self.log = log
         self.every_seconds = every_seconds
+        self._events = None if log is None else SteadyLog(log, self._warn, every_seconds)
 
     @contextmanager
     def line(
@@ -172,26 +171,23 @@ class Reporter:
             )
 
     def event(self, event: str, /, **facts: object) -> None:
-        """Append an event of `EVENTS` to the log.
+        """Add an event of `EVENTS` to the log.
 
         Raises:
-          OutputError: The log cannot be written.
+          OutputError: It is the first one, and the log cannot be written.
         """
-        if self.log is None:
-            return
-        document = {"time": datetime.now(UTC).isoformat(), "event": event, **facts}
-        try:
-            with os.fdopen(os.open(self.log, _APPEND, 0o600), "a", encoding="utf-8") as handle:
-                handle.write(json.dumps(document) + "\n")
-        except OSError as error:
-            raise OutputError(str(self.log), "cannot be written", got=error.strerror) from None
+        if self._events is not None:
+            document = {"time": datetime.now(UTC).isoformat(), "event": event, **facts}
+            self._events.add(json.dumps(document), last=event in _LAST)
+
+    def _warn(self, text: str) -> None:
+        """Print a line even where progress is not wanted."""
+        warnings = Console(stderr=True, highlight=False, markup=False, emoji=False)
+        warnings.print(printable(f"das: {text}"), soft_wrap=True)
 
     def say(self, text: str) -> None:
         """Print a plain line."""
         self.console.print(printable(text), soft_wrap=True)
-
-
-_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 
 
 @contextmanager
