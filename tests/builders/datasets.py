@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.storage.dataset import PartWriter, publish
+from jobs.storage.place import Place, open_input
 
 
 def publish_tables(
@@ -26,7 +27,7 @@ def publish_tables(
     publish(folder, parts, dict(facts or {}))
 
 
-def rows_of(folder: Path) -> list[dict[str, Any]]:
+def rows_of(folder: Place) -> list[dict[str, Any]]:
     """Rows of a published dataset from its files alone, in the order of its parts."""
     rows: list[dict[str, Any]] = []
     for part in json.loads((folder / "_manifest.json").read_text())["files"]:
@@ -34,5 +35,5 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
             with (folder / part["file"]).open(newline="") as handle:
                 rows += list(csv.DictReader(handle))
         else:
-            rows += pq.read_table(folder / part["file"], partitioning=None).to_pylist()
+            rows += pq.read_table(open_input(folder / part["file"]), partitioning=None).to_pylist()
     return rows

@@ -146,7 +146,7 @@ class FaultProxy:
         self.ended = threading.Event()
         self.requests: list[Request] = []
         self._server: _Server | None = None
-        self.address = ("127.0.0.1", 0)
+        self.address = (store[0], 0)
         self.accept()
 
     def rule(
@@ -199,7 +199,7 @@ class FaultProxy:
         """Take connections, again at the same address."""
         assert self._server is None
         self._server = _Server(self.address, _handler(self))
-        self.address = ("127.0.0.1", self._server.server_port)
+        self.address = (self._store[0], self._server.server_port)
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def close(self) -> None:

@@ -20,11 +20,13 @@ import pytest
 from jobs.config.load import load_run
 from jobs.storage.dataset import MANIFEST, is_published
 from jobs.storage.layout import release_layout
+from jobs.storage.place import Place, found_under, place_of, store_of
 from tests.builders import in_process, toy
 from tests.checkout import ROOT
 from tests.pipeline.spark.cluster import MANY_TASKS, SPARK, build_zip
 from tests.release_checks import sparse, totals_are_exact, tree_is_consistent
-from tests.servers.hdfs import hdfs_server
+from tests.servers.hdfs import USER, hdfs_server
+from tests.servers.store import StoreServer
 from tests.servers.yarn import Yarn, yarn_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
@@ -46,7 +48,9 @@ runtime:
 DEFAULTS = f"""\
 spark.yarn.jars local:{SPARK}/jars/*
 spark.executorEnv.SPARK_LOCAL_IP 127.0.0.1
+spark.executorEnv.HADOOP_USER_NAME {USER}
 spark.yarn.appMasterEnv.SPARK_LOCAL_IP 127.0.0.1
+spark.yarn.appMasterEnv.HADOOP_USER_NAME {USER}
 spark.executor.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 """
 
@@ -57,22 +61,24 @@ class Site:
 
     Attributes:
       yarn: The cluster.
+      hdfs: The file system below it.
       project: The checkout.
       config: Run file of the toy state.
       folder: Where runs lie.
     """
 
     yarn: Yarn
+    hdfs: StoreServer
     project: Path
     config: Path
     folder: Path
 
-    def start(self, mode: str, *options: str) -> subprocess.Popen[str]:
-        """The documented command of a mode, with further words for `das`."""
+    def start(self, mode: str, *options: str, config: Path | None = None) -> subprocess.Popen[str]:
+        """The documented command of a mode, with further words for `das`, of `config` if not ours."""
         script = documented(mode)
         here = {
             CONFIGURATION: self.yarn.environment["HADOOP_CONF_DIR"],
-            RUN_FILE: f"{self.config} {' '.join(options)}",
+            RUN_FILE: f"{config or self.config} {' '.join(options)}",
             MEMORY: "--driver-memory 700m",
         }
         for written, ours in here.items():
@@ -132,7 +138,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     (folder / "spark").mkdir()
     (folder / "spark" / "spark-defaults.conf").write_text(DEFAULTS)
     with hdfs_server(folder / "hdfs") as hdfs, yarn_cluster(folder, hdfs) as yarn:
-        yield Site(yarn, project, config, folder)
+        yield Site(yarn, hdfs, project, config, folder)
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +148,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     return counts(in_process.execute(toy.configuration(folder)))
 
 
-def counts(out: Path) -> dict[str, object]:
+def counts(out: Place) -> dict[str, object]:
     return {level: sparse(release_layout(out).counts(level)) for level in toy.LEVELS}
 
 
@@ -180,6 +186,35 @@ def test_cluster_mode_starts_a_lost_driver_again(site: Site, expected: dict[str,
     assert attempts(site.yarn) == 2
 
 
+def test_data_and_all_files_on_hdfs(site: Site, expected: dict[str, object]) -> None:
+    """Also with a driver that is lost: the next one takes over when it has been silent."""
+    url = f"{site.hdfs.url}/toy"
+    config = toy.configuration(
+        site.folder / "hdfs",
+        data__path=f"{url}/records.csv",
+        geography__geounits={"path": f"{url}/blocks.csv"},
+        output__directory=f"{url}/out",
+        runtime={},
+    )
+    with site.hdfs.in_environment():
+        for name in ("records.csv", "blocks.csv"):
+            store, key = store_of(place_of(f"{url}/{name}"))
+            store.replace(key, (site.folder / name).read_bytes())
+        waiting = site.start("cluster", config=config)
+        out = place_of(f"{url}/out")
+        release = release_layout(out)
+        wait_until(lambda: is_published(release.counts("county")), waiting)
+        container = driver_container(config)
+        before = {place: place.read_bytes() for place in found_under(out, MANIFEST)}
+        for process in container:
+            process.kill()
+        output, _ = waiting.communicate(timeout=600)
+        assert waiting.returncode == 0, output[-3000:]
+        assert {place: place.read_bytes() for place in before} == before
+        assert counts(out) == expected
+        assert attempts(site.yarn) == 2
+
+
 def test_what_is_refused_in_cluster_mode_is_in_the_log_of_the_driver(site: Site) -> None:
     waiting = site.start("cluster", "--out", str(site.folder / "records.csv" / "below"))
     waiting.communicate(timeout=600)
@@ -188,12 +223,12 @@ def test_what_is_refused_in_cluster_mode_is_in_the_log_of_the_driver(site: Site)
     assert any("cannot be created" in text for text in logs)
 
 
-def driver_container(out: Path) -> list[psutil.Process]:
-    """Processes of the container that the driver of a run works in, Java and Python."""
+def driver_container(word: Path) -> list[psutil.Process]:
+    """Processes, Java and Python, of the container whose driver was given a word."""
     found = [
         process
         for process in psutil.process_iter(["cmdline"])
-        if str(out) in (process.info["cmdline"] or []) and "spark-submit" not in process.name()
+        if str(word) in (process.info["cmdline"] or [])
     ]
     masters = [one for one in found if any("ApplicationMaster" in w for w in one.cmdline())]
     assert masters
