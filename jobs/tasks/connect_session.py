@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 # Packages of the extra `connect`, by the names that are imported.
 _PACKAGES = ("google.rpc", "grpc", "grpc_status", "zstandard")
-# Waits between tries grow fourfold from 50 ms to a minute. To reach a server, 17 seconds in all; in
-# a step, three minutes: a network that comes back by then is waited for, a server that is started
-# again has lost the session anyway.
-_TRIES_TO_REACH, _TRIES_IN_WORK = 5, 8
+# Waits between tries grow fourfold from 50 ms to a minute. To reach a server that is starting, four
+# seconds in all; in a step, three minutes: a network that comes back by then is waited for, and a
+# server that is started again has lost the session anyway.
+_TRIES_TO_REACH, _TRIES_IN_WORK = 4, 8
 _ANSWER_SECONDS = 20.0
 _MOST_PARTITIONS = 1 << 16
 

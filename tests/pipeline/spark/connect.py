@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -13,12 +14,25 @@ from pathlib import Path
 
 import psutil
 
-from jobs.config.protection import PROTECTION, TOKEN_VARIABLE
+from jobs.config.protection import TOKEN_VARIABLE
 from jobs.tasks.java import class_archive, driver_options, find_java_home
 from tests.checkout import ROOT
 from tests.pipeline.spark.cluster import SPARK, free_port
 
+MASTER = "local[*,4]"  # what the documented command names, and a reader replaces
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
+
+
+def documented_commands() -> str:
+    """The first shell block of the section "Spark Connect" of docs/cluster.md."""
+    page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    section = page.split("\n## Spark Connect\n", 1)[1]
+    return section.split("```sh\n", 1)[1].split("```", 1)[0]
+
+
+def documented_properties() -> dict[str, str]:
+    """Those that the documented command starts a server with."""
+    return dict(re.findall(r"--conf (\S+?)=(\S+)", documented_commands()))
 
 
 @dataclass(frozen=True)
@@ -61,7 +75,7 @@ def connect_server(
     folder: Path,
     *,
     token: str | None = "known to the tests alone",
-    properties: Mapping[str, str] = PROTECTION,
+    properties: Mapping[str, str] | None = None,
     python_path: Path | None = ROOT,
 ) -> Iterator[Server]:
     """Start a server with two slots, whose tasks may fail twice; stop it afterwards.
@@ -69,7 +83,7 @@ def connect_server(
     Args:
       folder: Where it works.
       token: What it asks clients for.
-      properties: Of its Spark.
+      properties: Of its Spark, in the place of those that are documented.
       python_path: From where its workers import besides their libraries.
     """
     home = find_java_home()
@@ -86,7 +100,7 @@ def connect_server(
         variables[TOKEN_VARIABLE] = token
     port = free_port()
     own = {
-        **properties,
+        **(documented_properties() if properties is None else properties),
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
         "spark.driver.memory": "1g",

@@ -21,11 +21,12 @@ from jobs.tasks.connect import ConnectTasks
 from jobs.tasks.connect_session import connect_session, is_connect_wanted
 from jobs.tasks.executor import open_tasks
 from jobs.tasks.failures import machine_failure
+from jobs.tasks.java import find_java_home
 from tests.bench.digests import digests_of
 from tests.builders import in_process, toy
 from tests.checkout import checkout, environment
-from tests.pipeline.spark.cluster import MANY_TASKS, free_port
-from tests.pipeline.spark.connect import Server, connect_server
+from tests.pipeline.spark.cluster import MANY_TASKS, RUN_FILE, free_port
+from tests.pipeline.spark.connect import MASTER, Server, connect_server, documented_commands
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -79,6 +80,38 @@ def test_a_server_releases_what_one_process_releases(
     assert {part["stage"]: part["tasks"] for part in summary["parts"]}["solve"] > 1
 
 
+@pytest.mark.long
+def test_the_documented_commands(project: Path, state: Path, tmp_path: Path) -> None:
+    port = free_port()
+    script = documented_commands()
+    for written, here in (
+        (MASTER, f"local[2,3]' --conf 'spark.connect.grpc.binding.port={port}"),
+        (RUN_FILE, str(state)),
+        ("sc://localhost", f"sc://localhost:{port}"),
+        ("das run", "python -m jobs run"),
+    ):
+        assert script.count(written) == 1
+        script = script.replace(written, here)
+    variables = {
+        **environment(project),
+        "JAVA_HOME": str(find_java_home()),
+        "SPARK_PID_DIR": str(tmp_path),
+        "SPARK_LOG_DIR": str(tmp_path),
+    }
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=project,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    assert (tmp_path / "out" / "release" / "manifest.json").exists()
+
+
+@pytest.mark.long
 def test_workers_get_the_project_of_the_driver(server: Server, project: Path) -> None:
     script = """
 import json
@@ -131,6 +164,7 @@ def test_a_missing_server_is_told_within_half_a_minute(
     assert not any(tmp_path.rglob("*.parquet"))
 
 
+@pytest.mark.long
 def test_a_session_in_use_is_used_and_left_open(
     server: Server, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +180,7 @@ def test_a_session_in_use_is_used_and_left_open(
     assert not is_connect_wanted(None)
 
 
+@pytest.mark.long
 def test_properties_of_a_session_are_set_and_others_refused(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +204,7 @@ def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.long
 def test_a_server_that_lets_in_everybody_is_refused_unless_the_run_file_accepts_it(
     open_server: Server, state: Path, tmp_path: Path
 ) -> None:
@@ -198,6 +234,7 @@ def nap(seconds: float) -> float:
     return seconds
 
 
+@pytest.mark.long
 def test_a_server_that_dies_in_a_step_is_told_as_a_failure_of_the_machine(
     open_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
