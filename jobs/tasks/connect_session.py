@@ -33,10 +33,12 @@ if TYPE_CHECKING:
 
 # Packages of the extra `connect`, by the names that are imported.
 _PACKAGES = ("google.rpc", "grpc", "grpc_status", "zstandard")
-# Waits between tries grow fourfold from 50 ms to a minute. To reach a server that is starting, four
-# seconds in all; in a step, three minutes: a network that comes back by then is waited for, and a
-# server that is started again has lost the session anyway.
-_TRIES_TO_REACH, _TRIES_IN_WORK = 4, 8
+# A server takes some seconds to start: it is looked for every two seconds, 21 in all. In a step,
+# waits grow fourfold to a minute, three minutes in all: a network that comes back by then is waited
+# for, and a server that is started again has lost the session anyway.
+_TO_REACH = {"max_retries": 12, "max_backoff": 2000}
+_IN_WORK = {"max_retries": 8, "max_backoff": 60_000}
+_AT_THE_END = {"max_retries": 1, "max_backoff": 1000}
 _ANSWER_SECONDS = 20.0
 _MOST_PARTITIONS = 1 << 16
 
@@ -90,10 +92,10 @@ def connect_session(
         session = _reach(_url(master) or "")
         try:
             server = _checked(session, properties or {}, allow_open=allow_open)
-            _be_patient(session, _TRIES_IN_WORK)
+            _be_patient(session, _IN_WORK)
             yield server
         finally:
-            _be_patient(session, 1)
+            _be_patient(session, _AT_THE_END)
             session.stop()
 
 
@@ -139,7 +141,7 @@ def _reach(url: str) -> Any:  # noqa: ANN401 - a session of PySpark
     from pyspark.sql.connect.session import SparkSession
 
     session: Any = SparkSession.builder.remote(url).create()
-    _be_patient(session, _TRIES_TO_REACH)
+    _be_patient(session, _TO_REACH)
     try:
         version = session.version
     except PySparkException as error:
@@ -167,17 +169,19 @@ def _is_there(package: str) -> bool:
         return False
 
 
-def _be_patient(session: Any, tries: int) -> None:  # noqa: ANN401 - a session of PySpark
-    """Set how often a call is tried again where the server does not answer."""
-    from pyspark.sql.connect.client.retries import DefaultPolicy
+def _be_patient(session: Any, tries: Mapping[str, int]) -> None:  # noqa: ANN401 - of PySpark
+    """Set how often, and after how many milliseconds, a call is tried that had no answer."""
+    from pyspark.sql.connect.client import retries
 
-    session.client.set_retry_policies([DefaultPolicy(max_retries=tries)])
+    policy: Any = retries.DefaultPolicy
+    session.client.set_retry_policies([policy(**tries)])
 
 
 def said(error: BaseException) -> str:
-    """The first line of what a server said."""
+    """What a server said, or why it said nothing, as one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0][:300] if lines else type(error).__name__
+    details = [line for line in lines if line.startswith("details = ")]  # of a call without answer
+    return [*details, *lines, type(error).__name__][0].removeprefix("details = ")[:300]
 
 
 # --- whether it is closed ------------------------------------------------------------------------

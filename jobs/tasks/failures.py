@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from das.errors import DasError, OutputError, RuntimeSetupError
+from jobs.tasks.connect_session import said
 
 
 def hide_bridge_logs() -> None:
@@ -40,12 +41,12 @@ def machine_failure(error: BaseException | None) -> DasError | None:
             )
         if isinstance(error, Py4JError) and "PythonException" not in str(error):
             lines = str(error).splitlines()
-            said = next(
+            first = next(
                 (line for line in lines if line.startswith(": ")), lines[0] if lines else ""
             )
-            return _lost(said.removeprefix(": ") or type(error).__name__)
+            return _lost(first.removeprefix(": ") or type(error).__name__)
         if _is_of_server(error):
-            return _lost(str(error).strip().splitlines()[0])
+            return _lost(said(error))
         error = error.__cause__ or error.__context__
     return None
 
@@ -61,10 +62,10 @@ def _is_of_server(error: BaseException) -> bool:
     )
 
 
-def _lost(said: str) -> RuntimeSetupError:
+def _lost(told: str) -> RuntimeSetupError:
     return RuntimeSetupError(
         "Spark",
         "was lost, or gave up a task whose processes were lost time and again",
-        got=said[:300],
+        got=told[:300],
         remedy="see to memory, disks and machines, then go on with `das resume`",
     )

@@ -338,12 +338,14 @@ def test_properties_named_in_recipes_are_sparks():
 def known_properties() -> set[str]:
     """Texts like names of properties in the classes of Spark's jars."""
     found: set[str] = set()
-    for name in ("spark-core_*", "spark-kubernetes_*", "spark-yarn_*", "spark-network-common_*"):
+    names = ("core", "kubernetes", "yarn", "network-common", "connect")
+    for name in (f"spark-{name}_*" for name in names):
         (archive,) = (SPARK / "jars").glob(f"{name}.jar")
         with zipfile.ZipFile(archive) as jar:
             for inside in jar.namelist():
                 if re.search(
-                    r"config/package\$|/Config\$|SparkLauncher|SparkConf|TransportConf", inside
+                    r"config/package\$|/Config\$|/Connect\$|SparkLauncher|SparkConf|TransportConf",
+                    inside,
                 ):
                     texts = re.findall(rb"spark\.[\w.]+", jar.read(inside))
                     found |= {text.decode() for text in texts}

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from das.errors import RuntimeSetupError
@@ -98,15 +99,19 @@ def test_the_documented_commands(project: Path, state: Path, tmp_path: Path) -> 
         "SPARK_PID_DIR": str(tmp_path),
         "SPARK_LOG_DIR": str(tmp_path),
     }
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
-        cwd=project,
-        env=variables,
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=project,
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=500,
+            check=False,
+        )
+    finally:
+        for file in tmp_path.glob("*.pid"):  # where a command before the last has failed
+            psutil.Process(int(file.read_text())).kill()
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     assert (tmp_path / "out" / "release" / "manifest.json").exists()
 
@@ -153,6 +158,7 @@ def test_who_does_not_know_the_token_is_told_so_before_anything_is_read(
     assert not any(tmp_path.rglob("*.parquet"))
 
 
+@pytest.mark.long
 def test_a_missing_server_is_told_within_half_a_minute(
     project: Path, state: Path, tmp_path: Path
 ) -> None:
@@ -239,7 +245,7 @@ def test_a_server_that_dies_in_a_step_is_told_as_a_failure_of_the_machine(
     open_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last test of this server."""
-    monkeypatch.setattr(sessions, "_TRIES_IN_WORK", 3)
+    monkeypatch.setattr(sessions, "_IN_WORK", {"max_retries": 3})
     with connect_session(open_server.url, allow_open=True) as opened:
         tasks = ConnectTasks(opened.session, Sizing(4), opened.slots, is_open=True)
         killer = threading.Timer(1.5, open_server.kill)

@@ -15,12 +15,14 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
+from das.errors import RuntimeSetupError
 from jobs.config.protection import PROTECTION, REMOTE_VARIABLE
-from jobs.tasks import connect
+from jobs.tasks import connect, connect_session
 from jobs.tasks.connect_session import _doors, _unprotected, _url
 from jobs.tasks.shipping import PACKAGES, looker, own_equipment, project_archive
 from jobs.tasks.step import Step, TaskReport, watching
 from tests.checkout import ROOT
+from tests.pipeline.spark.cluster import free_port
 
 grpc = pytest.importorskip("grpc")
 
@@ -118,6 +120,24 @@ def test_which_server_is_meant(monkeypatch, master, environment, url):
     assert _url(master) == url
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")  # under spark-submit, its command line says
     assert _url(None) is None
+
+
+def test_a_server_that_is_not_there_is_told(monkeypatch):
+    monkeypatch.setattr(connect_session, "_TO_REACH", {"max_retries": 1})
+    with (
+        pytest.raises(RuntimeSetupError, match=r"cannot be reached.* got .*[Ff]ailed to connect"),
+        connect_session.connect_session(f"sc://localhost:{free_port()}"),
+    ):
+        pass
+
+
+def test_packages_that_are_missing_are_told(monkeypatch):
+    monkeypatch.setattr(connect_session, "_PACKAGES", ("grpc", "nobody.has.this"))
+    with (
+        pytest.raises(RuntimeSetupError, match=r"no nobody\.has\.this; .*topdown-das\[connect\]"),
+        connect_session.connect_session("sc://localhost:1"),
+    ):
+        pass
 
 
 # --- what goes back and forth --------------------------------------------------------------------
