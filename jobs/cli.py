@@ -26,6 +26,7 @@ from jobs.tasks.failures import hide_bridge_logs, machine_failure
 
 if TYPE_CHECKING:
     from jobs.config.product import Resolved
+    from jobs.storage.layout import Roots
     from jobs.tasks.progress import Reporter
 
     AnyPlace = Place
@@ -115,6 +116,12 @@ OutOption = Annotated[
     AnyPlace | None,
     typer.Option("--out", help="Path or address; replaces output.directory.", parser=_place),
 ]
+ConfidentialOption = Annotated[
+    AnyPlace | None,
+    typer.Option(
+        "--confidential", help="Path or address; replaces output.confidential.", parser=_place
+    ),
+]
 MasterOption = Annotated[
     str | None,
     typer.Option("--master", help="Replaces runtime.master.", parser=_master, metavar="TEXT"),
@@ -153,6 +160,7 @@ class RunOptions:
     quiet: QuietOption = False
     cluster: ClusterOption = None
     log: LogOption = None
+    confidential: ConfidentialOption = None
 
     def load(
         self,
@@ -165,7 +173,12 @@ class RunOptions:
         from jobs.config.load import load_run
 
         resolved = load_run(
-            config, output=out, master=self.master, solution=solution, groups=groups
+            config,
+            output=out,
+            confidential=self.confidential,
+            master=self.master,
+            solution=solution,
+            groups=groups,
         )
         return self.on_cluster(resolved)
 
@@ -203,23 +216,34 @@ def _with_run_options(command: Callable[..., None]) -> Callable[..., None]:
 def validate(
     config: ConfigArgument, losses: LossesOption = False, as_json: JsonOption = False
 ) -> None:
-    """Check a run file and the list of geounits, and print the budget; no data is touched."""
+    """Check a run file and the list of geounits, and print the budget; no data is touched.
+
+    Stores are asked whether they let this machine write: a file is created and removed in each.
+    """
+    from jobs.folder.roots import check_roots
+    from jobs.storage.account import check_account
+
     if _is_survey(config):
         from jobs.survey.plan import load_survey
         from jobs.survey.summary import print_summary
 
-        print_summary(load_survey(config), as_json=as_json)
+        plan = load_survey(config)
+        if not plan.not_for_release:
+            check_account(plan.account())
+        check_roots(plan.config.output.roots)
+        print_summary(plan, as_json=as_json)
         return
     from jobs.confidential.inputs import absent_files, check_geounits
     from jobs.config.claims import account_of
     from jobs.config.load import load_run
     from jobs.planning.summary import budget_summary
     from jobs.planning.terminal import print_summaries
-    from jobs.storage.account import check_account
 
     resolved = load_run(config)
     if not resolved.plan.not_for_release:
         check_account(account_of(resolved.config))
+    check_roots(resolved.config.output.roots)
+    absent = tuple(absent_files(resolved))
     check_geounits(resolved)
     source = resolved.config.geography.source
     summaries = {
@@ -227,7 +251,7 @@ def validate(
         for name, product in resolved.products.items()
     }
     last = resolved.last.name
-    summaries[last] = replace(summaries[last], absent=tuple(absent_files(resolved)))
+    summaries[last] = replace(summaries[last], absent=absent)
     print_summaries(summaries, as_json=as_json)
 
 
@@ -356,7 +380,7 @@ def run(config: ConfigArgument, out: OutOption = None, *, options: RunOptions) -
     from jobs.run import run as run_all
 
     resolved = options.load(config, out)
-    _name_files(run_all(resolved, options.reporter()), resolved.config.output.directory)
+    _name_files(run_all(resolved, options.reporter()), resolved.config.output.roots)
 
 
 @app.command()
@@ -377,8 +401,8 @@ def demo(
     from jobs.demo import Demo
 
     made = Demo(folder, blocks, seed)
-    files, out = made.run(partial(options.load, out=None), options.reporter())
-    _name_files(files, out)
+    files, roots = made.run(partial(options.load, out=None), options.reporter())
+    _name_files(files, roots)
     typer.echo(
         "\nOpen the first file in a browser: how far the release is from the truth. The second is\n"
         "what the public reads, with microdata and tables beside it. Then go on with:\n"
@@ -395,7 +419,7 @@ def measure(config: ConfigArgument, out: OutOption = None, *, options: RunOption
 
     resolved = options.load(config, out)
     files = run_measuring(resolved, options.reporter())
-    _name_files(files, resolved.config.output.directory)
+    _name_files(files, resolved.config.output.roots)
 
 
 @app.command()
@@ -416,7 +440,7 @@ def solve(
 
     resolved = options.load(config, out, solution)
     files = run_solving(resolved, options.reporter())
-    _name_files(files, resolved.config.output.directory)
+    _name_files(files, resolved.config.output.roots)
 
 
 @app.command()
@@ -486,7 +510,7 @@ def evaluate(
     asked = None if groups is None else groups.split(",")
     resolved = options.load(config, out, solution, asked)
     files = run_evaluating(resolved, options.reporter())
-    _name_files(files, resolved.config.output.directory)
+    _name_files(files, resolved.config.output.roots)
 
 
 @app.command()
@@ -527,7 +551,9 @@ def resume(
     from jobs.run import STAGES
     from jobs.run import run as run_all
 
-    resolved = options.on_cluster(load_again(out.resolve(), config, options.master, solution))
+    resolved = options.on_cluster(
+        load_again(out.resolve(), config, options.master, solution, options.confidential)
+    )
     refuse_sealed(resolved)
     with only_driver(out):
         for line in stage_progress(STAGES, resolved):
@@ -542,7 +568,8 @@ def resume(
         datasets, files = count_files(resolved)
         typer.echo(f"complete: {files} files of {datasets} datasets are as they were published")
     elif not check:
-        _name_files(run_all(resolved, options.reporter(), moved=moved), out)
+        made = run_all(resolved, options.reporter(), moved=moved)
+        _name_files(made, resolved.config.output.roots)
 
 
 @app.command()
@@ -567,23 +594,25 @@ def report(
     """Write the reports of a finished run again, from its manifest and evaluation."""
     from jinja2 import TemplateError
 
+    from jobs.folder.roots import remembered_roots
     from jobs.report.finished import write_internal_reports, write_public_reports
     from jobs.storage.files import understanding
     from jobs.storage.layout import release_layout
     from jobs.survey.folder import is_survey_folder
     from jobs.survey.reports import write_pages
 
+    roots = remembered_roots(out)
     if (out / "run.json").exists() and is_survey_folder(out):
-        _name_files(write_pages(out, solution), out)
+        _name_files(write_pages(roots, solution), roots)
         return
     manifest = release_layout(out, solution).manifest
     with understanding(manifest, "restore it from a copy of the release"):
         try:
             public = write_public_reports(out, solution)
-            internal = write_internal_reports(out, solution)
+            internal = write_internal_reports(roots, solution)
         except TemplateError as error:
             raise ValueError(str(error)) from None
-    _name_files([*internal, *public], out)
+    _name_files([*internal, *public], roots)
 
 
 @app.command()
@@ -799,8 +828,9 @@ def _run_survey(
     from jobs.survey.plan import load_survey
 
     _refuse_cluster(options)
-    plan = load_survey(config, output=out, solution=solution)
-    _name_files(run_survey(plan, options.reporter(), wanted_parts(plan, wanted)), plan.out)
+    plan = load_survey(config, output=out, confidential=options.confidential, solution=solution)
+    roots = plan.config.output.roots
+    _name_files(run_survey(plan, options.reporter(), wanted_parts(plan, wanted)), roots)
 
 
 def _evaluate_survey(
@@ -810,8 +840,8 @@ def _evaluate_survey(
     from jobs.survey.plan import load_survey
 
     _refuse_cluster(options)
-    plan = load_survey(config, output=out, solution=solution)
-    _name_files(evaluate_survey(plan, options.reporter()), plan.out)
+    plan = load_survey(config, output=out, confidential=options.confidential, solution=solution)
+    _name_files(evaluate_survey(plan, options.reporter()), plan.config.output.roots)
 
 
 def _resume_survey(
@@ -827,11 +857,12 @@ def _resume_survey(
     from jobs.survey.folder import load_folder
 
     _refuse_cluster(options)
-    plan = load_folder(out, config, solution)
+    plan = load_folder(out, config, solution, options.confidential)
     for line in check_survey(plan):
         typer.echo(line)
     if not check:
-        _name_files(run_survey(plan, options.reporter(), [*plan.costs], moved=moved), plan.out)
+        files = run_survey(plan, options.reporter(), [*plan.costs], moved=moved)
+        _name_files(files, plan.config.output.roots)
 
 
 def _refuse_cluster(options: RunOptions) -> None:
@@ -841,12 +872,10 @@ def _refuse_cluster(options: RunOptions) -> None:
             raise ConfigError(name, "is for censuses; a survey is worked on by one process")
 
 
-def _name_files(files: Sequence[Place], out: Place) -> None:
-    """Name what was written, and which of it is in the confidential half of a run folder."""
-    from jobs.storage.layout import confidential_layout
-
+def _name_files(files: Sequence[Place], roots: Roots) -> None:
+    """Name what was written, and which of it is in the confidential half of a run."""
     width = max(len(str(path)) for path in files)
-    confidential = confidential_layout(out.resolve()).root
+    confidential = roots.confidential.resolve()
     for path in files:
         is_closed = lies_in(path.resolve(), confidential)
         kind = "CONFIDENTIAL" if is_closed else "publishable"

@@ -15,6 +15,7 @@ from jobs.config.product import Resolved
 from jobs.config.ready import ready_files
 from jobs.run import run
 from jobs.storage.files import writing
+from jobs.storage.layout import Roots
 from jobs.storage.place import Place
 from jobs.synthetic.generate import GenerateSpec, generate
 from jobs.tasks.java import find_java_home
@@ -42,7 +43,7 @@ class Demo:
 
     def run(
         self, load: Callable[[Path], Resolved], reporter: Reporter
-    ) -> tuple[list[Place], Place]:
+    ) -> tuple[list[Place], Roots]:
         """Write the ready files and the state, and do every stage of conf/run/demo.yaml.
 
         Args:
@@ -50,7 +51,7 @@ class Demo:
           reporter: Who watches.
 
         Returns:
-          The files of interest, and the folder of the run.
+          The files of interest, and the roots of the run.
 
         Raises:
           OutputError: The folder holds other things or cannot be written.
@@ -69,7 +70,7 @@ class Demo:
         with reporter.line("generate", f"{self.blocks} blocks") as tick:
             generate(spec, self.folder / _DATA, progress=tick)
         resolved = load(self.folder / _RUN_FILE)
-        return run(resolved, reporter), resolved.config.output.directory
+        return run(resolved, reporter), resolved.config.output.roots
 
     def next_commands(self) -> list[str]:
         """Command lines to go on with, to be given where this one was."""

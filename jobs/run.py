@@ -20,8 +20,9 @@ from jobs.documents.manifest import read_manifest
 from jobs.documents.summary import read_summary
 from jobs.folder.damage import refuse_damage
 from jobs.folder.grants import claim_grants, refuse_other_draws, refuse_spent_grants
-from jobs.folder.identity import claim_folder, make_folder
+from jobs.folder.identity import claim_folder
 from jobs.folder.lock import only_driver
+from jobs.folder.roots import make_roots
 from jobs.folder.solutions import begin_solution, refuse_sealed, remove_outdated
 from jobs.job import Job, Stage
 from jobs.printable import result_console
@@ -29,8 +30,7 @@ from jobs.release.stages import estimate, seal, solve, write
 from jobs.report.console import terminal_table
 from jobs.report.finished import costs_folder, write_internal_reports
 from jobs.report.run import stages_table
-from jobs.storage.layout import EstimateLayout, confidential_layout, release_layout
-from jobs.storage.modes import close_folder
+from jobs.storage.layout import EstimateLayout, release_layout
 from jobs.storage.place import Place, lies_in
 from jobs.tasks.costs import Recorder
 from jobs.tasks.executor import Tasks, open_tasks
@@ -119,25 +119,23 @@ def open_job(
       LedgerError: A grant was spent by another run, or noisy answers are lost.
       RuntimeSetupError: Spark does not start.
     """
-    out = resolved.config.output.directory
+    roots = resolved.config.output.roots
+    out = roots.out
     refuse_released_log(reporter, out)
     if not (out / "run.json").exists():  # then nothing is left of a run that is refused
         refuse_spent_grants(resolved, "")
-    make_folder(out)
+    make_roots(roots)
     with _failure_logged(reporter), ExitStack() as stack:
         hold = stack.enter_context(only_driver(out))
         identity = claim_folder(resolved)
         refuse_spent_grants(resolved, identity)
-        confidential = confidential_layout(out).root
-        confidential.mkdir(mode=0o700, exist_ok=True)
-        close_folder(confidential)
         for product in resolved.products.values():
             sweep_shares(product.confidential.keys)
         if resolved.solution is not None:
             begin_solution(resolved)
         refuse_damage(resolved)
         memory = stack.enter_context(PeakMemory())
-        costs = costs_folder(out, resolved.solution)
+        costs = costs_folder(roots, resolved.solution)
         recorder = Recorder(costs, reporter, memory)
         with recorder.stage("start", "Spark"):
             if tasks is None:
@@ -214,9 +212,8 @@ def run(
     before = () if resolved.solution else MEASURING
     with open_job(resolved, reporter, moved=moved, tasks=tasks) as job:
         do_stages(job, (*before, *SOLVING, *EVALUATING))
-    out = resolved.config.output.directory
     with reporter.line("report", "internal report"):
-        internal = write_internal_reports(out, resolved.solution)
+        internal = write_internal_reports(resolved.config.output.roots, resolved.solution)
     *others, last = resolved.products.values()
     release = last.release
     return [
@@ -269,9 +266,9 @@ def run_evaluating(
     Raises:
       OutputError: The release is not sealed.
     """
-    out, solution = resolved.config.output.directory, resolved.solution
-    read_manifest(release_layout(out, solution))
+    roots, solution = resolved.config.output.roots, resolved.solution
+    read_manifest(release_layout(roots.out, solution))
     with open_job(resolved, reporter, tasks=tasks) as job:
         do_stages(job, EVALUATING)
-    reports = write_internal_reports(out, solution)
+    reports = write_internal_reports(roots, solution)
     return [path for file in reports for path in (file, file.with_name("evaluation.json"))]

@@ -18,13 +18,14 @@ from jobs.confidential.survey.measure import measure_part
 from jobs.confidential.survey.read import SurveyTruth, read_survey, table_of
 from jobs.documents.survey import read_survey_manifest
 from jobs.folder.fingerprint import check_same_files, files_under
-from jobs.folder.identity import claim_as, make_folder
+from jobs.folder.identity import claim_as
 from jobs.folder.lock import only_driver
+from jobs.folder.roots import make_roots
 from jobs.input.files import plan_chunks
 from jobs.storage.dataset import is_published
 from jobs.storage.files import write_json
 from jobs.storage.journal import write_whole
-from jobs.storage.modes import close_folder, open_to_readers
+from jobs.storage.modes import open_to_readers
 from jobs.storage.place import Place
 from jobs.survey.folder import (
     claim_grant,
@@ -89,12 +90,10 @@ def open_survey(plan: SurveyPlan, reporter: Reporter, *, moved: bool) -> Iterato
     if not (plan.out / "run.json").exists():  # then nothing is left of a run that is refused
         refuse_spent_grant(plan, "")
         plan_chunks(table_of(plan))
-    make_folder(plan.out)
+    make_roots(plan.config.output.roots)
     with only_driver(plan.out):
         identity = claim_as(owner_of(plan))
         refuse_spent_grant(plan, identity)
-        plan.confidential.root.mkdir(mode=0o700, exist_ok=True)
-        close_folder(plan.confidential.root)
         refuse_lost_ledger(plan, identity)
         refuse_lost_measurements(plan)
         refuse_other_draws(plan, identity)

@@ -23,8 +23,19 @@ from jobs.storage.place import Place
 
 
 def absent_files(resolved: Resolved) -> list[str]:
-    """What a run file names and is not there, each with its key."""
-    return [f"{key}: {path}" for key, path in _named_files(resolved) if not path.exists()]
+    """What a run file names and is not there, each with its key.
+
+    Raises:
+      InputError: The store that one lies in does not let this process see it.
+    """
+    return [f"{key}: {path}" for key, path in _named_files(resolved) if not _is_there(key, path)]
+
+
+def _is_there(key: str, path: Place) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:
+        raise InputError(f"{key}: {path}", "cannot be read", got=error.strerror) from None
 
 
 def check_geounits(resolved: Resolved) -> None:

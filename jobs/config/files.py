@@ -42,6 +42,10 @@ class RunFile:
         """What stands before the keys of a product in this file."""
         return format_1.keys_of(product) if self.format == 1 else f"products.{product}."
 
+    def written_keys(self, keys: list[str]) -> list[str]:
+        """Where a value of the model stands in this file."""
+        return format_1.written_keys(keys) if self.format == 1 else keys
+
 
 def read_run_file(path: Path) -> RunFile:
     """Read a run file of any format.

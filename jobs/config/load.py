@@ -15,6 +15,7 @@ from jobs.config.digest import run_digest
 from jobs.config.files import absolute, absolute_path, read_run_file
 from jobs.config.format_1 import NOTICE
 from jobs.config.models.run import RunConfig
+from jobs.config.places import refuse_tangled
 from jobs.config.product import Product, Resolved
 from jobs.config.resolve import resolve_product
 from jobs.config.schema import load_schema
@@ -34,6 +35,7 @@ def load_run(
     path: Path,
     *,
     output: Place | None = None,
+    confidential: Place | None = None,
     master: str | None = None,
     solution: str | None = None,
     groups: Sequence[str] | None = None,
@@ -43,6 +45,7 @@ def load_run(
     Args:
       path: The run file; relative paths in it are relative to its folder.
       output: Replaces `output.directory`.
+      confidential: Replaces `output.confidential`.
       master: Replaces `runtime.master`.
       solution: Name of a solution beside the release.
       groups: Replace `evaluate.groups` of each product, those that its schema knows.
@@ -59,11 +62,14 @@ def load_run(
     config = absolute(file.config, folder)
     if output is not None:
         config = _with(config, "output", directory=absolute_path(output))
+    if confidential is not None:
+        config = _with(config, "output", confidential=absolute_path(confidential))
     if master is not None:
         config = _with(config, "runtime", master=master)
     if groups is not None:
         config = _with_groups(config, groups)
     _refuse_taken_names(config, path)
+    refuse_tangled(path, config, config.output.roots, file.written_keys)
     digest = run_digest(file.config, config)
     products: dict[str, Product] = {}
     for name in config.products:

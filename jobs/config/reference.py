@@ -180,7 +180,8 @@ products:                         # in the order of work; most runs have one
       tables: [age]               # errors of these, and of the total, in each group
       floor: 10                   # relative errors of groups of so many records, or more
 output:
-  directory: out
+  directory: out                  # this and other places may lie in stores: docs/storage.md
+  confidential: out-confidential  # of its own, for other rights; else out/confidential
 runtime:
   master: "local[2,4]"
   batches_per_slot: 4

@@ -133,7 +133,7 @@ def resolve_product(
         own,
         plan,
         release,
-        product_confidential(config.output.directory, solution, folder),
+        product_confidential(config.output.roots, solution, folder),
         asked(),
         # Streams are named by geocode and query: another key, or names would repeat.
         None if seed is None else seed + place,

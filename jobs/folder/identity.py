@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import pathlib
 import uuid
 from collections.abc import Callable, Mapping
@@ -14,15 +13,21 @@ from jobs.config.claims import account_of
 from jobs.config.load import load_run
 from jobs.config.product import Resolved
 from jobs.documents.summary import SUMMARY
-from jobs.folder.lock import LOCK
+from jobs.folder.roots import (
+    CONFIDENTIAL,
+    claim_root,
+    make_folders,
+    refuse_other_root,
+    remembered_root,
+    remove_root,
+    stated_root,
+)
 from jobs.storage.account import is_there, read_account
 from jobs.storage.dataset import MANIFEST, PROPOSED
 from jobs.storage.files import create_file, json_text, read_json, write_json
 from jobs.storage.journal import journals_under, read_journal
-from jobs.storage.layout import release_layout
-from jobs.storage.modes import close_folder
-from jobs.storage.place import Place, StoredPlace, is_same, place_of, remove_tree
-from jobs.storage.stores.store import probe
+from jobs.storage.layout import Roots, release_layout
+from jobs.storage.place import Place, is_same, place_of, remove_tree
 
 _STATED = ("run_file", "configuration_files")
 
@@ -32,15 +37,13 @@ class Owner:
     """Whose a run folder is to be.
 
     Attributes:
-      out: The folder.
-      confidential: The confidential half of it.
+      roots: The folder, and where its confidential half lies.
       digest: Of the configuration.
       account: Finds the account of the run.
       stated: What the folder remembers of the run file.
     """
 
-    out: Place
-    confidential: Place
+    roots: Roots
     digest: str
     account: Callable[[], Place]
     stated: Mapping[str, object]
@@ -52,8 +55,7 @@ def claim_folder(resolved: Resolved) -> str:
     stated = stated_configuration(resolved)
     return claim_as(
         Owner(
-            out=config.output.directory,
-            confidential=resolved.last.confidential.root,
+            roots=config.output.roots,
             digest=resolved.plan.digest,
             account=lambda: account_of(config),
             stated=stated,
@@ -62,23 +64,26 @@ def claim_folder(resolved: Resolved) -> str:
 
 
 def claim_as(wanted: Owner) -> str:
-    """Make the run folder ours: create it, or check that it belongs to the same configuration.
+    """Make the roots ours: create them, or check that they belong to the same configuration.
 
-    It remembers where the run file is, for `das resume`. A folder of another configuration under
-    which nothing was measured and no grant was claimed is emptied and taken over; the caller is the
-    only driver.
+    The run folder remembers where the run file is, for `das resume`. A folder of another
+    configuration under which nothing was measured and no grant was claimed is emptied and taken
+    over; the caller is the only driver.
 
     Returns:
       The identity of the run folder.
 
     Raises:
-      OutputError: It cannot be written, belongs to another configuration, or holds other files.
+      OutputError: One cannot be written, belongs to another configuration or run, or holds other
+        files.
     """
-    out, digest, stated = wanted.out, wanted.digest, wanted.stated
+    roots, out, digest = wanted.roots, wanted.roots.out, wanted.digest
     path = out / "run.json"
-    make_folder(out)
+    stated = {**wanted.stated, **stated_root(roots)}
     fresh = {"configuration_digest": digest, "run": uuid.uuid4().hex, **stated}
+    make_folders(roots)
     if not path.exists() and create_file(path, json_text(fresh)):
+        claim_root(roots, str(fresh["run"]))
         return str(fresh["run"])
     document = read_json(path, "remove the folder")
     owner = document.get("configuration_digest")
@@ -92,40 +97,16 @@ def claim_as(wanted: Owner) -> str:
                 want=digest[:12],
                 remedy="choose another output.directory",
             )
-        for root in (release_layout(out).root, wanted.confidential):
-            remove_tree(root)
+        remove_root(Roots.of(out, remembered_root(document)), document["run"])
+        remove_tree(release_layout(out).root)
         (out / SUMMARY).unlink(missing_ok=True)
-    renewed = {**document, "configuration_digest": digest, **stated}
+    refuse_other_root(roots, document)
+    claim_root(roots, document["run"])
+    kept = {key: value for key, value in document.items() if key != CONFIDENTIAL}
+    renewed = {**kept, "configuration_digest": digest, **stated}
     if renewed != document:
         write_json(path, renewed)
     return str(document["run"])
-
-
-def make_folder(out: Place) -> None:
-    """Create the folder of a run, or check that it may be one.
-
-    Raises:
-      OutputError: It cannot be written, holds other files, or cannot be closed to other users.
-    """
-    # A draft of run.json and a lock are what a start leaves that dies at once.
-    ours = ("run.json", ".run.json.", LOCK, ".probe-")
-    try:
-        out.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if isinstance(out, StoredPlace):
-            probe(out.store, out.key)
-        foreign = next((path for path in out.iterdir() if not path.name.startswith(ours)), None)
-    except OSError as error:
-        raise OutputError(str(out), "cannot be created", got=error.strerror) from None
-    if foreign is not None and not (out / "run.json").exists():
-        raise OutputError(
-            str(out),
-            "is not empty and is not the folder of a run",
-            got=foreign.name,
-            remedy="choose another output.directory",
-        )
-    if isinstance(out, pathlib.Path) and not os.access(out, os.W_OK):
-        raise OutputError(str(out), "cannot be written")
-    close_folder(out)
 
 
 def stated_configuration(resolved: Resolved) -> dict[str, object]:
@@ -140,7 +121,11 @@ def stated_configuration(resolved: Resolved) -> dict[str, object]:
 
 
 def load_again(
-    out: Place, config: pathlib.Path | None, master: str | None, solution: str | None = None
+    out: Place,
+    config: pathlib.Path | None,
+    master: str | None,
+    solution: str | None = None,
+    confidential: Place | None = None,
 ) -> Resolved:
     """Load the run file of a run folder.
 
@@ -149,6 +134,7 @@ def load_again(
       config: Where the run file is now; default: where it was.
       master: Replaces `runtime.master`.
       solution: Name of a solution beside the release.
+      confidential: Where its confidential files are now; default: where they were.
 
     Raises:
       OutputError: It is not the folder of a run.
@@ -162,7 +148,13 @@ def load_again(
             "the run file is not where it was" if source else "does not name the run file",
             remedy="say where it is with --config",
         )
-    resolved = load_run(pathlib.Path(source), output=out, master=master, solution=solution)
+    resolved = load_run(
+        pathlib.Path(source),
+        output=out,
+        confidential=confidential or remembered_root(document),
+        master=master,
+        solution=solution,
+    )
     if document.get("configuration_digest") != resolved.plan.digest:
         raise ConfigError(
             str(source),

@@ -9,6 +9,7 @@ from jobs.documents.summary import read_summary
 from jobs.storage.layout import (
     ConfidentialLayout,
     ReleaseLayout,
+    Roots,
     confidential_layout,
     release_layout,
 )
@@ -16,10 +17,11 @@ from jobs.storage.place import Place
 
 
 def finished_products(
-    out: Place, solution: str | None = None
+    roots: Roots, solution: str | None = None
 ) -> list[tuple[ReleaseLayout, ConfidentialLayout]]:
-    """Where the sealed products of a run folder, or of a solution of it, lie, the last first."""
-    release, confidential = release_layout(out, solution), confidential_layout(out, solution)
+    """Where the sealed products of a run, or of a solution of it, lie, the last first."""
+    release = release_layout(roots.out, solution)
+    confidential = confidential_layout(roots, solution)
     others = release.sealed_products
     return [
         (release, confidential),
@@ -36,13 +38,13 @@ def write_public_reports(out: Place, solution: str | None = None) -> list[Place]
     from jobs.report.public import write_public_report  # draws plots: slow to import
 
     written = []
-    for release, _ in finished_products(out, solution):
+    for release, _ in finished_products(Roots.of(out), solution):
         write_public_report(read_manifest(release), release.report)
         written.append(release.report)
     return written
 
 
-def write_internal_reports(out: Place, solution: str | None = None) -> list[Place]:
+def write_internal_reports(roots: Roots, solution: str | None = None) -> list[Place]:
     """Write the internal reports of what was evaluated of a finished run, or of a solution of it.
 
     Returns:
@@ -51,9 +53,9 @@ def write_internal_reports(out: Place, solution: str | None = None) -> list[Plac
     from jobs.report.internal import write_internal_report
 
     written = []
-    costs = costs_folder(out, solution)
-    products = finished_products(out, solution)
-    beside = [_evaluation(of_release) for _, of_release in finished_products(out)]
+    costs = costs_folder(roots, solution)
+    products = finished_products(roots, solution)
+    beside = [_evaluation(of_release) for _, of_release in finished_products(roots)]
     for (release, confidential), other in zip(products, beside, strict=True):
         evaluation = _evaluation(confidential)
         if evaluation is not None:
@@ -74,6 +76,6 @@ def _evaluation(confidential: ConfidentialLayout) -> Evaluation | None:
     return read_document(Evaluation, path, remedy="run `das evaluate`") if path.exists() else None
 
 
-def costs_folder(out: Place, solution: str | None) -> Place:
+def costs_folder(roots: Roots, solution: str | None) -> Place:
     """Folder of the summary of what a run, or a solution of it, cost."""
-    return out if solution is None else confidential_layout(out, solution).compared
+    return roots.out if solution is None else confidential_layout(roots, solution).compared

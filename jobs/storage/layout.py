@@ -1,5 +1,8 @@
 """Where everything of a run lies. Two roots: what may be published, and what may not.
 
+The second is OUT/confidential, unless the run file names another place for it: then all that stands
+under OUT/confidential here lies there, beside OWNER.json, which says whose it is.
+
 OUT/run.json                             identity; digest of the configuration, run file and files
 OUT/driver.lock                          held by the one driver at work
 OUT/summary.json                         what the run cost
@@ -131,6 +134,33 @@ class ReleaseLayout:
 
 
 @dataclass(frozen=True)
+class Roots:
+    """The two roots of a run.
+
+    Attributes:
+      out: The run folder, with what may be published.
+      confidential: What may not.
+    """
+
+    out: Place
+    confidential: Place
+
+    @classmethod
+    def of(cls, out: Place, confidential: Place | None = None) -> Roots:
+        """The roots of a run folder; by default the confidential one lies in it."""
+        return cls(out, _within(out) if confidential is None else confidential)
+
+    @property
+    def are_apart(self) -> bool:
+        """Whether the confidential root is a place of its own."""
+        return self.confidential != _within(self.out)
+
+
+def _within(out: Place) -> Place:
+    return out / "confidential"
+
+
+@dataclass(frozen=True)
 class ConfidentialLayout:
     """Places of one product under OUT/confidential. Never given to the stages after measuring.
 
@@ -176,9 +206,10 @@ def release_layout(out: Place, solution: str | None = None) -> ReleaseLayout:
     return ReleaseLayout(out / "release" if solution is None else out / "solutions" / solution)
 
 
-def confidential_layout(out: Place, solution: str | None = None) -> ConfidentialLayout:
-    """The confidential half of a run folder."""
-    return ConfidentialLayout(out / "confidential", solution)
+def confidential_layout(roots: Roots | Place, solution: str | None = None) -> ConfidentialLayout:
+    """The confidential half of a run; a run folder alone is one that both halves lie in."""
+    root = roots.confidential if isinstance(roots, Roots) else _within(roots)
+    return ConfidentialLayout(root, solution)
 
 
 def product_release(out: Place, solution: str | None, name: str | None) -> ReleaseLayout:
@@ -187,9 +218,11 @@ def product_release(out: Place, solution: str | None, name: str | None) -> Relea
     return release if name is None else release.product(name)
 
 
-def product_confidential(out: Place, solution: str | None, name: str | None) -> ConfidentialLayout:
+def product_confidential(
+    roots: Roots, solution: str | None, name: str | None
+) -> ConfidentialLayout:
     """The confidential half of a product; of the last one if no name is given."""
-    confidential = confidential_layout(out, solution)
+    confidential = confidential_layout(roots, solution)
     return confidential if name is None else confidential.product(name)
 
 

@@ -12,6 +12,7 @@ from jobs.documents.survey import read_survey_manifest
 from jobs.folder.damage import lost_answers
 from jobs.folder.draws import Draws
 from jobs.folder.identity import Owner, note_account
+from jobs.folder.roots import remembered_root
 from jobs.storage.account import check_account, check_claim, make_claim
 from jobs.storage.dataset import Dataset, dataset_digest, find_damage, is_published
 from jobs.storage.files import read_json
@@ -51,21 +52,26 @@ def refuse_survey_folder(out: Place) -> None:
 def owner_of(plan: SurveyPlan) -> Owner:
     """Whose the run folder is to be."""
     return Owner(
-        out=plan.out,
-        confidential=plan.confidential.root,
+        roots=plan.config.output.roots,
         digest=plan.digest,
         account=plan.account,
         stated=stated_configuration(plan),
     )
 
 
-def load_folder(out: Place, config: Path | None, solution: str | None = None) -> SurveyPlan:
+def load_folder(
+    out: Place,
+    config: Path | None,
+    solution: str | None = None,
+    confidential: Place | None = None,
+) -> SurveyPlan:
     """Load the run file of a run folder.
 
     Args:
       out: The run folder.
       config: Where the run file is now; default: where it was.
       solution: Name of a solution beside the release.
+      confidential: Where its confidential files are now; default: where they were.
 
     Raises:
       ConfigError: The run file is not where it was, or says something else than it said.
@@ -76,7 +82,8 @@ def load_folder(out: Place, config: Path | None, solution: str | None = None) ->
         raise ConfigError(
             str(source), "the run file is not where it was", remedy="say where it is with --config"
         )
-    plan = load_survey(source, output=out, solution=solution)
+    place = confidential or remembered_root(document)
+    plan = load_survey(source, output=out, confidential=place, solution=solution)
     if document.get("configuration_digest") != plan.digest:
         raise ConfigError(
             str(source),

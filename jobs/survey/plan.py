@@ -35,6 +35,7 @@ from jobs.config.models.survey import (
     TableConfig,
 )
 from jobs.config.models.values import LONGEST_NAME
+from jobs.config.places import refuse_tangled
 from jobs.config.resolve import budget_of
 from jobs.storage.account import Claim, default_account
 from jobs.storage.layout import (
@@ -144,7 +145,7 @@ class SurveyPlan:
     @property
     def confidential(self) -> ConfidentialLayout:
         """The confidential half."""
-        return confidential_layout(self.out, self.solution)
+        return confidential_layout(self.config.output.roots, self.solution)
 
     @property
     def not_for_release(self) -> bool:
@@ -214,13 +215,18 @@ class SurveyPlan:
 
 
 def load_survey(
-    path: Path, *, output: Place | None = None, solution: str | None = None
+    path: Path,
+    *,
+    output: Place | None = None,
+    confidential: Place | None = None,
+    solution: str | None = None,
 ) -> SurveyPlan:
     """Read the run file of a survey and the public files it names.
 
     Args:
       path: The run file; relative paths in it are relative to its folder.
       output: Replaces `output.directory`.
+      confidential: Replaces `output.confidential`.
       solution: Name of a solution beside the release.
 
     Raises:
@@ -234,9 +240,10 @@ def load_survey(
         )
     written = read_model(path, SurveyConfig)
     config = absolute(written, absolute_path(path).parent)
-    if output is not None:
-        place = config.output.model_copy(update={"directory": absolute_path(output)})
-        config = config.model_copy(update={"output": place})
+    stated = {"directory": output, "confidential": confidential}
+    places = {name: absolute_path(place) for name, place in stated.items() if place is not None}
+    config = config.model_copy(update={"output": config.output.model_copy(update=places)})
+    refuse_tangled(path, config, config.output.roots)
     named(f"{path}: data.path", lambda: check_suffix(config.data.path))
     budget = budget_of(config.privacy, config.privacy, f"{path}: privacy")
     _check_shares(config, path)

@@ -13,6 +13,7 @@ from jobs.report.survey.release import SurveyRelease
 from jobs.storage.layout import (
     ConfidentialLayout,
     ReleaseLayout,
+    Roots,
     confidential_layout,
     release_layout,
 )
@@ -54,8 +55,8 @@ def write_internal_page(made: ReleaseLayout, confidential: ConfidentialLayout) -
     return confidential.report
 
 
-def write_pages(out: Place, solution: str | None) -> list[Place]:
-    """Write the reports of a run folder, or of a solution of it, again.
+def write_pages(roots: Roots, solution: str | None) -> list[Place]:
+    """Write the reports of a run, or of a solution of it, again.
 
     Returns:
       The files, the confidential one first, if it was evaluated.
@@ -63,7 +64,8 @@ def write_pages(out: Place, solution: str | None) -> list[Place]:
     Raises:
       OutputError: As above.
     """
-    made, confidential = release_layout(out, solution), confidential_layout(out, solution)
+    made = release_layout(roots.out, solution)
+    confidential = confidential_layout(roots, solution)
     is_evaluated = confidential.evaluation.exists()
     internal = [write_internal_page(made, confidential)] if is_evaluated else []
     return [*internal, write_public_page(made)]

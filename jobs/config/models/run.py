@@ -26,6 +26,7 @@ from jobs.config.protection import (
     refuse_bad_remote,
     secret_properties,
 )
+from jobs.storage.layout import Roots
 
 
 class GeolevelConfig(Model):
@@ -122,6 +123,17 @@ class OutputConfig(Model):
     """Where everything is written."""
 
     directory: StoredPath = Field(description="Folder of the run; created if absent.")
+    confidential: StoredPath | None = Field(
+        default=None,
+        description="Folder of what must not be published: the truth while it is worked on, and "
+        "how far the release is from it. Such as another bucket, with other rights. Default: "
+        "`confidential` in the folder of the run.",
+    )
+
+    @property
+    def roots(self) -> Roots:
+        """Where everything of the run lies."""
+        return Roots.of(self.directory, self.confidential)
 
 
 class RuntimeConfig(Model):

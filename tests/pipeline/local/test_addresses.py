@@ -11,7 +11,8 @@ import pytest
 
 from jobs.storage.place import found_under, place_of, store_of
 from tests.builders import toy
-from tests.servers.s3 import s3_server
+from tests.servers.faults import FORBIDDEN, fault_proxy
+from tests.servers.s3 import Lie, s3_server
 from tests.servers.store import StoreServer
 
 Das = Callable[..., tuple[int, str]]
@@ -119,3 +120,118 @@ def test_a_store_that_refuses_is_told_in_words(
     assert "das resume" in text
     assert "Traceback" not in text
     done(das, "validate", config)
+
+
+# --- stores that cannot be worked in --------------------------------------------------------------
+
+
+def wrong_store(server: StoreServer, monkeypatch: pytest.MonkeyPatch, **changes: str) -> None:
+    for name, value in {**server.environment, **changes}.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize("command", ["validate", "run"])
+@pytest.mark.parametrize("lie", [Lie.IGNORES, Lie.INVERTED, Lie.REFUSES])
+def test_a_store_that_ignores_conditions_is_refused(
+    tmp_path: Path, das: Das, here: None, monkeypatch: pytest.MonkeyPatch, lie: Lie, command: str
+) -> None:
+    monkeypatch.setattr("jobs.storage.stores.objects._WAITS", (0.0,) * 6)
+    with s3_server(lie) as server:
+        wrong_store(server, monkeypatch)
+        toy.write_records(tmp_path)
+        config = toy.configuration(tmp_path, output__directory=f"{server.url}/out")
+        text = refused(das, command, config)
+        assert f"{server.url}/out: lies in a store that is not safe for runs" in text
+        assert "docs/storage.md" in text
+        assert names(server.url) == []
+    done(das, "validate", toy.configuration(tmp_path))
+
+
+def root_keys(place: str) -> dict[str, dict[str, Any]]:
+    """Every key that may name a place in a store, with a place there."""
+    return {
+        "output.directory": {"output__directory": place},
+        "output.confidential": {"output__confidential": place},
+        "privacy.account": {
+            "privacy__account": f"{place}/account.jsonl",
+            "privacy__randomness": {"source": "operating_system"},
+        },
+        "data.path": {"data__path": f"{place}/records.csv"},
+        "geography.geounits": {"geography__geounits": {"path": f"{place}/blocks.csv"}},
+    }
+
+
+@pytest.mark.parametrize("key", root_keys(""))
+@pytest.mark.parametrize("command", ["validate", "run"])
+def test_a_bucket_that_is_not_there_is_named(
+    tmp_path: Path, bucket: str, das: Das, here: None, key: str, command: str
+) -> None:
+    toy.write_records(tmp_path)
+    config = toy.configuration(tmp_path, **root_keys("s3://absent-bucket/x")[key])
+    text = refused(das, command, config)
+    assert "there is no bucket or container s3://absent-bucket" in text
+    assert not (tmp_path / "out" / "run.json").exists()
+
+
+@pytest.mark.parametrize("key", root_keys(""))
+@pytest.mark.parametrize("command", ["validate", "run"])
+def test_missing_credentials_are_told(
+    tmp_path: Path,
+    bucket: str,
+    das: Das,
+    here: None,
+    monkeypatch: pytest.MonkeyPatch,
+    key: str,
+    command: str,
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setattr("jobs.storage.stores.kinds._CLIENTS", {})
+    toy.write_records(tmp_path)
+    config = toy.configuration(tmp_path, **root_keys(f"{bucket}/x")[key])
+    text = refused(das, command, config)
+    assert "this process has no credentials" in text
+    assert not (tmp_path / "out" / "run.json").exists()
+
+
+@pytest.mark.parametrize("key", ["output.directory", "output.confidential", "privacy.account"])
+@pytest.mark.parametrize("command", ["validate", "run"])
+def test_a_bucket_that_may_only_be_read_is_told(
+    tmp_path: Path,
+    server: StoreServer,
+    bucket: str,
+    das: Das,
+    here: None,
+    monkeypatch: pytest.MonkeyPatch,
+    key: str,
+    command: str,
+) -> None:
+    toy.write_records(tmp_path)
+    config = toy.configuration(tmp_path, **root_keys(f"{bucket}/x")[key])
+    with fault_proxy(server) as (proxy, seen):
+        wrong_store(seen, monkeypatch)
+        monkeypatch.setattr("jobs.storage.stores.kinds._CLIENTS", {})
+        proxy.rule(FORBIDDEN, "PUT", "")
+        text = refused(das, command, config)
+        assert names(bucket) == []
+    assert "does not let this process do that: its credentials are wrong or lack the right" in text
+    assert f"{bucket}/x" in text
+    assert not (tmp_path / "out" / "run.json").exists()
+
+
+@pytest.mark.parametrize("command", ["validate", "run"])
+def test_a_client_that_is_not_installed_is_named(
+    tmp_path: Path,
+    bucket: str,
+    das: Das,
+    here: None,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+) -> None:
+    toy.write_records(tmp_path)
+    config = toy.configuration(tmp_path, output__directory=f"{bucket}/x")
+    monkeypatch.setattr("jobs.storage.stores.kinds._CLIENTS", {})
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    text = refused(das, command, config)
+    assert "needs the package obstore, which is not installed here" in text
+    assert "pip install 'topdown-das[objects]'" in text

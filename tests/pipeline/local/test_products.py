@@ -13,6 +13,7 @@ from jobs.cli import app
 from jobs.config.load import load_run
 from jobs.release.verify import verify_run
 from jobs.report.finished import write_internal_reports
+from jobs.storage.layout import Roots
 from jobs.storage.ledger import read_ledger
 from tests.builders import toy
 from tests.builders.in_process import execute
@@ -54,7 +55,7 @@ def test_three_products_are_made_and_verified(tmp_path):
     assert [Fraction(row["total"]) for row in manifest["together"]["composed"]] == [sum(spent)]
     keys = {product.seed for product in products.values()}
     assert len(keys) == 3
-    assert len(write_internal_reports(out)) == len(products)
+    assert len(write_internal_reports(Roots.of(out))) == len(products)
     for product in products.values():
         assert product.release.report.exists()
         assert product.confidential.report.exists()

@@ -837,6 +837,8 @@ LIBRARY = NotTried("an argument of a function for analysts and planners; no run 
 MACHINE = NotTried("needs a machine that lacks or breaks something; its tests plant the failure")
 INSTALLS = NotTried("installs a package from a registry")
 SOLVER = NotTried("no run file makes a solver stop there for sure; tests/unit/solvers does")
+_ADDRESSES = "tests/pipeline/local/test_addresses.py"
+_ROOTS = "tests/pipeline/local/test_two_roots.py"
 DAMAGED = NotTried("needs run.json or the manifest to be lost between two steps of one command")
 ENTRIES: dict[Key, Entry] = {
     ("das/strategy.py", "give every geolevel of the run a share and queries under "
@@ -1006,9 +1008,24 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/tasks/capacity.py", "read the logs of the cluster and of its executors: they die as they start where "
      "Java or Python is not found, or where they do not reach the driver"):
         NotTried("needs executors that die ten times as they start"),
+    ("jobs/config/places.py", "leave output.confidential out for OUT/confidential, or name a folder "
+     "elsewhere"): TriedIn(f"{_ROOTS}::test_roots_in_each_other_are_refused"),
+    ("jobs/config/places.py", "keep it elsewhere: what lies there is published, or removed with the "
+     "run"): TriedIn(f"{_ROOTS}::test_what_a_run_file_names_lies_in_neither_root"),
+    ("jobs/folder/roots.py", "name another one by output.confidential, or by --confidential"): TriedIn(
+        f"{_ROOTS}::test_the_truth_lies_in_a_folder_of_its_own"),
+    ("jobs/folder/roots.py", "name that one by output.confidential, or by --confidential"): TriedIn(
+        f"{_ROOTS}::test_the_truth_lies_in_a_folder_of_its_own"),
+    ("jobs/folder/roots.py", "choose another {}"): TriedIn(
+        f"{_ROOTS}::test_a_folder_with_other_files_is_no_confidential_root"),
+    ("jobs/folder/roots.py", "give the output.directory of a run"): DAMAGED,
+    ("jobs/folder/roots.py", "remove the folder"): DAMAGED,
+    ("jobs/folder/roots.py", "keep runs in a store that creates a file only if it is absent: "
+     "docs/storage.md names some"): TriedIn(
+        f"{_ADDRESSES}::test_a_store_that_ignores_conditions_is_refused"),
     ("jobs/tasks/failures.py", "give it room, then `das resume`"): MACHINE,
     ("jobs/tasks/failures.py", "see to the store, then go on with `das resume`, or start again"): TriedIn(
-        "tests/pipeline/local/test_addresses.py::test_a_store_that_refuses_is_told_in_words"),
+        f"{_ADDRESSES}::test_a_store_that_refuses_is_told_in_words"),
     ("jobs/storage/stores/kinds.py", "pip install 'topdown-das[{}]', on driver and workers"): INSTALLS,
     ("jobs/tasks/failures.py", "see to memory, disks and machines, then go on with `das resume`"): MACHINE,
     ("jobs/storage/files.py", "give the disk room, or mend it; then go on with `das resume`"): MACHINE,

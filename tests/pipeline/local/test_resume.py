@@ -23,7 +23,7 @@ from jobs.folder.lock import only_driver
 from jobs.release.verify import verify_run
 from jobs.report.finished import write_internal_reports
 from jobs.storage.dataset import MANIFEST, Dataset
-from jobs.storage.layout import release_layout
+from jobs.storage.layout import Roots, release_layout
 from tests.builders import in_process, toy
 from tests.pipeline.local.test_failsafe import configure, hide_what_leaves_imply
 
@@ -38,7 +38,7 @@ def finished(tmp_path_factory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         in_process.patch_spark(patch)
         out = in_process.execute(toy.configuration(folder))
-        write_internal_reports(out)
+        write_internal_reports(Roots.of(out))
     return out
 
 

@@ -26,7 +26,7 @@ from jobs.report.finished import write_internal_reports
 from jobs.storage.account import read_account
 from jobs.storage.answers import read_available
 from jobs.storage.dataset import Dataset
-from jobs.storage.layout import release_layout
+from jobs.storage.layout import Roots, release_layout
 from jobs.storage.ledger import read_ledger
 from tests.builders import toy
 from tests.builders.datasets import rows_of
@@ -151,7 +151,7 @@ def test_costs_add_up_exactly(folder):
 
 def test_manifest_and_reports_have_both(folder):
     release = release_layout(folder / "out")
-    write_internal_reports(folder / "out")
+    write_internal_reports(Roots.of(folder / "out"))
     manifest = json.loads(release.manifest.read_text())
     assert manifest["products"]["units"] == json.loads(
         release.product("units").manifest.read_text()

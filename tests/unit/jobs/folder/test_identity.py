@@ -40,12 +40,12 @@ def test_a_folder_where_nothing_was_spent_is_taken_over(resolved, tmp_path):
     identity = claim_folder(resolved)
     out = resolved.config.output.directory
     (out / "release" / "geography").mkdir(parents=True)
-    (out / "confidential").mkdir()
+    (out / "confidential" / "histograms").mkdir()
     assert has_spent(out, account_of(resolved.config)) is None
     changed = other(tmp_path)
     assert claim_folder(changed) == identity
     assert not (out / "release").exists()
-    assert not (out / "confidential").exists()
+    assert not (out / "confidential" / "histograms").exists()
     document = json.loads((out / "run.json").read_text())
     assert document["configuration_digest"] == changed.plan.digest
 
