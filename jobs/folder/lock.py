@@ -28,6 +28,7 @@ from jobs.storage.place import Place, StoredPlace
 LOCK = "driver.lock"
 _PATIENCE = 10.0  # seconds that a driver that was just killed is given to end
 _BEAT = 5.0  # seconds between signs of life in a store
+_LOOK = 1.0  # seconds between looks at another driver's
 _SILENCE = 30.0  # seconds without one, after which a driver counts as dead
 _ENDED = b"ended\n"
 
@@ -165,7 +166,7 @@ def _take(out: StoredPlace, token: str, patience: float) -> StoredPlace:
                 got=_words(holder),
                 remedy="wait for its end, or end it",
             )
-        time.sleep(min(1.0, _BEAT / 5))
+        time.sleep(_LOOK)
 
 
 def _holder(out: StoredPlace) -> tuple[int, tuple[StoredPlace, bytes] | None]:

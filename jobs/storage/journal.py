@@ -20,6 +20,7 @@ import json
 import os
 import posixpath
 import re
+import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -37,6 +38,7 @@ Line = dict[str, Any]
 LINES = ".lines"
 """What the folder of a journal in a store is called, after the journal's own name."""
 _NUMBERED = re.compile(r"\d{8,}\.jsonl")
+_OWN = ("line", "previous", "token")  # keys that a journal gives its lines
 _READERS = 16  # files of a journal that are asked for at the same time; stores answer in 10-100 ms
 _RACES = 100  # lost races after which something else must be wrong
 
@@ -176,7 +178,9 @@ def _append_to_stored(
         try:
             if whole and not _files(path):  # copied here from a disk: everybody copies the same
                 path.store.create(_file(path, 0), whole)
-            if path.store.create(_file(path, len(lines)), _sealed(whole, added)):
+            # Two may append the same words; the token tells whose the file is.
+            text = _sealed(whole, added, token=uuid.uuid4().hex)
+            if path.store.create(_file(path, len(lines)), text):
                 return [*lines, *added]
         except OSError as error:
             raise OutputError(str(path), "cannot be written", got=error.strerror) from None
@@ -220,13 +224,14 @@ def _write(handle: int, whole: bytes, added: Sequence[Line]) -> None:
         raise
 
 
-def _sealed(whole: bytes, added: Sequence[Line]) -> bytes:
-    """Lines as they follow those that are there."""
+def _sealed(whole: bytes, added: Sequence[Line], **token: str) -> bytes:
+    """Lines as they follow those that are there; a token stands in the first."""
     previous = _digest(whole.splitlines(keepends=True)[-1]) if whole else ""
     number = whole.count(b"\n")
     text = b""
     for offset, line in enumerate(added):
-        sealed = {"line": number + offset, "previous": previous, **line}
+        sealed = {"line": number + offset, "previous": previous, **token, **line}
+        token = {}
         encoded = json.dumps(sealed, ensure_ascii=True).encode() + b"\n"
         previous = _digest(encoded)
         text += encoded
@@ -265,7 +270,7 @@ def _parse(path: Place, data: bytes) -> list[Line]:
                 remedy="restore it from a backup; never edit or shorten it",
             )
         previous = _digest(encoded)
-        lines.append({k: v for k, v in line.items() if k not in ("line", "previous")})
+        lines.append({k: v for k, v in line.items() if k not in _OWN})
     return lines
 
 

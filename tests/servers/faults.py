@@ -195,6 +195,11 @@ class FaultProxy:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
+    @property
+    def is_refusing(self) -> bool:
+        """Whether it refuses connections."""
+        return self._server is None
+
     def accept(self) -> None:
         """Take connections, again at the same address."""
         assert self._server is None

@@ -72,6 +72,8 @@ class Cluster:
       environment: Of all processes.
       folder: Where logs and work folders lie.
       secret: Properties file with the secret of the cluster; none if it is open to all.
+      of_workers: Further variables of the workers. If there are any, each worker has a home, a
+        folder for temporary files and a working directory of its own.
       workers: The workers.
       drivers: What was submitted.
     """
@@ -81,6 +83,7 @@ class Cluster:
     environment: dict[str, str]
     folder: Path
     secret: Path | None
+    of_workers: Mapping[str, str] = field(default_factory=dict)
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     drivers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -147,6 +150,16 @@ class Cluster:
 
     def start_worker(self, host: str, *, cores: int = 1, memory: str = "900m") -> None:
         """Start a worker on a loopback address, which offers so many slots and so much memory."""
+        environment = {**self.environment, "SPARK_LOCAL_IP": host, **self.of_workers}
+        place = self.folder / host if self.of_workers else None
+        if place is not None:
+            for name, variable in (
+                ("home", "HOME"),
+                ("tmp", "TMPDIR"),
+                ("local", "SPARK_LOCAL_DIRS"),
+            ):
+                environment[variable] = str(place / name)
+                (place / name).mkdir(parents=True)
         with (self.folder / "cluster.log").open("ab") as log:
             worker = subprocess.Popen(
                 [
@@ -156,7 +169,8 @@ class Cluster:
                     *_properties_file(self.secret),
                     self.url,
                 ],
-                env={**self.environment, "SPARK_LOCAL_IP": host},
+                env=environment,
+                cwd=place,
                 stdout=log,
                 stderr=log,
             )
@@ -211,7 +225,11 @@ def wait_for(address: tuple[str, int], seconds: float = 180) -> None:
 
 @contextmanager
 def standalone_cluster(
-    folder: Path, *, is_open: bool = False, hosts: Sequence[str] = HOSTS
+    folder: Path,
+    *,
+    is_open: bool = False,
+    hosts: Sequence[str] = HOSTS,
+    of_workers: Mapping[str, str] | None = None,
 ) -> Iterator[Cluster]:
     """Start a master and workers, each on its own loopback address; stop them afterwards.
 
@@ -234,7 +252,7 @@ def standalone_cluster(
     }
     url = f"spark://127.0.0.1:{port}"
     secret = None if is_open else make_secret(folder)
-    cluster = Cluster(url, page, variables, folder, secret)
+    cluster = Cluster(url, page, variables, folder, secret, of_workers=of_workers or {})
     with (folder / "cluster.log").open("ab") as log:
         master = subprocess.Popen(
             [

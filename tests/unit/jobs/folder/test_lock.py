@@ -87,6 +87,7 @@ def test_whoever_stops_a_run_is_told_how_to_go_on(tmp_path: Path, capsys):
 def stored(monkeypatch: pytest.MonkeyPatch) -> StoredPlace:
     """A run folder in a store where drivers give signs of life often."""
     monkeypatch.setattr(lock, "_BEAT", 0.05)
+    monkeypatch.setattr(lock, "_LOOK", 0.01)
     return StoredPlace(f"memory://{uuid.uuid4().hex}", "runs/toy")
 
 

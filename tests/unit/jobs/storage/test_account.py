@@ -37,17 +37,17 @@ UNITS = replace(
 
 
 @pytest.fixture
-def path(tmp_path):
-    make_claim(tmp_path / "account", PERSONS)
-    return tmp_path / "account"
+def path(folder):
+    make_claim(folder / "account", PERSONS)
+    return folder / "account"
 
 
 def test_a_run_may_go_on_under_its_own_grant(path):
-    before = path.read_bytes()
+    before = read_journal(path)
     check_claim(path, PERSONS)
     (spent,) = make_claim(path, PERSONS)
     assert (spent.product, spent.grant, spent.budget) == ("persons", "2030", PERSONS.budget)
-    assert path.read_bytes() == before
+    assert read_journal(path) == before
 
 
 def test_another_run_needs_another_grant(path):
@@ -104,10 +104,10 @@ def test_the_published_document_names_no_folder(path):
     assert "run a" not in str(document)
 
 
-def test_a_foreign_journal_is_refused(tmp_path):
-    append_to_journal(tmp_path / "other", lambda _: [{"event": "sealed"}])
+def test_a_foreign_journal_is_refused(folder):
+    append_to_journal(folder / "other", lambda _: [{"event": "sealed"}])
     with pytest.raises(LedgerError, match="not of an account"):
-        read_account(tmp_path / "other")
+        read_account(folder / "other")
 
 
 def test_two_grants_are_claimed_together_or_not_at_all(path):
@@ -126,7 +126,7 @@ def test_failed_checks_are_kept_beside_the_claims(path):
     assert "99001" not in str(account_of_grants(read_account(path)))
 
 
-def test_an_account_of_an_earlier_version_is_read(tmp_path):
+def test_an_account_of_an_earlier_version_is_read(folder):
     """Claims alone, as they have always been written."""
     line = {
         "product": "persons",
@@ -139,12 +139,12 @@ def test_an_account_of_an_earlier_version_is_read(tmp_path):
         "folder": "/a",
         "claimed": "2026-01-01T00:00:00+00:00",
     }
-    append_to_journal(tmp_path / "account", lambda _: [line])
-    (spent,) = read_account(tmp_path / "account")
+    append_to_journal(folder / "account", lambda _: [line])
+    (spent,) = read_account(folder / "account")
     assert (spent.budget.total, spent.run) == (Fraction(1, 2), "r")
-    make_claim(tmp_path / "account", replace(PERSONS, grant="2"))
-    assert read_journal(tmp_path / "account")[0] == line
-    assert read_journal(tmp_path / "account")[1].keys() == line.keys()
+    make_claim(folder / "account", replace(PERSONS, grant="2"))
+    assert read_journal(folder / "account")[0] == line
+    assert read_journal(folder / "account")[1].keys() == line.keys()
 
 
 class TestDefault:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import uuid
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,7 +38,7 @@ from jobs.storage.dataset import (
     verify_files,
     withdraw,
 )
-from jobs.storage.place import Place, StoredPlace
+from jobs.storage.place import Place
 
 SCHEMA = pa.schema([("geocode", pa.string()), ("value", pa.int64())])
 
@@ -64,12 +63,10 @@ def dataset(tmp_path) -> Path:
     return tmp_path / "level=block"
 
 
-@pytest.fixture(params=["disk", "store"])
-def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Where a dataset may lie."""
-    if request.param == "disk":
-        return tmp_path / "level=block"
-    return StoredPlace(f"memory://{uuid.uuid4().hex}", "run/level=block")
+@pytest.fixture
+def anywhere(folder: Place) -> Place:
+    """Where a dataset may lie: on a disk or in a store."""
+    return folder / "run" / "level=block"
 
 
 def test_a_part_describes_its_file(dataset):

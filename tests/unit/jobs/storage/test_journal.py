@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import stat
+import uuid
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,12 @@ import pytest
 from das.errors import LedgerError, OutputError
 from jobs.storage import journal
 from jobs.storage.journal import append_to_journal, read_journal
+from jobs.storage.place import Place, StoredPlace
+from jobs.storage.stores.objects import ObjectStoreFiles
+from tests.servers.s3 import s3_server
 
 
-def add(path: Path, *lines: dict) -> list[dict]:
+def add(path: Place, *lines: dict) -> list[dict]:
     return append_to_journal(path, lambda _: lines)
 
 
@@ -108,7 +112,7 @@ def test_places_that_cannot_be_written_or_read(tmp_path):
         read_journal(tmp_path)
 
 
-def count_up(path: Path, times: int) -> None:
+def count_up(path: Place, times: int) -> None:
     for _ in range(times):
         append_to_journal(path, lambda lines: [{"n": len(lines)}])
 
@@ -123,3 +127,79 @@ def test_processes_take_turns(tmp_path):
         worker.join()
     assert [line["n"] for line in read_journal(path)] == list(range(80))
     assert json.loads(path.read_text().splitlines()[5])["line"] == 5
+
+
+# --- in a store ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stored() -> StoredPlace:
+    path = StoredPlace(f"memory://{uuid.uuid4().hex}", "folder/a.jsonl")
+    add(path, {"n": 0}, {"n": 1})
+    add(path, {"n": 2, "text": "ä\n"})
+    return path
+
+
+def files(path: StoredPlace) -> list[StoredPlace]:
+    return list(path.with_name("a.jsonl.lines").iterdir())
+
+
+def test_a_journal_in_a_store_is_one_file_for_each_append(stored):
+    assert read_journal(stored) == WHOLE
+    assert [path.name for path in files(stored)] == ["00000000.jsonl", "00000002.jsonl"]
+    assert add(stored) == WHOLE
+    assert len(files(stored)) == 2
+
+
+@pytest.mark.parametrize(
+    ("edit", "wrong"),
+    [
+        (lambda first, second: first.store.replace(first.key, change(first.read_bytes())), 3),
+        (lambda first, second: first.unlink(), 1),
+        (lambda first, second: first.store.replace(first.key, second.read_bytes()), 1),
+        (lambda first, second: second.store.replace(second.key, b"{}\n"), 3),
+    ],
+)
+def test_every_edit_in_a_store_is_noticed(stored, edit, wrong):
+    edit(*files(stored))
+    with pytest.raises(LedgerError, match=f"line {wrong}: does not continue"):
+        read_journal(stored)
+    with pytest.raises(LedgerError):
+        add(stored, {"n": 3})
+
+
+def test_a_file_that_is_listed_and_not_there_is_no_empty_journal(stored, monkeypatch):
+    """An account that counts as empty would grant everything again."""
+    read = ObjectStoreFiles.read
+
+    def missing(self: ObjectStoreFiles, name: str) -> bytes:
+        if name.endswith("00000000.jsonl"):
+            raise FileNotFoundError(name)
+        return read(self, name)
+
+    monkeypatch.setattr(ObjectStoreFiles, "read", missing)
+    for ask in (read_journal, lambda path: add(path, {"n": 3})):
+        with pytest.raises(OutputError, match="cannot be read; got a file of it is listed"):
+            ask(stored)
+
+
+def test_a_journal_that_was_copied_to_a_store_goes_on_there(path, stored):
+    copy = stored.with_name("copy.jsonl")
+    copy.store.replace(copy.key, path.read_bytes())
+    assert read_journal(copy) == WHOLE
+    assert add(copy, {"n": 3}) == [*WHOLE, {"n": 3}]
+    assert read_journal(copy) == [*WHOLE, {"n": 3}]
+
+
+def test_processes_append_to_one_journal_of_a_bucket():
+    """All lines are kept, in one order. Processes are started afresh: clients do not survive a fork."""
+    with s3_server() as server, server.in_environment():
+        path = StoredPlace(server.url, "account.jsonl")
+        context = multiprocessing.get_context("spawn")
+        workers = [context.Process(target=count_up, args=(path, 8)) for _ in range(3)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        assert [worker.exitcode for worker in workers] == [0, 0, 0]
+        assert [line["n"] for line in read_journal(path)] == list(range(24))

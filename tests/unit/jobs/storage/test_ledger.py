@@ -11,6 +11,7 @@ from das.errors import LedgerError
 from das.mechanisms.gaussian import DiscreteGaussian
 from das.mechanisms.laplace import DiscreteLaplace
 from das.privacy.ledger import Ledger, LedgerEntry
+from jobs.storage.journal import read_journal
 from jobs.storage.ledger import read_ledger, record_measured, seal_ledger, start_ledger
 
 GRANTED = {"definition": "zcdp", "total": "3/4"}
@@ -24,15 +25,15 @@ PLANNED = Ledger(("state", "block"), Fraction(3, 4), ENTRIES)
 
 
 @pytest.fixture
-def path(tmp_path):
-    start_ledger(tmp_path / "ledger.jsonl", GRANTED, PLANNED)
-    return tmp_path / "ledger.jsonl"
+def path(folder):
+    start_ledger(folder / "ledger.jsonl", GRANTED, PLANNED)
+    return folder / "ledger.jsonl"
 
 
 def test_the_plan_comes_back_and_starting_again_changes_nothing(path):
-    before = path.read_bytes()
+    before = read_journal(path)
     start_ledger(path, GRANTED, PLANNED)
-    assert path.read_bytes() == before
+    assert read_journal(path) == before
     ledger = read_ledger(path)
     assert (ledger.planned, dict(ledger.measured), ledger.is_sealed) == (PLANNED, {}, False)
 
@@ -53,10 +54,10 @@ def test_a_ledger_is_sealed_when_all_is_measured_and_only_then(path):
     assert read_ledger(path).spent().entries == ENTRIES[:1]
     record_measured(path, "block", "bb")
     assert seal_ledger(path) == PLANNED
-    sealed = path.read_bytes()
+    sealed = read_journal(path)
     assert seal_ledger(path) == PLANNED
     record_measured(path, "block", "bb")
-    assert path.read_bytes() == sealed
+    assert read_journal(path) == sealed
     assert read_ledger(path).is_sealed
 
 
@@ -69,9 +70,9 @@ def test_other_measurements_of_a_geolevel_are_refused(path):
     assert read_ledger(path).measured == {"state": "aa"}
 
 
-def test_less_or_more_than_granted_cannot_be_sealed(tmp_path):
+def test_less_or_more_than_granted_cannot_be_sealed(folder):
     for granted, match in ((Fraction(1), "spent differs"), (Fraction(3, 5), "more would be spent")):
-        path = tmp_path / str(granted.denominator)
+        path = folder / str(granted.denominator)
         start_ledger(path, GRANTED, replace(PLANNED, granted=granted))
 
         def spend_all(path=path):
@@ -84,8 +85,8 @@ def test_less_or_more_than_granted_cannot_be_sealed(tmp_path):
         assert not read_ledger(path).is_sealed
 
 
-def test_overspending_is_refused_before_it_is_recorded(tmp_path):
-    path = tmp_path / "ledger"
+def test_overspending_is_refused_before_it_is_recorded(folder):
+    path = folder / "ledger"
     start_ledger(path, GRANTED, replace(PLANNED, granted=Fraction(3, 5)))
     record_measured(path, "state", "aa")
     with pytest.raises(
@@ -95,6 +96,6 @@ def test_overspending_is_refused_before_it_is_recorded(tmp_path):
     assert read_ledger(path).measured == {"state": "aa"}
 
 
-def test_a_missing_ledger_says_what_to_do(tmp_path):
+def test_a_missing_ledger_says_what_to_do(folder):
     with pytest.raises(LedgerError, match=r"is not the ledger of a run.*das measure"):
-        read_ledger(tmp_path / "none")
+        read_ledger(folder / "none")
