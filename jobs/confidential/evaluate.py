@@ -15,7 +15,6 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import TypeAdapter
 
 from das.confidential import redact_errors
 from das.errors import OutputError
@@ -31,7 +30,7 @@ from jobs.confidential.histograms import read_truth
 from jobs.confidential.parity import Asked, Known, asked_at, merged, parity_results
 from jobs.config.files import named
 from jobs.config.groups import Grouping
-from jobs.documents.document import write_document
+from jobs.documents.document import adapter, write_document
 from jobs.documents.evaluation import Evaluation, ParityResult, Result
 from jobs.documents.manifest import expected_rmse, read_manifest
 from jobs.input.areas import read_areas
@@ -320,7 +319,7 @@ def _evaluation(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         levels=tuple(design.spine.levels),
         queries=tuple(query.name for query in queries),
-        results=TypeAdapter(tuple[Result, ...]).validate_python(results),
+        results=adapter(tuple[Result, ...]).validate_python(results),
         parity=tuple(parity),
     )
 

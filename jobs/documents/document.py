@@ -23,6 +23,7 @@ from jobs.storage.place import Place
 from jobs.storage.stores.store import OWNER_ONLY
 
 D = TypeVar("D")
+_ADAPTERS: dict[object, TypeAdapter[Any]] = {}
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
@@ -30,6 +31,13 @@ def document(kind: type[D]) -> type[D]:
     """Make a class a frozen dataclass that refuses unknown keys when it is read."""
     kind.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
     return dataclass(frozen=True, kw_only=True)(kind)
+
+
+def adapter(kind: type[D]) -> TypeAdapter[D]:
+    """What checks values of a type, made once per process: that of a manifest takes 16 ms."""
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    return _ADAPTERS[kind]
 
 
 def read_document(kind: type[D], path: Place, *, remedy: str) -> D:
@@ -45,7 +53,7 @@ def read_document(kind: type[D], path: Place, *, remedy: str) -> D:
         says; names the key.
     """
     try:
-        value: D = TypeAdapter(kind).validate_json(read_bytes(path, remedy), strict=True)
+        value: D = adapter(kind).validate_json(read_bytes(path, remedy), strict=True)
     except ValidationError as error:
         raise _refusal(path, error, remedy) from None
     return value
@@ -58,7 +66,7 @@ def value_of(kind: type[D], document: Mapping[str, object], path: Place, *, reme
       OutputError: It is not what the schema of the kind says.
     """
     try:
-        value: D = TypeAdapter(kind).validate_python(document)
+        value: D = adapter(kind).validate_python(document)
     except ValidationError as error:
         raise _refusal(path, error, remedy) from None
     return value

@@ -13,7 +13,6 @@ from typing import Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import TypeAdapter
 
 from das.privacy import attack
 from das.privacy.budget import Budget
@@ -23,7 +22,7 @@ from das.privacy.semantics import ChangeCosts, statements
 from das.queries.sensitivity import Neighbors
 from das.rational import float_above
 from jobs.documents.account import Account, guarantee_of
-from jobs.documents.document import write_document
+from jobs.documents.document import adapter, write_document
 from jobs.documents.manifest import (
     AttackRate,
     Attacks,
@@ -196,7 +195,7 @@ def exact_queries(plan: Plan) -> tuple[ExactQuery, ...]:
 def limits_of(plan: Plan) -> tuple[Limit, ...]:
     """The other invariants of a plan."""
     rows = plan.limits.document(plan.schema)
-    limits: tuple[Limit, ...] = TypeAdapter(tuple[Limit, ...]).validate_python(rows)
+    limits: tuple[Limit, ...] = adapter(tuple[Limit, ...]).validate_python(rows)
     return limits
 
 

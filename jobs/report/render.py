@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 
 import jinja2
 from markupsafe import Markup, escape
@@ -21,6 +22,19 @@ def render(template: str, context: Mapping[str, object]) -> str:
       template: File name, such as "public.html.j2".
       context: Its variables; a missing one is an error.
     """
+    environment = _environment()
+    loader = environment.loader
+    if loader is None:
+        raise OutputError(template, "has no loader")
+    style, _, _ = loader.get_source(environment, "style.css")
+    script, _, _ = loader.get_source(environment, "table.js")
+    page = environment.get_template(template)
+    return page.render(style=Markup(style), script=Markup(script), **context)
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    """The templates of this package, each compiled once per process."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("jobs.report", ""),
         autoescape=True,
@@ -29,13 +43,7 @@ def render(template: str, context: Mapping[str, object]) -> str:
         lstrip_blocks=True,
     )
     environment.filters["raised"] = raised
-    loader = environment.loader
-    if loader is None:
-        raise OutputError(template, "has no loader")
-    style, _, _ = loader.get_source(environment, "style.css")
-    script, _, _ = loader.get_source(environment, "table.js")
-    page = environment.get_template(template)
-    return page.render(style=Markup(style), script=Markup(script), **context)
+    return environment
 
 
 def raised(value: str) -> Markup:

@@ -8,10 +8,12 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
+from markupsafe import Markup
 
 from jobs.config.load import load_run
 from jobs.config.models.run import RunConfig
 from jobs.config.product import Resolved
+from jobs.report import budget, comparison, error_by_size, group_changes, groups
 from jobs.run import run
 from jobs.tasks.batches import Sizing, TaskSize
 from jobs.tasks.executor import LocalTasks, Tasks
@@ -45,10 +47,19 @@ def patch_spark(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("jobs.confidential.geounits.open_tasks", open_here)
 
 
+def leave_out_figures(patch: pytest.MonkeyPatch) -> None:
+    """Let reports have no drawings, a quarter of a toy run; `das run` in tests draws them."""
+    for module in (budget, comparison, error_by_size, group_changes, groups):
+        for name in ("line_panels", "bar_panels", "share_bars", "dot_rows"):
+            if hasattr(module, name):
+                patch.setattr(module, name, lambda *_: Markup())
+
+
 def execute(config: Path | Resolved, tasks: Tasks | None = None) -> Path:
-    """Run what is not complete, but for the internal report; returns the run folder."""
+    """Run what is not complete, but for the internal report and figures; returns the run folder."""
     resolved = load_run(config) if isinstance(config, Path) else config
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("jobs.run.write_internal_reports", lambda *_: [])
+        leave_out_figures(patch)
         run(resolved, Reporter(quiet=True), tasks=tasks or tasks_of(resolved.config))
     return resolved.config.output.directory
