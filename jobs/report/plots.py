@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Drawing
-from matplotlib.ticker import FuncFormatter, NullLocator
 
 from jobs.report.svg import COLORS, WIDTH, bare, drawing, new_figure, to_svg
 from jobs.report.table import EMPTY
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
+    from matplotlib.ticker import Locator
 
 Values = Sequence[float | None]
 
@@ -181,7 +184,7 @@ def range_rows(
                 axes.plot([median], [y], marker="D", color=COLORS["raw"], markersize=5)
             ticks = _powers(low, high)
             axes.set_xticks(ticks, [f"{tick:,.10g}" for tick in ticks])
-            axes.xaxis.set_minor_locator(NullLocator())
+            axes.xaxis.set_minor_locator(_no_ticks())
             labels = [
                 name if len(name) <= 52 else name[:51] + "\N{HORIZONTAL ELLIPSIS}" for name in rows
             ]
@@ -220,7 +223,7 @@ def span_rows(key: str, title: str, rows: Sequence[Span]) -> Markup:
             if row.mark is not None:
                 ends = [y - 0.36, y + 0.36]
                 axes.plot([row.mark, row.mark], ends, color=COLORS["raw"], zorder=4)
-        axes.xaxis.set_major_formatter(FuncFormatter(_with_minus))
+        axes.xaxis.set_major_formatter(_with_minus)
         axes.set_yticks(range(len(rows)), [_clipped(row.label, 46) for row in rows])
         axes.tick_params(axis="y", labelcolor=COLORS["ink"])
         bare(axes, grid="x")
@@ -228,7 +231,13 @@ def span_rows(key: str, title: str, rows: Sequence[Span]) -> Markup:
         return to_svg(figure, key)
 
 
-def _with_minus(value: float, _: int) -> str:
+def _no_ticks() -> Locator:
+    from matplotlib.ticker import NullLocator
+
+    return NullLocator()
+
+
+def _with_minus(value: float, _: float) -> str:
     return f"{value:,.10g}".replace("-", "\N{MINUS SIGN}")
 
 
@@ -257,8 +266,8 @@ def _decade_ticks(
     axes.set_xticks(ticks, [f"{tick:,.10g}" for tick in ticks])
     ticks = _powers(*up)
     axes.set_yticks(ticks, [f"{tick:,.10g}" if labels else "" for tick in ticks])
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_minor_locator(_no_ticks())
+    axes.yaxis.set_minor_locator(_no_ticks())
 
 
 def line_panels(key: str, panels: Sequence[Panel], label: str) -> Markup:
@@ -300,7 +309,7 @@ def bar_panels(key: str, panels: Sequence[Panel], label: str) -> Markup:
             bare(axes)
             axes.grid(visible=False)
             axes.spines["bottom"].set_visible(False)
-            axes.yaxis.set_major_locator(NullLocator())
+            axes.yaxis.set_major_locator(_no_ticks())
             _positions(axes, panel.labels, shown=index + grid.columns >= len(panels))
         return to_svg(grid.figure, key)
 
@@ -393,8 +402,8 @@ def _percent_axis(axes: Axes, low: int, high: int) -> None:
     inner = range(low + 1, high) or range(low, high + 1)
     powers = inner[:: max(1, -(-len(inner) // 3))]  # three numbers fit
     axes.set_xticks([10.0**power for power in powers])
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.10g} %"))
+    axes.xaxis.set_minor_locator(_no_ticks())
+    axes.xaxis.set_major_formatter(lambda v, _: f"{v:,.10g} %")
 
 
 def _stack(axes: Axes, y: int, shares: Values) -> None:
@@ -452,8 +461,8 @@ def _log_axis(axes: Axes, values: Sequence[float], *, labels: bool) -> None:
     axes.set_ylim(0 if 0 in values else 10.0**low, 10.0**high)
     ticks = ([0.0] if 0 in values else []) + [10.0**p for p in range(low, high + 1)]
     axes.set_yticks(ticks)
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.10g}" if labels else ""))
+    axes.yaxis.set_minor_locator(_no_ticks())
+    axes.yaxis.set_major_formatter(lambda v, _: f"{v:,.10g}" if labels else "")
     bare(axes)
 
 

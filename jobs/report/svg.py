@@ -1,4 +1,8 @@
-"""Figures as inline SVG; colors become CSS variables, so one serves light, dark and print."""
+"""Figures as inline SVG; colors become CSS variables, so one serves light, dark and print.
+
+matplotlib is imported when something is drawn: it is two fifths of what a command that prints
+tables would take to start.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,14 @@ import io
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-import matplotlib
 from markupsafe import Markup
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # A color that is drawn -> the CSS variable it becomes.
 COLORS = {
@@ -57,12 +62,17 @@ _STYLE = {
 @contextmanager
 def drawing() -> Iterator[None]:
     """The style in which figures are made and saved."""
+    import matplotlib
+
     with matplotlib.rc_context(_STYLE):  # type: ignore[arg-type]
         yield
 
 
 def new_figure(height: float) -> Figure:
     """Make a figure of full width without a window system."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(WIDTH, height))
     FigureCanvasSVG(figure)
     return figure

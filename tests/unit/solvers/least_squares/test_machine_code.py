@@ -132,7 +132,10 @@ def test_where_nothing_can_be_kept_kernels_are_compiled_in_memory(tmp_path):
     assert place == "None"
 
 
-def test_nothing_is_compiled_before_a_node_is_solved():
-    """Neither `das --help` nor reading a run file waits for numba, nor does naming the solvers."""
-    code = "import sys, jobs.cli, jobs.config.load, jobs.run, solvers.node; print('numba' in sys.modules)"
-    assert lines(code, ROOT) == ["False"]
+def test_nothing_is_compiled_before_a_node_is_solved_nor_matplotlib_imported_before_a_figure():
+    """Neither `das --help` nor `das validate` waits for them, nor does naming the solvers."""
+    code = (
+        "import sys, jobs.cli, jobs.config.load, jobs.planning.terminal, jobs.run, solvers.node; "
+        "print({'numba', 'matplotlib'} & {*sys.modules})"
+    )
+    assert lines(code, ROOT) == ["set()"]
