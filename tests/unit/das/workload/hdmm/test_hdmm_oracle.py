@@ -88,7 +88,10 @@ PRODUCTS = {  # (levels, attributes): OPT_kron, OPT_+ for 1-way, 2-way, ...
 }
 
 
-@pytest.mark.parametrize("shape", list(PRODUCTS))
+LARGE = pytest.param((20, 20), marks=pytest.mark.long)  # the same code, on 6 s of it
+
+
+@pytest.mark.parametrize("shape", [(10, 5), (10, 10), LARGE])
 def test_tables_12_to_14_one_product_and_unions(shape):
     size, n_attributes = shape
     one, unions = PRODUCTS[shape]

@@ -122,7 +122,7 @@ def test_largest_variances_of_marginals(name, which, published):
         (30, 49.713, 2540.440),
         (50, 107.258, 11597.037),
         (100, 303.216, 91960.917),
-        pytest.param(200, 855.330, 731834.71, marks=pytest.mark.slow),
+        pytest.param(200, 855.330, 731834.71, marks=pytest.mark.long),  # asks no more than 100
     ],
 )
 def test_many_attributes(d, rmse, largest):
