@@ -3,7 +3,8 @@
 `fixed`, the default everywhere, draws the same examples in every run: whoever runs the tests of a
 commit sees what everybody else sees. `explore` (the long tests) and `nightly` draw others each
 time, from a seed that is printed; `--hypothesis-seed=N` draws those of that seed again, under
-`explore` if no other profile was asked for. Choose one with HYPOTHESIS_PROFILE.
+`explore` if no other profile was asked for. `unshrunk` is `fixed` for tests that are to fail: the
+first example that fails will do. Choose one with HYPOTHESIS_PROFILE.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import os
 import secrets
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 _EVERY = settings(
     deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], database=None
 )
-settings.register_profile("fixed", parent=_EVERY, max_examples=60, derandomize=True)
+_FIXED = settings(_EVERY, max_examples=60, derandomize=True)
+settings.register_profile("fixed", parent=_FIXED)
+settings.register_profile("unshrunk", parent=_FIXED, phases=(Phase.explicit, Phase.generate))
 settings.register_profile("explore", parent=_EVERY, max_examples=200)
 settings.register_profile("nightly", parent=_EVERY, max_examples=2000)
 _SEED = "hypothesis_seed"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from compileall import compile_dir
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from py_compile import PycInvalidationMode
 
 import pytest
 
@@ -17,36 +21,63 @@ from tests.evidence.mutation.faults import FAULTS, Fault
 
 pytestmark = pytest.mark.slow
 
-PLUGINS = ("-p", "no:cacheprovider", "-p", "pytest_timeout")
 COPIED = ("das", "geography", "invariants", "solvers", "jobs", "tests", "conf")
 TESTS_FAILED = 1  # how pytest exits then; other faults, such as an unknown test, have other numbers
 
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project, its packages as byte code that counts for the very text it was made of."""
     folder = tmp_path_factory.mktemp("project")
     for name in COPIED:
         ignored = shutil.ignore_patterns("__pycache__", "mutation", "golden")
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+        if name not in {"tests", "conf"}:
+            mode = PycInvalidationMode.CHECKED_HASH
+            compile_dir(folder / name, quiet=1, invalidation_mode=mode)
     shutil.copy(ROOT / "pyproject.toml", folder)
     return folder
 
 
-def run_tests(folder: Path, tests: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run tests of the copy. No byte code is kept: a change within one second could go unseen."""
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-x", "-q", *PLUGINS, *tests],
-        cwd=folder,
+@dataclass(frozen=True)
+class Forks:
+    """The process of `forks.py`.
+
+    Attributes:
+      process: It.
+    """
+
+    process: subprocess.Popen[str]
+
+    def run(self, tests: Sequence[str]) -> tuple[int, str]:
+        """How pytest ended, and what it printed."""
+        stdin, stdout = self.process.stdin, self.process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write("\t".join(tests) + "\n")
+        stdin.flush()
+        code, printed = json.loads(stdout.readline())
+        return code, printed
+
+
+@pytest.fixture(scope="module")
+def forks(copy: Path) -> Iterator[Forks]:
+    """Forks that run tests of the copy. No byte code is kept of a fault, or of tests."""
+    with subprocess.Popen(
+        [sys.executable, "-P", str(Path(__file__).with_name("forks.py")), str(copy)],
         env={
             **os.environ,
-            "PYTHONPATH": str(folder),
+            "HYPOTHESIS_PROFILE": "unshrunk",
+            "PYTHONPATH": str(copy),
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # half a second less each
         },
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        check=False,
-    )
+    ) as process:
+        yield Forks(process)
+        process.communicate()
 
 
 @contextmanager
@@ -64,17 +95,17 @@ def planted(folder: Path, fault: Fault) -> Iterator[None]:
         path.write_text(text, encoding="utf-8")
 
 
-def test_without_a_fault_all_named_tests_pass(copy: Path) -> None:
-    result = run_tests(copy, sorted({test for fault in FAULTS for test in fault.tests}))
-    assert result.returncode == 0, result.stdout + result.stderr
+def test_without_a_fault_all_named_tests_pass(forks: Forks) -> None:
+    code, printed = forks.run(sorted({test for fault in FAULTS for test in fault.tests}))
+    assert code == 0, printed
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_a_fault_turns_its_tests_red(copy: Path, fault: Fault) -> None:
+def test_a_fault_turns_its_tests_red(copy: Path, forks: Forks, fault: Fault) -> None:
     with planted(copy, fault):
         for test in fault.tests:
-            result = run_tests(copy, [test])
-            assert result.returncode == TESTS_FAILED, result.stdout + result.stderr
+            code, printed = forks.run([test])
+            assert code == TESTS_FAILED, printed
 
 
 def test_a_fault_whose_text_is_gone_is_noticed(copy: Path) -> None:
