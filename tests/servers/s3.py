@@ -47,18 +47,30 @@ def s3_server(lie: Lie = Lie.NONE, address: str = "127.0.0.1") -> Iterator[Store
       lie: What it makes of conditions.
       address: Where it listens; `tests.servers.hosts.HERE` for hosts with a network of their own.
     """
-    bucket = f"das-{uuid.uuid4().hex[:12]}"
+    with moto_server(lambda moto: _Lying(moto, lie), address) as (bucket, at):
+        yield StoreServer(f"s3://{bucket}", credentials(at), "AWS_ENDPOINT_URL")
+
+
+@contextmanager
+def moto_server(
+    before: Callable[[WSGIApplication], WSGIApplication], address: str = "127.0.0.1"
+) -> Iterator[tuple[str, tuple[str, int]]]:
+    """moto in a thread, with an empty bucket: its name, and host and port.
+
+    Args:
+      before: What stands before moto.
+      address: Where it listens.
+    """
+    bucket = f"das{uuid.uuid4().hex[:12]}"
     s3_backends[ACCOUNT]["aws"].create_bucket(bucket, REGION)
-    application = _Conditions(DomainDispatcherApplication(create_backend_app), lie)
+    application = before(_OneByOne(DomainDispatcherApplication(create_backend_app)))
     server = make_server(
         address, 0, application, threaded=True, request_handler=_Quiet, processes=1
     )
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:
-        yield StoreServer(
-            f"s3://{bucket}", credentials((address, server.server_port)), "AWS_ENDPOINT_URL"
-        )
+        yield bucket, (address, server.server_port)
     finally:
         server.shutdown()
         thread.join()
@@ -86,22 +98,29 @@ class _Quiet(MotoRequestHandler):
         """Print nothing."""
 
 
-class _Conditions:
-    """Before moto: PUTs one by one, and the lie."""
+class _OneByOne:
+    """Before moto: PUTs one by one, so that what is asked is still so when it is set."""
 
-    def __init__(self, application: WSGIApplication, lie: Lie) -> None:
+    def __init__(self, application: WSGIApplication) -> None:
         self._application = application
-        self._lie = lie
         self._writing = threading.Lock()
 
     def __call__(self, environ: dict[str, Any], respond: StartResponse) -> Iterable[bytes]:
         if environ["REQUEST_METHOD"] != "PUT":
             return self._application(environ, respond)
         with self._writing:
-            return list(self._put(environ, respond))
+            return list(self._application(environ, respond))
 
-    def _put(self, environ: dict[str, Any], respond: StartResponse) -> Iterable[bytes]:
-        if environ.get(_CONDITION) == "*":
+
+class _Lying:
+    """Before that: the lie."""
+
+    def __init__(self, application: WSGIApplication, lie: Lie) -> None:
+        self._application = application
+        self._lie = lie
+
+    def __call__(self, environ: dict[str, Any], respond: StartResponse) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] == "PUT" and environ.get(_CONDITION) == "*":
             if self._lie is Lie.REFUSES:
                 return _refusal(respond, "501 Not Implemented", "NotImplemented")
             if self._lie is not Lie.NONE:

@@ -221,6 +221,8 @@ def test_what_is_refused_in_cluster_mode_is_in_the_log_of_the_driver(site: Site)
     assert waiting.returncode == 1  # spark-submit's own, whatever the program's
     logs = [path.read_text() for path in site.yarn.containers.rglob("stdout")]
     assert any("cannot be created" in text for text in logs)
+    assert attempts(site.yarn) == 2
+    assert "exited with status 2" in str(site.yarn.ask(f"cluster/apps/{max(site.yarn.states())}"))
 
 
 def driver_container(word: Path) -> list[psutil.Process]:

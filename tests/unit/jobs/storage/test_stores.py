@@ -22,6 +22,7 @@ from jobs.storage.place import (
 )
 from jobs.storage.stores.store import UnsafeStoreError, probe
 from tests.servers.azure import azure_server
+from tests.servers.google import google_server
 from tests.servers.hdfs import hdfs_server
 from tests.servers.s3 import Lie, s3_server
 from tests.servers.store import StoreServer
@@ -50,6 +51,11 @@ def started(start: Start, folder: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
+def google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    yield from started(lambda _: google_server(), tmp_path_factory.mktemp("google"))
+
+
+@pytest.fixture(scope="module")
 def versitygw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     yield from started(versity_server, tmp_path_factory.mktemp("versitygw"))
 
@@ -65,7 +71,13 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(
-    params=["posix", "memory", "s3", *(pytest.param(one, marks=pytest.mark.long) for one in LONG)]
+    params=[
+        "posix",
+        "memory",
+        "s3",
+        "google",
+        *(pytest.param(one, marks=pytest.mark.long) for one in LONG),
+    ]
 )
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """An empty folder of a store."""
