@@ -329,6 +329,7 @@ def test_properties_named_in_recipes_are_sparks():
         "spark.kubernetes.authenticate.executor.",
         "spark.kubernetes.driver.volumes.",
         "spark.kubernetes.executor.volumes.",
+        "spark.yarn.appMasterEnv.",
     )
     unknown = [key for key in keys if key not in known and not key.startswith(free)]
     assert len(keys) > 5

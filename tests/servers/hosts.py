@@ -1,7 +1,6 @@
 """Hosts with a network of their own, whose cables can be cut: network namespaces of this machine.
 
-Every host has an address, a bridge joins them, and this process takes part at the first address. A
-host that is cut off hears nothing and is not heard; its connections stay open and silent, as in a
+Every host has an address, a bridge joins them, and this process takes part at an address too. A host that is cut off hears nothing and is not heard; its connections stay open and silent, as in a
 partition, and go on when it is mended. Needs root and `ip` of iproute2.
 """
 
@@ -17,9 +16,8 @@ from dataclasses import dataclass
 
 import pytest
 
-# Of the block for tests of networks (RFC 2544): nothing else has addresses there.
-_NETWORK = "198.18.0"
-HERE = f"{_NETWORK}.1"
+# The block for tests of networks (RFC 2544): nothing else has addresses there.
+_BLOCK = "198.18"
 
 
 @dataclass(frozen=True)
@@ -47,6 +45,19 @@ class Host:
         _bridge(self, "forwarding")
 
 
+@dataclass(frozen=True)
+class Network:
+    """Hosts that reach each other and this process.
+
+    Attributes:
+      here: Address of this process.
+      hosts: The hosts.
+    """
+
+    here: str
+    hosts: Sequence[Host]
+
+
 _STATES = {"disabled": "0", "forwarding": "3"}
 
 
@@ -59,21 +70,26 @@ def _cable(name: str) -> str:
 
 
 @contextmanager
-def hosts(count: int) -> Iterator[Sequence[Host]]:
+def network(count: int) -> Iterator[Network]:
     """Make hosts, and take them away with all that still runs there.
 
     Args:
-      count: How many, beside this process at `HERE`.
+      count: How many hosts, beside this process.
     """
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("network namespaces need root, and ip of iproute2")
     mark = uuid.uuid4().hex[:6]
     bridge = f"das{mark}"
-    made = [Host(f"das{mark}{at}", f"{_NETWORK}.{at + 2}") for at in range(count)]
+    found = subprocess.run(
+        ["ip", "-4", "-o", "address"], capture_output=True, text=True, check=True
+    )
+    prefixes = [f"{_BLOCK}.{number}." for number in range(int(mark, 16) % 128, 256)]
+    prefix = next(one for one in prefixes if f" {one}" not in found.stdout)
+    made = [Host(f"das{mark}{at}", f"{prefix}{at + 2}") for at in range(count)]
     with ExitStack() as stack:
         _run("ip", "link", "add", bridge, "type", "bridge", "stp_state", "0")
         stack.callback(_run, "ip", "link", "delete", bridge)
-        _run("ip", "address", "add", f"{HERE}/24", "dev", bridge)
+        _run("ip", "address", "add", f"{prefix}1/24", "dev", bridge)
         _run("ip", "link", "set", bridge, "up")
         for host in made:
             _run("ip", "netns", "add", host.name)
@@ -86,7 +102,7 @@ def hosts(count: int) -> Iterator[Sequence[Host]]:
             _run(*inside, "address", "add", f"{host.address}/24", "dev", "eth0")
             _run(*inside, "link", "set", "lo", "up")
             _run(*inside, "link", "set", "eth0", "up")
-        yield made
+        yield Network(f"{prefix}1", made)
 
 
 def _remove(host: Host) -> None:

@@ -45,7 +45,7 @@ def s3_server(lie: Lie = Lie.NONE, address: str = "127.0.0.1") -> Iterator[Store
 
     Args:
       lie: What it makes of conditions.
-      address: Where it listens; `tests.servers.hosts.HERE` for hosts with a network of their own.
+      address: Where it listens; `here` of `tests.servers.hosts` for hosts with a network of their own.
     """
     with moto_server(lambda moto: _Lying(moto, lie), address) as (bucket, at):
         yield StoreServer(f"s3://{bucket}", credentials(at), "AWS_ENDPOINT_URL")

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.pipeline.spark.cluster import wait_for
-from tests.servers.hosts import Host, hosts
+from tests.servers.hosts import Host, network
 
 pytestmark = pytest.mark.long
 
@@ -25,7 +25,8 @@ def status(connection: http.client.HTTPConnection) -> int:
 
 
 def test_a_host_that_is_cut_off_is_silent_and_goes_on_when_it_is_mended() -> None:
-    with hosts(2) as (one, other):
+    with network(2) as joined, network(1):
+        one, other = joined.hosts
         servers = [serve(one), serve(other)]
         for host in (one, other):
             wait_for((host.address, 8000))

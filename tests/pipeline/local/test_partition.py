@@ -16,7 +16,7 @@ from tests.builders import in_process, toy
 from tests.checkout import ROOT
 from tests.servers import faults
 from tests.servers.faults import fault_proxy
-from tests.servers.hosts import HERE, hosts
+from tests.servers.hosts import network
 from tests.servers.s3 import s3_server
 
 pytestmark = pytest.mark.long
@@ -47,7 +47,8 @@ def test_a_driver_that_was_cut_off_changes_nothing_when_it_is_back(
 ) -> None:
     """Noise is drawn anew by who takes over, so a second publication would be seen."""
     toy.write_records(tmp_path)
-    with hosts(1) as (host,), s3_server(address=HERE) as server:
+    with network(1) as joined, s3_server(address=joined.here) as server:
+        (host,) = joined.hosts
         config = toy.configuration(
             tmp_path,
             privacy__randomness={"source": "operating_system"},
