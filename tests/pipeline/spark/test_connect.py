@@ -85,11 +85,12 @@ def test_a_server_releases_what_one_process_releases(
 def test_the_documented_commands(project: Path, state: Path, tmp_path: Path) -> None:
     port = free_port()
     script = documented_commands()
+    listens = f"from tests.pipeline.spark.cluster import wait_for; wait_for(('127.0.0.1', {port}))"
     for written, here in (
         (MASTER, f"local[2,3]' --conf 'spark.connect.grpc.binding.port={port}"),
         (RUN_FILE, str(state)),
         ("sc://localhost", f"sc://localhost:{port}"),
-        ("das run", "python -m jobs run"),
+        ("das run", f'python -c "{listens}"\npython -m jobs run'),  # longer than a command waits
     ):
         assert script.count(written) == 1
         script = script.replace(written, here)
