@@ -184,19 +184,19 @@ def test_a_full_disk_is_told_once_too(tmp_path: Path) -> None:
     assert path.read_text() == "fourth\n"
 
 
-def test_the_option_takes_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_option_takes_an_address(
+    tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     toy.write_records(tmp_path)
     config = toy.configuration(tmp_path)
     monkeypatch.chdir(tmp_path)
     patch_spark(monkeypatch)
     words = ["run", str(config), "--quiet", "--log-json"]
-    done = CliRunner().invoke(app, [*words, "memory://logs/toy.jsonl"])
+    done = CliRunner().invoke(app, [*words, str(PLACE)])
     assert done.exit_code == 0, (done.output, done.exception)
-    lines = StoredPlace("memory://logs", "toy.jsonl").read_text().splitlines()
-    events = [json.loads(line)["event"] for line in lines]
-    assert events[-1] == "run_finished"
-    assert events.count("stage_finished") > 10
-    assert not [*tmp_path.rglob("toy.jsonl")]
+    assert bucket.events[-1] == "run_finished"
+    assert bucket.events.count("stage_finished") > 10
+    assert not [*tmp_path.rglob("a.jsonl")]
     for address in ("ftp://host/a", "s3://", "s3://me:secret@bucket/a"):
         done = CliRunner().invoke(app, [*words, address])
         assert isinstance(done.exception, ConfigError), address
