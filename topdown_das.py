@@ -76,7 +76,7 @@ def strangers(found: list[Neighbor]) -> Iterator[str]:
         for other in found:
             for name in sorted(own.keys() & other.files):
                 if _hash(_HERE / name) != own[name]:
-                    yield f"{_HERE / name}: is not the file of {DISTRIBUTION}"
+                    yield f"{(_HERE / name).resolve()}: is not the file of {DISTRIBUTION}"
 
 
 def _hashes() -> dict[str, str]:
