@@ -191,6 +191,6 @@ def read_summary(folder: storage.Place) -> Summary:
       OutputError: It is damaged.
     """
     path = folder / SUMMARY
-    if not path.exists():
+    if not path.is_file():
         return summary_of(())
     return read_document(Summary, path, remedy="remove it: only what the run cost so far is lost")

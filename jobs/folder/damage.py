@@ -8,6 +8,7 @@ again without new noise. Lost noisy answers stay lost: the budget was spent on t
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 
 from das.errors import LedgerError, OutputError
@@ -28,7 +29,7 @@ from jobs.storage.files import read_json
 from jobs.storage.journal import is_begun
 from jobs.storage.layout import MICRODATA, EstimateLayout
 from jobs.storage.ledger import read_ledger
-from jobs.storage.place import Place, StoredPlace
+from jobs.storage.place import Place, StoredPlace, at_once
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,10 @@ def damage_of(resolved: Resolved) -> list[Damage]:
     for product in resolved.products.values():
         release = product.release
         _refuse_lost_ledger(resolved, product)
-        missing = [*_lost_measurements(product), *_lost_counts(product)]
         roots = [release.root, product.confidential.root]
-        paths = sorted(path.parent for root in roots for path in root.rglob(MANIFEST))
+        paths = sorted((path.parent for root in roots for path in root.rglob(MANIFEST)), key=str)
+        there = frozenset(paths)
+        missing = [*_lost_measurements(product, there), *_lost_counts(product, there)]
         if product is resolved.last:  # the folders of the others lie within
             inner = {
                 root for other in others for root in (other.release.root, other.confidential.root)
@@ -144,28 +146,34 @@ def _is_claimed(resolved: Resolved) -> bool:
     return any(grant.run == document.get("run") for grant in spent)
 
 
-def _lost_measurements(product: Product) -> list[tuple[Place, OutputError]]:
+def _lost_measurements(product: Product, there: Set[Place]) -> list[tuple[Place, OutputError]]:
     ledger = product.release.ledger
     if not is_begun(ledger):
         return []
+    measured = read_ledger(ledger).measured
+    datasets = [product.release.measurements(geolevel) for geolevel in measured]
+
+    def look(dataset: Place) -> str | None:
+        return dataset_digest(dataset) if dataset in there else None
+
     lost = []
-    for geolevel, digest in read_ledger(ledger).measured.items():
-        dataset = product.release.measurements(geolevel)
-        if not is_published(dataset):
+    found = at_once(product.release.root, look, datasets)
+    for dataset, digest, recorded in zip(datasets, found, measured.values(), strict=True):
+        if digest is None:
             lost.append((dataset, OutputError(str(dataset), "is missing")))
-        elif dataset_digest(dataset) != digest:
+        elif digest != recorded:
             what = "is not the one that the ledger names"
             lost.append((dataset, OutputError(str(dataset / MANIFEST), what)))
     return lost
 
 
-def _lost_counts(product: Product) -> list[tuple[Place, OutputError]]:
+def _lost_counts(product: Product, there: Set[Place]) -> list[tuple[Place, OutputError]]:
     """Counts that are gone while counts or outputs that were made of them are there."""
     datasets = [product.release.counts(level) for level in product.plan.spine.levels]
     made = [*datasets, *_outputs(product)]
     lost = []
     for index, dataset in enumerate(datasets):
-        if not is_published(dataset) and any(is_published(path) for path in made[index + 1 :]):
+        if dataset not in there and there & {*made[index + 1 :]}:
             remedy = "`das resume` with the run folder makes it again"
             lost.append((dataset, OutputError(str(dataset), "is missing", remedy=remedy)))
     return lost

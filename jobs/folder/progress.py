@@ -13,7 +13,7 @@ from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest, is_published
 from jobs.storage.journal import is_begun
 from jobs.storage.layout import ReleaseLayout
 from jobs.storage.ledger import read_ledger
-from jobs.storage.place import Place
+from jobs.storage.place import Place, at_once
 
 
 @dataclass(frozen=True)
@@ -71,20 +71,22 @@ def _is_complete(product: Product, output: Place, recorded: set[Place]) -> bool:
 
 def is_sealed(release: ReleaseLayout) -> bool:
     """Whether the manifest of the release names the datasets that are there."""
-    if not release.manifest.exists():
+    if not release.manifest.is_file():
         return False
     try:
         outputs = read_manifest(release).outputs
         named = {release.root / output.path: output.sha256 for output in outputs}
     except OutputError:
         return False  # damaged: written again
-    there = {path.parent for path in release.root.rglob(MANIFEST)}
-    return {path: dataset_digest(path) for path in there} == named
+    there = sorted({path.parent for path in release.root.rglob(MANIFEST)})
+    digests = at_once(release.root, dataset_digest, there)
+    return dict(zip(there, digests, strict=True)) == named
 
 
 def count_files(resolved: Resolved) -> tuple[int, int]:
     """(datasets, files) that the manifests of a run folder name."""
     last = resolved.last  # the folders of the others lie within its own
     roots = (last.release.root, last.confidential.root)
-    parts = [len(Dataset.open(p.parent).parts) for root in roots for p in root.rglob(MANIFEST)]
+    found = [path.parent for root in roots for path in root.rglob(MANIFEST)]
+    parts = [len(dataset.parts) for dataset in at_once(roots[0], Dataset.open, found)]
     return len(parts), sum(parts)

@@ -50,11 +50,11 @@ from jobs.documents.manifest import (
 from jobs.documents.statistics import statistics_of
 from jobs.neighborhoods import PUBLIC_LIST, limited_statements, nearest, neighborhood
 from jobs.plan import Level, Plan
-from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest
+from jobs.storage.dataset import MANIFEST, Dataset
 from jobs.storage.files import replace_file
 from jobs.storage.layout import ReleaseLayout
 from jobs.storage.modes import READABLE
-from jobs.storage.place import Place, found_under, lies_in, names_below, open_input
+from jobs.storage.place import Place, at_once, found_under, lies_in, names_below, open_input
 
 _LIBRARIES = ("numpy", "scipy", "pyarrow", "pyspark", "ortools", "cryptography", "pydantic")
 NOT_FOR_RELEASE = "NOT_FOR_RELEASE.txt"
@@ -242,7 +242,7 @@ def write_manifest(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: Ru
     Raises:
       OutputError: A dataset is incomplete.
     """
-    geography = tuple(_geography(release, level) for level in plan.levels)
+    geography = tuple(at_once(release.root, lambda level: _geography(release, level), plan.levels))
     manifest = Manifest(
         format=3,
         name=facts.name,
@@ -263,7 +263,9 @@ def write_manifest(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: Ru
         open_sessions=_open_sessions(plan, release),
         solve=tuple(_solved(release, level.name) for level in plan.levels),
         solution=facts.solution,
-        outputs=tuple(output_of(release, path) for path in _datasets(release.root)),
+        outputs=tuple(
+            at_once(release.root, lambda path: output_of(release, path), _datasets(release.root))
+        ),
         files=_files(release),
         totals={facts.records: _records(release), "leaf_geounits": geography[-1].geounits},
         environment=facts.environment,
@@ -373,7 +375,7 @@ def output_of(release: ReleaseLayout, path: Place) -> Output:
         files=len(dataset.parts),
         rows=dataset.rows,
         bytes=dataset.bytes,
-        sha256=dataset_digest(path),
+        sha256=dataset.sha256,
         columns=dataset_columns(dataset),
         labelled=tuple(q["query"] for q in queries if isinstance(q, dict) and "labels" in q),
     )
@@ -388,7 +390,7 @@ def dataset_columns(dataset: Dataset) -> tuple[OutputColumn, ...]:
         return ()
     path = dataset.path / dataset.parts[0].file
     if path.suffix == ".parquet":
-        schema = pq.read_schema(open_input(path))
+        schema = pq.read_schema(open_input(path, dataset.parts[0].bytes))
         return tuple(OutputColumn(name=f.name, type=_type_words(f.type)) for f in schema)
     with path.open(newline="", encoding="utf-8") as handle:
         header = next(csv.reader(handle), [])

@@ -78,7 +78,7 @@ def solve_level(level: Level, *, plan: Plan, release: ReleaseLayout, tasks: Task
         "seconds": time.monotonic() - started,
         "statistics": json_of(total(statistics for _, statistics in solved)),
     }
-    publish(dataset, [part for part, _ in solved], facts)
+    publish(dataset, [part for part, _ in solved], facts, replaceable=True)  # carry_up may
     carry_up(level.index, spine=spine, n_cells=n_cells, release=release)
 
 

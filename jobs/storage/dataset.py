@@ -18,6 +18,7 @@ import json
 import os
 import re
 import uuid
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import count
@@ -31,18 +32,22 @@ from das.errors import OutputError
 from jobs.storage.files import create_file, json_text, replace_file, understanding, writing
 from jobs.storage.modes import make_closed_file, make_closed_folder
 from jobs.storage.place import (
+    READ_AHEAD,
     Place,
     StoredPlace,
-    found_under,
+    at_once,
     open_input,
     remove_tree,
     store_of,
 )
+from jobs.storage.stores.store import Stat
 
 MANIFEST = "_manifest.json"
 PROPOSED = "_proposed-{}.json"
 """Name of the manifest of an attempt that nobody can read yet."""
 _MANIFESTS = re.compile(r"_manifest(?:\.(\d+))?\.json")
+_REPLACEABLE = "replaceable"
+_REPLACEABLE_TEXT = f'"{_REPLACEABLE}": true'.encode()  # as json_text writes it
 ROW_GROUP_BYTES = 4 << 20
 LAST = "\x7f"  # greater than every geocode
 
@@ -84,12 +89,16 @@ class Dataset:
       facts: What the step that wrote it said of it; JSON.
       replaced: How often others had taken the place of the first manifest; 0 on a disk, where one
         takes the name of another.
+      sha256: Digest of the manifest.
+      replaceable: Whether it was published as one that `replace_published` may replace.
     """
 
     path: Place
     parts: tuple[PartFile, ...] = field(repr=False)
     facts: dict[str, Any] = field(repr=False)
     replaced: int = 0
+    sha256: str = field(default="", repr=False, compare=False)
+    replaceable: bool = field(default=False, repr=False, compare=False)
 
     @classmethod
     def open(cls, path: Place) -> Dataset:
@@ -283,21 +292,34 @@ def is_published(dataset: Place) -> bool:
     return (dataset / MANIFEST).is_file()
 
 
-def publish(dataset: Place, parts: Iterable[PartFile], facts: Mapping[str, Any]) -> None:
+def publish(
+    dataset: Place,
+    parts: Iterable[PartFile],
+    facts: Mapping[str, Any],
+    *,
+    replaceable: bool = False,
+) -> None:
     """Make the dataset readable, once.
 
     Files of the folder that no part names are leftovers of failed attempts and are removed.
+
+    Args:
+      dataset: The folder.
+      parts: Its files.
+      facts: What readers are told of it; JSON.
+      replaceable: Whether `replace_published` may be called; in a store readers then ask for later
+        manifests too.
 
     Raises:
       OutputError: The dataset was already published, or the folder cannot be written.
     """
     ours = list(parts)
     _make_folder(dataset)
-    if not create_file(dataset / MANIFEST, _document(ours, facts)):
+    if not create_file(dataset / MANIFEST, _document(ours, facts, replaceable=replaceable)):
         # Our parts were drawn under another key than the published ones.
         _remove(dataset, [part.file for part in ours])
         raise OutputError(str(dataset), "was already published by another run")
-    _sweep_one(dataset)
+    _sweep_one(dataset, ours)
 
 
 def propose(
@@ -341,8 +363,13 @@ def read_proposal(dataset: Place, attempt: str) -> tuple[str, dict[str, Any]]:
     Raises:
       OutputError: It is not proposed, or the manifest is damaged.
     """
-    proposal = _proposal(dataset, attempt)
-    return _digest(proposal), _parsed(dataset, proposal).facts
+    proposed = _read_proposed(dataset, attempt)
+    return proposed.sha256, proposed.facts
+
+
+def _read_proposed(dataset: Place, attempt: str) -> Dataset:
+    path = _proposal(dataset, attempt)
+    return _parsed(dataset, path, 0, _manifest_bytes(dataset, path))
 
 
 def accept(dataset: Place, attempt: str) -> None:
@@ -354,11 +381,10 @@ def accept(dataset: Place, attempt: str) -> None:
     proposal = _proposal(dataset, attempt)
     for error in find_damage(dataset, attempt):
         raise error
-    with understanding(proposal, _AGAIN):
-        text = proposal.read_bytes()
-    if not create_file(dataset / MANIFEST, text):
+    data = _manifest_bytes(dataset, proposal)
+    if not create_file(dataset / MANIFEST, data):
         raise OutputError(str(dataset), "was already published by another run")
-    _sweep_one(dataset)
+    _sweep_one(dataset, _parsed(dataset, proposal, 0, data).parts)
 
 
 def withdraw(dataset: Place, attempt: str) -> None:
@@ -374,7 +400,7 @@ def withdraw(dataset: Place, attempt: str) -> None:
     """
     proposal = _proposal(dataset, attempt)
     if proposal.is_file():
-        proposed = [part.file for part in _parsed(dataset, proposal).parts]
+        proposed = [part.file for part in _read_proposed(dataset, attempt).parts]
         published = Dataset.open(dataset).parts if is_published(dataset) else ()
         named = {part.file for part in published}
         _remove(dataset, [proposal.name, *(name for name in proposed if name not in named)])
@@ -382,9 +408,8 @@ def withdraw(dataset: Place, attempt: str) -> None:
 
 def leftovers(dataset: Place) -> list[str]:
     """Names of the files of a dataset that is not published: what attempts at it wrote so far."""
-    if is_published(dataset) or not dataset.exists():
-        return []
-    return [path.name for path in dataset.iterdir() if path.is_file()]
+    files = _files_of(dataset)
+    return [] if MANIFEST in files else [*files]
 
 
 def remove_leftovers(dataset: Place, names: Sequence[str]) -> None:
@@ -409,15 +434,19 @@ def replace_published(
 
     Raises:
       OutputError: Another driver replaced it, or the folder cannot be written.
+      ValueError: It lies in a store, whose readers do not look for a later manifest of it.
     """
-    text = _document(parts, facts)
-    if isinstance(dataset.path, StoredPlace) and not create_file(
-        dataset.path / _later(dataset.replaced + 1), text
-    ):
-        raise OutputError(str(dataset.path), "was already published by another run")
+    ours = list(parts)
+    text, name = _document(ours, facts, replaceable=True), MANIFEST
+    if isinstance(dataset.path, StoredPlace):
+        if not dataset.replaceable:
+            raise ValueError(f"{dataset.path} was published as one that is not replaced")
+        name = _later(dataset.replaced + 1)
+        if not create_file(dataset.path / name, text):
+            raise OutputError(str(dataset.path), "was already published by another run")
     # In a store, for who reads the folder without this program; readers here take the number.
     replace_file(dataset.path / MANIFEST, text)
-    _sweep_one(dataset.path)
+    _sweep_one(dataset.path, ours, name)
 
 
 def remove_dataset(dataset: Place) -> None:
@@ -436,25 +465,50 @@ def remove_dataset(dataset: Place) -> None:
     remove_tree(dataset)
 
 
-def _document(parts: Iterable[PartFile], facts: Mapping[str, Any]) -> str:
+def _document(
+    parts: Iterable[PartFile], facts: Mapping[str, Any], *, replaceable: bool = False
+) -> str:
     """A manifest. Its token tells it from one with the same parts, such as none, of another."""
     ordered = sorted(parts, key=lambda part: (part.low, part.file))
     document = {"facts": dict(facts), "files": [asdict(part) for part in ordered]}
-    return json_text({**document, "token": uuid.uuid4().hex})
+    mark = {_REPLACEABLE: True} if replaceable else {}
+    return json_text({**document, **mark, "token": uuid.uuid4().hex})
 
 
 def _proposal(dataset: Place, attempt: str) -> Place:
     return dataset / PROPOSED.format(attempt)
 
 
-def _current(dataset: Place) -> tuple[Place, int]:
-    """The manifest that counts, the last of those that took the place of the first; its number."""
-    if isinstance(dataset, Path):
-        return dataset / MANIFEST, 0
-    for number in count(1):
-        if not (dataset / _later(number)).is_file():
-            return dataset / (_later(number - 1) if number > 1 else MANIFEST), number - 1
-    raise AssertionError
+def _current(dataset: Place) -> tuple[Place, int, bytes]:
+    """The manifest that counts, the last of those that took the place of the first.
+
+    Returns:
+      The file, its number and what it holds.
+
+    Raises:
+      OutputError: There is none, or it cannot be read.
+    """
+    path: Place = dataset / MANIFEST
+    data = _manifest_bytes(dataset, path)
+    if isinstance(dataset, StoredPlace) and _REPLACEABLE_TEXT in data:
+        for number in count(1):
+            later = dataset / _later(number)
+            try:
+                with understanding(later, _AGAIN, absent=True):
+                    data = later.read_bytes()
+            except FileNotFoundError:
+                return path, number - 1, data
+            path = later
+    return path, 0, data
+
+
+def _manifest_bytes(dataset: Place, path: Place) -> bytes:
+    try:
+        with understanding(path, _AGAIN, absent=True):
+            return path.read_bytes()
+    except FileNotFoundError:
+        remedy = "run the stage that writes it"
+        raise OutputError(str(dataset), "is not complete", remedy=remedy) from None
 
 
 def _later(number: int) -> str:
@@ -476,61 +530,89 @@ def sweep(root: Place) -> None:
     They are what lost task attempts and dead drivers left behind, sometimes after publication. To
     be called when no dataset there is still replaced.
     """
-    for manifest in [root / MANIFEST, *root.rglob(MANIFEST)]:
-        if manifest.is_file():
-            if (current := _current(manifest.parent)[0]) != manifest:
-                replace_file(manifest, current.read_bytes())  # a driver may have died before it did
-            _remove(manifest.parent, [p.name for p in _unnamed(Dataset.open(manifest.parent))])
+
+    def sweep_whole(found: tuple[Place, Mapping[str, Stat]]) -> None:
+        dataset, files = found
+        path, number, data = _current(dataset)
+        if number:
+            replace_file(dataset / MANIFEST, data)  # a driver may have died before it did
+        _remove(dataset, _unnamed(_parsed(dataset, path, number, data).parts, files))
+
+    at_once(root, sweep_whole, _datasets_under(root))
 
 
-def _sweep_one(dataset: Place) -> None:
+def _sweep_one(dataset: Place, parts: Iterable[PartFile], manifest: str = MANIFEST) -> None:
     """Remove what no manifest names from a dataset that was just published.
 
     In a store another driver may already write what shall take its place, and publish it at any
-    time: what is not older than the manifest by which files are judged stays.
+    time: what is not older than the manifest by which files are judged stays, and all of it if
+    that manifest counts no more.
     """
-    manifest, replaced = _current(dataset)
-    unnamed = _unnamed(_parsed(dataset, manifest, replaced))
+    files = _files_of(dataset)
+    unnamed = _unnamed(parts, files)
     if isinstance(dataset, StoredPlace):
-        published = manifest.stat().st_mtime_ns
-        unnamed = [path for path in unnamed if _is_older(path, published)]
-    _remove(dataset, [path.name for path in unnamed])
+        if max(filter(_is_manifest, files), key=_number, default="") != manifest:
+            return
+        published = files[manifest].st_mtime_ns
+        unnamed = [name for name in unnamed if files[name].st_mtime_ns < published]
+    _remove(dataset, unnamed)
 
 
-def _is_older(path: Place, than: int) -> bool:
-    try:
-        return path.stat().st_mtime_ns < than
-    except FileNotFoundError:
-        return False
+def _files_of(folder: Place) -> dict[str, Stat]:
+    """The files that lie directly in a folder, by name."""
+    store, name = store_of(folder)
+    listed = ((file.rpartition("/"), stat) for file, stat in store.stats(name))
+    return {base: stat for (within, _, base), stat in listed if within == name}
+
+
+def _datasets_under(root: Place) -> list[tuple[Place, dict[str, Stat]]]:
+    """Every published dataset under a folder, and the files that lie directly in it."""
+    store, name = store_of(root)
+    folders: dict[str, dict[str, Stat]] = defaultdict(dict)
+    for file, stat in store.stats(name):
+        folder, _, base = file.rpartition("/")
+        folders[folder][base] = stat
+    return [
+        (StoredPlace(root.root, folder) if isinstance(root, StoredPlace) else Path(folder), files)
+        for folder, files in sorted(folders.items())
+        if MANIFEST in files
+    ]
+
+
+def _unnamed(parts: Iterable[PartFile], files: Iterable[str]) -> list[str]:
+    """Names of the files that no manifest names, sorted."""
+    named = {part.file for part in parts}
+    return sorted(name for name in files if name not in named and not _is_manifest(name))
 
 
 def _remove(dataset: Place, names: Sequence[str]) -> None:
-    store, _ = store_of(dataset)
-    store.remove([store_of(dataset / name)[1] for name in names])
+    if names:
+        store, _ = store_of(dataset)
+        store.remove([store_of(dataset / name)[1] for name in names])
 
 
 def dataset_digest(dataset: Place) -> str:
     """SHA-256 of the manifest of a published dataset; it covers the digests of all its files."""
-    return _digest(_current(dataset)[0])
+    return hashlib.sha256(_current(dataset)[2]).hexdigest()
 
 
-def _digest(path: Place) -> str:
-    with understanding(path, _AGAIN):
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _parsed(dataset: Place, path: Place, replaced: int = 0) -> Dataset:
+def _parsed(dataset: Place, path: Place, replaced: int, data: bytes) -> Dataset:
     """What a manifest says, checked.
 
     Raises:
-      OutputError: There is none, or it is damaged.
+      OutputError: It is damaged.
     """
-    if not path.is_file():
-        raise OutputError(str(dataset), "is not complete", remedy="run the stage that writes it")
     with understanding(path, _AGAIN):
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(data)
         parts = tuple(_part(part) for part in document["files"])
-        return Dataset(dataset, parts, {**document["facts"]}, replaced)
+        return Dataset(
+            dataset,
+            parts,
+            {**document["facts"]},
+            replaced,
+            hashlib.sha256(data).hexdigest(),
+            document.get(_REPLACEABLE) is True,
+        )
 
 
 def _part(fields: Mapping[str, Any]) -> PartFile:
@@ -559,24 +641,32 @@ def find_damage(dataset: Place, attempt: str | None = None) -> list[OutputError]
       dataset: The folder.
       attempt: Of which attempt that is proposed; None if it is published.
     """
-    manifest = _current(dataset)[0] if attempt is None else _proposal(dataset, attempt)
     try:
-        parts = _parsed(dataset, manifest).parts
+        if attempt is None:
+            parts = Dataset.open(dataset).parts
+        else:
+            parts = _read_proposed(dataset, attempt).parts
     except OutputError as error:
         return [error]
-    found = []
-    for part in parts:
-        path = dataset / part.file
-        try:
+    found = at_once(dataset, lambda part: _damage_of(dataset, part), parts)
+    return [error for error in found if error is not None]
+
+
+def _damage_of(dataset: Place, part: PartFile) -> OutputError | None:
+    path = dataset / part.file
+    try:
+        if isinstance(path, StoredPlace) and part.bytes <= READ_AHEAD:
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        else:
             with path.open("rb") as handle:
-                if hashlib.file_digest(handle, "sha256").hexdigest() != part.sha256:
-                    what = "was changed after it was published"
-                    found.append(OutputError(str(path), what, remedy=_AGAIN))
-        except FileNotFoundError:
-            found.append(OutputError(str(path), "is missing", remedy=_AGAIN))
-        except OSError as error:
-            found.append(_unreadable(dataset, part, error))
-    return found
+                digest = hashlib.file_digest(handle, "sha256").hexdigest()
+    except FileNotFoundError:
+        return OutputError(str(path), "is missing", remedy=_AGAIN)
+    except OSError as error:
+        return _unreadable(dataset, part, error)
+    if digest == part.sha256:
+        return None
+    return OutputError(str(path), "was changed after it was published", remedy=_AGAIN)
 
 
 def verify_files(dataset: Place) -> None:
@@ -587,9 +677,9 @@ def verify_files(dataset: Place) -> None:
     """
     for error in find_damage(dataset):
         raise error
-    for path in _unnamed(Dataset.open(dataset)):
+    for name in _unnamed(Dataset.open(dataset).parts, _files_of(dataset)):
         raise OutputError(
-            str(path),
+            str(dataset / name),
             "is not named by the manifest; an attempt that was given up wrote it late",
             remedy="remove it",
         )
@@ -601,23 +691,14 @@ def check_sizes(root: Place) -> None:
     Raises:
       OutputError: One is missing or of another size.
     """
-    for manifest in found_under(root, MANIFEST):
-        for part in Dataset.open(manifest.parent).parts:
-            path = manifest.parent / part.file
-            try:
-                size: int | None = path.stat().st_size
-            except FileNotFoundError:
-                size = None
+    found = _datasets_under(root)
+    opened = at_once(root, Dataset.open, [dataset for dataset, _ in found])
+    for dataset, (_, files) in zip(opened, found, strict=True):
+        for part in dataset.parts:
+            size = files[part.file].st_size if part.file in files else None
             if size != part.bytes:
                 what = "is missing" if size is None else "was changed after it was published"
-                raise OutputError(str(path), what, remedy=_AGAIN)
-
-
-def _unnamed(dataset: Dataset) -> list[Place]:
-    named = {part.file for part in dataset.parts}
-    store, name = store_of(dataset.path)
-    names = sorted(entry.rpartition("/")[2] for entry, folder in store.entries(name) if not folder)
-    return [dataset.path / one for one in names if one not in named and not _is_manifest(one)]
+                raise OutputError(str(dataset.path / part.file), what, remedy=_AGAIN)
 
 
 def _make_folder(folder: Place) -> None:

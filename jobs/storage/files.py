@@ -55,18 +55,26 @@ def _reason(path: Place, error: OSError) -> str:
 
 
 @contextmanager
-def understanding(path: Place, remedy: str | None = None) -> Iterator[None]:
+def understanding(
+    path: Place, remedy: str | None = None, *, absent: bool = False
+) -> Iterator[None]:
     """Make what a damaged record of a run leads to an error that names the file.
 
     Args:
       path: The record: JSON that this program wrote and somebody, or a disk, changed.
       remedy: What to do.
+      absent: Whether that it is absent is for the caller to understand.
 
     Raises:
+      FileNotFoundError: It is absent, if the caller wants that.
       OutputError: It cannot be read, or does not hold what it held.
     """
     try:
         yield
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        if absent:
+            raise FileNotFoundError(*error.args) from None
+        raise OutputError(str(path), "cannot be read", got=error.strerror, remedy=remedy) from None
     except OSError as error:
         raise OutputError(str(path), "cannot be read", got=error.strerror, remedy=remedy) from None
     except _NOT_UNDERSTOOD as error:

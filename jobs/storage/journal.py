@@ -22,14 +22,13 @@ import posixpath
 import re
 import uuid
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from das.errors import LedgerError, OutputError
 from jobs.storage.files import replace_file
 from jobs.storage.modes import make_closed_folder
-from jobs.storage.place import Place, StoredPlace
+from jobs.storage.place import Place, StoredPlace, at_once
 from jobs.storage.stores.posix import sync_folder
 from jobs.storage.stores.store import OWNER_ONLY
 
@@ -39,7 +38,6 @@ LINES = ".lines"
 """What the folder of a journal in a store is called, after the journal's own name."""
 _NUMBERED = re.compile(r"\d{8,}\.jsonl")
 _OWN = ("line", "previous", "token")  # keys that a journal gives its lines
-_READERS = 16  # files of a journal that are asked for at the same time; stores answer in 10-100 ms
 _RACES = 100  # lost races after which something else must be wrong
 
 
@@ -208,8 +206,7 @@ def _stored(path: StoredPlace) -> bytes:
     if not files:
         return path.read_bytes()
     try:
-        with ThreadPoolExecutor(min(_READERS, len(files))) as readers:
-            return b"".join(readers.map(path.store.read, files))
+        return b"".join(at_once(path, path.store.read, files))
     except FileNotFoundError:  # or the journal would count as not begun
         raise OSError(errno.EIO, "a file of it is listed and not there") from None
 

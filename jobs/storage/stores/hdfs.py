@@ -99,13 +99,17 @@ class HdfsFiles:
             found = self._client.get_file_info(f"/{name}")
         if found.isdir:
             raise FileNotFoundError(errno.ENOENT, "it is a folder", name)
-        return Stat(found.length, found.modification_time * 10**6)
+        return _stat(found)
 
     def files(self, folder: str) -> Iterator[str]:
         """As `Store.files`."""
+        return (name for name, _ in self.stats(folder))
+
+    def stats(self, folder: str) -> Iterator[tuple[str, Stat]]:
+        """As `Store.stats`."""
         for found in self._listed(folder, recursive=True):
             if not found.isdir:
-                yield found.path.lstrip("/")
+                yield found.path.lstrip("/"), _stat(found)
 
     def entries(self, folder: str) -> Iterator[tuple[str, bool]]:
         """As `Store.entries`."""
@@ -123,6 +127,10 @@ class HdfsFiles:
         for name in names:
             with suppress(FileNotFoundError), _told(self._root):
                 self._client.delete(f"/{name}")
+
+
+def _stat(found: FileStatus) -> Stat:
+    return Stat(found.length, found.modification_time * 10**6)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from jobs.storage.stores.store import OWNER_ONLY, Stat, UnsafeStoreError
 
 if TYPE_CHECKING:
+    from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
 # Waits before a create is tried again whose answer was lost or that the store put off, seconds.
@@ -109,17 +110,19 @@ class ObjectStoreFiles:
 
         with _told(self._root):
             found = obstore.head(self._store, name)
-        changed = found["last_modified"]
-        nanoseconds = int(changed.timestamp()) * 10**9 + changed.microsecond * 1000
-        return Stat(found["size"], nanoseconds)
+        return _stat(found)
 
     def files(self, folder: str) -> Iterator[str]:
         """As `Store.files`."""
+        return (name for name, _ in self.stats(folder))
+
+    def stats(self, folder: str) -> Iterator[tuple[str, Stat]]:
+        """As `Store.stats`."""
         import obstore
 
         with _told(self._root):
             for page in obstore.list(self._store, folder or None):
-                yield from (found["path"] for found in page)
+                yield from ((found["path"], _stat(found)) for found in page)
 
     def entries(self, folder: str) -> Iterator[tuple[str, bool]]:
         """As `Store.entries`."""
@@ -150,6 +153,12 @@ class ObjectStoreFiles:
         except FileNotFoundError as error:
             if _no_bucket(str(error)):
                 raise
+
+
+def _stat(found: ObjectMeta) -> Stat:
+    changed = found["last_modified"]
+    nanoseconds = int(changed.timestamp()) * 10**9 + changed.microsecond * 1000
+    return Stat(found["size"], nanoseconds)
 
 
 def _client(root: str) -> ObjectStore:

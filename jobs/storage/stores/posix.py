@@ -57,6 +57,12 @@ class PosixStore:
         """As `Store.files`."""
         return (str(path) for path in Path(folder).rglob("*") if path.is_file())
 
+    def stats(self, folder: str) -> Iterator[tuple[str, Stat]]:
+        """As `Store.stats`; files that go meanwhile are passed by."""
+        for name in self.files(folder):
+            with suppress(FileNotFoundError):
+                yield name, self.stat(name)
+
     def entries(self, folder: str) -> Iterator[tuple[str, bool]]:
         """As `Store.entries`."""
         with suppress(FileNotFoundError), os.scandir(folder) as found:

@@ -66,6 +66,9 @@ class Store(Protocol):
     def files(self, folder: str) -> Iterator[str]:
         """Names of all files of a folder and of those in it, in no order; none if it is absent."""
 
+    def stats(self, folder: str) -> Iterator[tuple[str, Stat]]:
+        """The same with size and time of each, from the listing: no question for every file."""
+
     def entries(self, folder: str) -> Iterator[tuple[str, bool]]:
         """(name, whether it is a folder) of what lies directly in a folder."""
 

@@ -64,9 +64,22 @@ def dataset(tmp_path) -> Path:
 
 
 @pytest.fixture
+<<<<<<< HEAD
 def anywhere(folder: Place) -> Place:
     """Where a dataset may lie: on a disk or in a store."""
     return folder / "run" / "level=block"
+=======
+def stored() -> StoredPlace:
+    return StoredPlace(f"memory://{uuid.uuid4().hex}", "run/level=block")
+
+
+@pytest.fixture(params=["disk", "store"])
+def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Where a dataset may lie."""
+    if request.param == "disk":
+        return tmp_path / "level=block"
+    return StoredPlace(f"memory://{uuid.uuid4().hex}", "run/level=block")
+>>>>>>> 45ace8f (Stores are asked less: one request opens a dataset, one listing gives all sizes, many questions at once; a bench of stores)
 
 
 def test_a_part_describes_its_file(dataset):
@@ -456,7 +469,7 @@ def test_a_removed_dataset_comes_back_as_what_is_published_next(
 ):
     """Also if its removal was stopped after each step."""
     for steps in range(6):
-        publish(anywhere, [part(anywhere, "old")], {})
+        publish(anywhere, [part(anywhere, "old")], {}, replaceable=True)
         for _ in range(replacements):
             replace_published(Dataset.open(anywhere), [part(anywhere, "newer")], {})
         with monkeypatch.context() as patch:
@@ -469,6 +482,70 @@ def test_a_removed_dataset_comes_back_as_what_is_published_next(
         assert Dataset.open(anywhere).read().column("geocode").to_pylist() == ["new"]
         verify_files(anywhere)
         remove_dataset(anywhere)
+
+
+def test_in_a_store_only_what_is_published_for_it_is_replaced(stored):
+    """Readers of the others do not look for a later manifest."""
+    publish(stored, [part(stored, "a")], {})
+    with pytest.raises(ValueError, match="not replaced"):
+        replace_published(Dataset.open(stored), [part(stored, "b")], {})
+    assert Dataset.open(stored).read().column("geocode").to_pylist() == ["a"]
+
+
+def test_readers_find_the_last_manifest_though_its_driver_died_before_it_was_copied(
+    stored, monkeypatch
+):
+    publish(stored, [part(stored, "a")], {}, replaceable=True)
+    for code in "bc":
+        with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+            patch.setattr(jobs.storage.dataset, "replace_file", dies)
+            replace_published(Dataset.open(stored), [part(stored, code)], {})
+        opened = Dataset.open(stored)
+        assert opened.read().column("geocode").to_pylist() == [code]
+        assert opened.sha256 == dataset_digest(stored)
+    sweep(stored.parent)
+    assert (stored / MANIFEST).read_bytes() == (stored / "_manifest.2.json").read_bytes()
+    verify_files(stored)
+
+
+def dies(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_late_sweep_leaves_what_a_later_manifest_names(stored):
+    """Of a driver that slept between publishing and sweeping, while another one replaced."""
+    first, second = part(stored, "a"), part(stored, "b")
+    publish(stored, [first], {}, replaceable=True)
+    replace_published(Dataset.open(stored), [second], {})
+    jobs.storage.dataset._sweep_one(stored, [first])
+    assert not find_damage(stored)
+
+
+def test_a_store_is_asked_once_to_open_and_once_for_all_sizes(stored, monkeypatch):
+    for level in ("tract", "block"):
+        publish(stored / level, [part(stored / level, code) for code in "abc"], {})
+    asked: list[str] = []
+    for name in ("read", "read_range", "stat", "stats", "entries", "replace", "create", "remove"):
+        monkeypatch.setattr(stored.store, name, noting(asked, name, getattr(stored.store, name)))
+    opened = Dataset.open(stored / "block")
+    assert asked == ["read"]
+    asked.clear()
+    assert opened.read().num_rows == 3
+    assert asked == ["read"] * 3, "one for each part"
+    asked.clear()
+    check_sizes(stored)
+    assert sorted(asked) == ["read", "read", "stats"]
+    asked.clear()
+    publish(stored / "county", [part(stored / "county", "a")], {})
+    assert asked == ["create", "create", "stats"]
+
+
+def noting(asked: list[str], name: str, ask):
+    def noted(*arguments, **named):
+        asked.append(name)
+        return ask(*arguments, **named)
+
+    return noted
 
 
 def dying(module, steps: int):
