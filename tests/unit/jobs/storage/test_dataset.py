@@ -514,9 +514,9 @@ def dies(*_: object) -> None:
 
 def test_a_late_sweep_leaves_what_a_later_manifest_names(stored):
     """Of a driver that slept between publishing and sweeping, while another one replaced."""
-    first, second = part(stored, "a"), part(stored, "b")
+    first = part(stored, "a")
     publish(stored, [first], {}, replaceable=True)
-    replace_published(Dataset.open(stored), [second], {})
+    replace_published(Dataset.open(stored), [part(stored, "b")], {})
     jobs.storage.dataset._sweep_one(stored, [first])
     assert not find_damage(stored)
 
