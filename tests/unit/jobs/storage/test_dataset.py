@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import uuid
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,7 +39,7 @@ from jobs.storage.dataset import (
     verify_files,
     withdraw,
 )
-from jobs.storage.place import Place
+from jobs.storage.place import Place, StoredPlace
 
 SCHEMA = pa.schema([("geocode", pa.string()), ("value", pa.int64())])
 
@@ -64,22 +65,14 @@ def dataset(tmp_path) -> Path:
 
 
 @pytest.fixture
-<<<<<<< HEAD
 def anywhere(folder: Place) -> Place:
     """Where a dataset may lie: on a disk or in a store."""
     return folder / "run" / "level=block"
-=======
+
+
+@pytest.fixture
 def stored() -> StoredPlace:
     return StoredPlace(f"memory://{uuid.uuid4().hex}", "run/level=block")
-
-
-@pytest.fixture(params=["disk", "store"])
-def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Where a dataset may lie."""
-    if request.param == "disk":
-        return tmp_path / "level=block"
-    return StoredPlace(f"memory://{uuid.uuid4().hex}", "run/level=block")
->>>>>>> 45ace8f (Stores are asked less: one request opens a dataset, one listing gives all sizes, many questions at once; a bench of stores)
 
 
 def test_a_part_describes_its_file(dataset):
