@@ -104,7 +104,7 @@ def spark_session(
             spark = builder.getOrCreate()
     except Exception as error:
         raise lacks_secret(error) or RuntimeSetupError(
-            "Spark", "did not start", got=f"{type(error).__name__}: {str(error)[:500]}"
+            "Spark", "did not start", got=_root_cause(error)[:500]
         ) from error
     _keep_quiet(spark.sparkContext)
     try:
@@ -120,6 +120,16 @@ def spark_session(
 def session_properties(spark: SparkSession) -> dict[str, str]:
     """The properties that a running session was started with."""
     return dict(spark.sparkContext.getConf().getAll())
+
+
+def _root_cause(error: Exception) -> str:
+    """What Java says was at the bottom of it; other errors say so themselves."""
+    java: Any = getattr(error, "java_exception", None)
+    if java is None:
+        return f"{type(error).__name__}: {error}"
+    while (cause := java.getCause()) is not None:
+        java = cause
+    return str(java.toString())
 
 
 def _submitted_master() -> str:

@@ -328,6 +328,7 @@ def test_properties_named_in_recipes_are_sparks():
         "spark.kubernetes.authenticate.driver.",
         "spark.kubernetes.authenticate.executor.",
         "spark.kubernetes.driver.volumes.",
+        "spark.kubernetes.executor.secretKeyRef.",
         "spark.kubernetes.executor.volumes.",
         "spark.yarn.appMasterEnv.",
     )

@@ -107,7 +107,7 @@ def test_pods_have_only_what_the_client_of_spark_knows(name):
         (("containers", 0), "securitycontext", {}, ".spec.containers[0].securitycontext: unknown"),
         (("securityContext",), "runAsUser", "10001", "'10001' is no Long"),
         (("securityContext",), "runAsNonRoot", 1, "1 is no Boolean"),
-        (("volumes", 0), "secrets", {}, ".spec.volumes[0].secrets: unknown"),
+        ((), "volume", [], ".spec.volume: unknown"),
         (("containers", 0), "envFrom", {}, "is no list"),
         (("containers", 0), "resources", {"limits": {"cpu": []}}, "[] is no Quantity"),
     ],
@@ -154,7 +154,7 @@ def test_operator_and_spark_submit_give_the_same_properties():
 
 def test_sessions_are_closed_and_no_secret_stands_in_a_file():
     assert missing_protection(PROPERTIES) == ()
-    assert secret_properties(PROPERTIES) == ()
+    assert all("secretKeyRef" in name for name in secret_properties(PROPERTIES))  # not their value
     assert (
         PROPERTIES["spark.speculation"] == PROPERTIES["spark.dynamicAllocation.enabled"] == "false"
     )
@@ -165,20 +165,22 @@ def test_sessions_are_closed_and_no_secret_stands_in_a_file():
 
 def test_pods_find_secret_run_file_and_program_where_properties_and_arguments_say():
     def mounts(name):
-        return {
-            m["mountPath"]: m["name"]
-            for c in PODS[name]["spec"]["containers"]
-            for m in c["volumeMounts"]
-        }
+        (container,) = PODS[name]["spec"]["containers"]
+        return {mount["mountPath"]: mount["name"] for mount in container.get("volumeMounts", [])}
 
     secret = PurePosixPath(PROPERTIES["spark.authenticate.secret.file"])
+    name_of_secret, key = PROPERTIES[
+        "spark.kubernetes.executor.secretKeyRef._SPARK_AUTH_SECRET"
+    ].split(":")
     arguments = APPLICATION["spec"]["driverArgs"]
-    for name in PODS:
-        volumes = {volume["name"]: volume for volume in PODS[name]["spec"]["volumes"]}
-        assert volumes[mounts(name)[str(secret.parent)]]["secret"]["defaultMode"] == 0o440
-        assert set(mounts(name).values()) == set(volumes)
+    volumes = {volume["name"]: volume for volume in PODS["driver"]["spec"]["volumes"]}
+    session = volumes[mounts("driver")[str(secret.parent)]]["secret"]
+    items = [{"key": "file", "path": secret.name}]
+    assert session == {"secretName": name_of_secret, "items": items, "defaultMode": 0o440}
+    assert key == "variable"
+    assert set(mounts("driver").values()) == set(volumes)
+    assert mounts("executor") == {}  # Spark adds what it needs
     assert str(PurePosixPath(arguments[1]).parent) in mounts("driver")
-    assert str(PurePosixPath(arguments[1]).parent) not in mounts("executor")
     dockerfile = (ROOT / "docker" / "Dockerfile").read_text()
     (home,) = re.findall(r"^WORKDIR (/\S+)$", dockerfile, re.MULTILINE)[:1]
     for word in (APPLICATION["spec"]["pyFiles"].removeprefix("local://"), arguments[3]):
