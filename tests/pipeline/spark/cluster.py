@@ -223,20 +223,9 @@ def wait_for(address: tuple[str, int], seconds: float = 180) -> None:
     raise TimeoutError(f"nothing listens on {address}")
 
 
-@contextmanager
-def standalone_cluster(
-    folder: Path,
-    *,
-    is_open: bool = False,
-    hosts: Sequence[str] = HOSTS,
-    of_workers: Mapping[str, str] | None = None,
-) -> Iterator[Cluster]:
-    """Start a master and workers, each on its own loopback address; stop them afterwards.
-
-    All that connect know a secret, and what crosses the network is encrypted, unless it `is_open`.
-    """
-    port, page = free_port(), free_port()
-    variables = {
+def cluster_environment() -> dict[str, str]:
+    """Variables of the processes of a cluster on this machine, and of who submits to it."""
+    return {
         **{k: v for k, v in os.environ.items() if not k.startswith(("SPARK", "PYSPARK"))},
         "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),
         "JAVA_HOME": str(find_java_home()),
@@ -250,6 +239,22 @@ def standalone_cluster(
         # Short lives: the second compiler and the parallel collector would cost more than they give.
         "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
+
+
+@contextmanager
+def standalone_cluster(
+    folder: Path,
+    *,
+    is_open: bool = False,
+    hosts: Sequence[str] = HOSTS,
+    of_workers: Mapping[str, str] | None = None,
+) -> Iterator[Cluster]:
+    """Start a master and workers, each on its own loopback address; stop them afterwards.
+
+    All that connect know a secret, and what crosses the network is encrypted, unless it `is_open`.
+    """
+    port, page = free_port(), free_port()
+    variables = cluster_environment()
     url = f"spark://127.0.0.1:{port}"
     secret = None if is_open else make_secret(folder)
     cluster = Cluster(url, page, variables, folder, secret, of_workers=of_workers or {})
