@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -36,9 +37,27 @@ def test_variances_off_by_a_tenth_would_be_seen(geolevel, off):
     assert not LOW < coverage(simulated()[geolevel], off**0.5) < HIGH
 
 
+def enough(geolevel, off=1.0):
+    """Releases for 100,000 answers, as far as there are, with errors of another variance."""
+    tables = simulated()[geolevel]
+    n_answers = sum(one.truth.size for one in tables)
+    releases = min(RELEASES, -(-100_000 // n_answers))
+    scaled = off**0.5
+    return [
+        replace(one, errors=one.errors[:releases], standard_errors=scaled * one.standard_errors)
+        for one in tables
+    ]
+
+
 @pytest.mark.parametrize("geolevel", SPINE.levels)
 def test_intervals_without_negative_truths_cover_as_often(geolevel):
-    assert LOW < positive_coverage(simulated()[geolevel]) < HIGH
+    assert LOW < positive_coverage(enough(geolevel)) < HIGH
+
+
+@pytest.mark.parametrize("geolevel", ["state", "block_group"])
+@pytest.mark.parametrize("off", [1 / 1.1, 1.1])
+def test_variances_off_by_a_tenth_would_be_seen_without_negative_truths(geolevel, off):
+    assert not LOW < positive_coverage(enough(geolevel, off)) < HIGH
 
 
 @pytest.mark.parametrize("geolevel", SPINE.levels)
