@@ -48,18 +48,23 @@ def patch_spark(patch: pytest.MonkeyPatch) -> None:
 
 
 def leave_out_figures(patch: pytest.MonkeyPatch) -> None:
-    """Let reports have no drawings, a quarter of a toy run; `das run` in tests draws them."""
+    """Let reports have no drawings, a quarter of a toy run."""
     for module in (budget, comparison, error_by_size, group_changes, groups):
         for name in ("line_panels", "bar_panels", "share_bars", "dot_rows"):
             if hasattr(module, name):
                 patch.setattr(module, name, lambda *_: Markup())
 
 
-def execute(config: Path | Resolved, tasks: Tasks | None = None) -> Path:
-    """Run what is not complete, but for the internal report and figures; returns the run folder."""
+def execute(config: Path | Resolved, tasks: Tasks | None = None, *, figures: bool = False) -> Path:
+    """Run what is not complete, but for the internal report; returns the run folder.
+
+    Figures are for tests whose runs have other names, groups or products than the toy state: those
+    of the toy state are drawn whenever a test types `das run`.
+    """
     resolved = load_run(config) if isinstance(config, Path) else config
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("jobs.run.write_internal_reports", lambda *_: [])
-        leave_out_figures(patch)
+        if not figures:
+            leave_out_figures(patch)
         run(resolved, Reporter(quiet=True), tasks=tasks or tasks_of(resolved.config))
     return resolved.config.output.directory

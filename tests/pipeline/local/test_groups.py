@@ -51,7 +51,7 @@ def _finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     toy.write_records(folder)
     asked = {"groups": ["sex", "votingage", "age * sex"], "areas": write_types(folder), "floor": 5}
     config = toy.configuration(folder, evaluate=asked, output__tables=["age", "prefix(age)"])
-    execute(config)
+    execute(config, figures=True)
     return config
 
 
@@ -186,7 +186,7 @@ def test_groups_of_an_exact_query_have_no_error(tmp_path: Path) -> None:
     config = toy.configuration(
         tmp_path, invariants=stated, evaluate={"groups": ["votingage", "sex"], "tables": ["age"]}
     )
-    execute(config)
+    execute(config, figures=True)
     rows = {(r["geolevel"], r["groups"], r["table"]): r for r in evaluation(config)["parity"]}
     exact = {key for key, row in rows.items() if row.get("exact")}
     assert exact == {(level, "votingage", "total") for level in ("state", "county")}
@@ -220,7 +220,7 @@ def test_each_product_has_groups_of_its_own(tmp_path: Path) -> None:
     toy.write_records(tmp_path)
     write_units(tmp_path)
     config = toy.configuration(tmp_path, units=section(tmp_path))
-    execute(config)
+    execute(config, figures=True)
     persons = {row["groups"] for row in evaluation(config)["parity"]}
     units = {row["groups"] for row in evaluation(config, "units")["parity"]}
     assert persons == {"sex", "age"}

@@ -107,7 +107,7 @@ def test_run_inspect_account_and_estimate(
     tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = hostile(tmp_path, name)
-    out = execute(config)
+    out = execute(config, figures=True)
     wanted = "".join(shown(name).split())
     assert not name.isprintable() or _folder(name) in said("inspect", out)
     assert wanted in said("inspect", out, "--geocode", "99001")

@@ -48,7 +48,7 @@ def configuration(folder: Path, **changes) -> Path:
 def test_a_planned_run_keeps_every_promise(tmp_path: Path) -> None:
     toy.write_records(tmp_path)
     config = configuration(tmp_path)
-    out = execute(config)
+    out = execute(config, figures=True)
     assert tree_is_consistent(out, toy.LEVELS)
     assert totals_are_exact(out, "state")
     verify_release(load_run(config).plan, release_layout(out))

@@ -42,7 +42,7 @@ def three(folder: Path) -> Path:
 
 def test_three_products_are_made_and_verified(tmp_path):
     config = three(tmp_path)
-    out = execute(config)
+    out = execute(config, figures=True)
     products = load_run(config).products
     assert [*products] == ["units", "dwellings", "persons"]
     assert verify_run(load_run(config))["families"] == 3 * (1 + 3 + 6)

@@ -111,7 +111,9 @@ def release(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.mktemp(request.param)
     toy.write_records(folder)
     units.write_units(folder)
-    return execute(toy.configuration(folder, **KINDS[request.param](folder))) / "release"
+    return (
+        execute(toy.configuration(folder, **KINDS[request.param](folder)), figures=True) / "release"
+    )
 
 
 def pages(release: Path) -> Iterator[tuple[Path, str]]:

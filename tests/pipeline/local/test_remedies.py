@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from das.errors import DasError
 from jobs.cli import app
 from tests.builders import toy, units
-from tests.builders.in_process import patch_spark
+from tests.builders.in_process import leave_out_figures, patch_spark
 from tests.pipeline.local.remedies import Entry, Key, NotTried, TriedIn, collected, exists, says
 
 
@@ -1206,5 +1206,6 @@ def test_the_remedy_helps(
 ) -> None:
     patch_spark(monkeypatch)
     monkeypatch.setattr("jobs.run.write_internal_reports", lambda *_: [tmp_path])
+    leave_out_figures(monkeypatch)
     message = scenario(Desk(tmp_path, shared))
     assert says(message, key[1]), message

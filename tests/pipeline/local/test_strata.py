@@ -37,7 +37,7 @@ def allocation(folder: Path, **own: Any) -> str:
 
 
 def checked(config: Path) -> Path:
-    out = execute(config)
+    out = execute(config, figures=True)
     assert tree_is_consistent(out, toy.LEVELS)
     assert totals_are_exact(out, "state")
     verify_release(load_run(config).plan, release_layout(out))

@@ -254,7 +254,7 @@ def test_a_run_with_a_third_mechanism(tmp_path, registered):
         assert noisy.mechanism.cost(Definition.PURE, Fraction(2)) == noisy.cost  # all partitions
     assert node_settings(plan).noise is Student
 
-    out = execute(config)
+    out = execute(config, figures=True)
     assert tree_is_consistent(out, toy.LEVELS)
     assert totals_are_exact(out, "state")
     release = release_layout(out)

@@ -53,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("units")
     toy.write_records(folder)
     write_units(folder)
-    execute(real(folder))
+    execute(real(folder), figures=True)
     return folder
 
 
