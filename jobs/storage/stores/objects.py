@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # Waits before a create is tried again whose answer was lost or that the store put off, seconds.
 _WAITS = (0.1, 0.3, 1.0, 3.0, 10.0, 20.0)
+_PATIENCE = 120.0  # seconds after which it is not tried again; each try may itself take a minute
 _REFUSALS = 4  # of a name that is absent each time; a race for it is over by then
 _REQUEST = timedelta(seconds=120)  # a part of 100 MB at 1 MB/s
 _CONNECT = timedelta(seconds=10)
@@ -59,7 +60,7 @@ class ObjectStoreFiles:
             PreconditionError,
         )
 
-        refused = 0
+        refused, deadline = 0, time.monotonic() + _PATIENCE
         for wait in (*_WAITS, 0.0):
             try:
                 obstore.put(self._store, name, data, mode="create", use_multipart=False)
@@ -78,6 +79,8 @@ class ObjectStoreFiles:
             if refused == _REFUSALS:
                 what = "it refuses to create a file that is absent"
                 raise UnsafeStoreError(errno.ENOTSUP, what, self._root)
+            if time.monotonic() > deadline:
+                break
             time.sleep(wait)
         raise _in_words(failure, self._root)
 

@@ -134,9 +134,10 @@ def test_a_busy_store_gives_the_same_release(tmp_path, proxy, expected):
 
 
 def test_a_store_that_is_gone_is_named_and_the_run_goes_on_when_it_is_back(
-    tmp_path, proxy, expected
+    tmp_path, proxy, expected, monkeypatch
 ):
     between, url = proxy
+    monkeypatch.setattr(objects, "_PATIENCE", 1.0)
     config = configuration(tmp_path, url)
     gone = between.rule(faults.LOST_REQUEST, "PUT", "counts/level=tract/part-", times=1, hold=True)
 

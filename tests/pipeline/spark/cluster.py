@@ -107,7 +107,11 @@ class Cluster:
         )
 
     def submit(
-        self, archive: Path, *words: object, conf: dict[str, str] | None = None
+        self,
+        archive: Path,
+        *words: object,
+        conf: dict[str, str] | None = None,
+        patience_seconds: float = 300,
     ) -> subprocess.CompletedProcess[str]:
         """The documented spark-submit with the words of another command, in the archive's project."""
         return subprocess.run(
@@ -116,7 +120,7 @@ class Cluster:
             cwd=archive.parents[1],
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=patience_seconds,
             check=False,
         )
 

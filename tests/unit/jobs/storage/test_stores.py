@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pickle
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from obstore.exceptions import GenericError
 
 from jobs.storage.place import (
     Place,
@@ -20,6 +22,7 @@ from jobs.storage.place import (
     remove_tree,
     store_of,
 )
+from jobs.storage.stores import objects
 from jobs.storage.stores.store import UnsafeStoreError, probe
 from tests.servers.azure import azure_server
 from tests.servers.google import google_server
@@ -222,6 +225,24 @@ def test_a_store_that_lies_is_found_by_the_probe(lie, monkeypatch):
         }[lie]
         with pytest.raises(kind, match=words):
             probe(place.store, place.key)
+
+
+def test_a_store_that_is_gone_is_given_up_in_time(monkeypatch):
+    """Not after all tries: each of them may take a minute."""
+    tries = []
+
+    def gone(*_: object, **__: object) -> None:
+        tries.append(1)
+        time.sleep(0.05)
+        raise GenericError("error sending request")
+
+    monkeypatch.setattr("obstore.put", gone)
+    monkeypatch.setattr(objects, "_WAITS", (0.0,) * 50)
+    monkeypatch.setattr(objects, "_PATIENCE", 0.2)
+    store = StoredPlace(f"memory://{uuid.uuid4().hex}").store
+    with pytest.raises(OSError, match="answered: error sending request"):
+        store.create("name", b"data")
+    assert 2 <= len(tries) <= 5
 
 
 def test_a_pickled_place_holds_no_credentials(s3, monkeypatch):
