@@ -19,6 +19,7 @@ from das.errors import RuntimeSetupError
 from jobs.config.protection import PROTECTION, REMOTE_VARIABLE
 from jobs.tasks import connect, connect_session
 from jobs.tasks.connect_session import _doors, _unprotected, _url
+from jobs.tasks.failures import machine_failure
 from jobs.tasks.shipping import PACKAGES, looker, own_equipment, project_archive
 from jobs.tasks.step import Step, TaskReport, watching
 from tests.checkout import ROOT
@@ -140,6 +141,16 @@ def test_packages_that_are_missing_are_told(monkeypatch):
         pass
 
 
+def test_a_server_that_is_lost_is_told_by_why_it_does_not_answer():
+    from pyspark.errors.exceptions.connect import PythonException, SparkConnectGrpcException
+
+    error = SparkConnectGrpcException('<RPC that ended with:\n\tdetails = "refused"\n>')
+    failure = machine_failure(error)
+    assert isinstance(failure, RuntimeSetupError)
+    assert failure.got == '"refused"'
+    assert machine_failure(PythonException("ZeroDivisionError")) is None  # a defect of a task
+
+
 # --- what goes back and forth --------------------------------------------------------------------
 
 
@@ -187,6 +198,7 @@ def test_the_archive_is_the_project_as_it_is_here(tmp_path: Path):
     # It goes on from there: what runs from an archive sends it on.
     script = """
 from pathlib import Path
+from jobs.tasks.failures import machine_failure
 from jobs.tasks.shipping import own_equipment, project_archive
 print(project_archive(Path("nowhere"), str(own_equipment().digest)))
 """
