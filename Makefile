@@ -68,7 +68,6 @@ pack:
 docs: $(VENV)/.run
 	$(BIN)/python -m jobs.config.reference docs/configuration.md
 	$(BIN)/python -m jobs.documents.schemas docs/documents.md
-	$(BIN)/python -m jobs.documents.schemas docs/documents.md
 
 PIN := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header
 LOCK := $(PIN) --extra java
