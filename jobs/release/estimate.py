@@ -23,7 +23,14 @@ from das.tree.passes import Moments, add_leaves, combine, pass_down, pass_up, su
 from das.tree.targets import SubtreeTargets, subtree_targets
 from jobs.plan import Plan, plan_terms
 from jobs.release.evidence import LevelRange, RangeAnswers, range_evidence, select_moments
-from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
+from jobs.storage.dataset import (
+    Dataset,
+    PartFile,
+    PartWriter,
+    RangeReader,
+    is_published,
+    publish,
+)
 from jobs.storage.estimates import (
     MOMENTS,
     TABLES,
@@ -178,9 +185,16 @@ class LevelEstimator:
             return sums
         terms = self.leaf_terms(self.coordinates.touched_by(self.tables))
         answers = self._answers(rows)
+        above = self.above_leaves(terms, rows)
         for start, stop in rows.pieces(max(1, _CHUNK_NUMBERS // self.numbers(self.leaf))):
             piece = rows.slice(start, stop)
-            estimates = self.leaf_estimates(terms, piece, answers.slice(rows, start, stop))
+            families = np.arange(*np.searchsorted(rows.starts, [start, stop]))
+            estimates = self.leaf_estimates(
+                terms,
+                piece,
+                answers.slice(rows, start, stop),
+                None if above is None else above.take(families),
+            )
             tables = estimate_rows(terms.coordinates, self.tables, piece.codes, estimates, factor)
             writer.write_apart(tables)
             sums = [one + more for one, more in zip(sums, standard_error_sums(tables), strict=True)]
@@ -190,15 +204,23 @@ class LevelEstimator:
         """Queries of leaves on some components."""
         return self.terms[self.leaf].restricted(part)
 
-    def leaf_estimates(
-        self, terms: GeolevelTerms, rows: LevelRange, answers: RangeAnswers
-    ) -> Moments:
-        """Estimates of whole families of leaves from all answers, on the components of `terms`."""
-        messages = self.leaf_messages(terms, rows, answers)
+    def above_leaves(self, terms: GeolevelTerms, rows: LevelRange) -> Moments | None:
+        """Estimates of the parents of families of leaves, on the components of `terms`."""
         if self.leaf == 0:
+            return None
+        return select_moments(terms.coordinates, self.coordinates, self._whole(rows))
+
+    def leaf_estimates(
+        self, terms: GeolevelTerms, rows: LevelRange, answers: RangeAnswers, above: Moments | None
+    ) -> Moments:
+        """Estimates of whole families of leaves from all answers, on the components of `terms`.
+
+        `above` are those of their parents, on the same components; None of a root.
+        """
+        messages = self.leaf_messages(terms, rows, answers)
+        if above is None:
             return messages
         below = sum_below(messages, rows.starts, rows.is_only, terms.unknown)
-        above = select_moments(terms.coordinates, self.coordinates, self._whole(rows))
         return pass_down(messages, below, above, rows.starts, rows.is_only)
 
     def leaf_messages(
@@ -215,14 +237,19 @@ class LevelEstimator:
         named = {q.name: q for terms in self.terms[level:] for q in terms.measured}
         return tuple(named.values())
 
-    def targets(self, batch: Batch) -> SubtreeTargets:
+    def targets(self, batch: Batch, messages: RangeReader | None = None) -> SubtreeTargets:
         """Subtree targets of the geounits of a range that are not only children.
+
+        Args:
+          batch: The range.
+          messages: Reads the messages of its geolevel, for who asks piece by piece.
 
         Raises:
           OutputError: The upward pass has not been made.
         """
         rows = self._range(batch)
-        subtree = self._messages(rows).take(~rows.is_only)
+        read = messages or self.reader(batch.level)
+        subtree = read_moments(read, self.coordinates, rows.codes).take(~rows.is_only)
         return subtree_targets(self.terms[batch.level], self.target_queries(batch.level), subtree)
 
     def cell_estimates(self, batch: Batch) -> tuple[FloatArray, FloatArray]:
@@ -250,9 +277,12 @@ class LevelEstimator:
         geolevel = self.plan.levels[rows.level].name
         return RangeAnswers.read(self.release, geolevel, self.terms[rows.level], rows)
 
+    def reader(self, level: int) -> RangeReader:
+        """What reads the messages of a geolevel."""
+        return RangeReader(Dataset.open(self.layout.subtree(self.plan.levels[level].name)))
+
     def _messages(self, rows: LevelRange) -> Moments:
-        dataset = self.layout.subtree(self.plan.levels[rows.level].name)
-        return read_moments(Dataset.open(dataset), self.coordinates, rows.codes)
+        return read_moments(self.reader(rows.level), self.coordinates, rows.codes)
 
     def _whole(self, rows: LevelRange) -> Moments:
         """Estimates of the parents of families."""

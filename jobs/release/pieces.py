@@ -19,7 +19,7 @@ from jobs.release.prior import CellEstimates
 from jobs.release.problems import Constraints, Family, Targets
 from jobs.storage.answers import read_answers, read_noisy
 from jobs.storage.columns import texts
-from jobs.storage.dataset import Dataset
+from jobs.storage.dataset import Dataset, RangeReader
 from jobs.storage.geography import families, read_geography
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import ReleaseLayout
@@ -71,19 +71,19 @@ def read_pieces(
     geography = read_geography(release, level.name, batch.low, batch.high)
     codes = texts(geography)
     read = _families(plan, release, batch.level, texts(geography, "parent"))
+    files = _Files.of(plan, release, level)
     for first, last in _cuts(read, whole_answers(level), len(level.lazy)):
         low, high = read[first].rows.start, read[last - 1].rows.stop
         part = geography.slice(low, high - low)
         piece = Batch(batch.level, str(codes[low]), str(codes[high - 1]), high - low)
         cells = None
         if with_cells:
-            estimator = LevelEstimator(plan, release, (), CONFIDENCE)
-            cells = CellEstimates(*estimator.cell_estimates(piece))
+            cells = CellEstimates(*files.estimator.cell_estimates(piece))
         yield Piece(
             codes[low:high],
             tuple(family.from_row(low) for family in read[first:last]),
-            _read_targets(plan, release, piece, part),
-            _read_constraints(plan, release, piece, codes[low:high]),
+            _read_targets(files, piece, part),
+            _read_constraints(files, release, piece, codes[low:high]),
             cells,
         )
 
@@ -125,15 +125,50 @@ def _cuts(group: Sequence[Family], answers: int, lazy: int) -> Iterator[tuple[in
     yield first, len(group)
 
 
+@dataclass(frozen=True, eq=False)
+class _Files:
+    """What the pieces of a range are read from; opened once, and nothing is decoded twice.
+
+    Attributes:
+      plan: The plan.
+      estimator: Of the estimates of its geounits.
+      messages: Estimates from their subtrees, where those are the targets.
+      measurements: Their noisy answers, where those are.
+      invariants: Their exact answers, if they have some.
+    """
+
+    plan: Plan
+    estimator: LevelEstimator
+    messages: RangeReader | None
+    measurements: RangeReader | None
+    invariants: RangeReader | None
+
+    @classmethod
+    def of(cls, plan: Plan, release: ReleaseLayout, level: Level) -> _Files:
+        """Open what a geolevel needs.
+
+        Raises:
+          OutputError: The measurements, the invariants or the upward pass are not complete.
+        """
+        estimator = LevelEstimator(plan, release, (), CONFIDENCE)
+        messages, measurements, invariants = None, None, None
+        if plan.solving.targets == "full" and level is not plan.leaf:
+            messages = estimator.reader(level.index)
+        else:
+            measurements = RangeReader(Dataset.open(release.measurements(level.name)))
+        if level.published:
+            invariants = RangeReader(Dataset.open(release.invariants(level.name)))
+        return cls(plan, estimator, messages, measurements, invariants)
+
+
 def _read_constraints(
-    plan: Plan, release: ReleaseLayout, batch: Batch, codes: ObjectArray
+    files: _Files, release: ReleaseLayout, batch: Batch, codes: ObjectArray
 ) -> Constraints:
     """Exact answers and limits of exactly these geounits of a range."""
-    level = plan.levels[batch.level]
+    plan, level = files.plan, files.plan.levels[batch.level]
     answers: list[IntArray] = []
-    if level.published:
-        dataset = Dataset.open(release.invariants(level.name))
-        answers = read_answers(dataset, level.published, codes)
+    if files.invariants is not None:
+        answers = read_answers(files.invariants, level.published, codes)
     limits = None
     if plan.limits.binds(level.name):
         limits = read_limits(plan, release, batch, codes)
@@ -141,22 +176,21 @@ def _read_constraints(
     return Constraints(answers[:n_exact], answers[n_exact:], limits)
 
 
-def _read_targets(plan: Plan, release: ReleaseLayout, batch: Batch, geography: pa.Table) -> Targets:
+def _read_targets(files: _Files, batch: Batch, geography: pa.Table) -> Targets:
     """Queries, answers and weights of a range.
 
     With `full` targets, those of the estimate from the whole subtree of each geounit; of leaves,
     which have no subtree, and with `own` targets, the noisy answers of the geolevel itself.
     """
-    level = plan.levels[batch.level]
+    level = files.plan.levels[batch.level]
     only = geography.column("only_child").to_numpy(zero_copy_only=False)
     row = np.cumsum(~only) - 1
-    if plan.solving.targets == "full" and level is not plan.leaf:
-        subtree = LevelEstimator(plan, release, (), CONFIDENCE).targets(batch)
+    if files.measurements is None:
+        subtree = files.estimator.targets(batch, files.messages)
         return Targets(subtree.queries, list(subtree.answers), list(subtree.weights.T), row)
     codes, ends = (texts(geography, name)[~only] for name in ("geocode", "chain_end"))
-    dataset = Dataset.open(release.measurements(level.name))
-    answers = read_noisy(dataset, level.queries, level.lazy, codes)
-    return Targets(level.queries, answers, _weights(plan, level, ends), row)
+    answers = read_noisy(files.measurements, level.queries, level.lazy, codes)
+    return Targets(level.queries, answers, _weights(files.plan, level, ends), row)
 
 
 def _weights(plan: Plan, level: Level, chain_ends: ObjectArray) -> list[FloatArray]:

@@ -21,7 +21,7 @@ from das.mechanisms.registry import read_mechanism
 from das.queries.query import Query
 from invariants.linear import LinearRow
 from jobs.storage.columns import chosen, flattened, lengths, lists, ragged_lists, repeated, texts
-from jobs.storage.dataset import LAST, Dataset
+from jobs.storage.dataset import LAST, Dataset, RangeReader
 
 ANSWERS = pa.schema(
     [
@@ -138,12 +138,13 @@ def rows_about(table: pa.Table, query: str) -> pa.Table:
 
 
 def read_answers(
-    dataset: Dataset, queries: Sequence[Query | LinearRow], codes: ObjectArray
+    dataset: Dataset | RangeReader, queries: Sequence[Query | LinearRow], codes: ObjectArray
 ) -> list[IntArray]:
     """Read the answers of queries for exactly these geocodes.
 
     Args:
-      dataset: Exact or noisy answers of a geolevel; of a lazy query `read_noisy` reads them.
+      dataset: Exact or noisy answers of a geolevel, or what reads them piece by piece; of a lazy
+        query `read_noisy` reads them.
       queries: What to read.
       codes: object[G], as they lie in the files.
 
@@ -163,12 +164,15 @@ def read_answers(
 
 
 def read_noisy(
-    dataset: Dataset, queries: Sequence[Query], lazy: Sequence[Query], codes: ObjectArray
+    dataset: Dataset | RangeReader,
+    queries: Sequence[Query],
+    lazy: Sequence[Query],
+    codes: ObjectArray,
 ) -> list[FloatArray | DrawnAnswers]:
     """Read the noisy answers of queries for exactly these geocodes.
 
     Args:
-      dataset: The measurements of a geolevel.
+      dataset: The measurements of a geolevel, or what reads them piece by piece.
       queries: What to read.
       lazy: Those of them of which only some answers were drawn.
       codes: object[G], geocodes of measured geounits, as they lie in the files.
@@ -248,7 +252,7 @@ def read_measured(
 
 
 def _rows_of(
-    dataset: Dataset, table: pa.Table, query: Query | LinearRow, codes: ObjectArray
+    dataset: Dataset | RangeReader, table: pa.Table, query: Query | LinearRow, codes: ObjectArray
 ) -> pa.Table:
     """The rows about a query, which are of exactly these geounits."""
     rows = rows_about(table, query.name)
@@ -257,7 +261,9 @@ def _rows_of(
     return rows
 
 
-def _whole(dataset: Dataset, rows: pa.Table, query: Query | LinearRow, n_geounits: int) -> IntArray:
+def _whole(
+    dataset: Dataset | RangeReader, rows: pa.Table, query: Query | LinearRow, n_geounits: int
+) -> IntArray:
     """int64[G, m] of rows that hold every answer."""
     answers = flattened(rows.column("answers"))
     if len(answers) != n_geounits * query.size:
@@ -271,7 +277,9 @@ def _drawn(rows: pa.Table) -> DrawnAnswers:
     return DrawnAnswers(np.concatenate(([0], np.cumsum(sizes))), positions, answers)
 
 
-def _lacks(dataset: Dataset, query: Query | LinearRow, got: int, want: int) -> OutputError:
+def _lacks(
+    dataset: Dataset | RangeReader, query: Query | LinearRow, got: int, want: int
+) -> OutputError:
     return OutputError(
         str(dataset.path),
         f"does not hold query {query.name} of every geounit",

@@ -19,13 +19,15 @@ import os
 import re
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import count
+from itertools import accumulate, count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from das.errors import OutputError
@@ -141,35 +143,154 @@ class Dataset:
         Raises:
           OutputError: A named file is missing or unreadable.
         """
-        names = None if columns is None else list(columns)
-        tables = [self._read_part(part, low, high, names) for part in self.within(low, high).parts]
-        return pa.concat_tables(tables) if tables else self._empty(names)
+        return RangeReader(self, columns).read(low, high)
 
-    def _read_part(self, part: PartFile, low: str, high: str, names: list[str] | None) -> pa.Table:
-        inside = low <= part.low and part.high <= high
-        filters = None if inside else [("geocode", ">=", low), ("geocode", "<=", high)]
-        try:
-            return pq.read_table(
-                open_input(self.path / part.file, part.bytes),
-                columns=names,
-                filters=filters,
-                use_threads=False,
-                partitioning=None,
-            )
-        except (OSError, pa.ArrowException) as error:
-            raise _unreadable(self.path, part, error) from None
 
-    def _empty(self, names: list[str] | None) -> pa.Table:
-        if not self.parts:
+@dataclass(frozen=True, eq=False)
+class _OpenPart:
+    """A part file that is being read.
+
+    Attributes:
+      file: What reads it.
+      lows: Smallest geocode of every row group.
+      highs: Largest geocode of every row group.
+    """
+
+    file: pq.ParquetFile
+    lows: tuple[str, ...]
+    highs: tuple[str, ...]
+
+    @classmethod
+    def of(cls, path: Place, part: PartFile) -> _OpenPart:
+        """Open it; of a stored one, its footer is read, and pieces that are asked for together."""
+        stored = isinstance(path, StoredPlace)
+        file = pq.ParquetFile(open_input(path, part.bytes), pre_buffer=stored)
+        keys = [name for name in file.schema_arrow.names if name == "geocode"]
+        bounds = [_bounds_of(file, group) if keys else ("", LAST) for group in _groups(file)]
+        return cls(file, tuple(low for low, _ in bounds), tuple(high for _, high in bounds))
+
+    def groups(self, low: str, high: str) -> list[int]:
+        """The row groups that may have geocodes of low..high."""
+        return [
+            group
+            for group in _groups(self.file)
+            if self.lows[group] <= high and self.highs[group] >= low
+        ]
+
+    def read(self, groups: Sequence[int], names: list[str] | None) -> list[pa.Table]:
+        """Some row groups, all by one reading."""
+        if not groups:
+            return []
+        found = self.file.read_row_groups(groups, columns=names, use_threads=False)
+        sizes = [self.file.metadata.row_group(group).num_rows for group in groups]
+        starts = accumulate(sizes, initial=0)
+        return [found.slice(start, size) for start, size in zip(starts, sizes, strict=False)]
+
+
+class RangeReader:
+    """Reads ranges of a dataset one after the other, each row group once if they ascend.
+
+    Row groups are told apart by their statistics. The last ones of a range are held until the
+    ranges have passed them, so that a task that reads piece by piece decodes nothing twice.
+    """
+
+    def __init__(self, dataset: Dataset, columns: Sequence[str] | None = None) -> None:
+        """Begin.
+
+        Args:
+          dataset: What to read.
+          columns: Columns wanted; default all.
+        """
+        self.dataset = dataset
+        self._names = None if columns is None else list(columns)
+        self._wanted = self._names  # and the geocode, by which row groups are cut
+        if self._names is not None and "geocode" not in self._names:
+            self._wanted = [*self._names, "geocode"]
+        self._opened: dict[str, _OpenPart] = {}
+        self._held: dict[tuple[str, int], pa.Table] = {}
+
+    @property
+    def path(self) -> Place:
+        """The folder of the dataset."""
+        return self.dataset.path
+
+    def read(self, low: str = "", high: str = LAST) -> pa.Table:
+        """Read the rows with low <= geocode <= high; see `Dataset.read`.
+
+        Raises:
+          OutputError: A named file is missing or unreadable.
+        """
+        parts = self.dataset.within(low, high).parts
+        self._opened = {p.file: self._opened[p.file] for p in parts if p.file in self._opened}
+        held, self._held = self._held, {}
+        tables: list[pa.Table] = []
+        for part in parts:
+            try:
+                tables += self._read_part(part, low, high, held)
+            except (OSError, pa.ArrowException) as error:
+                raise _unreadable(self.path, part, error) from None
+        if not tables:
+            return self._empty()
+        found = pa.concat_tables(tables)
+        return found if self._names is None else found.select(self._names)
+
+    def _read_part(
+        self, part: PartFile, low: str, high: str, held: dict[tuple[str, int], pa.Table]
+    ) -> list[pa.Table]:
+        if part.file not in self._opened:
+            self._opened[part.file] = _OpenPart.of(self.path / part.file, part)
+        opened = self._opened[part.file]
+        groups = opened.groups(low, high)
+        fresh = [group for group in groups if (part.file, group) not in held]
+        found = {group: held[part.file, group] for group in groups if group not in fresh}
+        # Two readings: what is held must not hold what is done with in the same memory.
+        for some in _split(fresh, lambda group: opened.highs[group] > high):
+            found |= zip(some, opened.read(some, self._wanted), strict=True)
+        tables = []
+        for group in groups:
+            if opened.highs[group] > high:
+                self._held[part.file, group] = found[group]
+            inside = low <= opened.lows[group] and opened.highs[group] <= high
+            tables += [found[group]] if inside else _cut(found[group], low, high)
+        return tables or [found[group].slice(0, 0) for group in groups[:1]]
+
+    def _empty(self) -> pa.Table:
+        parts = self.dataset.parts
+        if not parts:
             return pa.schema([]).empty_table()
         try:
-            first = self.parts[0]
-            schema = pq.read_schema(open_input(self.path / first.file, first.bytes))
+            schema = pq.read_schema(open_input(self.path / parts[0].file, parts[0].bytes))
         except (OSError, pa.ArrowException) as error:
-            raise _unreadable(self.path, self.parts[0], error) from None
-        if names is not None:
-            schema = pa.schema([schema.field(name) for name in names])
+            raise _unreadable(self.path, parts[0], error) from None
+        if self._names is not None:
+            schema = pa.schema([schema.field(name) for name in self._names])
         return schema.empty_table()
+
+
+def _groups(file: pq.ParquetFile) -> range:
+    return range(file.num_row_groups)
+
+
+def _bounds_of(file: pq.ParquetFile, group: int) -> tuple[str, str]:
+    """Smallest and largest geocode of a row group; all there can be if the file does not say."""
+    columns = file.metadata.row_group(group)
+    facts = columns.column(file.schema.names.index("geocode")).statistics
+    if facts is None or not facts.has_min_max:
+        return "", LAST
+    return facts.min, facts.max
+
+
+def _split(groups: Sequence[int], holds: Callable[[int], bool]) -> list[list[int]]:
+    """Those of which something holds not, and those of which it holds."""
+    return [[g for g in groups if not holds(g)], [g for g in groups if holds(g)]]
+
+
+def _cut(table: pa.Table, low: str, high: str) -> list[pa.Table]:
+    """The rows with low <= geocode <= high, as runs of them that are not copied."""
+    codes = table.column("geocode")
+    within = pc.and_(pc.greater_equal(codes, low), pc.less_equal(codes, high))
+    edges = np.flatnonzero(np.diff(np.asarray(within, np.int8), prepend=0, append=0))
+    return [table.slice(a, b - a) for a, b in edges.reshape(-1, 2).tolist()]
 
 
 class PartWriter:
@@ -192,8 +313,15 @@ class PartWriter:
         self._path = dataset / f"part-{uuid.uuid4().hex}.parquet"
         self._sink = PartSink(self._path)
         with writing(self._path, self._path):
-            self._writer = pq.ParquetWriter(self._sink.opened, schema, compression="zstd")
+            self._writer = pq.ParquetWriter(
+                self._sink.opened,
+                schema,
+                compression="zstd",
+                use_dictionary=[*_dictionary_columns(schema)],
+                write_statistics=[*_compared_columns(schema)],
+            )
         self._waiting: list[pa.Table] = []
+        self._waiting_bytes = 0
         self._rows = 0
         self._low = ""
         self._high = ""
@@ -204,7 +332,8 @@ class PartWriter:
             return
         self._note(table)
         self._waiting.append(table)
-        if sum(t.nbytes for t in self._waiting) >= ROW_GROUP_BYTES:
+        self._waiting_bytes += table.nbytes
+        if self._waiting_bytes >= ROW_GROUP_BYTES:
             self._flush()
 
     def write_apart(self, tables: Iterable[pa.Table]) -> None:
@@ -229,7 +358,7 @@ class PartWriter:
     def _flush(self) -> None:
         if self._waiting:
             self._write(pa.concat_tables(self._waiting))
-            self._waiting = []
+            self._waiting, self._waiting_bytes = [], 0
 
     def _write(self, table: pa.Table) -> None:
         with writing(self._path, self._path):
@@ -242,6 +371,21 @@ class PartWriter:
             self._writer.close()
         size, digest = self._sink.close()
         return PartFile(self._path.name, self._rows, self._low, self._high, size, digest, facts)
+
+
+def _dictionary_columns(schema: pa.Schema) -> Iterator[str]:
+    """Columns for which a dictionary is tried: floats that noise went into hardly repeat."""
+    for column in schema:
+        if pa.types.is_list(column.type):
+            if not pa.types.is_floating(column.type.value_type):
+                yield f"{column.name}.list.element"
+        elif not pa.types.is_floating(column.type):
+            yield column.name
+
+
+def _compared_columns(schema: pa.Schema) -> Iterator[str]:
+    """Columns by whose least and largest values readers may choose row groups: not lists."""
+    return (column.name for column in schema if not pa.types.is_nested(column.type))
 
 
 class PartSink:

@@ -18,7 +18,7 @@ from das.queries.query import Query
 from das.tree.coordinates import Coordinates
 from das.tree.passes import Moments
 from jobs.storage.columns import flattened, lists, repeated, texts
-from jobs.storage.dataset import Dataset
+from jobs.storage.dataset import Dataset, RangeReader
 
 MOMENTS = pa.schema(
     [
@@ -53,7 +53,9 @@ def moments_table(coordinates: Coordinates, codes: ObjectArray, moments: Moments
     )
 
 
-def read_moments(dataset: Dataset, coordinates: Coordinates, codes: ObjectArray) -> Moments:
+def read_moments(
+    dataset: Dataset | RangeReader, coordinates: Coordinates, codes: ObjectArray
+) -> Moments:
     """Read the moments of exactly these geocodes.
 
     Raises:

@@ -22,6 +22,7 @@ from jobs.storage.dataset import (
     Dataset,
     PartFile,
     PartWriter,
+    RangeReader,
     accept,
     are_proposed,
     check_sizes,
@@ -582,3 +583,88 @@ def test_a_proposal_does_not_replace_what_is_published(anywhere):
     with pytest.raises(OutputError, match="already published"):
         accept(anywhere, "x")
     assert dataset_digest(anywhere) == before
+
+
+@pytest.fixture
+def grouped(dataset, monkeypatch) -> Dataset:
+    """Twenty rows, two of each geocode, in row groups of three to five."""
+    monkeypatch.setattr(jobs.storage.dataset, "ROW_GROUP_BYTES", 60)
+    parts = []
+    for first in (0, 10):
+        writer = PartWriter(dataset, SCHEMA)
+        for row in range(first, first + 10):
+            writer.write(table(f"{row // 2:02}", start=row))
+        parts.append(writer.close())
+    publish(dataset, parts, {})
+    assert all(pq.ParquetFile(dataset / p.file).num_row_groups in (2, 3, 4) for p in parts)
+    return Dataset.open(dataset)
+
+
+def recorded(monkeypatch) -> list[int]:
+    """The row groups that are decoded from now on."""
+    decoded: list[int] = []
+    read = pq.ParquetFile.read_row_groups
+
+    def reading(self, groups, *rest, **options):
+        decoded.extend(groups)
+        return read(self, groups, *rest, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_groups", reading)
+    return decoded
+
+
+def test_ranges_that_ascend_decode_each_row_group_once(grouped, monkeypatch):
+    decoded = recorded(monkeypatch)
+    reader = RangeReader(grouped)
+    pieces = [reader.read(f"{code:02}", f"{code:02}") for code in range(10)]
+    assert pa.concat_tables(pieces).equals(grouped.read())
+    once = sum(pq.ParquetFile(grouped.path / p.file).num_row_groups for p in grouped.parts)
+    assert len(decoded) == 2 * once  # by the pieces, and by the whole
+
+
+def test_row_groups_beside_a_range_are_not_decoded(grouped, monkeypatch):
+    decoded = recorded(monkeypatch)
+    assert grouped.read("04", "04").column("value").to_pylist() == [8, 9]
+    assert decoded == [decoded[0]]
+
+
+def test_columns_come_without_the_geocode_that_cuts_them(grouped):
+    reader = RangeReader(grouped, ("value",))
+    assert reader.read("03", "05").to_pydict() == {"value": [*range(6, 12)]}
+    assert reader.read("06x", "06y").schema == pa.schema([("value", pa.int64())])
+
+
+def test_of_a_large_file_in_a_store_only_what_a_range_needs_is_asked(stored, monkeypatch):
+    monkeypatch.setattr("jobs.storage.place.READ_AHEAD", 1)
+    monkeypatch.setattr(jobs.storage.dataset, "ROW_GROUP_BYTES", 1 << 17)
+    rows = 200_000
+    writer = PartWriter(stored, SCHEMA)
+    for start in range(0, rows, 5000):
+        codes = [f"{row:06}" for row in range(start, start + 5000)]
+        values = [pow(7, row, 2**61 - 1) for row in range(start, start + 5000)]
+        writer.write(pa.table([codes, values], schema=SCHEMA))
+    publish(stored, [writer.close()], {})
+    opened = Dataset.open(stored)
+    asked: list[int] = []
+    read = type(stored.store).read_range
+    monkeypatch.setattr(
+        type(stored.store),
+        "read_range",
+        lambda self, name, a, b: asked.append(b - a) or read(self, name, a, b),
+    )
+    found = opened.read("100000", "100002").column("value").to_pylist()
+    assert found == [pow(7, row, 2**61 - 1) for row in range(100_000, 100_003)]
+    assert 0 < sum(asked) < opened.bytes / 5
+
+
+def test_floats_are_written_without_a_dictionary_and_lists_without_statistics(dataset):
+    schema = pa.schema(
+        [("geocode", pa.string()), ("x", pa.list_(pa.float64())), ("n", pa.list_(pa.int64()))]
+    )
+    writer = PartWriter(dataset, schema)
+    writer.write(pa.table([["a", "b"], [[1.0], [1.0, 2.0]], [[1], [1]]], schema=schema))
+    group = pq.ParquetFile(dataset / writer.close().file).metadata.row_group(0)
+    columns = {group.column(i).path_in_schema: group.column(i) for i in range(3)}
+    has_dictionary = {name: c.has_dictionary_page for name, c in columns.items()}
+    assert has_dictionary == {"geocode": True, "x.list.element": False, "n.list.element": True}
+    assert [name for name, c in columns.items() if c.is_stats_set] == ["geocode"]

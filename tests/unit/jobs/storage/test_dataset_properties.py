@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jobs.storage.dataset
-from jobs.storage.dataset import Dataset, PartWriter, publish, verify_files
+from jobs.storage.dataset import Dataset, PartWriter, RangeReader, publish, verify_files
 
 SCHEMA = pa.schema([("geocode", pa.string()), ("value", pa.int64())])
 CODES = st.text(alphabet="0129", min_size=1, max_size=3)
@@ -41,10 +41,11 @@ def test_reading_a_range_is_a_filter(codes, cuts, ranges, row_group_bytes):
             publish(dataset, parts[::-1], {})
             opened = Dataset.open(dataset)
             verify_files(dataset)
+            reader = RangeReader(opened)
             for low, high in ranges:
-                table = opened.read(low, high)
                 expected = [row for row in rows if low <= row[0] <= high]
-                assert table.schema == SCHEMA
-                assert list(zip(*table.to_pydict().values(), strict=True)) == expected
+                for table in (opened.read(low, high), reader.read(low, high)):
+                    assert table.schema == SCHEMA
+                    assert list(zip(*table.to_pydict().values(), strict=True)) == expected
     finally:
         jobs.storage.dataset.ROW_GROUP_BYTES = before
