@@ -123,8 +123,8 @@ def default_account(data: Place) -> Place:
 
 
 def is_there(account: Place) -> bool:
-    """Whether there is an account: a file, or in a store what a journal is there."""
-    return is_begun(account) if isinstance(account, StoredPlace) else account.exists()
+    """Whether there is an account: a file, or what a journal is in a store, or a copy of that."""
+    return is_begun(account) or (isinstance(account, Path) and account.exists())
 
 
 def _within(data: Place) -> list[Place]:

@@ -8,7 +8,7 @@ leaves; nobody was told that it was written, so it is cut off before the next ap
 Stores have no locks, and nothing can be appended to their files. There a journal NAME is a folder
 NAME.lines of one file per append, named by the number of its first line and created only if it is
 absent: of two who append at once one succeeds, and the other reads what came before and decides
-anew.
+anew. A copy of such a folder on a disk is read too, and goes on in the one file NAME.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def read_journal(path: Place) -> list[Line]:
       OutputError: The file cannot be read.
     """
     try:
-        data = _stored(path) if isinstance(path, StoredPlace) else path.read_bytes()
+        data = _stored(path) if isinstance(path, StoredPlace) else _local(path)
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -61,13 +61,14 @@ def is_begun(path: Place) -> bool:
     """Whether a journal holds a line, or should: also one that somebody emptied in a store."""
     if isinstance(path, StoredPlace):
         return bool(_files(path)) or (path.is_file() and path.stat().st_size > 0)
-    return path.exists() and path.stat().st_size > 0
+    return (path.exists() and path.stat().st_size > 0) or bool(_copied(path))
 
 
 def journals_under(folder: Place, name: str) -> list[Place]:
     """The journals of a name that lie under a folder and hold a line."""
     if isinstance(folder, Path):
-        return sorted(path for path in folder.rglob(name) if is_begun(path))
+        copied = {path.with_name(name) for path in folder.rglob(name + LINES)}
+        return sorted(path for path in {*folder.rglob(name), *copied} if is_begun(path))
     places = [StoredPlace(folder.root, key) for key in folder.store.files(folder.key)]
     whole = {place for place in places if place.name == name}
     parted = {p.parent.with_name(name) for p in places if p.parent.name == name + LINES}
@@ -83,6 +84,8 @@ def remove_journal(path: Place) -> None:
     if isinstance(path, StoredPlace):
         path.store.remove([*_files(path), path.key])
     else:
+        for file in _copied(path):
+            file.unlink()
         path.unlink(missing_ok=True)
 
 
@@ -127,12 +130,13 @@ def append_to_journal(
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         data = _read_all(handle)
-        whole = data[: data.rfind(b"\n") + 1]
+        own = data[: data.rfind(b"\n") + 1]
+        whole = _longer(path, own, _copied(path))
         lines = _parse(path, whole)
         added = [dict(line) for line in decide(lines)]
         if added:
-            _write(handle, whole, added)
-        if added and not whole:
+            _write(handle, own, whole[len(own) :] + _sealed(whole, added))
+        if added and not own:
             sync_folder(path.parent)  # or the name of a new file might not survive a crash
     except OSError as error:
         raise OutputError(str(path), "cannot be written", got=error.strerror) from None
@@ -211,13 +215,51 @@ def _stored(path: StoredPlace) -> bytes:
         raise OSError(errno.EIO, "a file of it is listed and not there") from None
 
 
-def _write(handle: int, whole: bytes, added: Sequence[Line]) -> None:
-    os.ftruncate(handle, len(whole))
+def _local(path: Path) -> bytes:
+    """All lines of a journal on a disk, also of one that was copied from a store.
+
+    Raises:
+      FileNotFoundError: There is none.
+      OSError: They cannot be read.
+    """
+    copied = _copied(path)
+    if copied and not path.exists():
+        return _longer(path, b"", copied)
+    return _longer(path, path.read_bytes(), copied)
+
+
+def _copied(path: Path) -> list[Path]:
+    """The files of a journal that was copied from a store, in order."""
+    folder = path.with_name(path.name + LINES)
+    return sorted(file for file in folder.glob("*.jsonl") if _NUMBERED.fullmatch(file.name))
+
+
+def _longer(path: Path, own: bytes, copied: Sequence[Path]) -> bytes:
+    """What one file holds, or the files of a copy from a store, whichever goes on with the other.
+
+    Raises:
+      LedgerError: They go on differently.
+    """
+    if not copied:
+        return own
+    joined = b"".join(file.read_bytes() for file in copied)
+    short, long = sorted((own, joined), key=len)
+    if not long.startswith(short):
+        raise LedgerError(
+            str(path),
+            f"and {path.name}{LINES} beside it go on differently",
+            remedy="restore both from one copy",
+        )
+    return long
+
+
+def _write(handle: int, own: bytes, added: bytes) -> None:
+    os.ftruncate(handle, len(own))
     try:
-        _write_all(handle, _sealed(whole, added))
+        _write_all(handle, added)
         os.fsync(handle)
     except OSError:
-        os.ftruncate(handle, len(whole))
+        os.ftruncate(handle, len(own))
         raise
 
 

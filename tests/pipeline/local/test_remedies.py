@@ -1020,6 +1020,8 @@ ENTRIES: dict[Key, Entry] = {
         f"{_ROOTS}::test_a_folder_with_other_files_is_no_confidential_root"),
     ("jobs/folder/roots.py", "give the output.directory of a run"): DAMAGED,
     ("jobs/folder/roots.py", "remove the folder"): DAMAGED,
+    ("jobs/storage/journal.py", "restore both from one copy"): TriedIn(
+        "tests/unit/jobs/storage/test_journal.py::test_a_copy_that_goes_on_differently_is_refused"),
     ("jobs/folder/roots.py", "keep runs in a store that creates a file only if it is absent: "
      "docs/storage.md names some"): TriedIn(
         f"{_ADDRESSES}::test_a_store_that_ignores_conditions_is_refused"),

@@ -203,3 +203,53 @@ def test_processes_append_to_one_journal_of_a_bucket():
             worker.join()
         assert [worker.exitcode for worker in workers] == [0, 0, 0]
         assert [line["n"] for line in read_journal(path)] == list(range(24))
+
+
+# --- copies from a store -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def copy(path: Path) -> Path:
+    """A journal as a copy from a store has it: one file per append, and none that is whole."""
+    whole = path.read_bytes().splitlines(keepends=True)
+    folder = path.with_name(path.name + journal.LINES)
+    folder.mkdir()
+    (folder / "00000000.jsonl").write_bytes(b"".join(whole[:2]))
+    (folder / "00000002.jsonl").write_bytes(whole[2])
+    path.unlink()
+    return path
+
+
+def test_a_copy_from_a_store_is_read_and_goes_on_in_one_file(copy):
+    assert read_journal(copy) == WHOLE
+    assert journal.is_begun(copy)
+    assert journal.journals_under(copy.parent.parent, copy.name) == [copy]
+    assert add(copy, {"n": 3}) == [*WHOLE, {"n": 3}]
+    assert add(copy, {"n": 4}) == read_journal(copy) == [*WHOLE, {"n": 3}, {"n": 4}]
+    for file in copy.with_name(copy.name + journal.LINES).iterdir():
+        file.unlink()
+    assert read_journal(copy) == [*WHOLE, {"n": 3}, {"n": 4}], "the one file has all of it"
+
+
+def test_a_whole_file_that_is_older_than_its_lines_is_no_loss(copy):
+    first = (copy.with_name(copy.name + journal.LINES) / "00000000.jsonl").read_bytes()
+    copy.write_bytes(first)
+    assert read_journal(copy) == WHOLE
+    assert add(copy, {"n": 3}) == [*WHOLE, {"n": 3}]
+
+
+def test_a_copy_that_goes_on_differently_is_refused(copy, tmp_path):
+    other = tmp_path / "other.jsonl"
+    add(other, {"n": 0}, {"n": 1})
+    add(other, {"n": 2, "text": "another"}, {"n": 3})
+    copy.write_bytes(other.read_bytes())
+    with pytest.raises(LedgerError, match="go on differently"):
+        read_journal(copy)
+    with pytest.raises(LedgerError, match="go on differently"):
+        add(copy, {"n": 4})
+
+
+def test_removing_a_journal_removes_its_copy(copy):
+    journal.remove_journal(copy)
+    assert read_journal(copy) == []
+    assert not journal.is_begun(copy)
