@@ -22,7 +22,7 @@ from jobs.folder.identity import claim_as
 from jobs.folder.lock import only_driver
 from jobs.folder.roots import make_roots
 from jobs.input.files import plan_chunks
-from jobs.storage.dataset import is_published
+from jobs.storage.dataset import is_published, sweep
 from jobs.storage.files import write_json
 from jobs.storage.journal import write_whole
 from jobs.storage.modes import open_to_readers
@@ -155,6 +155,7 @@ def _release(job: SurveyJob, parts: Sequence[str]) -> None:
             measured = read_answers(part_folder(plan.release, SYNTHESIS), plan.strata)
             write_microdata(plan, draw_microdata(plan, measured))
     with job.reporter.line("seal", "manifest"):
+        sweep(plan.made.root)
         write_whole(plan.release.ledger)
         write_manifest(plan, [part for part in plan.costs if is_made(plan, part)])
     with job.reporter.line("seal", "report"):

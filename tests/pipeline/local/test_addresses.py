@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from jobs.storage.account import read_account
 from jobs.storage.place import found_under, place_of, store_of
 from tests.builders import toy
+from tests.builders.survey import write_survey
 from tests.servers.faults import FORBIDDEN, fault_proxy
 from tests.servers.s3 import Lie, s3_server
 from tests.servers.store import StoreServer
@@ -30,6 +33,13 @@ def bucket(server: StoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
     return f"{server.url}/{tmp_path.name}"
+
+
+@pytest.fixture
+def closed(bucket: str) -> Iterator[str]:
+    """Another bucket of the same server, empty."""
+    with s3_server() as other:
+        yield other.url
 
 
 @pytest.fixture
@@ -74,26 +84,82 @@ def names(url: str) -> list[str]:
     return [str(one).removeprefix(url) for one in found_under(place, "*") if one.is_file()]
 
 
-def test_every_command_takes_the_addresses_of_a_run(
-    tmp_path: Path, bucket: str, config: Path, das: Das, here: None
+def downloaded(url: str, folder: Path) -> Path:
+    """A copy on this disk of all that lies below an address, as any tool makes one."""
+    for name in names(url):
+        target = folder / name.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(place_of(f"{url}{name}").read_bytes())
+    return folder
+
+
+def uploaded(folder: Path, url: str) -> str:
+    """The way back."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            store, key = store_of(place_of(f"{url}/{path.relative_to(folder).as_posix()}"))
+            store.replace(key, path.read_bytes())
+    return url
+
+
+def test_every_command_takes_the_addresses_of_a_run_in_two_buckets(
+    tmp_path: Path, bucket: str, closed: str, das: Das, here: None
 ) -> None:
+    config = in_bucket(tmp_path, bucket, output__confidential=f"{closed}/closed")
     assert "rho" in done(das, "validate", config)
     assert names(bucket) == ["/data/blocks.csv", "/data/records.csv"], "nothing is left of a probe"
+    assert names(closed) == []
     out = f"{bucket}/out"
     printed = done(das, "run", config)
-    assert f"{out}/confidential/report.html" in printed
-    assert printed.count("CONFIDENTIAL") == 1
-    assert json.loads(done(das, "verify", config).splitlines()[-1])
+    secret = [line.split()[0] for line in printed.splitlines() if line.endswith("CONFIDENTIAL")]
+    assert secret == [f"{closed}/closed/report.html"]
+    assert {"/closed/OWNER.json", "/closed/evaluation.json"} <= set(names(closed))
+    assert not [name for name in names(bucket) if "confidential" in name or "histogram" in name]
+
+    verified = json.loads(done(das, "verify", config).splitlines()[-1])
     assert "complete" in done(das, "resume", out)
     assert "sealed: True" in done(das, "inspect", out)
     assert "protected_total" in done(das, "inspect", out, "--geocode", "99")
     store, key = store_of(place_of(f"{bucket}/area.txt"))
     store.replace(key, "\n".join(toy.blocks()[:2]).encode())
     assert "total" in done(das, "estimate", config, "--area", f"{bucket}/area.txt")
-    assert f"{out}/release/report.html" in done(das, "report", out)
+    assert f"{closed}/closed/report.html" in done(das, "report", out)
     assert "toy" in done(das, "account", config)
-    assert f"{out}/confidential/evaluation.json" in done(das, "evaluate", config)
+    done(das, "solve", config, "--solution", "again")
+    assert "again" in done(das, "inspect", out)
     assert [path.name for path in tmp_path.iterdir()] == ["run.yaml"], "nothing lies beside it"
+
+    # The release is the same wherever it is copied to.
+    copy = downloaded(out, tmp_path / "copy")
+    for where in (copy, uploaded(copy, f"{bucket}/back")):
+        again = json.loads(done(das, "verify", config, "--out", where).splitlines()[-1])
+        assert again == verified
+        assert "sealed: True" in done(das, "inspect", where)
+    account = downloaded(f"{bucket}/data", tmp_path / "data") / "records.csv.das-account.jsonl"
+    assert [spent.grant for spent in read_account(account)] == ["1"]
+
+
+def test_a_survey_lies_in_two_buckets(tmp_path: Path, bucket: str, closed: str, das: Das) -> None:
+    config = write_survey(tmp_path)
+    data = tmp_path / "persons.csv"
+    store, key = store_of(place_of(f"{bucket}/data/persons.csv"))
+    store.replace(key, data.read_bytes())
+    data.unlink()
+    document = yaml.safe_load(config.read_text())
+    document["data"]["path"] = f"{bucket}/data/persons.csv"
+    document["output"] = {"directory": f"{bucket}/out", "confidential": f"{closed}/closed"}
+    config.write_text(yaml.safe_dump(document))
+    before = {path.name for path in tmp_path.iterdir()}
+    done(das, "validate", config)
+    done(das, "means", config)
+    done(das, "run", config)
+    assert f"{closed}/closed/report.html" in done(das, "report", f"{bucket}/out")
+    done(das, "resume", f"{bucket}/out")
+    verified = done(das, "verify", config)
+    assert "sealed: True" in done(das, "inspect", f"{bucket}/out")
+    assert {path.name for path in tmp_path.iterdir()} == before
+    copy = downloaded(f"{bucket}/out", tmp_path / "copy")
+    assert done(das, "verify", config, "--out", copy) == verified
 
 
 def test_out_may_be_an_address_where_the_run_file_names_a_folder(
