@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import typer
 from rich.box import SIMPLE
 from rich.table import Table
@@ -15,6 +16,7 @@ from das.errors import InputError, OutputError
 from jobs.documents.manifest import read_manifest
 from jobs.printable import printable, result_console
 from jobs.storage.dataset import MANIFEST, Dataset
+from jobs.storage.estimates import read_tables
 from jobs.storage.files import read_json
 from jobs.storage.layout import EstimateLayout, ReleaseLayout, release_layout, solutions_of
 from jobs.storage.place import Place, found_under, names_below
@@ -64,18 +66,15 @@ def inspect_geounit(
     geolevel, geounit = _find(release, geocode)
     query = None if query is None else _known_name(release, query)
     document: dict[str, Any] = {"geolevel": geolevel, **geounit}
-    dataset = release.measurements(geolevel)
+    dataset, tables = release.measurements(geolevel), EstimateLayout.of(release).tables(geolevel)
     measured = [
         {**held, "answers": answers}
-        for held, answers in _answers(dataset, geocode, query, ("answers",))
+        for held, answers in _answers(dataset, geocode, query, ("answers",), Dataset.read)
     ]
     estimates = [
-        {**held, "confidence": _facts(EstimateLayout.of(release).tables(geolevel))["confidence"],
-         "estimates": answers}
-        for held, answers in _answers(
-            EstimateLayout.of(release).tables(geolevel), geocode, query, _INTERVAL
-        )
-    ]  # fmt: skip
+        {**held, "confidence": _facts(tables)["confidence"], "estimates": answers}
+        for held, answers in _answers(tables, geocode, query, _INTERVAL, read_tables)
+    ]
     document["notes"] = [
         *_measured_notes(dataset, geolevel, geounit, query, bool(measured)),
         *_estimated_notes(release, geolevel, geocode, query, bool(estimates)),
@@ -92,14 +91,18 @@ _INTERVAL = ("estimate", "standard_error", "lower", "upper")
 
 
 def _answers(
-    dataset: Place, geocode: str, query: str | None, values: Sequence[str]
+    dataset: Place,
+    geocode: str,
+    query: str | None,
+    values: Sequence[str],
+    read: Callable[[Dataset, str, str], pa.Table],
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Of every row about a geounit and query: what it says beside answers, and answers by label."""
     if not (dataset / MANIFEST).exists():
         return
     answers = Dataset.open(dataset)
     described = {q["query"]: q for q in answers.facts["queries"]}
-    for row in answers.read(geocode, geocode).to_pylist():
+    for row in read(answers, geocode, geocode).to_pylist():
         if query is None or _same(query, row["query"]):
             held = {k: v for k, v in row.items() if k not in ("geocode", "positions", *values)}
             columns = [

@@ -6,18 +6,20 @@ descriptors of files reaches the driver, which itself does the steps that are on
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from das.arrays import FloatArray
 from das.queries.query import Query, parse_query
 from das.tree.coordinates import Coordinates
-from das.tree.intervals import normal_factor
 from das.tree.model import GeolevelTerms
 from das.tree.passes import Moments, add_leaves, combine, pass_down, pass_up, sum_below
 from das.tree.targets import SubtreeTargets, subtree_targets
@@ -33,11 +35,13 @@ from jobs.storage.dataset import (
 )
 from jobs.storage.estimates import (
     MOMENTS,
-    TABLES,
+    TABLES_FORMAT,
     estimate_rows,
+    largest_estimate,
     moments_table,
     read_moments,
     standard_error_sums,
+    tables_schema,
 )
 from jobs.storage.layout import EstimateLayout, ReleaseLayout
 from jobs.storage.place import Place
@@ -58,11 +62,13 @@ class Descended:
       whole: Estimates from all answers; None of leaves.
       tables: Estimates of tables.
       errors: Sums over its geounits of the standard errors, float64[m] per table.
+      largest: The largest absolute estimate.
     """
 
     whole: PartFile | None
     tables: PartFile
     errors: Sequence[FloatArray]
+    largest: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,11 +165,11 @@ class LevelEstimator:
         """Write the estimates and tables of a range of families."""
         geolevel = self.plan.levels[batch.level].name
         rows = self._range(batch)
-        tables = PartWriter(self.layout.tables(geolevel), TABLES)
-        factor = normal_factor(self.confidence)
+        schema = tables_schema(self.largest_above(batch.level))
+        tables = PartWriter(self.layout.tables(geolevel), schema)
         if batch.level == self.leaf:
-            errors = self._descend_leaves(rows, tables, factor)
-            return Descended(None, tables.close(), errors)
+            errors, largest = self._descend_leaves(rows, tables, schema)
+            return Descended(None, tables.close(), errors, largest)
         messages = self._messages(rows)
         estimates = messages
         if batch.level:
@@ -172,17 +178,25 @@ class LevelEstimator:
             estimates = pass_down(messages, below, above, rows.starts, rows.is_only)
         whole = PartWriter(self.layout.whole(geolevel), MOMENTS)
         whole.write(moments_table(self.coordinates, rows.codes, estimates))
-        written = estimate_rows(self.coordinates, self.tables, rows.codes, estimates, factor)
+        written = estimate_rows(self.coordinates, self.tables, rows.codes, estimates, schema)
         tables.write_apart(written)
-        return Descended(whole.close(), tables.close(), standard_error_sums(written))
+        errors, largest = standard_error_sums(written), largest_estimate(written)
+        return Descended(whole.close(), tables.close(), errors, largest)
+
+    def largest_above(self, level: int) -> float:
+        """The largest estimate of the geolevel above; infinite where nobody said."""
+        if not level:
+            return math.inf
+        above = Dataset.open(self.layout.tables(self.plan.levels[level - 1].name))
+        return float(above.facts.get("largest_estimate", math.inf))
 
     def _descend_leaves(
-        self, rows: LevelRange, writer: PartWriter, factor: float
-    ) -> list[FloatArray]:
-        """Sums of the standard errors of each table."""
-        sums = [np.zeros(query.size) for query in self.tables]
+        self, rows: LevelRange, writer: PartWriter, schema: pa.Schema
+    ) -> tuple[list[FloatArray], float]:
+        """Sums of the standard errors of each table, and the largest estimate."""
+        sums, largest = [np.zeros(query.size) for query in self.tables], 0.0
         if not self.tables:  # no component is touched, so there is nothing to estimate on
-            return sums
+            return sums, largest
         terms = self.leaf_terms(self.coordinates.touched_by(self.tables))
         answers = self._answers(rows)
         above = self.above_leaves(terms, rows)
@@ -195,10 +209,11 @@ class LevelEstimator:
                 answers.slice(rows, start, stop),
                 None if above is None else above.take(families),
             )
-            tables = estimate_rows(terms.coordinates, self.tables, piece.codes, estimates, factor)
+            tables = estimate_rows(terms.coordinates, self.tables, piece.codes, estimates, schema)
             writer.write_apart(tables)
             sums = [one + more for one, more in zip(sums, standard_error_sums(tables), strict=True)]
-        return sums
+            largest = max(largest, largest_estimate(tables))
+        return sums, largest
 
     def leaf_terms(self, part: Coordinates) -> GeolevelTerms:
         """Queries of leaves on some components."""
@@ -352,7 +367,16 @@ class EstimateStage:
             self._publish(layout.whole(geolevel), whole, level, started)
         sums = [sum(column) for column in zip(*(part.errors for part in parts), strict=True)]
         tables = [part.tables for part in parts]
-        self._publish(layout.tables(geolevel), tables, level, started, sums)
+        # Six digits: how tasks are cut changes the last ones, and those of what is exact.
+        said = {
+            "format": TABLES_FORMAT,
+            "largest_estimate": float(f"{max(part.largest for part in parts):.6g}"),
+            "standard_error_sums": {
+                query.name: [round(float(f"{value:.6g}"), 4) for value in column.tolist()]
+                for query, column in zip(estimator.tables, sums, strict=True)
+            },
+        }
+        self._publish(layout.tables(geolevel), tables, level, started, said)
 
     def _publish(
         self,
@@ -360,9 +384,9 @@ class EstimateStage:
         parts: Sequence[PartFile],
         level: int,
         started: float,
-        errors: Sequence[FloatArray] = (),
+        said: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        """Publish a dataset; `errors` are sums of standard errors of each table."""
+        """Publish a dataset; `said` are facts of its own."""
         estimator = self.estimator
         facts = {
             "geolevel": estimator.plan.levels[level].name,
@@ -374,13 +398,8 @@ class EstimateStage:
                 for q in estimator.tables
             ],
             "seconds": time.monotonic() - started,
+            **said,
         }
-        if errors:
-            # Six digits: how tasks are cut changes the last ones, and those of what is exact.
-            facts["standard_error_sums"] = {
-                query.name: [round(float(f"{value:.6g}"), 4) for value in sums.tolist()]
-                for query, sums in zip(estimator.tables, errors, strict=True)
-            }
         publish(dataset, parts, facts)
 
     def _run(self, label: str, level: int, task: Callable[[Batch], T]) -> list[T]:

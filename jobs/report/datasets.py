@@ -38,8 +38,8 @@ _ROWS = {
     "measurements": "One geounit and query, with its noisy answers. Use these for inference: the "
     "noise is unbiased and its distribution is known. Answers may be negative and do not add up.",
     "estimates/tables": "One geounit and query, with the best linear unbiased estimates from all "
-    "noisy answers of the tree, their standard errors and intervals. They add up; they may be "
-    "negative and are no whole numbers.",
+    "noisy answers of the tree, and their standard errors. They add up; they may be negative and "
+    "are no whole numbers.",
     "estimates/whole": "One geounit: the estimates from all noisy answers of the tree that "
     "das estimate combines for areas. For programs.",
     "estimates/subtree": "One geounit: the estimates from the noisy answers in and below it. For "
@@ -69,9 +69,10 @@ _COLUMNS = {
     "for queries that are drawn completely.",
     "answers": "One whole number per answer, in the order of the labels that _manifest.json has.",
     "estimate": "One estimate per answer, in the order of the labels that _manifest.json has.",
-    "standard_error": "The standard error of each estimate.",
-    "lower": "Lower end of each interval, at the confidence that _manifest.json has.",
-    "upper": "Upper end of each interval.",
+    "standard_error": "The standard error of each estimate; 1.645 times that to either side is an "
+    "interval that holds the truth in 90 of 100 cases.",
+    "lower": "In releases of older versions, the lower end of each interval.",
+    "upper": "In releases of older versions, the upper end of each interval.",
     "values": "Estimates in the coordinates of the estimator.",
     "matrices": "Their covariance matrices, packed.",
     "cells": f"Numbers of the cells that are not zero. {_SPARSE}",
@@ -252,6 +253,13 @@ def tidy(dataset, query, *values):
 '''
 
 
+_INTERVALS = (
+    'half = 1.645 * estimates["standard_error"]  # of intervals that hold 90 of 100 truths',
+    'estimates["lower"] = estimates["estimate"] - half',
+    'estimates["upper"] = estimates["estimate"] + half',
+)
+
+
 _CENSUS = reading('{"geocode": str}', "Geocodes are text.")
 
 
@@ -267,9 +275,10 @@ def example(manifest: Manifest) -> str:
         lines.append(f'noisy = tidy("{path}", {query!r}, "answers")')
         path = f"estimates/tables/level={level}"
         if path in there:
-            ends = '"estimate", "standard_error", "lower", "upper"'
+            values = '"estimate", "standard_error"'
             tabulated = there[path].labelled[-1]
-            lines.append(f'estimates = tidy("{path}", {tabulated!r}, {ends})')
+            lines.append(f'estimates = tidy("{path}", {tabulated!r}, {values})')
+            lines += _INTERVALS
     has_tidy = bool(lines)
     for name, folder in (("counts", "counts"), ("tables", "tables")):
         level = next((v for v in spine[1:] + spine if f"{folder}/level={v}" in there), "")

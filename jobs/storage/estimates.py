@@ -2,7 +2,10 @@
 
 OUT/release/estimates/subtree/level=<L>/   messages up the tree, of all geolevels but the last
 OUT/release/estimates/whole/level=<L>/     estimates from all answers, of all geolevels but the last
-OUT/release/estimates/tables/level=<L>/    estimates, standard errors and intervals of tables
+OUT/release/estimates/tables/level=<L>/    estimates and standard errors of tables
+
+Tables have a format number, the fact `format`: files of format 1, which says none, hold the ends of
+intervals too; since 2, `read_tables` computes them.
 """
 
 from __future__ import annotations
@@ -16,9 +19,10 @@ from das.arrays import FloatArray, ObjectArray
 from das.errors import OutputError
 from das.queries.query import Query
 from das.tree.coordinates import Coordinates
+from das.tree.intervals import central_intervals, normal_factor
 from das.tree.passes import Moments
-from jobs.storage.columns import flattened, lists, repeated, texts
-from jobs.storage.dataset import Dataset, RangeReader
+from jobs.storage.columns import flattened, lengths, lists, ragged_lists, repeated, texts
+from jobs.storage.dataset import LAST, Dataset, RangeReader
 
 MOMENTS = pa.schema(
     [
@@ -27,16 +31,25 @@ MOMENTS = pa.schema(
         ("matrices", pa.dictionary(pa.int32(), pa.binary())),
     ]
 )
-TABLES = pa.schema(
-    [
-        ("geocode", pa.string()),
-        ("query", pa.dictionary(pa.int32(), pa.string())),
-        ("estimate", pa.list_(pa.float64())),
-        ("standard_error", pa.list_(pa.float64())),
-        ("lower", pa.list_(pa.float64())),
-        ("upper", pa.list_(pa.float64())),
-    ]
-)
+TABLES_FORMAT = 2
+_SINGLE_BELOW = 2.0**16  # rounding to float32 then is at most 2^-9, no noise is as small
+
+
+def tables_schema(largest_above: float) -> pa.Schema:
+    """Columns of tables, in single precision where rounding is far below any noise.
+
+    Args:
+      largest_above: The largest estimate of the geolevel above, whose parts its children are.
+    """
+    number = pa.float32() if largest_above < _SINGLE_BELOW else pa.float64()
+    return pa.schema(
+        [
+            ("geocode", pa.string()),
+            ("query", pa.dictionary(pa.int32(), pa.string())),
+            ("estimate", pa.list_(number)),
+            ("standard_error", pa.list_(number)),
+        ]
+    )
 
 
 def moments_table(coordinates: Coordinates, codes: ObjectArray, moments: Moments) -> pa.Table:
@@ -85,21 +98,67 @@ def estimate_rows(
     queries: Sequence[Query],
     codes: ObjectArray,
     moments: Moments,
-    factor: float,
+    schema: pa.Schema,
 ) -> list[pa.Table]:
-    """Estimates, standard errors and central intervals of tables, one Arrow table per query."""
+    """Estimates and standard errors of tables, one Arrow table of a `tables_schema` per query."""
+    number = schema.field("estimate").type.value_type.to_pandas_dtype()
     out = []
     for query in queries:
-        estimates = coordinates.answer(query, moments.values)
-        errors = np.sqrt(coordinates.variances(query, moments.matrices))[moments.kind]
-        half = factor * errors
-        values = map(lists, (estimates, errors, estimates - half, estimates + half))
+        estimates = coordinates.answer(query, moments.values).astype(number, copy=False)
+        errors = np.sqrt(coordinates.variances(query, moments.matrices)).astype(number)
+        values = map(lists, (estimates, errors[moments.kind]))
         columns = [pa.array(codes, pa.string()), repeated(query.name, len(codes)), *values]
-        out.append(pa.table(columns, schema=TABLES))
+        out.append(pa.table(columns, schema=schema))
     return out
 
 
 def standard_error_sums(tables: Sequence[pa.Table]) -> list[FloatArray]:
     """Sums over geounits of the standard errors, float64[m] for each table of `estimate_rows`."""
     columns = [(flattened(table.column("standard_error")), table.num_rows) for table in tables]
-    return [values.reshape(rows, -1).sum(0) for values, rows in columns]
+    return [values.reshape(rows, -1).sum(0, dtype=np.float64) for values, rows in columns]
+
+
+def largest_estimate(tables: Sequence[pa.Table]) -> float:
+    """The largest absolute value of all estimates; 0 if there are none."""
+    values = (flattened(table.column("estimate")) for table in tables)
+    return float(max((np.abs(some).max(initial=0) for some in values), default=0))
+
+
+def read_tables(dataset: Dataset, low: str = "", high: str = LAST) -> pa.Table:
+    """Read the tables of a geolevel, with the ends of intervals.
+
+    Args:
+      dataset: `estimates/tables/level=<L>` of a release, of any format.
+      low: First geocode.
+      high: Last geocode.
+
+    Returns:
+      Columns geocode, query and, as lists of float64, estimate, standard_error, lower and upper;
+      the intervals are central, of the confidence that the facts have.
+
+    Raises:
+      OutputError: A file cannot be read, or a later version wrote it.
+    """
+    number = dataset.facts.get("format", 1)
+    if number not in (1, TABLES_FORMAT):
+        raise OutputError(
+            str(dataset.path),
+            "is in a format that this version does not read",
+            got=number,
+            want=TABLES_FORMAT,
+        )
+    table = dataset.read(low, high)
+    if number == 1 or not table.num_columns:
+        return table
+    half_width = normal_factor(dataset.facts["confidence"])
+    sizes = lengths(table.column("estimate"))
+    offsets = np.concatenate(([0], np.cumsum(sizes)))
+    values, errors = (
+        flattened(table.column(name)).astype(np.float64) for name in ("estimate", "standard_error")
+    )
+    bounds = central_intervals(values, errors, half_width)
+    columns = (values, errors, bounds.lower, bounds.upper)
+    names = ["geocode", "query", "estimate", "standard_error", "lower", "upper"]
+    return pa.table(
+        [*table.select(names[:2]), *(ragged_lists(offsets, column) for column in columns)], names
+    )

@@ -5,17 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from das.tree.intervals import normal_factor
 from jobs.release.estimate import EstimateStage, LevelEstimator
 from jobs.storage.dataset import Dataset
+from jobs.storage.estimates import read_tables
 from jobs.storage.layout import EstimateLayout
 from jobs.tasks.batches import Sizing, TaskSize
 from jobs.tasks.executor import LocalTasks
 from tests.builders import two_families as two
 
 TABLES = ("total", "age", "detailed")
+SINGLE = 2.0**-24  # relative rounding of what is stored
 # What each geolevel seems to count; noise makes them differ.
 SEEN = {
     "state": {**two.BLOCKS, "111": (4, 0, 1, 7)},
@@ -73,7 +76,7 @@ def estimated(folder, plan, tasks=two.TASKS):
     layout = EstimateLayout.of(release)
     rows = {}
     for geolevel in two.SPINE.levels:
-        for row in Dataset.open(layout.tables(geolevel)).read().to_pylist():
+        for row in read_tables(Dataset.open(layout.tables(geolevel))).to_pylist():
             rows[row.pop("geocode"), row.pop("query")] = row
     return rows
 
@@ -88,11 +91,32 @@ def test_every_table_of_every_geounit_is_the_least_squares_estimate(tmp_path, ex
         matrix = rows_of(two.query(name), code)
         variances = np.einsum("ij,jk,ik->i", matrix, covariance, matrix)
         errors = np.sqrt(np.maximum(variances, 0))
-        assert row["estimate"] == pytest.approx(matrix @ values, abs=1e-8)
-        assert row["standard_error"] == pytest.approx(errors, abs=1e-6)
+        assert row["estimate"] == pytest.approx(matrix @ values, rel=SINGLE, abs=1e-8)
+        assert row["standard_error"] == pytest.approx(errors, rel=SINGLE, abs=1e-6)
         half = normal_factor(0.9) * np.array(row["standard_error"])
         assert row["upper"] == pytest.approx(np.array(row["estimate"]) + half, abs=1e-9)
         assert row["lower"] == pytest.approx(np.array(row["estimate"]) - half, abs=1e-9)
+
+
+def test_a_large_geolevel_leaves_its_children_in_double_precision(tmp_path):
+    plan = two.plan()
+    many = {code: tuple(30_000 * n + 1 for n in counts) for code, counts in two.BLOCKS.items()}
+    release = two.release(tmp_path)
+    for geolevel in two.SPINE.levels:
+        two.write_noisy(release, plan, geolevel, many)
+    EstimateStage(LevelEstimator(plan, release, (two.query("total"),), 0.9), two.TASKS).run()
+    largest, kinds = [], []
+    for geolevel in two.SPINE.levels:
+        dataset = Dataset.open(EstimateLayout.of(release).tables(geolevel))
+        table = dataset.read()
+        values = np.abs(np.concatenate(table.column("estimate").to_pylist()))
+        assert dataset.facts["largest_estimate"] == pytest.approx(values.max(), rel=1e-5)
+        largest.append(values.max())
+        kinds.append(table.schema.field("estimate").type.value_type)
+    assert kinds[0] == pa.float64()
+    for above, kind in zip(largest, kinds[1:], strict=False):
+        assert kind == (pa.float32() if above < 65_536 else pa.float64())
+    assert kinds[-1] == pa.float64()
 
 
 def test_a_task_for_each_family_says_the_same(tmp_path):
@@ -102,7 +126,7 @@ def test_a_task_for_each_family_says_the_same(tmp_path):
     assert whole.keys() == cut.keys()
     for key, row in whole.items():
         for column, expected in row.items():
-            assert cut[key][column] == pytest.approx(expected, abs=1e-9)
+            assert cut[key][column] == pytest.approx(expected, rel=2 * SINGLE, abs=1e-9)
 
 
 def test_targets_are_what_a_subtree_says_alone(tmp_path):

@@ -1,0 +1,67 @@
+"""Tables of estimates are read in every format they were ever written in, or refused by name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from das.errors import OutputError
+from jobs.storage.dataset import Dataset, PartWriter, publish
+from jobs.storage.estimates import read_tables, tables_schema
+from jobs.storage.place import Place
+
+VALUES = {"estimate": [[1.5, -2.0], [7.25]], "standard_error": [[0.5, 1.0], [0.0]]}
+COLUMNS = ["geocode", "query", "estimate", "standard_error", "lower", "upper"]
+
+
+def written(folder: Place, schema: pa.Schema, facts: dict[str, object], **more: object) -> Dataset:
+    rows = {"geocode": ["a", "b"], "query": ["sex", "total"], **VALUES, **more}
+    writer = PartWriter(folder, schema)
+    writer.write(pa.table(rows, schema=schema))
+    publish(folder, [writer.close()], {"confidence": 0.9, **facts})
+    return Dataset.open(folder)
+
+
+@pytest.mark.parametrize(("largest", "number"), [(65_535, "float"), (65_536, "double")])
+def test_intervals_are_computed_of_what_is_stored(tmp_path, largest, number):
+    schema = tables_schema(largest)
+    assert str(schema.field("estimate").type.value_type) == number
+    table = read_tables(written(tmp_path / "tables", schema, {"format": 2}))
+    assert table.column_names == COLUMNS
+    assert {str(table.schema.field(name).type) for name in COLUMNS[2:]} == {"list<item: double>"}
+    half = 1.6448536269514722
+    (first, second) = table.to_pylist()
+    assert first["lower"] == pytest.approx([1.5 - half / 2, -2 - half], abs=1e-12)
+    assert first["upper"] == pytest.approx([1.5 + half / 2, -2 + half], abs=1e-12)
+    assert (second["lower"], second["upper"]) == ([7.25], [7.25])
+
+
+def test_a_range_is_read_alone(tmp_path):
+    dataset = written(tmp_path / "tables", tables_schema(1), {"format": 2})
+    assert read_tables(dataset, "b", "b").column("geocode").to_pylist() == ["b"]
+    assert read_tables(dataset, "c", "d").num_rows == 0
+
+
+def test_tables_of_older_versions_are_read_as_they_are(tmp_path):
+    numbers = [(name, pa.list_(pa.float64())) for name in COLUMNS[2:]]
+    schema = pa.schema([("geocode", pa.string()), ("query", pa.string()), *numbers])
+    ends = {"lower": [[1.0, -3.0], [7.0]], "upper": [[2.0, -1.0], [7.5]]}
+    table = read_tables(written(tmp_path / "tables", schema, {}, **ends))
+    assert table.column_names == COLUMNS
+    assert table.column("upper").to_pylist() == [[2.0, -1.0], [7.5]]
+
+
+def test_tables_of_a_later_version_are_refused(tmp_path):
+    dataset = written(tmp_path / "tables", tables_schema(1), {"format": 3})
+    with pytest.raises(OutputError) as caught:
+        read_tables(dataset)
+    assert str(caught.value) == (
+        f"{tmp_path}/tables: is in a format that this version does not read; got 3; expected 2"
+    )
+
+
+def test_rounding_is_far_below_any_noise():
+    values = np.array([65_535.99, 0.1, 999.0])
+    number = tables_schema(65_535.99).field("estimate").type.value_type.to_pandas_dtype()
+    assert np.abs(values.astype(number) - values).max() <= 2**-9
