@@ -31,8 +31,8 @@ class Solving:
       learned_prior: Geolevels whose cells are fitted to posterior means.
       order: Least-squares passes of geolevels, as names of measured queries.
       method: What the continuous stage minimises, a `solvers.choices.Method`.
-      least_squares: A `solvers.backends.registry.LeastSquaresSolver`.
-      integers: A `solvers.backends.registry.IntegerSolver`.
+      least_squares: A `solvers.choices.LeastSquaresSolver`.
+      integers: A `solvers.choices.IntegerSolver`.
       failsafe: Whether a parent may be moved where its children cannot keep their promises.
     """
 

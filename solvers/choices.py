@@ -5,7 +5,9 @@ Reading a run file needs these and nothing else of the solvers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
 
 
 class Method(StrEnum):
@@ -31,6 +33,10 @@ class IntegerSolver(StrEnum):
     HIGHS = "highs"
     GUROBI = "gurobi"
 
+
+PACKAGES: Mapping[str, str] = MappingProxyType({"piqp": "piqp", "gurobi": "gurobipy"})
+"""Python package of a solver by the solver's name, which is that of its extra and of its module in
+`solvers.backends`, too. A solver that is not here is always installed."""
 
 # Cells of a node that needs matrices over all of them, as the root does: with partition queries
 # alone, and with planned queries. They bound memory: a matrix of 10,000 cells is 0.8 GB.

@@ -35,7 +35,8 @@ from das.synthesis.answers import Measured, Merging, NoisyAnswer
 from das.synthesis.records import Domain, Records
 from das.synthesis.strata import MeasuredStrata, Strata
 from das.synthesis.targets import residual_deviation
-from das.workload.plan import ExactPlan, Method, WorkloadPlan, plan_workload
+from das.workload.choices import Method
+from das.workload.plan import ExactPlan, WorkloadPlan, plan_workload
 from das.workload.workload import AttributeWorkload, Weighting, Workload
 
 # Levels below so many standard deviations of their noise are merged; 3 is that of MST (McKenna,

@@ -9,11 +9,18 @@ from functools import cached_property
 import numpy as np
 
 from das.arrays import FloatArray
+from das.mechanisms.mechanism import Mechanism
 from das.queries.query import Query
 from das.tree.coordinates import Coordinates, Matrices
 from das.tree.errors import null_space
 
 _RANK = 1e-9  # eigenvalues of exact information below this times the largest are zero
+_LEAST_VARIANCE = 1e-6  # integer noise that is zero but once in a million draws counts as this
+
+
+def precision(mechanism: Mechanism) -> float:
+    """1 / variance of one noisy answer."""
+    return 1.0 / max(mechanism.variance(), _LEAST_VARIANCE)
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,8 +25,9 @@ from das.workload.bounds import (
     separate_variance_bound,
     svd_bound,
 )
+from das.workload.choices import LossKind
 from das.workload.hdmm.marginals import MarginalsStrategy
-from das.workload.losses import Loss, LossKind, best_noise, lower_sums
+from das.workload.losses import Loss, best_noise, lower_sums
 from das.workload.plan import WorkloadPlan, per_matrix
 from das.workload.residual.bases import uniform_basis
 from das.workload.residual.plan import ResidualPlan

@@ -9,13 +9,13 @@ variances; the least weighted sum has a closed form, so every minimum comes with
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 import numpy as np
 
 from das.arrays import FloatArray
 from das.errors import SchemaError
 from das.queries.sensitivity import Neighbors
+from das.workload.choices import LossKind
 from das.workload.residual.bases import AttributeBasis
 from das.workload.residual.bounded_noise import minimize_noise_for_changes
 from das.workload.residual.convex_loss import (
@@ -37,13 +37,6 @@ LARGEST_GAP = 1e-4
 MOST_POWER = 64
 """The largest power of a mean; beyond it the mean is the largest of its numbers within a few
 percent, which is another loss."""
-
-
-class LossKind(StrEnum):
-    """Losses without parameters."""
-
-    SUM_OF_VARIANCES = "sum_of_variances"  # weighted over marginals
-    LARGEST_VARIANCE = "largest_variance"  # over all answers; weights are not used
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from fractions import Fraction
 from types import MappingProxyType
 
@@ -26,6 +25,7 @@ from das.mechanisms.wide import MOST_SIGMA_SQ
 from das.queries.joint_sensitivity import GramSum
 from das.queries.query import Query
 from das.queries.sensitivity import Neighbors
+from das.workload.choices import LossKind, Method
 from das.workload.hdmm.integer import DEFAULT_SCALE, IntegerStrategy, round_to_integers
 from das.workload.hdmm.marginals import MOST_ATTRIBUTES, MarginalsStrategy, optimize_marginals
 from das.workload.hdmm.strategies import (
@@ -34,15 +34,7 @@ from das.workload.hdmm.strategies import (
     optimize_kronecker,
     optimize_union,
 )
-from das.workload.losses import (
-    LARGEST_GAP,
-    LargestRatio,
-    Loss,
-    LossKind,
-    best_noise,
-    is_of_largest,
-    loss_of,
-)
+from das.workload.losses import LARGEST_GAP, LargestRatio, Loss, best_noise, is_of_largest, loss_of
 from das.workload.one_dimensional import OneDimensionalStrategy
 from das.workload.residual.bases import (
     AttributeBasis,
@@ -73,16 +65,6 @@ _SETTLED = 1e-5  # relative; the bases of the oblique planner for a sum end at t
 _EQUAL = 1e-6
 # The same bound as for residual plans, so that answers fit in 63 bits.
 _MOST_COEFFICIENT = 1 << 34
-
-
-class Method(StrEnum):
-    """A family of planners."""
-
-    RESIDUAL_PLANNER = "residual_planner"  # plain counts only; optimal for them
-    RESIDUAL_PLANNER_PLUS = "residual_planner_plus"  # any base matrix, pivots 1/n
-    ORP = "orp"  # oblique: pivots chosen too
-    HDMM = "hdmm"  # the best of three families of Kronecker products
-    AUTO = "auto"  # the best of all that are within reach
 
 
 @dataclass(frozen=True, eq=False)

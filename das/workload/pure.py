@@ -33,6 +33,7 @@ from das.mechanisms.mechanism import Norm
 from das.queries.factor import Factor
 from das.queries.query import Query
 from das.queries.sensitivity import Neighbors, l1_sensitivity
+from das.workload.choices import LossKind
 from das.workload.exact_shares import as_fractions, split_exactly
 from das.workload.hdmm.attribute import AttributeStrategy
 from das.workload.hdmm.marginals import (
@@ -47,7 +48,7 @@ from das.workload.hdmm.strategies import (
     optimize_kronecker,
     optimize_union,
 )
-from das.workload.losses import Loss, LossKind, loss_of
+from das.workload.losses import Loss, loss_of
 from das.workload.workload import AttributeWorkload, BaseKind, Workload
 
 DEFAULT_BITS = 24

@@ -1,7 +1,8 @@
 """Input files before anything is read: whether they are there, and fit the run file.
 
 Opens no more than the names of columns of confidential files, and of public ones the list of
-geounits. What can be told here is told before Spark is started.
+geounits. What can be told here is told before Spark is started. Whatever opens files is imported
+where it is used: a run file whose files are not there yet is checked without Arrow.
 """
 
 from __future__ import annotations
@@ -11,14 +12,9 @@ from functools import partial
 
 from das.errors import DasError, InputError
 from geography.lattice import Lattice
-from jobs.confidential.read.formats import read_entries
 from jobs.config.files import named
 from jobs.config.product import Product, Resolved
 from jobs.config.solvable import refuse_large_families
-from jobs.input.areas import read_areas
-from jobs.input.files import Table, plan_chunks
-from jobs.input.geounits import list_geounits
-from jobs.storage.dataset import is_published
 from jobs.storage.place import Place
 
 
@@ -47,6 +43,8 @@ def check_geounits(resolved: Resolved) -> None:
     """
     public = resolved.config.geography.geounits
     if public is not None and public.path.exists():
+        from jobs.input.geounits import list_geounits
+
         spine = resolved.plan.spine
         lattice = Lattice.from_leaves(spine, list_geounits(public, spine))
         for product in resolved.products.values():
@@ -62,6 +60,8 @@ def check_areas(product: Product, lattice: Lattice) -> None:
     """
     for name, file in product.grouping.areas.items():
         if file.path.exists():
+            from jobs.input.areas import read_areas
+
             where = f"{product.keys}evaluate.areas.{name}"
             codes = lattice.codes[product.plan.level(name).index]
             named(where, partial(read_areas, file, codes))
@@ -73,6 +73,8 @@ def refuse_unreadable(resolved: Resolved) -> None:
     Raises:
       DasError: As `check_inputs`.
     """
+    from jobs.storage.dataset import is_published
+
     products, levels = resolved.products.values(), resolved.plan.spine.levels
     read = [product.confidential.histograms(level) for product in products for level in levels]
     if not all(is_published(dataset) for dataset in read):
@@ -115,6 +117,9 @@ def _refuse_absent(absent: list[str]) -> None:
 
 def _column_checks(resolved: Resolved) -> Iterator[Callable[[], object]]:
     """One check of names and columns for every input, cheap however large it is."""
+    from jobs.confidential.read.formats import read_entries
+    from jobs.input.files import Table, plan_chunks
+
     for product in resolved.products.values():
         plan, config = product.plan, product.config
         yield partial(read_entries, config.data, plan.schema, spine=plan.spine)

@@ -13,7 +13,7 @@ from das.errors import ConfigError, DasError
 from jobs.config import format_1
 from jobs.config.local_path import is_endless, local_path
 from jobs.config.models.run import RunConfig
-from jobs.config.models.survey import SURVEY
+from jobs.config.models.values import SURVEY
 from jobs.config.yaml_file import read_map
 from jobs.storage.place import Place, StoredPlace
 

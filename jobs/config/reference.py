@@ -303,9 +303,9 @@ def words(annotation: Any) -> str:  # noqa: ANN401 - any type annotation
 
 def default(field: FieldInfo) -> str:
     """Say what holds if the key is left out."""
-    value = field.default
     if field.is_required():
         return "required"
+    value = field.get_default(call_default_factory=True)
     if value is None:
         return "none"
     if isinstance(value, BaseModel):

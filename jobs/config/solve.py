@@ -13,7 +13,7 @@ from das.strategy import Strategy
 from invariants.exact import Invariant
 from jobs.config.models.products import SolveConfig
 from jobs.plan import Solving
-from solvers.backends.registry import PACKAGES
+from solvers.choices import PACKAGES
 
 
 def lazy_queries(

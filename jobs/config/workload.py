@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,11 +25,12 @@ from das.queries.sensitivity import Neighbors
 from das.schema import Attribute, Recode, Schema
 from das.strategy import QueryShare
 from das.tree.curvature import least_eigenvalue
-from das.workload.losses import LargestRatio, Loss, LossKind, PowerMean, WorstMean
-from das.workload.plan import Method, plan_workload
-from das.workload.pure import plan_pure
+from das.workload.choices import LossKind, Method
 from das.workload.workload import AttributeWorkload, BaseKind, Workload
 from jobs.config.models.allocation import WorkloadConfig
+
+if TYPE_CHECKING:
+    from das.workload.losses import Loss
 
 # What a configuration may ask of an attribute by name; recodes have names of their own.
 _FACTORS: dict[str, Callable[[tuple[str, ...]], Factor]] = {
@@ -184,6 +186,8 @@ def errors_of_methods(
       SchemaError: A table or base is unknown.
       SolverError: A solver stopped without a proof.
     """
+    from das.workload.plan import plan_workload
+
     workload = read_workload(schema, wanted)
     weights = sum(float(weight) for weight in wanted.tables.values())
     loss = plan_loss(schema, wanted, workload)
@@ -201,6 +205,9 @@ def errors_of_methods(
 @lru_cache(maxsize=64)
 def _plan(schema: Schema, text: str, neighbors: Neighbors, norm: Norm) -> tuple[QueryShare, ...]:
     """Plan once what several geolevels share; equal ones are the same queries."""
+    from das.workload.plan import plan_workload
+    from das.workload.pure import plan_pure
+
     wanted = WorkloadConfig.model_validate_json(text)
     workload = read_workload(schema, wanted)
     loss = plan_loss(schema, wanted, workload)
@@ -264,6 +271,8 @@ def plan_loss(schema: Schema, wanted: WorkloadConfig, workload: Workload) -> Los
     Raises:
       SchemaError: It is not convex, or its parameters do not fit the tables.
     """
+    from das.workload.losses import LargestRatio, PowerMean, WorstMean
+
     given = wanted.loss
     if isinstance(given, LossKind):
         return given

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from jobs.documents.document import document, value_of
-from jobs.storage.dataset import Dataset
+
+if TYPE_CHECKING:
+    from jobs.storage.dataset import Dataset
 
 HOLDS = "holds_moves_of"  # fact of counts: geolevels whose moves these counts include
 

@@ -17,11 +17,11 @@ from das.tree.errors import (
     predict_errors,
 )
 from das.tree.information import Information
+from das.tree.model import precision
 from geography.lattice import Lattice
 from jobs.documents.document import document
 from jobs.documents.manifest import NORMAL_90
 from jobs.plan import Plan
-from jobs.release.evidence import precision
 
 
 @document

@@ -24,9 +24,10 @@ from das.queries.query import Query
 from das.schema import Schema
 from das.strategy import noisy_queries
 from das.tree.errors import covariance_matrices
-from das.tree.model import spine_terms
-from das.workload.losses import Loss, LossKind, PowerMean
-from das.workload.plan import Method, plan_workload
+from das.tree.model import precision, spine_terms
+from das.workload.choices import LossKind, Method
+from das.workload.losses import Loss, PowerMean
+from das.workload.plan import plan_workload
 from das.workload.variances import Spread, list_spreads
 from das.workload.workload import BaseKind, Weighting, Workload
 from jobs.config.allocation import planned_workload
@@ -36,7 +37,6 @@ from jobs.config.workload import plan_loss, read_workload
 from jobs.documents.document import document
 from jobs.plan import Plan
 from jobs.planning.allocation import require_squares
-from jobs.release.evidence import precision
 
 MOST_MARGINALS = 5000
 """Most tables; each is a mark in every picture and a row of the page."""

@@ -18,7 +18,6 @@ from das.errors import ConfigError, DasError, InputError
 from das.queries.query import Query, groups_of, parse_query, restricted
 from jobs.config.files import read_model
 from jobs.config.models.equity import Comparison, EquityFile
-from jobs.input.files import Table, plan_chunks, read_chunk
 from jobs.plan import Plan
 
 T = TypeVar("T")
@@ -157,6 +156,8 @@ def read_sizes(plan: Plan, path: Path, groups: Mapping[str, Query]) -> PublicSiz
       InputError: The file cannot be read, or a row names no group or geolevel, comes twice, or has
         a number of persons that is not positive.
     """
+    from jobs.input.files import Table, plan_chunks, read_chunk
+
     table = Table(path, ("query", "group", "persons"))
     chunks = plan_chunks(table)
     if any("geolevel" in chunk.header for chunk in chunks):

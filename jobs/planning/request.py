@@ -15,7 +15,6 @@ from jobs.planning.covariances import parse_pair, predict_covariances
 from jobs.planning.equity import optimize_equity, predict_groups
 from jobs.planning.errors import subtree_classes
 from jobs.planning.groups import read_equity
-from jobs.planning.page import write_plan_report
 from jobs.planning.summary import (
     PlanSummary,
     equity_summary,
@@ -118,5 +117,7 @@ def explain(
             covariances = predict_covariances(resolved.plan, classes, pair)
         summaries[last.name] = replace(summaries[last.name], covariances=covariances)
     if request.report is not None:
+        from jobs.planning.page import write_plan_report
+
         write_plan_report(summaries[last.name], request.report)
     return summaries

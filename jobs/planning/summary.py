@@ -43,7 +43,7 @@ from jobs.planning.errors import (
 )
 from jobs.planning.groups import Equity
 from jobs.planning.ledger import ordinary_ledger, planned_ledger
-from jobs.release.manifest import (
+from jobs.release.statements import (
     attacks_of,
     budget_rows,
     exact_queries,

@@ -13,8 +13,6 @@ from rich.text import Text
 from jobs.documents.account import Account, Guarantee
 from jobs.documents.document import json_of
 from jobs.neighborhoods import FROM_DATA, geounits_from_data
-from jobs.planning.fairness import FairnessSummary
-from jobs.planning.fairness_page import method_table, notes
 from jobs.planning.summary import PlanSummary
 from jobs.planning.tables import plan_tables
 from jobs.printable import printable, result_console
@@ -97,21 +95,6 @@ def _notes(summary: PlanSummary) -> list[str]:
         lines.append(f"optimized allocation {summary.optimized.path}: {summary.optimized.source}")
     lines += [f"does not exist yet: {line}" for line in summary.absent or ()]
     return lines
-
-
-def print_fairness(summary: FairnessSummary, *, as_json: bool) -> None:
-    """Print errors of cells by method."""
-    if as_json:
-        typer.echo(json.dumps(json_of(summary), indent=1))
-        return
-    console = result_console()
-    console.print(
-        Text(printable(summary.name), "bold"),
-        printable(f" {summary.geolevel}, rho {summary.rho}: {summary.workload}"),
-    )
-    console.print(terminal_table(method_table(summary)))
-    for line in notes(summary):
-        console.print(printable(line))
 
 
 def print_account(

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from das.arrays import BoolArray, IntArray, ObjectArray
-from das.mechanisms.mechanism import Mechanism
 from das.tree.coordinates import Coordinates
-from das.tree.model import GeolevelTerms
+from das.tree.model import GeolevelTerms, precision
 from das.tree.passes import Evidence, Moments, gather_evidence
 from jobs.plan import Plan
 from jobs.storage.answers import read_answers
@@ -20,13 +19,6 @@ from jobs.storage.dataset import Dataset
 from jobs.storage.geography import read_geography
 from jobs.storage.layout import ReleaseLayout
 from jobs.tasks.batches import Batch
-
-LEAST_VARIANCE = 1e-6  # integer noise that is zero but once in a million draws counts as this
-
-
-def precision(mechanism: Mechanism) -> float:
-    """1 / variance of one noisy answer."""
-    return 1.0 / max(mechanism.variance(), LEAST_VARIANCE)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,50 +6,41 @@ import csv
 import hashlib
 import importlib.metadata
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from das.privacy import attack
-from das.privacy.budget import Budget
 from das.privacy.ledger import Ledger
-from das.privacy.neighborhoods import Comparable
-from das.privacy.semantics import ChangeCosts, statements
-from das.queries.sensitivity import Neighbors
-from das.rational import float_above
-from jobs.documents.account import Account, guarantee_of
-from jobs.documents.document import adapter, write_document
+from jobs.documents.account import Account
+from jobs.documents.document import write_document
 from jobs.documents.manifest import (
-    AttackRate,
-    Attacks,
     Attribute,
-    BudgetRow,
     CountedSchema,
     Environment,
-    ExactQuery,
     ExpectedGroups,
     GeounitsSource,
     LevelGeography,
-    Limit,
     Manifest,
     Output,
     OutputColumn,
-    Privacy,
     ReleasedFile,
     Software,
     Solution,
     SolvedLevel,
-    Stated,
-    Statement,
-    StratumStatements,
 )
 from jobs.documents.statistics import statistics_of
-from jobs.neighborhoods import PUBLIC_LIST, limited_statements, nearest, neighborhood
 from jobs.plan import Level, Plan
+from jobs.release.statements import (
+    budget_rows,
+    exact_queries,
+    limits_of,
+    privacy_statement,
+    privacy_statements,
+    stratum_statements,
+)
 from jobs.storage.dataset import MANIFEST, Dataset
 from jobs.storage.files import replace_file
 from jobs.storage.layout import ReleaseLayout
@@ -58,145 +49,6 @@ from jobs.storage.place import Place, at_once, found_under, lies_in, names_below
 
 _LIBRARIES = ("numpy", "scipy", "pyarrow", "pyspark", "ortools", "cryptography", "pydantic")
 NOT_FOR_RELEASE = "NOT_FOR_RELEASE.txt"
-
-
-def budget_rows(plan: Plan, ledger: Ledger) -> tuple[BudgetRow, ...]:
-    """One row per geolevel, chain and query: exact fractions as text, and floats."""
-    geounits = {(e.geolevel, e.chain_end, e.query): e.geounits for e in ledger.entries}
-    return tuple(
-        BudgetRow(
-            geolevel=geolevel,
-            chain_end=chain_end,
-            query=noisy.query.name,
-            stratum=noisy.stratum,
-            share=str(noisy.share),
-            level_share=str(noisy.level_share),
-            cost=str(noisy.cost),
-            charged="alone" if noisy.sensitivity_sq is None else "together",
-            mechanism=noisy.mechanism.kind,
-            parameter=str(noisy.mechanism.parameter),
-            variance=noisy.mechanism.variance(),
-            answers=noisy.query.size,
-            geounits=geounits[geolevel, chain_end, noisy.query.name],
-        )
-        for geolevel, chain_end in dict.fromkeys((e.geolevel, e.chain_end) for e in ledger.entries)
-        for noisy in plan.noise(plan.level(geolevel).index, plan.level(chain_end).index)
-    )
-
-
-def privacy_statement(plan: Plan, geounits_source: str) -> Privacy:
-    """The budget, what it implies, what invariants leave of it, and where noise comes from."""
-    budget, left = plan.budget, neighborhood(plan, geounits_source)
-    definition = budget.definition
-    attacks = attacks_of(
-        attack.attacks_of_total(budget.definition, budget.total), budget.definition.unit
-    )
-    return Privacy(
-        **vars(guarantee_of(budget)),
-        randomness=plan.randomness,
-        lazy_queries=tuple(sorted(plan.lazy)),
-        neighborhood=left,
-        epsilon_by_noise=str(budget.epsilon_by_noise) if budget.epsilon_by_noise else None,
-        nearest=nearest(plan, geounits_source),
-        mu_gdp=None if definition.is_pure else attack.mu_gdp(budget.total),
-        attacks=None if left.comparable is Comparable.NONE else attacks,
-    )
-
-
-def attacks_of(found: attack.Attacks, basis: Literal["rho", "epsilon", "noise"]) -> Attacks:
-    """Bounds on attacks as a document.
-
-    Args:
-      found: The bounds.
-      basis: What they follow from.
-    """
-    rates = []
-    for rate in attack.FALSE_POSITIVE_RATES:
-        most = found.true_positive_rate(rate)
-        value = attack.predictive_value(most, rate)
-        rates.append(
-            AttackRate(
-                false_positive_rate=str(rate),
-                true_positive_rate=float_above(most),
-                predictive_value=float_above(value),
-            )
-        )
-    return Attacks(basis=basis, advantage=float_above(found.advantage()), rates=tuple(rates))
-
-
-def privacy_statements(
-    plan: Plan, ledger: Ledger, geounits_source: str = PUBLIC_LIST
-) -> tuple[Statement, ...]:
-    """Cost of changing a whole record, one attribute of it, or its place within a geounit.
-
-    Costs of the ledger are those of the budget's neighbors; these are costs of changed records.
-    """
-    return _stated(plan, ledger, _changed(plan, ledger), geounits_source)
-
-
-def stratum_statements(
-    plan: Plan, ledger: Ledger, geounits_source: str = PUBLIC_LIST
-) -> tuple[StratumStatements, ...]:
-    """The same for each stratum: changes that do not lead out of it."""
-    changed = _changed(plan, ledger)
-    last = len(plan.spine.levels) - 1
-    return tuple(
-        StratumStatements(
-            stratum=stratum.name,
-            cells=stratum.group.size,
-            own=str(plan.budget.total * plan.strategy.chain_share(0, last, stratum)),
-            statements=_stated(
-                plan,
-                ledger,
-                [one for one in changed if one.stratum == stratum.name],
-                geounits_source,
-            ),
-        )
-        for stratum in plan.strategy.strata
-    )
-
-
-def _changed(plan: Plan, ledger: Ledger) -> list[ChangeCosts]:
-    """What changes of a record cost in every chain and stratum."""
-    chains = dict.fromkeys((entry.geolevel, entry.chain_end) for entry in ledger.entries)
-    return [costs for first, last in chains for costs in plan.change_costs(first, last)]
-
-
-def _stated(
-    plan: Plan, ledger: Ledger, changed: Sequence[ChangeCosts], geounits_source: str
-) -> tuple[Statement, ...]:
-    budget = plan.budget
-    names = [attribute.name for attribute in plan.schema.attributes]
-    stated = []
-    for row in statements(ledger.spine, names, changed):
-        cost = None
-        if row.cost:
-            cost = Budget(row.cost, budget.delta, Neighbors.BOUNDED, budget.definition)
-        stated.append(
-            Stated(
-                change=row.change,
-                name=row.name,
-                total=str(cost.total) if cost else "0",
-                epsilon=cost.epsilon if cost else 0.0,
-                epsilon_simple=cost.epsilon_simple if cost else 0.0,
-            )
-        )
-    return limited_statements(stated, plan, geounits_source)
-
-
-def exact_queries(plan: Plan) -> tuple[ExactQuery, ...]:
-    """The queries of a plan that are published without noise."""
-    return tuple(
-        ExactQuery(query=invariant.query.name, geolevels=tuple(invariant.geolevels))
-        for invariant in plan.invariants
-    )
-
-
-def limits_of(plan: Plan) -> tuple[Limit, ...]:
-    """The other invariants of a plan."""
-    rows = plan.limits.document(plan.schema)
-    limits: tuple[Limit, ...] = adapter(tuple[Limit, ...]).validate_python(rows)
-    return limits
 
 
 @dataclass(frozen=True)

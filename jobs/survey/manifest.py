@@ -17,7 +17,8 @@ from jobs.documents.survey import (
     SurveyPrivacy,
     read_survey_manifest,
 )
-from jobs.release.manifest import NOT_FOR_RELEASE, attacks_of, output_of, software
+from jobs.release.manifest import NOT_FOR_RELEASE, output_of, software
+from jobs.release.statements import attacks_of
 from jobs.storage.dataset import MANIFEST, is_published
 from jobs.storage.files import replace_file
 from jobs.storage.modes import READABLE

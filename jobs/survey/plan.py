@@ -27,14 +27,13 @@ from jobs.config.data import check_suffix
 from jobs.config.files import absolute, absolute_path, is_survey, named, read_model
 from jobs.config.load import check_solution_name
 from jobs.config.models.survey import (
-    SURVEY,
     PredictConfig,
     StatisticConfig,
     SurveyConfig,
     SynthesisConfig,
     TableConfig,
 )
-from jobs.config.models.values import LONGEST_NAME
+from jobs.config.models.values import LONGEST_NAME, SURVEY
 from jobs.config.places import refuse_tangled
 from jobs.config.resolve import budget_of
 from jobs.storage.account import Claim, default_account

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from das.errors import RuntimeSetupError
-from solvers.choices import IntegerSolver, LeastSquaresSolver
+from solvers.choices import PACKAGES, IntegerSolver, LeastSquaresSolver
 from solvers.least_squares.passes import Solve
 from solvers.rounding.mixed_integer import MixedIntegerSolver, solve_mixed_integer
-
-PACKAGES: Mapping[str, str] = MappingProxyType({"piqp": "piqp", "gurobi": "gurobipy"})
-"""Python package of a solver by the solver's name, which is that of its extra and of its module in
-`solvers.backends`, too. A solver that is not here is always installed."""
 
 
 def least_squares(solver: LeastSquaresSolver) -> Solve:

@@ -11,7 +11,8 @@ counts. The nation is
     start + blocks x cost of a block between the smallest and the largest size.
 
 Prints Markdown tables and one line of JSON, in which `flatness` is the largest over the smallest
-processor seconds per block without the start, and `gross_flatness` the same with it.
+processor seconds per block without the start, `gross_flatness` the same with it, and
+`marginal_core_seconds_per_1000` what a further 1,000 blocks cost from each size to the next.
 """
 
 from __future__ import annotations
@@ -185,6 +186,7 @@ def report(start: Cost, costs: Sequence[Cost], nation: int) -> dict[str, object]
         "flatness": round(max(net) / min(net), 3),
         "gross_flatness": round(max(gross) / min(gross), 3),
         "further_core_seconds_per_1000_blocks": [round(1000 * step, 4) for step in steps],
+        "marginal_core_seconds_per_1000": [round(1000 * step, 4) for step in steps],
         "stages": {s: [round(cost.stages[s], 2) for cost in costs] for s in last.stages},
     }
 

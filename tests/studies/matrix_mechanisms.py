@@ -33,11 +33,11 @@ from das.workload.bounds import (
     svd_bound,
 )
 from das.workload.certify import certify
+from das.workload.choices import LossKind, Method
 from das.workload.hdmm.marginals import MOST_ATTRIBUTES, optimize_marginals
 from das.workload.hdmm.strategies import optimize_hdmm, optimize_kronecker, optimize_union
 from das.workload.kronecker import list_members
-from das.workload.losses import LossKind
-from das.workload.plan import Method, plan_workload
+from das.workload.plan import plan_workload
 from das.workload.residual.bases import projected_largest_basis, uniform_basis
 from das.workload.residual.convex_loss import minimize_largest_variance
 from das.workload.residual.oblique_largest import plan_oblique_largest

@@ -6,8 +6,7 @@ from pydantic import Field, model_validator
 
 from das.definition import Definition
 from das.mechanisms.registry import chargeable
-from das.workload.losses import LossKind
-from das.workload.plan import Method
+from das.workload.choices import LossKind, Method
 from jobs.config.models.values import Exact, Model, Text, Whole
 
 

@@ -142,10 +142,10 @@ class ProductConfig(Model):
     data: DataConfig = Field(description="Confidential input.")
     privacy: ProductPrivacyConfig = Field(description="Budget and its split.")
     invariants: list[AnyInvariant] = Field(default=[], description="What is published exactly.")
-    solve: SolveConfig = Field(default=SolveConfig(), description="Solver settings.")
+    solve: SolveConfig = Field(default_factory=SolveConfig, description="Solver settings.")
     output: ProductOutputConfig = Field(
-        default=ProductOutputConfig(), description="What is written of it."
+        default_factory=ProductOutputConfig, description="What is written of it."
     )
     evaluate: EvaluateConfig = Field(
-        default=EvaluateConfig(), description="For whom it is compared with the truth."
+        default_factory=EvaluateConfig, description="For whom it is compared with the truth."
     )

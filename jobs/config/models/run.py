@@ -200,7 +200,7 @@ class RunConfig(Model):
     name: Text = Field(description="Name of the run, shown in reports.")
     geography: GeographyConfig = Field(description="Spine and leaf geounits.")
     privacy: PrivacyConfig = Field(
-        default=PrivacyConfig(), description="What protection means, and the account."
+        default_factory=PrivacyConfig, description="What protection means, and the account."
     )
     products: dict[ProductName, ProductConfig] = Field(
         min_length=1,
@@ -209,7 +209,7 @@ class RunConfig(Model):
     )
     output: OutputConfig = Field(description="Where everything is written.")
     runtime: RuntimeConfig = Field(
-        default=RuntimeConfig(), description="Where it works; speed only."
+        default_factory=RuntimeConfig, description="Where it works; speed only."
     )
 
 

@@ -13,6 +13,7 @@ from jobs.config.models.products import BudgetConfig
 from jobs.config.models.run import OutputConfig, PrivacyConfig
 from jobs.config.models.values import (
     LONGEST_NAME,
+    SURVEY,
     Delimiter,
     Exact,
     LocalPath,
@@ -23,7 +24,6 @@ from jobs.config.models.values import (
     Whole,
 )
 
-SURVEY = "survey"
 _LARGEST_VALUE = 1 << 28  # of a numeric column; what a sum may be clipped to
 
 Value = Annotated[Whole, Field(ge=-_LARGEST_VALUE, le=_LARGEST_VALUE)]
@@ -397,7 +397,7 @@ class SurveyConfig(Model):
     )
     synthesis: SynthesisConfig | None = Field(default=None, description="Microdata.")
     evaluate: SurveyEvaluateConfig = Field(
-        default=SurveyEvaluateConfig(),
+        default_factory=SurveyEvaluateConfig,
         description="What `das evaluate` looks at besides; may be changed after measuring.",
     )
     output: OutputConfig = Field(description="Where everything is written.")

@@ -58,6 +58,7 @@ def _delimiter(value: object) -> str:
 _LONGEST_TEXT = 20_000  # the source of an allocation names all tables it was made for
 
 
+SURVEY = "survey"  # the kind of the run file of a survey
 LONGEST_NAME = 100  # geolevels are names of folders
 
 
@@ -87,4 +88,7 @@ StoredPath = Annotated[Place, PlainValidator(read_place), PlainSerializer(str)]
 class Model(BaseModel):
     """A part of a configuration file: frozen, and without unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    # Built with the first file read: models of files that a command does not read are never built.
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", arbitrary_types_allowed=True, defer_build=True
+    )

@@ -15,7 +15,8 @@ from das.queries.joint_sensitivity import joint_sensitivity
 from das.queries.query import Query
 from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
 from das.workload.certify import certify
-from das.workload.plan import Method, plan_workload
+from das.workload.choices import Method
+from das.workload.plan import plan_workload
 from das.workload.workload import AttributeWorkload, BaseKind, Workload
 from tests.unit.das.queries.pairs_of_records import pair_costs
 

@@ -9,10 +9,10 @@ from scipy.optimize import minimize
 from das.errors import SchemaError
 from das.queries.sensitivity import Neighbors
 from das.workload.certify import certify
+from das.workload.choices import LossKind, Method
 from das.workload.losses import (
     MOST_POWER,
     LargestRatio,
-    LossKind,
     PowerMean,
     WorstMean,
     best_noise,
@@ -20,7 +20,7 @@ from das.workload.losses import (
     loss_of,
     lower_sums,
 )
-from das.workload.plan import Method, plan_workload
+from das.workload.plan import plan_workload
 from das.workload.residual.plan import ResidualPlan
 from das.workload.workload import AttributeWorkload, Workload
 from tests.unit.das.workload.test_plan import answer_variances, stacked

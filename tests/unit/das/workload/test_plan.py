@@ -13,10 +13,10 @@ from das.errors import BudgetError, InfeasibleError, SchemaError
 from das.queries.sensitivity import Neighbors
 from das.workload import plan as auto
 from das.workload.certify import Bound, certify
+from das.workload.choices import LossKind, Method
 from das.workload.hdmm.marginals import optimize_marginals
 from das.workload.hdmm.strategies import optimize_kronecker, optimize_union
-from das.workload.losses import LossKind
-from das.workload.plan import Method, WorkloadPlan, plan_workload
+from das.workload.plan import WorkloadPlan, plan_workload
 from das.workload.residual.convex_loss import meet_variances
 from das.workload.residual.plan import ResidualPlan
 from das.workload.residual.total_variance import plan_oblique

@@ -11,8 +11,8 @@ from das.mechanisms.entropy import NoiseKey, stream_label
 from das.mechanisms.noise import add_noise
 from das.workload.bounds import minimize_over_all_strategies
 from das.workload.certify import certify
-from das.workload.losses import LossKind
-from das.workload.plan import Method, plan_workload
+from das.workload.choices import LossKind, Method
+from das.workload.plan import plan_workload
 from das.workload.residual.bases import oblique_basis
 from das.workload.residual.total_variance import minimize_noise
 from das.workload.workload import AttributeWorkload, BaseKind, Workload

@@ -17,10 +17,11 @@ from das.mechanisms.laplace import DiscreteLaplace
 from das.mechanisms.mechanism import Norm
 from das.queries.sensitivity import Neighbors, l1_sensitivity
 from das.workload import pure as module
+from das.workload.choices import LossKind
 from das.workload.hdmm.attribute import AttributeStrategy
 from das.workload.hdmm.marginals import optimize_marginals, optimize_marginals_l1
 from das.workload.hdmm.strategies import optimize_kronecker, optimize_union
-from das.workload.losses import LossKind, loss_of
+from das.workload.losses import loss_of
 from das.workload.pure import (
     PurePlan,
     evaluate_p_identity_l1,

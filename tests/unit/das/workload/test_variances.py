@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from das.errors import SchemaError
+from das.workload.choices import Method
 from das.workload.hdmm.marginals import optimize_marginals
 from das.workload.hdmm.strategies import optimize_kronecker, optimize_union
-from das.workload.plan import Method, plan_workload
+from das.workload.plan import plan_workload
 from das.workload.residual.total_variance import plan_oblique
 from das.workload.variances import list_average_variances, list_largest_variances, list_spreads
 from das.workload.workload import AttributeWorkload, Weighting, Workload

@@ -17,7 +17,7 @@ from das.queries.query import parse_query
 from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
 from das.schema import Attribute, Recode, Schema
 from das.strategy import LevelStrategy, noisy_queries, strategy_for
-from das.workload.plan import Method
+from das.workload.choices import Method
 from geography.lattice import Spine
 from jobs.config.allocation import load_allocation, planned_parts
 from jobs.config.frozen import freeze, read_frozen

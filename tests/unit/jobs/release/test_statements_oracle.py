@@ -15,13 +15,13 @@ from das.queries.query import parse_query
 from das.queries.sensitivity import Neighbors
 from das.schema import Attribute, Schema
 from das.strategy import LevelStrategy, QueryShare, strategy_for
-from das.workload.plan import Method
+from das.workload.choices import Method
 from geography.lattice import Lattice, Spine
 from jobs.config.models.allocation import WorkloadConfig
 from jobs.config.workload import BudgetKind, plan_shares
 from jobs.plan import Plan, Solving
 from jobs.planning.ledger import planned_ledger
-from jobs.release.manifest import privacy_statements
+from jobs.release.statements import privacy_statements
 
 SPINE = Spine(("nation", "county", "block"), (0, 1, 2))
 TREES = (

@@ -1,0 +1,22 @@
+"""What may be asked of the planners: names, without loading any."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Method(StrEnum):
+    """A family of planners."""
+
+    RESIDUAL_PLANNER = "residual_planner"  # plain counts only; optimal for them
+    RESIDUAL_PLANNER_PLUS = "residual_planner_plus"  # any base matrix, pivots 1/n
+    ORP = "orp"  # oblique: pivots chosen too
+    HDMM = "hdmm"  # the best of three families of Kronecker products
+    AUTO = "auto"  # the best of all that are within reach
+
+
+class LossKind(StrEnum):
+    """Losses without parameters."""
+
+    SUM_OF_VARIANCES = "sum_of_variances"  # weighted over marginals
+    LARGEST_VARIANCE = "largest_variance"  # over all answers; weights are not used
