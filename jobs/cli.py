@@ -785,6 +785,20 @@ def generate(  # noqa: PLR0913 - one parameter per command-line option
     out: Annotated[Path, typer.Argument(help="Empty or new folder.", parser=_local)],
     blocks: Annotated[int, typer.Option(help="About how many blocks.")] = 3000,
     states: Annotated[int, typer.Option(help="Number of states.")] = 1,
+    listed: Annotated[
+        AnyPlace | None,
+        typer.Option(
+            "--list",
+            help="Public table of blocks with their housing units, which set the numbers of "
+            "persons; then --blocks and --states count for nothing.",
+            parser=_place,
+        ),
+    ] = None,
+    columns: Annotated[
+        str,
+        typer.Option(help="Of the list: geocode, housing units and perhaps group quarters."),
+    ] = "geocode, housing_units",
+    every: Annotated[int, typer.Option(help="Of the list: one of so many tracts.")] = 1,
     seed: Annotated[int, typer.Option(help="The same seed gives the same nation.")] = 2020,
     schema: Annotated[  # the list of jobs.synthetic.schemas, which takes long to import
         str,
@@ -807,10 +821,17 @@ def generate(  # noqa: PLR0913 - one parameter per command-line option
         return
     from jobs.synthetic.generate import GenerateSpec
     from jobs.synthetic.generate import generate as generate_nation
+    from jobs.synthetic.listed import BlockList
     from jobs.tasks.progress import Reporter
 
-    spec = GenerateSpec(seed=seed, blocks=blocks, states=states, schema=schema, format=output)
-    with Reporter(quiet=quiet).line("generate", f"{blocks} blocks") as tick:
+    if listed is None:
+        spec = GenerateSpec(seed=seed, blocks=blocks, states=states, schema=schema, format=output)
+    else:
+        named = tuple(name.strip() for name in columns.split(","))
+        source = BlockList(listed, named, every)
+        spec = GenerateSpec(seed=seed, listed=source, schema=schema, format=output)
+    what = f"{blocks} blocks" if listed is None else str(listed)
+    with Reporter(quiet=quiet).line("generate", what) as tick:
         summary: Any = generate_nation(spec, out, progress=tick)
     typer.echo(json.dumps(summary, default=str))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,10 +10,12 @@ import numpy as np
 
 from das.errors import ConfigError, OutputError
 from jobs.synthetic.files import FORMATS, NationFiles
-from jobs.synthetic.nation import Nation, draw_tract, places_of, plan_tracts
+from jobs.synthetic.listed import BlockList, list_tracts
+from jobs.synthetic.nation import Blocks, Nation, draw_tract, places_of, plan_tracts
 from jobs.synthetic.schemas import NAMES, schema_named
 from jobs.synthetic.survey import SURVEY
 
+_WITHOUT_BLOCKS = ("census1940",)  # its leaves are enumeration districts
 Progress = Callable[[int, int], None]
 
 
@@ -23,8 +25,9 @@ class GenerateSpec:
 
     Attributes:
       seed: Any nonnegative integer.
-      blocks: Number of blocks, exact; give this or `persons`.
+      blocks: Number of blocks, exact; give this, `persons` or `listed`.
       persons: Approximate number of persons.
+      listed: Public list of the blocks; their number and `states` follow from it.
       states: Number of states, 1 to 99.
       schema: One of `jobs.synthetic.schemas.NAMES`.
       format: How persons are written.
@@ -36,13 +39,14 @@ class GenerateSpec:
     seed: int = 2020
     blocks: int | None = None
     persons: int | None = None
+    listed: BlockList | None = None
     states: int = 1
     schema: str = "pl94"
     format: str = "records"
 
     def __post_init__(self) -> None:
-        if (self.blocks is None) == (self.persons is None):
-            raise ConfigError("generate", "needs exactly one of blocks and persons")
+        if (self.blocks, self.persons, self.listed).count(None) != 2:
+            raise ConfigError("generate", "needs exactly one of blocks, persons and a list")
         if self.schema not in NAMES:
             raise ConfigError(
                 "generate, schema", "is unknown", got=self.schema, want=f"one of {[*NAMES, SURVEY]}"
@@ -56,7 +60,9 @@ class GenerateSpec:
             )
         if not 1 <= self.states <= 99:
             raise ConfigError("generate, states", "is out of range", got=self.states, want="1..99")
-        if self.n_blocks < self.states:
+        if self.listed is not None and self.schema in _WITHOUT_BLOCKS:
+            raise ConfigError("generate, schema", "has no blocks to be listed", got=self.schema)
+        if self.listed is None and self.n_blocks < self.states:
             raise ConfigError("generate, blocks", "is too small", got=self.n_blocks,
                               want=f"at least one per state, {self.states}")  # fmt: skip
         if self.seed < 0:
@@ -102,20 +108,25 @@ def generate(
         raise OutputError(str(out), "is not an empty folder", remedy="choose another or remove it")
     schema = schema_named(spec.schema)
     facts = {"blocks": 0, "empty_blocks": 0, "persons": 0, "units": 0}
-    tracts = plan_tracts(spec.nation)
+    drawn: Iterator[Blocks]
+    if spec.listed is None:
+        tracts = plan_tracts(spec.nation)
+        n_tracts, drawn = len(tracts), (draw_tract(spec.nation, tract) for tract in tracts)
+    else:
+        listed = list_tracts(spec.listed)
+        n_tracts, drawn = len(listed), listed.draw(spec.seed, spec.schema)
     try:
         (out / spec.format).mkdir(parents=True, exist_ok=True)
         with NationFiles(out, spec.format, schema) as files:
-            for done, tract in enumerate(tracts, 1):
-                blocks = draw_tract(spec.nation, tract)
+            for done, blocks in enumerate(drawn, 1):
                 files.write(blocks)
                 facts["blocks"] += len(blocks.geocodes)
                 facts["empty_blocks"] += len(blocks.geocodes) - len(np.unique(blocks.rows))
                 facts["persons"] += int(blocks.counts.sum())
                 facts["units"] += int(blocks.housing_units.sum() + blocks.facilities.sum())
-                if progress and (done % 20 == 0 or done == len(tracts)):
-                    progress(done, len(tracts))
+                if progress and (done % 20 == 0 or done == n_tracts):
+                    progress(done, n_tracts)
     except OSError as error:
         raise OutputError(str(out), "cannot be written", got=error.strerror) from None
     paths = {"data": str(out / spec.format), "geounits": str(out / "geounits.parquet")}
-    return {**facts, "tracts": len(tracts), **paths}
+    return {**facts, "tracts": n_tracts, **paths}

@@ -41,6 +41,14 @@ _FACILITY_TILT = np.array(
 )
 
 
+# Of listed blocks: share of housing units that are occupied, persons in each, and persons of an
+# address of group quarters over those of a facility above. With the 142 million units and 193,000
+# addresses of 2021 that is 334 million persons, 8.1 million of them in group quarters.
+_OCCUPIED = (18.0, 2.0)
+_PERSONS_PER_UNIT = 2.52
+_PERSONS_PER_ADDRESS = 0.35
+
+
 @dataclass(frozen=True)
 class Places:
     """What leaves and tracts look like.
@@ -160,19 +168,59 @@ def plan_tracts(nation: Nation) -> list[Tract]:
 def draw_tract(nation: Nation, tract: Tract) -> Blocks:
     """Draw one tract; depends on the seed and the tract alone."""
     rng = _rng(nation.seed, 3, tract.state, tract.county, tract.tract)
-    size = tract.n_blocks
     mix = _tract_mix(nation.seed, tract, rng)
-    persons, units = _households(rng, size, nation.places)
-    facilities, residents = _group_quarters(rng, size, nation.places)
+    persons, units = _households(rng, tract.n_blocks, nation.places)
+    facilities, residents = _group_quarters(rng, tract.n_blocks, nation.places)
+    rows, cells, counts = _draw_persons(rng, mix, persons, residents)
+    rows, cells, counts = _to_schema(rng, nation.schema, rows, cells, counts)
+    return Blocks(_geocodes(rng, tract), units, facilities, rows, cells, counts)
+
+
+def draw_listed(
+    seed: int,
+    schema: str,
+    tract: Tract,
+    geocodes: list[str],
+    housing_units: IntArray,
+    group_quarters: IntArray,
+) -> Blocks:
+    """Draw the persons of a tract whose blocks are given; depends on the arguments alone.
+
+    Args:
+      seed: Of the nation.
+      schema: One of `jobs.synthetic.schemas.NAMES`.
+      tract: Its numbers are those of its geocode.
+      geocodes: B geocodes of 15 digits, sorted.
+      housing_units: int64[B]. A tenth is vacant, 2.5 persons live in each of the others.
+      group_quarters: int64[B] addresses of facilities, of any type.
+    """
+    rng = _rng(seed, 6, tract.state, tract.county, tract.tract)
+    mix = _tract_mix(seed, tract, rng)
+    occupied = rng.binomial(housing_units, rng.beta(*_OCCUPIED))
+    others = rng.lognormal(np.log(_PERSONS_PER_UNIT - 1), 0.15, len(geocodes))
+    persons = occupied + rng.poisson(occupied * others)
+    kinds = _FACILITIES / _FACILITIES.sum()
+    facilities = rng.multinomial(group_quarters, kinds)
+    sizes = _FACILITY_SIZES * _PERSONS_PER_ADDRESS * rng.lognormal(-0.3, 0.8, facilities.shape)
+    residents = np.ceil(facilities * sizes).astype(np.int64)
+    rows, cells, counts = _draw_persons(rng, mix, persons, residents)
+    rows, cells, counts = _to_schema(rng, schema, rows, cells, counts)
+    units = np.column_stack([occupied, housing_units - occupied])
+    return Blocks(geocodes, units, facilities, rows, cells, counts)
+
+
+def _draw_persons(
+    rng: np.random.Generator, mix: FloatArray, persons: IntArray, residents: IntArray
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Entries over the 2,016 cells of households of int64[B] persons and int64[B, 7] residents."""
+    size = len(persons)
     minors = np.clip(_GROUP_MINORS * rng.lognormal(0, 0.2), 0, 0.6)
     block_mix = rng.gamma(np.broadcast_to(mix * 10 + 0.01, (size, 8))) + 1e-12
     parts = [(0, persons, block_mix, minors)]
     for kind in range(7):
         tilted = np.broadcast_to(mix * _FACILITY_TILT[kind], (size, 8))
         parts.append((kind + 1, residents[:, kind], tilted, np.full(8, _FACILITY_MINORS[kind])))
-    rows, cells, counts = _draw_cells(rng, parts)
-    rows, cells, counts = _to_schema(rng, nation.schema, rows, cells, counts)
-    return Blocks(_geocodes(rng, tract), units, facilities, rows, cells, counts)
+    return _draw_cells(rng, parts)
 
 
 def _rng(*key: int) -> np.random.Generator:

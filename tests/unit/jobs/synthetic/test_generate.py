@@ -195,8 +195,8 @@ def test_refuses_a_folder_that_holds_something(tmp_path: Path) -> None:
         ({"states": 100}, "states: is out of range; got 100"),
         ({"blocks": 2}, "blocks: is too small; got 2"),
         ({"seed": -1}, "seed: is negative; got -1"),
-        ({"persons": 10}, "exactly one of blocks and persons"),
-        ({"blocks": None}, "exactly one of blocks and persons"),
+        ({"persons": 10}, "exactly one of blocks, persons and a list"),
+        ({"blocks": None}, "exactly one of blocks, persons and a list"),
     ],
 )
 def test_specification_is_checked(changes: dict[str, Any], what: str) -> None:
