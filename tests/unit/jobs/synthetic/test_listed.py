@@ -50,7 +50,8 @@ def test_blocks_are_those_of_the_list_and_units_set_their_sizes(tmp_path: Path) 
         )
     )
     empty = [c for c, u, q in zip(CODES, UNITS, QUARTERS, strict=True) if u == q == 0]
-    assert empty and not any(persons.get(code, 0) for code in empty)
+    assert empty
+    assert not any(persons.get(code, 0) for code in empty)
     mean = sum(persons.values()) / sum(UNITS)
     assert 1.7 < mean < 3.5  # a tenth vacant, 2.5 in each of the others, some in group quarters
 
