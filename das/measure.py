@@ -11,7 +11,7 @@ from das.arrays import IntArray
 from das.confidential import Confidential
 from das.errors import BudgetError, SchemaError
 from das.histograms import Histograms, frozen_array
-from das.mechanisms.entropy import NoiseKey, stream_label
+from das.mechanisms.entropy import NoiseKey, Places
 from das.mechanisms.mechanism import Mechanism
 from das.mechanisms.noise import add_noise
 from das.queries.query import Query
@@ -41,7 +41,7 @@ def measure(
     truth: Confidential[Histograms],
     query: Query,
     *,
-    geocodes: Sequence[str],
+    geocodes: Sequence[str] | Places,
     mechanisms: Sequence[Mechanism],
     key: NoiseKey,
 ) -> Measurements:
@@ -84,7 +84,7 @@ def measure_at(
     query: Query,
     part: Part,
     *,
-    geocodes: Sequence[str],
+    geocodes: Sequence[str] | Places,
     mechanisms: Sequence[Mechanism],
     key: NoiseKey,
 ) -> Measurements:
@@ -119,7 +119,7 @@ def measure_at(
 def _noisy(
     exact: IntArray,
     query: Query,
-    geocodes: Sequence[str],
+    geocodes: Sequence[str] | Places,
     mechanisms: Sequence[Mechanism],
     key: NoiseKey,
 ) -> Measurements:
@@ -128,12 +128,12 @@ def _noisy(
             f"measure {query.name}", "needs one geocode and one mechanism per geounit"
         )
     noisy = np.empty_like(exact)
-    labels = [stream_label(geocode, query.name) for geocode in geocodes]
+    places = Places.of(geocodes)
     # Most rows share one object; comparing its fractions in each row would cost more than noise.
     objects = {id(mechanism): mechanism for mechanism in mechanisms}
     for mechanism in dict.fromkeys(objects.values()):
         rows = [i for i, other in enumerate(mechanisms) if other is mechanism or other == mechanism]
         noisy[rows] = add_noise(
-            exact[rows], mechanism=mechanism, key=key, labels=[labels[i] for i in rows]
+            exact[rows], mechanism=mechanism, key=key, purpose=query.name, places=places.at(rows)
         )
     return Measurements(query.name, tuple(mechanisms), noisy)

@@ -20,7 +20,7 @@ from das.arrays import IntArray
 from das.confidential import Confidential
 from das.errors import BudgetError, SchemaError
 from das.means.sums import Clipping, NoisySum
-from das.mechanisms.entropy import NoiseKey, stream_label
+from das.mechanisms.entropy import NoiseKey, Places
 from das.mechanisms.mechanism import Mechanism
 from das.mechanisms.noise import add_noise
 
@@ -101,7 +101,9 @@ def measure_sums(
     np.add.at(sums, data.strata, clipped)
     answers = []
     for i, mechanism in enumerate(mechanisms):
-        label = [stream_label(labels[i], statistic)]
-        noisy = add_noise(sums[i : i + 1, None], mechanism=mechanism, key=key, labels=label)
+        place = Places.of([labels[i]])
+        noisy = add_noise(
+            sums[i : i + 1, None], mechanism=mechanism, key=key, purpose=statistic, places=place
+        )
         answers.append(NoisySum(clippings[i], mechanism, int(noisy[0, 0])))
     return tuple(answers)

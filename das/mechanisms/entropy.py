@@ -1,15 +1,30 @@
 """Random bits: the system's, and keyed streams that can be replayed. The only entropy source.
 
-The noise of one row of one query is a function of (noise key, stream label). A task that is retried
-or recomputed therefore releases the same noise again instead of spending the budget twice. The
-price is that the privacy claim is computational: it holds as far as AES-256 and BLAKE2b keyed with
-32 secret bytes cannot be told from random functions. The samplers are exact given uniform bits.
+The noise of one row of one query is a function of (noise key, query, geocode). A task that is
+retried or recomputed therefore releases the same noise again instead of spending the budget twice.
+The price is that the privacy claim is computational: it holds as far as AES-256 and BLAKE2b keyed
+with 32 secret bytes cannot be told from a random permutation and a random function. The samplers
+are exact given uniform bits.
+
+How words are made. A purpose, such as a query, has an AES-256 key of its own: the BLAKE2b hash,
+keyed with the noise key, of its name. Words 2 i and 2 i + 1 of a place, such as a geounit, are the
+encryption under it of one block of 128 bits:
+
+    word 0:  4 zeros, characters 0-9 of the place's name       6 bits each
+    word 1:  characters 10-15, then i                          6 bits each, 28 bits
+
+Characters are ASCII digits and letters, numbered from 1 to 62; 0 stands behind a shorter name. So
+the 96 bits tell any two such names apart, i < 2^28, and no block is encrypted twice under a key: of
+N blocks, N^2 / 2^129 bounds the distance between their encryptions and independent uniform bits. A
+place whose name is longer or has other characters has a key of its own, hashed from purpose and
+name under another personalisation, and zeros for the name.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -17,21 +32,33 @@ from typing import Protocol
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
-from das.arrays import WordArray
-from das.errors import RuntimeSetupError
+from das.arrays import BoolArray, WordArray
+from das.errors import BudgetError, RuntimeSetupError
 
 KEY_BYTES = 32
 BLOCK_BYTES = 16  # one AES block; update_into may ask for one block of room beyond its output
 POOL_BYTES = 512
-ZEROS = memoryview(bytes(1 << 16))  # a key stream is the encryption of zeros
 
 # BLAKE2b personalisations, at most 16 bytes: a different one is a different hash function.
-MAIN_STREAM = b"das noise main"
+PURPOSE_KEY = b"das purpose key"
+PLACE_KEY = b"das place key"
 EXTRA_STREAM = b"das noise extra"
 TESTING_KEY = b"das testing key"
 
-# AES in counter mode from a zero counter. Safe because every stream has an AES key of its own.
+# Further bits: AES in counter mode from zero, safe as every draw that needs any has its own key.
 COUNTER = modes.CTR(bytes(BLOCK_BYTES))
+
+# The fields of a counter block: a name of up to 16 characters, then the number of the block.
+NAME_CHARACTERS = 16
+FIRST_CHARACTERS = 10  # of a name, in word 0
+CHARACTER_BITS = 6
+NUMBER_BITS = 64 - (NAME_CHARACTERS - FIRST_CHARACTERS) * CHARACTER_BITS
+WORDS_PER_BLOCK = BLOCK_BYTES // 8
+MOST_WORDS = WORDS_PER_BLOCK << NUMBER_BITS  # of one place for one purpose
+
+_SYMBOLS = (string.digits + string.ascii_letters).encode()
+_CHARACTER = np.zeros(256, np.uint64)  # 0: no symbol
+_CHARACTER[list(_SYMBOLS)] = np.arange(1, len(_SYMBOLS) + 1, dtype=np.uint64)
 
 
 class BitSource(Protocol):
@@ -170,33 +197,100 @@ def stream_label(geocode: str, query: str) -> bytes:
     return len(place).to_bytes(4, "big") + place + query.encode()
 
 
-def stream_words(key: NoiseKey, labels: Sequence[bytes], words_per_stream: int) -> WordArray:
-    """Return the first words of several keyed streams.
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Names of G places, such as geocodes, and what they are in counter blocks.
 
-    Stream i is the AES-256-CTR key stream under BLAKE2b(key, labels[i]). A longer request for the
-    same label begins with the same words.
+    Attributes:
+      names: G names.
+      fits: bool[G], whether the name is at most 16 ASCII digits and letters.
+      heads: uint64[G, 2], words of block 0 of each place; zeros where the name does not fit.
+    """
+
+    names: tuple[str, ...]
+    fits: BoolArray
+    heads: WordArray
+
+    @classmethod
+    def of(cls, names: Sequence[str] | Places) -> Places:
+        """Make places of any names.
+
+        >>> [f"{word:#x}" for word in Places.of(["01"]).heads[0].tolist()]
+        ['0x42000000000000', '0x0']
+        """
+        if isinstance(names, Places):
+            return names
+        fits = [len(name) <= NAME_CHARACTERS and _is_plain(name) for name in names]
+        plain = [name if fit else "" for name, fit in zip(names, fits, strict=True)]
+        text = np.array(plain, f"S{NAME_CHARACTERS}").view(np.uint8)
+        characters = _CHARACTER[text.reshape(len(plain), NAME_CHARACTERS)]
+        heads = np.zeros((len(plain), WORDS_PER_BLOCK), np.uint64)
+        for i in range(NAME_CHARACTERS):
+            word = heads[:, int(i >= FIRST_CHARACTERS)]
+            np.bitwise_or(word << np.uint64(CHARACTER_BITS), characters[:, i], out=word)
+        heads[:, 1] <<= np.uint64(NUMBER_BITS)
+        return cls(tuple(names), np.array(fits, np.bool_), heads)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def at(self, rows: Sequence[int]) -> Places:
+        """Some of the places, in this order."""
+        return Places(tuple(self.names[i] for i in rows), self.fits[rows], self.heads[rows])
+
+
+class PurposeWords:
+    """The words of all places for one purpose.
 
     Args:
       key: The noise key.
-      labels: One label per stream, G of them; equal labels give equal streams.
-      words_per_stream: Words wanted of each stream, m >= 0.
-
-    Returns:
-      uint64[G, m], little-endian words on any machine.
-
-    Law: the words of distinct labels are independent and uniform, if BLAKE2b under the secret key
-    and AES-256 in counter mode are random functions.
+      purpose: What is drawn, such as the name of a query; never two things under one key.
     """
-    size = 8 * words_per_stream
-    total = len(labels) * words_per_stream
-    words = np.empty(total + BLOCK_BYTES // 8, np.dtype("<u8"))
-    room = words.view(np.uint8).data
-    for i, label in enumerate(labels):
-        stream = _key_stream(key, MAIN_STREAM, label)
-        for start in range(i * size, (i + 1) * size, len(ZEROS)):
-            end = min(start + len(ZEROS), (i + 1) * size)
-            stream.update_into(ZEROS[: end - start], room[start : end + BLOCK_BYTES])
-    return words[:total].reshape(len(labels), words_per_stream).astype(np.uint64, copy=False)
+
+    def __init__(self, key: NoiseKey, purpose: str) -> None:
+        self._key = key
+        self._purpose = purpose
+        self._encryptor = _block_cipher(_hashed(key, PURPOSE_KEY, purpose.encode()))
+
+    def __call__(self, places: Places, rows: slice, words_per_place: int) -> WordArray:
+        """Return the first words of some places.
+
+        A longer request for the same place begins with the same words.
+
+        Args:
+          places: All places.
+          rows: Which of them, R in number.
+          words_per_place: Words wanted of each, m >= 0.
+
+        Returns:
+          uint64[R, m], little-endian words on any machine.
+
+        Law: words of distinct places, purposes and keys are independent and uniform up to the
+        distance that the module states, if BLAKE2b under the secret key is a random function and
+        AES-256 a random permutation.
+
+        Raises:
+          BudgetError: m exceeds 2^29, the words that blocks of one place can be numbered for.
+        """
+        if words_per_place > MOST_WORDS:
+            raise BudgetError(
+                f"noise of {self._purpose}",
+                "has more draws in one place than counter blocks can number",
+                got=words_per_place,
+                want=f"at most {MOST_WORDS} words",
+            )
+        heads, fits = places.heads[rows], places.fits[rows]
+        n_blocks = -(-words_per_place // WORDS_PER_BLOCK)
+        if fits.all():
+            words = _encrypted(self._encryptor, heads, n_blocks)
+        else:
+            words = np.empty((len(heads), n_blocks * WORDS_PER_BLOCK), np.uint64)
+            words[fits] = _encrypted(self._encryptor, heads[fits], n_blocks)
+            for i in np.flatnonzero(~fits).tolist():
+                label = stream_label(places.names[rows][i], self._purpose)
+                own = _block_cipher(_hashed(self._key, PLACE_KEY, label))
+                words[i] = _encrypted(own, heads[i : i + 1], n_blocks)[0]
+        return words[:, :words_per_place]
 
 
 def extra_bits(key: NoiseKey, label: bytes, draw_index: int) -> BitSource:
@@ -204,10 +298,11 @@ def extra_bits(key: NoiseKey, label: bytes, draw_index: int) -> BitSource:
 
     Each call starts the same stream from its beginning.
 
-    Law: the bits are independent of every main stream and of every other (label, draw_index), and
-    uniform, under the assumption of `stream_words`.
+    Law: the bits are independent of all words of `PurposeWords` and of every other (label,
+    draw_index), and uniform, under its assumption.
     """
-    return _KeyedBits(_key_stream(key, EXTRA_STREAM, draw_index.to_bytes(8, "big") + label))
+    secret = _hashed(key, EXTRA_STREAM, draw_index.to_bytes(8, "big") + label)
+    return _KeyedBits(Cipher(algorithms.AES(secret), COUNTER).encryptor())
 
 
 class _KeyedBits:
@@ -223,9 +318,29 @@ class _KeyedBits:
         return self._pool.take(n)
 
 
-def _key_stream(key: NoiseKey, person: bytes, label: bytes) -> CipherContext:
-    secret = hashlib.blake2b(label, digest_size=KEY_BYTES, key=key.secret, person=person).digest()
-    return Cipher(algorithms.AES(secret), COUNTER).encryptor()
+def _is_plain(name: str) -> bool:
+    """Whether a name holds nothing but ASCII digits and letters; so does the empty name."""
+    return name.isascii() and (name.isalnum() or not name)
+
+
+def _hashed(key: NoiseKey, person: bytes, name: bytes) -> bytes:
+    return hashlib.blake2b(name, digest_size=KEY_BYTES, key=key.secret, person=person).digest()
+
+
+def _block_cipher(secret: bytes) -> CipherContext:
+    """AES-256 block by block: as good as counter mode if, as here, no block is encrypted twice."""
+    return Cipher(algorithms.AES(secret), modes.ECB()).encryptor()
+
+
+def _encrypted(encryptor: CipherContext, heads: WordArray, n_blocks: int) -> WordArray:
+    """uint64[G, 2 B]: the encryption of blocks 0..B-1 of every head, uint64[G, 2]."""
+    blocks = np.empty((len(heads), n_blocks, WORDS_PER_BLOCK), "<u8")
+    blocks[:, :, 0] = heads[:, :1]
+    np.bitwise_or(heads[:, 1:], np.arange(n_blocks, dtype=np.uint64), out=blocks[:, :, 1])
+    room = np.empty(blocks.size + WORDS_PER_BLOCK, "<u8")  # what AES wants beyond its output
+    encryptor.update_into(blocks.reshape(-1).view(np.uint8).data, room.view(np.uint8).data)
+    words = room[: blocks.size].reshape(len(heads), n_blocks * WORDS_PER_BLOCK)
+    return words.astype(np.uint64, copy=False)
 
 
 def _exclusive_or(a: bytes, b: bytes) -> bytes:

@@ -24,7 +24,7 @@ from das.arrays import IntArray
 from das.confidential import Confidential
 from das.definition import Definition
 from das.errors import BudgetError, SchemaError
-from das.mechanisms.entropy import NoiseKey, stream_label
+from das.mechanisms.entropy import NoiseKey, Places
 from das.mechanisms.mechanism import Mechanism
 from das.mechanisms.noise import add_noise
 from das.mechanisms.registry import choose_mechanism
@@ -344,6 +344,7 @@ def noisy_answer(
         records.answer(query)[None],
         mechanism=mechanism,
         key=key,
-        labels=[stream_label(phase, query.name)],
+        purpose=query.name,
+        places=Places.of([phase]),
     )
     return NoisyAnswer(query, mechanism, rho, answers[0])

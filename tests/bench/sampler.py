@@ -14,7 +14,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from das.mechanisms.entropy import BitSource, NoiseKey, SystemBits, extra_bits, stream_words
+from das.mechanisms.entropy import BitSource, NoiseKey, Places, PurposeWords, SystemBits, extra_bits
 from das.mechanisms.gaussian import DiscreteGaussian
 from das.mechanisms.noise import add_noise
 from das.mechanisms.table import BLOCK_WORDS, gaussian_table
@@ -54,7 +54,7 @@ def table_rate(sigma_sq: Fraction, *, seconds: float) -> tuple[float, float]:
     totals = np.zeros(2, np.int64)
 
     def run(call: int) -> int:
-        words = stream_words(KEY, [call.to_bytes(8, "big")], STREAM_WORDS)[0]
+        words = PurposeWords(KEY, "table")(Places.of([str(call)]), slice(None), STREAM_WORDS)[0]
         values, undecided = table.lookup(words)
         totals[:] += values.size, undecided.size
         return values.size
@@ -71,7 +71,8 @@ def wide_share(sigma_sq: Fraction) -> float:
         finished.append(draw)
         return extra_bits(KEY, b"wide", draw)
 
-    wide_gaussian(sigma_sq).draw_many(stream_words(KEY, [b"wide"], 2 * n_draws)[0], more)
+    words = PurposeWords(KEY, "wide")(Places.of(["wide"]), slice(None), 2 * n_draws)[0]
+    wide_gaussian(sigma_sq).draw_many(words, more)
     return len(finished) / n_draws
 
 
@@ -80,8 +81,9 @@ def release_rate(sigma_sq: Fraction, n_cells: int, *, seconds: float) -> float:
     answers = np.zeros((max(1, 2**17 // n_cells), n_cells), np.int64)
 
     def run(call: int) -> int:
-        labels = [f"{call} {row}".encode() for row in range(len(answers))]
-        return add_noise(answers, mechanism=DiscreteGaussian(sigma_sq), key=KEY, labels=labels).size
+        places = Places.of([f"{call}x{row}" for row in range(len(answers))])
+        mechanism = DiscreteGaussian(sigma_sq)
+        return add_noise(answers, mechanism=mechanism, key=KEY, purpose="", places=places).size
 
     return rate(run, seconds=seconds)
 

@@ -71,7 +71,7 @@ class Randomness(Model):
 
     source: Literal["operating_system", "seeded_not_for_release"] = Field(
         default="operating_system",
-        description="operating_system: AES-256-CTR streams under a key from the operating system. "
+        description="operating_system: AES-256 under keys made of one from the operating system. "
         "seeded_not_for_release: reproducible noise for tests; marks every output.",
     )
     seed: Whole | None = Field(default=None, description="Only with seeded_not_for_release.")

@@ -57,6 +57,7 @@ TABLE_LAW = "tests/evidence/exact/test_table_law.py::"
 REFERENCE_LAW = "tests/evidence/exact/test_reference_law.py::"
 TABLE_UNIT = "tests/unit/das/mechanisms/test_table.py::"
 WIDE_UNIT = "tests/unit/das/mechanisms/test_wide.py::"
+COUNTER_BLOCKS = "tests/evidence/exact/test_counter_blocks.py::"
 ENTROPY_UNIT = "tests/unit/das/mechanisms/test_entropy.py::"
 NOISE_UNIT = "tests/unit/das/mechanisms/test_noise.py::"
 MECHANISM_UNIT = "tests/unit/das/mechanisms/test_mechanism.py::"
@@ -221,52 +222,87 @@ FAULTS = (
     ),
     # --- streams ---
     Fault(
-        "a label ignores the query",
+        "a key ignores the query",
+        ENTROPY,
+        "_hashed(key, PURPOSE_KEY, purpose.encode())",
+        '_hashed(key, PURPOSE_KEY, b"")',
+        (
+            MEASURE_UNIT + "test_two_queries_of_one_geounit_have_different_noise",
+            COUNTER_BLOCKS + "test_no_run_encrypts_a_block_twice[strata]",
+        ),
+    ),
+    Fault(
+        "the key of a long name ignores the query",
         ENTROPY,
         "+ place + query.encode()",
         "+ place",
-        (MEASURE_UNIT + "test_two_queries_of_one_geounit_have_different_noise",),
+        (ENTROPY_UNIT + "test_words_of_all_places_purposes_and_keys_are_apart",),
     ),
     Fault(
-        "rows share a stream",
-        NOISE,
-        "words = stream_words(key, labels[rows], words_per_row).reshape(-1)",
-        "words = stream_words(key, [labels[0]] * len(labels[rows]), words_per_row).reshape(-1)",
-        (NOISE_UNIT + "test_keys_and_labels_change_the_noise",),
-    ),
-    Fault(
-        "the counter starts again with every piece of a stream",
+        "characters of a name overlap",
         ENTROPY,
-        "stream.update_into(ZEROS",
-        "_key_stream(key, MAIN_STREAM, label).update_into(ZEROS",
-        (ENTROPY_UNIT + "test_a_long_stream_does_not_repeat_itself",),
+        "CHARACTER_BITS = 6",
+        "CHARACTER_BITS = 5",
+        (COUNTER_BLOCKS + "test_a_block_says_its_place_and_number",),
+    ),
+    Fault(
+        "numbers of blocks run into the name",
+        ENTROPY,
+        "heads[:, 1] <<= np.uint64(NUMBER_BITS)",
+        "heads[:, 1] <<= np.uint64(NUMBER_BITS - 1)",
+        (COUNTER_BLOCKS + "test_the_last_number_still_fits_beside_the_name",),
+    ),
+    Fault(
+        "a name that does not fit has the blocks of the empty one",
+        ENTROPY,
+        "if fits.all():",
+        "if len(fits):",
+        (ENTROPY_UNIT + "test_words_of_all_places_purposes_and_keys_are_apart",),
+    ),
+    Fault(
+        "rows share their words",
+        NOISE,
+        "words = words_of(places, rows, words_per_row).reshape(-1)",
+        "words = words_of(places, slice(1), words_per_row)"
+        ".repeat(len(places.names[rows]), axis=0).reshape(-1)",
+        (NOISE_UNIT + "test_keys_purposes_and_places_change_the_noise",),
+    ),
+    Fault(
+        "all blocks of a place have one number",
+        ENTROPY,
+        "np.arange(n_blocks, dtype=np.uint64), out=",
+        "np.zeros(n_blocks, np.uint64), out=",
+        (
+            ENTROPY_UNIT + "test_many_words_do_not_repeat",
+            COUNTER_BLOCKS + "test_no_run_encrypts_a_block_twice[units]",
+        ),
     ),
     Fault(
         "all draws of a row share their further bits",
         ENTROPY,
         'draw_index.to_bytes(8, "big") + label',
         "bytes(8) + label",
-        (ENTROPY_UNIT + "test_further_bits_are_apart_from_the_main_stream_and_each_other",),
+        (ENTROPY_UNIT + "test_further_bits_are_apart_from_all_words_and_each_other",),
     ),
     Fault(
-        "further bits repeat the main stream",
+        "further bits repeat the words",
         ENTROPY,
         'EXTRA_STREAM = b"das noise extra"',
-        "EXTRA_STREAM = MAIN_STREAM",
-        (ENTROPY_UNIT + "test_further_bits_are_apart_from_the_main_stream_and_each_other",),
+        "EXTRA_STREAM = PURPOSE_KEY",
+        (ENTROPY_UNIT + "test_further_bits_are_apart_from_all_words_and_each_other",),
     ),
     Fault(
         "the key is not used",
         ENTROPY,
         "key=key.secret, person=person",
         "key=bytes(KEY_BYTES), person=person",
-        (NOISE_UNIT + "test_keys_and_labels_change_the_noise",),
+        (NOISE_UNIT + "test_keys_purposes_and_places_change_the_noise",),
     ),
     Fault(
         "columns of a row share their bits",
         NOISE,
-        "words = stream_words(key, labels[rows], words_per_row).reshape(-1)",
-        "words = stream_words(key, labels[rows], sampler.words_per_draw)"
+        "words = words_of(places, rows, words_per_row).reshape(-1)",
+        "words = words_of(places, rows, sampler.words_per_draw)"
         ".repeat(n_columns, axis=0).reshape(-1)",
         (NOISE_UNIT + "test_columns_of_a_row_have_noise_of_their_own",),
     ),

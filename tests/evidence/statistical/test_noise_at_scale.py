@@ -17,7 +17,7 @@ import pytest
 from scipy.stats import chi2
 
 from das.mechanisms import moments
-from das.mechanisms.entropy import NoiseKey, SystemBits, stream_label
+from das.mechanisms.entropy import NoiseKey, Places, SystemBits
 from das.mechanisms.gaussian import DiscreteGaussian
 from das.mechanisms.laplace import DiscreteLaplace
 from das.mechanisms.mechanism import Mechanism
@@ -65,9 +65,9 @@ def times(mechanism: Mechanism, factor: Fraction) -> Mechanism:
 @cache
 def noise(mechanism: Mechanism) -> np.ndarray:
     key = NoiseKey.for_testing(mechanism.parameter.numerator)
-    labels = [stream_label(f"{row:05}", "detailed") for row in range(N_ROWS)]
+    places = Places.of([f"{row:05}" for row in range(N_ROWS)])
     zeros = np.zeros((N_ROWS, N_COLUMNS), np.int64)
-    return add_noise(zeros, mechanism=mechanism, key=key, labels=labels)
+    return add_noise(zeros, mechanism=mechanism, key=key, purpose="detailed", places=places)
 
 
 def fourth_moment(mechanism: Mechanism) -> float:

@@ -26,7 +26,7 @@ from das.definition import Definition
 from das.errors import BudgetError, ConfigError
 from das.mechanisms import registry
 from das.mechanisms.certified import exp_bounds
-from das.mechanisms.entropy import BitSource, NoiseKey
+from das.mechanisms.entropy import BitSource, NoiseKey, Places
 from das.mechanisms.mechanism import (
     Continuous,
     LossAtoms,
@@ -320,10 +320,10 @@ def test_no_weight_exceeds_the_bound_of_its_band(scale):
 @pytest.mark.parametrize("scale", [Fraction(1, 3), Fraction(5, 2)])
 def test_noise_has_the_distribution_that_is_said(scale):
     mechanism = DiscreteStudent(scale)
-    labels = [b"%d" % i for i in range(4000)]
-    zeros = np.zeros((len(labels), 1), np.int64)
+    places = Places.of([str(i) for i in range(4000)])
+    zeros = np.zeros((len(places), 1), np.int64)
     key = NoiseKey.for_testing(1)
-    drawn = add_noise(zeros, mechanism=mechanism, key=key, labels=labels).ravel()
+    drawn = add_noise(zeros, mechanism=mechanism, key=key, purpose="", places=places).ravel()
     edges = [-4, -2, -1, 0, 1, 3]  # cells of at least 5 expected draws
 
     def expected(noise: DiscreteStudent) -> FloatArray:

@@ -7,47 +7,67 @@ import pickle
 import numpy as np
 import pytest
 
-from das.errors import RuntimeSetupError
-from das.mechanisms.entropy import NoiseKey, SystemBits, extra_bits, stream_label, stream_words
+from das.errors import BudgetError, RuntimeSetupError
+from das.mechanisms.entropy import (
+    MOST_WORDS,
+    NoiseKey,
+    Places,
+    PurposeWords,
+    SystemBits,
+    extra_bits,
+    stream_label,
+)
 
 KEY = NoiseKey.for_testing(1)
 
 
-def test_same_key_and_label_give_the_same_words():
-    first = stream_words(KEY, [b"a", b"b"], 5)
+def words_of(names, n, purpose="total", key=KEY):
+    return PurposeWords(key, purpose)(Places.of(names), slice(None), n)
+
+
+WORDS = [[1952704421366783960, 4661074330590168705], [1985338730464294479, 2177174916343103700]]
+NAMES = ("", "0", "01", "010010201001000", "A" * 16, "A" * 17, "a b", "\u00e9")
+
+
+def test_same_key_purpose_and_place_give_the_same_words():
+    first = words_of(NAMES, 5)
     assert first.dtype == np.uint64
-    assert first.shape == (2, 5)
-    assert (stream_words(NoiseKey.for_testing(1), [b"b", b"a"], 5) == first[::-1]).all()
+    assert first.shape == (len(NAMES), 5)
+    assert (words_of(NAMES[::-1], 5, key=NoiseKey.for_testing(1)) == first[::-1]).all()
+    some = PurposeWords(KEY, "total")(Places.of(NAMES), slice(2, 5), 5)
+    assert (some == first[2:5]).all()
+    assert (words_of(["01", "a b"], 5) == first[[2, 6]]).all()
 
 
-def test_the_stream_of_a_key_never_changes():
+def test_the_words_of_a_key_never_change():
     """A run that is resumed by a later version must draw the same noise."""
-    assert stream_words(KEY, [stream_label("01001", "total")], 2).tolist() == [
-        [4607010602137914862, 13787564572169204066]
-    ]
+    assert words_of(["01001", "a b"], 2).tolist() == WORDS
     assert extra_bits(KEY, b"a", 0).bits(64) == 10644351225186721078
 
 
 @pytest.mark.parametrize("n_words", [0, 1, 2, 3, 1000])
-def test_a_longer_stream_begins_with_the_shorter_one(n_words):
-    longer = stream_words(KEY, [b"a", b"b"], n_words + 3)
-    assert (stream_words(KEY, [b"a", b"b"], n_words) == longer[:, :n_words]).all()
+def test_more_words_begin_with_the_fewer(n_words):
+    longer = words_of(NAMES, n_words + 3)
+    assert (words_of(NAMES, n_words) == longer[:, :n_words]).all()
 
 
-def test_no_labels_give_no_streams():
-    assert stream_words(KEY, [], 7).shape == (0, 7)
+def test_no_places_have_no_words():
+    assert words_of([], 7).shape == (0, 7)
 
 
-def test_streams_of_all_labels_and_keys_are_apart():
-    labels = [stream_label(g, q) for g in ("", "0", "01") for q in ("", "1", "01")]
-    words = [stream_words(NoiseKey.for_testing(seed), labels, 50) for seed in (1, 2)]
-    assert len(np.unique(words)) == 2 * 9 * 50
+def test_words_of_all_places_purposes_and_keys_are_apart():
+    keys = [NoiseKey.for_testing(seed) for seed in (1, 2)]
+    words = [words_of(NAMES, 50, purpose, key) for key in keys for purpose in ("", "1", "01")]
+    assert len(np.unique(words)) == 6 * len(NAMES) * 50
 
 
-def test_a_long_stream_does_not_repeat_itself():
-    """It is made in pieces of 8192 words; the counter must go on from piece to piece."""
-    words = stream_words(KEY, [b"a", b"b"], 20_000)
-    assert len(np.unique(words)) == 40_000
+def test_many_words_do_not_repeat():
+    assert len(np.unique(words_of(["a", "a b"], 20_000))) == 40_000
+
+
+def test_more_words_than_blocks_can_be_numbered_are_refused():
+    with pytest.raises(BudgetError, match="more draws in one place than counter blocks can number"):
+        words_of(["a"], MOST_WORDS + 1)
 
 
 def test_labels_are_unambiguous():
@@ -56,9 +76,9 @@ def test_labels_are_unambiguous():
     assert stream_label("é", "x") == stream_label("é", "x")
 
 
-def test_further_bits_are_apart_from_the_main_stream_and_each_other():
+def test_further_bits_are_apart_from_all_words_and_each_other():
     labels = [b"a", b"a\0", b"", b"\0" * 7 + b"\1a"]
-    main = stream_words(KEY, labels, 8).tobytes()
+    main = b"".join(words_of(["", "a"], 8, purpose.decode()).tobytes() for purpose in labels)
     further = [
         extra_bits(KEY, label, index).bits(512).to_bytes(64, "big")
         for label in labels

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from das.errors import BudgetError
-from das.mechanisms.entropy import NoiseKey, extra_bits, stream_words
+from das.mechanisms.entropy import NoiseKey, Places, PurposeWords, extra_bits
 from das.mechanisms.wide import (
     MOST_SCALE,
     MOST_SIGMA_SQ,
@@ -53,7 +53,7 @@ class Joined:
 @each_sampler
 def test_draw_many_is_draw_of_each_stream(make, parameter):
     sampler = make(parameter)
-    words = stream_words(KEY, [b"a"], 2 * 6000)[0]
+    words = PurposeWords(KEY, "a")(Places.of(["a"]), slice(None), 2 * 6000)[0]
     finished = []
 
     def more(i):

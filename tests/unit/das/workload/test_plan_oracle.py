@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from das.mechanisms.entropy import NoiseKey, stream_label
+from das.mechanisms.entropy import NoiseKey, Places
 from das.mechanisms.noise import add_noise
 from das.workload.bounds import minimize_over_all_strategies
 from das.workload.certify import certify
@@ -119,8 +119,10 @@ def test_exact_noise_has_the_stated_law_after_answering(method):
     noisy = []
     for each in exact.queries():
         answers = np.tile(each.query.columns(np.arange(8)) @ histogram, (draws, 1))
-        labels = [stream_label(str(draw), each.query.name) for draw in range(draws)]
-        noisy.append(add_noise(answers, mechanism=each.mechanism, key=key, labels=labels))
+        places, purpose = Places.of([str(draw) for draw in range(draws)]), each.query.name
+        noisy.append(
+            add_noise(answers, mechanism=each.mechanism, key=key, purpose=purpose, places=places)
+        )
     names = ["age", "sex"]
     found = np.array([exact.answer([part[i] for part in noisy], names) for i in range(draws)])
     errors = found.reshape(draws, -1) - marginal_matrix(workload, (0, 1)) @ histogram

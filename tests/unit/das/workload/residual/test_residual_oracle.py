@@ -11,7 +11,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from das.mechanisms.entropy import NoiseKey, stream_label
+from das.mechanisms.entropy import NoiseKey, Places
 from das.mechanisms.gaussian import DiscreteGaussian
 from das.mechanisms.noise import add_noise
 from das.workload.one_dimensional import minimize_largest_variance as minimize_in_one_dimension
@@ -269,10 +269,12 @@ def test_discrete_noise_has_the_stated_law_after_reconstruction():
     noisy = []
     for query, sigma_sq in exact.noisy_queries():
         truth = query.columns(np.arange(len(histogram))) @ histogram
-        labels = [stream_label(str(draw), query.name) for draw in range(draws)]
+        places, purpose = Places.of([str(draw) for draw in range(draws)]), query.name
         mechanism = DiscreteGaussian(sigma_sq)
         answers = np.tile(truth, (draws, 1))
-        noisy.append(add_noise(answers, mechanism=mechanism, key=key, labels=labels))
+        noisy.append(
+            add_noise(answers, mechanism=mechanism, key=key, purpose=purpose, places=places)
+        )
     values = np.concatenate(noisy, axis=1).astype(float)
     for names in (["age"], ["sex", "income"]):
         members = tuple(exact.plan.members_of(names).tolist())
