@@ -179,14 +179,16 @@ def _rewrite(dataset: Dataset, moves: Moves, n_cells: int) -> list[PartFile]:
     """Parts with the moves added; parts without a moved geounit are kept as they are.
 
     Ranges of parts do not overlap, so a moved geounit without a row goes to the first part that
-    ends at or after it, or to the last.
+    ends at or after it, or to the last. Where nobody was counted at all, it goes to a part without
+    rows.
     """
     ordered = sorted((p for p in dataset.parts if p.rows), key=lambda part: part.low)
+    ordered = ordered or list(dataset.parts[:1])
     share: dict[int, dict[str, Mapping[int, int]]] = defaultdict(dict)
     for code, changes in moves.items():
         index = next((i for i, p in enumerate(ordered) if code <= p.high), len(ordered) - 1)
         share[max(index, 0)][code] = changes
-    kept = [p for p in dataset.parts if not p.rows]
+    kept = [p for p in dataset.parts if p not in ordered]
     for index, part in enumerate(ordered):
         kept.append(_with_moves(dataset, part, share[index], n_cells) if index in share else part)
     return kept

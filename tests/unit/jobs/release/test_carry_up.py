@@ -125,3 +125,18 @@ def test_without_moves_nothing_is_written(release):
     before = (release.counts("state") / "_manifest.json").read_bytes()
     carry(release)
     assert (release.counts("state") / "_manifest.json").read_bytes() == before
+
+
+def test_where_nobody_was_counted_at_all_moved_persons_get_rows(tmp_path):
+    """Parts that hold no row are all there is."""
+    nobody = release_layout(tmp_path)
+    for geolevel in ("state", "county"):
+        empty = sparse_table([], Histograms(3, *(np.zeros(n, np.int64) for n in (1, 0, 0))))
+        publish_tables(nobody.counts(geolevel), [empty], statistics([]))
+    move = Move(geocode="12", cells=(0, 2), changes=(3, 1))
+    write(nobody, "tract", [move])
+    carry(nobody)
+    assert read_counts(nobody, "county", ["12"], 3).dense().tolist() == [[3, 0, 1]]
+    assert read_counts(nobody, "state", ["1"], 3).dense().tolist() == [[3, 0, 1]]
+    for geolevel in ("state", "county"):
+        verify_files(nobody.counts(geolevel))
