@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,77 @@ Matrices = tuple[FloatArray, ...]  # per component, float64[K, D, D]: K covarian
 _Factors = Sequence[Mapping[bool, FloatArray | None]]  # per attribute: on groups, and within them
 
 _ZERO = 1e-12  # products of a factor with a basis below this times its largest entry are zero
+_FEW = 64  # answers that are not worth adding up further
 _DIGITS = 12  # rows of a table that agree to so many digits have equal variances
+
+
+@dataclass(frozen=True, eq=False)
+class _Marginal:
+    """Sums of answers.
+
+    Attributes:
+      answers: number[G, rows of attribute 1, ...].
+      factors: Per attribute, the factor of these rows on groups, and within them.
+      components: Numbers of the components that are read from it.
+    """
+
+    answers: npt.NDArray[np.integer | np.floating]
+    factors: _Factors
+    components: list[int]
+
+
+@dataclass(frozen=True, eq=False)
+class _AlikeRows:
+    """The rows of a query on one attribute, of which some look alike on its groups.
+
+    Attributes:
+      every: The factor on groups, and within them.
+      first: The same of the first of the rows that look alike.
+      group: int64[n], which of those each row looks like.
+    """
+
+    every: Mapping[bool, FloatArray | None]
+    first: Mapping[bool, FloatArray | None]
+    group: IntArray
+
+    @classmethod
+    def of(cls, blocks: Mapping[bool, FloatArray | None], size: int) -> _AlikeRows:
+        """Compare the `size` rows of a factor on groups."""
+        on_groups = blocks[False]
+        if on_groups is None:
+            return cls(blocks, blocks, np.arange(size))
+        _, first, group = np.unique(
+            np.round(on_groups, _DIGITS), axis=0, return_index=True, return_inverse=True
+        )
+        return cls(blocks, {False: on_groups[first], True: None}, group.reshape(-1))
+
+    @property
+    def ratio(self) -> float:
+        """How many rows look alike, in the mean."""
+        return len(self.group) / (int(self.group.max(initial=0)) + 1)
+
+    @property
+    def are_fewer(self) -> bool:
+        """Whether some rows look alike."""
+        return self.ratio > 1
+
+    def add_up(self, tensor: npt.NDArray[np.integer], axis: int) -> npt.NDArray[np.integer]:
+        """Add what looks alike, exactly."""
+        kind = _sum_type(tensor)
+        number = int(self.group.max()) + 1
+        if number == 1:
+            return np.asarray(tensor.sum(axis, dtype=kind, keepdims=True))
+        out = np.zeros((*tensor.shape[:axis], number, *tensor.shape[axis + 1 :]), kind)
+        sums, rows = np.moveaxis(out, axis, 0), np.moveaxis(tensor, axis, 0)
+        for row, group in zip(rows, self.group, strict=True):
+            sums[group] += row
+        return out
+
+
+def _sum_type(tensor: npt.NDArray[np.integer]) -> type[np.signedinteger[Any]]:
+    """The narrowest integers that hold every sum of answers of one geounit."""
+    few = math.prod(tensor.shape[1:]) <= 1 << 16
+    return np.int32 if few and tensor.dtype.itemsize <= 2 else np.int64
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,20 +159,77 @@ class Coordinates:
     def adjoint(self, query: Query, answers: npt.NDArray[np.integer | np.floating]) -> Values:
         """Return Q'y.
 
+        Whole numbers are first added up to the marginals that the components need, as integers of
+        their own width: few tables look at few components, which see little of many answers.
+
         Args:
           query: One of the queries the components were made for, or any other.
           answers: number[G, m], one row y per geounit.
         """
-        # Geounits run fastest, so that every product is one of large matrices.
-        tensor = np.ascontiguousarray(answers.T, np.float64).reshape(*query.shape, len(answers))
-        every = list(range(len(self.sizes)))
-        found = dict(self._split(self._factors(query), tensor, set(range(tensor.ndim - 1)), every))
+        shapes = list(zip(self.sizes, self.widths, strict=True))
+        found: dict[int, FloatArray] = {}
+        alike = self._alike_rows(query)
+        factors = [rows.every for rows in alike]
+        chosen = [c for c in range(len(shapes)) if self._blocks(factors, c) is not None]
+        tensor: npt.NDArray[Any] = answers.reshape(len(answers), *query.shape)
+        marginals = iter([_Marginal(tensor, factors, chosen)] if chosen else [])
+        if np.issubdtype(answers.dtype, np.integer):
+            marginals = self._marginals(alike, tensor, chosen)
+        for one in marginals:
+            # Geounits run fastest, so that every product is one of large matrices.
+            last = np.ascontiguousarray(np.moveaxis(one.answers, 0, -1), np.float64)
+            found |= self._split(one.factors, last, set(range(last.ndim - 1)), one.components)
         return tuple(
             self._from_tensor(found[index], index)
             if index in found
-            else np.zeros((len(answers), size, width))
-            for index, (size, width) in enumerate(zip(self.sizes, self.widths, strict=True))
+            else np.zeros((len(answers), *shape))
+            for index, shape in enumerate(shapes)
         )
+
+    def _marginals(
+        self, alike: Sequence[_AlikeRows], tensor: npt.NDArray[np.integer], chosen: list[int]
+    ) -> Iterator[_Marginal]:
+        """Marginals of answers, each with the components that need no more of them."""
+        within = self.components.within
+        pending = [axis for axis, rows in enumerate(alike) if rows.are_fewer]
+
+        def descend(
+            tensor: npt.NDArray[np.integer], done: frozenset[int], chosen: list[int]
+        ) -> Iterator[_Marginal]:
+            if not chosen:
+                return
+            for axis in sorted(pending, key=lambda one: -alike[one].ratio):
+                if axis not in done and not any(within[c][axis] for c in chosen):
+                    tensor, done = alike[axis].add_up(tensor, axis + 1), done | {axis}
+            open_axes = [axis for axis in pending if axis not in done]
+            split = [a for a in open_axes if len({within[c][a] for c in chosen}) > 1]
+            # Who looks into all that is left needs all of it; the others may take it from there.
+            whole = any(all(within[c][axis] for axis in split) for c in chosen)
+            if whole or math.prod(tensor.shape[1:]) <= _FEW:
+                factors = [
+                    rows.first if axis in done else rows.every for axis, rows in enumerate(alike)
+                ]
+                yield _Marginal(tensor, factors, chosen)
+                return
+            axis = max(split, key=lambda one: alike[one].ratio)
+            for inside in (False, True):
+                yield from descend(tensor, done, [c for c in chosen if within[c][axis] is inside])
+
+        yield from descend(tensor, frozenset(), chosen)
+
+    def _alike_rows(self, query: Query) -> Sequence[_AlikeRows]:
+        """Per attribute, the rows of a query that look alike on groups; found once per query."""
+        known: dict[Query, Sequence[_AlikeRows]] = self._known_alike
+        if query not in known:
+            known[query] = [
+                _AlikeRows.of(blocks, size)
+                for blocks, size in zip(self._factors(query), query.shape, strict=True)
+            ]
+        return known[query]
+
+    @cached_property
+    def _known_alike(self) -> dict[Query, Sequence[_AlikeRows]]:
+        return {}
 
     def _split(
         self, factors: _Factors, tensor: FloatArray, axes: set[int], chosen: list[int]

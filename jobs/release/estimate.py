@@ -200,7 +200,10 @@ class LevelEstimator:
         terms = self.leaf_terms(self.coordinates.touched_by(self.tables))
         answers = self._answers(rows)
         above = self.above_leaves(terms, rows)
-        for start, stop in rows.pieces(max(1, _CHUNK_NUMBERS // self.numbers(self.leaf))):
+        # Answers that are only added up are of a few bytes, and held anyway.
+        held = terms.coordinates.size + sum(query.size for query in self.tables)
+        numbers = max(held, self.numbers(self.leaf) // 4)
+        for start, stop in rows.pieces(max(1, _CHUNK_NUMBERS // numbers)):
             piece = rows.slice(start, stop)
             families = np.arange(*np.searchsorted(rows.starts, [start, stop]))
             estimates = self.leaf_estimates(

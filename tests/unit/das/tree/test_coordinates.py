@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +12,7 @@ from hypothesis import strategies as st
 
 from das.errors import SolverError
 from das.queries.query import marginal, parse_query
-from das.schema import Attribute, Schema
+from das.schema import Attribute, Recode, Schema
 from das.tree.coordinates import Coordinates
 from das.tree.model import spine_terms
 from das.tree.passes import combine, gather_evidence
@@ -40,6 +43,51 @@ def test_answers_and_pulls_are_those_of_the_matrix(space, seed):
     norm = sum((part**2).sum(axis=(1, 2)) for part in held)
     np.testing.assert_allclose(norm, (x**2).sum(axis=1), rtol=1e-12)
     assert coordinates.size == schema.size
+
+
+@given(
+    spaces(),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([np.int8, np.int16, np.int32, np.int64]),
+    st.data(),
+)
+def test_whole_numbers_are_added_up_to_marginals_without_loss(space, seed, kind, data):
+    """Every component alone, any of them, and all give what the same numbers as floats give.
+
+    Answers are the largest that their type holds, so that sums in it would overflow.
+    """
+    _, coordinates, _, query = space
+    rng = np.random.default_rng(seed)
+    top = min(np.iinfo(kind).max, 2**40)
+    y = rng.choice(np.array([top, top - 3, -top, 1]), size=(4, query.size)).astype(kind)
+    number = len(coordinates.components.within)
+    chosen = data.draw(st.sets(st.integers(0, number - 1), min_size=1))
+    within = tuple(coordinates.components.within[c] for c in sorted(chosen))
+    part = Coordinates(replace(coordinates.components, within=within))
+    with mock.patch("das.tree.coordinates._FEW", 0):
+        found = part.adjoint(query, y)
+    wanted = part.adjoint(query, y.astype(np.float64))
+    largest = top * max(1, np.abs(dense_matrix(query)).sum(0).max())
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-11 * largest)
+
+
+def test_levels_of_one_group_are_added_up_and_others_not():
+    a, b = Attribute("a", tuple("012345")), Attribute("b", tuple("xyz"))
+    groups = {"low": ("0", "2", "5"), "mid": ("1", "4"), "top": ("3",)}
+    schema = Schema("s", (a, b), (Recode.from_groups("r", a, groups),))
+    texts = ("r", "r * b", "detailed", "prefix(a)")
+    queries = [parse_query(schema, text) for text in texts]
+    coordinates = Coordinates.of_queries(queries[:3])
+    y = {q.name: np.arange(2 * q.size, dtype=np.int8).reshape(2, -1) ** 2 for q in queries}
+    for within in coordinates.components.within:
+        part = Coordinates(replace(coordinates.components, within=(within,)))
+        for query in queries:
+            answers = y[query.name]
+            with mock.patch("das.tree.coordinates._FEW", 0):
+                (found,) = part.adjoint(query, answers)
+            (wanted,) = part.adjoint(query, answers.astype(np.float64))
+            np.testing.assert_allclose(found, wanted, atol=1e-10)
 
 
 @given(spaces(), st.integers(0, 2**32 - 1))
