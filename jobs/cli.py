@@ -587,8 +587,9 @@ def prepare() -> None:
     archive = make_class_archive()
     typer.echo(f"Java {java_version(home / 'bin' / 'java')} at {home}")
     typer.echo(f"class archive {archive or 'not made; sessions start, only slower'}")
-    place = compile_kernels()
-    typer.echo(f"compiled solvers {f'in {place}' if place else 'not kept; each process compiles'}")
+    places = [f"in {place}" for place in compile_kernels()]
+    for place in places or ["not kept; each process compiles"]:
+        typer.echo(f"compiled solvers {place}")
 
 
 @app.command()

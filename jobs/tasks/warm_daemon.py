@@ -33,7 +33,7 @@ for name in (*_LIBRARIES, *_TASKS):
 # Half a second in each worker otherwise. What is not compiled yet is compiled by who solves first.
 machine_code = importlib.import_module(_MACHINE_CODE)
 if machine_code.is_kept():
-    machine_code.kernels()
+    machine_code.load_kernels()
 
 if __name__ == "__main__":
     from pyspark.daemon import manager

@@ -13,6 +13,8 @@ y_q - u_q / w_q - Q_q x. Newton steps (`solvers.dual_newton.face`) with a line s
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from das.arrays import BoolArray, FloatArray
@@ -39,6 +41,25 @@ _STALE_STEPS = 100  # without a smaller residual
 _FREER, _FREEST, _DAMPING = 2.0, 100.0, 0.1
 _LOOSE, _TIGHT = 0.3, 1e-3  # relative residuals of conjugate gradients
 _NEAR = 100.0  # times the tolerance: from here on the certificate is asked
+
+
+@dataclass(frozen=True, eq=False)
+class DualPoint:
+    """Multipliers and what they imply, as a certificate sees them.
+
+    Attributes:
+      lifted: The lifted problem.
+      x: float64[C, k], the counts.
+      u: float64[C, m] per layer.
+      nu: float64[C, r], of the rows.
+      multiplier: float64[k], of the coupling.
+    """
+
+    lifted: Lifted
+    x: FloatArray
+    u: list[FloatArray]
+    nu: FloatArray
+    multiplier: FloatArray
 
 
 class DualIterate:
@@ -204,7 +225,7 @@ def solve_matrix_free(problem: NodeProblem, tolerance: float, fixed: Fixed = ())
     return Estimate(dual.x, certificate, status, iterations, steps)
 
 
-def certify(problem: NodeProblem, dual: DualIterate) -> Certificate:
+def certify(problem: NodeProblem, dual: DualIterate | DualPoint) -> Certificate:
     """Measure how far the iterate and its multipliers are from optimal, from the problem itself."""
     q, x = dual.lifted, dual.x
     up = np.where(np.isfinite(q.least), np.maximum(dual.nu, 0), 0.0)

@@ -771,3 +771,36 @@ def active_set(support, sides, x, lam, mu, nu, data, tolerance, most_steps, stal
         support, sides = next_support, next_sides
     x[:], lam[:], mu[:], nu[:] = best_x, best_lam, best_mu, best_nu
     return least_residual, steps
+
+
+def compile_all():
+    """Call every kernel with a node of two children and two cells, types as callers hand over."""
+    one, two, square = np.ones(1), np.ones(2), np.ones((2, 2))
+    none, nowhere = np.zeros((2, 0)), np.zeros(0, np.int64)
+    cells, ends = np.arange(2), np.array([0, 2])
+    free = np.ones((2, 2), np.bool_)
+    adjoint(cells[None], square, np.ones((1, 2)))
+    gram_blocks(cells[None], np.ones((1, 1)), cells[None])
+    gradient(cells[None], ends, square, np.ones((1, 2)), square)
+    project_by_cell(square, square, free, two)
+    project_by_child(square, two, two, two.copy(), -1.0)
+    substitute(one, np.arange(2), np.arange(2), np.zeros(1, np.bool_), one)
+    no_equalities = np.zeros((0, 2), np.int64), np.zeros((0, 2, 0)), nowhere, np.zeros(0, np.bool_)
+    data = (
+        two,
+        square,
+        two,
+        True,
+        ends,
+        np.eye(2)[None, None],
+        np.zeros((1, 0, 2)),
+        np.ones((1, 2)),
+        free,
+        *no_equalities,
+        np.zeros((0, 2)),
+        none,
+        none,
+        1e4,
+    )
+    start = np.zeros((2, 2)), np.zeros(2), np.zeros((0, 2, 0)), none.copy()
+    active_set(free, none.astype(np.int64), *start, data, 1e-9, 1, 1)

@@ -1,8 +1,9 @@
 """The kernels as machine code: compiled once per machine and user, and found again.
 
 `kernels()` loads them at the first use of a process, which takes half a second; importing this
-module does not. Compiling them takes about 45 seconds of a core, once, by `das prepare` or by the
-first task that needs them.
+module does not. Compiling them takes about 70 seconds of a core, once, by `das prepare` or by the
+first task that needs them. A module of kernels has a function `compile_all`, which calls every
+kernel with types as callers hand over.
 """
 
 from __future__ import annotations
@@ -18,57 +19,61 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-import numpy as np
-
-_KERNELS = "solvers.least_squares.kernels"
+SUPPORTS = "solvers.least_squares.kernels"
+CLIMBING = "solvers.dual_newton.kernels"
+_MODULES = (SUPPORTS, CLIMBING)
 
 
 @functools.cache
-def kernels() -> ModuleType:
-    """The module `kernels`, each function compiled for the types it is called with.
+def kernels(name: str = SUPPORTS) -> ModuleType:
+    """A module of kernels, each function compiled for the types it is called with.
 
     What cannot be kept in the user's cache is compiled anew by each process, in memory.
     """
-    folder = _user_folder()
+    folder = _user_folder(name)
     if folder is not None:
         try:
-            return _compiled(_copied(folder))
+            return _compiled(_copied(name, folder))
         except Exception:  # noqa: BLE001, damaged machine code may raise anything when it is read
             _forget_machine_code(folder)
         try:
-            return _compiled(_copied(folder))
+            return _compiled(_copied(name, folder))
         except OSError:  # a full disk
             pass
-    return _compiled(_in_memory())
+    return _compiled(_in_memory(name))
 
 
 def is_kept() -> bool:
-    """Whether this user's cache holds machine code of these kernels; loads nothing."""
-    folder = _user_folder()
-    return folder is not None and any((folder / "__pycache__").glob("kernels.active_set-*.nbc"))
+    """Whether this user's cache holds machine code of all kernels; loads nothing."""
+    folders = [_user_folder(name) for name in _MODULES]
+    return all(f is not None and any((f / "__pycache__").glob("*.nbc")) for f in folders)
 
 
-def compile_kernels() -> Path | None:
-    """Compile the kernels, or load what was compiled before.
+def load_kernels() -> tuple[ModuleType, ...]:
+    """All modules of kernels."""
+    return tuple(kernels(name) for name in _MODULES)
+
+
+def compile_kernels() -> tuple[Path, ...]:
+    """Compile all kernels, or load what was compiled before.
 
     Returns:
-      The folder of the machine code; None if it cannot be kept.
+      The folders of the machine code; () if it cannot be kept.
     """
-    module = kernels()
-    file = Path(module.__file__ or "")
-    return Path(module.active_set.stats.cache_path) if file.exists() else None
+    files = [Path(module.__file__ or "") for module in load_kernels()]
+    return tuple(file.parent for file in files) if all(file.exists() for file in files) else ()
 
 
-def _source() -> bytes:
-    return pkgutil.get_data("solvers.least_squares", "kernels.py") or b""
+def _source(name: str) -> bytes:
+    return pkgutil.get_data(name.rpartition(".")[0], "kernels.py") or b""
 
 
-def _user_folder() -> Path | None:
+def _user_folder(name: str) -> Path | None:
     """A folder of this user alone, for kernels of this digest; None if there can be none.
 
     What lies in it is run: nobody else may write there, whatever the process's mask allows.
     """
-    digest = hashlib.sha256(_source()).hexdigest()[:16]
+    digest = hashlib.sha256(_source(name)).hexdigest()[:16]
     try:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         folder = cache / "topdown-das" / f"kernels-{digest}"
@@ -80,73 +85,44 @@ def _user_folder() -> Path | None:
         return None
 
 
-def _copied(folder: Path) -> ModuleType:
+def _copied(name: str, folder: Path) -> ModuleType:
     """The module from a copy in this folder, with machine code kept beside the copy.
 
     numba keeps machine code beside the source it is made from. Beside an archive, as Spark ships
     it, or an installation that may not be written it cannot be, and every Spark application has its
     archive at another path; so all of them take it from where it was compiled once.
     """
-    path, source = folder / "kernels.py", _source()
+    path, source = folder / "kernels.py", _source(name)
     if not path.exists() or path.read_bytes() != source:
         draft = path.with_suffix(f".{os.getpid()}")
         draft.write_bytes(source)
         draft.replace(path)
-    return _executed(importlib.util.spec_from_file_location(_KERNELS, path))
+    return _executed(name, importlib.util.spec_from_file_location(name, path))
 
 
 class _MemoryLoader(InspectLoader):
-    """Loads the module without a file, so that numba keeps nothing."""
+    """Loads a module without a file, so that numba keeps nothing."""
 
     def get_source(self, fullname: str) -> str:
-        return _source().decode()
+        return _source(fullname).decode()
 
 
-def _in_memory() -> ModuleType:
-    return _executed(ModuleSpec(_KERNELS, _MemoryLoader(), origin="in memory"))
+def _in_memory(name: str) -> ModuleType:
+    return _executed(name, ModuleSpec(name, _MemoryLoader(), origin="in memory"))
 
 
-def _executed(spec: ModuleSpec | None) -> ModuleType:
+def _executed(name: str, spec: ModuleSpec | None) -> ModuleType:
     if spec is None or spec.loader is None:
-        raise ModuleNotFoundError(_KERNELS, name=_KERNELS)
+        raise ModuleNotFoundError(name, name=name)
     module = importlib.util.module_from_spec(spec)
     module.__file__ = spec.origin
-    sys.modules[_KERNELS] = module  # by which machine code finds what it belongs to
+    sys.modules[name] = module  # by which machine code finds what it belongs to
     spec.loader.exec_module(module)
     return module
 
 
 def _compiled(module: ModuleType) -> ModuleType:
-    """Call every kernel with a node of two children and two cells, types as callers hand over."""
-    one, two, square = np.ones(1), np.ones(2), np.ones((2, 2))
-    none, nowhere = np.zeros((2, 0)), np.zeros(0, np.int64)
-    cells, ends = np.arange(2), np.array([0, 2])
-    free = np.ones((2, 2), np.bool_)
-    module.adjoint(cells[None], square, np.ones((1, 2)))
-    module.gram_blocks(cells[None], np.ones((1, 1)), cells[None])
-    module.gradient(cells[None], ends, square, np.ones((1, 2)), square)
-    module.project_by_cell(square, square, free, two)
-    module.project_by_child(square, two, two, two.copy(), -1.0)
-    module.substitute(one, np.arange(2), np.arange(2), np.zeros(1, np.bool_), one)
-    no_equalities = np.zeros((0, 2), np.int64), np.zeros((0, 2, 0)), nowhere, np.zeros(0, np.bool_)
-    data = (
-        two,
-        square,
-        two,
-        True,
-        ends,
-        np.eye(2)[None, None],
-        np.zeros((1, 0, 2)),
-        np.ones((1, 2)),
-        free,
-        *no_equalities,
-        np.zeros((0, 2)),
-        none,
-        none,
-        1e4,
-    )
-    start = np.zeros((2, 2)), np.zeros(2), np.zeros((0, 2, 0)), none.copy()
-    module.active_set(free, none.astype(np.int64), *start, data, 1e-9, 1, 1)
+    module.compile_all()
     return module
 
 

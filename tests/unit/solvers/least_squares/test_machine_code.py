@@ -21,6 +21,7 @@ from tests.pipeline.spark.cluster import ROOT, build_zip
 _AFTER_COMPILING = """
 import numpy as np
 from solvers.dual_newton.blocks import factorise, substitute
+from solvers.dual_newton.climb import solve_compiled
 from solvers.dual_newton.solve import project
 from solvers.least_squares import machine_code
 from solvers.least_squares.solve import solve_quadratic
@@ -31,7 +32,9 @@ def signatures():
         "active_set", "adjoint", "gram_blocks", "gradient", "project_by_cell", "project_by_child",
         "substitute",
     )
-    return {name: len(getattr(machine_code.kernels(), name).signatures) for name in names}
+    found = {name: len(getattr(machine_code.kernels(), name).signatures) for name in names}
+    climbing = machine_code.kernels(machine_code.CLIMBING)
+    return found | {"climb": len(climbing.climb.signatures)}
 
 machine_code.compile_kernels()
 before = signatures()
@@ -42,6 +45,7 @@ shapes = [
 ]
 for shape in shapes:
     solve_quadratic(random_node(shape, 1), 1e-7)
+    solve_compiled(random_node(shape, 1), 1e-7)
 field, ones = np.ones((2, 3)), np.ones(3)
 project(field, np.ones(2), ones)
 project(field, np.ones(2), ones, ones)
@@ -91,14 +95,16 @@ def test_prepare_names_the_compiled_solvers(monkeypatch):
     monkeypatch.setattr(java, "make_class_archive", lambda: None)
     done = CliRunner().invoke(app, ["prepare"])
     assert done.exit_code == 0
-    (place,) = re.findall(r"compiled solvers in (.*)\n", done.stdout)
-    assert list(Path(place).glob("kernels.active_set-*.nbc"))
+    places = map(Path, re.findall(r"compiled solvers in (.*)\n", done.stdout))
+    for place, kernel in zip(places, ("active_set", "climb"), strict=True):
+        assert list(place.glob(f"__pycache__/kernels.{kernel}-*.nbc"))
     assert is_kept()
 
 
 def test_workers_are_forked_with_kernels_where_they_are_kept(tmp_path):
     code = (
-        "import jobs.tasks.warm_daemon, sys; print('solvers.least_squares.kernels' in sys.modules)"
+        "import jobs.tasks.warm_daemon, sys; "
+        "print({'solvers.least_squares.kernels', 'solvers.dual_newton.kernels'} <= {*sys.modules})"
     )
     assert lines(code, ROOT) == ["True"]
     assert lines(code, ROOT, tmp_path / "empty") == ["False"]
@@ -129,7 +135,7 @@ def test_where_nothing_can_be_kept_kernels_are_compiled_in_memory(tmp_path):
     )
     file, place = lines(code, ROOT, tmp_path / "cache")
     assert not Path(file).exists()
-    assert place == "None"
+    assert place == "()"
 
 
 def test_nothing_is_compiled_before_a_node_is_solved_nor_matplotlib_imported_before_a_figure():

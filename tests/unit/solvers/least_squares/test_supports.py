@@ -10,6 +10,7 @@ import pytest
 
 from solvers import node
 from solvers.choices import LeastSquaresSolver
+from solvers.dual_newton.climb import solve_compiled
 from solvers.dual_newton.solve import solve_matrix_free
 from solvers.least_squares import active_set
 from solvers.least_squares import solve as least_squares
@@ -93,10 +94,31 @@ def test_given_sums_that_cross_need_matrices(monkeypatch):
 
 @pytest.mark.usefixtures("no_path", "no_supports")
 def test_where_supports_are_not_found_no_matrix_is_needed():
+    wanted = solve_compiled(CROSSING, SETTINGS.tolerance)
+    assert wanted is not None
+    estimate = estimate_node(CROSSING, SETTINGS)
+    assert estimate.status is Status.SOLVED
+    assert np.array_equal(estimate.values, wanted.values)
+
+
+@pytest.mark.usefixtures("no_path", "no_supports")
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_the_arrays_stand_behind_the_compiled_loops(monkeypatch, is_taken):
+    def give_up(problem, tolerance, fixed):
+        found = solve_compiled(problem, tolerance, fixed)
+        return replace(found, status=Status.LIMIT) if is_taken and found else None
+
+    monkeypatch.setattr(node, "solve_compiled", give_up)
     wanted = solve_matrix_free(CROSSING, SETTINGS.tolerance).values
     estimate = estimate_node(CROSSING, SETTINGS)
     assert estimate.status is Status.SOLVED
     assert np.array_equal(estimate.values, wanted)
+
+
+def test_loops_are_first_where_blocks_are_large(monkeypatch):
+    monkeypatch.setattr(node, "solve_by_supports", None)  # calling it fails
+    monkeypatch.setattr(node, "_COUPLED_BLOCK", 0)
+    assert estimate_node(CROSSING, SETTINGS).status is Status.SOLVED
 
 
 @pytest.mark.usefixtures("no_supports")
@@ -114,6 +136,7 @@ def test_interior_points_stand_behind_the_matrix_free_solver(monkeypatch):
         return replace(solve_matrix_free(problem, tolerance, fixed), status=Status.LIMIT)
 
     wanted = solve_matrix_free(CROSSING, SETTINGS.tolerance).values
+    monkeypatch.setattr(node, "solve_compiled", give_up)
     monkeypatch.setattr(node, "solve_matrix_free", give_up)
     monkeypatch.setitem(sys.modules, "piqp", None)  # importing it fails
     estimate = estimate_node(CROSSING, SETTINGS)

@@ -1,0 +1,167 @@
+"""The dual Newton method in compiled loops against the same in arrays, and against other solvers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba.core.dispatcher import Dispatcher
+
+from solvers.dual_newton import climb
+from solvers.dual_newton.climb import solve_compiled
+from solvers.dual_newton.layers import lift
+from solvers.dual_newton.solve import solve_matrix_free
+from solvers.least_squares.machine_code import CLIMBING, kernels
+from solvers.least_squares.passes import solve_in_passes
+from solvers.least_squares.solve import solve_quadratic
+from solvers.node import NodeSettings, estimate_node
+from solvers.problem import ExactTerm, LeastSquaresTerm, NodeProblem, Status, group_sums
+from tests.bench.l2_nodes import node
+from tests.bench.large_node import large_node
+from tests.builders.strategies import random_node, shapes
+from tests.unit.solvers.dual_newton.test_solve_oracle import KINDS, close, crossing_node
+from tests.unit.solvers.least_squares.quadratic import best_of_all_supports
+from tests.unit.solvers.least_squares.test_solve_oracle import CASES, DEGENERATE_CASES
+
+
+def solved(problem: NodeProblem, tolerance: float = 1e-8) -> np.ndarray:
+    estimate = solve_compiled(problem, tolerance)
+    assert estimate is not None
+    assert estimate.status is Status.SOLVED, estimate.certificate
+    assert estimate.certificate.residual <= tolerance
+    return estimate.values
+
+
+@pytest.mark.parametrize(("shape", "seed"), [*CASES, *DEGENERATE_CASES])
+def test_tiny_nodes_have_the_best_of_all_supports(shape, seed):
+    problem = random_node(shape, seed)
+    if problem.rows:
+        assert solve_compiled(problem, 1e-6) is None
+    else:
+        close(solved(problem, 1e-6), best_of_all_supports(problem))
+
+
+@settings(max_examples=60, deadline=None)
+@given(shapes(), st.integers(0, 1000))
+def test_drawn_nodes_agree_with_the_arrays(shape, seed):
+    problem = random_node(shape, seed)
+    ours, theirs = solve_compiled(problem, 1e-8), solve_matrix_free(problem, 1e-8)
+    assert (ours is None) == bool(problem.rows)
+    if ours is None:
+        return
+    assert (ours.status is Status.SOLVED) == (ours.certificate.residual <= 1e-8)
+    if theirs.status is Status.SOLVED:
+        assert ours.status is Status.SOLVED
+        close(ours.values, theirs.values)
+        for exact in problem.exact:
+            found = group_sums(ours.values, exact.groups, exact.targets.shape[1])
+            assert np.abs(found - exact.targets).max() <= 1e-7 * max(1.0, exact.targets.max())
+
+
+@pytest.mark.parametrize("cells", [12, 40, 110])
+@pytest.mark.parametrize("kinds", [*KINDS, ("one weight",)], ids="-".join)
+def test_all_kinds_of_nodes_agree_with_the_arrays(kinds, cells):
+    """Few cells per child make the nodes the smaller side, many the groups."""
+    for seed in range(3):
+        problem = crossing_node(5, cells, seed, kinds, persons=1.0 if cells > 100 else 3.0)
+        if problem.rows:
+            assert solve_compiled(problem, 1e-8) is None
+            continue
+        theirs = solve_matrix_free(problem, 1e-8)
+        if theirs.status is Status.SOLVED:
+            close(solved(problem), theirs.values)
+
+
+def nested_node(children: int, seed: int, exact: bool) -> NodeProblem:
+    """Queries that nest in one another under two that cross, some of them unasked somewhere."""
+    rng = np.random.default_rng(seed)
+    k = 120
+    cells = np.arange(k)
+    truth = rng.poisson(rng.gamma(0.4, 4.0, (children, k)))
+    truth[rng.integers(0, children, k), cells] += 1
+    terms = []
+    groupings = (cells, cells // 2, cells // 4, cells // 12, cells // 24, cells // 4 % 5, cells * 0)
+    for groups in groupings:
+        m = int(groups.max()) + 1
+        weights = 10 ** rng.uniform(-1, 1, children)
+        answers = group_sums(truth, groups, m)
+        noise = np.rint(rng.normal(0, 1, answers.shape) / np.sqrt(weights)[:, None])
+        if m < k:
+            weights[rng.random(children) < 0.2] = 0.0
+        terms.append(LeastSquaresTerm(groups, answers + noise, weights))
+    given_sums = (ExactTerm(cells // 24, group_sums(truth, cells // 24, 5)),) if exact else ()
+    return NodeProblem(f"nested-{seed}", k, truth.sum(0), tuple(terms), given_sums, ())
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_layers_in_both_parts_of_the_chain_and_outside_it(exact):
+    for seed in range(4):
+        problem = nested_node(6, seed, exact)
+        division = climb._divide(lift(problem))
+        assert division is not None
+        assert 0 < division.lower < len(division.chain)
+        assert division.crossing
+        close(solved(problem), solve_quadratic(problem, 1e-9).values)
+
+
+@pytest.mark.parametrize("kinds", [(), ("exact",), ("unasked",)], ids="-".join)
+def test_sums_that_earlier_passes_fixed_are_kept(kinds):
+    problem = crossing_node(6, 90, 4, kinds, persons=1.0)
+    problem = replace(problem, order=((0,), (2,), (1, *range(3, len(problem.terms)))))
+
+    def solve(one, tolerance, fixed):
+        if len(fixed) < 2:
+            return solve_quadratic(one, tolerance, fixed)
+        estimate = solve_compiled(one, tolerance, fixed)
+        assert estimate is not None
+        for groups, targets in fixed:
+            off = group_sums(estimate.values, groups, targets.shape[1]) - targets
+            assert np.abs(off).max() <= 1e-6
+        return estimate
+
+    found = solve_in_passes(problem, 1e-9, solve)
+    wanted = solve_in_passes(problem, 1e-9, solve_quadratic)
+    assert found.status is wanted.status is Status.SOLVED
+    close(found.values, wanted.values)
+
+
+def test_a_large_node_is_solved_as_in_arrays():
+    problem = large_node(1500, 4)
+    ours, theirs = solve_compiled(problem, 1e-7), solve_matrix_free(problem, 1e-7)
+    assert ours is not None
+    assert ours.status is theirs.status is Status.SOLVED
+    close(ours.values, theirs.values)
+    assert estimate_node(problem, NodeSettings()).newton_steps == ours.newton_steps
+
+
+def test_a_node_without_solution_ends_at_a_limit():
+    total = LeastSquaresTerm(np.zeros(2, np.int64), np.array([[4.0], [7.0]]), np.full(2, 2.0))
+    own = LeastSquaresTerm(np.arange(2), np.array([[3.0, 1.0], [2.0, 5.0]]), np.ones(2))
+    exact = (ExactTerm(np.zeros(2, np.int64), np.array([[9], [9]])),)  # the parent has 11
+    problem = NodeProblem("n", 2, np.array([5, 6]), (total, own), exact, ())
+    estimate = solve_compiled(problem, 1e-6)
+    assert estimate is not None
+    assert estimate.status is Status.LIMIT
+    assert estimate.certificate.residual > 1e-3
+
+
+def test_what_is_not_taken_is_left_to_others(monkeypatch):
+    problem = node("block", 3, 200, 900, 0.103)
+    wanted = solved(problem)
+    monkeypatch.setattr(climb, "_CROSSING", 3)
+    assert solve_compiled(problem, 1e-8) is None
+    estimate = estimate_node(problem, NodeSettings())
+    assert estimate.status is Status.SOLVED
+    close(estimate.values, wanted)
+
+
+def test_no_kernel_may_reorder_or_fuse_what_it_adds():
+    """So that all processors find the same bits; nor is a library called that chooses by them."""
+    functions = [f for f in vars(kernels(CLIMBING)).values() if isinstance(f, Dispatcher)]
+    assert len(functions) > 10
+    assert not any(f.targetoptions.get("fastmath") for f in functions)
+    names = {name for f in functions for name in f.py_func.__code__.co_names}
+    assert not names & {"linalg", "dot", "sum", "cholesky", "solve"}
