@@ -462,7 +462,7 @@ def publish(
     if not create_file(dataset / MANIFEST, _document(ours, facts, replaceable=replaceable)):
         # Our parts were drawn under another key than the published ones.
         _remove(dataset, [part.file for part in ours])
-        raise OutputError(str(dataset), "was already published by another run")
+        raise _published_by_another(dataset)
     _sweep_one(dataset, ours)
 
 
@@ -524,10 +524,11 @@ def accept(dataset: Place, attempt: str) -> None:
     """
     proposal = _proposal(dataset, attempt)
     for error in find_damage(dataset, attempt):
-        raise error
+        # Whoever took over from a driver that slept may have accepted what it proposed.
+        raise _published_by_another(dataset) if is_published(dataset) else error
     data = _manifest_bytes(dataset, proposal)
     if not create_file(dataset / MANIFEST, data):
-        raise OutputError(str(dataset), "was already published by another run")
+        raise _published_by_another(dataset)
     _sweep_one(dataset, _parsed(dataset, proposal, 0, data).parts)
 
 
@@ -587,7 +588,7 @@ def replace_published(
             raise ValueError(f"{dataset.path} was published as one that is not replaced")
         name = _later(dataset.replaced + 1)
         if not create_file(dataset.path / name, text):
-            raise OutputError(str(dataset.path), "was already published by another run")
+            raise _published_by_another(dataset.path)
     # In a store, for who reads the folder without this program; readers here take the number.
     replace_file(dataset.path / MANIFEST, text)
     _sweep_one(dataset.path, ours, name)
@@ -767,6 +768,10 @@ def _part(fields: Mapping[str, Any]) -> PartFile:
     if not isinstance(part.rows, int) or not isinstance(part.bytes, int):
         raise ValueError("a file has no number of rows or bytes")
     return part
+
+
+def _published_by_another(dataset: Place) -> OutputError:
+    return OutputError(str(dataset), "was already published by another run")
 
 
 def _unreadable(dataset: Place, part: PartFile, error: Exception) -> OutputError:

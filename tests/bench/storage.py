@@ -45,6 +45,7 @@ import pytest
 import yaml
 
 import jobs.confidential.stages
+import jobs.config.local_path
 import jobs.folder.draws
 import jobs.folder.lock
 from das.errors import DasError
@@ -136,7 +137,8 @@ def run_file_at(base: str, folder: Path) -> Path:
 
 def run_once(base: str, data: Path, spark: bool) -> dict[str, float]:
     """Do a whole run in this process, with its files at an address; what it cost."""
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs.config.local_path, "MEMORY", "allowed here")
         put_data(data, place_of(base))
         config = run_file_at(base, Path(name))
         before, began = _core_seconds(), time.monotonic()
@@ -277,6 +279,7 @@ def sleeping_driver(base: str, step: str) -> tuple[int, int]:
         return record
 
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs.config.local_path, "MEMORY", "allowed here")
         patch.setattr(jobs.folder.lock, "_BEAT", 3600.0)  # who sleeps gives no sign of life
         patch.setattr(jobs.folder.lock, "_SILENCE", 0.5)
         patch.setattr(jobs.folder.lock, "_PATIENCE", 3.0)

@@ -104,7 +104,7 @@ def test_budgets_that_yaml_reads_otherwise_are_refused(tmp_path, run, written):
     refused(das(tmp_path, "validate", str(tmp_path / "run.yaml")), "ConfigError", f"got {written}")
 
 
-@pytest.mark.parametrize("url", ["s3a://bucket/x", "hdfs:///x", "file:///somewhere", "~/x"])
+@pytest.mark.parametrize("url", ["ftp://bucket/x", "hdfs:///x", "file:///somewhere", "~/x"])
 def test_a_run_makes_no_folder_of_a_url(tmp_path, run, url):
     run["output"]["directory"] = url
     refused(

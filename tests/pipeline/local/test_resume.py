@@ -189,6 +189,8 @@ def test_a_driver_that_dies_again_and_again_ends_like_one_that_lives(
 
     def dies(draft, manifest):
         nonlocal linked
+        if Path(manifest).name != MANIFEST:
+            return link(draft, manifest)  # of a probe, or of who owns the folder
         linked += 1
         if start % 2 or linked % 3:
             link(draft, manifest)
@@ -201,7 +203,7 @@ def test_a_driver_that_dies_again_and_again_ends_like_one_that_lives(
         with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
             patch.setattr(jobs.storage.dataset.os, "link", dies)
             out = in_process.execute(config)
-    assert start == 14
+    assert start == 13
     assert contents(out) == contents(finished)
 
 

@@ -79,8 +79,9 @@ def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[FaultProxy, str]]:
 
 
 @pytest.fixture
-def memory() -> str:
-    """A store of this process alone."""
+def memory(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A store of this process alone, which run files may not name otherwise."""
+    monkeypatch.setattr("jobs.config.local_path.MEMORY", "allowed here")
     return f"memory://{uuid.uuid4().hex}"
 
 
@@ -232,7 +233,8 @@ DRAWN = "was drawn by a copy of this folder at the same time"
     ("operation", "name", "told"),
     [
         long("create", "histograms/level=tract/_manifest.json", PUBLISHED),
-        ("create", "account.jsonl.lines/00000002", MEASURED),
+        long("create", "account.jsonl.lines/00000002", PUBLISHED),  # of what it had proposed
+        ("create", "account.jsonl.lines/00000003", MEASURED),
         ("replace", "measurements/level=county/_proposed-", DRAWN),
         long("create", "measurements/level=county/_manifest.json", OVERTAKEN),
         ("create", "counts/level=county/_manifest.json", PUBLISHED),
