@@ -52,7 +52,7 @@ def carry(dataset: StoredPlace) -> None:
 def test_every_change_is_made_once_whoever_makes_it(runs):
     root = StoredPlace(f"memory://{uuid.uuid4().hex}", "release")
     dataset = root / "counts" / "level=state"
-    publish(dataset, [part(dataset, 1000)], {})
+    publish(dataset, [part(dataset, 1000)], {}, replaceable=True)
     with in_turns():
         drivers = take_turns([lambda: carry(dataset)] * 3, spread(runs))
     for driver in drivers:
