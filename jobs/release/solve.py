@@ -19,6 +19,7 @@ from das.mechanisms.registry import choose_mechanism
 from jobs.documents.document import json_of
 from jobs.documents.statistics import Move, SolveStatistics, statistics_of
 from jobs.plan import Level, Plan
+from jobs.release.families import pack_families, questions_of
 from jobs.release.moves import MoveRules, carry_up, move_between, nearest_family
 from jobs.release.pieces import Piece, read_pieces, whole_answers
 from jobs.release.prior import (
@@ -31,7 +32,7 @@ from jobs.release.prior import (
     tally_children,
 )
 from jobs.release.problems import Family, NodeTemplate, histograms_of, may_be_empty, node_problem
-from jobs.release.statistics import of_node, total, unsolved
+from jobs.release.statistics import of_node, of_packed, total, unsolved
 from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
 from jobs.storage.histograms import SPARSE_SCHEMA, sparse_table
 from jobs.storage.layout import ReleaseLayout
@@ -39,6 +40,7 @@ from jobs.tasks.batches import Batch, Sizing, geounit_batches
 from jobs.tasks.executor import Tasks
 from solvers.backends.registry import mixed_integer
 from solvers.choices import IntegerSolver, LeastSquaresSolver, Method
+from solvers.families.solve import Packed, Questions
 from solvers.node import NodeSettings, solve_node
 from solvers.problem import NodeProblem
 
@@ -130,18 +132,21 @@ class LevelSolving:
       template: What its node problems have in common.
       settings: How nodes are solved.
       priors: Where cells are fitted to posterior means, the priors by variance of the noise.
+      questions: Where families are solved packed, what they are asked.
     """
 
     plan: Plan
     template: NodeTemplate
     settings: NodeSettings
     priors: Priors | None
+    questions: Questions | None = None
 
     @classmethod
     def of(cls, plan: Plan, level: int, priors: Priors | None = None) -> LevelSolving:
         """The geolevel of a plan."""
         template = NodeTemplate.of(plan, plan.levels[level])
-        return cls(plan, template, node_settings(plan), priors)
+        questions = questions_of(plan, plan.levels[level])
+        return cls(plan, template, node_settings(plan), priors, questions)
 
 
 def solve_batch(
@@ -149,16 +154,69 @@ def solve_batch(
 ) -> tuple[PartFile, SolveStatistics]:
     """Solve all families of a range and write their counts."""
     solving = LevelSolving.of(plan, batch.level, priors)
-    solved = []
+    solved: list[SolveStatistics] = []
     writer = PartWriter(release.counts(solving.template.level.name), SPARSE_SCHEMA)
     with_cells = priors is not None
     for piece in read_pieces(plan, release, batch, with_cells=with_cells):
-        for family in piece.families:
-            counts, statistics = solve_family(solving, piece, family)
-            solved.append(statistics)
-            writer.write(sparse_table(piece.codes[family.rows], counts))
+        for rows, counts, of_run in solve_piece(solving, piece):
+            solved += of_run
+            writer.write(sparse_table(piece.codes[rows], counts))
     statistics = total(solved)
     return writer.close(statistics=json_of(statistics)), statistics
+
+
+def solve_piece(
+    solving: LevelSolving, piece: Piece
+) -> Iterator[tuple[slice, Histograms, list[SolveStatistics]]]:
+    """Solve the families of a piece in their order, in runs of families.
+
+    Yields:
+      The children of a run, their counts, and the statistics of its families.
+
+    Raises:
+      As `solve_family`.
+    """
+    packed = None
+    if solving.questions:
+        packed = pack_families(solving.questions, solving.template, piece)
+    run: list[SolveStatistics] = []
+    for number, family in enumerate(piece.families):
+        solved = solve_packed(packed, number, family) if packed else None
+        if solved:
+            run.append(solved)
+            continue
+        if packed and run:
+            yield *_counts_of_run(solving, piece, packed, slice(number - len(run), number)), run
+            run = []
+        counts, statistics = solve_family(solving, piece, family)
+        yield family.rows, counts, [statistics]
+    if packed and run:
+        last = len(piece.families)
+        yield *_counts_of_run(solving, piece, packed, slice(last - len(run), last)), run
+
+
+def solve_packed(packed: Packed, number: int, family: Family) -> SolveStatistics | None:
+    """Solve a packed family, or know its counts; None if it takes `solve_family`."""
+    if family.parent is not None and family.n_children == 1:
+        packed.copy(number)
+        return unsolved(live=len(family.parent.cells), is_copied=True)
+    if not family.has_persons:
+        return unsolved(live=0, is_copied=False)
+    started = time.process_time()
+    solved = packed.solve(number)
+    if solved is None:
+        return None
+    return of_packed(family.geocode, solved, seconds=time.process_time() - started)
+
+
+def _counts_of_run(
+    solving: LevelSolving, piece: Piece, packed: Packed, run: slice
+) -> tuple[slice, Histograms]:
+    """The children of consecutive families that were solved packed, and their counts."""
+    ends, cells, counts = packed.histograms(run.start, run.stop)
+    families = piece.families
+    rows = slice(families[run.start].rows.start, families[run.stop - 1].rows.stop)
+    return rows, Histograms(solving.template.n_cells, ends, cells, counts)
 
 
 def tally_batch(plan: Plan, release: ReleaseLayout, batch: Batch) -> Tallies:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from jobs.documents.statistics import Move, SlowNode, SolveStatistics
+from solvers.families.solve import Solved
 from solvers.node import NodeSolution
 
 _WORST = 5  # rows of the table of slowest nodes in a report
@@ -48,6 +49,24 @@ def of_node(
         widened=int(bool(solution.rounding.widened)),
         worst_nodes=(SlowNode(geocode=geocode, residual=residual, seconds=seconds),),
         moved=moved,
+    )
+
+
+def of_packed(geocode: str, solved: Solved, *, seconds: float) -> SolveStatistics:
+    """Statistics of one parent that was solved with others."""
+    return SolveStatistics(
+        nodes=1,
+        copied=0,
+        trivial=0,
+        live=solved.live,
+        variables=solved.variables,
+        seconds=seconds,
+        max_residual=solved.residual,
+        iterations=0,
+        newton_steps=solved.newton_steps,
+        widened=0,
+        worst_nodes=(SlowNode(geocode=geocode, residual=solved.residual, seconds=seconds),),
+        moved=(),
     )
 
 

@@ -114,6 +114,7 @@ def released(folder: Path) -> dict[str, Released]:
         with pytest.MonkeyPatch.context() as patch:
             in_process.patch_spark(patch)
             patch.setattr("jobs.release.solve.solve_node", solve)
+            patch.setattr("jobs.release.solve.questions_of", lambda plan, level: None)
             out = in_process.execute(config)
         found[name] = Released(load_run(config).plan, out, nodes)
     return found

@@ -96,7 +96,7 @@ def test_prepare_names_the_compiled_solvers(monkeypatch):
     done = CliRunner().invoke(app, ["prepare"])
     assert done.exit_code == 0
     places = map(Path, re.findall(r"compiled solvers in (.*)\n", done.stdout))
-    for place, kernel in zip(places, ("active_set", "climb"), strict=True):
+    for place, kernel in zip(places, ("active_set", "climb", "round_node"), strict=True):
         assert list(place.glob(f"__pycache__/kernels.{kernel}-*.nbc"))
     assert is_kept()
 

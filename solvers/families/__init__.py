@@ -1,0 +1,1 @@
+"""Many families of small nodes at once, in compiled loops."""

@@ -1,0 +1,649 @@
+"""Compiled loops over families: packing, least squares around the active set, rounding.
+
+No sum is taken in another order than written, so that every processor finds the same digits.
+Loaded on first use, by `machine_code`. `node.solve_node` computes the same and proves it in the
+tests.
+"""
+
+# Types are inferred by the compiler, from the arrays that callers hand over.
+# mypy: ignore-errors
+# ruff: noqa: ANN001, ANN201, ANN202, PLR0913
+
+from __future__ import annotations
+
+import os
+
+import numba
+import numpy as np
+
+_compiled = numba.njit(
+    cache=os.path.exists(__file__),  # what has no file, as in memory, cannot be kept
+    error_model="numpy",
+)
+
+ROUNDED, NOT_FOUND, BROKEN = 0, 1, 2  # what `round_node` found: counts; none; wrong ones
+_STEPS = 10**4  # see `sums.on_grid`
+_EDGE = 0.5 + 1 / np.pi / 2
+_SNAP = 1e-6  # see `sums`
+_ALIKE = 1e-12  # see `blocks.arrange`: weights of children this close are one pattern
+
+
+# --- packing -------------------------------------------------------------------------------------
+
+
+@_compiled
+def number_groups(rows, offsets, cells, groups, sizes):
+    """Number the groups in which the cells of each family lie, in order of their first cells.
+
+    Of partition t int64 `rows[t]` of a schema and family f with k cells from offsets[f] on: writes
+    int64[k] to `groups` from T offsets[f] + t k on, and how many groups there are to sizes[f, t].
+    """
+    T, n = rows.shape
+    most = -1
+    for t in range(T):
+        for i in range(n):
+            most = max(most, rows[t, i])
+    number = np.full(most + 1, -1, np.int64)
+    for f in range(len(offsets) - 1):
+        first = offsets[f]
+        k = offsets[f + 1] - first
+        for t in range(T):
+            m = 0
+            for j in range(k):
+                row = rows[t, cells[first + j]]
+                if number[row] < 0:
+                    number[row] = m
+                    m += 1
+                groups[T * first + t * k + j] = number[row]
+            for j in range(k):
+                number[rows[t, cells[first + j]]] = -1
+            sizes[f, t] = m
+
+
+@_compiled
+def pick_answers(
+    t, rows, answers, first_child, n_children, offsets, cells, groups, sizes, start, out
+):
+    """Copy the answers of partition t that some cell of a family counts in.
+
+    Family f has int64 n_children[f] rows of `answers` from first_child[f] on. Its block of `out`
+    begins at start[f] and has a row per child, the answers of all partitions side by side.
+    """
+    T = sizes.shape[1]
+    for f in range(len(offsets) - 1):
+        first = offsets[f]
+        k = offsets[f + 1] - first
+        width, before = 0, 0
+        for s in range(T):
+            if s < t:
+                before += sizes[f, s]
+            width += sizes[f, s]
+        for c in range(n_children[f]):
+            at = start[f] + c * width + before
+            for j in range(k):
+                row = rows[t, cells[first + j]]
+                out[at + groups[T * first + t * k + j]] = answers[first_child[f] + c, row]
+
+
+@_compiled
+def compress(low, high, n_children, offsets, cells, start, counts):
+    """Entries of the children of families low..high-1: lengths, cells, counts, zeros dropped.
+
+    Family f has its counts from start[f] on, child by child.
+    """
+    n_rows, n_entries = 0, 0
+    for f in range(low, high):
+        n_rows += n_children[f]
+        for i in range(start[f], start[f] + n_children[f] * (offsets[f + 1] - offsets[f])):
+            n_entries += counts[i] != 0
+    ends = np.zeros(n_rows + 1, np.int64)
+    out_cells, out_counts = np.empty(n_entries, np.int64), np.empty(n_entries, np.int64)
+    row, entry = 0, 0
+    for f in range(low, high):
+        k = offsets[f + 1] - offsets[f]
+        for c in range(n_children[f]):
+            for j in range(k):
+                count = counts[start[f] + c * k + j]
+                if count != 0:
+                    out_cells[entry] = cells[offsets[f] + j]
+                    out_counts[entry] = count
+                    entry += 1
+            row += 1
+            ends[row] = entry
+    return ends, out_cells, out_counts
+
+
+# --- least squares -------------------------------------------------------------------------------
+
+
+@_compiled
+def _factorise(A):
+    """Overwrite the upper triangle of a positive definite A with U, A = U'U."""
+    n = len(A)
+    for i in range(n):
+        root = np.sqrt(A[i, i])
+        for j in range(i, n):
+            A[i, j] /= root
+        for r in range(i + 1, n):
+            v = A[i, r]
+            if v != 0.0:
+                for j in range(r, n):
+                    A[r, j] -= v * A[i, j]
+
+
+@_compiled
+def _substitute(U, X):
+    """Overwrite X[n, m] with (U'U)^-1 X."""
+    n, m = X.shape
+    for i in range(n):
+        for c in range(m):
+            X[i, c] /= U[i, i]
+        for r in range(i + 1, n):
+            v = U[i, r]
+            if v != 0.0:
+                for c in range(m):
+                    X[r, c] -= v * X[i, c]
+    for i in range(n - 1, -1, -1):
+        for r in range(i + 1, n):
+            v = U[i, r]
+            if v != 0.0:
+                for c in range(m):
+                    X[i, c] -= v * X[r, c]
+        for c in range(m):
+            X[i, c] /= U[i, i]
+
+
+@_compiled
+def assemble(index, ends, answers, weights):
+    """A node of partition queries in one block; see `blocks.Quadratic` for the arrays.
+
+    Args are int64[T, k] columns of float64[C, M] answers, int64[T + 1] ends of the queries among
+    the columns, and float64[C, T] weights. Returns unit, scale, linear, blocks, diagonal, and
+    float64[C, k], what every child would be alone without x >= 0. A unit of 0 says that no query
+    of single cells has weight in a child; the rest means nothing then.
+    """
+    T, k = index.shape
+    C = len(answers)
+    unit = np.zeros(C)
+    share = np.empty((C, T))
+    top = 0.0
+    for c in range(C):
+        for t in range(T):
+            if ends[t + 1] - ends[t] == k:
+                unit[c] += weights[c, t]
+        top = max(top, unit[c])
+        for t in range(T):
+            share[c, t] = weights[c, t] / unit[c]
+    apart, most = 0.0, 0.0
+    for t in range(T):
+        for c in range(C):
+            apart = max(apart, abs(share[c, t] - share[0, t]))
+            most = max(most, share[c, t])
+    P = 1 if apart <= _ALIKE * most else C
+    linear = np.zeros((C, k))
+    for c in range(C):
+        for t in range(T):
+            w = share[c, t]
+            for i in range(k):
+                linear[c, i] += w * answers[c, index[t, i]]
+    blocks = np.zeros((1, P, k, k))
+    diagonal = np.zeros((P, k))
+    alone = np.empty((C, k))
+    for p in range(P):
+        H = blocks[0, p]
+        for t in range(T):
+            w = share[p, t]
+            for i in range(k):
+                diagonal[p, i] += w
+                own = index[t, i]
+                for j in range(k):
+                    H[i, j] += w if index[t, j] == own else 0.0
+        U = H.copy()
+        _factorise(U)
+        X = np.empty((k, C if P == 1 else 1))
+        for c in range(X.shape[1]):
+            for i in range(k):
+                X[i, c] = linear[p + c, i]
+        _substitute(U, X)
+        for c in range(X.shape[1]):
+            for i in range(k):
+                alone[p + c, i] = X[i, c]
+    scale = np.empty(C)
+    for c in range(C):
+        scale[c] = unit[c] / top
+    return unit, scale, linear, blocks, diagonal, alone
+
+
+@_compiled
+def certify(index, ends, answers, weights, unit, parent, x, coupling):
+    """See `certificate.certify`; stationarity, primal, complementarity, gap."""
+    T, k = index.shape
+    C = len(answers)
+    top = 0.0
+    for c in range(C):
+        top = max(top, unit[c])
+    stationarity, primal, complementarity, gap, size = 0.0, 0.0, 0.0, 0.0, 1.0
+    quadratic, linear = 0.0, 0.0
+    sums = np.empty(answers.shape[1])
+    g = np.empty(k)
+    for c in range(C):
+        for m in range(len(sums)):
+            sums[m] = 0.0
+        for i in range(k):
+            g[i] = -coupling[i]
+        for t in range(T):
+            w = weights[c, t] / top
+            for i in range(k):
+                sums[index[t, i]] += max(x[c, i], 0.0)
+            for m in range(ends[t], ends[t + 1]):
+                v, a = sums[m], answers[c, m]
+                quadratic += w * v * v
+                linear += w * a * v
+                sums[m] = w * (v - a)
+            for i in range(k):
+                g[i] += sums[index[t, i]]
+        for i in range(k):
+            v = max(x[c, i], 0.0)
+            persons = g[i] / (unit[c] / top)
+            size = max(size, v)
+            stationarity = max(stationarity, -persons)
+            complementarity = max(complementarity, min(v, max(persons, 0.0)))
+            primal = max(primal, -x[c, i])
+            gap += v * g[i]
+            if not np.isfinite(persons):
+                return np.inf, np.inf, np.inf, np.inf
+    for i in range(k):
+        off = -parent[i]
+        for c in range(C):
+            off += max(x[c, i], 0.0)
+        primal = max(primal, abs(off))
+        gap += coupling[i] * off
+    gap = abs(gap) / max(1.0, abs(0.5 * quadratic - linear))
+    return stationarity / size, primal / size, complementarity / size, gap
+
+
+# --- rounding ------------------------------------------------------------------------------------
+
+
+@_compiled
+def _order_of_children(x):
+    """See `round._order_of_children`: by their values on the grid, first cell first."""
+    C, k = x.shape
+    grid = np.empty((C, k), np.int64)
+    for c in range(C):
+        for j in range(k):
+            grid[c, j] = np.int64(np.floor(max(x[c, j], 0.0) * _STEPS + _EDGE))
+    order = np.arange(C)
+    for i in range(1, C):
+        one = order[i]
+        at = i
+        while at > 0:
+            other = order[at - 1]
+            j = 0
+            while j < k and grid[one, j] == grid[other, j]:
+                j += 1
+            if j == k or grid[one, j] > grid[other, j]:
+                break
+            order[at] = other
+            at -= 1
+        order[at] = one
+    return order
+
+
+@_compiled
+def _least_cost_flow(n, m, tail, head, cost, supply, flow):
+    """Flow on m arcs of capacity 1 that meets the supply of n nodes at the least cost.
+
+    Primal network simplex with strongly feasible trees, which cannot cycle (Cunningham, Math.
+    Programming 11 (1976), 105-116). The arrays of arcs have room for n more, which join every node
+    to a root at a cost above that of any path. Returns whether there is such a flow.
+    """
+    root, high = n, np.int64(1)
+    for a in range(m):
+        high = max(high, abs(cost[a]))
+    prohibitive = (high + 1) * (n + 1)
+    parent, by = np.full(n + 1, -1, np.int64), np.full(n + 1, -1, np.int64)
+    is_up, depth = np.zeros(n + 1, np.bool_), np.zeros(n + 1, np.int64)
+    price = np.zeros(n + 1, np.int64)
+    child, after = np.full(n + 1, -1, np.int64), np.full(n + 1, -1, np.int64)
+    before = np.full(n + 1, -1, np.int64)
+    state = np.ones(m + n, np.int64)  # 1 at no flow, -1 at capacity, 0 in the tree
+    for a in range(m):
+        flow[a] = 0
+    for i in range(n):
+        a = m + i
+        cost[a], state[a] = prohibitive, 0
+        if supply[i] >= 0:
+            tail[a], head[a], flow[a], is_up[i], price[i] = i, root, supply[i], True, -prohibitive
+        else:
+            tail[a], head[a], flow[a], price[i] = root, i, -supply[i], prohibitive
+        parent[i], by[i], depth[i] = root, a, 1
+        after[i] = child[root]
+        if child[root] >= 0:
+            before[child[root]] = i
+        child[root] = i
+    block = max(10, int(np.sqrt(m)))
+    at = 0
+    stack = np.empty(n + 1, np.int64)
+    while True:
+        best, entering, left, a = np.int64(0), -1, block, at
+        for _ in range(m):
+            reduced = state[a] * (cost[a] + price[tail[a]] - price[head[a]])
+            if reduced < best:
+                best, entering = reduced, a
+            left -= 1
+            a += 1
+            if a == m:
+                a = 0
+            if left == 0:
+                if entering >= 0:
+                    break
+                left = block
+        at = a
+        if entering < 0:
+            break
+        first, second = tail[entering], head[entering]
+        if state[entering] < 0:
+            first, second = second, first
+        u, v = first, second
+        while u != v:
+            deeper = depth[u] - depth[v]
+            if deeper >= 0:
+                u = parent[u]
+            if deeper <= 0:
+                v = parent[v]
+        join = u
+        # What can be sent around: artificial arcs have no capacity, the others one of 1.
+        step, side, last = np.int64(1), 0, -1
+        u = first
+        while u != join:
+            a = by[u]
+            room = flow[a] if is_up[u] else (1 - flow[a] if a < m else np.int64(1) << 60)
+            if room < step:
+                step, side, last = room, 1, u
+            u = parent[u]
+        u = second
+        while u != join:
+            a = by[u]
+            room = (1 - flow[a] if a < m else np.int64(1) << 60) if is_up[u] else flow[a]
+            if room <= step:
+                step, side, last = room, 2, u
+            u = parent[u]
+        if step > 0:
+            flow[entering] += state[entering] * step
+            u = first
+            while u != join:
+                flow[by[u]] += -step if is_up[u] else step
+                u = parent[u]
+            u = second
+            while u != join:
+                flow[by[u]] += step if is_up[u] else -step
+                u = parent[u]
+        if side == 0:
+            state[entering] = -state[entering]
+            continue
+        leaving = by[last]
+        state[entering] = 0
+        state[leaving] = 1 if flow[leaving] == 0 else -1
+        inner, outer = (first, second) if side == 1 else (second, first)
+        u, new_parent, new_by = inner, outer, entering
+        while True:
+            old_parent, old_by = parent[u], by[u]
+            if before[u] >= 0:
+                after[before[u]] = after[u]
+            else:
+                child[old_parent] = after[u]
+            if after[u] >= 0:
+                before[after[u]] = before[u]
+            before[u], after[u] = -1, child[new_parent]
+            if child[new_parent] >= 0:
+                before[child[new_parent]] = u
+            child[new_parent] = u
+            parent[u], by[u], is_up[u] = new_parent, new_by, tail[new_by] == u
+            if u == last:
+                break
+            new_parent, new_by, u = u, old_by, old_parent
+        if tail[entering] == inner:
+            change = price[outer] - cost[entering] - price[inner]
+        else:
+            change = price[outer] + cost[entering] - price[inner]
+        top = 0
+        stack[0] = inner
+        while top >= 0:
+            u = stack[top]
+            top -= 1
+            price[u] += change
+            depth[u] = depth[parent[u]] + 1
+            v = child[u]
+            while v >= 0:
+                top += 1
+                stack[top] = v
+                v = after[v]
+    for i in range(n):
+        if flow[m + i] != 0:
+            return False
+    return True
+
+
+@_compiled
+def _sums_on_chain(x, sizes, chain, starts, whole, above):
+    """See `sums._split_values`: floor and fraction of the sums of every group, level by level."""
+    L, k = chain.shape
+    C = len(x)
+    cells = starts[L - 1]
+    for c in range(C):
+        for j in range(k):
+            v = max(x[c, j], 0.0)
+            near = np.rint(v)
+            if abs(v - near) > _SNAP:
+                near = np.floor(v)
+                above[c, cells + chain[L - 1, j]] = v - near
+            whole[c, cells + chain[L - 1, j]] = np.int64(near)
+        for level in range(L - 1):
+            for j in range(k):
+                g = starts[level] + chain[level, j]
+                whole[c, g] += whole[c, cells + chain[L - 1, j]]
+                above[c, g] += above[c, cells + chain[L - 1, j]]
+            for g in range(starts[level], starts[level] + sizes[level]):
+                near = np.rint(above[c, g])
+                if abs(above[c, g] - near) <= _SNAP:
+                    above[c, g] = 0.0
+                else:
+                    near = np.floor(above[c, g])
+                    above[c, g] -= near
+                whole[c, g] += np.int64(near)
+
+
+@_compiled
+def _round_pass(order, low, is_open, price, outer, starts, sizes, held, coarse, fine):
+    """One pass: sums of level `fine` that add up to those of `coarse`, given; -1 if none is.
+
+    Children in the order given; every sum is `low`, or one more where it is open, which then costs
+    `price`. Overwrites `low` of level `fine` with what it finds and returns whether it did.
+    """
+    C = len(low)
+    m_fine, m_coarse = sizes[fine], 1 if coarse < 0 else sizes[coarse]
+    n_open = 0
+    for c in range(C):
+        for level in range(coarse + 1, fine + 1):
+            for g in range(starts[level], starts[level] + sizes[level]):
+                n_open += is_open[c, g]
+    room = n_open + m_fine + C * m_coarse + 1
+    for level in range(coarse + 1, fine):
+        room += C * sizes[level]
+    tail, head = np.empty(n_open + room, np.int64), np.empty(n_open + room, np.int64)
+    cost, flow = np.empty(n_open + room, np.int64), np.zeros(n_open + room, np.int64)
+    of_child, of_group = np.full(n_open, -1, np.int64), np.empty(n_open, np.int64)
+    supply = np.zeros(room, np.int64)
+    widest = 0
+    for level in range(coarse + 1, fine + 1):
+        widest = max(widest, sizes[level])
+    # Of each sum that is open, where its arc starts, what it costs up to here, and its own group.
+    start, paid, group = (
+        np.empty(widest, np.int64),
+        np.empty(widest, np.int64),
+        np.empty(widest, np.int64),
+    )
+    up_start, up_paid, up_group = start.copy(), paid.copy(), group.copy()
+    arcs_in, only, missing = (
+        np.empty(widest, np.int64),
+        np.empty(widest, np.int64),
+        np.empty(widest, np.int64),
+    )
+    n, m = m_fine, 0
+    sink = -1
+    if coarse < 0:
+        sink = n
+        n += 1
+    for g in range(m_fine):
+        supply[g] = held[starts[fine] + g]
+    for at in range(C):
+        c = order[at]
+        for g in range(m_fine):
+            i = starts[fine] + g
+            supply[g] -= low[c, i]
+            start[g] = g if is_open[c, i] else -1
+            paid[g], group[g] = price[c, i], g
+        for level in range(fine - 1, coarse, -1):
+            finer = starts[level + 1]
+            for g in range(sizes[level]):
+                arcs_in[g], missing[g] = 0, -low[c, starts[level] + g]
+            for g in range(sizes[level + 1]):
+                to = outer[finer + g]
+                missing[to] += low[c, finer + g]
+                if start[g] >= 0:
+                    arcs_in[to] += 1
+                    only[to] = g
+            for g in range(sizes[level]):
+                i = starts[level] + g
+                up_start[g] = -1
+                if arcs_in[g] == 1 and missing[g] == 0 and is_open[c, i]:
+                    g_in = only[g]
+                    up_start[g], up_paid[g] = start[g_in], paid[g_in] + price[c, i]
+                    up_group[g] = group[g_in]
+                    only[g] = -1
+                elif arcs_in[g] or is_open[c, i]:
+                    supply[n] = missing[g]
+                    only[g] = n
+                    if is_open[c, i]:
+                        up_start[g], up_paid[g], up_group[g] = n, price[c, i], -1
+                    n += 1
+                elif missing[g] != 0:
+                    return False
+            for g in range(sizes[level + 1]):
+                to = outer[finer + g]
+                if start[g] >= 0 and only[to] >= 0:
+                    tail[m], head[m], cost[m] = start[g], only[to], paid[g]
+                    if group[g] >= 0:
+                        of_child[m], of_group[m] = c, group[g]
+                    m += 1
+            start, up_start = up_start, start
+            paid, up_paid = up_paid, paid
+            group, up_group = up_group, group
+        finer = starts[coarse + 1]
+        if coarse >= 0:
+            for g in range(sizes[coarse]):
+                supply[n + g] = -low[c, starts[coarse] + g]
+        for g in range(sizes[coarse + 1]):
+            to = sink if coarse < 0 else n + outer[finer + g]
+            supply[to] += low[c, finer + g]
+            if start[g] >= 0:
+                tail[m], head[m], cost[m] = start[g], to, paid[g]
+                if group[g] >= 0:
+                    of_child[m], of_group[m] = c, group[g]
+                m += 1
+        if coarse >= 0:
+            n += sizes[coarse]
+    if sink >= 0:
+        everybody = 0
+        for g in range(m_fine):
+            everybody += held[starts[fine] + g]
+        supply[sink] -= everybody
+    if not _least_cost_flow(n, m, tail, head, cost, supply, flow):
+        return False
+    for a in range(m):
+        if of_child[a] >= 0:
+            low[of_child[a], starts[fine] + of_group[a]] += flow[a]
+    return True
+
+
+@_compiled
+def round_node(x, parent, chain, sizes, asked, counts):
+    """See `round.round_counts`, for nested rounding queries and no invariants.
+
+    Args are float64[C, k] values, int64[k] parent, int64[L, k] groups of partitions, coarse before
+    fine and each in the one before, the last of single cells, int64[L] numbers of groups, and
+    int64[P, L], how many queries of each pass ask for each. Writes int64[C, k] counts, and returns
+    ROUNDED, NOT_FOUND where sums cannot stay next to their real values, or BROKEN.
+    """
+    L, k = chain.shape
+    C = len(x)
+    starts = np.zeros(L + 1, np.int64)
+    for level in range(L):
+        starts[level + 1] = starts[level] + sizes[level]
+    I = starts[L]  # noqa: E741
+    whole, above = np.zeros((C, I), np.int64), np.zeros((C, I))
+    _sums_on_chain(x, sizes, chain, starts, whole, above)
+    held, outer = np.zeros(I, np.int64), np.zeros(I, np.int64)
+    for level in range(L):
+        for j in range(k):
+            i = starts[level] + chain[level, j]
+            held[i] += parent[j]
+            outer[i] = chain[level - 1, j] if level else 0
+    is_open = np.zeros((C, I), np.bool_)
+    steps = np.zeros((C, I), np.int64)
+    for c in range(C):
+        for i in range(I):
+            low = max(whole[c, i], 0)
+            high = min(whole[c, i] + (above[c, i] > 0.0), held[i])
+            if low > high:
+                return NOT_FOUND
+            whole[c, i], is_open[c, i] = low, high > low
+            if above[c, i] > 0.0:
+                steps[c, i] = _STEPS - 2 * np.int64(np.floor(above[c, i] * _STEPS + _EDGE))
+    order = _order_of_children(x)
+    price = np.zeros((C, I), np.int64)
+    coarse = np.int64(-1)
+    for p in range(len(asked)):
+        fine = coarse
+        for level in range(L):
+            if asked[p, level]:
+                fine = np.int64(level)
+            for c in range(C):
+                for i in range(starts[level], starts[level + 1]):
+                    price[c, i] = asked[p, level] * steps[c, i]
+        if fine == coarse:
+            continue
+        if not _round_pass(order, whole, is_open, price, outer, starts, sizes, held, coarse, fine):
+            return NOT_FOUND
+        coarse = fine
+    for j in range(k):
+        left = parent[j]
+        for c in range(C):
+            count = whole[c, starts[L - 1] + chain[L - 1, j]]
+            counts[c, j] = count
+            left -= count
+            if count < 0:
+                return BROKEN
+        if left != 0:
+            return BROKEN
+    return ROUNDED
+
+
+def compile_all():
+    """Call every kernel with two families of two children, types as callers hand over."""
+    rows = np.array([[0, 0], [0, 1]])
+    offsets, cells, children = np.array([0, 2, 4]), np.array([0, 1, 0, 1]), np.array([2, 2])
+    groups, sizes, start = np.zeros(8, np.int64), np.zeros((2, 2), np.int64), np.array([0, 6])
+    number_groups(rows, offsets, cells, groups, sizes)
+    two, square, out = np.ones(2), np.ones((2, 2)), np.zeros(12)
+    first = np.zeros(2, np.int64)
+    pick_answers(1, rows, square, first, children, offsets, cells, groups, sizes, start, out)
+    counts = np.ones(8, np.int64)
+    compress(0, 2, children, offsets, cells, np.array([0, 4]), counts)
+    index, ends, answers = np.array([[0, 0], [1, 2]]), np.array([0, 1, 3]), np.ones((2, 3))
+    unit, *_ = assemble(index, ends, answers, square)
+    certify(index, ends, answers, square, unit, two, square, two)
+    chain, asked = np.array([[0, 0], [0, 1]]), np.array([[1, 0], [0, 1]])
+    halves, whole = np.full((2, 2), 0.5), np.zeros((2, 2), np.int64)
+    round_node(halves, np.ones(2, np.int64), chain, np.array([1, 2]), asked, whole)

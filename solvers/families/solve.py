@@ -1,0 +1,281 @@
+"""Families of one geolevel, solved by compiled loops where they are small and plain.
+
+Node problem by node problem, Python around small arrays takes several times what their arithmetic
+does. Here the answers of many families are packed at once, and each is assembled, solved, certified
+and rounded by a few compiled calls. What that does not take, or does not solve, `Packed.solve`
+says; `node.solve_node` takes everything and finds the same counts, but where two cost the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from das.arrays import FloatArray, IntArray
+from das.errors import VerificationError
+from solvers.least_squares import active_set
+from solvers.least_squares.machine_code import FAMILIES, kernels
+
+MOST_CELLS = 400  # live cells of a node, beyond which blocks are worth dividing
+MOST_VARIABLES = 20_000  # of a node: children times live cells
+_OVERSHOOT = 1e-2  # see `least_squares.solve`
+_PENALTY = 1e4  # of equalities; there are none
+
+
+@dataclass(frozen=True, eq=False)
+class Questions:
+    """How all families of a geolevel are solved and rounded; n cells of the schema.
+
+    Attributes:
+      chain: int64[L, n], the answer in which each cell counts, of the rounding queries, coarse
+        before fine, each within the one before, the last of single cells.
+      asked: int64[P, L], how many queries of each rounding pass ask for each of the chain.
+      tolerance: Largest accepted certificate residual.
+    """
+
+    chain: IntArray
+    asked: IntArray
+    tolerance: float
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """A family that was solved.
+
+    Attributes:
+      residual: Residual of its certificate.
+      newton_steps: Active-set steps.
+      variables: Children times live cells.
+      live: Of them those with persons.
+    """
+
+    residual: float
+    newton_steps: int
+    variables: int
+    live: int
+
+
+@dataclass(frozen=True, eq=False)
+class Parents:
+    """F parents and their children.
+
+    Attributes:
+      labels: F labels, for messages.
+      n_children: int64[F].
+      first: int64[F], row of the first child among the answers; meaningless of an only child.
+      offsets: int64[F + 1], where the live cells of each begin.
+      cells: int64, live cells.
+      counts: int64, the parent's counts in them, all positive.
+    """
+
+    labels: Sequence[str]
+    n_children: IntArray
+    first: IntArray
+    offsets: IntArray
+    cells: IntArray
+    counts: IntArray
+
+
+class Packed:
+    """Families with their answers, and their counts once they are solved.
+
+    Attributes:
+      parents: The families.
+    """
+
+    def __init__(
+        self,
+        questions: Questions,
+        queries: IntArray,
+        parents: Parents,
+        answers: Sequence[FloatArray],
+        weights: FloatArray,
+    ) -> None:
+        """Pack.
+
+        Args:
+          questions: How they are solved.
+          queries: int64[T, n], the answer in which each cell counts, by query.
+          parents: The families.
+          answers: Per query, float64[M, m] of M geounits.
+          weights: float64[M, T], inverse variances.
+        """
+        code = kernels(FAMILIES)
+        T, M = len(queries), len(weights)
+        if [one.shape for one in answers] != [(M, one.shape[1]) for one in answers] or any(
+            one.shape[1] <= rows.max() for one, rows in zip(answers, queries, strict=True)
+        ):
+            raise ValueError("answers have other shapes than queries and weights")
+        self._questions, self.parents, self._n_queries = questions, parents, T
+        self._weights = np.ascontiguousarray(weights)
+        sizes = np.diff(parents.offsets)
+        self._is_packed = (sizes > 0) & (sizes <= MOST_CELLS) & (parents.n_children > 1)
+        self._is_packed &= parents.n_children * sizes <= MOST_VARIABLES
+        children = np.where(self._is_packed, parents.n_children, 0)
+        self._groups, self._sizes = _numbered(queries, parents)
+        self._chain, self._chain_sizes = _numbered(questions.chain, parents)
+        widths = self._sizes.sum(1)
+        self._start = _starts(children * widths)
+        self._answers = np.zeros(self._start[-1])
+        self._ends = np.zeros((len(widths), T + 1), np.int64)
+        np.cumsum(self._sizes, axis=1, out=self._ends[:, 1:])
+        for number, one in enumerate(answers):
+            code.pick_answers(
+                number,
+                queries,
+                np.ascontiguousarray(one, np.float64),
+                parents.first,
+                children,
+                parents.offsets,
+                parents.cells,
+                self._groups,
+                self._sizes,
+                self._start,
+                self._answers,
+            )
+        self._index = self._groups + np.repeat(self._ends[:, :-1].ravel(), np.repeat(sizes, T))
+        self._counts_start = _starts(parents.n_children * sizes)
+        self._counts = np.zeros(self._counts_start[-1], np.int64)
+
+    def copy(self, number: int) -> None:
+        """Give the only child of a family its parent's counts."""
+        low, high = self.parents.offsets[number : number + 2]
+        start = self._counts_start[number]
+        self._counts[start : start + high - low] = self.parents.counts[low:high]
+
+    def histograms(self, low: int, high: int) -> tuple[IntArray, IntArray, IntArray]:
+        """Ends, cells and counts of the children of families low..high-1; zeros are left out."""
+        parents = self.parents
+        found: tuple[IntArray, IntArray, IntArray] = kernels(FAMILIES).compress(
+            low,
+            high,
+            parents.n_children,
+            parents.offsets,
+            parents.cells,
+            self._counts_start,
+            self._counts,
+        )
+        return found
+
+    def solve(self, number: int) -> Solved | None:
+        """Solve a family.
+
+        Returns:
+          How; None if it is none of the families packed, or needs `solve_node`: some child lacks a
+          weight of single cells, the supports were not found, or rounded sums cannot all stay next
+          to their real values.
+
+        Raises:
+          VerificationError: The counts do not add up to the parent; a defect of this program.
+        """
+        if not self._is_packed[number]:
+            return None
+        code, asked = kernels(FAMILIES), self._questions
+        parents, first = self.parents, self.parents.first[number]
+        low, high = self.parents.offsets[number : number + 2]
+        C, k = int(parents.n_children[number]), int(high - low)
+        T, L = self._n_queries, len(asked.chain)
+        parent = parents.counts[low:high]
+        index = self._index[T * low : T * high].reshape(T, k)
+        ends = self._ends[number]
+        answers = self._answers[self._start[number] : self._start[number + 1]].reshape(C, -1)
+        weights = self._weights[first : first + C]
+        unit, scale, linear, blocks, diagonal, alone = code.assemble(index, ends, answers, weights)
+        if not unit.all():
+            return None
+        node = _Plain.of(scale, linear, parent.astype(np.float64), blocks, diagonal)
+        x, coupling, steps = node.iterate(alone, asked.tolerance * _OVERSHOOT)
+        residual = max(code.certify(index, ends, answers, weights, unit, node.parent, x, coupling))
+        if not residual <= asked.tolerance:
+            return None
+        at = self._counts_start[number]
+        counts = self._counts[at : at + C * k].reshape(C, k)
+        chain = self._chain[L * low : L * high].reshape(L, k)
+        found = code.round_node(x, parent, chain, self._chain_sizes[number], asked.asked, counts)
+        if found == code.BROKEN:
+            raise VerificationError(
+                f"node {parents.labels[number]}", "children do not sum to the parent"
+            )
+        if found != code.ROUNDED:
+            counts[:] = 0
+            return None
+        return Solved(residual, steps, C * k, int(np.count_nonzero(counts)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Plain:
+    """A node in one block without equalities and rows, as `kernels.active_set` takes it."""
+
+    scale: FloatArray
+    linear: FloatArray
+    parent: FloatArray
+    blocks: FloatArray
+    diagonal: FloatArray
+    free: np.ndarray
+
+    @classmethod
+    def of(
+        cls,
+        scale: FloatArray,
+        linear: FloatArray,
+        parent: FloatArray,
+        blocks: FloatArray,
+        diagonal: FloatArray,
+    ) -> _Plain:
+        return cls(scale, linear, parent, blocks, diagonal, np.ones(linear.shape, np.bool_))
+
+    def iterate(self, alone: FloatArray, tolerance: float) -> tuple[FloatArray, FloatArray, int]:
+        """The point, the multipliers of the parent, and steps, from each child's own solution."""
+        C, k = self.linear.shape
+        code = kernels()
+        give = 1 / (self.scale[:, None] * self.diagonal)
+        _, support = code.project_by_cell(alone, give, self.free, self.parent)
+        x, coupling = np.zeros((C, k)), np.zeros(k)
+        no_rows = np.zeros((C, 0))
+        data = (
+            self.scale,
+            self.linear,
+            self.parent,
+            True,
+            np.array([0, k]),
+            self.blocks,
+            np.zeros((self.blocks.shape[1], 0, k)),
+            self.diagonal,
+            self.free,
+            np.zeros((0, k), np.int64),
+            np.zeros((0, C, 0)),
+            np.zeros(0, np.int64),
+            np.zeros(0, np.bool_),
+            np.zeros((0, k)),
+            no_rows,
+            no_rows,
+            _PENALTY,
+        )
+        _, steps = code.active_set(
+            support,
+            np.zeros((C, 0), np.int64),
+            x,
+            coupling,
+            np.zeros((0, C, 0)),
+            np.zeros((C, 0)),
+            data,
+            tolerance,
+            active_set.MOST_STEPS,
+            active_set.STALE_STEPS,
+        )
+        return x, coupling, int(steps)
+
+
+def _numbered(partitions: IntArray, parents: Parents) -> tuple[IntArray, IntArray]:
+    """Groups of the live cells by partition, family after family, and their numbers int64[F, T]."""
+    T, F = len(partitions), len(parents.offsets) - 1
+    groups = np.zeros(T * len(parents.cells), np.int64)
+    sizes = np.zeros((F, T), np.int64)
+    kernels(FAMILIES).number_groups(partitions, parents.offsets, parents.cells, groups, sizes)
+    return groups, sizes
+
+
+def _starts(lengths: IntArray) -> IntArray:
+    return np.concatenate(([0], np.cumsum(lengths)))

@@ -1,0 +1,1 @@
+"""Families in compiled loops."""
