@@ -34,11 +34,11 @@ from jobs.storage.dataset import (
     publish,
 )
 from jobs.storage.estimates import (
-    MOMENTS,
-    TABLES_FORMAT,
+    FORMAT,
     estimate_rows,
     largest_estimate,
     moments_table,
+    moments_writer,
     read_moments,
     standard_error_sums,
     tables_schema,
@@ -125,7 +125,7 @@ class LevelEstimator:
         terms = self.terms[above]
         evidence = range_evidence(self.plan, terms, parents, answers)
         messages = pass_up(terms, evidence, self._below(children), parents.is_only)
-        writer = PartWriter(self.layout.subtree(self.plan.levels[above].name), MOMENTS)
+        writer = moments_writer(self.layout.subtree(self.plan.levels[above].name))
         writer.write(moments_table(self.coordinates, parents.codes, messages))
         return writer.close()
 
@@ -176,8 +176,8 @@ class LevelEstimator:
             above = self._whole(rows)
             below = sum_below(messages, rows.starts, rows.is_only, self.terms[batch.level].unknown)
             estimates = pass_down(messages, below, above, rows.starts, rows.is_only)
-        whole = PartWriter(self.layout.whole(geolevel), MOMENTS)
-        whole.write(moments_table(self.coordinates, rows.codes, estimates))
+        whole = moments_writer(self.layout.whole(geolevel))
+        whole.write(moments_table(self.coordinates, rows.codes, estimates, single=True))
         written = estimate_rows(self.coordinates, self.tables, rows.codes, estimates, schema)
         tables.write_apart(written)
         errors, largest = standard_error_sums(written), largest_estimate(written)
@@ -372,7 +372,6 @@ class EstimateStage:
         tables = [part.tables for part in parts]
         # Six digits: how tasks are cut changes the last ones, and those of what is exact.
         said = {
-            "format": TABLES_FORMAT,
             "largest_estimate": float(f"{max(part.largest for part in parts):.6g}"),
             "standard_error_sums": {
                 query.name: [round(float(f"{value:.6g}"), 4) for value in column.tolist()]
@@ -395,6 +394,7 @@ class EstimateStage:
             "geolevel": estimator.plan.levels[level].name,
             "configuration_digest": estimator.plan.digest,
             "not_for_release": estimator.plan.not_for_release,
+            "format": FORMAT,
             "confidence": estimator.confidence,
             "queries": [
                 {"query": q.name, "answers": q.size, "shape": list(q.shape), "labels": q.labels()}

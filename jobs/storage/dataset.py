@@ -301,13 +301,21 @@ class PartWriter:
     disk of the machine that makes it.
     """
 
-    def __init__(self, dataset: Place, schema: pa.Schema, key: str | None = "geocode") -> None:
+    def __init__(
+        self,
+        dataset: Place,
+        schema: pa.Schema,
+        key: str | None = "geocode",
+        *,
+        uncompressed: Sequence[str] = (),
+    ) -> None:
         """Begin a file.
 
         Args:
           dataset: Folder of the dataset.
           schema: Its columns.
           key: The column by which rows are sorted; None if they are in no order.
+          uncompressed: Columns that hardly compress; they have no dictionary either.
         """
         self._key = key
         self._path = dataset / f"part-{uuid.uuid4().hex}.parquet"
@@ -316,8 +324,10 @@ class PartWriter:
             self._writer = pq.ParquetWriter(
                 self._sink.opened,
                 schema,
-                compression="zstd",
-                use_dictionary=[*_dictionary_columns(schema)],
+                compression={
+                    path: "none" if path in uncompressed else "zstd" for path in _paths(schema)
+                },
+                use_dictionary=sorted({*_dictionary_columns(schema)} - {*uncompressed}),
                 write_statistics=[*_compared_columns(schema)],
             )
         self._waiting: list[pa.Table] = []
@@ -371,6 +381,13 @@ class PartWriter:
             self._writer.close()
         size, digest = self._sink.close()
         return PartFile(self._path.name, self._rows, self._low, self._high, size, digest, facts)
+
+
+def _paths(schema: pa.Schema) -> Iterator[str]:
+    """Columns as Parquet names them."""
+    for column in schema:
+        is_list = pa.types.is_list(column.type)
+        yield f"{column.name}.list.element" if is_list else column.name
 
 
 def _dictionary_columns(schema: pa.Schema) -> Iterator[str]:

@@ -42,6 +42,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("session")]
 
 TABLES = ("total", "sex", "age", "prefix(age)", "detailed")
 SINGLE = 2.0**-24  # relative rounding of what is stored
+# What that is at most where a few estimates of below 1,000 lead to one; noise is 1 and more.
+ROUNDED = 2e-4
 
 
 def tables_of(release: ReleaseLayout, level: str) -> list[dict[str, Any]]:
@@ -145,7 +147,7 @@ def differences(plan: Plan, release: ReleaseLayout, dense) -> float:
 def test_every_table_of_every_geounit_equals_the_dense_solve(estimated, dense):
     plan, release = estimated
     # Standard errors are roots: what is exactly 0 may come out as the root of 1e-15.
-    assert differences(plan, release, dense) < 1e-6
+    assert differences(plan, release, dense) < ROUNDED
 
 
 @pytest.mark.parametrize("texts", [("sex * age", "total"), ("prefix(age)", "prefix(age)")])
@@ -188,7 +190,7 @@ def test_a_planted_fault_is_seen(estimated, dense, tmp_path):
     column = pa.array(answers, table.schema.field("answers").type)
     index = table.schema.get_field_index("answers")
     pq.write_table(table.set_column(index, "answers", column), dataset / part.file)
-    assert differences(plan, release, solve_dense(plan, changed)) > 1e-3
+    assert differences(plan, release, solve_dense(plan, changed)) > 5 * ROUNDED
 
 
 def test_manifests_say_what_is_in_the_files(estimated):
@@ -259,7 +261,7 @@ def test_areas_off_the_spine_equal_the_dense_solve(estimated, dense, query, patt
     table = estimate_areas(plan, release, query, {"place": codes[::-1]}, [], PLAIN)
     matrix = np.kron(inside[None].astype(float), dense_matrix(parse_query(plan.schema, query)))
     errors = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", matrix, covariance, matrix), 0))
-    np.testing.assert_allclose(table.column("estimate").to_numpy(), matrix @ found, atol=1e-8)
+    np.testing.assert_allclose(table.column("estimate").to_numpy(), matrix @ found, atol=ROUNDED)
     np.testing.assert_allclose(table.column("standard_error").to_numpy(), errors, atol=1e-6)
 
 
@@ -273,7 +275,7 @@ def test_geounits_of_every_level_equal_the_tables(estimated):
             table = estimate_areas(plan, release, "age", {}, [code], PLAIN)
             for name in ("estimate", "standard_error", "lower", "upper"):
                 np.testing.assert_allclose(
-                    table.column(name).to_numpy(), published[code][name], 2 * SINGLE, atol=1e-5
+                    table.column(name).to_numpy(), published[code][name], 2 * SINGLE, atol=ROUNDED
                 )
 
 

@@ -19,6 +19,7 @@ from tests.builders import two_families as two
 
 TABLES = ("total", "age", "detailed")
 SINGLE = 2.0**-24  # relative rounding of what is stored
+LARGEST = 200  # estimates are below 40, and a few of them are rounded on the way to one
 # What each geolevel seems to count; noise makes them differ.
 SEEN = {
     "state": {**two.BLOCKS, "111": (4, 0, 1, 7)},
@@ -91,7 +92,7 @@ def test_every_table_of_every_geounit_is_the_least_squares_estimate(tmp_path, ex
         matrix = rows_of(two.query(name), code)
         variances = np.einsum("ij,jk,ik->i", matrix, covariance, matrix)
         errors = np.sqrt(np.maximum(variances, 0))
-        assert row["estimate"] == pytest.approx(matrix @ values, rel=SINGLE, abs=1e-8)
+        assert row["estimate"] == pytest.approx(matrix @ values, abs=SINGLE * LARGEST)
         assert row["standard_error"] == pytest.approx(errors, rel=SINGLE, abs=1e-6)
         half = normal_factor(0.9) * np.array(row["standard_error"])
         assert row["upper"] == pytest.approx(np.array(row["estimate"]) + half, abs=1e-9)
@@ -126,7 +127,7 @@ def test_a_task_for_each_family_says_the_same(tmp_path):
     assert whole.keys() == cut.keys()
     for key, row in whole.items():
         for column, expected in row.items():
-            assert cut[key][column] == pytest.approx(expected, rel=2 * SINGLE, abs=1e-9)
+            assert cut[key][column] == pytest.approx(expected, abs=SINGLE * LARGEST)
 
 
 def test_targets_are_what_a_subtree_says_alone(tmp_path):

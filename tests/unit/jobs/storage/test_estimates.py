@@ -1,4 +1,4 @@
-"""Tables of estimates are read in every format they were ever written in, or refused by name."""
+"""Estimates are read in every format they were ever written in, or refused by name."""
 
 from __future__ import annotations
 
@@ -7,8 +7,18 @@ import pyarrow as pa
 import pytest
 
 from das.errors import OutputError
+from das.queries.query import parse_query
+from das.schema import Attribute, Schema
+from das.tree.coordinates import Coordinates
+from das.tree.passes import Moments
 from jobs.storage.dataset import Dataset, PartWriter, publish
-from jobs.storage.estimates import read_tables, tables_schema
+from jobs.storage.estimates import (
+    moments_table,
+    moments_writer,
+    read_moments,
+    read_tables,
+    tables_schema,
+)
 from jobs.storage.place import Place
 
 VALUES = {"estimate": [[1.5, -2.0], [7.25]], "standard_error": [[0.5, 1.0], [0.0]]}
@@ -65,3 +75,70 @@ def test_rounding_is_far_below_any_noise():
     values = np.array([65_535.99, 0.1, 999.0])
     number = tables_schema(65_535.99).field("estimate").type.value_type.to_pandas_dtype()
     assert np.abs(values.astype(number) - values).max() <= 2**-9
+
+
+TWO = Schema("s", (Attribute("a", ("x", "y", "z")),))
+
+
+@pytest.fixture
+def coordinates() -> Coordinates:
+    return Coordinates.of_queries([parse_query(TWO, text) for text in ("total", "detailed")])
+
+
+def moments_of(coordinates: Coordinates, rows: np.ndarray) -> Moments:
+    kinds = tuple(
+        np.stack([np.eye(size), 2.5 * np.eye(size)]) * (1 + i)
+        for i, size in enumerate(coordinates.sizes)
+    )
+    return Moments(coordinates.unflatten(rows), kinds, np.arange(len(rows)) % 2)
+
+
+@pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize("large", [(), (1,), (0, 1, 2, 3)])
+def test_moments_come_back_and_large_ones_to_the_last_digit(tmp_path, coordinates, single, large):
+    codes = np.array(["a", "b", "c", "d"], object)
+    values = np.random.default_rng(5).normal(scale=1e3, size=(4, 3))
+    values[list(large)] *= 1e3
+    written = moments_of(coordinates, values)
+    writer = moments_writer(tmp_path / "whole")
+    writer.write(moments_table(coordinates, codes[:1], written.take(np.array([0])), single=single))
+    rest = np.arange(1, 4)
+    writer.write(moments_table(coordinates, codes[1:], written.take(rest), single=single))
+    publish(tmp_path / "whole", [writer.close()], {"format": 2})
+    dataset = Dataset.open(tmp_path / "whole")
+    for some in ([0, 1, 2, 3], [1, 2], [3]):
+        found = read_moments(dataset, coordinates, codes[some])
+        back = coordinates.flatten(found.values)
+        exact = [one in large or not single for one in some]
+        np.testing.assert_array_equal(back[exact], values[some][exact])
+        np.testing.assert_allclose(back, values[some], rtol=2**-24)
+        if single and not large:
+            assert (back != values[some]).any()
+        for part, other in zip(found.matrices, written.matrices, strict=True):
+            np.testing.assert_array_equal(part[found.kind], other[written.kind[some]])
+
+
+def test_moments_of_older_versions_are_read(tmp_path, coordinates):
+    schema = pa.schema(
+        [
+            ("geocode", pa.string()),
+            ("values", pa.list_(pa.float64())),
+            ("matrices", pa.dictionary(pa.int32(), pa.binary())),
+        ]
+    )
+    values = np.random.default_rng(5).normal(size=(2, 3))
+    matrix = np.concatenate([np.eye(size).ravel() for size in coordinates.sizes]).tobytes()
+    rows = [pa.array(["a", "b"]), pa.array(values.tolist()), pa.array([matrix] * 2)]
+    writer = PartWriter(tmp_path / "whole", schema)
+    writer.write(pa.table([*rows[:2], rows[2].dictionary_encode()], schema=schema))
+    publish(tmp_path / "whole", [writer.close()], {})
+    dataset = Dataset.open(tmp_path / "whole")
+    found = read_moments(dataset, coordinates, np.array(["a", "b"], object))
+    np.testing.assert_array_equal(coordinates.flatten(found.values), values)
+
+
+def test_moments_of_a_later_version_are_refused(tmp_path, coordinates):
+    writer = moments_writer(tmp_path / "whole")
+    publish(tmp_path / "whole", [writer.close()], {"format": 3})
+    with pytest.raises(OutputError, match="is in a format that this version does not read; got 3"):
+        read_moments(Dataset.open(tmp_path / "whole"), coordinates, np.array(["a"], object))
