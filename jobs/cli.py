@@ -185,7 +185,7 @@ class RunOptions:
             solution=solution,
             groups=groups,
         )
-        return self.on_cluster(resolved)
+        return _with_arrow_alone(self.on_cluster(resolved))
 
     def on_cluster(self, resolved: Resolved) -> Resolved:
         """A run on what a cluster file says."""
@@ -639,7 +639,7 @@ def verify(
     from jobs.release.verify import verify_run
     from jobs.tasks.progress import Reporter
 
-    resolved = load_run(config, output=out, solution=solution)
+    resolved = _with_arrow_alone(load_run(config, output=out, solution=solution))
     with Reporter(quiet=quiet).line("verify", str(resolved.last.release.root)) as tick:
         checked = verify_run(resolved, tick)
     typer.echo(json.dumps(checked))
@@ -835,6 +835,17 @@ def generate(  # noqa: PLR0913 - one parameter per command-line option
     with Reporter(quiet=quiet).line("generate", what) as tick:
         summary: Any = generate_nation(spec, out, progress=tick)
     typer.echo(json.dumps(summary, default=str))
+
+
+def _with_arrow_alone(resolved: Resolved) -> Resolved:
+    """The run, after Arrow was told that there is no pandas; a Connect session needs it."""
+    from jobs.config.protection import REMOTE_VARIABLE, is_remote
+
+    if not is_remote(resolved.config.runtime.master or os.environ.get(REMOTE_VARIABLE, "")):
+        from jobs.tasks.arrow_alone import leave_pandas_out
+
+        leave_pandas_out()
+    return resolved
 
 
 def _is_survey(config: Path) -> bool:

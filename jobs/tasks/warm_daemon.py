@@ -4,10 +4,12 @@ Without it every worker imports numpy, pyarrow and the solvers anew, seconds at 
 set as spark.python.daemon.module for embedded sessions, where the project is importable.
 """
 
+import gc
 import importlib
 
+from jobs.tasks.arrow_alone import leave_pandas_out
+
 _LIBRARIES = (
-    "pandas",  # pyarrow imports it at the first array
     "pyarrow.parquet",
     "pyarrow.csv",
     "scipy.linalg",
@@ -28,12 +30,16 @@ _TASKS = (
 
 _MACHINE_CODE = "solvers.least_squares.machine_code"
 
+gc.disable()  # imports make no garbage
+leave_pandas_out()
 for name in (*_LIBRARIES, *_TASKS):
     importlib.import_module(name)
 # Half a second in each worker otherwise. What is not compiled yet is compiled by who solves first.
 machine_code = importlib.import_module(_MACHINE_CODE)
 if machine_code.is_kept():
     machine_code.load_kernels()
+gc.enable()
+gc.freeze()  # workers, which are forked from here, do not look through what is there
 
 if __name__ == "__main__":
     from pyspark.daemon import manager
