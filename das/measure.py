@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from das.arrays import IntArray
 from das.confidential import Confidential
 from das.errors import BudgetError, SchemaError
 from das.histograms import Histograms, frozen_array
 from das.mechanisms.entropy import NoiseKey, Places
 from das.mechanisms.mechanism import Mechanism
-from das.mechanisms.noise import add_noise
+from das.mechanisms.noise import add_noise_in_place
 from das.queries.query import Query
 
 
@@ -127,13 +125,20 @@ def _noisy(
         raise BudgetError(
             f"measure {query.name}", "needs one geocode and one mechanism per geounit"
         )
-    noisy = np.empty_like(exact)
+    noisy = exact  # made for this, and seen by nobody else
     places = Places.of(geocodes)
     # Most rows share one object; comparing its fractions in each row would cost more than noise.
     objects = {id(mechanism): mechanism for mechanism in mechanisms}
-    for mechanism in dict.fromkeys(objects.values()):
-        rows = [i for i, other in enumerate(mechanisms) if other is mechanism or other == mechanism]
-        noisy[rows] = add_noise(
-            exact[rows], mechanism=mechanism, key=key, purpose=query.name, places=places.at(rows)
+    distinct = list(dict.fromkeys(objects.values()))
+    for mechanism in distinct:
+        same = {name for name, other in objects.items() if other == mechanism}
+        rows = [i for i, other in enumerate(mechanisms) if id(other) in same]
+        add_noise_in_place(
+            noisy,
+            mechanism=mechanism,
+            key=key,
+            purpose=query.name,
+            places=places,
+            rows=None if len(distinct) == 1 else rows,
         )
     return Measurements(query.name, tuple(mechanisms), noisy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -48,7 +49,36 @@ def add_noise(
       BudgetError: A place repeats, or a row has more draws than can be numbered.
       SchemaError: `answers` is not int64[G, m] with G the number of places.
     """
-    sampler = mechanism.sampler()
+    noisy = np.array(answers, order="C")
+    add_noise_in_place(noisy, mechanism=mechanism, key=key, purpose=purpose, places=places)
+    return noisy
+
+
+def add_noise_in_place(
+    answers: IntArray,
+    *,
+    mechanism: Mechanism,
+    key: NoiseKey,
+    purpose: str,
+    places: Places,
+    rows: Sequence[int] | None = None,
+) -> None:
+    """As `add_noise`, but to the answers themselves, or to some rows of them.
+
+    Args:
+      answers: int64[G, m], overwritten.
+      mechanism: The distribution of the noise.
+      key: The noise key.
+      purpose: What is drawn.
+      places: G places with distinct names, one per row.
+      rows: Numbers of the rows that get noise, distinct; default all.
+
+    Law: as of `add_noise`.
+
+    Raises:
+      BudgetError: As `add_noise`.
+      SchemaError: As `add_noise`.
+    """
     if answers.dtype != np.int64 or answers.ndim != 2 or len(answers) != len(places):
         raise SchemaError(
             "add_noise",
@@ -62,19 +92,19 @@ def add_noise(
             "a place repeats, so two rows would share their noise",
             got=f"{len(set(places.names))} distinct places for {len(places)} rows",
         )
+    sampler = mechanism.sampler()
+    noised = np.arange(len(answers)) if rows is None else np.asarray(rows, np.int64)
+    places = places if rows is None else places.at(rows)
     n_columns = answers.shape[1]
     words_per_row = n_columns * sampler.words_per_draw
     rows_per_block = max(1, BLOCK_WORDS // max(1, words_per_row))
     words_of = PurposeWords(key, purpose)
-    noisy = np.empty_like(answers, order="C")
-    for start in range(0, len(answers), rows_per_block):
-        rows = slice(start, start + rows_per_block)
-        words = words_of(places, rows, words_per_row).reshape(-1)
-        names = places.names[rows]
-        more = partial(_further_bits, key, purpose, names, n_columns)
-        noise = sampler.draw_many(words, more).reshape(noisy[rows].shape)
-        np.add(answers[rows], noise, out=noisy[rows])
-    return noisy
+    for start in range(0, len(noised), rows_per_block):
+        some = slice(start, start + rows_per_block)
+        words = words_of(places, some, words_per_row).reshape(-1)
+        more = partial(_further_bits, key, purpose, places.names[some], n_columns)
+        noise = sampler.draw_many(words, more).reshape(len(places.names[some]), n_columns)
+        answers[some if rows is None else noised[some]] += noise
 
 
 def _further_bits(

@@ -106,8 +106,8 @@ class Query:
           histograms: G geounits over the schema's n cells.
 
         Returns:
-          int64[G, m]. Memory follows these answers and the entries of the histograms; Q itself is
-          never formed.
+          int64[G, m], a new array. Memory follows these answers and the entries of the
+          histograms; Q itself is never formed.
 
         Raises:
           SchemaError: The histograms are of another schema, or an answer might not fit in 63 bits.
@@ -135,7 +135,7 @@ class Query:
           positions: int64[p], ascending numbers of answers.
 
         Returns:
-          int64[G, p], those columns of `answer`.
+          int64[G, p], those columns of `answer`; a new array.
 
         Raises:
           SchemaError: The query is not a partition, or the histograms are of another schema.

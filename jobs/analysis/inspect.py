@@ -19,6 +19,7 @@ from jobs.storage.dataset import MANIFEST, Dataset
 from jobs.storage.estimates import read_tables
 from jobs.storage.files import read_json
 from jobs.storage.layout import EstimateLayout, ReleaseLayout, release_layout, solutions_of
+from jobs.storage.packed import with_lists
 from jobs.storage.place import Place, found_under, names_below
 
 
@@ -69,7 +70,7 @@ def inspect_geounit(
     dataset, tables = release.measurements(geolevel), EstimateLayout.of(release).tables(geolevel)
     measured = [
         {**held, "answers": answers}
-        for held, answers in _answers(dataset, geocode, query, ("answers",), Dataset.read)
+        for held, answers in _answers(dataset, geocode, query, ("answers",), _listed)
     ]
     estimates = [
         {**held, "confidence": _facts(tables)["confidence"], "estimates": answers}
@@ -85,6 +86,10 @@ def inspect_geounit(
         rows = Dataset.open(counts).read(geocode, geocode).to_pylist()
         document["protected_total"] = int(np.sum([n for row in rows for n in row["counts"]]))
     return document
+
+
+def _listed(measurements: Dataset, low: str, high: str) -> pa.Table:
+    return with_lists(measurements.read(low, high))
 
 
 _INTERVAL = ("estimate", "standard_error", "lower", "upper")

@@ -16,7 +16,7 @@ from das.confidential import Confidential, redact_errors
 from das.errors import ConfigError
 from das.histograms import Histograms
 from das.measure import Part, measure, measure_at
-from das.mechanisms.entropy import NoiseKey
+from das.mechanisms.entropy import NoiseKey, Places
 from das.mechanisms.mechanism import Mechanism
 from das.queries.query import Query
 from jobs.confidential.histograms import read_truth
@@ -25,6 +25,7 @@ from jobs.plan import Level, Plan
 from jobs.storage.answers import (
     LAZY_MEASUREMENTS,
     MEASUREMENTS,
+    MEASUREMENTS_FORMAT,
     DrawnAnswers,
     measurement_table,
 )
@@ -111,6 +112,7 @@ class MeasureStage:
             task = MeasureTask(plan, level, self.release, self.confidential, lent_key)
             parts = self.tasks.run(f"measure {geolevel}", batches, _measurer(task))
         facts = {
+            "format": MEASUREMENTS_FORMAT,
             "geolevel": geolevel,
             "configuration_digest": plan.digest,
             "not_for_release": plan.not_for_release,
@@ -173,6 +175,7 @@ def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
         most = (numbers[start - 1] if start else 0) + _CHUNK_NUMBERS
         stop = max(start + 1, int(np.searchsorted(numbers, most, side="right")))
         chunk = list(codes[start:stop])
+        places = Places.of(chunk)
         truth = read_truth(histograms, chunk, plan.schema.size)
         tables = []
         for index, query in enumerate(level.queries):
@@ -181,7 +184,7 @@ def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
                 drawn = above.part(start, stop)
                 tables.append(_lazy_table(truth, query, drawn, chunk, mechanisms, key))
             else:
-                noisy = measure(truth, query, geocodes=chunk, mechanisms=mechanisms, key=key)
+                noisy = measure(truth, query, geocodes=places, mechanisms=mechanisms, key=key)
                 tables.append(
                     measurement_table(chunk, query.name, mechanisms, noisy.answers, schema)
                 )

@@ -67,7 +67,11 @@ _COLUMNS = {
     "variance": "The variance of the noise of one answer.",
     "positions": "Which answers of a lazy query were drawn: their numbers, the first is 0. Empty "
     "for queries that are drawn completely.",
-    "answers": "One whole number per answer, in the order of the labels that _manifest.json has.",
+    "width": "The bytes of each answer: 1, 2 or 8.",
+    "answers": "One whole number per answer, in the order of the labels that _manifest.json has: "
+    "bytes, the lowest first, two's complement. The least number of so many bytes, such as -128, "
+    "stands for one that needs more.",
+    "escaped": "The answers that need more bytes than the others, 8 each, in order.",
     "estimate": "One estimate per answer, in the order of the labels that _manifest.json has.",
     "standard_error": "The standard error of each estimate; 1.645 times that to either side is an "
     "interval that holds the truth in 90 of 100 cases.",
@@ -242,10 +246,20 @@ def read(dataset, text={text}):
 
 _TIDY = '''
 
+def unpacked(row):
+    """Numbers of `width` bytes each; those that do not fit stand in `escaped`, in order."""
+    numbers = np.frombuffer(row.answers, f"<i{row.width}").astype(np.int64)
+    if row.width < 8:
+        numbers[numbers == -(2 ** (8 * row.width - 1))] = np.frombuffer(row.escaped, "<i8")
+    return numbers
+
+
 def tidy(dataset, query, *values):
     """One row per geounit and answer of a query, with the label of the answer."""
     rows = read(dataset)
     rows = rows[rows["query"] == query]
+    if "width" in rows:
+        rows = rows.assign(answers=[unpacked(row) for row in rows.itertuples()])
     facts = json.loads(Path(dataset, "_manifest.json").read_text("utf-8"))["facts"]
     labels = next(one["labels"] for one in facts["queries"] if one["query"] == query)
     rows = rows.assign(label=[labels] * len(rows))
@@ -261,6 +275,7 @@ _INTERVALS = (
 
 
 _CENSUS = reading('{"geocode": str}', "Geocodes are text.")
+_WITH_TIDY = _CENSUS.replace("import pandas", "import numpy as np\nimport pandas") + _TIDY
 
 
 def example(manifest: Manifest) -> str:
@@ -289,7 +304,7 @@ def example(manifest: Manifest) -> str:
     path = next((path for path in people if path in there), "")
     if path:
         lines.append(f'{manifest.records} = read("{path}"{people[path]})')
-    return "\n".join([_CENSUS + (_TIDY if has_tidy else ""), "", *lines])
+    return "\n".join([_WITH_TIDY if has_tidy else _CENSUS, "", *lines])
 
 
 def _measured(manifest: Manifest, there: Mapping[str, Output]) -> tuple[str, str] | None:

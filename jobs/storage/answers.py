@@ -2,6 +2,8 @@
 
 Exact answers of invariants and given counts have three columns (geocode, query, answers); noisy
 answers also the mechanism of their noise, and lazy ones the positions of those that were drawn.
+Noisy answers are packed (`jobs.storage.packed`); releases that were made before they were, whose
+facts name no format, are read as well.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ from das.mechanisms.mechanism import Mechanism
 from das.mechanisms.registry import read_mechanism
 from das.queries.query import Query
 from invariants.linear import LinearRow
-from jobs.storage.columns import chosen, flattened, lengths, lists, ragged_lists, repeated, texts
+from jobs.storage.columns import chosen, flattened, lists, ragged_lists, repeated, texts
 from jobs.storage.dataset import LAST, Dataset, RangeReader
+from jobs.storage.packed import PACKED, packed, row_sizes, unpacked
 
 ANSWERS = pa.schema(
     [
@@ -37,9 +40,10 @@ MEASUREMENTS = pa.schema(
         ("mechanism", pa.dictionary(pa.int32(), pa.string())),
         ("parameter", pa.dictionary(pa.int32(), pa.string())),
         ("variance", pa.float64()),
-        ("answers", pa.list_(pa.int64())),
+        *PACKED,
     ]
 )
+MEASUREMENTS_FORMAT = 2  # 1: answers as lists of int64
 LAZY_MEASUREMENTS = MEASUREMENTS.append(pa.field("positions", pa.list_(pa.int64())))
 
 
@@ -109,7 +113,9 @@ def measurement_table(
     """
     distinct = list({id(mechanism): mechanism for mechanism in mechanisms}.values())
     position = {id(mechanism): index for index, mechanism in enumerate(distinct)}
-    which = np.array([position[id(mechanism)] for mechanism in mechanisms], np.int32)
+    which = np.zeros(len(mechanisms), np.int32)  # mostly all have one
+    if len(distinct) > 1:
+        which[:] = [position[id(mechanism)] for mechanism in mechanisms]
     columns = [
         pa.array(codes, pa.string()),
         repeated(query, len(codes)),
@@ -118,9 +124,10 @@ def measurement_table(
         pa.array(np.array([m.variance() for m in distinct])[which], pa.float64()),
     ]
     if isinstance(answers, DrawnAnswers):
-        columns += [ragged_lists(answers.offsets, a) for a in (answers.answers, answers.positions)]
+        columns += packed(answers.answers, answers.offsets)
+        columns.append(ragged_lists(answers.offsets, answers.positions))
     else:
-        columns.append(lists(answers))
+        columns += packed(answers, answers.shape[1] * np.arange(len(answers) + 1))
         if len(schema) > len(MEASUREMENTS):
             columns.append(pa.nulls(len(codes), schema.field("positions").type))
     return pa.table(columns, schema=schema)
@@ -190,7 +197,7 @@ def read_noisy(
     for query in queries:
         rows = _rows_of(dataset, table, query, codes)
         if query in lazy:
-            noisy.append(_drawn(rows))
+            noisy.append(_drawn(dataset, rows))
         else:
             noisy.append(_whole(dataset, rows, query, len(codes)).astype(np.float64))
     return noisy
@@ -219,7 +226,7 @@ def read_available(
         raise OutputError(str(dataset.path), f"does not hold {name}", got=held)
     rows = rows_about(dataset.read(low, high), name)
     codes = texts(rows)
-    return codes, flattened(rows.column("answers")).reshape(len(codes), n_answers)
+    return codes, unpacked(rows).reshape(len(codes), n_answers)
 
 
 def read_measured(
@@ -238,8 +245,7 @@ def read_measured(
     Raises:
       OutputError: A file cannot be read.
     """
-    columns = ("geocode", "query", "mechanism", "parameter", "answers")
-    rows = rows_about(dataset.read(columns=columns), name)
+    rows = rows_about(dataset.read(), name)
     codes = texts(rows)
     kinds, parameters = (rows.column(c).to_pylist() for c in ("mechanism", "parameter"))
     pairs = list(zip(kinds, parameters, strict=True))
@@ -247,7 +253,7 @@ def read_measured(
         (kind, parameter): read_mechanism(kind, Fraction(parameter))
         for kind, parameter in dict.fromkeys(pairs)
     }
-    answers = flattened(rows.column("answers")).reshape(len(codes), n_answers)
+    answers = _numbers(dataset, rows).reshape(len(codes), n_answers)
     return codes, answers, tuple(mechanisms[pair] for pair in pairs)
 
 
@@ -265,16 +271,34 @@ def _whole(
     dataset: Dataset | RangeReader, rows: pa.Table, query: Query | LinearRow, n_geounits: int
 ) -> IntArray:
     """int64[G, m] of rows that hold every answer."""
-    answers = flattened(rows.column("answers"))
+    answers = _numbers(dataset, rows)
     if len(answers) != n_geounits * query.size:
         raise _lacks(dataset, query, len(rows), n_geounits)
     return answers.reshape(n_geounits, query.size)
 
 
-def _drawn(rows: pa.Table) -> DrawnAnswers:
-    answers, positions = (flattened(rows.column(name)) for name in ("answers", "positions"))
-    sizes = lengths(rows.column("answers"))
-    return DrawnAnswers(np.concatenate(([0], np.cumsum(sizes))), positions, answers)
+def _drawn(dataset: Dataset | RangeReader, rows: pa.Table) -> DrawnAnswers:
+    answers, positions = _numbers(dataset, rows), flattened(rows.column("positions"))
+    return DrawnAnswers(np.concatenate(([0], np.cumsum(row_sizes(rows)))), positions, answers)
+
+
+def _numbers(dataset: Dataset | RangeReader, rows: pa.Table) -> IntArray:
+    _require_known_format(dataset)
+    try:
+        return unpacked(rows)
+    except ValueError as error:
+        raise OutputError(str(dataset.path), "cannot be read", got=str(error)) from None
+
+
+def _require_known_format(dataset: Dataset | RangeReader) -> None:
+    facts = (dataset.dataset if isinstance(dataset, RangeReader) else dataset).facts
+    if facts.get("format", 1) not in range(1, MEASUREMENTS_FORMAT + 1):
+        raise OutputError(
+            str(dataset.path),
+            "has answers of a format that this version does not know",
+            got=facts["format"],
+            want=f"at most {MEASUREMENTS_FORMAT}",
+        )
 
 
 def _lacks(

@@ -391,18 +391,20 @@ def _paths(schema: pa.Schema) -> Iterator[str]:
 
 
 def _dictionary_columns(schema: pa.Schema) -> Iterator[str]:
-    """Columns for which a dictionary is tried: floats that noise went into hardly repeat."""
+    """Columns for which a dictionary is tried: what noise went into hardly repeats."""
     for column in schema:
         if pa.types.is_list(column.type):
             if not pa.types.is_floating(column.type.value_type):
                 yield f"{column.name}.list.element"
-        elif not pa.types.is_floating(column.type):
+        elif not pa.types.is_floating(column.type) and not pa.types.is_binary(column.type):
             yield column.name
 
 
 def _compared_columns(schema: pa.Schema) -> Iterator[str]:
-    """Columns by whose least and largest values readers may choose row groups: not lists."""
-    return (column.name for column in schema if not pa.types.is_nested(column.type))
+    """Columns by whose least and largest values readers choose row groups: no lists, no bytes."""
+    for column in schema:
+        if not pa.types.is_nested(column.type) and not pa.types.is_binary(column.type):
+            yield column.name
 
 
 class PartSink:

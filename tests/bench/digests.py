@@ -8,7 +8,8 @@ change that means to change no result. Keys read like paths, `CASE/DATASET/GEOLE
 1. Without --quick the larger cases run too, and three cases run on Spark with 1, 2 and 3 slots,
 whose digests must be those of this process; where one is not, the exit code is 1.
 
-**What a digest covers.** Every row of a dataset of a release: measurements, invariants, given and
+**What a digest covers.** Every row of a dataset of a release: measurements, their answers as
+numbers however they are packed, invariants, given and
 implied counts, geography, counts, microdata, tables. Rows are sorted, so neither the number of
 part files nor their names nor their order matter; times and identities are not looked at. Counts
 are integers and enter in full. Estimates and variances are floats, which no two processors compute
@@ -42,6 +43,7 @@ import yaml
 from jobs.config.load import load_run
 from jobs.run import run
 from jobs.storage.dataset import MANIFEST, Dataset
+from jobs.storage.packed import with_lists
 from jobs.synthetic.generate import GenerateSpec, generate
 from jobs.tasks.progress import Reporter
 from jobs.tasks.session import spark_session
@@ -102,7 +104,7 @@ def _rows(path: Path) -> Iterator[str]:
             for row in csv.DictReader(handle):
                 yield json.dumps(row, sort_keys=True)
         return
-    table = pq.read_table(path, partitioning=None)
+    table = with_lists(pq.read_table(path, partitioning=None))
     kept = [name for name in table.column_names if name not in _FOR_LATER_STAGES]
     for row in table.select(kept).to_pylist():
         yield json.dumps({name: _on_grid(value) for name, value in row.items()}, sort_keys=True)

@@ -11,8 +11,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jobs.storage.answers import MEASUREMENTS
 from jobs.storage.dataset import PartWriter, publish
+from jobs.storage.packed import with_lists
 from jobs.storage.place import Place, open_input
+
+MEASUREMENTS_OF_FORMAT_1 = pa.schema(
+    [
+        *[MEASUREMENTS.field(name) for name in ("geocode", "query", "mechanism", "parameter")],
+        ("variance", pa.float64()),
+        ("answers", pa.list_(pa.int64())),
+    ]
+)
 
 
 def publish_tables(
@@ -28,12 +38,13 @@ def publish_tables(
 
 
 def rows_of(folder: Place) -> list[dict[str, Any]]:
-    """Rows of a published dataset from its files alone, in the order of its parts."""
+    """Rows of a published dataset from its files alone, in the order of its parts; packed answers as lists."""
     rows: list[dict[str, Any]] = []
     for part in json.loads((folder / "_manifest.json").read_text())["files"]:
         if part["file"].endswith(".csv"):
             with (folder / part["file"]).open(newline="") as handle:
                 rows += list(csv.DictReader(handle))
         else:
-            rows += pq.read_table(open_input(folder / part["file"]), partitioning=None).to_pylist()
+            table = pq.read_table(open_input(folder / part["file"]), partitioning=None)
+            rows += with_lists(table).to_pylist()
     return rows

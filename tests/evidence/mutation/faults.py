@@ -262,9 +262,9 @@ FAULTS = (
     Fault(
         "rows share their words",
         NOISE,
-        "words = words_of(places, rows, words_per_row).reshape(-1)",
+        "words = words_of(places, some, words_per_row).reshape(-1)",
         "words = words_of(places, slice(1), words_per_row)"
-        ".repeat(len(places.names[rows]), axis=0).reshape(-1)",
+        ".repeat(len(places.names[some]), axis=0).reshape(-1)",
         (NOISE_UNIT + "test_keys_purposes_and_places_change_the_noise",),
     ),
     Fault(
@@ -301,8 +301,8 @@ FAULTS = (
     Fault(
         "columns of a row share their bits",
         NOISE,
-        "words = words_of(places, rows, words_per_row).reshape(-1)",
-        "words = words_of(places, rows, sampler.words_per_draw)"
+        "words = words_of(places, some, words_per_row).reshape(-1)",
+        "words = words_of(places, some, sampler.words_per_draw)"
         ".repeat(n_columns, axis=0).reshape(-1)",
         (NOISE_UNIT + "test_columns_of_a_row_have_noise_of_their_own",),
     ),

@@ -32,6 +32,7 @@ from jobs.run import do_stages, open_job
 from jobs.storage.dataset import MANIFEST, Dataset
 from jobs.storage.estimates import read_tables
 from jobs.storage.layout import EstimateLayout, ReleaseLayout, release_layout
+from jobs.storage.packed import with_lists
 from jobs.tasks.batches import TaskSize, all_geounits
 from jobs.tasks.progress import Reporter
 from tests.builders import toy
@@ -184,7 +185,7 @@ def test_a_planted_fault_is_seen(estimated, dense, tmp_path):
     shutil.copytree(release.root, changed.root)
     dataset = changed.measurements("block")
     part = next(part for part in Dataset.open(dataset).parts if part.rows)
-    table = pq.read_table(dataset / part.file, partitioning=None)
+    table = with_lists(pq.read_table(dataset / part.file, partitioning=None))
     answers = table.column("answers").to_pylist()
     answers[0][0] += 1
     column = pa.array(answers, table.schema.field("answers").type)

@@ -17,7 +17,7 @@ from jobs.config.load import load_run
 from jobs.config.product import Resolved
 from jobs.release.solve import solve_level
 from jobs.run import do_stages, open_job
-from jobs.storage.answers import MEASUREMENTS, read_noisy
+from jobs.storage.answers import read_noisy
 from jobs.storage.dataset import Dataset, dataset_digest
 from jobs.storage.geography import read_geography
 from jobs.storage.histograms import read_counts
@@ -25,7 +25,7 @@ from jobs.storage.layout import ReleaseLayout, release_layout
 from jobs.storage.ledger import record_measured
 from jobs.tasks.progress import Reporter
 from tests.builders import in_process, toy
-from tests.builders.datasets import publish_tables, rows_of
+from tests.builders.datasets import MEASUREMENTS_OF_FORMAT_1, publish_tables, rows_of
 
 LAZY = ["detailed", "sex"]
 KEY = NoiseKey.for_testing(5)
@@ -132,7 +132,9 @@ def fill(lazy: ReleaseLayout, full: ReleaseLayout, geolevel: str, sizes: dict[st
         positions = row.pop("positions", None)
         answers[slice(None) if positions is None else positions] = row["answers"]
         out.append({**row, "answers": answers.tolist()})
-    publish_tables(full.measurements(geolevel), [pa.Table.from_pylist(out, schema=MEASUREMENTS)])
+    publish_tables(
+        full.measurements(geolevel), [pa.Table.from_pylist(out, schema=MEASUREMENTS_OF_FORMAT_1)]
+    )
 
 
 def test_a_geolevel_waits_for_the_one_above(tmp_path):

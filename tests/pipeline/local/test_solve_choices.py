@@ -24,6 +24,7 @@ from jobs.run import run
 from jobs.storage.dataset import Dataset
 from jobs.storage.geography import read_geography
 from jobs.storage.layout import ReleaseLayout, release_layout
+from jobs.storage.packed import with_lists
 from jobs.tasks.batches import Sizing, TaskSize, all_geounits
 from jobs.tasks.executor import LocalTasks
 from jobs.tasks.progress import Reporter
@@ -215,7 +216,7 @@ def test_own_targets_are_the_noisy_answers(released, name, levels):
 def measurements(one: Released, level: str) -> list[dict[str, Any]]:
     dataset = one.release.measurements(level)
     tables = [pq.read_table(p, partitioning=None) for p in dataset.glob("part-*")]
-    return pa.concat_tables(tables).to_pylist()
+    return with_lists(pa.concat_tables(tables)).to_pylist()
 
 
 def test_full_targets_move_every_geolevel_above_the_leaves(released):

@@ -21,6 +21,7 @@ from jobs.config.load import load_run
 from jobs.run import do_stages, open_job
 from jobs.storage.dataset import Dataset, is_published
 from jobs.storage.layout import release_layout
+from jobs.storage.packed import with_lists
 from jobs.synthetic.generate import GenerateSpec, generate
 from jobs.tasks.progress import Reporter
 from jobs.tasks.session import spark_session
@@ -167,7 +168,7 @@ def disturbed(stage: Stage) -> Disturbed:
 def readable(out: Path, level: str) -> pa.Table:
     """Rows (geocode, query, answers) as later stages would read them, in order."""
     dataset = release_layout(out).measurements(level)
-    table = Dataset.open(dataset).read(columns=("geocode", "query", "answers"))
+    table = with_lists(Dataset.open(dataset).read()).select(["geocode", "query", "answers"])
     query = table.schema.get_field_index("query")
     table = table.set_column(query, "query", table.column("query").cast(pa.string()))
     return table.sort_by([("geocode", "ascending"), ("query", "ascending")]).combine_chunks()

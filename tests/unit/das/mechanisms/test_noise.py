@@ -11,7 +11,7 @@ from das.errors import BudgetError, SchemaError
 from das.mechanisms.entropy import NoiseKey, Places
 from das.mechanisms.gaussian import WIDE_SIGMA_SQ, DiscreteGaussian
 from das.mechanisms.laplace import DiscreteLaplace
-from das.mechanisms.noise import add_noise
+from das.mechanisms.noise import add_noise, add_noise_in_place
 from das.mechanisms.table import BLOCK_WORDS
 
 KEY = NoiseKey.for_testing(1)
@@ -91,6 +91,19 @@ def test_columns_of_a_row_have_noise_of_their_own(mechanism):
     for shift in (1, 2, 1000, 2000):
         same = (row[shift:] == row[:-shift]).mean()
         assert same < 0.9  # a law of few values repeats itself, a stream does not
+
+
+@each_mechanism
+@given(rows=st.lists(st.integers(0, 6), unique=True))
+def test_noise_in_place_is_that_of_the_rows_it_is_for(mechanism, rows):
+    """In any order; other rows stay as they are."""
+    answers = np.arange(63).reshape(7, 9)
+    wanted = answers.copy()
+    wanted[rows] = noisy_answers(answers, mechanism)[rows]
+    add_noise_in_place(
+        answers, mechanism=mechanism, key=KEY, purpose="q", places=Places.of(names(7)), rows=rows
+    )
+    assert (answers == wanted).all()
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0, 0)])

@@ -12,9 +12,8 @@ from das.errors import OutputError
 from das.mechanisms.gaussian import DiscreteGaussian
 from das.mechanisms.laplace import DiscreteLaplace
 from jobs.analysis.measurements import read_measurements
-from jobs.storage.answers import MEASUREMENTS
 from jobs.storage.layout import ReleaseLayout
-from tests.builders.datasets import publish_tables
+from tests.builders.datasets import MEASUREMENTS_OF_FORMAT_1, publish_tables
 
 ROWS = [
     ("71", "sex", "discrete_gaussian", "16", 16.0, [5, -2]),
@@ -29,13 +28,15 @@ def release(tmp_path):
     dataset = ReleaseLayout(tmp_path).measurements("tract")
     columns = [pa.array(column, field.type if field.name not in {"query", "mechanism", "parameter"}
                         else pa.string()) for column, field in
-               zip(zip(*ROWS, strict=True), MEASUREMENTS, strict=True)]  # fmt: skip
+               zip(zip(*ROWS, strict=True), MEASUREMENTS_OF_FORMAT_1, strict=True)]  # fmt: skip
     columns = [c.dictionary_encode() if i in {1, 2, 3} else c for i, c in enumerate(columns)]
     queries = [
         {"query": "sex", "answers": 2, "labels": ["female", "male"]},
         {"query": "total", "answers": 1, "labels": ["total"]},
     ]
-    publish_tables(dataset, [pa.table(columns, schema=MEASUREMENTS)], {"queries": queries})
+    publish_tables(
+        dataset, [pa.table(columns, schema=MEASUREMENTS_OF_FORMAT_1)], {"queries": queries}
+    )
     return tmp_path
 
 
