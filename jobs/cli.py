@@ -701,6 +701,9 @@ def estimate(  # noqa: PLR0913 - one parameter per command-line option
         ),
     ] = None,
     geounit: Annotated[list[str] | None, typer.Option(help="Geocode of any geolevel.")] = None,
+    geolevel: Annotated[
+        str | None, typer.Option(help="All geounits of this geolevel, such as county.")
+    ] = None,
     confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.9,
     simultaneous: Annotated[
         bool, typer.Option("--simultaneous", help="For all answers of a table together.")
@@ -727,6 +730,7 @@ def estimate(  # noqa: PLR0913 - one parameter per command-line option
         check_places,
         estimate_areas,
         estimate_covariances,
+        geocodes_of,
         leaf_geocodes,
         report_estimates,
     )
@@ -742,12 +746,15 @@ def estimate(  # noqa: PLR0913 - one parameter per command-line option
         named = read_areas(area, leaf_geocodes(resolved.plan, release), spine[-1])
     for note in named.notes:
         typer.echo(printable(f"{area}: {note}"), err=True)
+    codes = list(geounit or [])
+    if geolevel is not None:
+        codes += geocodes_of(resolved.plan, release, geolevel)
     if covariance is not None:
         pair = parse_pair(resolved.plan.schema, f"{query}; {covariance}")
-        found = estimate_covariances(resolved.plan, release, pair, named.areas, geounit or [])
+        found = estimate_covariances(resolved.plan, release, pair, named.areas, codes)
     else:
         wanted = IntervalSettings(confidence, simultaneous, positive)
-        found = estimate_areas(resolved.plan, release, query, named.areas, geounit or [], wanted)
+        found = estimate_areas(resolved.plan, release, query, named.areas, codes, wanted)
     report_estimates(found, parquet, csv, as_json=as_json)
 
 

@@ -115,7 +115,19 @@ def check_places(parquet: Path | None, csv: Path | None) -> None:
 
 def leaf_geocodes(plan: Plan, release: ReleaseLayout) -> list[str]:
     """Geocodes of all leaf geounits of a release, ascending."""
-    codes: list[str] = read_public_geocodes(release, plan.leaf.name).tolist()
+    return geocodes_of(plan, release, plan.leaf.name)
+
+
+def geocodes_of(plan: Plan, release: ReleaseLayout, geolevel: str) -> list[str]:
+    """Geocodes of all geounits of a geolevel of a release, ascending.
+
+    Raises:
+      ConfigError: There is no such geolevel.
+    """
+    if geolevel not in plan.spine.levels:
+        levels = [*plan.spine.levels]
+        raise ConfigError("estimate", "names an unknown geolevel", got=geolevel, want=levels)
+    codes: list[str] = read_public_geocodes(release, geolevel).tolist()
     return codes
 
 
@@ -205,7 +217,7 @@ def _moments(
 ) -> Iterator[tuple[str, Moments]]:
     """The estimate of every geounit and area by its name."""
     if not areas and not geounits:
-        raise ConfigError("estimate", "names no area", want="--area or --geounit")
+        raise ConfigError("estimate", "names no area", want="--area, --geounit or --geolevel")
     for code in geounits:
         yield code, one.geounit(code)
     for name, codes in areas.items():

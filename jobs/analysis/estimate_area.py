@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
 
 import numpy as np
 
-from das.arrays import BoolArray, IntArray
+from das.arrays import BoolArray, Geocodes, IntArray
 from das.errors import InputError
 from das.queries.query import Query
 from das.tree.area import CutChild, Share, estimate_share, share_of_family
@@ -21,6 +21,7 @@ from jobs.storage.estimates import read_moments
 from jobs.tasks.batches import all_geounits
 
 _WINDOW_NUMBERS = 10_000_000  # numbers read at once
+_MOST_AT_ONCE = 512  # geounits whose estimates are read together: a row group or so
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,14 +41,22 @@ class AreaEstimator:
         """The components that the queries touch."""
         return self.estimator.coordinates.touched_by(self.queries)
 
-    @cached_property
-    def geounits(self) -> tuple[LevelRange, ...]:
-        """All geounits of every geolevel."""
+    @cache  # noqa: B019 - an estimator lives as long as its command
+    def geounits(self, level: int) -> LevelRange:
+        """All geounits of a geolevel."""
         one = self.estimator
-        return tuple(
-            LevelRange.read(one.release, name, all_geounits(level))
-            for level, name in enumerate(one.plan.spine.levels)
-        )
+        return LevelRange.read(one.release, one.plan.spine.levels[level], all_geounits(level))
+
+    @cache  # noqa: B019
+    def _bounds(self, level: int) -> IntArray:
+        """int64[U + 1]: where the children of each geounit above begin, and the end."""
+        rows = self.geounits(level)
+        return np.append(rows.starts, len(rows.codes))
+
+    @cached_property
+    def _leaf_codes(self) -> Geocodes:
+        """bytes[G] geocodes of all leaves."""
+        return self.geounits(self.estimator.leaf).codes.astype(np.bytes_)
 
     def geounit(self, code: str) -> Moments:
         """Estimate a geounit of any geolevel.
@@ -55,7 +64,8 @@ class AreaEstimator:
         Raises:
           InputError: There is no such geounit.
         """
-        for level, rows in enumerate(self.geounits):
+        for level in range(self.estimator.leaf + 1):
+            rows = self.geounits(level)
             spot = int(np.searchsorted(rows.codes, code))
             if spot < len(rows.codes) and rows.codes[spot] == code:
                 return self._on_spine(level, spot)
@@ -70,43 +80,56 @@ class AreaEstimator:
         Raises:
           InputError: The set is empty, or one of them does not exist.
         """
-        leaves = self.geounits[-1].codes
-        wanted = np.unique(np.asarray(codes, object))
-        inside = np.isin(leaves, wanted)
-        if not len(wanted) or inside.sum() != len(wanted):
+        leaves = self._leaf_codes
+        texts = [code.encode("ascii", "replace") for code in codes]  # ? stands in no geocode
+        wanted = np.unique(np.array(texts, np.bytes_))
+        spots = np.searchsorted(leaves, wanted)
+        known = leaves[np.minimum(spots, len(leaves) - 1)] == wanted
+        if not len(wanted) or not known.all():
             raise InputError(
                 "estimate, area",
                 "is not a set of geounits of the last geolevel",
-                got=f"{len(wanted) - int(inside.sum())} unknown of {len(wanted)}",
+                got=f"{len(wanted) - int(known.sum())} unknown of {len(wanted)}",
             )
-        whole, touched = self._marks(inside)
-        level = max(index for index, marks in enumerate(touched) if marks.sum() == 1)
-        spot = int(np.flatnonzero(touched[level])[0])
+        touched, whole = self._held(spots)
+        level = max(index for index, held in enumerate(touched) if len(held) == 1)
+        spot = int(touched[level][0])
         holder = self._on_spine(level, spot)
-        if whole[level][spot]:
+        if whole[level][0]:
             return holder
         shares: dict[int, Share] = {}
         for above in range(self.estimator.leaf - 1, level - 1, -1):
-            shares = self._shares(above, touched[above] & ~whole[above], whole[above + 1], shares)
+            cut, inside = touched[above][~whole[above]], touched[above + 1][whole[above + 1]]
+            shares = self._shares(above, cut, inside, shares)
         return estimate_share(shares[spot], holder)
 
-    def _marks(self, inside: BoolArray) -> tuple[list[BoolArray], list[BoolArray]]:
-        """Per geolevel, which geounits lie in the area, and which hold some of it."""
-        whole, touched = [inside], [inside]
-        for rows in self.geounits[:0:-1]:
-            touched.insert(0, np.logical_or.reduceat(touched[0], rows.starts))
-            whole.insert(0, np.logical_and.reduceat(whole[0], rows.starts))
-        return whole, touched
+    def _held(self, spots: IntArray) -> tuple[list[IntArray], list[BoolArray]]:
+        """Per geolevel, positions of the geounits that hold some of the area, and which lie in it.
+
+        Takes time by the size of the area, not by that of the nation it lies in.
+        """
+        touched, whole = [spots], [np.ones(len(spots), np.bool_)]
+        for level in range(self.estimator.leaf, 0, -1):
+            bounds = self._bounds(level)
+            above = np.searchsorted(bounds, touched[0], side="right") - 1
+            parents, family = np.unique(above, return_inverse=True)
+            inside = np.bincount(family.reshape(-1), whole[0], len(parents))
+            touched.insert(0, parents)
+            whole.insert(0, inside == bounds[parents + 1] - bounds[parents])
+        return touched, whole
 
     def _shares(
-        self, level: int, is_cut: BoolArray, is_whole: BoolArray, below: dict[int, Share]
+        self, level: int, cut_parents: IntArray, inside: IntArray, below: dict[int, Share]
     ) -> dict[int, Share]:
-        """Shares of the cut geounits of a geolevel, by position, from those one geolevel down."""
-        children = self.geounits[level + 1]
-        bounds = np.append(children.starts, len(children.codes))
+        """Shares of the cut geounits of a geolevel, by position, from those one geolevel down.
+
+        `inside` are the positions of the children that lie in the area, sorted.
+        """
+        children = self.geounits(level + 1)
+        bounds = self._bounds(level + 1)
         unknown = self.estimator.terms[level + 1].restricted(self.coordinates).unknown
         shares = {}
-        for parents in self._windows(np.flatnonzero(is_cut), bounds, level + 1):
+        for parents in self._windows(cut_parents, bounds, level + 1):
             first = int(bounds[parents[0]])
             rows = children.slice(first, int(bounds[parents[-1] + 1]))
             messages = self._messages(rows)
@@ -129,7 +152,7 @@ class AreaEstimator:
                     if int(child) in below
                 ]
                 shares[parent] = share_of_family(
-                    family, is_whole=is_whole[mine], cut=cut, below=sums
+                    family, is_whole=np.isin(mine, inside, assume_unique=True), cut=cut, below=sums
                 )
         return shares
 
@@ -155,19 +178,29 @@ class AreaEstimator:
 
     def _on_spine(self, level: int, spot: int) -> Moments:
         """One row: the estimate of a geounit from all answers, and its covariance alone."""
-        one, rows = self.estimator, self.geounits[level]
+        one, rows = self.estimator, self.geounits(level)
         name = one.plan.levels[level].name
         if level < one.leaf:
-            dataset = one.layout.whole(name)
-            found = read_moments(
-                Dataset.open(dataset), one.coordinates, rows.codes[spot : spot + 1]
-            )
-            return select_moments(self.coordinates, one.coordinates, found)
+            most = max(1, min(_MOST_AT_ONCE, _WINDOW_NUMBERS // one.coordinates.size))
+            row = self._window(level, spot // most * most, most).take(np.array([spot % most]))
+            return _alone(row)
         family = np.flatnonzero(rows.parents == rows.parents[spot])
         alike = rows.slice(int(family[0]), int(family[-1]) + 1)
         answers = RangeAnswers.read(one.release, name, one.terms[level], alike)
         terms = one.leaf_terms(self.coordinates)
         found = one.leaf_estimates(terms, alike, answers, one.above_leaves(terms, alike))
-        row = found.take(np.array([spot - int(family[0])]))
-        matrices = tuple(part[row.kind] for part in row.matrices)
-        return Moments(row.values, matrices, np.zeros(1, np.int64))
+        return _alone(found.take(np.array([spot - int(family[0])])))
+
+    @lru_cache(maxsize=8)  # noqa: B019 - areas in the order of their geocodes share them
+    def _window(self, level: int, start: int, size: int) -> Moments:
+        """Estimates of a run of geounits above the leaves, from all answers."""
+        one, codes = self.estimator, self.geounits(level).codes[start : start + size]
+        dataset = Dataset.open(one.layout.whole(one.plan.levels[level].name))
+        found = read_moments(dataset, one.coordinates, codes)
+        return select_moments(self.coordinates, one.coordinates, found)
+
+
+def _alone(row: Moments) -> Moments:
+    """One row with the matrices of its own kind alone."""
+    matrices = tuple(part[row.kind] for part in row.matrices)
+    return Moments(row.values, matrices, np.zeros(1, np.int64))

@@ -343,6 +343,21 @@ def test_the_command_prints_geounits_and_areas_of_a_file(estimated, tmp_path):
     assert f"{rows[4]['estimate']:,.1f}" in shown.output
 
 
+@pytest.mark.parametrize("geolevel", ["county", "tract"])
+def test_all_geounits_of_a_geolevel_are_the_areas_of_their_blocks(estimated, tmp_path, geolevel):
+    """By name, one by one, and as sets of blocks: three ways through the tree, the same numbers."""
+    plan, release = estimated
+    digits = plan.level(geolevel).digits
+    codes = sorted({code[:digits] for code in toy.blocks()})
+    blocks = "".join(f"{code[:digits]},{code}\n" for code in toy.blocks())
+    (tmp_path / "areas.csv").write_text(blocks)
+    words = ["--query", "sex * age"]
+    rows = printed(release, *words, "--geolevel", geolevel)
+    assert list(dict.fromkeys(row["area"] for row in rows)) == codes
+    assert rows == printed(release, *words, *(w for code in codes for w in ("--geounit", code)))
+    assert rows == printed(release, *words, "--area", tmp_path / "areas.csv")
+
+
 @pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("positive", [False, True])
 def test_the_command_passes_on_what_intervals_are_wanted(estimated, at_once, positive):
@@ -379,8 +394,9 @@ def test_the_command_looks_where_out_says(estimated, tmp_path):
     ("words", "kind", "said"),
     [
         (["--geounit", "98"], InputError, "no such geounit; got 98"),
+        (["--geolevel", "town"], ConfigError, "names an unknown geolevel; got town"),
         (["--area", "absent.csv"], InputError, "cannot be read"),
-        ([], ConfigError, "names no area; expected --area or --geounit"),
+        ([], ConfigError, "names no area; expected --area, --geounit or --geolevel"),
         (
             ["--geounit", "99", "--query", "contrasts(age)", "--positive"],
             ConfigError,
