@@ -86,14 +86,21 @@ def _project(field, change, t, inverse, unit, parent, has_parent, level, x):
 
 
 @_compiled
-def _residuals(x, unit, u, answers, variance, ends, on, index, starts, res):
-    """Gradient of the dual function [C, M]; returns its size as a certificate sees it."""
+def _move(t, field, change, u, du, x, unit, answers, variance, ends, on, index, starts, res):
+    """Move field and multipliers by t; set res to the gradient of the dual function [C, M].
+
+    Returns its size, as a certificate sees it.
+    """
     C, k = x.shape
     Q = len(on)
     largest, worst = 1.0, 0.0
     for c in range(C):
         row = res[c]
         row[:] = 0.0
+        for j in range(k):
+            field[c, j] += t * change[c, j]
+        for m in range(ends[Q]):
+            u[c, m] += t * du[c, m]
         for q in range(Q):
             at = ends[q]
             if on[q] < 0:
@@ -104,32 +111,49 @@ def _residuals(x, unit, u, answers, variance, ends, on, index, starts, res):
             else:
                 below = ends[on[q]]
                 for g in range(ends[on[q] + 1] - below):
-                    row[at + index[starts[q] + g]] += row[below + g]
+                    v = row[below + g]
+                    if v > 0.0:
+                        row[at + index[starts[q] + g]] += v
         for j in range(k):
-            largest = max(largest, x[c, j])
+            if x[c, j] > largest:
+                largest = x[c, j]
         for q in range(Q):
             v = variance[q, c]
             if not v < np.inf:
                 for m in range(ends[q], ends[q + 1]):
                     row[m] = 0.0
                 continue
-            scale = v * unit[c] if v > 0.0 else 1.0
-            most = 0.0
             for m in range(ends[q], ends[q + 1]):
-                off = answers[c, m] - v * u[c, m] - row[m]
-                row[m] = off
-                most = max(most, abs(off))
-            worst = max(worst, most / scale)
+                row[m] = answers[c, m] - v * u[c, m] - row[m]
+            bound = worst * (v * unit[c] if v > 0.0 else 1.0)
+            for m in range(ends[q], ends[q + 1]):
+                if not abs(row[m]) <= bound:  # not a number either
+                    bound = abs(row[m])
+            worst = bound / (v * unit[c] if v > 0.0 else 1.0)
     return worst / largest
 
 
 @_compiled
-def _spread(du, inverse, ends, on, index, starts, change):
-    """change_c = sum_q Q_q' du_cq / unit_c."""
+def _spread(du, u, x, unit, answers, variance, ends, on, index, starts, change):
+    """change_c = sum_q Q_q' du_cq / unit_c, and what the slope of the dual function is made of.
+
+    Returns:
+      Its part that the line search does not change, the one that falls by the step's length, and
+      sum_c unit_c x_c . change_c.
+    """
     C, k = change.shape
-    pending = np.empty(ends[-1])
+    M = ends[-1]
+    pending = np.empty(M)
+    constant, linear, moved = np.zeros(M), np.zeros(M), np.zeros(k)
     for c in range(C):
         pending[:] = du[c]
+        for q in range(len(on)):
+            v = variance[q, c]
+            if v < np.inf:
+                for m in range(ends[q], ends[q + 1]):
+                    d = pending[m]
+                    constant[m] += d * (answers[c, m] - v * u[c, m])
+                    linear[m] += v * d * d
         row = change[c]
         row[:] = 0.0
         for q in range(len(on) - 1, -1, -1):
@@ -141,9 +165,17 @@ def _spread(du, inverse, ends, on, index, starts, change):
                 below = ends[on[q]]
                 for g in range(ends[on[q] + 1] - below):
                     pending[below + g] += pending[at + index[starts[q] + g]]
-        w = inverse[c]
+        w = unit[c]
         for j in range(k):
-            row[j] *= w
+            moved[j] += x[c, j] * row[j]
+            row[j] /= w
+    sums = np.zeros(3)
+    for m in range(M):
+        sums[0] += constant[m]
+        sums[1] += linear[m]
+    for j in range(k):
+        sums[2] += moved[j]
+    return sums[0], sums[1], sums[2]
 
 
 @_compiled
@@ -718,12 +750,14 @@ def climb(field, level, u, x, parent, has_parent, unit, answers, variance, ends,
         for c in range(C):
             v = variance[q, c]
             precision[q, c] = 1.0 / v if v > 0.0 and v < np.inf else 0.0
-    res, du, change = np.empty((C, M)), np.empty((C, M)), np.zeros((C, k))
+    res, du, change = np.empty((C, M)), np.zeros((C, M)), np.zeros((C, k))
     _project(field, change, 0.0, inverse, unit, parent, has_parent, level, x)
     steps, iterations, stale, forcing = 0, 0, 0, loose
-    best = np.inf
+    t, best = 0.0, np.inf
     while True:
-        off = _residuals(x, unit, u, answers, variance, ends, on, index, starts, res)
+        off = _move(
+            t, field, change, u, du, x, unit, answers, variance, ends, on, index, starts, res
+        )
         stale = 0 if off < best else stale + 1
         best = min(best, off)
         if off <= goal or steps == most_steps or stale >= stale_steps or not off < np.inf:
@@ -732,21 +766,10 @@ def climb(field, level, u, x, parent, has_parent, unit, answers, variance, ends,
             x, unit, inverse, has_parent, variance, precision, ends, chain, lower, crossing,
             maps, chain_index, sizes, res, forcing, most_iterations, du,
         )  # fmt: skip
-        _spread(du, inverse, ends, on, index, starts, change)
-        constant, linear = 0.0, 0.0
-        for c in range(C):
-            for q in range(len(on)):
-                v = variance[q, c]
-                if v < np.inf:
-                    for m in range(ends[q], ends[q + 1]):
-                        constant += du[c, m] * (answers[c, m] - v * u[c, m])
-                        linear += v * du[c, m] * du[c, m]
-        first = constant
-        for c in range(C):
-            t = 0.0
-            for j in range(k):
-                t += x[c, j] * change[c, j]
-            first -= unit[c] * t
+        constant, linear, moved = _spread(
+            du, u, x, unit, answers, variance, ends, on, index, starts, change
+        )
+        first = constant - moved
         t, low, high = 1.0, 0.0, np.inf
         slope_low, slope_high = first, 0.0
         for trial in range(trials):
@@ -761,11 +784,6 @@ def climb(field, level, u, x, parent, has_parent, unit, answers, variance, ends,
                 high, slope_high = t, now
             if first <= 0 or (t == low and t == 1.0) or abs(now) <= 0.1 * first:
                 break
-        for c in range(C):
-            for j in range(k):
-                field[c, j] += t * change[c, j]
-            for m in range(M):
-                u[c, m] += t * du[c, m]
         forcing = loose if t < 1.0 else tight
         steps += 1
     return steps, iterations, off
