@@ -26,15 +26,18 @@ def questions_of(plan: Plan, level: Level) -> Questions | None:
     """How the families of a geolevel are rounded; None if they are solved one by one.
 
     So are those of the root, which has no parent, of geolevels with invariants, limits, lazy or
-    planned queries, passes of least squares or a learned prior, and all of a run with another
-    method or least-squares solver.
+    planned queries, a learned prior, or first passes of more than one query, and all of a run with
+    another method or least-squares solver.
     """
     solving = plan.solving
     is_plain = (
         solving.method == Method.NNLS
         and solving.least_squares == LeastSquaresSolver.STRUCTURED
-        and level.name not in (*solving.learned_prior, *solving.order)
+        and level.name not in solving.learned_prior
     )
+    order = solving.order.get(level.name, ())
+    if len(order) > 1 or any(len(names) > 1 for names in order):
+        return None
     is_free = not (level.published or level.bounded_rows or plan.limits.binds(level.name))
     if not (level.index and is_plain and is_free) or plan.schema.size > _MOST_CELLS:
         return None
@@ -44,7 +47,8 @@ def questions_of(plan: Plan, level: Level) -> Questions | None:
     chain = list(dict.fromkeys(query for queries in plan.passes for query in queries))
     asked = [[queries.count(query) for query in chain] for queries in plan.passes]
     rows = np.array([query.rows_of(cells) for query in chain], np.int64)
-    return Questions(rows, np.array(asked), solving.tolerance)
+    first = order[0][0] if order and len(level.queries) > 1 else None
+    return Questions(rows, np.array(asked), solving.tolerance, first)
 
 
 def pack_families(questions: Questions, template: NodeTemplate, piece: Piece) -> Packed | None:
@@ -55,6 +59,7 @@ def pack_families(questions: Questions, template: NodeTemplate, piece: Piece) ->
     targets, cells = piece.targets, np.arange(template.n_cells)
     if not all(query.is_partition for query in targets.queries):
         return None
+    names = [query.name for query in targets.queries]
     queries = [template.groups.rows_of(query, cells) for query in targets.queries]
     parents = [_parent(family) for family in piece.families]
     starts = np.array([family.rows.start for family in piece.families])
@@ -74,6 +79,7 @@ def pack_families(questions: Questions, template: NodeTemplate, piece: Piece) ->
         ),
         answers,
         np.stack(targets.weights, axis=1),
+        None if questions.first is None else names.index(questions.first),
     )
 
 

@@ -154,12 +154,15 @@ def _substitute(U, X):
 
 
 @_compiled
-def assemble(index, ends, answers, weights):
+def assemble(index, ends, answers, weights, groups, targets, penalty):
     """A node of partition queries in one block; see `blocks.Quadratic` for the arrays.
 
+    Sums float64[C, m] of groups int64[k] are given, or m is 0.
+
     Args are int64[T, k] columns of float64[C, M] answers, int64[T + 1] ends of the queries among
-    the columns, and float64[C, T] weights. Returns unit, scale, linear, blocks, diagonal, and
-    float64[C, k], what every child would be alone without x >= 0. A unit of 0 says that no query
+    the columns, and float64[C, T] weights. Returns unit, scale, linear, blocks, diagonal, the
+    curvature of given sums, which is `penalty` over the largest, and float64[C, k], what every
+    child would be alone without x >= 0. A unit of 0 says that no query
     of single cells has weight in a child; the rest means nothing then.
     """
     T, k = index.shape
@@ -189,6 +192,7 @@ def assemble(index, ends, answers, weights):
     blocks = np.zeros((1, P, k, k))
     diagonal = np.zeros((P, k))
     alone = np.empty((C, k))
+    curvature = 0.0
     for p in range(P):
         H = blocks[0, p]
         for t in range(T):
@@ -198,12 +202,23 @@ def assemble(index, ends, answers, weights):
                 own = index[t, i]
                 for j in range(k):
                     H[i, j] += w if index[t, j] == own else 0.0
-        U = H.copy()
+        for i in range(k):
+            curvature = max(curvature, diagonal[p, i])
+    curvature = penalty * (1.0 + curvature)
+    is_given = targets.shape[1] > 0
+    for p in range(P):
+        U = blocks[0, p].copy()
+        if is_given:
+            for i in range(k):
+                for j in range(k):
+                    U[i, j] += curvature if groups[j] == groups[i] else 0.0
         _factorise(U)
         X = np.empty((k, C if P == 1 else 1))
         for c in range(X.shape[1]):
             for i in range(k):
                 X[i, c] = linear[p + c, i]
+                if is_given:
+                    X[i, c] += curvature * targets[p + c, groups[i]]
         _substitute(U, X)
         for c in range(X.shape[1]):
             for i in range(k):
@@ -211,12 +226,15 @@ def assemble(index, ends, answers, weights):
     scale = np.empty(C)
     for c in range(C):
         scale[c] = unit[c] / top
-    return unit, scale, linear, blocks, diagonal, alone
+    return unit, scale, linear, blocks, diagonal, curvature, alone
 
 
 @_compiled
-def certify(index, ends, answers, weights, unit, parent, x, coupling):
-    """See `certificate.certify`; stationarity, primal, complementarity, gap."""
+def certify(index, ends, answers, weights, unit, parent, x, coupling, groups, targets, given):
+    """See `certificate.certify`; stationarity, primal, complementarity, gap.
+
+    Sums float64[C, m] of groups int64[k] are given, or m is 0; float64[C, m] are their multipliers.
+    """
     T, k = index.shape
     C = len(answers)
     top = 0.0
@@ -226,7 +244,15 @@ def certify(index, ends, answers, weights, unit, parent, x, coupling):
     quadratic, linear = 0.0, 0.0
     sums = np.empty(answers.shape[1])
     g = np.empty(k)
+    n_given = targets.shape[1]
     for c in range(C):
+        for m in range(n_given):
+            off = -targets[c, m]
+            for i in range(k):
+                if groups[i] == m:
+                    off += max(x[c, i], 0.0)
+            primal = max(primal, abs(off))
+            gap += given[c, m] * off
         for m in range(len(sums)):
             sums[m] = 0.0
         for i in range(k):
@@ -244,6 +270,10 @@ def certify(index, ends, answers, weights, unit, parent, x, coupling):
                 g[i] += sums[index[t, i]]
         for i in range(k):
             v = max(x[c, i], 0.0)
+            if n_given:
+                # Where nobody is given, nobody is forced to be: no gradient.
+                is_forced = not targets[c, groups[i]] > 0.0
+                g[i] = 0.0 if is_forced else g[i] - given[c, groups[i]]
             persons = g[i] / (unit[c] / top)
             size = max(size, v)
             stationarity = max(stationarity, -persons)
@@ -642,8 +672,9 @@ def compile_all():
     counts = np.ones(8, np.int64)
     compress(0, 2, children, offsets, cells, np.array([0, 4]), counts)
     index, ends, answers = np.array([[0, 0], [1, 2]]), np.array([0, 1, 3]), np.ones((2, 3))
-    unit, *_ = assemble(index, ends, answers, square)
-    certify(index, ends, answers, square, unit, two, square, two)
+    given = np.zeros(2, np.int64), np.ones((2, 1))
+    unit, *_ = assemble(index, ends, answers, square, *given, 1.0)
+    certify(index, ends, answers, square, unit, two, square, two, *given, given[1])
     chain, asked = np.array([[0, 0], [0, 1]]), np.array([[1, 0], [0, 1]])
     halves, whole = np.full((2, 2), 0.5), np.zeros((2, 2), np.int64)
     round_node(halves, np.ones(2, np.int64), chain, np.array([1, 2]), asked, whole)

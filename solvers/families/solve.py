@@ -18,10 +18,10 @@ from das.errors import VerificationError
 from solvers.least_squares import active_set
 from solvers.least_squares.machine_code import FAMILIES, kernels
 
-MOST_CELLS = 400  # live cells of a node, beyond which blocks are worth dividing
+MOST_CELLS = 200  # live cells of a node, beyond which blocks are worth dividing
 MOST_VARIABLES = 20_000  # of a node: children times live cells
 _OVERSHOOT = 1e-2  # see `least_squares.solve`
-_PENALTY = 1e4  # of equalities; there are none
+_PENALTY = 1e4  # of given sums in the factorised matrix, over the largest curvature; see `blocks`
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,11 +33,14 @@ class Questions:
         before fine, each within the one before, the last of single cells.
       asked: int64[P, L], how many queries of each rounding pass ask for each of the chain.
       tolerance: Largest accepted certificate residual.
+      first: Name of the query of a first pass of least squares, whose answers are fixed for the
+        second one of all others; None for one pass of all.
     """
 
     chain: IntArray
     asked: IntArray
     tolerance: float
+    first: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +95,7 @@ class Packed:
         parents: Parents,
         answers: Sequence[FloatArray],
         weights: FloatArray,
+        first: int | None = None,
     ) -> None:
         """Pack.
 
@@ -101,6 +105,7 @@ class Packed:
           parents: The families.
           answers: Per query, float64[M, m] of M geounits.
           weights: float64[M, T], inverse variances.
+          first: Number of the query of the first pass, if there are two.
         """
         code = kernels(FAMILIES)
         T, M = len(queries), len(weights)
@@ -109,7 +114,11 @@ class Packed:
         ):
             raise ValueError("answers have other shapes than queries and weights")
         self._questions, self.parents, self._n_queries = questions, parents, T
-        self._weights = np.ascontiguousarray(weights)
+        self._first, self._first_weights = first, np.zeros(M)
+        self._weights = np.array(weights, np.float64, order="C")
+        if first is not None and M:
+            self._first_weights = _positive(weights, first)
+            self._weights[:, first] = 0.0
         sizes = np.diff(parents.offsets)
         self._is_packed = (sizes > 0) & (sizes <= MOST_CELLS) & (parents.n_children > 1)
         self._is_packed &= parents.n_children * sizes <= MOST_VARIABLES
@@ -182,12 +191,24 @@ class Packed:
         ends = self._ends[number]
         answers = self._answers[self._start[number] : self._start[number + 1]].reshape(C, -1)
         weights = self._weights[first : first + C]
-        unit, scale, linear, blocks, diagonal, alone = code.assemble(index, ends, answers, weights)
+        whole = parent.astype(np.float64)
+        groups, targets = np.zeros(k, np.int64), np.zeros((C, 0))
+        if self._first is not None:
+            low_answer, high_answer = ends[self._first : self._first + 2]
+            groups = index[self._first] - low_answer
+            of_parent = np.bincount(groups, whole).astype(np.float64)
+            own = self._first_weights[first : first + C]
+            targets = _nearest_sums(answers[:, low_answer:high_answer], own, of_parent)
+        unit, *rest, alone = code.assemble(index, ends, answers, weights, groups, targets, _PENALTY)
         if not unit.all():
             return None
-        node = _Plain.of(scale, linear, parent.astype(np.float64), blocks, diagonal)
-        x, coupling, steps = node.iterate(alone, asked.tolerance * _OVERSHOOT)
-        residual = max(code.certify(index, ends, answers, weights, unit, node.parent, x, coupling))
+        node = _Block(whole, groups, targets, *rest)
+        x, coupling, given, steps = node.iterate(alone, asked.tolerance * _OVERSHOOT)
+        residual = max(
+            code.certify(
+                index, ends, answers, weights, unit, whole, x, coupling, groups, targets, given
+            )
+        )
         if not residual <= asked.tolerance:
             return None
         at = self._counts_start[number]
@@ -205,34 +226,34 @@ class Packed:
 
 
 @dataclass(frozen=True, eq=False)
-class _Plain:
-    """A node in one block without equalities and rows, as `kernels.active_set` takes it."""
+class _Block:
+    """A node in one block without rows; see `blocks.Quadratic` and `kernels.active_set`."""
 
+    parent: FloatArray
+    groups: IntArray
+    targets: FloatArray
     scale: FloatArray
     linear: FloatArray
-    parent: FloatArray
     blocks: FloatArray
     diagonal: FloatArray
-    free: np.ndarray
+    penalty: float
 
-    @classmethod
-    def of(
-        cls,
-        scale: FloatArray,
-        linear: FloatArray,
-        parent: FloatArray,
-        blocks: FloatArray,
-        diagonal: FloatArray,
-    ) -> _Plain:
-        return cls(scale, linear, parent, blocks, diagonal, np.ones(linear.shape, np.bool_))
+    def iterate(
+        self, alone: FloatArray, tolerance: float
+    ) -> tuple[FloatArray, FloatArray, FloatArray, int]:
+        """From each child's own solution to the point.
 
-    def iterate(self, alone: FloatArray, tolerance: float) -> tuple[FloatArray, FloatArray, int]:
-        """The point, the multipliers of the parent, and steps, from each child's own solution."""
+        Returns:
+          It, the multipliers of the parent and of given sums, and steps.
+        """
         C, k = self.linear.shape
+        m = self.targets.shape[1]
+        n = int(m > 0)  # equalities
         code = kernels()
+        free = self.targets[:, self.groups] > 0 if m else np.ones((C, k), np.bool_)
         give = 1 / (self.scale[:, None] * self.diagonal)
-        _, support = code.project_by_cell(alone, give, self.free, self.parent)
-        x, coupling = np.zeros((C, k)), np.zeros(k)
+        _, support = code.project_by_cell(alone, give, free, self.parent)
+        x, coupling, given = np.zeros((C, k)), np.zeros(k), np.zeros((n, C, m))
         no_rows = np.zeros((C, 0))
         data = (
             self.scale,
@@ -243,29 +264,46 @@ class _Plain:
             self.blocks,
             np.zeros((self.blocks.shape[1], 0, k)),
             self.diagonal,
-            self.free,
-            np.zeros((0, k), np.int64),
-            np.zeros((0, C, 0)),
-            np.zeros(0, np.int64),
-            np.zeros(0, np.bool_),
+            free,
+            self.groups[None].repeat(n, axis=0),
+            self.targets[None].repeat(n, axis=0),
+            np.full(n, m),
+            np.ones(n, np.bool_),
             np.zeros((0, k)),
             no_rows,
             no_rows,
-            _PENALTY,
+            self.penalty,
         )
         _, steps = code.active_set(
             support,
             np.zeros((C, 0), np.int64),
             x,
             coupling,
-            np.zeros((0, C, 0)),
+            given,
             np.zeros((C, 0)),
             data,
             tolerance,
             active_set.MOST_STEPS,
             active_set.STALE_STEPS,
         )
-        return x, coupling, int(steps)
+        return x, coupling, given[0] if m else np.zeros((C, 0)), int(steps)
+
+
+def _nearest_sums(answers: FloatArray, weights: FloatArray, parent: FloatArray) -> FloatArray:
+    """The nonnegative sums next to answers float64[C, m] that add up to the parent's.
+
+    Each sum by itself, by projection, which is exact; see `partitions.project`.
+    """
+    give = np.repeat(weights.max() / weights[:, None], answers.shape[1], axis=1)
+    free = np.ones(answers.shape, np.bool_)
+    sums, _ = kernels().project_by_cell(np.ascontiguousarray(answers), give, free, parent)
+    return np.asarray(sums)
+
+
+def _positive(weights: FloatArray, first: int) -> FloatArray:
+    """Weights of a first pass; as `passes._partition`, the least of a child where it has none."""
+    least = np.where(weights > 0, weights, np.inf).min(axis=1)
+    return np.asarray(np.where(weights[:, first] > 0, weights[:, first], least))
 
 
 def _numbered(partitions: IntArray, parents: Parents) -> tuple[IntArray, IntArray]:
