@@ -580,6 +580,7 @@ def resume(
 @app.command()
 def prepare() -> None:
     """Check this machine and make embedded sessions start faster; run once after installing."""
+    from jobs.tasks.byte_code import compile_packages
     from jobs.tasks.java import find_java_home, java_version, make_class_archive
     from solvers.least_squares.machine_code import compile_kernels
 
@@ -587,6 +588,8 @@ def prepare() -> None:
     archive = make_class_archive()
     typer.echo(f"Java {java_version(home / 'bin' / 'java')} at {home}")
     typer.echo(f"class archive {archive or 'not made; sessions start, only slower'}")
+    kept = compile_packages()
+    typer.echo(f"byte code {'kept' if kept else 'not kept; each process compiles'}")
     places = [f"in {place}" for place in compile_kernels()]
     for place in places or ["not kept; each process compiles"]:
         typer.echo(f"compiled solvers {place}")
