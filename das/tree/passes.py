@@ -95,8 +95,9 @@ def gather_evidence(
     shapes = list(zip(coordinates.sizes, coordinates.widths, strict=True))
     adjoint: Values = tuple(np.zeros((len(kind), *shape)) for shape in shapes)
     for query, answers, weight in zip(terms.measured, noisy, precisions.T, strict=True):
+        of_geounit = weight[0] if len(weight) == 1 else weight[kind, None, None]
         for into, part in zip(adjoint, coordinates.adjoint(query, answers), strict=True):
-            into += weight[kind, None, None] * part
+            into += of_geounit * part
     stated: Values = tuple(np.zeros((len(kind), *shape)) for shape in shapes)
     for query, answers in zip(terms.exact, exact, strict=True):
         for into, part in zip(stated, coordinates.adjoint(query, answers), strict=True):
