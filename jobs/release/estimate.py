@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from das.arrays import FloatArray
@@ -309,14 +310,14 @@ class LevelEstimator:
 
 
 def _family_sums(
-    answers: np.ndarray[tuple[int, int], np.dtype[np.int64]],
+    answers: npt.NDArray[np.integer],
     starts: np.ndarray[tuple[int], np.dtype[np.int64]],
     is_measured: np.ndarray[tuple[int], np.dtype[np.bool_]],
 ) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
     """Sums of answers over families, zero for those without a measured leaf."""
     out = np.zeros((len(is_measured), answers.shape[1]), np.int64)
     if len(starts):
-        out[is_measured] = np.add.reduceat(answers, starts, axis=0)
+        out[is_measured] = np.add.reduceat(answers, starts, axis=0, dtype=np.int64)
     return out
 
 

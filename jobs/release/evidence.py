@@ -89,7 +89,8 @@ class RangeAnswers:
     """Answers of a range.
 
     Attributes:
-      noisy: Per measured query, int64[G', m], of the geounits that are not only children.
+      noisy: Per measured query, integers[G', m], of the geounits that are not only children; of as
+        few bytes as hold them, so sums need wider ones.
       exact: Per invariant, int64[G, m].
     """
 
@@ -106,7 +107,10 @@ class RangeAnswers:
           OutputError: The measurements are not complete.
         """
         noisy = read_answers(
-            Dataset.open(release.measurements(geolevel)), terms.measured, rows.codes[~rows.is_only]
+            Dataset.open(release.measurements(geolevel)),
+            terms.measured,
+            rows.codes[~rows.is_only],
+            narrow=True,
         )
         exact: list[IntArray] = []
         if terms.exact:

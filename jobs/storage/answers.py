@@ -145,7 +145,11 @@ def rows_about(table: pa.Table, query: str) -> pa.Table:
 
 
 def read_answers(
-    dataset: Dataset | RangeReader, queries: Sequence[Query | LinearRow], codes: ObjectArray
+    dataset: Dataset | RangeReader,
+    queries: Sequence[Query | LinearRow],
+    codes: ObjectArray,
+    *,
+    narrow: bool = False,
 ) -> list[IntArray]:
     """Read the answers of queries for exactly these geocodes.
 
@@ -154,9 +158,10 @@ def read_answers(
         query `read_noisy` reads them.
       queries: What to read.
       codes: object[G], as they lie in the files.
+      narrow: As of `unpacked`.
 
     Returns:
-      Per query int64[G, m].
+      Per query int64[G, m], or narrower ones.
 
     Raises:
       OutputError: The dataset lacks an answer, or a file cannot be read.
@@ -165,7 +170,7 @@ def read_answers(
         return [np.zeros((0, query.size), np.int64) for query in queries]
     table = dataset.read(str(codes[0]), str(codes[-1]))
     return [
-        _whole(dataset, _rows_of(dataset, table, query, codes), query, len(codes))
+        _whole(dataset, _rows_of(dataset, table, query, codes), query, len(codes), narrow=narrow)
         for query in queries
     ]
 
@@ -268,10 +273,15 @@ def _rows_of(
 
 
 def _whole(
-    dataset: Dataset | RangeReader, rows: pa.Table, query: Query | LinearRow, n_geounits: int
+    dataset: Dataset | RangeReader,
+    rows: pa.Table,
+    query: Query | LinearRow,
+    n_geounits: int,
+    *,
+    narrow: bool = False,
 ) -> IntArray:
-    """int64[G, m] of rows that hold every answer."""
-    answers = _numbers(dataset, rows)
+    """int64[G, m], or narrower, of rows that hold every answer."""
+    answers = _numbers(dataset, rows, narrow=narrow)
     if len(answers) != n_geounits * query.size:
         raise _lacks(dataset, query, len(rows), n_geounits)
     return answers.reshape(n_geounits, query.size)
@@ -282,10 +292,10 @@ def _drawn(dataset: Dataset | RangeReader, rows: pa.Table) -> DrawnAnswers:
     return DrawnAnswers(np.concatenate(([0], np.cumsum(row_sizes(rows)))), positions, answers)
 
 
-def _numbers(dataset: Dataset | RangeReader, rows: pa.Table) -> IntArray:
+def _numbers(dataset: Dataset | RangeReader, rows: pa.Table, *, narrow: bool = False) -> IntArray:
     _require_known_format(dataset)
     try:
-        return unpacked(rows)
+        return unpacked(rows, narrow=narrow)
     except ValueError as error:
         raise OutputError(str(dataset.path), "cannot be read", got=str(error)) from None
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from das.arrays import IntArray
 from jobs.storage.columns import flattened, lengths, ragged_lists
 
 PACKED = [("width", pa.int8()), ("answers", pa.binary()), ("escaped", pa.binary())]
+_KINDS = (np.int16, np.int32, np.int64)  # of narrow numbers
 _WIDTHS = (1, 2)  # tried before all 8 bytes
 _MOST_ESCAPED = 64  # one in so many costs as much as a wider byte would
 
@@ -44,16 +46,21 @@ def packed(values: npt.NDArray[np.integer], offsets: IntArray) -> list[pa.Array]
     ]
 
 
-def unpacked(rows: pa.Table) -> IntArray:
+def unpacked(rows: pa.Table, *, narrow: bool = False) -> IntArray:
     """The numbers of all rows, one row after the other; also of columns that hold lists of them.
+
+    Args:
+      rows: With columns PACKED, or `answers` as lists.
+      narrow: Whether they may be integers of 2 or 4 bytes where those hold them all, for who adds
+        them up in wider ones.
 
     Raises:
       ValueError: Escaped numbers are missing or left over.
     """
     if "width" not in rows.column_names:
         return np.asarray(flattened(rows.column("answers")), np.int64)
-    runs = [_unpacked(run, width) for run, width in _runs(rows)]
-    return runs[0] if len(runs) == 1 else np.concatenate([np.empty(0, np.int64), *runs])
+    runs = [_unpacked(run, width, narrow=narrow) for run, width in _runs(rows)]
+    return np.concatenate(runs) if len(runs) > 1 else [*runs, np.empty(0, np.int64)][0]
 
 
 def row_sizes(rows: pa.Table) -> IntArray:
@@ -108,16 +115,24 @@ def _runs(rows: pa.Table) -> Iterator[tuple[pa.Table, int]]:
         yield rows.slice(start, stop - start), int(widths[start])
 
 
-def _unpacked(rows: pa.Table, width: int) -> IntArray:
-    held = _bytes_of(rows.column("answers")).view(f"<i{width}").astype(np.int64)
+def _unpacked(rows: pa.Table, width: int, *, narrow: bool) -> IntArray:
+    escaped = _bytes_of(rows.column("escaped")).view("<i8")
+    kind = next(k for k in _KINDS if _holds(k, width, escaped)) if narrow else np.int64
+    held: npt.NDArray[Any] = _bytes_of(rows.column("answers")).view(f"<i{width}").astype(kind)
     if width == np.dtype(np.int64).itemsize:
         return held
-    escaped = _bytes_of(rows.column("escaped")).view("<i8")
     far = np.flatnonzero(held == _least(width))
     if len(far) != len(escaped):
         raise ValueError(f"{len(escaped)} escaped numbers in {len(far)} places")
     held[far] = escaped
     return held
+
+
+def _holds(kind: type[np.signedinteger[Any]], width: int, escaped: IntArray) -> bool:
+    """Whether integers hold all numbers of a width, and these."""
+    limits = np.iinfo(kind)
+    ends = escaped.min(initial=0), escaped.max(initial=0)
+    return limits.bits >= 8 * width and ends[0] >= limits.min and ends[1] <= limits.max
 
 
 def _bytes_of(column: pa.ChunkedArray) -> npt.NDArray[np.uint8]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from das.tree.intervals import normal_factor
-from jobs.release.estimate import EstimateStage, LevelEstimator
+from jobs.release.estimate import EstimateStage, LevelEstimator, _family_sums
 from jobs.storage.dataset import Dataset
 from jobs.storage.estimates import read_tables
 from jobs.storage.layout import EstimateLayout
@@ -179,3 +179,9 @@ def test_without_tables_the_estimates_that_targets_need_are_made(tmp_path):
     values, _ = dense(plan)
     root = estimator.targets(two.whole("state"))
     assert root.answers[0].tolist() == [[pytest.approx(values.sum(), abs=1e-6)]]
+
+
+def test_narrow_answers_of_a_family_are_added_up_in_wide_ones():
+    answers = np.array([[30_000, -30_000], [30_000, -30_000], [1, 2]], np.int16)
+    found = _family_sums(answers, np.array([0, 2]), np.array([True, False, True]))
+    assert found.tolist() == [[60_000, -60_000], [0, 0], [1, 2]]

@@ -86,3 +86,15 @@ def test_escaped_numbers_that_are_missing_or_left_over_are_an_error(escaped: byt
     damaged = table.set_column(place, "escaped", pa.array([escaped], pa.binary()))
     with pytest.raises(ValueError, match=f"^{len(escaped) // 8} escaped numbers in 1 places"):
         unpacked(damaged)
+
+
+@pytest.mark.parametrize(
+    ("top", "kind"), [(100, np.int16), (129, np.int16), (40_000, np.int32), (2**40, np.int64)]
+)
+def test_narrow_numbers_are_as_wide_as_the_widest_of_them(top, kind):
+    values = np.array([*([7] * 300), -top, top] * 2, np.int64)
+    offsets = np.array([0, 302, 604])
+    table = pa.table(packed(values, offsets), schema=pa.schema(PACKED))
+    found = unpacked(table, narrow=True)
+    assert (found.dtype, found.tolist()) == (np.dtype(kind), values.tolist())
+    assert unpacked(table.slice(0, 0), narrow=True).tolist() == []
