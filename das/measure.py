@@ -128,17 +128,19 @@ def _noisy(
     noisy = exact  # made for this, and seen by nobody else
     places = Places.of(geocodes)
     # Most rows share one object; comparing its fractions in each row would cost more than noise.
-    objects = {id(mechanism): mechanism for mechanism in mechanisms}
+    objects = dict(zip(map(id, mechanisms), mechanisms, strict=True))
     distinct = list(dict.fromkeys(objects.values()))
     for mechanism in distinct:
-        same = {name for name, other in objects.items() if other == mechanism}
-        rows = [i for i, other in enumerate(mechanisms) if id(other) in same]
+        rows = None
+        if len(distinct) > 1:
+            same = {name for name, other in objects.items() if other == mechanism}
+            rows = [i for i, other in enumerate(mechanisms) if id(other) in same]
         add_noise_in_place(
             noisy,
             mechanism=mechanism,
             key=key,
             purpose=query.name,
             places=places,
-            rows=None if len(distinct) == 1 else rows,
+            rows=rows,
         )
     return Measurements(query.name, tuple(mechanisms), noisy)

@@ -111,7 +111,7 @@ def measurement_table(
       answers: int64[G, m], or those that were drawn.
       schema: MEASUREMENTS, or LAZY_MEASUREMENTS if some query of the geolevel is lazy.
     """
-    distinct = list({id(mechanism): mechanism for mechanism in mechanisms}.values())
+    distinct = list(dict(zip(map(id, mechanisms), mechanisms, strict=True)).values())
     position = {id(mechanism): index for index, mechanism in enumerate(distinct)}
     which = np.zeros(len(mechanisms), np.int32)  # mostly all have one
     if len(distinct) > 1:
