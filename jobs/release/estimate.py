@@ -313,12 +313,13 @@ def _family_sums(
     answers: npt.NDArray[np.integer],
     starts: np.ndarray[tuple[int], np.dtype[np.int64]],
     is_measured: np.ndarray[tuple[int], np.dtype[np.bool_]],
-) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+) -> npt.NDArray[Any]:
     """Sums of answers over families, zero for those without a measured leaf."""
-    out = np.zeros((len(is_measured), answers.shape[1]), np.int64)
+    few = answers.dtype.itemsize <= 2 and len(answers) <= 1 << 16  # then no sum needs 8 bytes
+    sums = np.zeros((len(is_measured), answers.shape[1]), np.int32 if few else np.int64)
     if len(starts):
-        out[is_measured] = np.add.reduceat(answers, starts, axis=0, dtype=np.int64)
-    return out
+        sums[is_measured] = np.add.reduceat(answers, starts, axis=0, dtype=sums.dtype)
+    return sums
 
 
 @dataclass(frozen=True, eq=False)
