@@ -333,7 +333,7 @@ def test_a_run_that_dies_goes_on_and_draws_nothing_twice(das, config, tmp_path, 
 
 def test_what_was_recorded_before_a_crash_is_what_is_released(das, config, tmp_path):
     dies_in("jobs.folder.draws.accept", das, "means", config)
-    proposed = next((tmp_path / "out/release/measurements").glob("*/_proposed.json")).read_text()
+    proposed = next((tmp_path / "out/release/measurements").glob("*/_proposed-*.json")).read_text()
     done(das, "means", config)
     assert measurements(tmp_path)["part=income"] == proposed
 
