@@ -487,15 +487,15 @@ FAULTS = (
     Fault(
         "one query is published without noise",
         MEASURE,
-        "return Measurements(query.name, tuple(mechanisms), noisy)",
-        "return Measurements(query.name, tuple(mechanisms), exact if query.size == 1 else noisy)",
+        "noisy,\n            mechanism=mechanism,",
+        "noisy if query.size > 1 else noisy.copy(),\n            mechanism=mechanism,",
         (STAGE_TEST + "test_every_query_of_every_measured_geounit_is_published_with_noise",),
     ),
     Fault(
         "empty cells have no noise",
-        MEASURE,
-        "return Measurements(query.name, tuple(mechanisms), noisy)",
-        "return Measurements(query.name, tuple(mechanisms), np.where(exact == 0, 0, noisy))",
+        NOISE,
+        "answers[some if rows is None else noised[some]] += noise",
+        "answers[some if rows is None else noised[some]] += noise * (answers[some] != 0)",
         (STAGE_TEST + "test_noise_is_the_same_whatever_the_truth_is",),
     ),
     Fault(

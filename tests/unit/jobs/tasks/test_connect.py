@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import doctest
 import json
+import os
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -227,10 +229,12 @@ print(json.dumps(pickle.loads(bytes.fromhex({sent!r}))()))
 
 
 def _run(script: str, place: Path) -> str:
+    # -S: without what .pth files add, such as this project where it is installed to be edited.
+    packages = sysconfig.get_path("purelib")
     done = subprocess.run(
-        [sys.executable, "-c", script],
+        [sys.executable, "-S", "-c", script],
         cwd=place.parent,
-        env={"PYTHONPATH": str(place)},
+        env={"PYTHONPATH": f"{place}{os.pathsep}{packages}"},
         capture_output=True,
         text=True,
         check=True,
