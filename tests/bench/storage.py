@@ -311,13 +311,9 @@ def sleeping_driver(base: str, step: str) -> tuple[int, int]:
 
 def _toy_at(base: str, folder: Path) -> Path:
     toy.write_records(folder)
-    for name in ("records.csv", "blocks.csv"):
-        store, key = store_of(place_of(f"{base}/{name}"))
-        store.replace(key, (folder / name).read_bytes())
     config = toy.configuration(
         folder,
-        data__path=f"{base}/records.csv",
-        geography__geounits={"path": f"{base}/blocks.csv"},
+        **toy.upload(folder, base),
         output__directory=f"{base}/run",
         privacy__account=f"{base}/account.jsonl",
     )

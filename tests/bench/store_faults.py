@@ -25,7 +25,6 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -38,9 +37,9 @@ from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest
 from jobs.storage.journal import read_journal
 from jobs.storage.layout import release_layout
 from jobs.storage.place import Place, StoredPlace, found_under, names_below
-from jobs.storage.stores import objects
 from jobs.storage.stores.objects import ObjectStoreFiles
 from tests.builders import in_process, toy
+from tests.builders.patience import lose_patience
 from tests.builders.turns import Died
 from tests.servers import faults
 from tests.servers.faults import Fault, FaultProxy, fault_proxy
@@ -225,12 +224,7 @@ FAULTS: dict[str, Callable[[Case], None]] = {
 def impatient() -> Iterator[pytest.MonkeyPatch]:
     """Patience with the store, and with silent drivers, of seconds where it is minutes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(objects, "_REQUEST", timedelta(seconds=4))
-        patch.setattr(objects, "_CONNECT", timedelta(seconds=2))
-        patch.setattr(objects, "_RETRIES", timedelta(seconds=6))
-        patch.setattr(objects, "_WAITS", (0.1, 0.3, 1.0))
-        patch.setattr("jobs.folder.lock._SILENCE", 1.0)
-        patch.setattr("jobs.folder.lock._LOOK", 0.1)
+        lose_patience(patch, silence_seconds=1.0)
         patch.setattr("jobs.folder.lock._BEAT", 1000.0)
         yield patch
 

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from jobs.config.format_1 import to_products
+from jobs.storage.place import place_of, store_of
 from tests.checkout import ROOT
 
 LEVELS = ["state", "county", "tract", "block"]
@@ -73,6 +74,21 @@ def run_file(folder: Path) -> dict[str, Any]:
         "invariants": [{"query": "total", "geolevel": "state"}],
         "output": {"directory": str(folder / "out")},
         "runtime": {"master": "local[2,3]", "driver_memory": "1g"},
+    }
+
+
+def upload(folder: Path, url: str) -> dict[str, Any]:
+    """Copy what `write_records` wrote to an address.
+
+    Returns:
+      The changes of a run file, as of `configuration`, that make it read the copies.
+    """
+    for name in ("records.csv", "blocks.csv"):
+        store, key = store_of(place_of(f"{url}/{name}"))
+        store.replace(key, (folder / name).read_bytes())
+    return {
+        "data__path": f"{url}/records.csv",
+        "geography__geounits": {"path": f"{url}/blocks.csv"},
     }
 
 

@@ -50,15 +50,13 @@ def config(tmp_path: Path, bucket: str) -> Path:
 def in_bucket(folder: Path, url: str, **changes: Any) -> Path:
     """The toy state with data, account and run folder in a bucket; noise of a real run."""
     toy.write_records(folder)
+    uploaded = toy.upload(folder, f"{url}/data")
     for name in ("records.csv", "blocks.csv"):
-        store, key = store_of(place_of(f"{url}/data/{name}"))
-        store.replace(key, (folder / name).read_bytes())
         (folder / name).unlink()
     return toy.configuration(
         folder,
         **{
-            "data__path": f"{url}/data/records.csv",
-            "geography__geounits": {"path": f"{url}/data/blocks.csv"},
+            **uploaded,
             "privacy__randomness": {"source": "operating_system"},
             "output__directory": f"{url}/out",
             **changes,

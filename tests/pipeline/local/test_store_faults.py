@@ -7,7 +7,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from jobs.storage.place import Place, StoredPlace, found_under, names_below
 from jobs.storage.stores import objects
 from jobs.storage.stores.objects import ObjectStoreFiles
 from tests.builders import in_process, toy
+from tests.builders.patience import lose_patience
 from tests.builders.turns import Died
 from tests.servers import faults
 from tests.servers.faults import FaultProxy, fault_proxy
@@ -68,12 +68,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 @pytest.fixture
 def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[FaultProxy, str]]:
     """A store that can be made to fail, and drivers that have less patience with it."""
-    monkeypatch.setattr(objects, "_REQUEST", timedelta(seconds=4))
-    monkeypatch.setattr(objects, "_CONNECT", timedelta(seconds=2))
-    monkeypatch.setattr(objects, "_RETRIES", timedelta(seconds=6))
-    monkeypatch.setattr(objects, "_WAITS", (0.1, 0.3, 1.0))
-    monkeypatch.setattr("jobs.folder.lock._SILENCE", 2.0)
-    monkeypatch.setattr("jobs.folder.lock._LOOK", 0.1)
+    lose_patience(monkeypatch, silence_seconds=2.0)
     with s3_server() as server, fault_proxy(server) as (proxy, seen), seen.in_environment():
         yield proxy, seen.url
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from jobs.config.load import load_run
-from jobs.storage.place import StoredPlace, place_of, store_of
+from jobs.storage.place import StoredPlace
 from tests.builders import in_process, toy
 from tests.servers.azure import azure_server
 from tests.servers.hdfs import hdfs_server
@@ -31,19 +30,11 @@ def bucket(
         yield server.url
 
 
-def upload(folder: Path, url: str) -> None:
-    for name in ("records.csv", "blocks.csv"):
-        store, key = store_of(place_of(f"{url}/data/{name}"))
-        store.replace(key, (folder / name).read_bytes())
-
-
 def test_a_whole_run_in_a_bucket(tmp_path, bucket):
     toy.write_records(tmp_path)
-    upload(tmp_path, bucket)
     config = toy.configuration(
         tmp_path,
-        data__path=f"{bucket}/data/records.csv",
-        geography__geounits={"path": f"{bucket}/data/blocks.csv"},
+        **toy.upload(tmp_path, f"{bucket}/data"),
         output__directory=f"{bucket}/runs/toy",
     )
     before = {path.name for path in tmp_path.iterdir()}

@@ -11,7 +11,7 @@ from jobs.config.load import load_run
 from jobs.release.verify import verify_run
 from jobs.storage.dataset import MANIFEST, Dataset
 from jobs.storage.layout import confidential_layout, release_layout
-from jobs.storage.place import Place, found_under, names_below, place_of, store_of
+from jobs.storage.place import Place, found_under, names_below
 from tests.builders import in_process, toy
 from tests.pipeline.spark import faults
 from tests.pipeline.spark.cluster import MANY_TASKS, build_zip, standalone_cluster
@@ -84,13 +84,9 @@ def test_workers_that_share_nothing_make_the_release_of_one_process(tmp_path: Pa
     events, pickles = folder / "events", folder / "pickles"
     events.mkdir(parents=True)
     with s3_server() as seen, seen.in_environment():
-        for name in ("records.csv", "blocks.csv"):
-            store, key = store_of(place_of(f"{seen.url}/data/{name}"))
-            store.replace(key, (tmp_path / name).read_bytes())
         config = toy.configuration(
             tmp_path,
-            data__path=f"{seen.url}/data/records.csv",
-            geography__geounits={"path": f"{seen.url}/data/blocks.csv"},
+            **toy.upload(tmp_path, f"{seen.url}/data"),
             privacy__account=f"{seen.url}/accounts/account.jsonl",
             output__directory=f"{seen.url}/runs/toy",
             runtime={},

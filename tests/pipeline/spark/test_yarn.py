@@ -20,7 +20,7 @@ import pytest
 from jobs.config.load import load_run
 from jobs.storage.dataset import MANIFEST, is_published
 from jobs.storage.layout import release_layout
-from jobs.storage.place import Place, found_under, place_of, store_of
+from jobs.storage.place import Place, found_under, place_of
 from tests.builders import in_process, toy
 from tests.checkout import ROOT
 from tests.pipeline.spark.cluster import MANY_TASKS, SPARK, build_zip
@@ -189,17 +189,13 @@ def test_cluster_mode_starts_a_lost_driver_again(site: Site, expected: dict[str,
 def test_data_and_all_files_on_hdfs(site: Site, expected: dict[str, object]) -> None:
     """Also with a driver that is lost: the next one takes over when it has been silent."""
     url = f"{site.hdfs.url}/toy"
-    config = toy.configuration(
-        site.folder / "hdfs",
-        data__path=f"{url}/records.csv",
-        geography__geounits={"path": f"{url}/blocks.csv"},
-        output__directory=f"{url}/out",
-        runtime={},
-    )
     with site.hdfs.in_environment():
-        for name in ("records.csv", "blocks.csv"):
-            store, key = store_of(place_of(f"{url}/{name}"))
-            store.replace(key, (site.folder / name).read_bytes())
+        config = toy.configuration(
+            site.folder / "hdfs",
+            **toy.upload(site.folder, url),
+            output__directory=f"{url}/out",
+            runtime={},
+        )
         waiting = site.start("cluster", config=config)
         out = place_of(f"{url}/out")
         release = release_layout(out)
