@@ -23,6 +23,7 @@ TRUE_LABELS = ("0", "1", "2 to 4", "5 to 9", "10 to 49", "50 to 199", "200 or mo
 TOP = 20  # how many most-changed geounits are kept
 
 _GROUPS = len(SIZE_EDGES) * len(TRUE_EDGES)
+_DENSE = 8  # places for each number to be added up, beyond which numbers are sorted instead
 
 
 @dataclass(frozen=True, order=True, slots=True, repr=False)
@@ -163,14 +164,21 @@ def summarize_query(
         return summarize(geocodes, truth.totals(), query.answer(truth), query.answer(released))
     if len(geocodes) != truth.n_geounits or len(geocodes) != released.n_geounits:
         raise SchemaError("accuracy", "truth and release hold different geounits")
-    spots = np.concatenate(
-        [h.owners() * query.size + query.rows_of(h.cells) for h in (truth, released)]
-    )
-    spots, position = np.unique(spots, return_inverse=True)
-    pairs = np.zeros((2, len(spots)), np.int64)
-    split = len(truth.cells)
-    np.add.at(pairs[0], position[:split], truth.counts)
-    np.add.at(pairs[1], position[split:], released.counts)
+    found = [h.owners() * query.size + query.rows_of(h.cells) for h in (truth, released)]
+    counts = (truth.counts, released.counts)
+    n_answers = truth.n_geounits * query.size
+    if n_answers <= _DENSE * sum(map(len, found)):
+        dense = np.zeros((2, n_answers), np.int64)
+        for into, at, add in zip(dense, found, counts, strict=True):
+            np.add.at(into, at, add)
+        spots = np.flatnonzero(dense.any(axis=0))  # counts are positive, so nothing cancels
+        pairs = dense[:, spots]
+    else:
+        spots, position = np.unique(np.concatenate(found), return_inverse=True)
+        pairs = np.zeros((2, len(spots)), np.int64)
+        split = len(truth.cells)
+        np.add.at(pairs[0], position[:split], truth.counts)
+        np.add.at(pairs[1], position[split:], released.counts)
     return _summarize(geocodes, truth.totals(), query.size, spots // query.size, pairs)
 
 
@@ -225,7 +233,14 @@ def _most_changed(
 
 def _gather(keys: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
     """Sum counts of equal keys; keys come back increasing, those that count nothing dropped."""
-    found, position = np.unique(keys, return_inverse=True)
+    if not len(keys):
+        return keys, counts
+    least = int(keys.min())
+    span = int(keys.max()) - least + 1
+    if span <= _DENSE * len(keys):
+        found, position = np.arange(least, least + span), keys - least
+    else:
+        found, position = np.unique(keys, return_inverse=True)
     sums = np.zeros(len(found), np.int64)
     np.add.at(sums, position, counts)
     return found[sums > 0], sums[sums > 0]

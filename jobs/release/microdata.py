@@ -99,8 +99,8 @@ def _persons(
 ) -> pa.Table:
     """One row per person of some histogram entries."""
     times = counts.counts[entries]
-    geocodes = np.asarray(names, dtype=object)[np.repeat(counts.owners()[entries], times)]
-    columns = [pa.array(geocodes, pa.string())]
+    rows = np.repeat(counts.owners()[entries], times)
+    columns = [pa.array(names, pa.string()).take(pa.array(rows))]
     codes = plan.schema.codes_of(counts.cells[entries])
     for attribute in plan.schema.attributes:
         index = np.repeat(codes[attribute.name].astype(np.int16), times)

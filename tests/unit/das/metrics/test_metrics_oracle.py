@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from das.histograms import Histograms
+from das.metrics import accuracy
 from das.metrics.accuracy import (
     SIZE_EDGES,
     TOP,
@@ -201,3 +203,12 @@ def test_the_most_changed_are_kept_through_merging_whatever_the_ties(n_geounits)
         found = merge(found, summarize(names[part], truth[part, 0], truth[part], released[part]))
     ranked = sorted((-change, name) for change, name in zip(changes, names, strict=True) if change)
     assert [(-c.l1, c.geocode) for c in found.top] == ranked[:TOP]
+
+
+@given(batch=BATCH, query=st.sampled_from(["total", "sex", "age", "detailed"]))
+def test_a_summary_is_the_same_whether_answers_are_sorted_or_have_places(batch, query):
+    found = []
+    for places in (0, 8, 10**6):
+        with mock.patch.object(accuracy, "_DENSE", places):
+            found.append(summary_of(batch, query=query))
+    assert all(same(found[0], other) for other in found[1:])
