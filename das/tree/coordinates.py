@@ -29,6 +29,7 @@ _Factors = Sequence[Mapping[bool, FloatArray | None]]  # per attribute: on group
 
 _ZERO = 1e-12  # products of a factor with a basis below this times its largest entry are zero
 _FEW = 64  # answers that are not worth adding up further
+_KEPT_ANSWERS = 1 << 16  # of a table of more, which variances are equal is found out every time
 _DIGITS = 12  # rows of a table that agree to so many digits have equal variances
 
 
@@ -45,6 +46,25 @@ class _Marginal:
     answers: npt.NDArray[np.integer | np.floating]
     factors: _Factors
     components: list[int]
+
+
+@dataclass(frozen=True, eq=False)
+class _Product:
+    """What a query says of one component, with one multiplication left where others share it.
+
+    Attributes:
+      component: Its number.
+      tensor: float64, a row per coordinate or level of each attribute, geounits last.
+      scale: What it is still to be multiplied by.
+      axis: The attribute along which `matrix` is still to be multiplied.
+      matrix: One object for all queries with the same entries; None if nothing is left.
+    """
+
+    component: int
+    tensor: FloatArray
+    scale: float
+    axis: int = 0
+    matrix: FloatArray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,18 +179,57 @@ class Coordinates:
     def adjoint(self, query: Query, answers: npt.NDArray[np.integer | np.floating]) -> Values:
         """Return Q'y.
 
-        Whole numbers are first added up to the marginals that the components need, as integers of
-        their own width: few tables look at few components, which see little of many answers.
-
         Args:
           query: One of the queries the components were made for, or any other.
           answers: number[G, m], one row y per geounit.
         """
-        shapes = list(zip(self.sizes, self.widths, strict=True))
+        return self.adjoint_sum([query], [answers], [1.0], len(answers))
+
+    def adjoint_sum(
+        self,
+        queries: Sequence[Query],
+        answers: Sequence[npt.NDArray[np.integer | np.floating]],
+        weights: Sequence[float | FloatArray],
+        n_geounits: int,
+    ) -> Values:
+        """Return sum_q w_q Q_q'y_q.
+
+        Args:
+          queries: As of `adjoint`.
+          answers: Per query, number[G, m].
+          weights: Per query one number, or float64[G].
+          n_geounits: G.
+        """
+        sums: dict[tuple[int, int], tuple[_Product, FloatArray]] = {}
+        for query, own, weight in zip(queries, answers, weights, strict=True):
+            for one in self._products(query, own):
+                part = (one.scale * weight) * one.tensor
+                key = one.component, id(one.matrix)
+                if key in sums:
+                    np.add(sums[key][1], part, out=part)
+                sums[key] = one, part
         found: dict[int, FloatArray] = {}
+        for (index, _), (one, part) in sums.items():
+            whole = part if one.matrix is None else along(one.axis, part, one.matrix)
+            found[index] = found[index] + whole if index in found else whole
+        return tuple(
+            np.ascontiguousarray(self._from_tensor(found[index], index))
+            if index in found
+            else np.zeros((n_geounits, size, width))
+            for index, (size, width) in enumerate(zip(self.sizes, self.widths, strict=True))
+        )
+
+    def _products(
+        self, query: Query, answers: npt.NDArray[np.integer | np.floating]
+    ) -> Iterator[_Product]:
+        """Q'y on the components where it is not zero.
+
+        Whole numbers are first added up to the marginals that the components need, as integers of
+        their own width: few tables look at few components, which see little of many answers.
+        """
         alike = self._alike_rows(query)
         factors = [rows.every for rows in alike]
-        chosen = [c for c in range(len(shapes)) if self._blocks(factors, c) is not None]
+        chosen = [c for c in range(len(self.sizes)) if self._blocks(factors, c) is not None]
         tensor: npt.NDArray[Any] = answers.reshape(len(answers), *query.shape)
         marginals = iter([_Marginal(tensor, factors, chosen)] if chosen else [])
         if np.issubdtype(answers.dtype, np.integer):
@@ -178,13 +237,7 @@ class Coordinates:
         for one in marginals:
             # Geounits run fastest, so that every product is one of large matrices.
             last = np.ascontiguousarray(np.moveaxis(one.answers, 0, -1), np.float64)
-            found |= self._split(one.factors, last, set(range(last.ndim - 1)), one.components)
-        return tuple(
-            self._from_tensor(found[index], index)
-            if index in found
-            else np.zeros((len(answers), *shape))
-            for index, shape in enumerate(shapes)
-        )
+            yield from self._split(one.factors, last, set(range(last.ndim - 1)), one.components)
 
     def _marginals(
         self, alike: Sequence[_AlikeRows], tensor: npt.NDArray[np.integer], chosen: list[int]
@@ -222,32 +275,61 @@ class Coordinates:
         known: dict[Query, Sequence[_AlikeRows]] = self._known_alike
         if query not in known:
             known[query] = [
-                _AlikeRows.of(blocks, size)
+                _AlikeRows.of({i: self._kept(b) for i, b in blocks.items()}, size)
                 for blocks, size in zip(self._factors(query), query.shape, strict=True)
             ]
         return known[query]
+
+    def _kept(self, block: FloatArray | None) -> FloatArray | None:
+        """The first matrix that had these entries."""
+        if block is None:
+            return None
+        return self._known_blocks.setdefault((block.shape, block.tobytes()), block)
+
+    @cached_property
+    def _known_blocks(self) -> dict[tuple[tuple[int, ...], bytes], FloatArray]:
+        return {}
 
     @cached_property
     def _known_alike(self) -> dict[Query, Sequence[_AlikeRows]]:
         return {}
 
     def _split(
-        self, factors: _Factors, tensor: FloatArray, axes: set[int], chosen: list[int]
-    ) -> Iterator[tuple[int, FloatArray]]:
-        """Multiply axis by axis; components that agree on the axes so far share the work."""
+        self,
+        factors: _Factors,
+        tensor: FloatArray,
+        axes: set[int],
+        chosen: list[int],
+        scale: float = 1.0,
+    ) -> Iterator[_Product]:
+        """Multiply axis by axis; components that agree on the axes so far share the work.
+
+        `scale` is what axes of one row on one coordinate multiply by, which the end takes.
+        """
         if not axes:
-            yield chosen[0], tensor
+            yield _Product(chosen[0], tensor, scale)
             return
         within = self.components.within
         divides = {one: any(within[c][one] for c in chosen) for one in axes}
         # Sums over groups alone come first, of most levels: they leave little to multiply.
         size = tensor.shape
         axis = min(axes, key=lambda one: (divides[one], size[one] if divides[one] else -size[one]))
+        alone = len(chosen) == 1
+        if alone and len(axes) == 1 and divides[axis] and sum(within[chosen[0]]) == 1:
+            yield _Product(chosen[0], tensor, scale, axis, factors[axis][True])
+            return
         for inside in (False, True):
             some = [c for c in chosen if within[c][axis] is inside]
             block = factors[axis][inside]
-            if some and block is not None:
-                yield from self._split(factors, along(axis, tensor, block), axes - {axis}, some)
+            if not some or block is None:
+                continue
+            rest = axes - {axis}
+            if len(some) == 1 and not alone:  # whose axes within come last, now
+                yield from self._split(factors, tensor, axes, some, scale)
+            elif block.size == 1:
+                yield from self._split(factors, tensor, rest, some, scale * float(block[0, 0]))
+            else:
+                yield from self._split(factors, along(axis, tensor, block), rest, some, scale)
 
     def answer(self, query: Query, values: Values) -> FloatArray:
         """Return float64[G, m]: the answers of any query to histograms in coordinates."""
@@ -265,22 +347,34 @@ class Coordinates:
 
     def variances(self, query: Query, covariances: Matrices) -> FloatArray:
         """Return float64[K, m]: the variance of every answer of any query, for K covariances."""
-        rows = []
-        factors = self._factors(query)
-        for index, size in enumerate(self.sizes):
-            blocks = self._blocks(factors, index)
-            rows.append(
-                np.zeros((query.size, size)) if blocks is None else self._row(blocks, index)
-            )
-        joined = np.concatenate(rows, axis=1)
-        _, first, place = np.unique(
-            np.round(joined, _DIGITS), axis=0, return_index=True, return_inverse=True
-        )
-        out = np.zeros((len(covariances[0]), len(first)))
+        rows, place = self._distinct_rows(query)
+        out = np.zeros((len(covariances[0]), int(place.max()) + 1))
         for row, matrices in zip(rows, covariances, strict=True):
             if row.any():
-                out += ((row[first] @ matrices) * row[first]).sum(axis=2)
-        return np.maximum(out, 0)[:, place.reshape(-1)]
+                out += ((row @ matrices) * row).sum(axis=2)
+        return np.maximum(out, 0)[:, place]
+
+    def _distinct_rows(self, query: Query) -> tuple[list[FloatArray], IntArray]:
+        """Per component, rows that differ, and int64[m], which each answer has; found once."""
+        known: dict[Query, tuple[list[FloatArray], IntArray]] = self._known_rows
+        if query not in known:
+            factors = self._factors(query)
+            rows = [
+                np.zeros((query.size, size)) if blocks is None else self._row(blocks, index)
+                for index, size in enumerate(self.sizes)
+                for blocks in [self._blocks(factors, index)]
+            ]
+            joined = np.round(np.concatenate(rows, axis=1), _DIGITS)
+            _, first, place = np.unique(joined, axis=0, return_index=True, return_inverse=True)
+            found = [row[first] for row in rows], place.reshape(-1).astype(np.int64)
+            if query.size > _KEPT_ANSWERS:
+                return found
+            known[query] = found
+        return known[query]
+
+    @cached_property
+    def _known_rows(self) -> dict[Query, tuple[list[FloatArray], IntArray]]:
+        return {}
 
     def alike(self, query: Query) -> tuple[Query, FloatArray]:
         """One answer of a query for all that have equal variances by their rows, and their numbers.

@@ -91,18 +91,13 @@ def gather_evidence(
       precisions: float64[K, Q], 1 / variance of the noise of one answer, by kind of geounit.
       kind: int64[G].
     """
-    coordinates = terms.coordinates
-    shapes = list(zip(coordinates.sizes, coordinates.widths, strict=True))
-    adjoint: Values = tuple(np.zeros((len(kind), *shape)) for shape in shapes)
-    for query, answers, weight in zip(terms.measured, noisy, precisions.T, strict=True):
-        of_geounit = weight[0] if len(weight) == 1 else weight[kind, None, None]
-        for into, part in zip(adjoint, coordinates.adjoint(query, answers), strict=True):
-            into += of_geounit * part
-    stated: Values = tuple(np.zeros((len(kind), *shape)) for shape in shapes)
-    for query, answers in zip(terms.exact, exact, strict=True):
-        for into, part in zip(stated, coordinates.adjoint(query, answers), strict=True):
-            into += part
-    known = tuple(m @ part for m, part in zip(terms.known_inverse, stated, strict=True))
+    coordinates, n_geounits = terms.coordinates, len(kind)
+    weights = [weight[0] if len(weight) == 1 else weight[kind] for weight in precisions.T]
+    adjoint = coordinates.adjoint_sum(terms.measured, noisy, weights, n_geounits)
+    stated = coordinates.adjoint_sum(terms.exact, exact, [1.0] * len(exact), n_geounits)
+    known = stated
+    if terms.exact:
+        known = tuple(m @ part for m, part in zip(terms.known_inverse, stated, strict=True))
     return Evidence(adjoint, known, terms.information(precisions), kind)
 
 
@@ -195,6 +190,8 @@ def _summed_precision(
 
 def join(first: Moments, second: Moments, is_second: BoolArray) -> Moments:
     """Interleave two sets of rows; `is_second` bool[G] says where those of the second stand."""
+    if not is_second.any():  # as in most ranges: only children are few
+        return first
     kind = np.empty(len(is_second), np.int64)
     kind[~is_second] = first.kind
     kind[is_second] = second.kind + len(first.matrices[0])
@@ -254,9 +251,10 @@ def spread(children: Moments, below: Moments, parents: Moments, family: IntArray
 
 
 def _distinct(rows: IntArray) -> tuple[IntArray, IntArray]:
-    """Distinct rows, and which of them each row is."""
-    chosen, place = np.unique(rows, axis=0, return_inverse=True)
-    return chosen, np.asarray(place.reshape(-1), np.int64)
+    """Distinct rows of numbers from 0 on, ascending, and which of them each row is."""
+    spans = tuple((rows.max(axis=0, initial=0) + 1).tolist())
+    chosen, place = np.unique(np.ravel_multi_index(tuple(rows.T), spans), return_inverse=True)
+    return np.stack(np.unravel_index(chosen, spans), axis=1), np.asarray(place, np.int64)
 
 
 def _apply(matrices: FloatArray, kind: IntArray, values: FloatArray) -> FloatArray:
@@ -307,6 +305,8 @@ def pass_up(
     if below is None:
         alone = nothing_below(terms, int(is_only.sum()))
         return join(combine(terms, evidence, None), alone, is_only)
+    if not is_only.any():
+        return combine(terms, evidence, below)
     own = combine(terms, evidence, below.take(~is_only))
     return join(own, below.take(is_only), is_only)
 
@@ -325,5 +325,7 @@ def pass_down(
     """
     sizes = np.diff(np.append(starts, len(is_only)))
     family = np.repeat(np.arange(len(starts)), sizes)
+    if not is_only.any():
+        return spread(messages, below, parents, family)
     several = spread(messages.take(~is_only), below, parents, family[~is_only])
     return join(several, parents.take(family[is_only]), is_only)

@@ -15,7 +15,7 @@ from das.tree.area import CutChild, Share, estimate_share, share_of_family
 from das.tree.coordinates import Coordinates
 from das.tree.passes import Moments, sum_below
 from jobs.release.estimate import LevelEstimator
-from jobs.release.evidence import LevelRange, RangeAnswers, select_moments
+from jobs.release.evidence import LevelRange, select_moments
 from jobs.storage.dataset import Dataset
 from jobs.storage.estimates import read_moments
 from jobs.tasks.batches import all_geounits
@@ -171,23 +171,21 @@ class AreaEstimator:
         one = self.estimator
         name = one.plan.levels[rows.level].name
         if rows.level == one.leaf:
-            answers = RangeAnswers.read(one.release, name, one.terms[rows.level], rows)
-            return one.leaf_messages(one.leaf_terms(self.coordinates), rows, answers)
+            terms = one.leaf_terms(self.coordinates)
+            return one.leaf_messages(terms, rows, one.answers(rows))
         found = read_moments(Dataset.open(one.layout.subtree(name)), one.coordinates, rows.codes)
         return select_moments(self.coordinates, one.coordinates, found)
 
     def _on_spine(self, level: int, spot: int) -> Moments:
         """One row: the estimate of a geounit from all answers, and its covariance alone."""
         one, rows = self.estimator, self.geounits(level)
-        name = one.plan.levels[level].name
         if level < one.leaf:
             most = max(1, min(_MOST_AT_ONCE, _WINDOW_NUMBERS // one.coordinates.size))
             row = self._window(level, spot // most * most, most).take(np.array([spot % most]))
             return _alone(row)
         family = np.flatnonzero(rows.parents == rows.parents[spot])
         alike = rows.slice(int(family[0]), int(family[-1]) + 1)
-        answers = RangeAnswers.read(one.release, name, one.terms[level], alike)
-        terms = one.leaf_terms(self.coordinates)
+        terms, answers = one.leaf_terms(self.coordinates), one.answers(alike)
         found = one.leaf_estimates(terms, alike, answers, one.above_leaves(terms, alike))
         return _alone(found.take(np.array([spot - int(family[0])])))
 

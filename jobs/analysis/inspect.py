@@ -15,11 +15,11 @@ from rich.table import Table
 from das.errors import InputError, OutputError
 from jobs.documents.manifest import read_manifest
 from jobs.printable import printable, result_console
+from jobs.storage.answers import read_listed
 from jobs.storage.dataset import MANIFEST, Dataset
 from jobs.storage.estimates import read_tables
 from jobs.storage.files import read_json
 from jobs.storage.layout import EstimateLayout, ReleaseLayout, release_layout, solutions_of
-from jobs.storage.packed import with_lists
 from jobs.storage.place import Place, found_under, names_below
 
 
@@ -70,7 +70,7 @@ def inspect_geounit(
     dataset, tables = release.measurements(geolevel), EstimateLayout.of(release).tables(geolevel)
     measured = [
         {**held, "answers": answers}
-        for held, answers in _answers(dataset, geocode, query, ("answers",), _listed)
+        for held, answers in _answers(dataset, geocode, query, ("answers",), read_listed)
     ]
     estimates = [
         {**held, "confidence": _facts(tables)["confidence"], "estimates": answers}
@@ -86,10 +86,6 @@ def inspect_geounit(
         rows = Dataset.open(counts).read(geocode, geocode).to_pylist()
         document["protected_total"] = int(np.sum([n for row in rows for n in row["counts"]]))
     return document
-
-
-def _listed(measurements: Dataset, low: str, high: str) -> pa.Table:
-    return with_lists(measurements.read(low, high))
 
 
 _INTERVAL = ("estimate", "standard_error", "lower", "upper")

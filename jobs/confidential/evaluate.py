@@ -34,7 +34,7 @@ from jobs.documents.document import adapter, write_document
 from jobs.documents.evaluation import Evaluation, ParityResult, Result
 from jobs.documents.manifest import expected_rmse, read_manifest
 from jobs.input.areas import read_areas
-from jobs.storage.dataset import Dataset
+from jobs.storage.dataset import Dataset, RangeReader
 from jobs.storage.geography import read_public_geocodes
 from jobs.storage.histograms import read_histograms
 from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
@@ -190,8 +190,8 @@ def evaluated_queries(design: Design, further: Sequence[str] = ()) -> tuple[Quer
 def compare(piece: Slice) -> Compared:
     """Compare truth and release in one slice."""
     geocodes = _geocodes(piece)
-    true = Dataset.open(piece.confidential.histograms(piece.geolevel))
-    protected = Dataset.open(piece.release.counts(piece.geolevel))
+    true = RangeReader(Dataset.open(piece.confidential.histograms(piece.geolevel)))
+    protected = RangeReader(Dataset.open(piece.release.counts(piece.geolevel)))
     n_cells = piece.queries[0].n_cells
     summaries = [empty_summary() for _ in piece.queries]
     groups = []

@@ -20,7 +20,14 @@ from das.histograms import Histograms
 from das.schema import Schema
 from geography.lattice import ROOT_CODE, Lattice
 from jobs.confidential.leaves import EntrySource, gather_leaves, remove_runs
-from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
+from jobs.storage.dataset import (
+    Dataset,
+    PartFile,
+    PartWriter,
+    RangeReader,
+    is_published,
+    publish,
+)
 from jobs.storage.histograms import SPARSE_SCHEMA, read_histograms, sparse_arrays, sparse_table
 from jobs.storage.layout import ConfidentialLayout
 from jobs.storage.place import Place
@@ -68,12 +75,12 @@ def write_truth(
 
 
 def read_truth(
-    dataset: Dataset, geocodes: Sequence[str] | ObjectArray, n_cells: int
+    dataset: Dataset | RangeReader, geocodes: Sequence[str] | ObjectArray, n_cells: int
 ) -> Confidential[Histograms]:
     """Read the true histograms of some geounits.
 
     Args:
-      dataset: The true histograms of a geolevel.
+      dataset: The true histograms of a geolevel, or what reads them piece by piece.
       geocodes: G geocodes, sorted, best contiguous in the geolevel.
       n_cells: n, the number of cells of the schema.
 

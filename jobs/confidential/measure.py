@@ -30,7 +30,15 @@ from jobs.storage.answers import (
     measurement_table,
 )
 from jobs.storage.columns import texts
-from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, propose, publish
+from jobs.storage.dataset import (
+    Dataset,
+    PartFile,
+    PartWriter,
+    RangeReader,
+    is_published,
+    propose,
+    publish,
+)
 from jobs.storage.geography import families, read_geography
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
@@ -169,7 +177,7 @@ def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
     noise = {end: plan.noise(level.index, plan.level(end).index) for end in set(ends)}
     schema = LAZY_MEASUREMENTS if level.lazy else MEASUREMENTS
     writer = PartWriter(task.release.measurements(level.name), schema)
-    histograms = Dataset.open(task.confidential.histograms(level.name))
+    histograms = RangeReader(Dataset.open(task.confidential.histograms(level.name)))
     start = 0
     while start < len(codes):
         most = (numbers[start - 1] if start else 0) + _CHUNK_NUMBERS

@@ -15,17 +15,22 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from das.arrays import FloatArray
+from das.arrays import FloatArray, IntArray
 from das.queries.query import Query, parse_query
 from das.tree.coordinates import Coordinates
 from das.tree.model import GeolevelTerms
 from das.tree.passes import Moments, add_leaves, combine, pass_down, pass_up, sum_below
 from das.tree.targets import SubtreeTargets, subtree_targets
 from jobs.plan import Plan, plan_terms
-from jobs.release.evidence import LevelRange, RangeAnswers, range_evidence, select_moments
+from jobs.release.evidence import (
+    AnswersReader,
+    LevelRange,
+    RangeAnswers,
+    range_evidence,
+    select_moments,
+)
 from jobs.storage.dataset import (
     Dataset,
     PartFile,
@@ -38,21 +43,25 @@ from jobs.storage.estimates import (
     FORMAT,
     estimate_rows,
     largest_estimate,
-    moments_table,
-    moments_writer,
     read_moments,
     standard_error_sums,
     tables_schema,
+    write_moments,
 )
 from jobs.storage.layout import EstimateLayout, ReleaseLayout
 from jobs.storage.place import Place
 from jobs.tasks.batches import Batch, geounit_batches
 from jobs.tasks.executor import Tasks
+from solvers.answers.sums import family_sums
 
 T = TypeVar("T")
 
 CONFIDENCE = 0.9  # of the intervals of a run
-_CHUNK_NUMBERS = 2_000_000  # numbers in coordinates at once
+# Numbers in coordinates at once: what is made of them on the way stays in a third-level cache. Of
+# four times as many, evidence of blocks takes a third longer.
+_CHUNK_NUMBERS = 1_000_000
+_GROUP_ROWS = 4_096  # leaves of a row group of tables, about
+_CHUNK_ANSWERS = 4_000_000  # of leaves, read before they are added up
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,13 +131,12 @@ class LevelEstimator:
         names = children.parents[children.starts]
         above = batch.level - 1
         parents = self._range(Batch(above, str(names[0]), str(names[-1]), 0))
-        answers = self._answers(parents)
+        answers = self.answers(parents)
         terms = self.terms[above]
         evidence = range_evidence(self.plan, terms, parents, answers)
         messages = pass_up(terms, evidence, self._below(children), parents.is_only)
-        writer = moments_writer(self.layout.subtree(self.plan.levels[above].name))
-        writer.write(moments_table(self.coordinates, parents.codes, messages))
-        return writer.close()
+        dataset = self.layout.subtree(self.plan.levels[above].name)
+        return write_moments(dataset, self.coordinates, parents.codes, messages)
 
     def _below(self, children: LevelRange) -> Moments:
         """Sums over families and their precisions."""
@@ -136,18 +144,20 @@ class LevelEstimator:
         unknown = self.terms[level].unknown
         if level < self.leaf:
             return sum_below(self._messages(children), children.starts, children.is_only, unknown)
-        return self.sum_leaves(self.terms[level], children, self._answers(children))
+        return self._sum_leaves(self.terms[level], children)
 
-    def sum_leaves(
-        self, terms: GeolevelTerms, children: LevelRange, answers: RangeAnswers
-    ) -> Moments:
+    def _sum_leaves(self, terms: GeolevelTerms, children: LevelRange) -> Moments:
         """Sums over families of leaves: answers are added before they are estimated."""
         starts = children.starts
         passes = children.is_only[starts]
-        before = np.concatenate(([0], np.cumsum(~children.is_only)))
-        measured = before[starts[~passes]]
-        noisy = [_family_sums(part, measured, ~passes) for part in answers.noisy]
-        exact = [_family_sums(part[~children.is_only], measured, ~passes) for part in answers.exact]
+        answers = self._reader(self.leaf)
+        sums = [
+            sum_answers(piece, answers.read(piece))
+            for start, stop in children.pieces(max(1, _CHUNK_ANSWERS // self.numbers(self.leaf)))
+            for piece in [children.slice(start, stop)]
+        ]
+        noisy = [np.concatenate(parts) for parts in zip(*(s.noisy for s in sums), strict=True)]
+        exact = [np.concatenate(parts) for parts in zip(*(s.exact for s in sums), strict=True)]
         alike = LevelRange(
             self.leaf,
             children.codes[starts],
@@ -177,12 +187,12 @@ class LevelEstimator:
             above = self._whole(rows)
             below = sum_below(messages, rows.starts, rows.is_only, self.terms[batch.level].unknown)
             estimates = pass_down(messages, below, above, rows.starts, rows.is_only)
-        whole = moments_writer(self.layout.whole(geolevel))
-        whole.write(moments_table(self.coordinates, rows.codes, estimates, single=True))
+        dataset = self.layout.whole(geolevel)
+        whole = write_moments(dataset, self.coordinates, rows.codes, estimates, single=True)
         written = estimate_rows(self.coordinates, self.tables, rows.codes, estimates, schema)
         tables.write_apart(written)
         errors, largest = standard_error_sums(written), largest_estimate(written)
-        return Descended(whole.close(), tables.close(), errors, largest)
+        return Descended(whole, tables.close(), errors, largest)
 
     def largest_above(self, level: int) -> float:
         """The largest estimate of the geolevel above; infinite where nobody said."""
@@ -199,24 +209,29 @@ class LevelEstimator:
         if not self.tables:  # no component is touched, so there is nothing to estimate on
             return sums, largest
         terms = self.leaf_terms(self.coordinates.touched_by(self.tables))
-        answers = self._answers(rows)
+        answers = self._reader(self.leaf)
         above = self.above_leaves(terms, rows)
         # Answers that are only added up are of a few bytes, and held anyway.
         held = terms.coordinates.size + sum(query.size for query in self.tables)
         numbers = max(held, self.numbers(self.leaf) // 4)
+        starts = rows.starts
+        waiting: list[list[pa.Table]] = []
         for start, stop in rows.pieces(max(1, _CHUNK_NUMBERS // numbers)):
             piece = rows.slice(start, stop)
-            families = np.arange(*np.searchsorted(rows.starts, [start, stop]))
+            families = np.arange(*np.searchsorted(starts, [start, stop]))
             estimates = self.leaf_estimates(
                 terms,
                 piece,
-                answers.slice(rows, start, stop),
+                answers.read(piece),
                 None if above is None else above.take(families),
             )
             tables = estimate_rows(terms.coordinates, self.tables, piece.codes, estimates, schema)
-            writer.write_apart(tables)
             sums = [one + more for one, more in zip(sums, standard_error_sums(tables), strict=True)]
             largest = max(largest, largest_estimate(tables))
+            waiting.append(tables)
+            if stop == len(rows.codes) or sum(len(held[0]) for held in waiting) >= _GROUP_ROWS:
+                writer.write_apart(map(pa.concat_tables, zip(*waiting, strict=True)))
+                waiting = []
         return sums, largest
 
     def leaf_terms(self, part: Coordinates) -> GeolevelTerms:
@@ -279,7 +294,7 @@ class LevelEstimator:
         """
         rows = self._range(batch)
         if batch.level == self.leaf:
-            messages = self.leaf_messages(self.terms[self.leaf], rows, self._answers(rows))
+            messages = self.leaf_messages(self.terms[self.leaf], rows, self.answers(rows))
         else:
             messages = self._messages(rows)
         measured = messages.take(~rows.is_only)
@@ -292,9 +307,12 @@ class LevelEstimator:
     def _range(self, batch: Batch) -> LevelRange:
         return LevelRange.read(self.release, self.plan.levels[batch.level].name, batch)
 
-    def _answers(self, rows: LevelRange) -> RangeAnswers:
-        geolevel = self.plan.levels[rows.level].name
-        return RangeAnswers.read(self.release, geolevel, self.terms[rows.level], rows)
+    def _reader(self, level: int) -> AnswersReader:
+        return AnswersReader.of(self.release, self.plan.levels[level].name, self.terms[level])
+
+    def answers(self, rows: LevelRange) -> RangeAnswers:
+        """Answers of whole families of a geolevel."""
+        return self._reader(rows.level).read(rows)
 
     def reader(self, level: int) -> RangeReader:
         """What reads the messages of a geolevel."""
@@ -309,17 +327,19 @@ class LevelEstimator:
         return read_moments(Dataset.open(dataset), self.coordinates, rows.parents[rows.starts])
 
 
-def _family_sums(
-    answers: npt.NDArray[np.integer],
-    starts: np.ndarray[tuple[int], np.dtype[np.int64]],
-    is_measured: np.ndarray[tuple[int], np.dtype[np.bool_]],
-) -> npt.NDArray[Any]:
-    """Sums of answers over families, zero for those without a measured leaf."""
-    few = answers.dtype.itemsize <= 2 and len(answers) <= 1 << 16  # then no sum needs 8 bytes
-    sums = np.zeros((len(is_measured), answers.shape[1]), np.int32 if few else np.int64)
-    if len(starts):
-        sums[is_measured] = np.add.reduceat(answers, starts, axis=0, dtype=sums.dtype)
-    return sums
+def sum_answers(children: LevelRange, answers: RangeAnswers) -> RangeAnswers:
+    """Add up the answers of whole families, zero for those without a measured leaf."""
+    passes = children.is_only[children.starts]
+    before = np.concatenate(([0], np.cumsum(~children.is_only)))
+    measured = before[children.starts[~passes]]
+
+    def add_up(part: IntArray) -> IntArray:
+        sums = np.zeros((len(passes), part.shape[1]), np.int64)
+        sums[~passes] = family_sums(part, measured)
+        return sums
+
+    exact = [part[~children.is_only] for part in answers.exact]
+    return RangeAnswers([*map(add_up, answers.noisy)], [*map(add_up, exact)])
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,8 +14,8 @@ from das.tree.coordinates import Coordinates
 from das.tree.model import GeolevelTerms, precision
 from das.tree.passes import Evidence, Moments, gather_evidence
 from jobs.plan import Plan
-from jobs.storage.answers import read_answers
-from jobs.storage.dataset import Dataset
+from jobs.storage.answers import answers_reader, read_answers
+from jobs.storage.dataset import Dataset, RangeReader
 from jobs.storage.geography import read_geography
 from jobs.storage.layout import ReleaseLayout
 from jobs.tasks.batches import Batch
@@ -97,36 +97,45 @@ class RangeAnswers:
     noisy: list[IntArray]
     exact: list[IntArray]
 
+
+@dataclass(frozen=True, eq=False)
+class AnswersReader:
+    """Reads the answers of ranges of a geolevel that ascend, each row group once.
+
+    Attributes:
+      terms: What was asked.
+      noisy: The measurements.
+      exact: The invariants, if there are some.
+    """
+
+    terms: GeolevelTerms
+    noisy: RangeReader
+    exact: RangeReader | None
+
     @classmethod
-    def read(
-        cls, release: ReleaseLayout, geolevel: str, terms: GeolevelTerms, rows: LevelRange
-    ) -> RangeAnswers:
+    def of(cls, release: ReleaseLayout, geolevel: str, terms: GeolevelTerms) -> AnswersReader:
+        """Open a geolevel.
+
+        Raises:
+          OutputError: It is not measured, or its invariants are not complete.
+        """
+        exact = None
+        if terms.exact:
+            exact = answers_reader(Dataset.open(release.invariants(geolevel)))
+        return cls(terms, answers_reader(Dataset.open(release.measurements(geolevel))), exact)
+
+    def read(self, rows: LevelRange) -> RangeAnswers:
         """Read the answers of exactly these geounits.
 
         Raises:
           OutputError: The measurements are not complete.
         """
-        noisy = read_answers(
-            Dataset.open(release.measurements(geolevel)),
-            terms.measured,
-            rows.codes[~rows.is_only],
-            narrow=True,
-        )
+        measured = rows.codes[~rows.is_only]
+        noisy = read_answers(self.noisy, self.terms.measured, measured, narrow=True)
         exact: list[IntArray] = []
-        if terms.exact:
-            exact = read_answers(
-                Dataset.open(release.invariants(geolevel)), terms.exact, rows.codes
-            )
-        return cls(noisy, exact)
-
-    def slice(self, rows: LevelRange, start: int, stop: int) -> RangeAnswers:
-        """Answers of the rows start..stop-1 of the range they were read for."""
-        before = np.concatenate(([0], np.cumsum(~rows.is_only)))
-        measured = slice(int(before[start]), int(before[stop]))
-        return RangeAnswers(
-            [answers[measured] for answers in self.noisy],
-            [answers[start:stop] for answers in self.exact],
-        )
+        if self.exact is not None:
+            exact = read_answers(self.exact, self.terms.exact, rows.codes)
+        return RangeAnswers(noisy, exact)
 
 
 def range_evidence(

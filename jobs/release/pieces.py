@@ -17,7 +17,7 @@ from jobs.release.estimate import CONFIDENCE, LevelEstimator
 from jobs.release.implied import read_limits
 from jobs.release.prior import CellEstimates
 from jobs.release.problems import Constraints, Family, Targets
-from jobs.storage.answers import read_answers, read_noisy
+from jobs.storage.answers import answers_reader, read_answers, read_noisy
 from jobs.storage.columns import texts
 from jobs.storage.dataset import Dataset, RangeReader
 from jobs.storage.geography import families, read_geography
@@ -155,9 +155,9 @@ class _Files:
         if plan.solving.targets == "full" and level is not plan.leaf:
             messages = estimator.reader(level.index)
         else:
-            measurements = RangeReader(Dataset.open(release.measurements(level.name)))
+            measurements = answers_reader(Dataset.open(release.measurements(level.name)))
         if level.published:
-            invariants = RangeReader(Dataset.open(release.invariants(level.name)))
+            invariants = answers_reader(Dataset.open(release.invariants(level.name)))
         return cls(plan, estimator, messages, measurements, invariants)
 
 

@@ -70,13 +70,13 @@ class Targets:
 
     Attributes:
       queries: The queries.
-      answers: Per query, float64[M, m] of the M measured geounits, or those drawn of a lazy one.
+      answers: Per query, numbers[M, m] of the M measured geounits, or those drawn of a lazy one.
       weights: Per query, float64[M], inverse variances.
       row: int64[G], row of each geounit among the measured; meaningless for only children.
     """
 
     queries: Sequence[Query]
-    answers: Sequence[FloatArray | DrawnAnswers]
+    answers: Sequence[FloatArray | IntArray | DrawnAnswers]
     weights: Sequence[FloatArray]
     row: IntArray
 
@@ -271,7 +271,7 @@ def _term(
     groups: CellGroups,
     query: Query,
     cells: IntArray,
-    answers: FloatArray | DrawnAnswers,
+    answers: FloatArray | IntArray | DrawnAnswers,
     measured: slice,
     weights: FloatArray,
 ) -> Term:
@@ -280,6 +280,8 @@ def _term(
         present, group = groups.present(query, cells)
         return LeastSquaresTerm(group, answers.of(measured, present), weights)
     if not query.is_partition:
-        return KroneckerTerm(query, cells, query.adjoint(answers[measured], cells), weights)
+        own = answers[measured].astype(np.float64)
+        return KroneckerTerm(query, cells, query.adjoint(own, cells), weights)
     present, group = groups.present(query, cells)
-    return LeastSquaresTerm(group, answers[measured][:, present], weights, query)
+    own = answers[measured][:, present].astype(np.float64)
+    return LeastSquaresTerm(group, own, weights, query)

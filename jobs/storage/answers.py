@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from das.arrays import FloatArray, IntArray, ObjectArray
 from das.errors import OutputError
@@ -24,7 +24,7 @@ from das.queries.query import Query
 from invariants.linear import LinearRow
 from jobs.storage.columns import chosen, flattened, lists, ragged_lists, repeated, texts
 from jobs.storage.dataset import LAST, Dataset, RangeReader
-from jobs.storage.packed import PACKED, packed, row_sizes, unpacked
+from jobs.storage.packed import PACKED, packed, row_sizes, unpacked, with_lists
 
 ANSWERS = pa.schema(
     [
@@ -44,6 +44,7 @@ MEASUREMENTS = pa.schema(
     ]
 )
 MEASUREMENTS_FORMAT = 2  # 1: answers as lists of int64
+_OF_NOISE = ("mechanism", "parameter", "variance")
 LAZY_MEASUREMENTS = MEASUREMENTS.append(pa.field("positions", pa.list_(pa.int64())))
 
 
@@ -138,10 +139,33 @@ def measurement_table(
 
 def rows_about(table: pa.Table, query: str) -> pa.Table:
     """The rows of a table of answers about one query, in their order; runs are not copied."""
-    is_about = np.asarray(pc.equal(table.column("query"), query), np.int8)
-    starts, stops = np.flatnonzero(np.diff(is_about, prepend=0, append=0)).reshape(-1, 2).T
-    runs = [table.slice(a, b - a) for a, b in zip(starts, stops, strict=True)]
-    return pa.concat_tables(runs or [table.slice(0, 0)])
+    return _by_query(table).get(query, table.slice(0, 0))
+
+
+def _by_query(table: pa.Table) -> dict[str, pa.Table]:
+    """The rows about each query, in their order; runs are not copied."""
+    runs: dict[str, list[pa.Table]] = {}
+    if table.num_rows:
+        column = table.column("query")
+        if not pa.types.is_dictionary(column.type):
+            column = column.dictionary_encode()
+        column = column.unify_dictionaries()
+        index = np.concatenate([np.asarray(chunk.indices) for chunk in column.chunks])
+        starts = np.flatnonzero(np.diff(index, prepend=-1))
+        names = column.chunk(0).dictionary.to_pylist()
+        for start, stop in pairwise([*starts.tolist(), len(index)]):
+            runs.setdefault(names[index[start]], []).append(table.slice(start, stop - start))
+    return {query: pa.concat_tables(found) for query, found in runs.items()}
+
+
+def answers_reader(dataset: Dataset) -> RangeReader:
+    """What reads answers piece by piece, without what is said of their noise in every row.
+
+    Raises:
+      OutputError: A later version wrote them.
+    """
+    _require_known_format(dataset)
+    return RangeReader(dataset, without=_OF_NOISE)
 
 
 def read_answers(
@@ -168,10 +192,10 @@ def read_answers(
     """
     if not len(codes):
         return [np.zeros((0, query.size), np.int64) for query in queries]
-    table = dataset.read(str(codes[0]), str(codes[-1]))
+    found = _rows_of(dataset, queries, codes)
     return [
-        _whole(dataset, _rows_of(dataset, table, query, codes), query, len(codes), narrow=narrow)
-        for query in queries
+        _whole(dataset, rows, query, len(codes), narrow=narrow)
+        for query, rows in zip(queries, found, strict=True)
     ]
 
 
@@ -180,7 +204,7 @@ def read_noisy(
     queries: Sequence[Query],
     lazy: Sequence[Query],
     codes: ObjectArray,
-) -> list[FloatArray | DrawnAnswers]:
+) -> list[IntArray | DrawnAnswers]:
     """Read the noisy answers of queries for exactly these geocodes.
 
     Args:
@@ -190,22 +214,30 @@ def read_noisy(
       codes: object[G], geocodes of measured geounits, as they lie in the files.
 
     Returns:
-      Per query float64[G, m], or the answers drawn if it is lazy.
+      Per query integers[G, m], of as few bytes as hold them, or the answers drawn if it is lazy.
 
     Raises:
       OutputError: The dataset lacks an answer, or a file cannot be read.
     """
     if not len(codes):
-        return [np.zeros((0, query.size)) for query in queries]
-    table = dataset.read(str(codes[0]), str(codes[-1]))
-    noisy: list[FloatArray | DrawnAnswers] = []
-    for query in queries:
-        rows = _rows_of(dataset, table, query, codes)
+        return [np.zeros((0, query.size), np.int64) for query in queries]
+    noisy: list[IntArray | DrawnAnswers] = []
+    for query, rows in zip(queries, _rows_of(dataset, queries, codes), strict=True):
         if query in lazy:
             noisy.append(_drawn(dataset, rows))
         else:
-            noisy.append(_whole(dataset, rows, query, len(codes)).astype(np.float64))
+            noisy.append(_whole(dataset, rows, query, len(codes), narrow=True))
     return noisy
+
+
+def read_listed(dataset: Dataset, low: str = "", high: str = LAST) -> pa.Table:
+    """Read noisy answers of any format, `answers` as lists of int64; see `with_lists`.
+
+    Raises:
+      OutputError: A file cannot be read, or a later version wrote it.
+    """
+    _require_known_format(dataset)
+    return with_lists(dataset.read(low, high))
 
 
 def read_available(
@@ -263,13 +295,20 @@ def read_measured(
 
 
 def _rows_of(
-    dataset: Dataset | RangeReader, table: pa.Table, query: Query | LinearRow, codes: ObjectArray
-) -> pa.Table:
-    """The rows about a query, which are of exactly these geounits."""
-    rows = rows_about(table, query.name)
-    if not np.array_equal(texts(rows), codes):
-        raise _lacks(dataset, query, len(rows), len(codes))
-    return rows
+    dataset: Dataset | RangeReader, queries: Sequence[Query | LinearRow], codes: ObjectArray
+) -> list[pa.Table]:
+    """The rows about each query, which are of exactly these geounits."""
+    reader = dataset if isinstance(dataset, RangeReader) else answers_reader(dataset)
+    table = reader.read(str(codes[0]), str(codes[-1]))
+    found = _by_query(table)
+    wanted = pa.chunked_array([pa.array(codes, pa.string())])
+    out = []
+    for query in queries:
+        rows = found.get(query.name, table.slice(0, 0))
+        if not rows.num_columns or not rows.column("geocode").equals(wanted):
+            raise _lacks(dataset, query, len(rows), len(codes))
+        out.append(rows)
+    return out
 
 
 def _whole(

@@ -19,8 +19,9 @@ import os
 import re
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from itertools import accumulate, count
 from pathlib import Path
 from typing import Any
@@ -194,14 +195,22 @@ class RangeReader:
     ranges have passed them, so that a task that reads piece by piece decodes nothing twice.
     """
 
-    def __init__(self, dataset: Dataset, columns: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        dataset: Dataset,
+        columns: Sequence[str] | None = None,
+        *,
+        without: Collection[str] = (),
+    ) -> None:
         """Begin.
 
         Args:
           dataset: What to read.
           columns: Columns wanted; default all.
+          without: Columns to leave out, if there are such; not the geocode.
         """
         self.dataset = dataset
+        self._without = without
         self._names = None if columns is None else list(columns)
         self._wanted = self._names  # and the geocode, by which row groups are cut
         if self._names is not None and "geocode" not in self._names:
@@ -245,7 +254,7 @@ class RangeReader:
         found = {group: held[part.file, group] for group in groups if group not in fresh}
         # Two readings: what is held must not hold what is done with in the same memory.
         for some in _split(fresh, lambda group: opened.highs[group] > high):
-            found |= zip(some, opened.read(some, self._wanted), strict=True)
+            found |= zip(some, opened.read(some, self._wanted_of(opened)), strict=True)
         tables = []
         for group in groups:
             if opened.highs[group] > high:
@@ -253,6 +262,12 @@ class RangeReader:
             inside = low <= opened.lows[group] and opened.highs[group] <= high
             tables += [found[group]] if inside else _cut(found[group], low, high)
         return tables or [found[group].slice(0, 0) for group in groups[:1]]
+
+    def _wanted_of(self, opened: _OpenPart) -> list[str] | None:
+        if self._wanted is None and not self._without:
+            return None
+        names = self._wanted or opened.file.schema_arrow.names
+        return [name for name in names if name not in self._without]
 
     def _empty(self) -> pa.Table:
         parts = self.dataset.parts
@@ -262,9 +277,8 @@ class RangeReader:
             schema = pq.read_schema(open_input(self.path / parts[0].file, parts[0].bytes))
         except (OSError, pa.ArrowException) as error:
             raise _unreadable(self.path, parts[0], error) from None
-        if self._names is not None:
-            schema = pa.schema([schema.field(name) for name in self._names])
-        return schema.empty_table()
+        names = schema.names if self._names is None else self._names
+        return pa.schema([schema.field(n) for n in names if n not in self._without]).empty_table()
 
 
 def _groups(file: pq.ParquetFile) -> range:
@@ -760,6 +774,7 @@ def dataset_digest(dataset: Place) -> str:
     return hashlib.sha256(_current(dataset)[2]).hexdigest()
 
 
+@lru_cache(maxsize=16)  # tasks of one process open the same few, of a nation thousands of parts
 def _parsed(dataset: Place, path: Place, replaced: int, data: bytes) -> Dataset:
     """What a manifest says, checked.
 

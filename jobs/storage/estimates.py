@@ -24,7 +24,7 @@ from das.tree.coordinates import Coordinates
 from das.tree.intervals import central_intervals, normal_factor
 from das.tree.passes import Moments
 from jobs.storage.columns import flattened, lengths, lists, ragged_lists, repeated, texts
-from jobs.storage.dataset import LAST, Dataset, PartWriter, RangeReader
+from jobs.storage.dataset import LAST, Dataset, PartFile, PartWriter, RangeReader
 from jobs.storage.place import Place
 
 MOMENTS = pa.schema(
@@ -35,6 +35,7 @@ MOMENTS = pa.schema(
     ]
 )
 FORMAT = 2
+_GROUP_NUMBERS = 1 << 19  # of a row group of moments: 4 MiB as double
 _SINGLE_BELOW = 2.0**16  # rounding to float32 then is at most 2^-9, no noise is as small
 
 
@@ -55,29 +56,47 @@ def tables_schema(largest_above: float) -> pa.Schema:
     )
 
 
-def moments_writer(dataset: Place) -> PartWriter:
-    """What writes moments; compressing their values, all noise, would save 3 bytes in 100."""
-    return PartWriter(dataset, MOMENTS, uncompressed=("values",))
+def write_moments(
+    dataset: Place,
+    coordinates: Coordinates,
+    codes: ObjectArray,
+    moments: Moments,
+    *,
+    single: bool = False,
+) -> PartFile:
+    """Write one part of moments, a row per geounit; equal matrices of a row group are stored once.
 
-
-def moments_table(
-    coordinates: Coordinates, codes: ObjectArray, moments: Moments, *, single: bool = False
-) -> pa.Table:
-    """One row per geounit; equal matrices are stored once.
+    Row groups are small, so that tasks below, each of which needs a few geounits, read little else.
+    Compressing values, all noise, would save 3 bytes in 100.
 
     Args:
+      dataset: Where to.
       coordinates: What they are moments in.
-      codes: object[G] geocodes.
+      codes: object[G] geocodes, ascending.
       moments: Of these geounits.
       single: Whether geounits may be in single precision: those whose values are small enough.
     """
-    flat = coordinates.flatten_matrices(moments.matrices)
+    writer = PartWriter(dataset, MOMENTS, uncompressed=("values",))
+    most = max(1, _GROUP_NUMBERS // coordinates.size)
+    writer.write_apart(
+        _moments_table(coordinates, codes[rows], moments.take(rows), single=single)
+        for start in range(0, len(codes), most)
+        for rows in [np.arange(start, min(start + most, len(codes)))]
+    )
+    return writer.close()
+
+
+def _moments_table(
+    coordinates: Coordinates, codes: ObjectArray, moments: Moments, *, single: bool
+) -> pa.Table:
+    used, kind = np.unique(moments.kind, return_inverse=True)
+    flat = coordinates.flatten_matrices(tuple(part[used] for part in moments.matrices))
     kinds = pa.array([row.tobytes() for row in flat], pa.binary())
     return pa.table(
         [
             pa.array(codes, pa.string()),
             _value_bytes(coordinates.flatten(moments.values), single=single),
-            pa.DictionaryArray.from_arrays(pa.array(moments.kind.astype(np.int32)), kinds),
+            pa.DictionaryArray.from_arrays(pa.array(kind.reshape(-1).astype(np.int32)), kinds),
         ],
         schema=MOMENTS,
     )

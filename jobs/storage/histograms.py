@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from das.arrays import IntArray, ObjectArray
 from das.histograms import Histograms
 from jobs.storage.columns import texts
-from jobs.storage.dataset import Dataset
+from jobs.storage.dataset import Dataset, RangeReader
 from jobs.storage.layout import ReleaseLayout
 
 Texts = Sequence[str] | ObjectArray  # geocodes as they lie in files
@@ -54,10 +54,13 @@ def sparse_arrays(
     Returns:
       str[r] geocodes, int64[r] entries of each, and int64[nnz] cells and counts.
     """
-    codes = texts(table).astype(np.str_)
+    return texts(table).astype(np.str_), *_entries(table)
+
+
+def _entries(table: pa.Table) -> tuple[IntArray, IntArray, IntArray]:
     lengths = pc.list_value_length(table.column("cells")).to_numpy().astype(np.int64)
     cells = pc.list_flatten(table.column("cells")).to_numpy()
-    return codes, lengths, cells, pc.list_flatten(table.column("counts")).to_numpy()
+    return lengths, cells, pc.list_flatten(table.column("counts")).to_numpy()
 
 
 def align_histograms(table: pa.Table, geocodes: Texts, n_cells: int) -> Histograms:
@@ -68,18 +71,25 @@ def align_histograms(table: pa.Table, geocodes: Texts, n_cells: int) -> Histogra
       geocodes: Sorted geocodes.
       n_cells: Cells of the schema.
     """
-    wanted = np.asarray(geocodes, dtype=np.str_)
-    present, sizes, cells, counts = sparse_arrays(table)
-    keep = np.isin(present, wanted)
+    wanted = pa.array(np.asarray(geocodes, object), pa.string())
+    found = pc.index_in(table.column("geocode"), value_set=wanted)
+    place = np.asarray(pc.fill_null(found, -1), np.int64)
+    sizes, cells, counts = _entries(table)
+    keep = place >= 0
     entries = np.repeat(keep, sizes)
     lengths = np.zeros(len(wanted), np.int64)
-    lengths[np.searchsorted(wanted, present[keep])] = sizes[keep]
+    lengths[place[keep]] = sizes[keep]
     offsets = np.concatenate(([0], np.cumsum(lengths)))
     return Histograms(n_cells, offsets, cells[entries], counts[entries])
 
 
-def read_histograms(dataset: Dataset, geocodes: Texts, n_cells: int) -> Histograms:
+def read_histograms(dataset: Dataset | RangeReader, geocodes: Texts, n_cells: int) -> Histograms:
     """Read the histograms of sorted geocodes, as `align_histograms` makes them.
+
+    Args:
+      dataset: What to read, or what reads it piece by piece.
+      geocodes: Of the geounits wanted.
+      n_cells: Cells of the schema.
 
     Raises:
       OutputError: A file is missing or cannot be read.

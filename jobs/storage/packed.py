@@ -25,15 +25,19 @@ PACKED = [("width", pa.int8()), ("answers", pa.binary()), ("escaped", pa.binary(
 _KINDS = (np.int16, np.int32, np.int64)  # of narrow numbers
 _WIDTHS = (1, 2)  # tried before all 8 bytes
 _PIECE = 1 << 14  # numbers of 8 bytes that stay in a second-level cache
+_MOST_BYTES = (1 << 31) - 1  # that offsets of 4 bytes tell apart
 _MOST_ESCAPED = 64  # one in so many costs as much as a wider byte would
 
 
-def packed(values: npt.NDArray[np.integer], offsets: IntArray) -> list[pa.Array]:
+def packed(values: npt.NDArray[np.integer], offsets: IntArray) -> list[pa.Array | pa.ChunkedArray]:
     """The columns PACKED of G rows of numbers, all of one width.
 
     Args:
       values: Of any integer type that int64 holds, rows one after the other.
       offsets: int64[G + 1]; row g holds values[offsets[g]:offsets[g + 1]].
+
+    Raises:
+      ValueError: A row has more bytes than Arrow and Parquet can hold in one place, 2 GiB.
     """
     flat = np.ascontiguousarray(values).ravel()
     width, held, far = _narrowest(flat)
@@ -114,11 +118,26 @@ def _least(width: int) -> int:
     return -(1 << (8 * width - 1))
 
 
-def _binary(values: npt.NDArray[np.integer], offsets: IntArray) -> pa.Array:
-    """Rows of numbers as bytes; no bytes are copied."""
-    ends = (offsets * values.itemsize).astype(np.int32)
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(values)]
-    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
+def _binary(values: npt.NDArray[np.integer], offsets: IntArray) -> pa.ChunkedArray:
+    """Rows of numbers as bytes; no bytes are copied.
+
+    Raises:
+      ValueError: A row has more bytes than Arrow and Parquet can hold in one place.
+    """
+    ends = offsets * values.itemsize
+    chunks: list[pa.Array] = []
+    data, first = pa.py_buffer(values), 0
+    while first < len(ends) - 1 or not chunks:
+        last = int(np.searchsorted(ends, ends[first] + _MOST_BYTES, side="right")) - 1
+        if last == first < len(ends) - 1:
+            got = ends[first + 1] - ends[first]
+            raise ValueError(f"a row of {got} bytes, more than {_MOST_BYTES}")
+        own = (ends[first : last + 1] - ends[first]).astype(np.int32)
+        held = data.slice(int(ends[first]), int(ends[last] - ends[first]))
+        buffers = [None, pa.py_buffer(own), held]
+        chunks.append(pa.Array.from_buffers(pa.binary(), last - first, buffers))
+        first = last
+    return pa.chunked_array(chunks, pa.binary())
 
 
 def _runs(rows: pa.Table) -> Iterator[tuple[pa.Table, int]]:

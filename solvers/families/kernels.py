@@ -668,7 +668,8 @@ def compile_all():
     number_groups(rows, offsets, cells, groups, sizes)
     two, square, out = np.ones(2), np.ones((2, 2)), np.zeros(12)
     first = np.zeros(2, np.int64)
-    pick_answers(1, rows, square, first, children, offsets, cells, groups, sizes, start, out)
+    for own in (square, square.astype(np.int16)):
+        pick_answers(1, rows, own, first, children, offsets, cells, groups, sizes, start, out)
     counts = np.ones(8, np.int64)
     compress(0, 2, children, offsets, cells, np.array([0, 4]), counts)
     index, ends, answers = np.array([[0, 0], [1, 2]]), np.array([0, 1, 3]), np.ones((2, 3))

@@ -93,7 +93,7 @@ class Packed:
         questions: Questions,
         queries: IntArray,
         parents: Parents,
-        answers: Sequence[FloatArray],
+        answers: Sequence[FloatArray | IntArray],
         weights: FloatArray,
         first: int | None = None,
     ) -> None:
@@ -103,7 +103,7 @@ class Packed:
           questions: How they are solved.
           queries: int64[T, n], the answer in which each cell counts, by query.
           parents: The families.
-          answers: Per query, float64[M, m] of M geounits.
+          answers: Per query, float64 or integers[M, m] of M geounits.
           weights: float64[M, T], inverse variances.
           first: Number of the query of the first pass, if there are two.
         """
@@ -134,7 +134,7 @@ class Packed:
             code.pick_answers(
                 number,
                 queries,
-                np.ascontiguousarray(one, np.float64),
+                np.require(one, None if one.dtype == np.int16 else np.float64, ["C", "W"]),
                 parents.first,
                 children,
                 parents.offsets,

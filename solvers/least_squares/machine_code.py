@@ -22,7 +22,8 @@ from types import ModuleType
 SUPPORTS = "solvers.least_squares.kernels"
 CLIMBING = "solvers.dual_newton.kernels"
 FAMILIES = "solvers.families.kernels"
-_MODULES = (SUPPORTS, CLIMBING, FAMILIES)
+ANSWERS = "solvers.answers.kernels"
+_MODULES = (SUPPORTS, CLIMBING, FAMILIES, ANSWERS)
 
 
 @functools.cache

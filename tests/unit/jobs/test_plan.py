@@ -6,6 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from das.errors import LedgerError
@@ -75,10 +76,16 @@ def test_geography_is_written_for_every_geolevel(tmp_path):
 
 
 def test_geography_in_several_tables(tmp_path, monkeypatch):
-    monkeypatch.setattr("jobs.storage.geography._ROWS", 2)
+    monkeypatch.setattr("jobs.storage.geography._GROUP_ROWS", 2)
+    monkeypatch.setattr("jobs.storage.geography._PART_ROWS", 4)
     whole, pieces = ReleaseLayout(tmp_path / "a"), ReleaseLayout(tmp_path / "b")
     write_geography(LATTICE, pieces)
     monkeypatch.undo()
+    parts = Dataset.open(pieces.geography("block")).parts
+    assert [(part.low, part.high, part.rows) for part in parts] == [
+        ("101", "303", 4), ("304", "305", 2),
+    ]  # fmt: skip
+    assert pq.ParquetFile(pieces.geography("block") / parts[0].file).num_row_groups == 2
     write_geography(LATTICE, whole)
     for level in SPINE.levels:
         assert read_geography(pieces, level).equals(read_geography(whole, level))

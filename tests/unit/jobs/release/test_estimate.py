@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from das.tree.intervals import normal_factor
-from jobs.release.estimate import EstimateStage, LevelEstimator, _family_sums
+from jobs.release.estimate import EstimateStage, LevelEstimator, sum_answers
+from jobs.release.evidence import LevelRange, RangeAnswers
 from jobs.storage.dataset import Dataset
 from jobs.storage.estimates import read_tables
 from jobs.storage.layout import EstimateLayout
@@ -182,6 +183,11 @@ def test_without_tables_the_estimates_that_targets_need_are_made(tmp_path):
 
 
 def test_narrow_answers_of_a_family_are_added_up_in_wide_ones():
-    answers = np.array([[30_000, -30_000], [30_000, -30_000], [1, 2]], np.int16)
-    found = _family_sums(answers, np.array([0, 2]), np.array([True, False, True]))
-    assert found.tolist() == [[60_000, -60_000], [0, 0], [1, 2]]
+    """Of the second of three families, an only child, nothing was measured."""
+    answers = np.array([[30_000, -30_000], [30_000, -30_000], [1, 2], [3, 4]], np.int16)
+    codes, parents = (np.array([*text], object) for text in ("abcde", "AABCC"))
+    is_only = parents == "B"
+    children = LevelRange(2, codes, parents, np.zeros(5, np.int64), is_only, codes)
+    found = sum_answers(children, RangeAnswers([answers], [np.arange(5)[:, None]]))
+    assert found.noisy[0].tolist() == [[60_000, -60_000], [0, 0], [4, 6]]
+    assert found.exact[0].tolist() == [[1], [0], [7]]

@@ -8,9 +8,10 @@ import pytest
 from das.errors import OutputError
 from das.tree.passes import Moments
 from jobs.plan import plan_terms
-from jobs.release.evidence import LevelRange, RangeAnswers, range_evidence, select_moments
-from jobs.storage.dataset import Dataset
-from jobs.storage.estimates import MOMENTS, moments_table, read_moments
+from jobs.release.evidence import AnswersReader, LevelRange, range_evidence, select_moments
+from jobs.storage.dataset import Dataset, publish
+from jobs.storage.estimates import read_moments, write_moments
+from jobs.storage.layout import ReleaseLayout
 from tests.builders import two_families as two
 
 # County 13 has one block; families of two, two, one and three.
@@ -31,7 +32,7 @@ def read(folder, plan, geolevel="block"):
             two.write_exact(release, level, ["total"], BLOCKS)
     rows = LevelRange.read(release, geolevel, two.whole(geolevel, BLOCKS))
     level = two.SPINE.levels.index(geolevel)
-    return rows, RangeAnswers.read(release, geolevel, plan_terms(plan)[level], rows)
+    return rows, AnswersReader.of(release, geolevel, plan_terms(plan)[level]).read(rows)
 
 
 @pytest.mark.parametrize(
@@ -49,14 +50,18 @@ def test_pieces_are_whole_families(tmp_path, most, pieces):
     assert rows.pieces(most) == pieces
 
 
-def test_a_slice_has_the_answers_of_its_geounits(tmp_path):
+@pytest.mark.parametrize("most", [1, 4, 8])
+def test_pieces_are_read_one_after_the_other(tmp_path, most):
     plan = two.plan(invariants=(two.exact("total", "block"),))
     rows, answers = read(tmp_path, plan)
     assert len(answers.noisy[1]) == 7  # the only child is not measured
     assert len(answers.exact[0]) == 8
-    part = answers.slice(rows, 5, 8)
-    assert part.noisy[1].tolist() == [list(BLOCKS[code]) for code in ("141", "142", "143")]
-    assert part.exact[0].ravel().tolist() == [1, 2, 3]
+    reader = AnswersReader.of(ReleaseLayout(tmp_path / "release"), "block", plan_terms(plan)[2])
+    parts = [reader.read(rows.slice(*piece)) for piece in rows.pieces(most)]
+    for name in ("noisy", "exact"):
+        for query, whole in enumerate(getattr(answers, name)):
+            pieces = [getattr(part, name)[query] for part in parts]
+            assert np.concatenate(pieces).tolist() == whole.tolist()
     assert rows.slice(5, 8).codes.tolist() == ["141", "142", "143"]
 
 
@@ -89,9 +94,10 @@ def test_moments_come_back_for_exactly_the_geounits_asked_for(tmp_path):
     coordinates = plan_terms(two.plan())[0].coordinates
     codes = np.array(sorted(BLOCKS), object)
     stored = moments(coordinates, len(codes))
-    table = moments_table(coordinates, codes, stored)
+    folder = tmp_path / "moments"
+    publish(folder, [write_moments(folder, coordinates, codes, stored)], {"format": 2})
+    table = Dataset.open(folder).read()
     assert len(table.column("matrices").chunk(0).dictionary) == 2
-    two.write(tmp_path / "moments", [table], MOMENTS, {})
     for chosen in (np.arange(len(codes)), np.array([1, 2, 6])):
         read_back = read_moments(Dataset.open(tmp_path / "moments"), coordinates, codes[chosen])
         flat = coordinates.flatten(read_back.values)
@@ -122,5 +128,5 @@ def test_answers_that_are_missing(tmp_path):
     release = two.release(tmp_path / "other", BLOCKS)
     two.write_noisy(release, plan, "block", {code: BLOCKS[code] for code in sorted(BLOCKS)[:-1]})
     with pytest.raises(OutputError, match="does not hold query total of every geounit"):
-        RangeAnswers.read(release, "block", plan_terms(plan)[2], rows)
+        AnswersReader.of(release, "block", plan_terms(plan)[2]).read(rows)
     assert Dataset.open(release.measurements("block")).rows == 2 * 6

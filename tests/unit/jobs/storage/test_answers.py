@@ -23,11 +23,12 @@ from jobs.storage.answers import (
     measurement_table,
     read_answers,
     read_available,
+    read_listed,
     read_measured,
     read_noisy,
     rows_about,
 )
-from jobs.storage.dataset import Dataset, PartWriter, publish
+from jobs.storage.dataset import Dataset, PartWriter, RangeReader, publish
 
 SCHEMA = Schema("toy", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
 SEX, AGE = (parse_query(SCHEMA, name) for name in ("sex", "age"))
@@ -104,7 +105,7 @@ def test_available_answers_are_of_whichever_geounits_have_them(exact):
 
 def test_lazy_answers_are_those_that_were_drawn(lazy):
     whole, drawn = read_noisy(lazy, [SEX, AGE], [AGE], CODES)
-    assert whole.dtype == np.float64
+    assert whole.dtype == np.int16
     assert np.array_equal(whole, OF_SEX)
     assert np.array_equal(drawn.of(slice(0, 3), np.array([1, 2])), OF_AGE[:, 1:])
     assert np.array_equal(drawn.of(slice(1, 3), np.array([2])), OF_AGE[1:, 2:])
@@ -124,6 +125,31 @@ def test_a_measurement_names_its_mechanism_and_variance(lazy):
     assert codes.tolist() == CODES.tolist()
     assert np.array_equal(answers, OF_SEX)
     assert mechanisms == (WIDE, NARROW, WIDE)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda dataset: read_answers(dataset, [SEX], CODES),
+        lambda dataset: read_noisy(dataset, [SEX], [], CODES),
+        lambda dataset: read_noisy(RangeReader(dataset), [SEX], [], CODES),
+        lambda dataset: read_measured(dataset, "sex", 2),
+        read_listed,
+    ],
+)
+@pytest.mark.parametrize("number", [0, 3])
+def test_noisy_answers_of_an_unknown_format_are_refused(tmp_path, read, number):
+    table = measurement_table(CODES, "sex", (WIDE,) * 3, OF_SEX)
+    written(tmp_path / "known", MEASUREMENTS, table)
+    read(Dataset.open(tmp_path / "known"))
+    path = tmp_path / "unknown"
+    writer = PartWriter(path, MEASUREMENTS)
+    writer.write(table)
+    publish(path, [writer.close()], {"format": number})
+    with pytest.raises(OutputError) as caught:
+        read(Dataset.open(path))
+    what = "has answers of a format that this version does not know"
+    assert str(caught.value) == f"{path}: {what}; got {number}; expected at most 2"
 
 
 def test_equal_mechanisms_of_other_geounits_are_one_entry():

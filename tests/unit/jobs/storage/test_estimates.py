@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from das.errors import OutputError
@@ -13,11 +14,10 @@ from das.tree.coordinates import Coordinates
 from das.tree.passes import Moments
 from jobs.storage.dataset import Dataset, PartWriter, publish
 from jobs.storage.estimates import (
-    moments_table,
-    moments_writer,
     read_moments,
     read_tables,
     tables_schema,
+    write_moments,
 )
 from jobs.storage.place import Place
 
@@ -95,17 +95,19 @@ def moments_of(coordinates: Coordinates, rows: np.ndarray) -> Moments:
 
 @pytest.mark.parametrize("single", [False, True])
 @pytest.mark.parametrize("large", [(), (1,), (0, 1, 2, 3)])
-def test_moments_come_back_and_large_ones_to_the_last_digit(tmp_path, coordinates, single, large):
+@pytest.mark.parametrize("rows", [1, 3, 9])
+def test_moments_come_back_and_large_ones_to_the_last_digit(
+    tmp_path, coordinates, monkeypatch, single, large, rows
+):
     codes = np.array(["a", "b", "c", "d"], object)
     values = np.random.default_rng(5).normal(scale=1e3, size=(4, 3))
     values[list(large)] *= 1e3
     written = moments_of(coordinates, values)
-    writer = moments_writer(tmp_path / "whole")
-    writer.write(moments_table(coordinates, codes[:1], written.take(np.array([0])), single=single))
-    rest = np.arange(1, 4)
-    writer.write(moments_table(coordinates, codes[1:], written.take(rest), single=single))
-    publish(tmp_path / "whole", [writer.close()], {"format": 2})
+    monkeypatch.setattr("jobs.storage.estimates._GROUP_NUMBERS", 3 * rows)
+    part = write_moments(tmp_path / "whole", coordinates, codes, written, single=single)
+    publish(tmp_path / "whole", [part], {"format": 2})
     dataset = Dataset.open(tmp_path / "whole")
+    assert pq.ParquetFile(tmp_path / "whole" / part.file).num_row_groups == -(-4 // rows)
     for some in ([0, 1, 2, 3], [1, 2], [3]):
         found = read_moments(dataset, coordinates, codes[some])
         back = coordinates.flatten(found.values)
@@ -138,7 +140,6 @@ def test_moments_of_older_versions_are_read(tmp_path, coordinates):
 
 
 def test_moments_of_a_later_version_are_refused(tmp_path, coordinates):
-    writer = moments_writer(tmp_path / "whole")
-    publish(tmp_path / "whole", [writer.close()], {"format": 3})
+    publish(tmp_path / "whole", [], {"format": 3})
     with pytest.raises(OutputError, match="is in a format that this version does not read; got 3"):
         read_moments(Dataset.open(tmp_path / "whole"), coordinates, np.array(["a"], object))

@@ -65,6 +65,19 @@ def test_most_numbers_decide_the_width(values: list[int], width: int, escaped: i
     assert len(table.column("escaped")[0].as_py()) == 8 * escaped
 
 
+@pytest.mark.parametrize("rows", [[[1, 2, 3], [4], [], [5, 6], [7] * 4, [8]], [[], []], []])
+def test_bytes_beyond_what_offsets_hold_are_another_chunk(monkeypatch, rows) -> None:
+    monkeypatch.setattr("jobs.storage.packed._MOST_BYTES", 4)
+    table = table_of(rows)
+    chunks = table.column("answers").chunks
+    assert all(len(b"".join(chunk.to_pylist())) <= 4 for chunk in chunks)
+    assert len(chunks) == (4 if len(rows) > 2 else 1)
+    assert unpacked(table).tolist() == [n for row in rows for n in row]
+    assert row_sizes(table).tolist() == [len(row) for row in rows]
+    with pytest.raises(ValueError, match="a row of 5 bytes, more than 4"):
+        table_of([[1], [1, 2, 3, 4, 5]])
+
+
 @pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64])
 def test_any_integers_are_packed(dtype: type) -> None:
     values = np.array([np.iinfo(dtype).min, -1, 0, np.iinfo(dtype).max], dtype)
