@@ -8,17 +8,24 @@ is told by the public list of leaf geounits.
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pv
+
+from das.arrays import Geocodes, IntArray
 from das.errors import InputError
 from jobs.storage.place import Place
 
 _DELIMITERS = (",", "\t", "|", ";")
 _LOOKED_AT = 1000  # rows from which the layout is told
-
-Rows = Sequence[tuple[int, Sequence[str]]]  # line number and fields
+_BLANK = re.compile(rb"^[ \t]+(?=\r?$)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -26,116 +33,202 @@ class AreaFile:
     """What an area file says.
 
     Attributes:
-      areas: Leaf geocodes of every area, each once, in the order of the file.
+      areas: Leaf geocodes of every area, each once, ascending; areas in the order of the file.
       notes: What a reader should know of it: leaves that are in no area, twice in one, or in two.
     """
 
-    areas: Mapping[str, Sequence[str]]
+    areas: Mapping[str, Geocodes]
     notes: Sequence[str]
 
 
-def read_areas(path: Place, leaves: Sequence[str], leaf: str) -> AreaFile:
+@dataclass(frozen=True, eq=False)
+class _Leaves:
+    """All leaf geounits of a release."""
+
+    codes: Geocodes
+    level: str
+
+    @cached_property
+    def texts(self) -> pa.Array:
+        return pa.array(self.codes, pa.binary()).cast(pa.string())
+
+    def positions(self, fields: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+        """int64[R] positions of an Arrow column of codes, -1 where there is no such leaf."""
+        found = pc.index_in(fields, value_set=self.texts)
+        return np.asarray(pc.fill_null(found, -1).to_numpy(), np.int64)
+
+    def known(self, fields: Sequence[str]) -> int:
+        """How many of some fields are geocodes of leaves."""
+        some = np.array([field.encode("ascii", "replace") for field in fields], np.bytes_)
+        spots = np.searchsorted(self.codes, some) if len(some) else np.zeros(0, np.int64)
+        return int(np.sum(self.codes[np.minimum(spots, len(self.codes) - 1)] == some))
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Fields of a file without blanks at their ends, and the lines they are from."""
+
+    path: Place
+    content: bytes
+    columns: tuple[pa.ChunkedArray, ...]  # of text
+    delimiter: str
+    skipped: int = 0
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    @cached_property
+    def _lines(self) -> list[int]:
+        lines = self.content.splitlines()
+        return [number for number, line in enumerate(lines, 1) if line.strip()]
+
+    def line(self, row: int) -> int:
+        """Line number of a row, from 1."""
+        return self._lines[row + self.skipped]
+
+    def where(self, row: int) -> str:
+        return f"{self.path}, row {self.line(row)}"
+
+    def without_first(self) -> _Rows:
+        rest = tuple(column.slice(1) for column in self.columns)
+        return _Rows(self.path, self.content, rest, self.delimiter, self.skipped + 1)
+
+
+def read_areas(path: Place, leaves: Geocodes, leaf: str) -> AreaFile:
     """Read an area file.
 
     Args:
       path: The file. Without a column of areas, it is one area, called as the file.
-      leaves: Geocodes of all leaf geounits.
+      leaves: bytes[G] geocodes of all leaf geounits, ascending.
       leaf: Name of the leaf geolevel.
 
     Raises:
       InputError: It cannot be read, no column holds geocodes, several columns could be that of the
         areas, or a geocode does not exist; the message names row and code, which are public.
     """
-    known = frozenset(leaves)
-    delimiter, rows = _rows(path, known)
-    column = _code_column(path, rows, known, leaf)
+    known = _Leaves(leaves, leaf)
+    rows = _rows(path, known)
+    column = _code_column(rows, known)
     rows = _without_header(rows, column, known)
-    area_column = _area_column(path, rows, column, delimiter)
-    return _assigned(path, rows, (area_column, column), leaves, leaf)
+    return _assigned(rows, _area_column(rows, column), column, known)
 
 
-def _rows(path: Place, known: AbstractSet[str]) -> tuple[str, Rows]:
+def _rows(path: Place, known: _Leaves) -> _Rows:
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        content = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+        content.decode()
     except OSError as error:
         raise InputError(str(path), "cannot be read", got=error.strerror) from None
     except UnicodeDecodeError:
         raise InputError(str(path), "is not UTF-8 text", remedy="save it as UTF-8") from None
-    lines = text.splitlines()
-    head = [line for line in lines if line.strip()][:_LOOKED_AT]
+    content = _BLANK.sub(b"", content)
+    head = _head(content)
     if not head:
         raise InputError(str(path), "is empty", want="geocodes, one a line")
+    fields = {delimiter: _split(path, head, delimiter) for delimiter in _DELIMITERS}
 
     def fitting(delimiter: str) -> int:
-        fields = (_fields(path, 0, line, delimiter) for line in head)
-        return sum(len(row) > 1 and bool(known & set(row)) for row in fields)
+        rows = [row for row in fields[delimiter] if len(row) > 1]
+        return sum(known.known(row) > 0 for row in rows)
 
     delimiter = max(_DELIMITERS, key=fitting)
-    rows = [
-        (number, _fields(path, number, line, delimiter))
-        for number, line in enumerate(lines, 1)
-        if line.strip()
-    ]
-    return delimiter, rows
+    return _parse(path, content, delimiter, max(map(len, fields[delimiter])))
 
 
-def _fields(path: Place, number: int, line: str, delimiter: str) -> list[str]:
+def _head(content: bytes) -> list[str]:
+    found: list[str] = []
+    for start in re.finditer(rb"[^\r\n]+", content):
+        found.append(start.group().decode())
+        if len(found) == _LOOKED_AT:
+            break
+    return found
+
+
+def _split(path: Place, lines: Sequence[str], delimiter: str) -> list[list[str]]:
     try:
-        found = next(csv.reader([line], delimiter=delimiter, skipinitialspace=True))
-    except (csv.Error, StopIteration):
-        raise InputError(f"{path}, row {number}", "is not a CSV line") from None
-    return [field.strip() for field in found]
+        rows = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
+        return [[field.strip() for field in row] for row in rows]
+    except csv.Error as error:
+        raise InputError(str(path), "is not CSV", got=str(error)) from None
 
 
-def _code_column(path: Place, rows: Rows, known: AbstractSet[str], leaf: str) -> int:
+def _parse(path: Place, content: bytes, delimiter: str, width: int) -> _Rows:
+    """All rows; refuses those of another number of fields."""
+    mark = re.escape(delimiter.encode())
+    # Blanks between a separator and a quote: a quote opens a field at its very beginning only.
+    text = re.sub(mark + rb'[ \t]+"', delimiter.encode() + b'"', content)
+    odd: list[pv.InvalidRow] = []
+
+    def keep(row: pv.InvalidRow) -> str:
+        odd.append(row)
+        return "skip"
+
+    names = [f"f{index}" for index in range(width)]
+    try:
+        table = pv.read_csv(
+            pa.BufferReader(text),
+            # One thread: rows have numbers.
+            read_options=pv.ReadOptions(autogenerate_column_names=True, use_threads=False),
+            parse_options=pv.ParseOptions(delimiter=delimiter, invalid_row_handler=keep),
+            convert_options=pv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        raise InputError(str(path), "is not CSV", got=str(error)) from None
+    columns = tuple(pc.utf8_trim_whitespace(column) for column in table.columns)
+    rows = _Rows(path, content, columns, delimiter)
+    if odd:
+        is_first = len(odd) > len(table)  # the first row is the odd one
+        row, sizes = odd[0], (odd[0].actual_columns, odd[0].expected_columns)
+        got, want = sizes[::-1] if is_first else sizes
+        raise InputError(
+            rows.where(0 if is_first else row.number - 1),
+            "has another number of fields than other rows",
+            got=f"{got}, separated by {delimiter!r}",
+            want=want,
+            remedy="put quotes around names that hold the separator",
+        )
+    return rows
+
+
+def _code_column(rows: _Rows, known: _Leaves) -> int:
     """The column with most known geocodes among the first rows."""
-    some = [row for _, row in rows[:_LOOKED_AT]]
-    width = max(len(row) for row in some)
-    fits = [sum(at < len(row) and row[at] in known for row in some) for at in range(width)]
+    heads = [column.slice(0, _LOOKED_AT).to_pylist() for column in rows.columns]
+    fits = [known.known(head) for head in heads]
     if max(fits):
         return fits.index(max(fits))
-    example = min(known, default="")
-    number, first = rows[-1]
-    shorter = any(
-        field.isalnum() and field.zfill(len(example)) in known for row in some for field in row
-    )
+    example = known.codes[0].decode() if len(known.codes) else ""
+    filled = [field.zfill(len(example)) for head in heads for field in head if field.isalnum()]
+    last = len(rows) - 1
     raise InputError(
-        f"{path}, row {number}",
-        f"holds no geocode of the geolevel {leaf}, as no other row does",
-        got=", ".join(first),
+        rows.where(last),
+        f"holds no geocode of the geolevel {known.level}, as no other row does",
+        got=", ".join(column[last].as_py() for column in rows.columns),
         want=f"geocodes such as {example}",
         remedy="programs that read geocodes as numbers drop leading zeros: write them as text"
-        if shorter
+        if known.known(filled)
         else None,
     )
 
 
-def _without_header(rows: Rows, column: int, known: AbstractSet[str]) -> Rows:
+def _without_header(rows: _Rows, column: int, known: _Leaves) -> _Rows:
     """All rows but a first one that names columns."""
-    first = rows[0][1]
-    code = first[column] if column < len(first) else ""
-    if code in known or len(rows) == 1:
+    code = rows.columns[column][0].as_py()
+    if known.known([code]) or len(rows) == 1:
         return rows
-    digits = {len(one) for one in known}
-    is_numeric = all(one.isdecimal() for one in known)
-    looks_alike = len(code) in digits and (code.isdecimal() or not is_numeric)
-    return rows if looks_alike else rows[1:]
+    texts = known.texts
+    is_numeric = bool(pc.all(pc.utf8_is_digit(texts)).as_py())
+    alike = pc.any(pc.equal(pc.utf8_length(texts), len(code))).as_py()
+    looks_alike = alike and (code.isdecimal() or not is_numeric)
+    return rows if looks_alike else rows.without_first()
 
 
-def _area_column(path: Place, rows: Rows, column: int, delimiter: str) -> int | None:
-    width = max(len(row) for _, row in rows)
-    for number, row in rows:
-        if len(row) != width:
-            raise InputError(
-                f"{path}, row {number}",
-                "has another number of fields than other rows",
-                got=f"{len(row)}, separated by {delimiter!r}",
-                want=width,
-                remedy="put quotes around names that hold the separator",
-            )
+def _area_column(rows: _Rows, column: int) -> int | None:
+    width = len(rows.columns)
     if width > 2:
         raise InputError(
-            f"{path}, row {rows[0][0]}",
+            rows.where(0),
             "has several columns beside that of the geocodes",
             got=f"{width} columns",
             want="one column of areas and one of geocodes",
@@ -144,48 +237,77 @@ def _area_column(path: Place, rows: Rows, column: int, delimiter: str) -> int | 
     return None if width == 1 else 1 - column
 
 
-def _assigned(
-    path: Place, rows: Rows, columns: tuple[int | None, int], leaves: Sequence[str], leaf: str
-) -> AreaFile:
-    area_column, column = columns
-    known = frozenset(leaves)
-    unknown = [(number, row[column]) for number, row in rows if row[column] not in known]
-    if unknown:
-        number, code = unknown[0]
+def _assigned(rows: _Rows, area_column: int | None, column: int, known: _Leaves) -> AreaFile:
+    spots = known.positions(rows.columns[column])
+    unknown = np.flatnonzero(spots < 0)
+    if len(unknown):
         raise InputError(
-            f"{path}, row {number}",
-            f"names no {leaf} of the release ({len(unknown)} such rows)",
-            got=code or "nothing",
-            want=f"geocodes such as {leaves[0]}",
+            rows.where(int(unknown[0])),
+            f"names no {known.level} of the release ({len(unknown)} such rows)",
+            got=rows.columns[column][int(unknown[0])].as_py() or "nothing",
+            want=f"geocodes such as {known.codes[0].decode()}",
             remedy="correct the row, or remove it",
         )
-    areas: dict[str, dict[str, int]] = {}
-    first: dict[str, tuple[int, str]] = {}
-    twice: list[str] = []
-    shared: list[str] = []
-    for number, row in rows:
-        area = path.stem if area_column is None else row[area_column]
-        if not area:  # a leaf that is assigned to no area
-            continue
-        code = row[column]
-        if code in areas.setdefault(area, {}):
-            twice.append(f"{code} in rows {areas[area][code]} and {number}")
-            continue
-        areas[area][code] = number
-        if code in first:
-            row_before, area_before = first[code]
-            shared.append(f"{code} in {area_before}, row {row_before}, and {area}, row {number}")
-        first.setdefault(code, (number, area))
-    if not areas:
-        raise InputError(str(path), "assigns no geocode to an area", want="names of areas")
-    missing = [code for code in leaves if code not in first]
-    notes = [
-        f"{len(found)} {what}, the first is {found[0]}"
-        for found, what in (
-            (missing if area_column is not None else [], f"of {len(leaves)} {leaf}s in no area"),
-            (twice, f"{leaf}s twice in one area, counted once"),
-            (shared, f"{leaf}s in more than one area"),
-        )
-        if found
+    names, area = _areas(rows, area_column)
+    at = np.flatnonzero(area >= 0)  # rows of leaves that are assigned to an area
+    if not len(at):
+        raise InputError(str(rows.path), "assigns no geocode to an area", want="names of areas")
+    order = at[np.lexsort((at, spots[at], area[at]))]  # by area, leaf and row
+    again = _same_as_before(area[order], spots[order])
+    once = order[~again]
+    edges = np.flatnonzero(np.diff(area[once])) + 1
+    groups = np.split(known.codes[spots[once]], edges)
+    areas = dict(zip([names[index] for index in area[once[np.r_[0, edges]]]], groups, strict=True))
+    missing = np.flatnonzero(np.bincount(spots[at], minlength=len(known.codes)) == 0)
+    twice = [
+        (int(order[spot]), int(order[np.flatnonzero(~again[:spot])[-1]]))
+        for spot in _first(again, order)
     ]
-    return AreaFile({area: list(codes) for area, codes in areas.items()}, notes)
+    by_leaf = once[np.lexsort((once, spots[once]))]
+    other = _same_as_before(spots[by_leaf])
+    shared = [
+        (int(by_leaf[spot]), int(by_leaf[np.flatnonzero(~other[:spot])[-1]]))
+        for spot in _first(other, by_leaf)
+    ]
+
+    def code(row: int) -> str:
+        return str(known.codes[spots[row]].decode())
+
+    def place(row: int) -> str:
+        return f"{names[area[row]]}, row {rows.line(row)}"
+
+    notes = []
+    if len(missing) and area_column is not None:
+        said = f"of {len(known.codes)} {known.level}s in no area"
+        notes.append(f"{len(missing)} {said}, the first is {known.codes[missing[0]].decode()}")
+    for row, before in twice:
+        said = f"{known.level}s twice in one area, counted once"
+        lines = f"rows {rows.line(before)} and {rows.line(row)}"
+        notes.append(f"{int(again.sum())} {said}, the first is {code(row)} in {lines}")
+    for row, before in shared:
+        said = f"{known.level}s in more than one area"
+        both = f"{place(before)}, and {place(row)}"
+        notes.append(f"{int(other.sum())} {said}, the first is {code(row)} in {both}")
+    return AreaFile(areas, notes)
+
+
+def _areas(rows: _Rows, column: int | None) -> tuple[list[str], IntArray]:
+    """Names of areas in the order of the file, and that of each row, -1 for none."""
+    if column is None:
+        return [rows.path.stem], np.zeros(len(rows), np.int64)
+    found = pc.dictionary_encode(rows.columns[column].combine_chunks())
+    names = found.dictionary.to_pylist()
+    indices = np.asarray(found.indices.to_numpy(), np.int64)
+    return names, np.where(indices == names.index(""), -1, indices) if "" in names else indices
+
+
+def _same_as_before(*keys: IntArray) -> npt.NDArray[np.bool_]:
+    """bool[R]: the row has the keys of the row before it."""
+    same = [np.append(False, key[1:] == key[:-1]) for key in keys]
+    return np.asarray(np.logical_and.reduce(same), np.bool_)
+
+
+def _first(marked: npt.NDArray[np.bool_], rows: IntArray) -> list[int]:
+    """The marked position whose row comes first in the file, if any is marked."""
+    spots = np.flatnonzero(marked)
+    return [int(spots[np.argmin(rows[spots])])] if len(spots) else []

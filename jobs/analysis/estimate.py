@@ -16,6 +16,7 @@ import typer
 from rich.box import SIMPLE
 from rich.table import Table
 
+from das.arrays import Geocodes
 from das.errors import ConfigError, OutputError
 from das.queries.query import Query, parse_query
 from das.tree.coordinates import Coordinates
@@ -36,7 +37,7 @@ from jobs.storage.files import refuse_foreign
 from jobs.storage.geography import read_public_geocodes
 from jobs.storage.layout import ReleaseLayout
 
-Areas = Mapping[str, Sequence[str]]
+Areas = Mapping[str, Sequence[str] | Geocodes]
 
 _ROWS = pa.schema(
     [
@@ -113,9 +114,9 @@ def check_places(parquet: Path | None, csv: Path | None) -> None:
         refuse_foreign(path, _STARTS[option], f"what `das estimate {option}` wrote before")
 
 
-def leaf_geocodes(plan: Plan, release: ReleaseLayout) -> list[str]:
-    """Geocodes of all leaf geounits of a release, ascending."""
-    return geocodes_of(plan, release, plan.leaf.name)
+def leaf_geocodes(plan: Plan, release: ReleaseLayout) -> Geocodes:
+    """bytes[G] geocodes of all leaf geounits of a release, ascending."""
+    return read_public_geocodes(release, plan.leaf.name).astype(np.bytes_)
 
 
 def geocodes_of(plan: Plan, release: ReleaseLayout, geolevel: str) -> list[str]:

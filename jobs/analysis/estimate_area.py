@@ -71,7 +71,7 @@ class AreaEstimator:
                 return self._on_spine(level, spot)
         raise InputError("estimate", "has no such geounit", got=code)
 
-    def blocks(self, codes: Sequence[str]) -> Moments:
+    def blocks(self, codes: Sequence[str] | Geocodes) -> Moments:
         """Estimate a set of leaves.
 
         Args:
@@ -81,8 +81,10 @@ class AreaEstimator:
           InputError: The set is empty, or one of them does not exist.
         """
         leaves = self._leaf_codes
-        texts = [code.encode("ascii", "replace") for code in codes]  # ? stands in no geocode
-        wanted = np.unique(np.array(texts, np.bytes_))
+        found = np.asarray(codes)
+        if found.dtype.kind != "S":
+            found = np.char.encode(found.astype(np.str_), "ascii", "replace")  # ? is in no geocode
+        wanted = np.unique(found)
         spots = np.searchsorted(leaves, wanted)
         known = leaves[np.minimum(spots, len(leaves) - 1)] == wanted
         if not len(wanted) or not known.all():
