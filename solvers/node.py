@@ -14,7 +14,7 @@ from solvers.choices import IntegerSolver, LeastSquaresSolver, Method
 from solvers.dual_newton.climb import solve_compiled
 from solvers.dual_newton.projected import solve_kronecker
 from solvers.dual_newton.solve import solve_matrix_free
-from solvers.least_squares.blocks import extent, given_sums
+from solvers.least_squares.blocks import Equality, extent, given_sums
 from solvers.least_squares.cuts import solve_with_cuts
 from solvers.least_squares.feasibility import contradiction
 from solvers.least_squares.passes import Fixed, Solve, solve_in_passes
@@ -27,6 +27,7 @@ from solvers.problem import (
     LeastSquaresTerm,
     NodeProblem,
     Status,
+    group_sums,
 )
 from solvers.rounding.round import Rounding, round_counts
 from solvers.verify import verify_counts
@@ -39,6 +40,7 @@ _BEARABLE_NUMBERS = 50_000_000  # of matrices over cells, where nothing else sol
 # redistricting data have blocks of 8 to 14 cells, and supports take about half as long; those of
 # the demographic and housing data 28 and more, and they take 2.5 to 20 times as long.
 _COUPLED_BLOCK = 20
+_NEARLY = 1e-6  # relative; see `feasibility`
 _LARGE_BLOCK = 1_000  # cells whose coupling takes longer to factorise than no matrix at all
 
 
@@ -148,19 +150,32 @@ def _spares(problem: NodeProblem, fixed: Fixed) -> bool:
     """Whether the matrix-free solver can take a node and is expected to be the better one.
 
     It asks for partition queries, of which one tells the cells of every child apart, and for given
-    sums of which one refines all others; rows beside such sums can make it diverge, and
-    contradictions it finds late.
+    sums of which one refines all others and adds up to the parent's; rows beside such sums can make
+    it diverge, and contradictions it finds late.
     """
     partitions = [term for term in problem.terms if isinstance(term, LeastSquaresTerm)]
     detailed = [t.weights > 0 for t in partitions if t.answers.shape[1] == problem.n_cells]
     if len(partitions) < len(problem.terms) or not np.any(detailed, axis=0).all():
         return False
     given = given_sums(problem, fixed)
-    if not (problem.rows or given):
-        return problem.n_cells >= _SOME_CELLS
     if len(given) > 1 or (given and problem.rows):
         return False
-    return _is_large(problem, fixed)
+    if problem.rows or not all(_adds_up(problem, one) for one in given):
+        return _is_large(problem, fixed)
+    return problem.n_cells >= _SOME_CELLS
+
+
+def _adds_up(problem: NodeProblem, given: Equality) -> bool:
+    """Whether given sums, with x >= 0 and the parent, contradict nothing: a transportation problem.
+
+    Sums that an earlier pass found add up as well as its certificate says.
+    """
+    if problem.parent is None:
+        return True
+    m = given.targets.shape[1]
+    wanted = group_sums(problem.parent[None].astype(float), given.groups, m)[0]
+    off = np.abs(given.targets.sum(0) - wanted).max(initial=0.0)
+    return bool(off <= _NEARLY * max(1.0, float(wanted.max(initial=0.0))))
 
 
 def _is_large(problem: NodeProblem, fixed: Fixed) -> bool:
@@ -191,7 +206,7 @@ def _solve_spared(problem: NodeProblem, tolerance: float, fixed: Fixed) -> Estim
     """By supports or by climbing in compiled loops, the likely faster first; else in arrays."""
     is_large = _is_large(problem, fixed)
     if not is_large and extent(problem, fixed).largest_block < _COUPLED_BLOCK:
-        found = solve_by_supports(problem, tolerance)
+        found = solve_by_supports(problem, tolerance, fixed)
         if found is not None:
             return found
     climbed = solve_compiled(problem, tolerance, fixed)

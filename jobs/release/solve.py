@@ -41,6 +41,7 @@ from jobs.tasks.executor import Tasks
 from solvers.backends.registry import mixed_integer
 from solvers.choices import IntegerSolver, LeastSquaresSolver, Method
 from solvers.families.solve import Packed, Questions
+from solvers.least_squares.machine_code import load_kernels
 from solvers.node import NodeSettings, solve_node
 from solvers.problem import NodeProblem
 
@@ -153,6 +154,7 @@ def solve_batch(
     plan: Plan, release: ReleaseLayout, batch: Batch, priors: Priors | None
 ) -> tuple[PartFile, SolveStatistics]:
     """Solve all families of a range and write their counts."""
+    load_kernels()  # or the first node of a process would be told to have taken so long
     solving = LevelSolving.of(plan, batch.level, priors)
     solved: list[SolveStatistics] = []
     writer = PartWriter(release.counts(solving.template.level.name), SPARSE_SCHEMA)

@@ -146,7 +146,8 @@ def _spread(du, u, x, unit, answers, variance, ends, on, index, starts, change):
     pending = np.empty(M)
     constant, linear, moved = np.zeros(M), np.zeros(M), np.zeros(k)
     for c in range(C):
-        pending[:] = du[c]
+        for m in range(M):
+            pending[m] = du[c, m]
         for q in range(len(on)):
             v = variance[q, c]
             if v < np.inf:
@@ -283,9 +284,10 @@ def _find_nodes(x, inverse, has_parent, variance, ends, chain, lower, crossing, 
                     phi[a, i] = v / (v + t)
                 above[i] = t * phi[a, i]
         seen[:] = -1
-        left[:n] = above[:n]
-        if a + 1 == lower:
-            top[:n] = above[:n]
+        for i in range(n):
+            left[i] = above[i]
+            if a + 1 == lower:
+                top[i] = above[i]
     base = ptr[lower, C]
     layers = np.append(crossing, chain[lower:])
     groups = np.full((len(layers), base), -1, np.int64)

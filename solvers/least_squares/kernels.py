@@ -4,6 +4,8 @@ Child by child on their own cells, in place of padded arrays, so that small supp
 3 to 5 times as fast as NumPy, from nodes of 4 variables up to those of 3,570
 (`python -m tests.bench.newton_step`). Their definition in arrays stands in the tests, which
 compare the two. Loaded on first use, by `machine_code`.
+
+Arrays are copied in loops: the message of `a[:] = b` for other shapes takes the compiler seconds.
 """
 
 # Types are inferred by the compiler, from the arrays that callers hand over.
@@ -394,7 +396,10 @@ def _factors(support, sides, data):
                 for i in range(n):
                     for j in range(i):
                         M[j, i] = M[i, j]
-                M[:n, :n] = np.linalg.inv(np.ascontiguousarray(M[:n, :n]))
+                inverse = np.linalg.inv(np.ascontiguousarray(M[:n, :n]))
+                for i in range(n):
+                    for j in range(n):
+                        M[i, j] = inverse[i, j]
             else:
                 _invert(M, n, W)
             f = 1.0 / scale[c]
@@ -443,7 +448,10 @@ def _factors(support, sides, data):
             if size > _BY_HAND:
                 for i in range(size):
                     L[b, i, i] += 1e-13
-                L[b, :size, :size] = np.linalg.cholesky(np.ascontiguousarray(L[b, :size, :size]))
+                factor = np.linalg.cholesky(np.ascontiguousarray(L[b, :size, :size]))
+                for i in range(size):
+                    for j in range(i + 1):
+                        L[b, i, j] = factor[i, j]
             else:
                 _factorise(L[b], size)
             for i in range(size):
@@ -468,7 +476,10 @@ def _factors(support, sides, data):
         if C * r <= _BY_HAND:
             _factorise(S, C * r)
         else:
-            S[:] = np.linalg.cholesky(S)
+            factor = np.linalg.cholesky(S)
+            for i in range(C * r):
+                for j in range(i + 1):
+                    S[i, j] = factor[i, j]
     return r, local, first, count, place, K, Frow, Z, L, S
 
 
@@ -503,7 +514,9 @@ def _subtract_coupled(S, L, Z, starts, local, first, count, k):
         for p in range(q + 1):
             right = min(p * m + m, C * r)
             product = np.dot(Y.T, panels[p])
-            S[q * m : high, p * m : right] -= product[: high - q * m, : right - p * m]
+            for i in range(high - q * m):
+                for j in range(right - p * m):
+                    S[q * m + i, p * m + j] -= product[i, j]
 
 
 @_compiled
@@ -519,7 +532,7 @@ def _apply(factors, right, missing, data):
     piece = np.empty(L.shape[1])
     _times(factors, right, np.ones(C), starts, dx)
     if has_parent:
-        change[:] = missing
+        change = missing.copy()
         for c in range(C):
             for i in range(k):
                 change[i] -= dx[c, i]
@@ -577,6 +590,21 @@ def _times(factors, right, share, starts, out):
 
 
 @_compiled
+def _copy(one, other):
+    """Copy one array to another, flat, of the same size."""
+    for i in range(len(one)):
+        other[i] = one[i]
+
+
+@_compiled
+def _copy_point(x, lam, mu, nu, to_x, to_lam, to_mu, to_nu):
+    _copy(x.reshape(-1), to_x.reshape(-1))
+    _copy(lam, to_lam)
+    _copy(mu.reshape(-1), to_mu.reshape(-1))
+    _copy(nu.reshape(-1), to_nu.reshape(-1))
+
+
+@_compiled
 def _correct(factors, support, sides, x, lam, mu, nu, data, goal):
     """Rounds of correction with the same factors (method of multipliers).
 
@@ -608,7 +636,7 @@ def _correct(factors, support, sides, x, lam, mu, nu, data, goal):
                 off = max(off, abs(right[c, i]))
                 biggest = max(biggest, abs(x[c, i]))
         if has_parent:
-            missing[:] = parent
+            missing = parent.copy()
             for c in range(C):
                 for i in range(k):
                     missing[i] -= x[c, i]
@@ -632,7 +660,7 @@ def _correct(factors, support, sides, x, lam, mu, nu, data, goal):
         if not off < 0.5 * least_off and least_off < np.inf:
             break
         least_off, best_g = off, g
-        best_x[:], best_lam[:], best_mu[:], best_nu[:] = x, lam, mu, nu
+        _copy_point(x, lam, mu, nu, best_x, best_lam, best_mu, best_nu)
         if off <= goal:
             break
         for c in range(C):
@@ -660,7 +688,7 @@ def _correct(factors, support, sides, x, lam, mu, nu, data, goal):
                     nu[c, n] += scale[c] * penalty * t
         lam += change
         x += dx
-    x[:], lam[:], mu[:], nu[:] = best_x, best_lam, best_mu, best_nu
+    _copy_point(best_x, best_lam, best_mu, best_nu, x, lam, mu, nu)
     return best_g
 
 
@@ -763,13 +791,13 @@ def active_set(support, sides, x, lam, mu, nu, data, tolerance, most_steps, stal
             break
         if residual < least_residual:
             least_residual, stale = residual, 0
-            best_x[:], best_lam[:], best_mu[:], best_nu[:] = x, lam, mu, nu
+            _copy_point(x, lam, mu, nu, best_x, best_lam, best_mu, best_nu)
         else:
             stale += 1
         if least_residual <= tolerance or stale >= stale_steps or not changed:
             break
         support, sides = next_support, next_sides
-    x[:], lam[:], mu[:], nu[:] = best_x, best_lam, best_mu, best_nu
+    _copy_point(best_x, best_lam, best_mu, best_nu, x, lam, mu, nu)
     return least_residual, steps
 
 

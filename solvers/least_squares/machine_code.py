@@ -8,12 +8,15 @@ kernel with types as callers hand over.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import functools
 import hashlib
 import importlib.util
 import os
 import pkgutil
 import sys
+from collections.abc import Iterator
 from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -34,15 +37,40 @@ def kernels(name: str = SUPPORTS) -> ModuleType:
     """
     folder = _user_folder(name)
     if folder is not None:
-        try:
-            return _compiled(_copied(name, folder))
-        except Exception:  # noqa: BLE001, damaged machine code may raise anything when it is read
-            _forget_machine_code(folder)
-        try:
-            return _compiled(_copied(name, folder))
-        except OSError:  # a full disk
-            pass
+        with _after_compilers(folder):
+            try:
+                return _compiled(_copied(name, folder))
+            except Exception:  # noqa: BLE001, damaged machine code may raise anything when it is read
+                _forget_machine_code(folder)
+            try:
+                return _compiled(_copied(name, folder))
+            except OSError:  # a full disk
+                pass
     return _compiled(_in_memory(name))
+
+
+@contextlib.contextmanager
+def _after_compilers(folder: Path) -> Iterator[None]:
+    """Wait until nobody compiles these kernels, so that the first process does for all.
+
+    Who comes first holds the folder alone, whether it compiles or loads. Those who come meanwhile
+    wait, and then load side by side. If it died, they all compile, each for itself.
+    """
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        yield
+        return
+    try:
+        # A file system without locks: nobody waits.
+        with contextlib.suppress(OSError):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                fcntl.flock(handle, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(handle)
 
 
 def is_kept() -> bool:

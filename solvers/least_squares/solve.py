@@ -58,7 +58,7 @@ def solve_quadratic(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -
     return Estimate(np.maximum(point.x, 0), certificate, status, iterations, steps)
 
 
-def solve_by_supports(problem: NodeProblem, tolerance: float) -> Estimate | None:
+def solve_by_supports(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -> Estimate | None:
     """Solve the continuous stage of a node where active-set steps alone find its supports.
 
     For callers who know a better way than interior points where they do not.
@@ -66,6 +66,7 @@ def solve_by_supports(problem: NodeProblem, tolerance: float) -> Estimate | None
     Args:
       problem: The node problem, in one pass and without its `leaves`.
       tolerance: Largest accepted certificate residual, for example 1e-7.
+      fixed: Further partition sums that are given, as in `solve_quadratic`.
 
     Returns:
       The solution; None where the steps found none.
@@ -73,7 +74,7 @@ def solve_by_supports(problem: NodeProblem, tolerance: float) -> Estimate | None
     Raises:
       SolverError: The queries and equalities do not have full column rank in some child.
     """
-    _, point, certificate, steps = _by_supports(problem, tolerance, ())
+    _, point, certificate, steps = _by_supports(problem, tolerance, fixed)
     if not certificate.residual <= tolerance:
         return None
     return Estimate(np.maximum(point.x, 0), certificate, Status.SOLVED, 0, steps)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ from typer.testing import CliRunner
 
 from jobs.cli import app
 from jobs.tasks import java
+from solvers.least_squares import machine_code
 from solvers.least_squares.machine_code import is_kept
 from tests.pipeline.spark.cluster import ROOT, build_zip
 
@@ -108,6 +112,55 @@ def test_workers_are_forked_with_kernels_where_they_are_kept(tmp_path):
     )
     assert lines(code, ROOT) == ["True"]
     assert lines(code, ROOT, tmp_path / "empty") == ["False"]
+
+
+def test_who_comes_while_another_compiles_waits_for_it(tmp_path, monkeypatch):
+    """Whoever is first in a folder holds it alone; those who come meanwhile load side by side."""
+    events: list[str] = []
+    inside, asked = threading.Event(), threading.Semaphore(0)
+    together = threading.Barrier(2)
+    flock = machine_code.fcntl.flock
+
+    def told(handle: int, operation: int) -> None:
+        if operation == machine_code.fcntl.LOCK_SH:
+            asked.release()
+        flock(handle, operation)
+
+    def compile_first() -> None:
+        with machine_code._after_compilers(tmp_path):
+            inside.set()
+            for _ in range(2):
+                asked.acquire(timeout=10)
+            time.sleep(0.1)  # who does not wait is in by now
+            events.append("compiled")
+
+    def come_later() -> None:
+        with machine_code._after_compilers(tmp_path):
+            events.append("loaded")
+            together.wait(10)  # broken unless both are in at once
+
+    monkeypatch.setattr(machine_code.fcntl, "flock", told)
+    threads = [threading.Thread(target=compile_first)]
+    threads[0].start()
+    assert inside.wait(10)
+    threads += [threading.Thread(target=come_later) for _ in range(2)]
+    for thread in threads[1:]:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert events == ["compiled", "loaded", "loaded"]
+    assert not together.broken
+
+
+def test_a_folder_that_cannot_be_locked_is_used_all_the_same(tmp_path, monkeypatch):
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(machine_code.fcntl, "flock", refuse)
+    with machine_code._after_compilers(tmp_path):
+        pass
+    with machine_code._after_compilers(tmp_path / "missing"):
+        pass
 
 
 @pytest.mark.long
