@@ -33,12 +33,13 @@ from solvers.rounding.round import Rounding, round_counts
 from solvers.verify import verify_counts
 
 _MANY_CELLS = 4_000  # from here on the matrix-free solver is the faster one
-_SOME_CELLS = 150  # from here on it is faster than interior points
+_SOME_CELLS = 100  # from here on it is faster than interior points, and than matrices per child
 _MOST_NUMBERS = 10_000_000  # of matrices over cells; with more, they are slower than none
 _BEARABLE_NUMBERS = 50_000_000  # of matrices over cells, where nothing else solved a node
 # Cells of a block from which on supports cost more than climbing the dual. Medium nodes of the
 # redistricting data have blocks of 8 to 14 cells, and supports take about half as long; those of
-# the demographic and housing data 28 and more, and they take 2.5 to 20 times as long.
+# the demographic and housing data 28 and more, and they take 2.5 to 20 times as long. So they do
+# where children have weights of their own: states of 12 to 72 counties took 2 to 14 times as long.
 _COUPLED_BLOCK = 20
 _NEARLY = 1e-6  # relative; see `feasibility`
 _LARGE_BLOCK = 1_000  # cells whose coupling takes longer to factorise than no matrix at all
@@ -202,10 +203,17 @@ def is_without_matrices(problem: NodeProblem) -> bool:
     return k >= _LARGE_BLOCK or C * k**2 > _MOST_NUMBERS
 
 
+def _is_loose(problem: NodeProblem, fixed: Fixed) -> bool:
+    """Whether a node falls apart into blocks so small that supports are found at once."""
+    if _is_large(problem, fixed):
+        return False
+    size = extent(problem, fixed)
+    return size.largest_block < _COUPLED_BLOCK and size.patterns == 1
+
+
 def _solve_spared(problem: NodeProblem, tolerance: float, fixed: Fixed) -> Estimate:
     """By supports or by climbing in compiled loops, the likely faster first; else in arrays."""
-    is_large = _is_large(problem, fixed)
-    if not is_large and extent(problem, fixed).largest_block < _COUPLED_BLOCK:
+    if _is_loose(problem, fixed):
         found = solve_by_supports(problem, tolerance, fixed)
         if found is not None:
             return found

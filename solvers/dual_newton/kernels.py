@@ -37,49 +37,66 @@ _FORBIDDEN = -5e199  # half of `layers.FORBIDDEN`
 def _project(field, change, t, inverse, unit, parent, has_parent, level, x):
     """Set x to the projection of field + t change; returns sum_c unit_c x_c . change_c.
 
-    See `solve.project`; `level` is where multipliers begin, and then their values.
+    See `solve.project`; `level` is where multipliers begin, and then their values. What is to add
+    up to the parent's count is convex in the multiplier, so that the first Newton step ends above
+    the root, and the others come down from there: who has nobody after the first has nobody at the
+    end. Only the others are looked at again, and there are few of them.
     """
     C, k = field.shape
-    n_rows = C
-    moved = np.empty((n_rows, _PANEL))
+    moved = np.empty((C, _PANEL))
     room, total, slope = np.empty(_PANEL), np.empty(_PANEL), np.empty(_PANEL)
+    held, count = np.empty((_PANEL, C), np.int64), np.empty(_PANEL, np.int64)
     out = 0.0
     for low in range(0, k, _PANEL):
         n = min(_PANEL, k - low)
-        for c in range(C):
-            for i in range(n):
-                moved[c, i] = field[c, low + i] + t * change[c, low + i]
-        for _ in range(2 * C + 2 if has_parent else 0):
-            for i in range(n):
-                room[i], total[i] = 0.0, 0.0
-            for c in range(C):
-                w = inverse[c]
-                for i in range(n):
-                    v = moved[c, i]
-                    is_held = v + level[low + i] * w > 0
-                    room[i] += w if is_held else 0.0
-                    total[i] += v if is_held else 0.0
-            is_done = True
-            for i in range(n):
-                if room[i] == 0.0:  # nobody is left: begin from all that may have persons
-                    for c in range(C):
-                        if moved[c, i] > _FORBIDDEN:
-                            room[i] += inverse[c]
-                            total[i] += moved[c, i]
-                now = (parent[low + i] - total[i]) / max(room[i], 1e-300)
-                if now != level[low + i]:
-                    level[low + i] = now
-                    is_done = False
-            if is_done:
-                break
         for i in range(n):
-            slope[i] = 0.0
+            room[i], total[i], slope[i], count[i] = 0.0, 0.0, 0.0, 0
         for c in range(C):
-            w, f = inverse[c], unit[c]
+            w = inverse[c]
             for i in range(n):
-                v = max(moved[c, i] + level[low + i] * w, 0.0)
+                v = field[c, low + i] + t * change[c, low + i]
+                moved[c, i] = v
+                is_held = v + level[low + i] * w > 0
+                room[i] += w if is_held else 0.0
+                total[i] += v if is_held else 0.0
+        for i in range(n if has_parent else 0):
+            if room[i] == 0.0:  # nobody is left: begin from all that may have persons
+                for c in range(C):
+                    if moved[c, i] > _FORBIDDEN:
+                        room[i] += inverse[c]
+                        total[i] += moved[c, i]
+            level[low + i] = (parent[low + i] - total[i]) / max(room[i], 1e-300)
+        for c in range(C):
+            w = inverse[c]
+            for i in range(n):
+                x[c, low + i] = 0.0
+            for i in range(n):
+                if moved[c, i] + level[low + i] * w > 0:
+                    held[i, count[i]] = c
+                    count[i] += 1
+        for i in range(n):
+            now = level[low + i]
+            m, is_done = count[i], not has_parent
+            while not is_done:
+                some, one, few = 0.0, 0.0, 0
+                for e in range(m):
+                    c = held[i, e]
+                    if moved[c, i] + now * inverse[c] > 0:
+                        held[i, few] = c
+                        few += 1
+                        some += inverse[c]
+                        one += moved[c, i]
+                before = now
+                if few:
+                    now = (parent[low + i] - one) / some
+                is_done = few == 0 or now == before
+                m = few
+            level[low + i] = now
+            for e in range(m):
+                c = held[i, e]
+                v = max(moved[c, i] + now * inverse[c], 0.0)
                 x[c, low + i] = v
-                slope[i] += f * v * change[c, low + i]
+                slope[i] += unit[c] * v * change[c, low + i]
         for i in range(n):
             out += slope[i]
     return out
@@ -181,7 +198,7 @@ def _spread(du, u, x, unit, answers, variance, ends, on, index, starts, change):
 
 @_compiled
 def _factorise(A, n):
-    """A = U'U, symmetric positive definite, of which the upper half is read; U' goes below."""
+    """Overwrite the upper half of a symmetric positive definite A with U, A = U'U."""
     for i in range(n):
         row = A[i]
         j = 0
@@ -200,14 +217,15 @@ def _factorise(A, n):
         row[i] = root
         for m in range(i + 1, n):
             row[m] /= root
-    for i in range(n):
-        for j in range(i):
-            A[i, j] = A[j, i]
 
 
 @_compiled
 def _substitute(A, n, v):
-    """Overwrite v with the solution of U'U z = v; see `_factorise`."""
+    """Overwrite v with the solution of U'U z = v; see `_factorise`.
+
+    Rows are read twice while they are near, and nothing below them. Eight sums side by side are as
+    wide as registers may be; how they end up in one is written down.
+    """
     for i in range(n):
         row = A[i]
         t = v[i] / row[i]
@@ -216,10 +234,23 @@ def _substitute(A, n, v):
             v[m] -= row[m] * t
     for i in range(n - 1, -1, -1):
         row = A[i]
-        t = v[i] / row[i]
-        v[i] = t
-        for m in range(i):
-            v[m] -= row[m] * t
+        a, b, c, d, e, f, g, h = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+        m = i + 1
+        while m + 8 <= n:
+            a += row[m] * v[m]
+            b += row[m + 1] * v[m + 1]
+            c += row[m + 2] * v[m + 2]
+            d += row[m + 3] * v[m + 3]
+            e += row[m + 4] * v[m + 4]
+            f += row[m + 5] * v[m + 5]
+            g += row[m + 6] * v[m + 6]
+            h += row[m + 7] * v[m + 7]
+            m += 8
+        t = ((a + e) + (b + f)) + ((c + g) + (d + h))
+        while m < n:
+            t += row[m] * v[m]
+            m += 1
+        v[i] = (v[i] - t) / row[i]
 
 
 @_compiled

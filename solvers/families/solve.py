@@ -20,7 +20,11 @@ from solvers.least_squares.machine_code import FAMILIES, kernels
 
 MOST_CELLS = 200  # live cells of a node, beyond which blocks are worth dividing
 MOST_VARIABLES = 20_000  # of a node: children times live cells
+# Numbers in the matrices of children with weights of their own, from which on, and from so many
+# cells, a node climbs the dual faster than its matrices are summed up.
+MOST_NUMBERS, CLIMBING_CELLS = 200_000, 100
 _OVERSHOOT = 1e-2  # see `least_squares.solve`
+_ALIKE = 1e-12  # see `blocks.arrange`
 _PENALTY = 1e4  # of given sums in the factorised matrix, over the largest curvature; see `blocks`
 
 
@@ -122,6 +126,10 @@ class Packed:
         sizes = np.diff(parents.offsets)
         self._is_packed = (sizes > 0) & (sizes <= MOST_CELLS) & (parents.n_children > 1)
         self._is_packed &= parents.n_children * sizes <= MOST_VARIABLES
+        is_heavy = (sizes >= CLIMBING_CELLS) & (parents.n_children * sizes**2 > MOST_NUMBERS)
+        for number in np.flatnonzero(self._is_packed & is_heavy):
+            rows = slice(parents.first[number], parents.first[number] + parents.n_children[number])
+            self._is_packed[number] = _is_alike(self._weights[rows])
         children = np.where(self._is_packed, parents.n_children, 0)
         self._groups, self._sizes = _numbered(queries, parents)
         self._chain, self._chain_sizes = _numbered(questions.chain, parents)
@@ -298,6 +306,12 @@ def _nearest_sums(answers: FloatArray, weights: FloatArray, parent: FloatArray) 
     free = np.ones(answers.shape, np.bool_)
     sums, _ = kernels().project_by_cell(np.ascontiguousarray(answers), give, free, parent)
     return np.asarray(sums)
+
+
+def _is_alike(weights: FloatArray) -> bool:
+    """Whether the weights float64[C, T] of all children are proportional: one matrix for all."""
+    shares = weights / weights.max(axis=1, initial=1e-300, keepdims=True)
+    return bool(np.ptp(shares, axis=0).max(initial=0.0) <= _ALIKE)
 
 
 def _positive(weights: FloatArray, first: int) -> FloatArray:

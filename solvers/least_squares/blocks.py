@@ -208,10 +208,12 @@ class Extent:
       largest_block: Cells of its largest block.
       numbers: Of its matrices over cells: those of the blocks, one for each pattern, and those of
         the positive cells of each child.
+      patterns: 1 if the weights of all children are proportional, else as many as children.
     """
 
     largest_block: int
     numbers: float
+    patterns: int
 
 
 def extent(problem: NodeProblem, fixed: Fixed = ()) -> Extent:
@@ -222,7 +224,7 @@ def extent(problem: NodeProblem, fixed: Fixed = ()) -> Extent:
     sizes = np.bincount(labels).astype(float)
     patterns = _relative_weights(terms, _units(problem, equalities)).shape[1]
     numbers = max(patterns, C * _SUPPORT**2) * float((sizes**2).sum())
-    return Extent(int(sizes.max(initial=0)), numbers)
+    return Extent(int(sizes.max(initial=0)), numbers, patterns)
 
 
 def _relative_weights(terms: Sequence[Term], unit: FloatArray) -> FloatArray:

@@ -12,8 +12,8 @@ from numba.core.dispatcher import Dispatcher
 
 from solvers.dual_newton import climb
 from solvers.dual_newton.climb import solve_compiled
-from solvers.dual_newton.layers import lift
-from solvers.dual_newton.solve import solve_matrix_free
+from solvers.dual_newton.layers import FORBIDDEN, lift
+from solvers.dual_newton.solve import project, solve_matrix_free
 from solvers.least_squares.machine_code import CLIMBING, kernels
 from solvers.least_squares.passes import solve_in_passes
 from solvers.least_squares.solve import solve_quadratic
@@ -146,6 +146,38 @@ def test_a_node_without_solution_ends_at_a_limit():
     assert estimate is not None
     assert estimate.status is Status.LIMIT
     assert estimate.certificate.residual > 1e-3
+
+
+@pytest.mark.parametrize("children", [1, 2, 30])
+def test_projections_are_those_in_arrays(children):
+    """From any multipliers, with ties, cells that are forbidden, and more cells than a panel has."""
+    rng = np.random.default_rng(children)
+    k = 250
+    for start in (-np.inf, 0.0, 1e9, -1e9):
+        field = np.rint(rng.normal(0, 4, (children, k)))
+        field[rng.random((children, k)) < 0.2] = FORBIDDEN
+        field[0, field.max(0) == FORBIDDEN] = -3.0
+        change, unit = (
+            np.rint(rng.normal(0, 4, (children, k))),
+            2.0 ** rng.integers(-2, 3, children),
+        )
+        parent = rng.integers(1, 50, k).astype(float)
+        wanted, price = project(field + 0.5 * change, unit, parent)
+        level, x = np.full(k, start), np.full((children, k), np.nan)
+        slope = kernels(CLIMBING)._project(
+            field, change, 0.5, 1 / unit, unit, parent, True, level, x
+        )
+        np.testing.assert_allclose(x, wanted, rtol=1e-13, atol=1e-12)
+        np.testing.assert_allclose(level, price, rtol=1e-13, atol=1e-12)
+        np.testing.assert_allclose(slope, (unit[:, None] * wanted * change).sum(), atol=1e-9)
+
+
+def test_a_root_is_projected_onto_what_is_not_negative():
+    field, x = np.array([[-1.0, 2.0, FORBIDDEN]]), np.empty((1, 3))
+    kernels(CLIMBING)._project(
+        field, np.zeros((1, 3)), 0.0, *np.ones((2, 1)), np.zeros(3), False, np.zeros(3), x
+    )
+    assert x.tolist() == [[0.0, 2.0, 0.0]]
 
 
 def test_what_is_not_taken_is_left_to_others(monkeypatch):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from solvers.families import solve as families
 from solvers.families.solve import Packed, Parents, Questions
 from solvers.node import NodeSettings, NodeSolution, solve_node
 from solvers.problem import LeastSquaresTerm, NodeProblem, RoundingQuery
@@ -201,3 +202,19 @@ def test_packed_families_have_the_counts_of_nodes_solved_one_by_one(how):
             assert np.array_equal(ours.sum(0), problem.parent)
             assert is_as_good(problem, ours, theirs)
     assert solved
+
+
+@pytest.mark.parametrize("own_weights", [False, True])
+def test_heavy_families_are_left_out_where_children_have_weights_of_their_own(
+    own_weights, monkeypatch
+):
+    how = Draw(own_weights=own_weights)
+    packed, problems = draw(how, 1)
+    solved = [packed.solve(number) is not None for number in range(len(problems))]
+    most = max(C * p.n_cells**2 for C, p in zip(packed.parents.n_children, problems, strict=True))
+    monkeypatch.setattr(families, "CLIMBING_CELLS", 1)
+    for limit, expected in ((most, solved), (0, [one and not own_weights for one in solved])):
+        monkeypatch.setattr(families, "MOST_NUMBERS", limit)
+        packed, _ = draw(how, 1)
+        assert [packed.solve(number) is not None for number in range(len(problems))] == expected
+    assert any(solved)
