@@ -30,6 +30,7 @@ _PANEL = 96  # cells whose children's numbers fit the cache
 _SINGULAR = 1e-9  # smallest eigenvalue taken for nonzero in the preconditioned system
 _REPEATED = 1e-10  # relative shift of the coupling system
 _SHIFT = 1e-13  # of the crossing groups' matrix, relative; sums that are given may repeat
+_FULL = 8  # a row with more than one in so many entries is passed whole
 _FORBIDDEN = -5e199  # half of `layers.FORBIDDEN`
 
 
@@ -276,8 +277,9 @@ def _find_nodes(x, inverse, has_parent, variance, ends, chain, lower, crossing, 
     for j in range(k):
         total += held[j] if held[j] >= least else 0
     ptr = np.zeros((P + 1, C + 1), np.int64)
-    place = np.empty((P + 1, total), np.int64)  # cell, or group of a layer of the chain
-    up = np.empty((P, total), np.int64)
+    # Half as wide as other numbers: what a step reads of a large node does not fit the cache.
+    place = np.empty((P + 1, total), np.int32)  # cell, or group of a layer of the chain
+    up = np.empty((P, total), np.int32)
     tau, alpha, phi = np.zeros((P, total)), np.zeros((P, total)), np.zeros((P, total))
     left = np.empty(total)
     n = 0
@@ -321,7 +323,7 @@ def _find_nodes(x, inverse, has_parent, variance, ends, chain, lower, crossing, 
                 top[i] = above[i]
     base = ptr[lower, C]
     layers = np.append(crossing, chain[lower:])
-    groups = np.full((len(layers), base), -1, np.int64)
+    groups = np.full((len(layers), base), -1, np.int32)
     number = np.empty(base * len(layers), np.int64)
     own = np.empty(base * len(layers))
     first, middle = np.zeros(C + 1, np.int64), np.zeros(C, np.int64)
@@ -445,18 +447,21 @@ def _add_groups(A, c, nodes, P, lower, Q):
                 i = order[at]
                 for q in range(Q):
                     other = groups[q, low + i] - start
-                    if other >= 0:
+                    if other >= 0 and weight[i] > 0.0:
                         if row[other] == 0.0:
                             held[some] = other
                             some += 1
                         row[other] += weight[i]
                 weight[i] *= phi[a, begin + g]
                 at += 1
+            is_full = some * _FULL > m
             for b in range(some):
                 one = held[b]
                 f = alpha[a, begin + g] * row[one]
                 out = A[one]
-                for e in range(some):
+                for other in range(one if is_full else m, m):
+                    out[other] -= f * row[other]
+                for e in range(0 if is_full else some):
                     other = held[e]
                     if other >= one:
                         out[other] -= f * row[other]
