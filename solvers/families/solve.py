@@ -127,9 +127,9 @@ class Packed:
         self._is_packed = (sizes > 0) & (sizes <= MOST_CELLS) & (parents.n_children > 1)
         self._is_packed &= parents.n_children * sizes <= MOST_VARIABLES
         is_heavy = (sizes >= CLIMBING_CELLS) & (parents.n_children * sizes**2 > MOST_NUMBERS)
-        for number in np.flatnonzero(self._is_packed & is_heavy):
-            rows = slice(parents.first[number], parents.first[number] + parents.n_children[number])
-            self._is_packed[number] = _is_alike(self._weights[rows])
+        for heavy in np.flatnonzero(self._is_packed & is_heavy):
+            rows = slice(parents.first[heavy], parents.first[heavy] + parents.n_children[heavy])
+            self._is_packed[heavy] = _is_alike(self._weights[rows])
         children = np.where(self._is_packed, parents.n_children, 0)
         self._groups, self._sizes = _numbered(queries, parents)
         self._chain, self._chain_sizes = _numbered(questions.chain, parents)
