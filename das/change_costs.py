@@ -56,7 +56,7 @@ def change_costs(
     noisy = noisy_queries(strategy, budget, chain.first, chain.last)
     norm = choose_mechanism(budget.definition, strategy.mechanism).norms[budget.definition]
     found = {}
-    for stratum, part in strategy.parts(chain.first):
+    for stratum, part in strategy.asked(chain.first, chain.last):
         name = "" if stratum is None else stratum.name
         own = [one for one in noisy if one.stratum == name]
         leaving = () if stratum is None else _leaving(stratum, attributes)

@@ -9,8 +9,8 @@ geounits spend on everybody and on that stratum.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 
@@ -157,6 +157,8 @@ class Strategy:
       mechanism: Name of the noise; None for the default of the definition that the budget counts.
       strata: What is measured of disjoint groups, which hold every cell; none for a strategy that
         measures everybody alike.
+      asks_last: Whether a chain of only children is asked the queries of its last geolevel, with
+        its shares, as in the Census Bureau's measurements; else those of its first.
 
     Raises:
       BudgetError: The level shares do not sum to 1, for every stratum together with its own; strata
@@ -167,6 +169,7 @@ class Strategy:
     levels: tuple[LevelStrategy, ...]
     mechanism: str | None = None
     strata: tuple[Stratum, ...] = ()
+    asks_last: bool = False
 
     def __post_init__(self) -> None:
         for level in range(len(self.levels)):
@@ -241,9 +244,37 @@ class Strategy:
         own = ((one, one.levels[level]) for one in self.strata if level < len(one.levels))
         return (None, self.levels[level]), *own
 
+    def asked(self, first: int, last: int) -> tuple[tuple[Stratum | None, LevelStrategy], ...]:
+        """What a geounit is asked whose chain of only children spans geolevels first..last.
+
+        Raises:
+          BudgetError: The last geolevel of the chain asks other queries than the first.
+        """
+        own = self.parts(first)
+        if first == last or not self.asks_last:
+            return own
+        theirs = self.parts(last)
+        names = [[entry.query.name for entry in self.measured(level)] for level in (first, last)]
+        if sorted(names[0]) != sorted(names[1]) or len(own) != len(theirs):
+            raise BudgetError(
+                f"allocation, geolevel {self.levels[last].geolevel}",
+                "asks other queries than the geolevel on which its chains of only children begin",
+                got=names[1],
+                want=names[0],
+            )
+        place = {name: index for index, name in enumerate(names[0])}
+        return tuple(
+            (stratum, replace(part, queries=_in_order(part.queries, place)))
+            for stratum, part in theirs
+        )
+
     def measured(self, level: int) -> tuple[QueryShare, ...]:
         """All that a geolevel measures, each query with its share of its part."""
         return tuple(entry for _, part in self.parts(level) for entry in part.queries)
+
+
+def _in_order(entries: Sequence[QueryShare], place: Mapping[str, int]) -> tuple[QueryShare, ...]:
+    return tuple(sorted(entries, key=lambda entry: place[entry.query.name]))
 
 
 def query_cost(budget: Budget, level_share: Fraction, share: Fraction) -> Fraction:
@@ -343,7 +374,8 @@ def noisy_queries(
 ) -> tuple[NoisyQuery, ...]:
     """Resolve what a geounit measures whose chain of only children spans geolevels first..last.
 
-    It asks the queries of geolevel `first`; its budget is that of all geolevels of the chain. What
+    It asks the queries of geolevel `first`, or with `asks_last` with the shares of geolevel `last`;
+    its budget is that of all geolevels of the chain. What
     counts everybody comes first, then stratum by stratum.
 
     Raises:
@@ -353,7 +385,7 @@ def noisy_queries(
     noise = choose_mechanism(budget.definition, strategy.mechanism)
     norm = noise.norms[budget.definition]
     out = []
-    for stratum, level in strategy.parts(first):
+    for stratum, level in strategy.asked(first, last):
         share = strategy.chain_share(first, last, stratum)
         name = "" if stratum is None else stratum.name
         for entry in level.queries:

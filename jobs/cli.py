@@ -245,7 +245,7 @@ def validate(
     from jobs.planning.terminal import print_summaries
 
     resolved = load_run(config)
-    if not resolved.plan.not_for_release:
+    if resolved.plan.spends:
         check_account(account_of(resolved.config))
     check_roots(resolved.config.output.roots)
     absent = tuple(absent_files(resolved))
@@ -759,6 +759,92 @@ def estimate(  # noqa: PLR0913 - one parameter per command-line option
         wanted = IntervalSettings(confidence, simultaneous, positive)
         found = estimate_areas(resolved.plan, release, query, named.areas, codes, wanted)
     report_estimates(found, parquet, csv, as_json=as_json)
+
+
+@app.command("import-nmf")
+def import_nmf(  # noqa: PLR0913 - one parameter per command-line option
+    nmf: Annotated[
+        Path,
+        typer.Argument(
+            help="Folder with <Geolevel>.parquet, such as US_Person_PL_PROD.", parser=_local
+        ),
+    ],
+    folder: Annotated[
+        Path, typer.Argument(help="New folder for the run file and the run.", parser=_local)
+    ],
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            help="Schema file. Default: the ready one of their attributes.", parser=_local
+        ),
+    ] = None,
+    allocation: Annotated[
+        Path | None,
+        typer.Option(
+            help="Allocation that was measured. Default: a published one with these variances, or "
+            "what they say.",
+            parser=_local,
+        ),
+    ] = None,
+    rho: Annotated[
+        str | None, typer.Option(help="Budget that --allocation splits, such as 293764/114921.")
+    ] = None,
+    root: Annotated[
+        str | None, typer.Option(help="Geolevel to begin with, such as state. Default: the first.")
+    ] = None,
+    leave_out: Annotated[
+        list[str] | None,
+        typer.Option(help="Constraint that is not taken over, such as hhgq_total_ub."),
+    ] = None,
+    product: Annotated[
+        str | None, typer.Option(help="What the records are called. Default: persons, or units.")
+    ] = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Read the Census Bureau's noisy measurement files as a run that has measured; spends nothing.
+
+    Then `das solve` makes counts of them, and `das estimate` estimates and intervals.
+    """
+    from das.rational import parse_fraction
+    from jobs.analysis.import_nmf import NmfImport
+    from jobs.tasks.progress import Reporter
+
+    asked = NmfImport(
+        nmf,
+        folder,
+        schema,
+        allocation,
+        None if rho is None else parse_fraction(rho, "--rho"),
+        root,
+        tuple(leave_out or ()),
+        product,
+    )
+    typer.echo(printable(str(asked.read(Reporter(quiet=quiet)))))
+
+
+@app.command("export-nmf")
+def export_nmf(
+    config: ConfigArgument,
+    folder: Annotated[
+        Path, typer.Argument(help="New folder for <Geolevel>.parquet.", parser=_local)
+    ],
+    out: OutOption = None,
+    product: Annotated[
+        str | None, typer.Option(help="Whose measurements. Default: the last product.")
+    ] = None,
+    without_constraints: Annotated[
+        bool, typer.Option("--without-constraints", help="Leave the invariants out.")
+    ] = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Write the noisy answers of a run in the layout of the Bureau's noisy measurement files."""
+    from jobs.analysis.export_nmf import NmfExport
+    from jobs.config.load import load_run
+    from jobs.tasks.progress import Reporter
+
+    resolved = load_run(config, output=out)
+    export = NmfExport.of(resolved, product, folder, with_constraints=not without_constraints)
+    typer.echo(json.dumps(export.write(Reporter(quiet=quiet))))
 
 
 @app.command()

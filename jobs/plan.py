@@ -98,6 +98,7 @@ class Plan:
       limits: Invariants other than exact queries.
       lazy: Names of the queries that are drawn only where the parent has persons.
       solve_digest: Digest of how counts are made, which may change after measuring.
+      is_elsewhere: Whether the noisy answers were made elsewhere, and the budget spent there.
     """
 
     schema: Schema
@@ -112,6 +113,7 @@ class Plan:
     limits: Limits = field(default_factory=Limits)
     lazy: frozenset[str] = frozenset()
     solve_digest: str = ""
+    is_elsewhere: bool = False
 
     @cached_property
     def levels(self) -> tuple[Level, ...]:
@@ -144,7 +146,14 @@ class Plan:
     @property
     def randomness(self) -> str:
         """Where noise comes from, as the configuration calls it."""
+        if self.is_elsewhere:
+            return "elsewhere"
         return "seeded_not_for_release" if self.not_for_release else "operating_system"
+
+    @property
+    def spends(self) -> bool:
+        """Whether the account of the people pays for the noisy answers."""
+        return not (self.not_for_release or self.is_elsewhere)
 
     def noise(self, first: int, last: int) -> tuple[NoisyQuery, ...]:
         """Queries and exact noise of geounits whose chain spans geolevels first..last."""

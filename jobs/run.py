@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
-from das.errors import DasError, OutputError
+from das.errors import ConfigError, DasError, OutputError
 from jobs.confidential.inputs import refuse_unreadable
 from jobs.confidential.noise_key import sweep_shares
 from jobs.confidential.stages import evaluate, measure, measure_level, plan, read, settle
@@ -38,6 +38,18 @@ from jobs.tasks.progress import Reporter
 from jobs.tasks.resources import PeakMemory
 
 
+def _read(product: Product) -> list[Place]:
+    if product.plan.is_elsewhere:
+        return []
+    return [*map(product.confidential.histograms, product.plan.spine.levels)]
+
+
+def _evaluated(product: Product) -> list[Place]:
+    if product.plan.is_elsewhere:  # nobody here knows the truth
+        return []
+    return [product.confidential.evaluation, product.confidential.report]
+
+
 def _planned(product: Product) -> list[Place]:
     release = product.release
     return [*map(release.geography, product.plan.spine.levels), release.ledger]
@@ -51,7 +63,7 @@ def _settled(product: Product) -> list[Place]:
 
 
 def _claimed(product: Product) -> list[Place]:
-    return [] if product.plan.not_for_release else [product.release.account]
+    return [product.release.account] if product.plan.spends else []
 
 
 def _estimated(product: Product) -> list[Place]:
@@ -76,7 +88,7 @@ def _of_levels(
 
 STAGES = (
     Stage("plan", True, _planned, plan),
-    Stage("read", True, _of_levels(lambda product: product.confidential.histograms), read),
+    Stage("read", True, _read, read),
     Stage("settle", True, _settled, settle),
     Stage("claim", False, _claimed, claim_grants),
     Stage("measure", True, _of_levels(lambda product: product.release.measurements), measure),
@@ -89,12 +101,7 @@ STAGES = (
     ),
     Stage("write", False, _written, write),
     Stage("seal", False, lambda product: [product.release.manifest, product.release.report], seal),
-    Stage(
-        "evaluate",
-        True,
-        lambda product: [product.confidential.evaluation, product.confidential.report],
-        evaluate,
-    ),
+    Stage("evaluate", True, _evaluated, evaluate),
 )
 MEASURING = tuple(stage.name for stage in STAGES[:5])  # done once, whatever the settings
 SOLVING = tuple(stage.name for stage in STAGES[5:9])  # follow from measurements, and cost nothing
@@ -195,6 +202,8 @@ def run(
 ) -> list[Place]:
     """Do all stages that are not complete; of a solution beside the release, those after measuring.
 
+    Where the noisy answers were made elsewhere, those that follow from them.
+
     Args:
       resolved: The run.
       reporter: Who watches it.
@@ -207,6 +216,8 @@ def run(
     Raises:
       OutputError: The release is sealed and was made with other settings.
     """
+    if resolved.plan.is_elsewhere:
+        return run_solving(resolved, reporter, tasks)
     refuse_unreadable(resolved)
     refuse_sealed(resolved)
     before = () if resolved.solution else MEASURING
@@ -226,6 +237,21 @@ def run(
     ]
 
 
+def _refuse_elsewhere(resolved: Resolved) -> None:
+    """Refuse what needs the confidential data of measurements that were made elsewhere.
+
+    Raises:
+      ConfigError: They were.
+    """
+    if resolved.plan.is_elsewhere:
+        raise ConfigError(
+            f"{resolved.source}: data.format nmf",
+            "names noisy answers that were made elsewhere: there is no truth here to measure, or "
+            "to compare with",
+            remedy="`das import-nmf` has read them; go on with `das solve` or `das estimate`",
+        )
+
+
 def run_measuring(
     resolved: Resolved, reporter: Reporter, tasks: Tasks | None = None
 ) -> list[Place]:
@@ -234,6 +260,7 @@ def run_measuring(
     Returns:
       The files of interest.
     """
+    _refuse_elsewhere(resolved)
     refuse_unreadable(resolved)
     with open_job(resolved, reporter, tasks=tasks) as job:
         do_stages(job, MEASURING)
@@ -266,6 +293,7 @@ def run_evaluating(
     Raises:
       OutputError: The release is not sealed.
     """
+    _refuse_elsewhere(resolved)
     roots, solution = resolved.config.output.roots, resolved.solution
     read_manifest(release_layout(roots.out, solution))
     with open_job(resolved, reporter, tasks=tasks) as job:

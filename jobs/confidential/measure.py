@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +26,7 @@ from jobs.storage.answers import (
     MEASUREMENTS,
     MEASUREMENTS_FORMAT,
     DrawnAnswers,
+    described,
     measurement_table,
 )
 from jobs.storage.columns import texts
@@ -46,7 +46,6 @@ from jobs.tasks.batches import Batch, geounit_batches
 from jobs.tasks.executor import Tasks
 
 _CHUNK_NUMBERS = 4_000_000  # numbers held at once in a task
-_LABELS = 100_000  # of a query with more answers, labels of its factors stand for their products
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +123,7 @@ class MeasureStage:
             "geolevel": geolevel,
             "configuration_digest": plan.digest,
             "not_for_release": plan.not_for_release,
-            "queries": [_described(query) for query in level.queries],
+            "queries": [described(query) for query in level.queries],
             "lazy_queries": sorted(query.name for query in level.lazy),
             "open_session": self.tasks.is_open,
         }
@@ -135,25 +134,6 @@ class MeasureStage:
 
     def _batches(self, level: Level, largest: int, smallest: int) -> list[Batch]:
         return geounit_batches(self.release, level, self.tasks.batches, largest, smallest)
-
-
-def _described(query: Query) -> dict[str, Any]:
-    """What a reader of the measurements needs to know about a query."""
-    described = {
-        "query": query.name,
-        "answers": query.size,
-        "shape": list(query.shape),
-        **_labels(query),
-    }
-    if query.is_partition:
-        return described
-    return {**described, "factors": [factor.matrix.tolist() for factor in query.factors]}
-
-
-def _labels(query: Query) -> dict[str, Any]:
-    if query.size <= _LABELS:
-        return {"labels": query.labels()}
-    return {"factor_labels": [list(factor.labels) for factor in query.factors]}
 
 
 def _measurer(task: MeasureTask) -> Callable[[Batch], PartFile]:

@@ -15,6 +15,7 @@ from jobs.config.models.data import (
     BlockTableData,
     DataConfig,
     HistogramsData,
+    NmfData,
     Pl94Data,
     RecordsData,
 )
@@ -61,7 +62,7 @@ def check_file_type(data: DataConfig) -> None:
     """
     if isinstance(data, HistogramsData):
         check_suffix(data.path, [key for key, kind in FILE_KINDS.items() if kind == "parquet"])
-    elif not isinstance(data, Pl94Data):
+    elif not isinstance(data, (Pl94Data, NmfData)):
         check_suffix(data.path)
 
 

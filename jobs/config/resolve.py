@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from typing import NoReturn, TypeVar
@@ -19,6 +20,7 @@ from jobs.config.files import RunFile, named
 from jobs.config.frozen import read_frozen
 from jobs.config.groups import grouping
 from jobs.config.invariants import exact_queries, limits_of
+from jobs.config.models.data import NmfData
 from jobs.config.models.products import BudgetConfig, ProductPrivacyConfig
 from jobs.config.models.run import PrivacyConfig, RunConfig
 from jobs.config.product import Product, h1_query, tabulated
@@ -81,10 +83,15 @@ def resolve_product(
             attempt(f"{keys}invariants.{index}.table", partial(check_suffix, table.path))
     for geolevel, types in own.evaluate.areas.items():
         attempt(f"{keys}evaluate.areas.{geolevel}", partial(check_suffix, types.path))
+    is_elsewhere = isinstance(own.data, NmfData)
+    asks_last = isinstance(own.data, NmfData) and own.data.chains == "last"
     strategy = attempt(
         "",
-        lambda: load_allocation(
-            own.privacy.allocation, schema, spine, kind, read_frozen(planned, digest)
+        lambda: replace(
+            load_allocation(
+                own.privacy.allocation, schema, spine, kind, read_frozen(planned, digest)
+            ),
+            asks_last=asks_last,
         ),
     )
     budget = attempt("", lambda: _product_budget(privacy, own.privacy, strategy, f"{keys}privacy"))
@@ -124,6 +131,7 @@ def resolve_product(
         limits(),
         lazy(),
         hashlib.sha256(own.solve.model_dump_json().encode()).hexdigest(),
+        is_elsewhere,
     )
     named(str(path), partial(refuse_unsolvable, plan))
     return Product(

@@ -137,7 +137,8 @@ class Privacy(Guarantee):
     """The guarantee of a run.
 
     Attributes:
-      randomness: Where noise comes from: `operating_system`, or `seeded_not_for_release`.
+      randomness: Where noise comes from: `operating_system`, `seeded_not_for_release`, or
+        `elsewhere` if this run did not draw it.
       lazy_queries: Queries whose noise is drawn only where it is read.
       neighborhood: What invariants leave of the run's neighbors.
       epsilon_by_noise: What the noise itself keeps at delta, if the budget was chosen by that; a
@@ -456,6 +457,23 @@ class Environment:
 
 
 @document
+class Origin:
+    """Where noisy answers come from that were made elsewhere.
+
+    Attributes:
+      layout: `nmf`: noisy measurement files of the Census Bureau.
+      name: Name of the folder that they were read from.
+      files: How many.
+      sha256: Digest of the list of their digests and names, in order.
+    """
+
+    layout: Literal["nmf"]
+    name: str
+    files: int
+    sha256: str
+
+
+@document
 class Manifest:
     """What was released. No times or memory of stages that see the truth.
 
@@ -469,7 +487,7 @@ class Manifest:
       schema: What records are counted by.
       privacy: The guarantee.
       statements: What smaller changes of a record cost.
-      account: As `account.json`; null if the noise was seeded.
+      account: As `account.json`; null if the noise was seeded, or drawn elsewhere.
       budget: One row per geolevel, chain and query.
       strata: Groups of records with queries of their own; none if all are measured alike.
       invariants: What is published exactly.
@@ -493,6 +511,8 @@ class Manifest:
       expected_groups: For whom the release is expected to be worse, by the standard errors of its
         estimates and its own counts. Released counts use more than the estimates do, so most of
         them are closer to the truth than this.
+      origin: Of noisy answers that were made elsewhere, where the budget was spent; absent if this
+        run drew them.
     """
 
     format: Literal[3]
@@ -522,6 +542,7 @@ class Manifest:
     products: dict[str, Manifest] | None = None
     together: Account | None = None
     expected_groups: tuple[ExpectedGroups, ...] = ()
+    origin: Origin | None = None
 
     @property
     def levels(self) -> tuple[str, ...]:

@@ -139,7 +139,7 @@ def _refuse_lost_ledger(resolved: Resolved, product: Product) -> None:
 
 
 def _is_claimed(resolved: Resolved) -> bool:
-    if resolved.plan.not_for_release:
+    if not resolved.plan.spends:
         return False
     document = read_json(resolved.config.output.directory / "run.json", "remove the folder")
     spent = read_account(account_of(resolved.config))

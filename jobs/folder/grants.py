@@ -24,7 +24,7 @@ def refuse_spent_grants(resolved: Resolved, identity: str) -> None:
       LedgerError: A grant was spent by another run.
       OutputError: The account cannot be written.
     """
-    if resolved.plan.not_for_release:
+    if not resolved.plan.spends:
         return
     account = account_of(resolved.config)
     if not identity:
@@ -34,8 +34,8 @@ def refuse_spent_grants(resolved: Resolved, identity: str) -> None:
 
 
 def draws_of(job: Job, product: Product) -> Draws | None:
-    """What the account knows of a product; none if noise is seeded, which spends nothing."""
-    if product.plan.not_for_release:
+    """What the account knows of a product; none if it pays nothing: seeded, or drawn elsewhere."""
+    if not product.plan.spends:
         return None
     claim = claim_of(job.resolved, product, job.identity)
     return Draws(account_of(job.resolved.config), claim, job.out)
@@ -61,7 +61,7 @@ def claim_grants(job: Job) -> None:
     Raises:
       LedgerError: A grant was spent by another run.
     """
-    if job.resolved.plan.not_for_release:
+    if not job.resolved.plan.spends:
         return
     account = account_of(job.resolved.config)
     note_account(job.out, account)

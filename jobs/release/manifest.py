@@ -24,6 +24,7 @@ from jobs.documents.manifest import (
     GeounitsSource,
     LevelGeography,
     Manifest,
+    Origin,
     Output,
     OutputColumn,
     ReleasedFile,
@@ -41,6 +42,7 @@ from jobs.release.statements import (
     privacy_statements,
     stratum_statements,
 )
+from jobs.storage.answers import ORIGIN
 from jobs.storage.dataset import MANIFEST, Dataset
 from jobs.storage.files import replace_file
 from jobs.storage.layout import ReleaseLayout
@@ -125,6 +127,7 @@ def write_manifest(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: Ru
         products=None if facts.products is None else dict(facts.products),
         together=facts.composition,
         expected_groups=facts.expected,
+        origin=_origin(plan, release),
     )
     write_document(release.manifest, manifest, mode=READABLE)
     if plan.not_for_release:
@@ -167,6 +170,12 @@ def _open_sessions(plan: Plan, release: ReleaseLayout) -> tuple[str, ...]:
         for level in plan.levels
         if Dataset.open(release.measurements(level.name)).facts.get("open_session")
     )
+
+
+def _origin(plan: Plan, release: ReleaseLayout) -> Origin | None:
+    """Where noisy answers come from that were made elsewhere, as they say."""
+    said = Dataset.open(release.measurements(plan.levels[0].name)).facts.get(ORIGIN)
+    return None if said is None else Origin(**said)
 
 
 def _solved(release: ReleaseLayout, geolevel: str) -> SolvedLevel:

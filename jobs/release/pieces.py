@@ -196,19 +196,16 @@ def _read_targets(files: _Files, batch: Batch, geography: pa.Table) -> Targets:
 def _weights(plan: Plan, level: Level, chain_ends: ObjectArray) -> list[FloatArray]:
     """Per query, float64[M] inverse variances of geounits whose chains end where they do.
 
-    A chain's noise is that of an ordinary geounit, scaled alike in every query for everybody, and
-    in every query of a stratum.
+    A chain's noise is that of an ordinary geounit, scaled: alike in every query of a stratum, but
+    where chains are asked with the shares of their last geolevel.
     """
     ordinary = plan.noise(level.index, level.index)
-    strata = {noisy.stratum: index for index, noisy in reversed(list(enumerate(ordinary)))}
-    scales = {}
-    for stratum, index in strata.items():
-        usual, relative = ordinary[index].mechanism.continuous_variance, {}
-        for end in set(chain_ends):
-            chain = plan.noise(level.index, plan.level(end).index)
-            relative[end] = float(usual / chain[index].mechanism.continuous_variance)
-        scales[stratum] = np.array([relative[end] for end in chain_ends])
-    return [
-        1.0 / float(noisy.mechanism.continuous_variance) * scales[noisy.stratum]
-        for noisy in ordinary
-    ]
+    ends = sorted(set(chain_ends))
+    which = np.searchsorted(np.array(ends, np.str_), chain_ends.astype(np.str_))
+    chains = [plan.noise(level.index, plan.level(end).index) for end in ends]
+    weights = []
+    for index, noisy in enumerate(ordinary):
+        usual = noisy.mechanism.continuous_variance
+        relative = [float(usual / one[index].mechanism.continuous_variance) for one in chains]
+        weights.append(1.0 / float(usual) * np.array(relative)[which])
+    return weights

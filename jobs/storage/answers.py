@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -43,8 +44,11 @@ MEASUREMENTS = pa.schema(
         *PACKED,
     ]
 )
+ORIGIN = "origin"
+"""Fact of measurements that were made elsewhere: where they come from."""
 MEASUREMENTS_FORMAT = 2  # 1: answers as lists of int64
 _OF_NOISE = ("mechanism", "parameter", "variance")
+_LABELS = 100_000  # of a query with more answers, labels of its factors stand for their products
 LAZY_MEASUREMENTS = MEASUREMENTS.append(pa.field("positions", pa.list_(pa.int64())))
 
 
@@ -132,6 +136,25 @@ def measurement_table(
         if len(schema) > len(MEASUREMENTS):
             columns.append(pa.nulls(len(codes), schema.field("positions").type))
     return pa.table(columns, schema=schema)
+
+
+def described(query: Query) -> dict[str, Any]:
+    """What a reader of the measurements needs to know about a query; JSON."""
+    known = {
+        "query": query.name,
+        "answers": query.size,
+        "shape": list(query.shape),
+        **_labels(query),
+    }
+    if query.is_partition:
+        return known
+    return {**known, "factors": [factor.matrix.tolist() for factor in query.factors]}
+
+
+def _labels(query: Query) -> dict[str, Any]:
+    if query.size <= _LABELS:
+        return {"labels": query.labels()}
+    return {"factor_labels": [list(factor.labels) for factor in query.factors]}
 
 
 # --- reading -------------------------------------------------------------------------------------

@@ -129,7 +129,7 @@ def test_commands_in_comments_of_configuration_exist(path: Path) -> None:
 @each_page
 def test_commands_named_in_prose_exist(page: Path) -> None:
     text = prose(page.read_text(encoding="utf-8"))
-    named = set(re.findall(r"`das ([a-z]+)", text))
+    named = set(re.findall(r"`das ([a-z][a-z-]*)", text))
     assert named <= set(COMMANDS.commands)
 
 

@@ -57,6 +57,7 @@ NODES = (  # geolevel of the children, children, live cells, persons, rho
 TOLERANCE = 1e-9
 EQUAL = 1e-7
 RATED_PEERS = ("clarabel", "osqp", "highs", "gurobi")
+HIGHS_PYTHON = sys.executable
 
 
 def node(
@@ -223,7 +224,7 @@ def highs(p: Lifted, limit: float) -> Found:
             data=p.A.data, indices=p.A.indices, indptr=p.A.indptr,
         )  # fmt: skip
         done = subprocess.run(
-            [arguments.highs_python, "-c", _HIGHS, name, str(limit)],
+            [HIGHS_PYTHON, "-c", _HIGHS, name, str(limit)],
             capture_output=True,
             text=True,
             timeout=10 * limit + 60,
@@ -298,6 +299,7 @@ def compare(spec: tuple[str, int, int, int, float], limit: float) -> dict[str, o
         f"residual {estimate.certificate.residual:.1e}, {estimate.newton_steps} steps",
         flush=True,
     )
+    peers: dict[str, dict[str, object]] = {}
     best: tuple[float, str, float | None] | None = None
     bound: tuple[float, str, float | None] | None = None
     for name, peer in PEERS.items():
@@ -305,9 +307,11 @@ def compare(spec: tuple[str, int, int, int, float], limit: float) -> dict[str, o
             used, x, stopped = peer(lifted, limit)
         except Exception as error:  # noqa: BLE001 - a peer's own types: not installed, licence, size, its defects
             print(f"    {name:<9}skipped: {str(error)[:90]}", flush=True)
+            peers[name] = {"skipped": str(error)[:90]}
             continue
         if x is None:
             print(f"    {name:<9}{used:9.3f} s, no solution: {stopped}", flush=True)
+            peers[name] = {"seconds": round(used, 4), "stopped": stopped}
             if name in RATED_PEERS and "time" in stopped.lower():
                 bound = min(bound or (np.inf, name, None), (used, name, None))
             continue
@@ -315,6 +319,8 @@ def compare(spec: tuple[str, int, int, int, float], limit: float) -> dict[str, o
             used = min(used, peer(lifted, limit)[0], peer(lifted, limit)[0])
         gap = (objective(problem, x.reshape(shape)) - ours) / abs(ours)
         print(f"    {name:<9}{used:9.3f} s, ratio {used / seconds:.1f}, gap {gap:.1e}", flush=True)
+        ratio = round(used / seconds, 1)
+        peers[name] = {"seconds": round(used, 6), "ratio": ratio, "relative_gap": gap}
         if name in RATED_PEERS and abs(gap) <= EQUAL and (best is None or used < best[0]):
             best = (used, name, gap)
     chosen = best or bound
@@ -328,6 +334,7 @@ def compare(spec: tuple[str, int, int, int, float], limit: float) -> dict[str, o
         "ratio_is_lower_bound": best is None,
         "relative_objective_gap": chosen[2] if chosen else None,
         "certificate": estimate.certificate.residual,
+        "peers": peers,
     }
 
 
@@ -360,4 +367,5 @@ if __name__ == "__main__":
     parser.add_argument("--highs-python", default=sys.executable, help="Python that has highspy")
     arguments = parser.parse_args()
     arguments.limit = arguments.limit or (60.0 if arguments.quick else 300.0)
+    HIGHS_PYTHON = arguments.highs_python
     main()

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from das.arrays import Geocodes
 from das.confidential import redact_errors
+from das.errors import ConfigError
 from das.schema import Schema
 from geography.lattice import Spine
 from jobs.confidential.leaves import EntrySource
@@ -21,6 +22,7 @@ from jobs.config.models.data import (
     BlockTableData,
     DataConfig,
     HistogramsData,
+    NmfData,
     Pl94Data,
     RecordsData,
 )
@@ -69,6 +71,8 @@ def read_entries(data: DataConfig, schema: Schema, *, spine: Spine) -> EntrySour
     elif isinstance(data, BlockTableData):
         table = block_table.table_of(data, schema)
         stream = partial(block_table.read_entries, data=data, schema=schema, digits=digits)
+    elif isinstance(data, NmfData):
+        raise _is_measured(data)
     else:
         table = histograms.table_of(data)
         stream = partial(histograms.read_entries, data=data, schema=schema, digits=digits)
@@ -113,8 +117,17 @@ def _data_geocodes(data: DataConfig, digits: int, tasks: Tasks) -> Geocodes:
         codes = np.sort(np.concatenate(arrays))
         refuse_twice(codes, lambda code: [_place(data, code)])
         return codes
+    if isinstance(data, NmfData):
+        raise _is_measured(data)
     table, column = _geocode_table(data)
     return sorted_unique(geocode_column(table, column, digits), table, digits)
+
+
+def _is_measured(data: NmfData) -> ConfigError:
+    return ConfigError(
+        f"data.path {data.path}",
+        "holds noisy answers, which are read by `das import-nmf` alone",
+    )
 
 
 def _geocode_table(data: RecordsData | BlockTableData | HistogramsData) -> tuple[Table, str]:
@@ -145,6 +158,8 @@ def _place(data: DataConfig, code: str) -> str:
             line = pl94.line_of(state, code)
             if line is not None:
                 return f"{state.where(0)}, row {line}"
+        return str(data.path)
+    if isinstance(data, NmfData):
         return str(data.path)
     table, _ = _geocode_table(data)
     return rows_of(table, code, len(code))[0]

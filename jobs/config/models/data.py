@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from jobs.config.models.values import Delimiter, Model, StoredPath, Text
+from jobs.config.models.values import Delimiter, LocalPath, Model, StoredPath, Text
 
 
 class RecordColumn(Model):
@@ -86,6 +86,22 @@ class HistogramsData(Model):
     )
 
 
+class NmfData(Model):
+    """Noisy measurement files of the Census Bureau: noisy answers that were made elsewhere."""
+
+    format: Literal["nmf"]
+    path: LocalPath = Field(
+        description="Folder with `<Geolevel>.parquet/DPQuery`; `das import-nmf` reads it, and "
+        "writes the run file that names it."
+    )
+    chains: Literal["first", "last"] = Field(
+        default="last",
+        description="With whose queries and shares a chain of only children was measured: those of "
+        "its first geolevel, as runs of this system do, or of its last, as the Bureau's do.",
+    )
+
+
 DataConfig = Annotated[
-    RecordsData | BlockTableData | Pl94Data | HistogramsData, Field(discriminator="format")
+    RecordsData | BlockTableData | Pl94Data | HistogramsData | NmfData,
+    Field(discriminator="format"),
 ]

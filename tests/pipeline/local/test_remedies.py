@@ -828,6 +828,7 @@ _ANOTHER = "; or give another privacy.grant and output.directory, and its cost i
 _ANOTHER += "the same people have lost"
 _SOLUTIONS = "tests/pipeline/local/test_solutions.py"
 _DEMO = "tests/pipeline/local/test_demo.py"
+_NMF = "tests/pipeline/local/test_nmf.py"
 _CONNECT = "tests/pipeline/spark/test_connect.py"
 _DRAWS = "tests/pipeline/local/test_one_draw.py"
 _SHELL = NotTried("the cluster, its secret and its files are made outside of a test; "
@@ -899,6 +900,24 @@ ENTRIES: dict[Key, Entry] = {
         input_that_changed,
     ("jobs/folder/identity.py", "choose another output.directory"): a_folder_of_another_configuration,
     ("jobs/run.py", "choose another place for the log"): a_log_in_the_release,
+    ("jobs/run.py", "`das import-nmf` has read them; go on with `das solve` or `das estimate`"):
+        TriedIn(f"{_NMF}::test_files_become_counts_estimates_and_files_again"),
+    ("jobs/analysis/import_nmf.py", "choose a new folder for the import"):
+        TriedIn(f"{_NMF}::test_a_full_folder_is_not_imported_into"),
+    ("jobs/analysis/import_nmf.py", "give the files of the nation, or of one state alone with --root "
+     "state"): TriedIn(f"{_NMF}::test_two_states_without_the_nation_are_two_imports"),
+    ("jobs/analysis/import_nmf.py", "give a schema with these attributes by --schema"):
+        TriedIn(f"{_NMF}::test_attributes_of_no_ready_schema_need_one"),
+    ("jobs/analysis/import_nmf.py", "if files of other states were left out, begin with the state by "
+     "--root state"): TriedIn(f"{_NMF}::test_one_state_below_the_nation_begins_with_the_state"),
+    ("jobs/analysis/nmf_constraints.py", "--leave-out NAME reads the files without it; what it says is "
+     "then not kept"): TriedIn(f"{_NMF}::test_an_unknown_constraint_is_left_out"),
+    ("jobs/analysis/nmf_noise.py", "give the allocation and its rho by --allocation and --rho"):
+        TriedIn(f"{_NMF}::test_a_geolevel_in_chains_alone_needs_its_allocation"),
+    ("jobs/analysis/export_nmf.py", "choose a new folder for the export"):
+        TriedIn(f"{_NMF}::test_a_folder_is_not_exported_over"),
+    ("jobs/analysis/export_nmf.py", "--without-constraints writes the noisy answers alone"):
+        TriedIn(f"{_NMF}::test_invariants_without_a_place_are_left_out"),
     ("jobs/analysis/inspect.py", "run `das measure`"): measure_first,
     ("jobs/analysis/inspect.py", "give the output.directory of a run"): no_folder_of_a_run,
     ("jobs/storage/dataset.py", "run the stage that writes it"): estimates_need_their_stage,

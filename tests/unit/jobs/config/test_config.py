@@ -118,6 +118,7 @@ SIZES = {
     "census1940": 44_544,
     "dhc_persons": 1_227_744,
     "group_quarters": 8,
+    "h1": 2,
     "housing_units": 2,
     "pl94": 2016,
     "pl94_tables": 252,

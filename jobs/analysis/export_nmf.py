@@ -1,0 +1,361 @@
+"""`das export-nmf`: the noisy answers of a run in the Census Bureau's layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from das.arrays import IntArray, ObjectArray
+from das.errors import ConfigError, OutputError, SchemaError
+from das.mechanisms.mechanism import Mechanism
+from das.queries.query import Query, marginal
+from geography.lattice import Lattice
+from invariants.linear import cells_in
+from jobs.analysis.nmf_constraints import (
+    LEAST,
+    MOST,
+    NURSING,
+    NURSING_MINORS,
+    NURSING_TERMS,
+    PERSONS_PER_FACILITY,
+    TOTAL,
+)
+from jobs.analysis.nmf_files import (
+    ANSWERS,
+    CONSTRAINTS,
+    GEOLEVELS,
+    STATE,
+    SUFFIXES,
+    chain_ends,
+    drafted,
+)
+from jobs.analysis.nmf_noise import NOISE
+from jobs.config.product import Product, Resolved
+from jobs.plan import Level, Plan
+from jobs.release.given import facility_counts
+from jobs.storage.answers import read_answers, rows_about
+from jobs.storage.columns import lists, repeated, texts
+from jobs.storage.dataset import Dataset
+from jobs.storage.files import writing
+from jobs.storage.geography import read_public_geocodes
+from jobs.storage.layout import ReleaseLayout
+from jobs.storage.packed import unpacked
+from jobs.tasks.batches import Batch
+from jobs.tasks.progress import Reporter
+
+_CHUNK_NUMBERS = 20_000_000  # answers held at once
+_TEXT = pa.string()
+
+
+@dataclass(frozen=True, eq=False)
+class NmfExport:
+    """What is written of a run, and where.
+
+    Attributes:
+      product: Whose noisy answers.
+      folder: New folder.
+      with_constraints: Whether invariants are written as well.
+    """
+
+    product: Product
+    folder: Path
+    with_constraints: bool = True
+
+    @classmethod
+    def of(
+        cls, resolved: Resolved, product: str | None, folder: Path, *, with_constraints: bool = True
+    ) -> NmfExport:
+        """The export of a product of a run; of the last one if none is named.
+
+        Raises:
+          ConfigError: The run has no such product.
+        """
+        if product is not None and product not in resolved.products:
+            raise ConfigError(
+                "--product", "is none of the run", got=product, want=list(resolved.products)
+            )
+        chosen = resolved.last if product is None else resolved.products[product]
+        return cls(chosen, folder, with_constraints)
+
+    def write(self, reporter: Reporter) -> dict[str, int]:
+        """Write all files; on an error nothing is left of them.
+
+        Returns:
+          Rows of answers by geolevel, named as in the layout.
+
+        Raises:
+          ConfigError: The layout has no place for what the run measured or published exactly.
+          OutputError: The run is not measured, or the folder exists or cannot be written.
+        """
+        plan, release, folder = self.product.plan, self.product.release, self.folder.resolve()
+        names = _names(plan)
+        if self.with_constraints:
+            _refuse_unknown(plan)
+        if folder.exists():
+            raise OutputError(str(folder), "exists", remedy="choose a new folder for the export")
+        leaves = read_public_geocodes(release, plan.leaf.name)
+        lattice = Lattice.from_leaves(plan.spine, leaves.astype(np.bytes_))
+        with drafted(folder) as draft:
+            answers = _Files(draft, ANSWERS, plan, names)
+            with answers.closing():
+                for level in plan.levels:
+                    with reporter.line("write", f"noisy answers of {level.name}", level.name):
+                        _write_answers(plan, level, release, lattice, answers)
+            if self.with_constraints:
+                constraints = _Files(draft, CONSTRAINTS, plan, names)
+                with constraints.closing(), reporter.line("write", "constraints"):
+                    _write_constraints(plan, release, lattice, constraints)
+            if not answers.rows:
+                raise OutputError(str(release.root), "holds no noisy answers")
+        return answers.rows
+
+
+def _names(plan: Plan) -> dict[str, str]:
+    """Geolevels as the layout calls them.
+
+    Raises:
+      ConfigError: It does not know one, or has no place for what was measured.
+    """
+    known = {name: theirs for theirs, name in GEOLEVELS.items()}
+    unknown = [name for name in plan.spine.levels if name not in known]
+    if unknown:
+        raise ConfigError(
+            "geography.levels", "are not all of the layout", got=unknown, want=list(known)
+        )
+    for level in plan.levels:
+        if level.lazy or plan.strategy.strata:
+            raise ConfigError(
+                "privacy.lazy_queries" if level.lazy else "privacy.allocation",
+                "leaves answers out, for which the layout has no place",
+            )
+        for noisy in plan.noise(level.index, level.index):
+            if not isinstance(noisy.mechanism, NOISE):
+                raise ConfigError(
+                    f"geolevel {level.name}, query {noisy.query.name}",
+                    "has noise that the layout does not know",
+                    got=noisy.mechanism.title,
+                    want=NOISE.title,
+                )
+            if not (noisy.query.is_partition and noisy.query.is_listed):
+                raise ConfigError(
+                    f"geolevel {level.name}, query {noisy.query.name}",
+                    "is none of attributes and recodes, as queries of the layout are",
+                )
+    return {name: known[name] for name in plan.spine.levels}
+
+
+def _refuse_unknown(plan: Plan) -> None:
+    """Refuse invariants that the layout has no constraint for.
+
+    Raises:
+      ConfigError: There are some.
+    """
+    strange = [one.query.name for one in plan.invariants if one.query.name != "total"]
+    strange += [row.name for row in plan.limits.rows]
+    zeros, facilities = plan.limits.zeros, plan.limits.facilities
+    if zeros is not None and not np.array_equal(zeros, _nursing_minors(plan)):
+        strange.append("structural zeros")
+    if facilities is not None and not (
+        facilities.query.name == "hhgq"
+        and facilities.geolevel == plan.leaf.name
+        and facilities.counted.all()
+        and (facilities.least <= 1).all()
+        and (facilities.most == PERSONS_PER_FACILITY).all()
+    ):
+        strange.append(f"facilities {facilities.query.name}")
+    if strange:
+        raise ConfigError(
+            "invariants",
+            "are not all of the layout",
+            got=strange,
+            want="total, facilities of hhgq at the last geolevel, and no minors in nursing homes",
+            remedy="--without-constraints writes the noisy answers alone",
+        )
+
+
+def _nursing_minors(plan: Plan) -> IntArray:
+    try:
+        return np.flatnonzero(cells_in(plan.schema, NURSING_MINORS, NURSING))
+    except SchemaError:
+        return np.zeros(0, np.int64)
+
+
+class _Files:
+    """The files of one kind, one for each geolevel and state, as they are written."""
+
+    def __init__(self, folder: Path, kind: str, plan: Plan, names: Mapping[str, str]) -> None:
+        self.rows: dict[str, int] = {}
+        self._folder, self._kind, self._plan, self._names = folder, kind, plan, names
+        self._open: dict[Path, pq.ParquetWriter] = {}
+        self._digits = None
+        if STATE in plan.spine.levels:
+            self._digits = plan.level(STATE).digits
+
+    @contextmanager
+    def closing(self) -> Iterator[None]:
+        """Finish all files at the end of the block."""
+        try:
+            yield
+        finally:
+            for writer in self._open.values():
+                writer.close()
+
+    def write(self, index: int, codes: ObjectArray, columns: Mapping[str, pa.Array]) -> None:
+        """Write rows of one geolevel, ascending; `columns` follow the geocode.
+
+        Raises:
+          OutputError: A file cannot be written.
+        """
+        geolevel = self._plan.levels[index].name
+        name = self._names[geolevel]
+        table = pa.table({"geocode": pa.array(codes, pa.string()), **columns})
+        base = self._folder / f"{name}.parquet" / self._kind
+        states = [""] * len(codes)
+        if self._digits and index >= self._plan.level(STATE).index:
+            states = [code[: self._digits] for code in codes.tolist()]
+        edges = np.flatnonzero(np.array(states[1:]) != np.array(states[:-1])) + 1
+        for start, stop in pairwise([0, *edges.tolist(), len(codes)]):
+            part = base / f"State={states[start]}" if states[start] else base
+            self._write(part / "part-0.parquet", table.slice(start, stop - start))
+        self.rows[name] = self.rows.get(name, 0) + len(codes)
+
+    def _write(self, path: Path, table: pa.Table) -> None:
+        with writing(path):
+            if path not in self._open:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._open[path] = pq.ParquetWriter(path, table.schema, compression="zstd")
+            self._open[path].write_table(table)
+
+
+def _write_answers(
+    plan: Plan, level: Level, release: ReleaseLayout, lattice: Lattice, files: _Files
+) -> None:
+    """Write the noisy answers of the geounits that are measured at a geolevel.
+
+    Of a chain of only children they are those of its last geounit, as in the Bureau's files.
+    """
+    dataset = Dataset.open(release.measurements(level.name))
+    ends, at = chain_ends(lattice, level.index)
+    measured = np.flatnonzero(~lattice.is_only_child[level.index])
+    codes = lattice.codes[level.index].astype(np.str_)
+    chunk = max(1, _CHUNK_NUMBERS // sum(query.size for query in level.queries))
+    for start in range(0, len(measured), chunk):
+        rows = measured[start : start + chunk]
+        table = dataset.read(str(codes[rows[0]]), str(codes[rows[-1]]))
+        for query_index, query in enumerate(level.queries):
+            own = rows_about(table, query.name)
+            if not np.array_equal(texts(own), codes[rows]):
+                raise OutputError(
+                    str(dataset.path), f"does not hold query {query.name} of every geounit"
+                )
+            answers = unpacked(own).reshape(len(rows), query.size)
+            for end in np.unique(at[rows]).tolist():
+                noisy = plan.noise(level.index, end)[query_index]
+                mine = at[rows] == end
+                columns = _described(plan, query, ANSWERS, query.name, int(mine.sum()))
+                columns["value"] = lists(answers[mine])
+                columns |= _noise(noisy.mechanism, noisy.cost, int(mine.sum()))
+                files.write(end, ends[rows][mine], columns)
+
+
+def _noise(mechanism: Mechanism, cost: Fraction, rows: int) -> dict[str, pa.Array]:
+    return {
+        "variance": pa.array(np.full(rows, mechanism.variance(), np.float32)),
+        "plb": repeated(str(cost), rows).cast(_TEXT),
+    }
+
+
+def _described(plan: Plan, query: Query, kind: str, name: str, rows: int) -> dict[str, pa.Array]:
+    """Columns that say what is asked."""
+    texts_of = {"query_name": f"{name}{SUFFIXES[kind]}", **_axes(plan, query)}
+    columns = {key: repeated(text, rows).cast(_TEXT) for key, text in texts_of.items()}
+    columns["query_shape"] = lists(np.tile(np.array(query.shape, np.int32), (rows, 1)))
+    return columns
+
+
+def _axes(plan: Plan, query: Query) -> dict[str, str]:
+    """By which attribute or recode a query counts each attribute."""
+    recodes = {recode.name: recode.attribute for recode in plan.schema.recodes}
+    terms = query.name.split(" * ")
+    by = {recodes.get(term, term): term for term in terms}
+    names = [attribute.name for attribute in plan.schema.attributes]
+    if query.name == "detailed":
+        return dict.fromkeys(names, "detailed")
+    return {name: by.get(name, "*") for name in names}
+
+
+# --- constraints ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Constraint:
+    """A constraint of all geounits of a geolevel.
+
+    Attributes:
+      query: What it is about.
+      name: What the layout calls it, without suffix.
+      sign: =, <= or >=.
+      values: int64[G, m].
+      terms: Attributes that the layout words otherwise than the query does.
+    """
+
+    query: Query
+    name: str
+    sign: str
+    values: IntArray
+    terms: Mapping[str, str] = field(default_factory=dict)
+
+
+def _write_constraints(plan: Plan, release: ReleaseLayout, lattice: Lattice, files: _Files) -> None:
+    """Write what is exact or bounded at every geolevel."""
+    bounds = _bounds(plan, release, lattice)
+    for level in plan.levels:
+        codes = lattice.codes[level.index].astype(np.str_).astype(object)
+        stated = [
+            _Constraint(query, TOTAL, "=", _exact(release, level, query, codes))
+            for query in level.exact
+        ]
+        if bounds is not None:
+            query, least, most = bounds
+            stated.append(_Constraint(query, LEAST, ">=", least[level.index]))
+            stated.append(_Constraint(query, MOST, "<=", most[level.index]))
+        if plan.limits.zeros is not None:
+            nobody = np.zeros((len(codes), 1), np.int64)
+            total = marginal(plan.schema, ())
+            stated.append(_Constraint(total, NURSING, "=", nobody, NURSING_TERMS))
+        for one in stated:
+            columns = _described(plan, one.query, CONSTRAINTS, one.name, len(codes))
+            words = {**one.terms, "sign": one.sign}
+            columns |= {key: repeated(word, len(codes)).cast(_TEXT) for key, word in words.items()}
+            columns["value"] = lists(one.values)
+            columns["variance"] = pa.array(np.zeros(len(codes), np.float32))
+            files.write(level.index, codes, columns)
+
+
+def _exact(release: ReleaseLayout, level: Level, query: Query, codes: ObjectArray) -> IntArray:
+    dataset = Dataset.open(release.invariants(level.name))
+    return read_answers(dataset, [query], codes)[0]
+
+
+def _bounds(
+    plan: Plan, release: ReleaseLayout, lattice: Lattice
+) -> tuple[Query, list[IntArray], list[IntArray]] | None:
+    """int64[G, t] fewest and most persons by type of every geolevel, as the layout has them."""
+    facilities = plan.limits.facilities
+    if facilities is None:
+        return None
+    codes = lattice.codes[-1].astype(np.str_).astype(object)
+    batch = Batch(plan.leaf.index, str(codes[0]), str(codes[-1]), len(codes))
+    counts = [facility_counts(release, facilities, codes, batch)]
+    for index in range(plan.leaf.index - 1, -1, -1):
+        counts.insert(0, np.add.reduceat(counts[0], lattice.first_child[index][:-1]))
+    least = [number * facilities.least for number in counts]
+    return facilities.query, least, [number * PERSONS_PER_FACILITY for number in counts]

@@ -1,0 +1,189 @@
+"""What noisy measurement files say exactly, as invariants of a run and public tables for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from das.arrays import IntArray
+from das.errors import InputError
+from das.queries.query import parse_query
+from das.schema import Schema
+from geography.lattice import Lattice
+from jobs.analysis.nmf_files import CONSTRAINTS, LevelFiles, read_values
+
+TOTAL, LEAST, MOST, NURSING = "total", "hhgq_total_lb", "hhgq_total_ub", "nurse_nva_0"
+"""Constraints of the redistricting data, without their suffix."""
+NURSING_MINORS = {"hhgq": ["nursing"], "votingage": ["under_18"]}
+"""Persons who cannot be, by NURSING."""
+NURSING_TERMS = {"hhgq": "gqNursingTotal", "votingage": "nonvoting"}
+"""How the layout says so."""
+PERSONS_PER_FACILITY = 99_999
+"""What stands for the most persons of one facility in MOST."""
+FACILITIES = "facilities.parquet"
+
+
+@dataclass(frozen=True, eq=False)
+class Exact:
+    """What is exact.
+
+    Attributes:
+      invariants: The section of a run file; paths relative to its folder.
+      totals: int64[G] exact totals of the geounits of each geolevel, root first, as far down as
+        there are some.
+      facilities: Geocodes and facilities by type of the leaves, if they are stated.
+    """
+
+    invariants: list[dict[str, Any]] = field(default_factory=list)
+    totals: tuple[IntArray, ...] = ()
+    facilities: pa.Table | None = None
+
+
+def read_exact(
+    schema: Schema, lattice: Lattice, levels: Sequence[LevelFiles], left_out: Sequence[str]
+) -> Exact:
+    """Read the constraints of all geolevels, root first.
+
+    Args:
+      schema: Attributes and cells.
+      lattice: The geounits.
+      levels: The files, in the order of the spine.
+      left_out: Constraints that are not to be taken over, without their suffix.
+
+    Raises:
+      InputError: One is unknown, is not of every geounit, or contradicts another.
+    """
+    tables = [
+        read_values(level.constraints, kind=CONSTRAINTS) if level.constraints else None
+        for level in levels
+    ]
+    named = [
+        set(table.column("query").unique().to_pylist()) - set(left_out) if table else set()
+        for table in tables
+    ]
+    known = {TOTAL, LEAST, MOST, NURSING}
+    for level, names in zip(levels, named, strict=True):
+        if names - known:
+            raise InputError(
+                f"constraints of {level.geolevel}",
+                "have a kind that runs have no invariant for",
+                got=sorted(names - known),
+                want=sorted(known),
+                remedy="--leave-out NAME reads the files without it; what it says is then not kept",
+            )
+    rows = [
+        {} if table is None else _by_geounit(table, names, lattice, index, level)
+        for index, (table, names, level) in enumerate(zip(tables, named, levels, strict=True))
+    ]
+    invariants: list[dict[str, Any]] = []
+    totals = _totals(rows, lattice, levels)
+    if totals:
+        name = levels[len(totals) - 1].geolevel
+        invariants.append({"query": "total", "geolevel": name})
+    facilities = None
+    if LEAST in rows[-1] and MOST in rows[-1]:
+        stated, facilities = _facilities(schema, lattice, rows[-1], levels[-1])
+        invariants.append(stated)
+    if any(NURSING in names for names in named):
+        invariants.append({"zero": NURSING_MINORS})
+    return Exact(invariants, totals, facilities)
+
+
+def _by_geounit(
+    table: pa.Table,
+    names: set[str],
+    lattice: Lattice,
+    index: int,
+    level: LevelFiles,
+) -> Mapping[str, IntArray]:
+    """int64[G, m] by constraint, in the order of the geounits."""
+    out = {}
+    where, known = f"constraints of {level.geolevel}", lattice.codes[index]
+    for name in sorted(names):
+        rows = table.filter(pc.equal(table.column("query"), name))
+        codes = np.asarray(rows.column("geocode").to_pylist(), np.bytes_)
+        if lattice.spine.digits[index] == 0 and len(codes) == 1:
+            codes = known
+        order = np.argsort(codes)
+        if not np.array_equal(codes[order], known):
+            raise InputError(
+                where,
+                f"{name} is not there once for every geounit",
+                got=f"{len(codes)} rows, {np.isin(known, codes).sum()} of the geounits",
+                want=len(known),
+            )
+        sizes = np.unique(pc.list_value_length(rows.column("value")).to_numpy())
+        if len(sizes) != 1:
+            raise InputError(where, f"{name} has lists of several lengths", got=sizes.tolist())
+        flat = np.asarray(pc.list_flatten(rows.column("value")).to_numpy(), np.int64)
+        out[name] = flat.reshape(len(codes), -1)[order]
+    return out
+
+
+def _totals(
+    rows: Sequence[Mapping[str, IntArray]], lattice: Lattice, levels: Sequence[LevelFiles]
+) -> tuple[IntArray, ...]:
+    """Totals from the root to the deepest geolevel that states them; sums where one does not."""
+    deepest = max((index for index, row in enumerate(rows) if TOTAL in row), default=-1)
+    totals: list[IntArray] = []
+    for index in range(deepest, -1, -1):
+        sums: IntArray | None = None
+        if totals:
+            sums = np.add.reduceat(totals[0], lattice.first_child[index][:-1])
+        stated = rows[index][TOTAL][:, 0] if TOTAL in rows[index] else None
+        if stated is not None and sums is not None and not np.array_equal(stated, sums):
+            raise InputError(
+                f"constraints of {levels[index].geolevel}",
+                "total is not the sum of the totals one geolevel down "
+                f"({int((stated != sums).sum())} such)",
+            )
+        own = stated if stated is not None else sums
+        if own is not None:
+            totals.insert(0, own)
+    return tuple(totals)
+
+
+def _facilities(
+    schema: Schema, lattice: Lattice, rows: Mapping[str, IntArray], level: LevelFiles
+) -> tuple[dict[str, Any], pa.Table]:
+    """Facility counts that give these bounds on persons by type, and the invariant of them."""
+    where = f"constraints of {level.geolevel}"
+    types = parse_query(schema, "hhgq").labels()
+    least, most = rows[LEAST], rows[MOST]
+    if least.shape[1] != len(types) or most.shape != least.shape:
+        raise InputError(
+            where, "have bounds of other types", got=[least.shape[1], most.shape[1]], want=types
+        )
+    counts = most // PERSONS_PER_FACILITY
+    if (counts * PERSONS_PER_FACILITY != most).any() or (counts < 0).any():
+        raise InputError(
+            where, f"{MOST} is no number of facilities times {PERSONS_PER_FACILITY} everywhere"
+        )
+    fewest = {}
+    for index, name in enumerate(types):
+        if np.array_equal(least[:, index], counts[:, index]):
+            continue
+        if least[:, index].any():
+            raise InputError(
+                where,
+                f"{LEAST} is neither 0 nor the number of facilities",
+                got=f"persons of type {name}",
+            )
+        fewest[name] = 0
+    stated: dict[str, Any] = {
+        "facilities": "hhgq",
+        "geolevel": level.geolevel,
+        "table": {"path": FACILITIES, "columns": {name: name for name in types}},
+    }
+    if fewest:
+        stated["at_least"] = fewest
+    held = np.flatnonzero(counts.any(1) | (np.arange(len(counts)) == 0))  # a table has rows
+    codes: npt.NDArray[np.str_] = lattice.codes[-1][held].astype(np.str_)
+    columns = {name: counts[held, index] for index, name in enumerate(types)}
+    return stated, pa.table({"geocode": codes, **columns})

@@ -1,0 +1,328 @@
+"""Noisy measurement files in the layout of the Census Bureau: names, columns, rows by range.
+
+FOLDER/<Geolevel>.parquet/DPQuery/[State=<state>/]*.parquet     noisy answers
+FOLDER/<Geolevel>.parquet/Constraint/[State=<state>/]*.parquet  what is exact or bounded
+
+A row is a geounit and a query: `geocode`, `query_name`, a column per attribute that says by which
+of its recodes the query counts ("*" where it does not, "detailed" in the query of all cells),
+`query_shape`, `value` (all answers, in C order) and `variance` of the noise of each; constraints
+have `sign` as well. The folders that the files lie in below DPQuery and Constraint say nothing that
+the rows do not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from das.arrays import FloatArray, IntArray, ObjectArray
+from das.errors import InputError, OutputError
+from geography.lattice import Lattice
+
+GEOLEVELS: Mapping[str, str] = {
+    "US": "nation",
+    "State": "state",
+    "County": "county",
+    "Prim": "prim",
+    "Tract_Subset_Group": "tract_subset_group",
+    "Tract_Subset": "tract_subset",
+    "Tract": "tract",
+    "Block_Group": "block_group",
+    "Block": "block",
+    "Supdist": "supdist",
+    "Enumdist": "enumdist",
+}
+"""Geolevels by their names in the layout, which those of a run are made of."""
+ANSWERS, CONSTRAINTS = "DPQuery", "Constraint"
+SUFFIXES = {ANSWERS: "_dpq", CONSTRAINTS: "_con"}
+COST = "plb"
+"""Column with the cost of a row; exact if it is text."""
+STATE = "state"
+"""The geolevel by which files are parted."""
+_OTHERS = frozenset(
+    ("geocode", "query_name", "sign", "query_shape", "value", "variance", "plb", "State", "County")
+)
+
+
+@dataclass(frozen=True, eq=False)
+class LevelFiles:
+    """Files of one geolevel.
+
+    Attributes:
+      geolevel: Its name in runs.
+      answers: Of noisy answers; none where every geounit has one child, and none is measured.
+      constraints: Of what is exact or bounded.
+    """
+
+    geolevel: str
+    answers: tuple[Path, ...]
+    constraints: tuple[Path, ...]
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All of them."""
+        return (*self.answers, *self.constraints)
+
+
+@dataclass(frozen=True, eq=False)
+class Index:
+    """The rows of one file, without their values.
+
+    Attributes:
+      path: The file.
+      codes: bytes[U], the geocodes it is about, in no order.
+      geounit: int32[R], which of them each row is about.
+      names: Of the queries, without their suffixes.
+      query: int32[R], which of them each row answers.
+      variances: float64[R].
+      is_single: Whether the file holds them as numbers of 4 bytes.
+      costs: What rows cost, as texts; none if the file does not say it exactly.
+      cost: int32[R], which of them each row did.
+      shapes: int64[R, d]; none if the file does not state them.
+    """
+
+    path: Path
+    codes: npt.NDArray[np.bytes_]
+    geounit: npt.NDArray[np.int32]
+    names: tuple[str, ...]
+    query: npt.NDArray[np.int32]
+    variances: FloatArray
+    is_single: bool
+    costs: tuple[str, ...] | None
+    cost: npt.NDArray[np.int32]
+    shapes: IntArray | None
+
+
+def find_levels(folder: Path) -> list[LevelFiles]:
+    """The geolevels of a folder, in no order.
+
+    Raises:
+      InputError: The folder has none, or one that the layout does not have.
+    """
+    found = []
+    for path in sorted(folder.glob("*.parquet")) if folder.is_dir() else ():
+        name = path.name.removesuffix(".parquet")
+        if name not in GEOLEVELS:
+            raise InputError(
+                str(path), "is of an unknown geolevel", got=name, want=f"one of {[*GEOLEVELS]}"
+            )
+        parts = {kind: _parquet_below(path / kind) for kind in SUFFIXES}
+        if not any(parts.values()):
+            raise InputError(str(path), f"has no Parquet files in {ANSWERS} or {CONSTRAINTS}")
+        found.append(LevelFiles(GEOLEVELS[name], parts[ANSWERS], parts[CONSTRAINTS]))
+    if not any(level.answers for level in found):
+        raise InputError(
+            str(folder),
+            "holds no noisy measurement files",
+            want=f"a folder with <Geolevel>.parquet/{ANSWERS}, such as US_Person_PL_PROD",
+        )
+    return found
+
+
+def _parquet_below(folder: Path) -> tuple[Path, ...]:
+    """Data files; those of Spark that only say that it is done begin with _ or a dot."""
+    return tuple(
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name[0] not in "_." and not path.name.endswith(".crc")
+    )
+
+
+def attribute_columns(path: Path) -> list[str]:
+    """The columns of a file of answers that say how attributes are counted, in order.
+
+    Raises:
+      InputError: It cannot be read.
+    """
+    names: list[str] = _schema(path).names
+    return [name for name in names if name not in _OTHERS]
+
+
+def read_index(path: Path, kind: str) -> Index:
+    """Read all of a file but its values.
+
+    Raises:
+      InputError: It cannot be read, lacks a column, or a value is missing or of another type.
+    """
+    schema = _schema(path)
+    wanted = ["geocode", "query_name", "variance"]
+    missing = [name for name in (*wanted, "value") if name not in schema.names]
+    if missing:
+        raise InputError(str(path), "lacks columns", got=schema.names, want=missing)
+    shaped = "query_shape" in schema.names
+    exact = COST in schema.names and pa.types.is_string(schema.field(COST).type)
+    more = [name for name, has in (("query_shape", shaped), (COST, exact)) if has]
+    table = _read(path, [*wanted, *more])
+    codes, geounit = _encoded(path, table, "geocode")
+    names, query = _encoded(path, table, "query_name")
+    costs, cost = _encoded(path, table, COST) if exact and kind == ANSWERS else (None, query)
+    suffix = SUFFIXES[kind]
+    for name in names:
+        if not name.endswith(suffix):
+            raise InputError(
+                str(path),
+                "has a query of another kind",
+                got=name,
+                want=f"a name ending in {suffix}",
+            )
+    variances = table.column("variance")
+    if not pa.types.is_floating(variances.type) or (variances.null_count and kind == ANSWERS):
+        raise InputError(str(path), "has variances that are no numbers", got=variances.type)
+    return Index(
+        path,
+        _ascii(path, codes),
+        geounit,
+        tuple(name.removesuffix(suffix).strip() for name in names),
+        query,
+        np.asarray(pc.fill_null(variances, 0.0).to_numpy(), np.float64),
+        variances.type.bit_width <= 32,
+        costs,
+        cost,
+        _shapes(path, table) if shaped else None,
+    )
+
+
+def read_values(
+    files: Sequence[Path], low: str = "", high: str = "\x7f", *, kind: str = ANSWERS
+) -> pa.Table:
+    """Rows of low <= geocode <= high, as geocode, query (without suffix) and value: list<int64>.
+
+    Raises:
+      InputError: A file cannot be read, or a value is missing or no integer.
+    """
+    tables = []
+    for path in files:
+        table = _read(path, ["geocode", "query_name", "value"], (low, high))
+        try:
+            values = pc.cast(table.column("value"), pa.list_(pa.int64()))
+        except pa.ArrowException:
+            raise InputError(
+                str(path), "has values that are no lists of integers", got=table["value"].type
+            ) from None
+        if values.null_count or (len(values) and pc.list_flatten(values).null_count):
+            raise InputError(str(path), "lacks values")
+        names, which = _encoded(path, table, "query_name")
+        short = pa.array([n.removesuffix(SUFFIXES[kind]).strip() for n in names], pa.string())
+        codes = pc.cast(table.column("geocode"), pa.string())
+        tables.append(pa.table({"geocode": codes, "query": short.take(which), "value": values}))
+    if not tables:
+        empty = pa.schema([("geocode", pa.string()), ("query", pa.string())])
+        return empty.append(pa.field("value", pa.list_(pa.int64()))).empty_table()
+    return pa.concat_tables(tables)
+
+
+def digest_of(folder: Path, levels: Sequence[LevelFiles]) -> tuple[int, str]:
+    """How many files there are, and the SHA-256 of the list of their digests and names."""
+    lines = []
+    for path in sorted(path for level in levels for path in level.files):
+        with path.open("rb") as handle:
+            digest = hashlib.file_digest(handle, "sha256").hexdigest()
+        lines.append(f"{digest}  {path.relative_to(folder).as_posix()}\n")
+    return len(lines), hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+@contextmanager
+def drafted(folder: Path) -> Iterator[Path]:
+    """A folder beside another, which takes its name if the block ends well."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    except OSError as error:
+        raise OutputError(str(folder), "cannot be written", got=error.strerror) from None
+    try:
+        yield draft
+        if folder.exists():
+            folder.rmdir()
+        os.rename(draft, folder)
+    except OSError as error:
+        raise OutputError(str(folder), "cannot be written", got=error.strerror) from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def chain_starts(lattice: Lattice, index: int) -> IntArray:
+    """int64[G]: the geolevel on which the chain of only children begins that ends in a geounit."""
+    starts = np.full(len(lattice.codes[index]), index)
+    place = np.arange(len(starts))
+    going = lattice.is_only_child[index].copy()
+    for level in range(index, 0, -1):
+        place[going] = lattice.parents[level][place[going]]
+        starts[going] = level - 1
+        going[going] = lattice.is_only_child[level - 1][place[going]]
+    return starts
+
+
+def chain_ends(lattice: Lattice, index: int) -> tuple[ObjectArray, IntArray]:
+    """Geocodes of the geounits in which the chains of a geolevel end, and their geolevels."""
+    at = lattice.chain_end[index].copy()
+    codes = lattice.codes[index].astype(np.str_).astype(object)
+    place = np.arange(len(codes))
+    for level in range(index, len(lattice.codes) - 1):
+        going = at > level
+        place[going] = lattice.first_child[level][place[going]]
+        codes[going] = lattice.codes[level + 1][place[going]].astype(np.str_)
+    return codes, at
+
+
+def _schema(path: Path) -> pa.Schema:
+    try:
+        return pq.read_schema(path)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(str(path), "cannot be read as Parquet", got=error) from None
+
+
+def _read(path: Path, columns: list[str], between: tuple[str, str] | None = None) -> pa.Table:
+    try:
+        source = ds.dataset(path, format="parquet", partitioning=None)
+        within = None
+        if between is not None:
+            geocode = ds.field("geocode")  # as it is, row groups are told apart by statistics
+            if not pa.types.is_string(source.schema.field("geocode").type):
+                geocode = geocode.cast(pa.string())
+            within = (geocode >= between[0]) & (geocode <= between[1])
+        return source.to_table(columns=columns, filter=within, use_threads=False)
+    except (OSError, pa.ArrowException, KeyError) as error:
+        raise InputError(str(path), "cannot be read", got=error) from None
+
+
+def _encoded(
+    path: Path, table: pa.Table, name: str
+) -> tuple[tuple[str, ...], npt.NDArray[np.int32]]:
+    """The distinct texts of a column, and which of them each row has."""
+    try:
+        column = pc.cast(table.column(name), pa.string()).combine_chunks()
+    except pa.ArrowException:
+        raise InputError(str(path), f"has a column {name} that is not text") from None
+    if column.null_count:
+        raise InputError(str(path), f"has rows without {name}", got=f"{column.null_count} such")
+    encoded = column.dictionary_encode()
+    return tuple(encoded.dictionary.to_pylist()), np.asarray(encoded.indices, np.int32)
+
+
+def _ascii(path: Path, codes: Sequence[str]) -> npt.NDArray[np.bytes_]:
+    try:
+        return np.array(codes, np.str_).astype(np.bytes_)
+    except UnicodeEncodeError:
+        raise InputError(str(path), "has a geocode that is not ASCII text") from None
+
+
+def _shapes(path: Path, table: pa.Table) -> IntArray:
+    column = table.column("query_shape")
+    sizes = pc.unique(pc.list_value_length(column)).to_pylist() if len(column) else [1]
+    flat = pc.list_flatten(column)
+    if len(sizes) != 1 or sizes[0] is None or flat.null_count:
+        raise InputError(str(path), "has shapes of several lengths", got=sizes)
+    return np.asarray(flat.to_numpy(), np.int64).reshape(-1, sizes[0])

@@ -1,0 +1,197 @@
+"""`das import-nmf` and `das export-nmf` as one types them, and what their errors say to do."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from das.errors import DasError
+from jobs.cli import app
+from jobs.config.schema import load_schema
+from tests.builders import toy
+from tests.builders.in_process import execute, leave_out_figures, patch_spark
+from tests.builders.nmf import SyntheticNmf, constraint, random_counts
+from tests.checkout import ROOT
+
+TOY = ROOT / "conf" / "schema" / "toy.yaml"
+DIGITS = {"nation": 0, "state": 3, "county": 8, "block": 11}
+LEAVES = ["00100001001", "00100001002", "00100002001", "00100002002", "00200001007", "00200001008"]
+
+
+@pytest.fixture(autouse=True)
+def _in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    patch_spark(monkeypatch)
+    leave_out_figures(monkeypatch)
+
+
+def synthetic() -> SyntheticNmf:
+    schema = load_schema(TOY)
+    queries = {"total": Fraction(9, 2), "sex": Fraction(7), "detailed": Fraction(10)}
+    counts = random_counts(len(LEAVES), schema.size)
+    return SyntheticNmf(schema, LEAVES, DIGITS, dict.fromkeys(DIGITS, queries), counts)
+
+
+def das(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def done(*words: object) -> str:
+    result = das(*words)
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.output
+
+
+def refused(*words: object) -> str:
+    result = das(*words)
+    assert isinstance(result.exception, DasError), (result.output, result.exception)
+    return str(result.exception)
+
+
+def tried(bad: tuple[object, ...], good: tuple[object, ...], remedy: str) -> None:
+    """A command that is refused, and one that does what the message says."""
+    assert remedy in refused(*bad)
+    done(*good)
+
+
+def test_files_become_counts_estimates_and_files_again(tmp_path: Path) -> None:
+    nmf, run, again = synthetic().write(tmp_path / "nmf"), tmp_path / "run", tmp_path / "again"
+    printed = done("import-nmf", nmf, run, "--schema", TOY, "--quiet")
+    config = run / "run.yaml"
+    assert str(config) in printed
+    done("validate", config)
+    assert "went made elsewhere" not in refused("measure", config, "--quiet")
+    assert "go on with `das solve` or `das estimate`" in refused("evaluate", config, "--quiet")
+    done("solve", config, "--quiet")
+    assert json.loads(done("verify", config, "--quiet"))["families"] == 6
+    found = json.loads(done("estimate", config, "--query", "sex", "--geounit", "001", "--json"))
+    assert len(found) == 2
+    manifest = json.loads((run / "out" / "release" / "manifest.json").read_text())
+    assert manifest["origin"]["name"] == "nmf"
+    assert manifest["privacy"]["randomness"] == "elsewhere"
+    assert manifest["account"] is None
+    assert "made elsewhere" in (run / "out" / "release" / "report.html").read_text()
+    assert not list(tmp_path.rglob("*account*"))
+    done("run", config, "--quiet")
+    assert "complete" in done("resume", run / "out", "--quiet")
+    done("export-nmf", config, again, "--quiet")
+    done("import-nmf", again, tmp_path / "second", "--schema", TOY, "--quiet")
+    solved = [tmp_path / name / "allocation.yaml" for name in ("run", "second")]
+    assert len({yaml.safe_load(path.read_text())["levels"]["block"]["share"] for path in solved})
+
+
+def test_a_release_of_ours_can_be_exported_and_solved_again(tmp_path: Path) -> None:
+    """The toy state has a chain of only children, which has the shares of its first geolevel."""
+    toy.write_records(tmp_path)
+    shares = {name: f"{place}/6" for place, name in enumerate(toy.LEVELS, 1)}
+    levels = {
+        name: {"share": "1/4", "queries": {"sex": share, "detailed": str(1 - Fraction(share))}}
+        for name, share in shares.items()
+    }
+    own = tmp_path / "own.yaml"
+    own.write_text(yaml.safe_dump({"name": "own", "levels": levels}))
+    config = toy.configuration(tmp_path, privacy__allocation=str(own))
+    execute(config)
+    done("export-nmf", config, tmp_path / "nmf", "--quiet")
+    again = tmp_path / "again"
+    done("import-nmf", tmp_path / "nmf", again, "--schema", TOY, "--quiet")
+    text = (again / "run.yaml").read_text()
+    assert "chains: first" in text
+    assert yaml.safe_load(text)["products"]["persons"]["privacy"]["rho"] == "1"
+    done("solve", again / "run.yaml", "--quiet")
+    answers = [
+        json.loads(done("inspect", folder, "--geocode", "99001", "--json"))["measurements"]
+        for folder in (tmp_path / "out", again / "out")
+    ]
+    assert answers[0] == answers[1]
+
+
+# --- what errors say to do -----------------------------------------------------------------------
+
+
+def test_a_full_folder_is_not_imported_into(tmp_path: Path) -> None:
+    nmf = synthetic().write(tmp_path / "nmf")
+    words = ("import-nmf", nmf)
+    tried(
+        (*words, nmf, "--schema", TOY),
+        (*words, tmp_path / "new", "--schema", TOY),
+        "choose a new folder for the import",
+    )
+
+
+def test_a_folder_is_not_exported_over(tmp_path: Path) -> None:
+    nmf, config = synthetic().write(tmp_path / "nmf"), tmp_path / "run" / "run.yaml"
+    done("import-nmf", nmf, config.parent, "--schema", TOY)
+    tried(
+        ("export-nmf", config, nmf),
+        ("export-nmf", config, tmp_path / "new"),
+        "choose a new folder for the export",
+    )
+
+
+def test_invariants_without_a_place_are_left_out(tmp_path: Path) -> None:
+    toy.write_records(tmp_path)
+    stated = [{"query": "total", "geolevel": "state"}, {"query": "sex", "geolevel": "state"}]
+    config = toy.configuration(tmp_path, invariants=stated)
+    execute(config)
+    words = ("export-nmf", config, tmp_path / "nmf")
+    tried(words, (*words, "--without-constraints"), "--without-constraints")
+
+
+def test_two_states_without_the_nation_are_two_imports(tmp_path: Path) -> None:
+    nmf = synthetic().write(tmp_path / "nmf")
+    words = ("import-nmf", nmf, tmp_path / "run", "--schema", TOY, "--root", "state")
+    assert "of one state alone with --root state" in refused(*words)
+    for folder in nmf.rglob("State=002"):
+        shutil.rmtree(folder)
+    done(*words)
+
+
+def test_one_state_below_the_nation_begins_with_the_state(tmp_path: Path) -> None:
+    nmf = synthetic().write(tmp_path / "nmf")
+    for folder in nmf.rglob("State=002"):
+        shutil.rmtree(folder)
+    words = ("import-nmf", nmf, tmp_path / "run", "--schema", TOY)
+    tried(words, (*words, "--root", "state"), "begin with the state by --root state")
+
+
+def test_attributes_of_no_ready_schema_need_one(tmp_path: Path) -> None:
+    text = TOY.read_text().replace("age", "years").replace("name: toy", "name: own")
+    (tmp_path / "own.yaml").write_text(text)
+    made = replace(synthetic(), schema=load_schema(tmp_path / "own.yaml"))
+    words = ("import-nmf", made.write(tmp_path / "nmf"), tmp_path / "run")
+    tried(words, (*words, "--schema", tmp_path / "own.yaml"), "by --schema")
+
+
+def test_an_unknown_constraint_is_left_out(tmp_path: Path) -> None:
+    extra = {"block": [constraint(code, "voting_age", "=", [1]) for code in LEAVES]}
+    nmf = replace(synthetic(), extra=extra).write(tmp_path / "nmf")
+    words = ("import-nmf", nmf, tmp_path / "run", "--schema", TOY)
+    tried(words, (*words, "--leave-out", "voting_age"), "--leave-out NAME")
+
+
+def test_a_geolevel_in_chains_alone_needs_its_allocation(tmp_path: Path) -> None:
+    """Each state has one county here, so no variance tells the share of the states."""
+    leaves = ["00100001001", "00100001002", "00200001007", "00200001008"]
+    made = replace(synthetic(), leaves=leaves, counts=random_counts(4, 6))
+    totals = [(code, [int(row.sum())]) for code, row in made.truth("state").items()]
+    extra = {"state": [constraint(code, "total", "=", total) for code, total in totals]}
+    made = replace(made, extra=extra)
+    nmf = made.write(tmp_path / "nmf")
+    cost = sum(1 / one for one in made.sigma_sq["block"].values())
+    level = {
+        "share": "1/4",
+        "queries": {name: str(1 / one / cost) for name, one in made.sigma_sq["block"].items()},
+    }
+    allocation = {"name": "own", "levels": dict.fromkeys(DIGITS, level)}
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(allocation, sort_keys=False))
+    words = ("import-nmf", nmf, tmp_path / "run", "--schema", TOY)
+    known = ("--allocation", tmp_path / "own.yaml", "--rho", str(4 * cost))
+    tried(words, (*words, *known), "by --allocation and --rho")
+    assert "others imply" not in refused(*words[:2], tmp_path / "x", *words[3:], *known[:3], "1")
