@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -718,6 +719,12 @@ def estimate(  # noqa: PLR0913 - one parameter per command-line option
         str | None,
         typer.Option(help="Covariances with the answers of this query, instead of estimates."),
     ] = None,
+    released: Annotated[
+        bool,
+        typer.Option(
+            "--released", help="Released counts, with intervals from `das replicate --areas`."
+        ),
+    ] = False,
     parquet: Annotated[
         Path | None, typer.Option(help="Write this Parquet file.", parser=_local)
     ] = None,
@@ -737,9 +744,10 @@ def estimate(  # noqa: PLR0913 - one parameter per command-line option
         leaf_geocodes,
         report_estimates,
     )
+    from jobs.analysis.released import kept_leaves, leaves_of, released_areas
     from jobs.config.load import load_run
     from jobs.planning.covariances import parse_pair
-    from jobs.storage.layout import release_layout
+    from jobs.storage.layout import release_layout, replicates_folder
 
     check_places(parquet, csv)
     resolved = load_run(config, output=out, solution=solution)
@@ -752,7 +760,15 @@ def estimate(  # noqa: PLR0913 - one parameter per command-line option
     codes = list(geounit or [])
     if geolevel is not None:
         codes += geocodes_of(resolved.plan, release, geolevel)
-    if covariance is not None:
+    if released:
+        if covariance is not None or simultaneous or positive:
+            others = "--covariance, --simultaneous and --positive"
+            raise ConfigError("--released", f"is for counts; {others} are for estimates")
+        folder = replicates_folder(resolved.config.output.directory, solution)
+        kept = kept_leaves(folder, resolved.last.name)
+        within = leaves_of(resolved.plan, release, codes) | dict(named.areas)
+        found = released_areas(resolved.plan, release, kept, query, within, confidence)
+    elif covariance is not None:
         pair = parse_pair(resolved.plan.schema, f"{query}; {covariance}")
         found = estimate_covariances(resolved.plan, release, pair, named.areas, codes)
     else:
@@ -845,6 +861,45 @@ def export_nmf(
     resolved = load_run(config, output=out)
     export = NmfExport.of(resolved, product, folder, with_constraints=not without_constraints)
     typer.echo(json.dumps(export.write(Reporter(quiet=quiet))))
+
+
+@app.command()
+@_with_run_options
+def replicate(  # noqa: PLR0913 - one parameter per command-line option
+    out: Annotated[AnyPlace, typer.Argument(help="Folder of a finished run.", parser=_place)],
+    count: Annotated[int, typer.Option(help="How many, those of earlier starts included.")] = 40,
+    seed: Annotated[int, typer.Option(help="Of their noise; no secret.")] = 1,
+    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.9,
+    areas: Annotated[
+        bool,
+        typer.Option("--areas", help="Keep leaf counts, for `das estimate --released`."),
+    ] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", help="Where the run file is now, if it moved.", parser=_local),
+    ] = None,
+    solution: SolutionOption = None,
+    *,
+    options: RunOptions,
+) -> None:
+    """Repeat a run from its release as if that were the truth: errors and intervals of counts.
+
+    Reads nothing confidential and costs no budget. Run again with a larger count, it goes on.
+    """
+    from jobs.folder.identity import load_again
+    from jobs.replicate import ReplicateSettings
+    from jobs.replicate import replicate as replicate_all
+    from jobs.survey.folder import refuse_survey_folder
+
+    refuse_survey_folder(out)
+    resolved = _with_arrow_alone(
+        options.on_cluster(
+            load_again(out.resolve(), config, options.master, solution, options.confidential)
+        )
+    )
+    settings = ReplicateSettings(count, seed, Fraction(str(confidence)), areas)
+    files = replicate_all(resolved, settings, options.reporter())
+    _name_files(files, resolved.config.output.roots)
 
 
 @app.command()

@@ -81,8 +81,13 @@ class ErrorSummary:
 
     def unpack(self) -> tuple[IntArray, IntArray, IntArray]:
         """Return (error, size bin, true-count bin) of every key, each int64[k]."""
-        group = self.keys % _GROUPS
-        return self.keys // _GROUPS, group // len(TRUE_EDGES), group % len(TRUE_EDGES)
+        return unpack(self.keys)
+
+
+def unpack(keys: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Undo `pack`: (error, size bin, true-count bin) of every key, each int64[k]."""
+    group = keys % _GROUPS
+    return keys // _GROUPS, group // len(TRUE_EDGES), group % len(TRUE_EDGES)
 
 
 def pack(errors: IntArray, size_bins: IntArray, true_bins: IntArray) -> IntArray:
@@ -102,7 +107,7 @@ def merge(first: ErrorSummary, second: ErrorSummary) -> ErrorSummary:
     Exactly associative and commutative: every part is a sum of integers or the least TOP elements
     of a total order.
     """
-    keys, counts = _gather(
+    keys, counts = gather(
         np.concatenate((first.keys, second.keys)), np.concatenate((first.counts, second.counts))
     )
     return ErrorSummary(
@@ -189,14 +194,14 @@ def _summarize(
     n_geounits = len(totals)
     truth, released = pairs
     errors = released - truth
-    size_bin = _bin(totals, SIZE_EDGES)
+    size_bin = bins_of(totals, SIZE_EDGES)
     by_size = np.bincount(size_bin, minlength=len(SIZE_EDGES)).astype(np.int64)
     entries = np.bincount(size_bin[owners], minlength=len(SIZE_EDGES)).astype(np.int64)
     zeros = np.zeros(len(SIZE_EDGES), np.int64)
-    keys, counts = _gather(
+    keys, counts = gather(
         np.concatenate(
             (
-                pack(errors, size_bin[owners], _bin(truth, TRUE_EDGES)),
+                pack(errors, size_bin[owners], bins_of(truth, TRUE_EDGES)),
                 pack(zeros, np.arange(len(SIZE_EDGES)), zeros),
             )
         ),
@@ -231,7 +236,7 @@ def _most_changed(
     return tuple(sorted(changes)[:TOP])
 
 
-def _gather(keys: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
+def gather(keys: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
     """Sum counts of equal keys; keys come back increasing, those that count nothing dropped."""
     if not len(keys):
         return keys, counts
@@ -246,7 +251,7 @@ def _gather(keys: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
     return found[sums > 0], sums[sums > 0]
 
 
-def _bin(values: IntArray, edges: tuple[int, ...]) -> IntArray:
-    """Return the bin of each value; values below the first edge count in the first bin."""
+def bins_of(values: IntArray, edges: tuple[int, ...]) -> IntArray:
+    """Bin of each value, int64; values below the first edge count in the first bin."""
     found = np.searchsorted(np.asarray(edges), values, side="right") - 1
     return np.maximum(found, 0).astype(np.int64)

@@ -29,6 +29,7 @@ from das.tree.intervals import (
 )
 from das.tree.passes import Moments
 from jobs.analysis.estimate_area import AreaEstimator
+from jobs.analysis.released import RELEASED
 from jobs.plan import Plan
 from jobs.planning.covariances import Covariance, correlations, pairs_of_answers
 from jobs.printable import printable, result_console
@@ -283,10 +284,23 @@ def report_estimates(
     if table.schema.equals(_COVARIANCES):
         _print_covariances(rows)
         return
+    if table.schema.equals(RELEASED):
+        _print_released(rows)
+        return
     shown = Table("area", "answer", "estimate", "standard error", "lower", "upper", box=SIMPLE)
     for row in rows:
         numbers = (f"{row[k]:,.1f}" for k in ("estimate", "standard_error", "lower", "upper"))
         shown.add_row(printable(row["area"]), printable(row["label"]), *numbers)
+    result_console().print(shown)
+
+
+def _print_released(rows: Sequence[Mapping[str, Any]]) -> None:
+    names = ("count", "lower", "upper", "bias", "standard deviation")
+    shown = Table("area", "answer", *names, box=SIMPLE)
+    for row in rows:
+        ends = (f"{row[k]:,}" for k in ("count", "lower", "upper"))
+        errors = (f"{row[k]:,.1f}" for k in ("bias", "standard_deviation"))
+        shown.add_row(printable(row["area"]), printable(row["label"]), *ends, *errors)
     result_console().print(shown)
 
 

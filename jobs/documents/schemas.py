@@ -22,6 +22,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from jobs.documents.account import Account
 from jobs.documents.evaluation import Evaluation
+from jobs.documents.intervals import Intervals
 from jobs.documents.manifest import Manifest
 from jobs.documents.statistics import SolveStatistics
 from jobs.documents.summary import Summary
@@ -33,6 +34,7 @@ KINDS: Mapping[str, type] = {
     "account": Account,
     "statistics": SolveStatistics,
     "evaluation": Evaluation,
+    "intervals": Intervals,
     "summary": Summary,
     "survey-manifest": SurveyManifest,
     "survey-means": MeansTable,
@@ -44,6 +46,7 @@ _TITLES = {
     "account": "`OUT/release/account.json`",
     "statistics": "`facts.statistics` of counts",
     "evaluation": "`OUT/confidential/evaluation.json`",
+    "intervals": "`OUT/release/intervals/intervals.json`",
     "summary": "`OUT/summary.json`",
     "survey-manifest": "`OUT/release/manifest.json` of a survey",
     "survey-means": "`OUT/release/means.json` of a survey",

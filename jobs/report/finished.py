@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from jobs.documents.document import read_document
 from jobs.documents.evaluation import Evaluation
+from jobs.documents.intervals import read_intervals
 from jobs.documents.manifest import read_manifest
 from jobs.documents.summary import read_summary
 from jobs.storage.layout import (
     ConfidentialLayout,
+    IntervalLayout,
     ReleaseLayout,
     Roots,
     confidential_layout,
@@ -39,7 +41,8 @@ def write_public_reports(out: Place, solution: str | None = None) -> list[Place]
 
     written = []
     for release, _ in finished_products(Roots.of(out), solution):
-        write_public_report(read_manifest(release), release.report)
+        intervals = read_intervals(IntervalLayout.of(release).document, release.manifest)
+        write_public_report(read_manifest(release), release.report, intervals)
         written.append(release.report)
     return written
 

@@ -1,9 +1,10 @@
-"""Public report: what was released, under which guarantee. Made from the manifest alone."""
+"""Public report: what was released, under which guarantee; with what replicates of it say."""
 
 from __future__ import annotations
 
 from das.privacy.neighborhoods import Comparable
 from das.privacy.semantics import Change
+from jobs.documents.intervals import Intervals
 from jobs.documents.manifest import Manifest
 from jobs.neighborhoods import FROM_DATA
 from jobs.report.budget import (
@@ -16,6 +17,7 @@ from jobs.report.datasets import described, example, files_table, other_files
 from jobs.report.exact import exact_section
 from jobs.report.groups import expected_section
 from jobs.report.guarantee import GUARANTEE_LEAD, guarantee_values, loss_tables
+from jobs.report.intervals import intervals_section
 from jobs.report.page import Block, Page, Prose, Section, TableBlock
 from jobs.report.products import products_sections
 from jobs.report.render import render
@@ -33,12 +35,13 @@ _SUMMARY = (
 )
 
 
-def write_public_report(manifest: Manifest, out: Place) -> None:
+def write_public_report(manifest: Manifest, out: Place, intervals: Intervals | None = None) -> None:
     """Write the public report as one self-contained HTML file.
 
     Args:
       manifest: Of the release.
       out: The file; replaced at once.
+      intervals: What replicates say of it, if there are some.
 
     Raises:
       OutputError: It cannot be written.
@@ -58,6 +61,7 @@ def write_public_report(manifest: Manifest, out: Place) -> None:
             noise_section(spending),
             *([expected_section(manifest)] if manifest.expected_groups else []),
             exact_section(manifest),
+            *([intervals_section(manifest, intervals)] if intervals else []),
             files_section(manifest),
             solver_section(manifest.solve),
             run_section(manifest),

@@ -21,6 +21,9 @@ OUT/release/solves.jsonl                 settings with which it was solved
 OUT/release/account.json                 budgets granted for the same people until it was measured
 OUT/release/manifest.json, report.html
 OUT/release/NOT_FOR_RELEASE.txt          only if the noise was seeded
+OUT/release/intervals/level=<L>/         intervals of released counts, from replicates
+OUT/release/intervals/intervals.json     what replicates say of errors, by size class
+OUT/replicates/release/                  errors of each replicate, and replicates at work
 OUT/solutions/NAME/                      another solution of the same measurements, like release
 OUT/confidential/histograms/level=<L>/   the truth
 OUT/confidential/histograms/runs/        sorted pieces of the input, while it is read
@@ -36,7 +39,7 @@ which are one for all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from jobs.storage.place import Place
 
@@ -253,3 +256,71 @@ class EstimateLayout:
     def tables(self, geolevel: str) -> Place:
         """Tables of estimates."""
         return self.root / "tables" / f"level={geolevel}"
+
+
+@dataclass(frozen=True)
+class ReplicateLayout(ReleaseLayout):
+    """Places of a replicate: its noisy answers and counts; what is exact is that of the release.
+
+    Attributes:
+      exact: The release; a replicate keeps its geounits, invariants and given counts.
+    """
+
+    exact: ReleaseLayout = field(kw_only=True)
+
+    def geography(self, geolevel: str) -> Place:
+        """Dataset of the geounits of a geolevel."""
+        return self.exact.geography(geolevel)
+
+    def invariants(self, geolevel: str) -> Place:
+        """Dataset of the exact answers at a geolevel."""
+        return self.exact.invariants(geolevel)
+
+    def given(self, geolevel: str) -> Place:
+        """Dataset of public counts that were given for the geounits of a geolevel."""
+        return self.exact.given(geolevel)
+
+    def implied(self, geolevel: str) -> Place:
+        """Dataset of what given counts imply for the geounits of a geolevel."""
+        return self.exact.implied(geolevel)
+
+
+@dataclass(frozen=True)
+class ReleasedTruth(ConfidentialLayout):
+    """A release, or a replicate, taken for the truth. Nothing of it is confidential.
+
+    Attributes:
+      released: Whose counts are the truth; `root` is where a replicate of it is at work.
+    """
+
+    released: ReleaseLayout = field(kw_only=True)
+
+    def histograms(self, geolevel: str) -> Place:
+        """Dataset of the histograms of a geolevel."""
+        return self.released.counts(geolevel)
+
+
+@dataclass(frozen=True)
+class IntervalLayout:
+    """Places of what replicates of a release say."""
+
+    root: Place
+
+    @classmethod
+    def of(cls, release: ReleaseLayout) -> IntervalLayout:
+        """The layout inside a release."""
+        return cls(release.root / "intervals")
+
+    @property
+    def document(self) -> Place:
+        """Errors and intervals by size class."""
+        return self.root / "intervals.json"
+
+    def tables(self, geolevel: str) -> Place:
+        """Intervals of the tables of a geolevel."""
+        return self.root / f"level={geolevel}"
+
+
+def replicates_folder(out: Place, solution: str | None) -> Place:
+    """Where replicates of a release, or of a solution of it, are at work."""
+    return out / "replicates" / (solution or "release")

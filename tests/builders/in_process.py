@@ -44,6 +44,7 @@ def open_here(config: RunConfig, tell: Callable[[str], None] = print) -> Iterato
 def patch_spark(patch: pytest.MonkeyPatch) -> None:
     """Let commands, which nothing can be passed to, run their tasks in this process."""
     patch.setattr("jobs.run.open_tasks", open_here)
+    patch.setattr("jobs.replicate.open_tasks", open_here)
     patch.setattr("jobs.confidential.geounits.open_tasks", open_here)
 
 

@@ -827,6 +827,7 @@ def areas_without_leading_zeros(desk: Desk) -> str:
 _ANOTHER = "; or give another privacy.grant and output.directory, and its cost is added to what "
 _ANOTHER += "the same people have lost"
 _SOLUTIONS = "tests/pipeline/local/test_solutions.py"
+_REPLICATE = "tests/pipeline/local/test_replicate.py"
 _DEMO = "tests/pipeline/local/test_demo.py"
 _NMF = "tests/pipeline/local/test_nmf.py"
 _CONNECT = "tests/pipeline/spark/test_connect.py"
@@ -946,6 +947,13 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/storage/files.py", "name a new file, or remove this one"): a_log_over_another_file,
     ("jobs/analysis/estimate.py", "use {} {}"): estimates_into_a_file_of_another_kind,
     ("jobs/analysis/estimate.py", "make it first"): estimates_into_a_folder_that_is_not_there,
+    ("jobs/analysis/released.py", "make some with `das replicate OUT --areas`"):
+        TriedIn(f"{_REPLICATE}::test_counts_of_any_area_have_intervals"),
+    ("jobs/release/replicates.py", "remove it, and run `das replicate` again"):
+        TriedIn(f"{_REPLICATE}::test_damaged_errors_are_named"),
+    ("jobs/documents/intervals.py", "remove it, and run `das replicate` again"):
+        TriedIn(f"{_REPLICATE}::test_a_damaged_document_is_made_again"),
+    ("jobs/replicate.py", "remove the folder"): DAMAGED,
     ("jobs/analysis/area_files.py", "save it as UTF-8"): areas_in_utf_8,
     ("jobs/analysis/area_files.py", "leave the other columns out"): areas_with_more_columns,
     ("jobs/analysis/area_files.py", "put quotes around names that hold the separator"):

@@ -1,0 +1,102 @@
+"""Errors of released counts by size, as replicates of the release tell. Public."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from das.metrics.accuracy import TRUE_LABELS
+from jobs.documents.intervals import Intervals
+from jobs.documents.manifest import Manifest
+from jobs.report import text
+from jobs.report.page import Section, TableBlock
+from jobs.report.table import Cell, Column, Table, label, shaded, tilted
+
+_NOTE = (
+    "Of {} replicates. Answers are classed by what the release says. Covered is the share of "
+    "answers of replicates in classes whose {} intervals are known to hold the truth as often as "
+    "they say, or more often."
+)
+
+
+def intervals_section(manifest: Manifest, intervals: Intervals) -> Section:
+    """How far released counts are from the truth, told without it."""
+    lead = (
+        "The release was measured and solved again as if it were the truth, with fresh noise of "
+        "the same laws. How far these replicates are from the release says how far the release is "
+        "from the truth; nothing here was compared with confidential data. Every released count "
+        "has an interval in the folder intervals."
+    )
+    places = list(dict.fromkeys((row.geolevel, row.query) for row in intervals.errors))
+    places.sort(key=lambda place: manifest.levels.index(place[0]))
+    found = {(row.geolevel, row.query, row.bin): row for row in intervals.errors}
+    grids = {
+        name: [
+            [
+                None if (one := found.get((*place, bin_))) is None else getattr(one, name)
+                for bin_ in TRUE_LABELS
+            ]
+            for place in places
+        ]
+        for name in ("rmse", "bias")
+    }
+    note = _NOTE.format(text.integer(intervals.replicates), text.percent(_confidence(intervals), 0))
+    covered = [[Cell(text.percent(share), share)] for share in _covered(intervals, places)]
+    return Section(
+        "intervals",
+        "Error of released counts",
+        lead,
+        [
+            TableBlock(
+                _table(
+                    "interval-errors",
+                    "Root mean square error by size of the count",
+                    places,
+                    shaded(grids["rmse"], text.decimal, logarithmic=True),
+                    (covered, note),
+                )
+            ),
+            TableBlock(
+                _table(
+                    "interval-bias",
+                    "Mean error by size of the count: which way solving leans",
+                    places,
+                    tilted(grids["bias"]),
+                )
+            ),
+        ],
+    )
+
+
+def _confidence(intervals: Intervals) -> float | None:
+    return text.ratio(intervals.confidence)
+
+
+def _covered(intervals: Intervals, places: Sequence[tuple[str, str]]) -> list[float]:
+    """Share of answers of each geolevel and query in classes that are covered."""
+    sums = {place: [0, 0] for place in places}
+    for row in intervals.intervals:
+        of_place = sums[row.geolevel, row.query]
+        of_place[0] += row.answers * (row.mark in ("within", "above"))
+        of_place[1] += row.answers
+    return [inside / max(1, every) for inside, every in sums.values()]
+
+
+def _table(
+    key: str,
+    caption: str,
+    places: Sequence[tuple[str, str]],
+    cells: Sequence[Sequence[Cell]],
+    covered: tuple[Sequence[Sequence[Cell]], str] | None = None,
+) -> Table:
+    columns = [
+        Column("Geolevel", numeric=False),
+        Column("Query", numeric=False),
+        *map(Column, TRUE_LABELS),
+        *([Column("Covered", hint="answers")] if covered else []),
+    ]
+    more = covered[0] if covered else [[] for _ in places]
+    rows = [
+        [label(geolevel), label(query), *own, *last]
+        for (geolevel, query), own, last in zip(places, cells, more, strict=True)
+    ]
+    return Table(key, caption, columns, rows, covered[1] if covered else "")
