@@ -10,6 +10,7 @@ from das.arrays import IntArray
 from das.schema import Schema
 from invariants.facilities import Facilities
 from invariants.linear import LinearRow
+from invariants.quarters import NAME, LivingQuarters
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,11 +21,13 @@ class Limits:
       facilities: Facility counts by type, or none.
       zeros: int64[z], cells in which nobody can be, sorted.
       rows: Linear rows.
+      quarters: Living quarters, without which nobody lives in a geounit, or none.
     """
 
     facilities: Facilities | None = None
     zeros: IntArray | None = None
     rows: tuple[LinearRow, ...] = ()
+    quarters: LivingQuarters | None = None
 
     def possible(self, schema: Schema) -> IntArray:
         """int64[k]: cells in which somebody may be, sorted."""
@@ -50,6 +53,14 @@ class Limits:
         counted = self.facilities is not None and geolevel in self.facilities.geolevels
         return counted or bool(self.bounded_rows_at(geolevel))
 
+    def has_quarters(self, geolevel: str) -> bool:
+        """Whether it is known which geounits of a geolevel have no living quarters."""
+        return self.quarters is not None and geolevel in self.quarters.geolevels
+
+    def is_implied(self, geolevel: str) -> bool:
+        """Whether geounits of a geolevel keep something that follows from given counts."""
+        return self.binds(geolevel) or self.has_quarters(geolevel)
+
     def document(self, schema: Schema) -> list[dict[str, object]]:
         """What a manifest says of each: its kind, its name, where it holds, whether it is exact."""
         rows: list[dict[str, object]] = []
@@ -67,6 +78,15 @@ class Limits:
                     "name": self.facilities.query.name,
                     "geolevels": list(self.facilities.geolevels),
                     "types": counted,
+                }
+            )
+        if self.quarters is not None:
+            rows.append(
+                {
+                    "kind": NAME,
+                    "name": "nobody without them",
+                    "geolevels": list(self.quarters.geolevels),
+                    "types": list(self.quarters.kinds),
                 }
             )
         if self.zeros is not None:

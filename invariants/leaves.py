@@ -47,6 +47,15 @@ class Leaves:
         """Some of the rows."""
         return Leaves(self.least[chosen], self.most[chosen], self.low[chosen], self.high[chosen])
 
+    def nobody_in(self, rows: npt.NDArray[np.bool_]) -> Leaves:
+        """The same with nobody in some of the rows, bool[R]; a row that needs somebody fits none.
+
+        Args:
+          rows: Where nobody can be.
+        """
+        most = np.where(rows[:, None], 0, self.most)
+        return Leaves(self.least, most, self.low, np.where(rows, 0, self.high))
+
 
 @dataclass(frozen=True, eq=False)
 class LeavesTable:
@@ -68,6 +77,14 @@ class LeavesTable:
     def of(self, geounit: int) -> Leaves:
         """The rows of one geounit."""
         return self.leaves.rows(slice(self.offsets[geounit], self.offsets[geounit + 1]))
+
+    def take(self, geounits: IntArray) -> LeavesTable:
+        """The rows of some geounits, in the order given."""
+        sizes = np.diff(self.offsets)[geounits]
+        offsets = np.concatenate(([0], np.cumsum(sizes)))
+        within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)
+        rows = np.repeat(self.offsets[geounits], sizes) + within
+        return LeavesTable(offsets, self.leaves.rows(rows))
 
     def owners(self) -> IntArray:
         """int64[R]: the geounit of every row."""

@@ -15,6 +15,7 @@ from das.privacy.cost import Pure, ZeroConcentrated, of_group
 from das.privacy.neighborhoods import Comparable, Distance, Held, Invariance, Neighborhood
 from das.privacy.semantics import Change
 from das.queries.sensitivity import Neighbors
+from invariants.quarters import NAME
 from jobs.documents.manifest import Limited, Nearest, Stated, Statement
 from jobs.plan import Plan
 
@@ -45,6 +46,10 @@ def invariance(plan: Plan, geounits_source: str) -> Invariance:
         held.append(Held(name, deepest, coefficients, coefficients == 0, fixed, is_weighted=True))
     if limits.facilities is not None:
         held += _facilities(plan)
+    if limits.quarters is not None:
+        last = limits.quarters.geolevel  # whether the total may be above 0, not what it is
+        everybody, deepest = np.zeros(schema.size, np.int64), levels.index(last)
+        held.append(Held(f"{NAME} in every {last}", deepest, everybody, nobody, is_exact=False))
     possible = None
     if limits.zeros is not None:
         possible = ~np.isin(cells, limits.zeros)

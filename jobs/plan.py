@@ -21,6 +21,23 @@ from invariants.linear import LinearRow
 
 
 @dataclass(frozen=True)
+class Covariate:
+    """Totals that are expected by housing units.
+
+    Attributes:
+      geolevels: Where they are.
+      with_composition: Whether cells are expected too, by the composition of the parent.
+      kappa: Factor of the variance that is learned of totals; twice that of composition.
+      is_certified: Whether they are only used where that lowers the estimated error.
+    """
+
+    geolevels: tuple[str, ...]
+    with_composition: bool = False
+    kappa: float = 2.0
+    is_certified: bool = True
+
+
+@dataclass(frozen=True)
 class Solving:
     """How noisy answers become counts.
 
@@ -34,6 +51,7 @@ class Solving:
       least_squares: A `solvers.choices.LeastSquaresSolver`.
       integers: A `solvers.choices.IntegerSolver`.
       failsafe: Whether a parent may be moved where its children cannot keep their promises.
+      covariate: Where totals are expected by housing units; None for nowhere.
     """
 
     tolerance: float = 1e-7
@@ -44,6 +62,7 @@ class Solving:
     least_squares: str = "structured"
     integers: str = "highs"
     failsafe: bool = True
+    covariate: Covariate | None = None
 
 
 @dataclass(frozen=True, eq=False)

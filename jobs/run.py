@@ -58,7 +58,7 @@ def _planned(product: Product) -> list[Place]:
 def _settled(product: Product) -> list[Place]:
     plan, release = product.plan, product.release
     exact = [release.invariants(level.name) for level in plan.levels if level.published]
-    bound = [level for level in plan.spine.levels if plan.limits.binds(level)]
+    bound = [level for level in plan.spine.levels if plan.limits.is_implied(level)]
     return [*exact, *map(release.implied, bound)]
 
 

@@ -14,13 +14,19 @@ from das.arrays import BoolArray, IntArray, ObjectArray
 from das.confidential import redact_errors
 from das.errors import InfeasibleError, InputError
 from das.histograms import Histograms
-from das.queries.query import Query
+from das.queries.query import Query, parse_query
 from invariants.conflict import Statement, smallest_conflict
 from invariants.linear import LinearRow
+from invariants.quarters import NAME, without_quarters
 from jobs.confidential.histograms import read_truth
 from jobs.config.models.invariants import AnyInvariant, InvariantConfig
 from jobs.plan import Plan
-from jobs.release.given import facilities_name, facility_counts, stated_query
+from jobs.release.given import (
+    facilities_name,
+    facility_counts,
+    quarter_counts,
+    stated_query,
+)
 from jobs.storage.answers import read_available
 from jobs.storage.dataset import Dataset
 from jobs.storage.geography import read_public_geocodes
@@ -67,9 +73,10 @@ def check_input(
         ]
         limits = plan.limits
         counted = limits.facilities is not None and limits.facilities.geolevel == level.name
+        quartered = limits.quarters is not None and limits.quarters.geolevel == level.name
         rows = any(row.geolevels[-1] == level.name for row in limits.rows)
         zeros = level is plan.leaf and limits.zeros is not None
-        if not (tables or counted or rows or zeros):
+        if not (tables or counted or quartered or rows or zeros):
             continue
         size = tasks.sizing.check_geounits
         batches = geounit_batches(release, level, tasks.batches, size.most, size.least)
@@ -173,6 +180,11 @@ class InputCheck:
             counts = facility_counts(self.release, facilities, self.codes, batch)
             boxes = facilities.boxes(counts)
             yield facilities_name(facilities), facilities.query, boxes.least, boxes.most
+        quarters = plan.limits.quarters
+        if quarters is not None and quarters.geolevel == level.name:
+            nobody = without_quarters(quarter_counts(self.release, quarters, self.codes, batch))
+            low = np.zeros((len(self.codes), 1), np.int64)
+            yield NAME, parse_query(plan.schema, "total"), low, np.where(nobody, 0, 2**62)[:, None]
         for row in level.bounded_rows:
             if row.geolevels[-1] == level.name:
                 shape = (len(self.codes), 1)

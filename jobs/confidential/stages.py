@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from das.errors import InfeasibleError, InputError, LedgerError
 from das.mechanisms.entropy import NoiseKey
@@ -13,6 +14,7 @@ from jobs.confidential.evaluate import evaluate as write_evaluation
 from jobs.confidential.exact import publish_invariants
 from jobs.confidential.geounits import leaf_geocodes
 from jobs.confidential.histograms import write_truth
+from jobs.confidential.households import household_errors
 from jobs.confidential.inputs import check_areas
 from jobs.confidential.measure import MeasureStage
 from jobs.confidential.read.formats import read_entries
@@ -21,6 +23,7 @@ from jobs.config.claims import account_of, claim_of
 from jobs.config.frozen import freeze
 from jobs.config.product import Product
 from jobs.config.solvable import refuse_large_families
+from jobs.documents.document import write_document
 from jobs.folder.draws import measure_once
 from jobs.folder.fingerprint import check_same_input, input_files
 from jobs.folder.grants import draws_of
@@ -223,7 +226,7 @@ def evaluate(job: Job) -> None:
     for product in job.products:
         with job.stage("evaluate", product.label("against the truth")):
             invariants = (invariant.query.name for invariant in product.plan.invariants)
-            write_evaluation(
+            evaluation = write_evaluation(
                 product.release,
                 product.confidential,
                 product.plan,
@@ -231,3 +234,9 @@ def evaluate(job: Job) -> None:
                 queries=[*invariants, *product.tables],
                 grouping=product.grouping,
             )
+            households = household_errors(
+                product.plan, product.release, product.confidential, job.tasks
+            )
+            if households:
+                with_them = replace(evaluation, households=households)
+                write_document(product.confidential.evaluation, with_them)

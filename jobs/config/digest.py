@@ -74,7 +74,7 @@ def _contents(written: ProductConfig, config: ProductConfig) -> dict[str, Any]:
 def _invariant(entry: Mapping[str, Any]) -> dict[str, Any]:
     """An invariant; facilities that the units count as format 1 wrote them."""
     exact = entry.get("exact")
-    if "exact" not in entry or (exact is not None and exact["product"] != UNITS):
+    if "facilities" not in entry or (exact is not None and exact["product"] != UNITS):
         return dict(entry)
     written = {**entry, "exact": exact and exact["query"]}
     return {UNITS if key == "exact" else key: value for key, value in written.items()}

@@ -14,10 +14,12 @@ from invariants.constraints import Limits
 from invariants.exact import Invariant, check_invariants
 from invariants.facilities import Facilities, check_facilities
 from invariants.linear import LinearRow, cells_in
+from invariants.quarters import NAME, LivingQuarters
 from jobs.config.models.invariants import (
     AnyInvariant,
     FacilitiesConfig,
     InvariantConfig,
+    LivingQuartersConfig,
     PublicTable,
     RowConfig,
     ZeroConfig,
@@ -81,7 +83,7 @@ def limits_of(
     Raises:
       SchemaError, ConfigError: One cannot be used; the message says which.
     """
-    facilities = None
+    facilities, quarters = None, None
     zeros = np.zeros(schema.size, np.bool_)
     rows: list[LinearRow] = []
     for index, entry in enumerate(entries):
@@ -90,6 +92,10 @@ def limits_of(
                 raise ConfigError(f"{index}.facilities", "are stated twice")
             build = lambda e=entry: _facilities(e, schema, spine, exact)  # noqa: E731
             facilities = _at(index, build)
+        elif isinstance(entry, LivingQuartersConfig):
+            if quarters is not None:
+                raise ConfigError(f"{index}.living_quarters", "are stated twice")
+            quarters = _at(index, lambda e=entry: _quarters(e, spine, exact))  # type: ignore[misc]
         elif isinstance(entry, ZeroConfig):
             zeros |= _at(index, lambda e=entry: cells_in(schema, e.zero, "zero"))  # type: ignore[misc]
         elif isinstance(entry, RowConfig):
@@ -101,7 +107,14 @@ def limits_of(
         raise SchemaError("zero", "leaves no cell in which somebody can be")
     if facilities is not None:
         check_facilities(facilities, invariants)
-    return Limits(facilities, np.flatnonzero(zeros) if zeros.any() else None, tuple(rows))
+        if quarters is not None and facilities.geolevel not in quarters.geolevels:
+            raise ConfigError(
+                NAME,
+                "are counted at a coarser geolevel than facilities",
+                got=quarters.geolevel,
+                want=f"{facilities.geolevel}, or a finer one",
+            )
+    return Limits(facilities, np.flatnonzero(zeros) if zeros.any() else None, tuple(rows), quarters)
 
 
 def _at(index: int, build: Callable[[], T]) -> T:
@@ -156,6 +169,24 @@ def _facilities(
         raise SchemaError(f"at_least.{name}", "is above at_most", got=entry.at_least.get(name, 1))
     geolevels = _down_to(spine, entry.geolevel)
     return Facilities(query, geolevels, least, most, np.isin(types, counted))
+
+
+def _quarters(
+    entry: LivingQuartersConfig, spine: Sequence[str], exact: Callable[[str, str, str], Query]
+) -> LivingQuarters:
+    if entry.exact is not None:
+        counted = exact(entry.exact.product, entry.exact.query, entry.geolevel).labels()
+    else:
+        counted = list(entry.table.columns) if entry.table is not None else []
+    unknown = [name for name in entry.living_quarters if name not in counted]
+    if unknown:
+        raise SchemaError(
+            "living_quarters", "names what is not counted", got=unknown, want=f"some of {counted}"
+        )
+    if not counted:
+        raise SchemaError("table.columns", "counts nothing")
+    geolevels = _down_to(spine, entry.geolevel)
+    return LivingQuarters(tuple(counted), np.isin(counted, entry.living_quarters), geolevels)
 
 
 def _row(entry: RowConfig, schema: Schema, spine: Sequence[str]) -> LinearRow:

@@ -10,7 +10,7 @@ from das.errors import SchemaError
 from das.queries.query import Query, parse_query
 from das.schema import Schema
 from jobs.config.groups import Grouping
-from jobs.config.models.invariants import FacilitiesConfig
+from jobs.config.models.invariants import FacilitiesConfig, LivingQuartersConfig
 from jobs.config.models.products import ProductConfig
 from jobs.config.models.run import RunConfig
 from jobs.plan import Plan
@@ -46,7 +46,8 @@ class Product:
     @property
     def bound_by(self) -> tuple[str, ...]:
         """Products whose exact answers limit its counts."""
-        stated = [entry for entry in self.config.invariants if isinstance(entry, FacilitiesConfig)]
+        counting = (FacilitiesConfig, LivingQuartersConfig)
+        stated = [entry for entry in self.config.invariants if isinstance(entry, counting)]
         return tuple(dict.fromkeys(entry.exact.product for entry in stated if entry.exact))
 
     @property

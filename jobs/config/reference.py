@@ -157,6 +157,7 @@ products:                         # in the order of work; most runs have one
     invariants:
       - {query: total, geolevel: state}
       - {zero: {sex: [male], age: [65_and_over]}}      # nobody is in these cells
+      - {living_quarters: [total], geolevel: block, exact: {product: units, query: total}}
       - {name: minors, row: [{cells: {votingage: [minor]}}], geolevel: county, at_most: 5000}
     solve:
       rounding:                   # nested, coarse before fine, ending in detailed
@@ -165,6 +166,8 @@ products:                         # in the order of work; most runs have one
       tolerance: 1.0e-7
       targets: full               # or own: only measurements of the same geolevel
       learned_prior: []           # geolevels, such as [block]
+      housing_units:              # or left out
+        {geolevels: [block], expect: totals, kappa: 2, certified: true}
       order: {state: [[total]]}   # totals of the state first, then all else
       method: nnls
       least_squares: structured

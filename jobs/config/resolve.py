@@ -26,7 +26,7 @@ from jobs.config.models.run import PrivacyConfig, RunConfig
 from jobs.config.product import Product, h1_query, tabulated
 from jobs.config.schema import load_schema
 from jobs.config.solvable import refuse_unsolvable
-from jobs.config.solve import lazy_queries, rounding_passes, solving
+from jobs.config.solve import check_covariate, lazy_queries, rounding_passes, solving
 from jobs.config.target import budget_by_noise
 from jobs.config.workload import BudgetKind
 from jobs.plan import Plan, exact_query
@@ -99,6 +99,10 @@ def resolve_product(
     limits = attempt(
         f"{keys}invariants",
         lambda: limits_of(stated, schema, levels, invariants(), partial(exact_query, plans)),
+    )
+    attempt(
+        f"{keys}solve.housing_units",
+        lambda: check_covariate(own.solve, strategy(), limits(), own.privacy.lazy_queries),
     )
     passes = attempt(
         f"{keys}solve", lambda: rounding_passes(schema, own.solve.rounding, invariants())

@@ -10,9 +10,10 @@ from das.errors import ConfigError, RuntimeSetupError, SchemaError
 from das.queries.query import Query, is_refinement, parse_query
 from das.schema import Schema
 from das.strategy import Strategy
+from invariants.constraints import Limits
 from invariants.exact import Invariant
 from jobs.config.models.products import SolveConfig
-from jobs.plan import Solving
+from jobs.plan import Covariate, Solving
 from solvers.choices import PACKAGES
 
 
@@ -119,4 +120,56 @@ def solving(config: SolveConfig, schema: Schema, strategy: Strategy) -> Solving:
         config.least_squares,
         config.integers,
         config.failsafe,
+        None
+        if config.housing_units is None
+        else Covariate(
+            tuple(config.housing_units.geolevels),
+            config.housing_units.expect == "composition",
+            config.housing_units.kappa,
+            config.housing_units.certified,
+        ),
     )
+
+
+def check_covariate(
+    config: SolveConfig, strategy: Strategy, limits: Limits, lazy: Sequence[str]
+) -> None:
+    """Check that totals can be expected by housing units where that is asked for.
+
+    Raises:
+      ConfigError: No housing units are given there, nothing is measured of which totals could be
+        told, or another key of `solve` does not go with it.
+    """
+    asked = config.housing_units
+    if asked is None:
+        return
+    quarters = limits.quarters
+    if quarters is None or not quarters.is_housing.any():
+        raise ConfigError(
+            "housing_units",
+            "are not given to the run",
+            remedy="add an invariant `living_quarters` that names kinds which are housing units",
+        )
+    root = strategy.levels[0].geolevel
+    known = [name for name in quarters.geolevels if name != root]
+    for geolevel in asked.geolevels:
+        if geolevel not in known:
+            raise ConfigError("geolevels", "are not counted there", got=geolevel, want=known)
+        level = [entry.geolevel for entry in strategy.levels].index(geolevel)
+        kinds = [entry.query.is_partition for entry in strategy.measured(level)]
+        if not (all if asked.expect == "composition" else any)(kinds):
+            what = "only partitions" if asked.expect == "composition" else "some partition"
+            raise ConfigError(
+                "geolevels", f"names one that does not measure {what} of its records", got=geolevel
+            )
+        if geolevel in config.learned_prior or geolevel in config.order:
+            raise ConfigError(
+                "geolevels",
+                "names one with a learned prior or an order of its own, which leave no room for "
+                "expected totals",
+                got=geolevel,
+            )
+    if config.method != "nnls":
+        raise ConfigError("method", "goes without housing units", got=config.method, want="nnls")
+    if lazy:
+        raise ConfigError("lazy_queries", "go without housing units", got=list(lazy))

@@ -204,6 +204,34 @@ class ParityResult:
 
 
 @document
+class HouseholdErrors:
+    """Errors of some geounits with and without totals expected by housing units.
+
+    Attributes:
+      geolevel: Where.
+      kind: `totals`; `sums` of children that form no geounit; `persons per unit`, over those of the
+        parent; `concentrated groups` of an attribute, of 1.5 times their share in the parent.
+      label: Which of the kind.
+      answers: Compared.
+      records: Of them, in truth.
+      bias: Sum of the errors of released counts, over the records; null without any.
+      bias_plain: The same of the counts without what is expected.
+      mse: Mean squared error of released counts; null of no answers.
+      mse_plain: The same of the counts without what is expected.
+    """
+
+    geolevel: str
+    kind: str
+    label: str
+    answers: int
+    records: int
+    bias: float | None
+    bias_plain: float | None
+    mse: float | None
+    mse_plain: float | None
+
+
+@document
 class Evaluation:
     """How far a release is from the truth.
 
@@ -215,6 +243,7 @@ class Evaluation:
         detailed, invariants and tables.
       results: One per geolevel and query.
       parity: One per geolevel, groups and table.
+      households: Where totals were to be expected by housing units, of some 20,000 geounits.
     """
 
     format: Literal[1]
@@ -223,3 +252,4 @@ class Evaluation:
     queries: tuple[str, ...]
     results: tuple[Result, ...]
     parity: tuple[ParityResult, ...] = ()
+    households: tuple[HouseholdErrors, ...] = ()

@@ -12,7 +12,7 @@ from das.privacy.neighborhoods import Comparable
 from das.privacy.semantics import Change
 from jobs.documents.account import Account, Guarantee
 from jobs.documents.document import document, read_document
-from jobs.documents.statistics import SolveStatistics
+from jobs.documents.statistics import ExpectedTotals, SolveStatistics
 from jobs.storage.layout import ReleaseLayout
 
 GeounitsSource = Literal["public list", "data"]
@@ -256,10 +256,10 @@ class Limit:
     """Another invariant.
 
     Attributes:
-      kind: `facilities`, `structural zeros`, `bounded row` or `exact row`.
+      kind: `facilities`, `living quarters`, `structural zeros`, `bounded row` or `exact row`.
       name: Its name.
       geolevels: Where it holds; every geolevel if empty.
-      types: Of facilities alone: the counted types.
+      types: Of facilities and living quarters alone: the counted types or kinds.
     """
 
     kind: str
@@ -304,7 +304,13 @@ class _Solved:
 
 @document
 class SolvedLevel(SolveStatistics, _Solved):
-    """How the nodes of a geolevel were solved."""
+    """How the nodes of a geolevel were solved.
+
+    Attributes:
+      expected_totals: What was expected by housing units, where that was asked for.
+    """
+
+    expected_totals: ExpectedTotals | None = None
 
 
 @document

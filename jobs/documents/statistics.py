@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from jobs.documents.document import document, value_of
 
 if TYPE_CHECKING:
     from jobs.storage.dataset import Dataset
 
+Fact = TypeVar("Fact")
 HOLDS = "holds_moves_of"  # fact of counts: geolevels whose moves these counts include
 
 
@@ -47,6 +48,48 @@ class Move:
         """How many records were added, removed or moved to another cell."""
         added = sum(max(change, 0) for change in self.changes)
         return max(added, added - sum(self.changes))
+
+
+@document
+class EstimatedError:
+    """Mean squared error of a marginal as noisy answers alone estimate it.
+
+    Attributes:
+      query: The marginal.
+      way: `plain`, without what is expected; `totals` or `composition`, with it.
+      error: The mean squared error of an answer.
+      difference_error: Standard error of its difference to that of `plain`.
+    """
+
+    query: str
+    way: str
+    error: float
+    difference_error: float
+
+
+@document
+class ExpectedTotals:
+    """Whether counts of a geolevel were shrunk toward those expected by housing units, and why.
+
+    Attributes:
+      way: `totals` or `composition` if they were, `plain` if not.
+      kappa: Factor of the variance.
+      certified: Whether the estimated errors decided.
+      children: Geounits whose noisy totals the variance was learned from.
+      flat: Geounits of which nothing is expected: with facilities, or far from what is.
+      totals: Expected totals at which the variance was learned.
+      variance: Of true totals around each; empty if too few geounits were seen.
+      errors: Estimated errors, of the families that were solved in every way.
+    """
+
+    way: str
+    kappa: float
+    certified: bool
+    children: int
+    flat: int
+    totals: tuple[float, ...]
+    variance: tuple[float, ...]
+    errors: tuple[EstimatedError, ...]
 
 
 @document
@@ -88,9 +131,22 @@ def statistics_of(counts: Dataset) -> SolveStatistics:
     Raises:
       OutputError: They are not there, or damaged.
     """
-    stated = counts.facts.get("statistics")
+    return _fact(counts, SolveStatistics, counts.facts.get("statistics"))
+
+
+def expected_totals_of(counts: Dataset) -> ExpectedTotals | None:
+    """What was expected of published counts by housing units; None where that was not asked for.
+
+    Raises:
+      OutputError: It is damaged.
+    """
+    stated = counts.facts.get("expected_totals")
+    return None if stated is None else _fact(counts, ExpectedTotals, stated)
+
+
+def _fact(counts: Dataset, kind: type[Fact], stated: object) -> Fact:
     return value_of(
-        SolveStatistics,
+        kind,
         stated if isinstance(stated, Mapping) else {},
         counts.path,
         remedy="remove it; then go on with `das resume`",

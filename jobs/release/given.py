@@ -15,11 +15,13 @@ from das.arrays import IntArray, ObjectArray
 from das.errors import InputError
 from das.queries.query import Query, parse_query
 from invariants.facilities import Facilities
+from invariants.quarters import NAME, LivingQuarters
 from jobs.config.models.invariants import (
     AnyInvariant,
     ExactAnswers,
     FacilitiesConfig,
     InvariantConfig,
+    LivingQuartersConfig,
 )
 from jobs.input.public_tables import read_public
 from jobs.plan import Level, Plan, exact_query
@@ -83,7 +85,9 @@ def _given(
     products: Mapping[str, tuple[Plan, ReleaseLayout]],
 ) -> Given | None:
     """What an invariant of a geolevel is made of, if not of the confidential data."""
-    facilities = plan.limits.facilities
+    facilities, quarters = plan.limits.facilities, plan.limits.quarters
+    if isinstance(entry, LivingQuartersConfig) and quarters is not None:
+        return _given_quarters(quarters, level, entry, products)
     if isinstance(entry, FacilitiesConfig) and facilities is not None:
         name, labels = facilities_name(facilities), facilities.query.labels()
         if entry.exact is not None:
@@ -98,6 +102,23 @@ def _given(
         if entry.table is None
         else Given(name, *read_public(entry.table, labels, level.digits))
     )
+
+
+def _given_quarters(
+    quarters: LivingQuarters,
+    level: Level,
+    entry: LivingQuartersConfig,
+    products: Mapping[str, tuple[Plan, ReleaseLayout]],
+) -> Given:
+    if entry.exact is not None:
+        given = Given(NAME, *_exact_counts(entry.exact, level.name, quarters.kinds, products))
+    elif entry.table is not None:
+        given = Given(NAME, *read_public(entry.table, quarters.kinds, level.digits))
+    if not given.counts.any():
+        raise InputError(
+            f"table of {NAME}", "counts none in any geounit, so nobody could live anywhere"
+        )
+    return given
 
 
 def stated_query(plan: Plan, level: Level, entry: InvariantConfig) -> Query:
@@ -152,9 +173,21 @@ def facility_counts(
     release: ReleaseLayout, facilities: Facilities, codes: ObjectArray, batch: Batch
 ) -> IntArray:
     """int64[G, t]: facilities by type of some geounits of a range; 0 where none were given."""
-    name = facilities_name(facilities)
-    size = facilities.query.size
-    dataset = Dataset.open(release.given(facilities.geolevel))
+    name, size = facilities_name(facilities), facilities.query.size
+    return _counts(release, facilities.geolevel, name, size, codes, batch)
+
+
+def quarter_counts(
+    release: ReleaseLayout, quarters: LivingQuarters, codes: ObjectArray, batch: Batch
+) -> IntArray:
+    """int64[G, m]: living quarters by kind of some geounits of a range; 0 where none were given."""
+    return _counts(release, quarters.geolevel, NAME, len(quarters.kinds), codes, batch)
+
+
+def _counts(
+    release: ReleaseLayout, geolevel: str, name: str, size: int, codes: ObjectArray, batch: Batch
+) -> IntArray:
+    dataset = Dataset.open(release.given(geolevel))
     given, counts = read_available(dataset, name, size, batch.low, batch.high)
     out = np.zeros((len(codes), size), np.int64)
     keep = np.isin(given, codes)

@@ -16,8 +16,9 @@ from das.arrays import IntArray, ObjectArray
 from das.errors import OutputError
 from invariants.facilities import Facilities, groups_of
 from invariants.leaves import Leaves, LeavesTable, add_up, limit_totals
+from invariants.quarters import without_quarters
 from jobs.plan import Level, Plan
-from jobs.release.given import facility_counts
+from jobs.release.given import facility_counts, quarter_counts
 from jobs.storage.answers import read_answers
 from jobs.storage.columns import flattened, lengths, lists, ragged_lists, texts
 from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
@@ -35,6 +36,7 @@ _IMPLIED = pa.schema(
         ("row_most", pa.list_(pa.int64())),
     ]
 )
+_QUARTERS = pa.field("quarters", pa.list_(pa.int64()))  # where living quarters are known
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,11 +47,22 @@ class BatchLimits:
       leaves: What the leaves below each can hold; none where no facilities are counted below.
       row_least: int64[G, r], of the bounded rows of the geolevel.
       row_most: int64[G, r].
+      quarters: int64[G, m], living quarters by kind; None where they are not known.
     """
 
     leaves: LeavesTable | None
     row_least: IntArray
     row_most: IntArray
+    quarters: IntArray | None = None
+
+    def take(self, geounits: IntArray) -> BatchLimits:
+        """Those of some of the geounits."""
+        return BatchLimits(
+            None if self.leaves is None else self.leaves.take(geounits),
+            self.row_least[geounits],
+            self.row_most[geounits],
+            None if self.quarters is None else self.quarters[geounits],
+        )
 
 
 def publish_implied(plan: Plan, release: ReleaseLayout, tasks: Tasks) -> None:
@@ -59,7 +72,7 @@ def publish_implied(plan: Plan, release: ReleaseLayout, tasks: Tasks) -> None:
       OutputError: The exact answers or the given counts are not published.
       InfeasibleError: Facilities and totals of a geounit contradict each other.
     """
-    bound = [level for level in plan.levels if plan.limits.binds(level.name)]
+    bound = [level for level in plan.levels if plan.limits.is_implied(level.name)]
     for level in reversed(bound):
         dataset = release.implied(level.name)
         if is_published(dataset):
@@ -95,10 +108,13 @@ def _write_implied(plan: Plan, release: ReleaseLayout, level: Level, batch: Batc
         owners = np.repeat(np.arange(len(ranges)), [stop - start for start, stop in ranges])
         codes = parents[[start for start, _ in ranges]]
     own = Batch(level.index, str(codes[0]), str(codes[-1]), len(codes))
+    quarters = _quarters(plan, release, below, owners, codes, own)
     leaves = None
     if facilities is not None and geolevel in facilities.geolevels:
         if geolevel == facilities.geolevel:
             boxes = facilities.boxes(facility_counts(release, facilities, codes, own))
+            if quarters is not None:
+                boxes = boxes.nobody_in(without_quarters(quarters))
             leaves = add_up(boxes, np.arange(len(codes)), len(codes))
         elif below is not None and below.leaves is not None:
             finer = below.leaves
@@ -106,9 +122,35 @@ def _write_implied(plan: Plan, release: ReleaseLayout, level: Level, batch: Batc
         if leaves is not None:
             leaves = _with_totals(plan, release, facilities, leaves, codes, own)
     least, most = _row_bounds(plan, level, below, owners, len(codes))
-    writer = PartWriter(release.implied(geolevel), _IMPLIED)
-    writer.write(_implied_table(codes, leaves, least, most))
+    if quarters is not None:
+        nobody = without_quarters(quarters)
+        least[nobody], most[nobody] = 0, 0
+    table = _implied_table(codes, leaves, least, most)
+    if quarters is not None:
+        table = table.append_column(_QUARTERS, lists(quarters))
+    writer = PartWriter(release.implied(geolevel), table.schema)
+    writer.write(table)
     return writer.close()
+
+
+def _quarters(
+    plan: Plan,
+    release: ReleaseLayout,
+    below: BatchLimits | None,
+    owners: IntArray,
+    codes: ObjectArray,
+    batch: Batch,
+) -> IntArray | None:
+    """int64[G, m]: living quarters of geounits, given or added up from below; None if unknown."""
+    quarters, geolevel = plan.limits.quarters, plan.levels[batch.level].name
+    if quarters is None or geolevel not in quarters.geolevels:
+        return None
+    if geolevel == quarters.geolevel:
+        return quarter_counts(release, quarters, codes, batch)
+    counts = np.zeros((len(codes), len(quarters.kinds)), np.int64)
+    if below is not None and below.quarters is not None:
+        np.add.at(counts, owners, below.quarters)
+    return counts
 
 
 def _with_totals(
@@ -190,10 +232,15 @@ def read_limits(
                 flat["least"].reshape(-1, t), flat["most"].reshape(-1, t), flat["low"], flat["high"]
             ),
         )
+    quarters = None
+    if plan.limits.quarters is not None and plan.limits.has_quarters(geolevel):
+        counts = flattened(table.column(_QUARTERS.name))
+        quarters = counts.reshape(len(codes), len(plan.limits.quarters.kinds))
     return BatchLimits(
         leaves,
         flat["row_least"].reshape(len(codes), rows),
         flat["row_most"].reshape(len(codes), rows),
+        quarters,
     )
 
 

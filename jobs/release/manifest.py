@@ -32,7 +32,7 @@ from jobs.documents.manifest import (
     Solution,
     SolvedLevel,
 )
-from jobs.documents.statistics import statistics_of
+from jobs.documents.statistics import expected_totals_of, statistics_of
 from jobs.plan import Level, Plan
 from jobs.release.statements import (
     budget_rows,
@@ -186,6 +186,7 @@ def _solved(release: ReleaseLayout, geolevel: str) -> SolvedLevel:
         wall_seconds=counts.facts["seconds"],
         solve_digest=counts.facts["solve_digest"],
         **vars(statistics_of(counts)),
+        expected_totals=expected_totals_of(counts),
     )
 
 

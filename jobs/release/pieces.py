@@ -6,12 +6,14 @@ A piece is some whole families whose answers are held at once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
 from das.arrays import FloatArray, IntArray, ObjectArray
+from das.errors import VerificationError
+from invariants.quarters import without_quarters
 from jobs.plan import Level, Plan
 from jobs.release.estimate import CONFIDENCE, LevelEstimator
 from jobs.release.implied import read_limits
@@ -79,13 +81,58 @@ def read_pieces(
         cells = None
         if with_cells:
             cells = CellEstimates(*files.estimator.cell_estimates(piece))
-        yield Piece(
+        whole = Piece(
             codes[low:high],
             tuple(family.from_row(low) for family in read[first:last]),
             _read_targets(files, piece, part),
             _read_constraints(files, release, piece, codes[low:high]),
             cells,
         )
+        limits = whole.constraints.limits
+        quarters = None if limits is None else limits.quarters
+        yield whole if quarters is None else without_empty(whole, quarters)
+
+
+def without_empty(piece: Piece, quarters: IntArray) -> Piece:
+    """The piece without the geounits in which nobody can live.
+
+    A family without any other has an empty parent, whose own geounits said so, and is left out.
+
+    Args:
+      piece: A piece.
+      quarters: int64[G, m], living quarters of its geounits by kind.
+
+    Raises:
+      VerificationError: A parent has persons who can live in none of its children; a defect of
+        this program.
+    """
+    keep = ~without_quarters(quarters)
+    if keep.all():
+        return piece
+    ends = np.concatenate(([0], np.cumsum(keep)))
+    families = []
+    for family in piece.families:
+        rows = slice(int(ends[family.rows.start]), int(ends[family.rows.stop]))
+        if rows.start < rows.stop:
+            families.append(replace(family, rows=rows))
+        elif family.has_persons:
+            raise VerificationError(
+                f"node {family.geocode}", "has persons, and no living quarters below it"
+            )
+    constraints, kept = piece.constraints, np.flatnonzero(keep)
+    targets, measured = piece.targets.take(kept)
+    limits = constraints.limits
+    return Piece(
+        piece.codes[kept],
+        tuple(families),
+        targets,
+        Constraints(
+            [answers[kept] for answers in constraints.exact],
+            [answers[kept] for answers in constraints.sums],
+            None if limits is None else limits.take(kept),
+        ),
+        None if piece.cells is None else piece.cells.take(measured),
+    )
 
 
 def whole_answers(level: Level) -> int:
@@ -170,7 +217,7 @@ def _read_constraints(
     if files.invariants is not None:
         answers = read_answers(files.invariants, level.published, codes)
     limits = None
-    if plan.limits.binds(level.name):
+    if plan.limits.is_implied(level.name):
         limits = read_limits(plan, release, batch, codes)
     n_exact = len(level.exact)
     return Constraints(answers[:n_exact], answers[n_exact:], limits)

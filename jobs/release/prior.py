@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from das.arrays import FloatArray
+from das.arrays import FloatArray, IntArray
 from das.histograms import Histograms
 from das.tree.prior import LearnedPrior, Tally, learn_prior, merge, tally
 from solvers.node import NodeSettings, estimate_node
@@ -42,6 +42,10 @@ class CellEstimates:
 
     values: FloatArray
     variances: FloatArray
+
+    def take(self, measured: IntArray) -> CellEstimates:
+        """Those of some of the measured geounits."""
+        return CellEstimates(self.values[measured], self.variances[measured])
 
 
 @dataclass(frozen=True, eq=False)

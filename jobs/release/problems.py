@@ -84,6 +84,20 @@ class Targets:
         """Rows of a family of at least two among the measured geounits."""
         return slice(int(self.row[rows.start]), int(self.row[rows.stop - 1]) + 1)
 
+    def take(self, geounits: IntArray) -> tuple[Targets, IntArray]:
+        """Those of some of the geounits, in their order, and which of the M measured they are."""
+        is_measured = np.diff(self.row, prepend=-1) > 0
+        measured = self.row[geounits][is_measured[geounits]]
+        return Targets(
+            self.queries,
+            [
+                answers.take(measured) if isinstance(answers, DrawnAnswers) else answers[measured]
+                for answers in self.answers
+            ],
+            [weights[measured] for weights in self.weights],
+            np.cumsum(is_measured[geounits]) - 1,
+        ), measured
+
 
 @dataclass(frozen=True, eq=False)
 class Constraints:

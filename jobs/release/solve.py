@@ -9,16 +9,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from das.errors import InfeasibleError
 from das.histograms import Histograms
 from das.mechanisms.registry import choose_mechanism
+from das.tree.composition import learn_dispersion
+from das.tree.covariate import learn_variance
 from jobs.documents.document import json_of
-from jobs.documents.statistics import Move, SolveStatistics, statistics_of
+from jobs.documents.statistics import ExpectedTotals, Move, SolveStatistics, statistics_of
 from jobs.plan import Level, Plan
+from jobs.release.covariate import (
+    MOST_CERTIFIED,
+    PLAIN,
+    Learned,
+    Risks,
+    Seen,
+    certify,
+    chain_of,
+    expected_totals,
+    merge_risks,
+    merge_seen,
+    tally,
+    with_expected,
+)
 from jobs.release.families import pack_families, questions_of
 from jobs.release.moves import MoveRules, carry_up, move_between, nearest_family
 from jobs.release.pieces import Piece, read_pieces, whole_answers
@@ -65,12 +81,15 @@ def solve_level(level: Level, *, plan: Plan, release: ReleaseLayout, tasks: Task
     largest, smallest = batch_sizes(plan, release, level, tasks.sizing)
     batches = geounit_batches(release, level, tasks.batches, largest, smallest)
 
+    learned, said = None, None
+    if is_expected(plan, level):
+        learned, said = learn_covariate(level, plan, release, tasks, batches)
     priors = None
     if level.name in plan.solving.learned_prior and level.index:
         priors = learn_level(level, plan, release, tasks, batches)
 
     def run(batch: Batch) -> tuple[PartFile, SolveStatistics]:
-        return solve_batch(plan, release, batch, priors)
+        return solve_batch(plan, release, batch, priors, learned)
 
     solved = tasks.run(f"solve {level.name}", batches, run)
     facts = {
@@ -81,6 +100,8 @@ def solve_level(level: Level, *, plan: Plan, release: ReleaseLayout, tasks: Task
         "seconds": time.monotonic() - started,
         "statistics": json_of(total(statistics for _, statistics in solved)),
     }
+    if said is not None:
+        facts["expected_totals"] = json_of(said)
     publish(dataset, [part for part, _ in solved], facts, replaceable=True)  # carry_up may
     carry_up(level.index, spine=spine, n_cells=n_cells, release=release)
 
@@ -94,6 +115,49 @@ def learn_level(
         return tally_batch(plan, release, batch)
 
     return learn_priors(tasks.run(f"learn {level.name}", batches, run))
+
+
+def is_expected(plan: Plan, level: Level) -> bool:
+    """Whether totals of a geolevel are to be expected by housing units."""
+    covariate = plan.solving.covariate
+    return covariate is not None and level.name in covariate.geolevels
+
+
+def learn_covariate(
+    level: Level, plan: Plan, release: ReleaseLayout, tasks: Tasks, batches: Sequence[Batch]
+) -> tuple[Learned | None, ExpectedTotals]:
+    """Learn how far totals are from those expected, and estimate whether expecting them helps.
+
+    Returns:
+      What tasks are told, None if nothing is expected; and what the manifest says of it.
+    """
+    covariate = plan.solving.covariate
+    if covariate is None:
+        raise ValueError("no totals are to be expected")
+
+    chain = len(chain_of(plan))
+
+    def see(batch: Batch) -> Seen:
+        solving, pieces = LevelSolving.of(plan, batch.level), read_pieces(plan, release, batch)
+        with_groups = covariate.with_composition
+        found = tally(plan, solving.template, pieces, with_groups=with_groups)
+        return merge_seen([*found], chain)
+
+    seen = merge_seen(tasks.run(f"expect {level.name}", batches, see), chain)
+    variance = learn_variance(seen.totals)
+    if variance is None:
+        return None, expected_totals(covariate, seen.totals, None, None)
+    dispersion = None if seen.groups is None else learn_dispersion(seen.groups)
+    learned = Learned(covariate, PLAIN, variance, dispersion)
+    share = min(1.0, MOST_CERTIFIED / Dataset.open(release.geography(level.name)).rows)
+
+    def try_both(batch: Batch) -> Risks:
+        solving, pieces = LevelSolving.of(plan, batch.level), read_pieces(plan, release, batch)
+        return certify(plan, solving.template, pieces, learned, share, solving.settings)
+
+    risks = merge_risks(tasks.run(f"certify {level.name}", batches, try_both))
+    said = expected_totals(covariate, seen.totals, variance, risks)
+    return (None if said.way == PLAIN else replace(learned, way=said.way)), said
 
 
 def batch_sizes(
@@ -134,6 +198,7 @@ class LevelSolving:
       settings: How nodes are solved.
       priors: Where cells are fitted to posterior means, the priors by variance of the noise.
       questions: Where families are solved packed, what they are asked.
+      learned: Where totals are expected by housing units, what was learned of them.
     """
 
     plan: Plan
@@ -141,30 +206,50 @@ class LevelSolving:
     settings: NodeSettings
     priors: Priors | None
     questions: Questions | None = None
+    learned: Learned | None = None
 
     @classmethod
-    def of(cls, plan: Plan, level: int, priors: Priors | None = None) -> LevelSolving:
+    def of(
+        cls,
+        plan: Plan,
+        level: int,
+        priors: Priors | None = None,
+        learned: Learned | None = None,
+    ) -> LevelSolving:
         """The geolevel of a plan."""
         template = NodeTemplate.of(plan, plan.levels[level])
         questions = questions_of(plan, plan.levels[level])
-        return cls(plan, template, node_settings(plan), priors, questions)
+        return cls(plan, template, node_settings(plan), priors, questions, learned)
 
 
 def solve_batch(
-    plan: Plan, release: ReleaseLayout, batch: Batch, priors: Priors | None
+    plan: Plan,
+    release: ReleaseLayout,
+    batch: Batch,
+    priors: Priors | None,
+    learned: Learned | None = None,
 ) -> tuple[PartFile, SolveStatistics]:
     """Solve all families of a range and write their counts."""
     load_kernels()  # or the first node of a process would be told to have taken so long
-    solving = LevelSolving.of(plan, batch.level, priors)
+    solving = LevelSolving.of(plan, batch.level, priors, learned)
     solved: list[SolveStatistics] = []
     writer = PartWriter(release.counts(solving.template.level.name), SPARSE_SCHEMA)
     with_cells = priors is not None
-    for piece in read_pieces(plan, release, batch, with_cells=with_cells):
+    for read in read_pieces(plan, release, batch, with_cells=with_cells):
+        piece = _with_expected(solving, read)
         for rows, counts, of_run in solve_piece(solving, piece):
             solved += of_run
             writer.write(sparse_table(piece.codes[rows], counts))
     statistics = total(solved)
     return writer.close(statistics=json_of(statistics)), statistics
+
+
+def _with_expected(solving: LevelSolving, piece: Piece) -> Piece:
+    """The piece with what is expected by housing units, where that is taken."""
+    if solving.learned is None:
+        return piece
+    learned = solving.learned
+    return with_expected(solving.plan, solving.template, piece, learned, learned.way)
 
 
 def solve_piece(
@@ -179,7 +264,7 @@ def solve_piece(
       As `solve_family`.
     """
     packed = None
-    if solving.questions:
+    if solving.questions and piece.families:
         packed = pack_families(solving.questions, solving.template, piece)
     run: list[SolveStatistics] = []
     for number, family in enumerate(piece.families):

@@ -13,10 +13,11 @@ import numpy as np
 from das.arrays import BoolArray
 from das.errors import VerificationError
 from das.histograms import Histograms
+from invariants.quarters import NAME, without_quarters
 from jobs.config.product import Resolved
 from jobs.documents.manifest import read_manifest
 from jobs.plan import Plan
-from jobs.release.given import facilities_name, facility_counts
+from jobs.release.given import facilities_name, facility_counts, quarter_counts
 from jobs.storage.answers import read_answers
 from jobs.storage.columns import texts
 from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest, verify_files
@@ -208,15 +209,17 @@ def _verify_invariants(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
 
 
 def _verify_limits(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
-    """Check facilities, structural zeros and bounded rows of one range; returns how many geounits.
+    """Check facilities, living quarters, structural zeros and bounded rows of one range.
 
-    Given counts are taken as they were given, not from what the release says they imply.
+    Given counts are taken as they were given, not from what the release says they imply. Returns
+    how many geounits were checked.
     """
     geolevel, limits = plan.levels[batch.level].name, plan.limits
-    facilities = limits.facilities
+    facilities, quarters = limits.facilities, limits.quarters
+    quartered = quarters is not None and quarters.geolevel == geolevel
     counted = facilities is not None and facilities.geolevel == geolevel
     rows = [row for row in plan.levels[batch.level].bounded_rows if row.geolevels[-1] == geolevel]
-    if not (counted or rows or limits.zeros is not None):
+    if not (counted or quartered or rows or limits.zeros is not None):
         return 0
     codes = read_public_geocodes(release, geolevel, batch.low, batch.high)
     counts = read_counts(release, geolevel, codes, plan.schema.size)
@@ -226,15 +229,18 @@ def _verify_limits(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
         persons = facilities.query.answer(counts)
         outside = ((persons < boxes.least) | (persons > boxes.most)).any(1)
         broken[facilities_name(facilities)] = np.asarray(outside, np.bool_)
+    if quarters is not None and quartered:
+        nobody = without_quarters(quarter_counts(release, quarters, codes, batch))
+        broken[NAME] = nobody & (np.diff(counts.offsets) > 0)
     for row in rows:
         sums = row.answer(counts)[:, 0]
         below = np.False_ if row.least is None else sums < row.least
         above = np.False_ if row.most is None else sums > row.most
         broken[f"row {row.name}"] = np.zeros(len(codes), np.bool_) | below | above
     if limits.zeros is not None:
-        nobody = np.zeros(len(codes), np.bool_)
-        nobody[counts.owners()[np.isin(counts.cells, limits.zeros)]] = True
-        broken["structural zeros"] = nobody
+        in_zeros = np.zeros(len(codes), np.bool_)
+        in_zeros[counts.owners()[np.isin(counts.cells, limits.zeros)]] = True
+        broken["structural zeros"] = in_zeros
     for name, mask in broken.items():
         if mask.any():
             raise VerificationError(

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from invariants.quarters import NAME
 from jobs.documents.manifest import Manifest
 from jobs.neighborhoods import FROM_DATA
 from jobs.report.page import Block, Row, Section, TableBlock
 from jobs.report.table import Cell, Column, Table, label, name, number
 from jobs.report.text import words
+
+_FACILITIES = "Facility counts are public; counts of persons must be possible with them."
+_QUARTERS = "Counts of living quarters are public; nobody lives where there are none."
+_NOTES = {
+    (False, False): "",
+    (True, False): _FACILITIES,
+    (False, True): _QUARTERS,
+    (True, True): f"{_FACILITIES} {_QUARTERS}",
+}
 
 
 def exact_section(manifest: Manifest) -> Section:
@@ -32,7 +42,8 @@ def exact_section(manifest: Manifest) -> Section:
 
 
 def _limits_table(manifest: Manifest) -> Table:
-    has_facilities = any(limit.kind == "facilities" for limit in manifest.limits)
+    kinds = {limit.kind for limit in manifest.limits}
+    has_facilities, has_quarters = "facilities" in kinds, NAME in kinds
     return Table(
         "limits",
         "Limits that counts keep",
@@ -51,9 +62,7 @@ def _limits_table(manifest: Manifest) -> Table:
             ]
             for limit in manifest.limits
         ],
-        "Facility counts are public; counts of persons must be possible with them."
-        if has_facilities
-        else "",
+        _NOTES[has_facilities, has_quarters],
     )
 
 

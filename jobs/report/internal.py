@@ -11,6 +11,7 @@ from jobs.report.error_by_size import bias_section, distribution_section, size_s
 from jobs.report.exact import exact_section
 from jobs.report.group_changes import changes_section
 from jobs.report.groups import groups_section
+from jobs.report.households import households_section
 from jobs.report.page import Banner, Page, Prose, Section
 from jobs.report.products import products_sections
 from jobs.report.render import render
@@ -74,6 +75,7 @@ def write_internal_report(
             error_section(comparison),
             groups_section(evaluation, manifest.records),
             *([changes_section(beside, evaluation)] if beside else []),
+            *households_section(evaluation.households),
             size_section(comparison),
             bias_section(comparison),
             distribution_section(comparison),

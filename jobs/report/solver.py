@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from jobs.documents.manifest import SolvedLevel
-from jobs.documents.statistics import SlowNode
+from jobs.documents.statistics import EstimatedError, ExpectedTotals, SlowNode
 from jobs.report import text
 from jobs.report.page import Block, Section, TableBlock
 from jobs.report.table import EMPTY, Cell, Column, Table, bars, code, label, number
 
+_WAYS = {"plain": "plain", "totals": "totals expected", "composition": "cells expected"}
 _HARD = 12  # nodes listed as those that took longest
 
 
@@ -50,6 +51,10 @@ def solver_section(solved: Sequence[SolvedLevel]) -> Section:
     slow = [(level.geolevel, node) for level in solved for node in level.worst_nodes]
     if slow:
         blocks.append(TableBlock(_slow_table(slow)))
+    expected = [(level.geolevel, level.expected_totals) for level in solved]
+    asked = [(geolevel, one) for geolevel, one in expected if one is not None]
+    if asked:
+        blocks.append(TableBlock(_expected_table(asked)))
     return Section("solver", "Solver", lead, blocks)
 
 
@@ -73,6 +78,49 @@ def _row(level: SolvedLevel, time: Cell) -> list[Cell]:
         number(level.seconds / level.nodes, text.duration) if level.nodes else Cell(EMPTY),
         *(number(value, show) for value, show in counts),
     ]
+
+
+def _expected_table(asked: Sequence[tuple[str, ExpectedTotals]]) -> Table:
+    body = [
+        [
+            label(geolevel),
+            label(_WAYS[one.way]),
+            number(one.kappa, text.decimal),
+            number(one.children),
+            number(one.flat),
+            *_errors(error),
+        ]
+        for geolevel, one in asked
+        for error in one.errors or (None,)
+    ]
+    columns = [
+        Column("Geolevel", numeric=False),
+        Column("Released", numeric=False),
+        Column("Kappa"),
+        Column("Seen", hint="geounits learned from"),
+        Column("Apart", hint="nothing is expected of them"),
+        Column("Marginal", numeric=False),
+        Column("Way", numeric=False),
+        Column("Squared error", hint="estimated"),
+        Column("Of the difference", hint="standard error"),
+    ]
+    return Table(
+        "expected-totals",
+        "Totals expected by housing units",
+        columns,
+        body,
+        "Counts are shrunk toward the mean household of their parent, so geounits with many "
+        "persons a unit lose; estimates are not. Errors are estimated from noisy answers alone.",
+    )
+
+
+def _errors(error: EstimatedError | None) -> list[Cell]:
+    """Of one marginal; nothing where too few geounits were seen to estimate any."""
+    if error is None:
+        return [Cell(EMPTY)] * 4
+    shown = (error.error, error.difference_error)
+    names = (label(error.query), label(_WAYS[error.way]))
+    return [*names, *(number(value, text.decimal) for value in shown)]
 
 
 def _slow_table(slow: Sequence[tuple[str, SlowNode]]) -> Table:

@@ -66,6 +66,14 @@ class DrawnAnswers:
     positions: IntArray
     answers: IntArray
 
+    def take(self, geounits: IntArray) -> DrawnAnswers:
+        """Those of some of the geounits, int64 numbers in the order wanted."""
+        sizes = np.diff(self.offsets)[geounits]
+        offsets = np.concatenate(([0], np.cumsum(sizes)))
+        within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)
+        entries = np.repeat(self.offsets[geounits], sizes) + within
+        return DrawnAnswers(offsets, self.positions[entries], self.answers[entries])
+
     def of(self, rows: slice, positions: IntArray) -> FloatArray:
         """Some answers of the geounits of one family, float64[C, p].
 

@@ -76,6 +76,32 @@ class FacilitiesConfig(Model):
         return self
 
 
+class LivingQuartersConfig(Model):
+    """Housing units and facilities by kind; where there are none, nobody lives."""
+
+    living_quarters: list[Text] = Field(
+        description="Kinds that are housing units, by which persons may be expected "
+        "(`solve.housing_units`); all other kinds are facilities. Empty if none are."
+    )
+    geolevel: Text = Field(description="Geolevel at which they are counted.")
+    table: PublicTable | None = Field(
+        default=None,
+        description="Public table with a column per kind; geounits that are not in it have none. "
+        "It names every kind in which somebody may live. Give this or `exact`.",
+    )
+    exact: ExactAnswers | None = Field(
+        default=None,
+        description="Exact answers of another product, such as the units; every answer of the "
+        "query is a kind. Give this or `table`.",
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> LivingQuartersConfig:
+        if (self.table is None) == (self.exact is None):
+            raise ValueError("give exactly one of `table` and `exact`")
+        return self
+
+
 class ZeroConfig(Model):
     """Structural zeros: persons who cannot be."""
 
@@ -120,7 +146,7 @@ class RowConfig(Model):
     )
 
 
-_KINDS_OF_INVARIANTS = ("facilities", "zero", "row")
+_KINDS_OF_INVARIANTS = ("facilities", "living_quarters", "zero", "row")
 
 
 def _kind_of_invariant(value: object) -> str:
@@ -134,6 +160,7 @@ def _kind_of_invariant(value: object) -> str:
 AnyInvariant = Annotated[
     Annotated[InvariantConfig, Tag("query")]
     | Annotated[FacilitiesConfig, Tag("facilities")]
+    | Annotated[LivingQuartersConfig, Tag("living_quarters")]
     | Annotated[ZeroConfig, Tag("zero")]
     | Annotated[RowConfig, Tag("row")],
     Discriminator(_kind_of_invariant),

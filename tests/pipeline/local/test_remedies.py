@@ -111,6 +111,15 @@ def functions_are_for_tables(desk: Desk) -> str:
     return message
 
 
+def housing_units_are_given(desk: Desk) -> str:
+    asked = {"solve": {"housing_units": {"geolevels": ["block"]}}}
+    message = desk.refused("validate", desk.config(**asked))
+    table = {"path": str(desk.folder / "homes.csv"), "columns": {"homes": "homes"}}
+    given = [{"living_quarters": ["homes"], "geolevel": "block", "table": table}]
+    desk.done("validate", desk.config(**asked, invariants=given))
+    return message
+
+
 def _of_sexes(**changes: Any) -> dict[str, Any]:
     """Half for everybody, half for each sex at the state."""
     own = {"state": {"share": "1/2", "queries": {"age": "1"}}}
@@ -856,6 +865,8 @@ ENTRIES: dict[Key, Entry] = {
     ("das/queries/query.py", "use attributes and recodes"): strata_are_answers_of_a_partition,
     ("jobs/config/groups.py", "ask fewer groups or fewer tables"): fewer_groups,
     ("jobs/config/solve.py", 'pip install "topdown-das[{}]"'): INSTALLS,
+    ("jobs/config/solve.py", "add an invariant `living_quarters` that names kinds which are "
+     "housing units"): housing_units_are_given,
     ("jobs/config/solvable.py", "choose method nnls"): maxfit_takes_no_rows,
     ("jobs/config/solvable.py", "leave them out, or solve in one pass with method nnls"): LARGE,
     ("jobs/folder/draws.py", "go on there"): TriedIn(

@@ -13,6 +13,7 @@ from das.errors import ConfigError, DasError, SchemaError
 from das.queries.query import parse_query
 from das.schema import Attribute, Recode, Schema
 from invariants.facilities import groups_of
+from invariants.quarters import without_quarters
 from jobs.config.invariants import exact_queries, limits_of
 from jobs.config.load import load_run
 from jobs.config.models.products import ProductConfig
@@ -88,6 +89,22 @@ def test_rows():
     assert found.bounded_rows_at("block") == []
     assert [r.name for r in found.exact_rows_at("block")] == ["e"]
     assert [found.binds(level) for level in SPINE] == [True, True, False]
+
+
+QUARTERS = {"path": "q.csv", "columns": {"homes": "h", "gq": "g"}}
+
+
+def test_living_quarters():
+    entry = {"living_quarters": ["homes"], "geolevel": "county", "table": QUARTERS}
+    found = limits(entry)
+    assert found.quarters.kinds == ("homes", "gq")
+    assert found.quarters.geolevels == ("state", "county")
+    counts = np.array([[3, 0], [0, 2], [0, 0]])
+    assert found.quarters.housing_units(counts).tolist() == [3, 0, 0]
+    assert found.quarters.facilities(counts).tolist() == [0, 2, 0]
+    assert without_quarters(counts).tolist() == [False, False, True]
+    assert [found.is_implied(level) for level in SPINE] == [True, True, False]
+    assert not any(found.binds(level) for level in SPINE)
 
 
 def test_groups_of_types():
@@ -188,6 +205,29 @@ FACILITIES = {"facilities": "hhgq", "geolevel": "block", "table": TABLE}
             ConfigError,
             "must name every answer of age",
         ),
+        (
+            [{"living_quarters": ["flats"], "geolevel": "block", "table": QUARTERS}],
+            SchemaError,
+            "living_quarters: names what is not counted; got ['flats']",
+        ),
+        (
+            [{"living_quarters": [], "geolevel": "block", "table": QUARTERS}] * 2,
+            ConfigError,
+            "1.living_quarters: are stated twice",
+        ),
+        (
+            [
+                {"living_quarters": [], "geolevel": "county", "table": QUARTERS},
+                {"facilities": "hhgq", "geolevel": "block", "table": TABLE},
+            ],
+            ConfigError,
+            "living quarters: are counted at a coarser geolevel than facilities; got county",
+        ),
+        (
+            [{"living_quarters": [], "geolevel": "block", "table": {"path": "x", "columns": {}}}],
+            SchemaError,
+            "counts nothing",
+        ),
     ],
 )
 def test_what_cannot_be_kept_is_refused(entries, kind, message):
@@ -202,6 +242,7 @@ def test_what_cannot_be_kept_is_refused(entries, kind, message):
     [
         ({"query": "total"}, "invariants.0.geolevel: is required"),
         ({"facilities": "age", "geolevel": "block"}, "give exactly one of `table` and `exact`"),
+        ({"living_quarters": [], "geolevel": "block"}, "give exactly one of `table` and `exact`"),
         ({"zero": {}, "geolevel": "block"}, "invariants.0.geolevel: is not a known key"),
         (
             {"facilities": "age", "geolevel": "block", "table": {"path": "x"}},

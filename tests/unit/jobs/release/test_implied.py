@@ -11,6 +11,7 @@ from das.errors import InfeasibleError, OutputError
 from invariants.constraints import Limits
 from invariants.facilities import Facilities
 from invariants.linear import LinearRow
+from invariants.quarters import LivingQuarters
 from jobs.release.implied import publish_implied, read_limits
 from jobs.storage.answers import ANSWERS, answer_table
 from solvers.problem import NO_LIMIT
@@ -113,6 +114,48 @@ def test_a_total_that_the_facilities_cannot_hold_is_refused(tmp_path):
     with pytest.raises(InfeasibleError, match="no counts fit"):
         publish_implied(plan, release, two.TASKS)
     assert not (release.implied("block") / "_manifest.json").exists()
+
+
+QUARTERS = LivingQuarters(("homes", "gq"), np.array([True, False]), two.SPINE.levels)
+
+
+def with_quarters(tmp_path, counts, **limits):
+    release = two.release(tmp_path)
+    given = [answer_table(sorted(two.BLOCKS), "living quarters", np.array(counts))]
+    queries = ["living quarters"]
+    if "facilities" in limits:
+        queries.append("facilities age")
+        given.append(answer_table(sorted(two.BLOCKS), queries[1], np.array([[1, 0]] * 4)))
+    two.write(release.given("block"), given, ANSWERS, {"queries": queries})
+    plan = two.plan(limits=Limits(quarters=QUARTERS, **limits))
+    publish_implied(plan, release, two.TASKS)
+    return plan, release
+
+
+def test_living_quarters_add_up(tmp_path):
+    plan, release = with_quarters(tmp_path, [[3, 0], [0, 0], [0, 0], [0, 0]])
+    assert limits_at(plan, release, "county").quarters.tolist() == [[3, 0], [0, 0]]
+    assert limits_at(plan, release, "state").quarters.tolist() == [[3, 0]]
+    assert limits_at(plan, release, "block").leaves is None
+
+
+def test_bounds_of_a_row_are_of_geounits_with_quarters(tmp_path):
+    rows = (LinearRow("minors", MINORS, two.SPINE.levels, None, 3),)
+    plan, release = with_quarters(tmp_path, [[3, 0], [0, 0], [0, 1], [2, 2]], rows=rows)
+    assert limits_at(plan, release, "block").row_most.tolist() == [[3], [0], [3], [3]]
+    assert limits_at(plan, release, "county").row_most.tolist() == [[3], [6]]
+
+
+def test_types_that_are_not_counted_are_nowhere_without_quarters(tmp_path):
+    """One facility of minors in each block that holds none or some; adults are not counted."""
+    ages = Facilities(
+        two.query("age"), two.SPINE.levels, np.array([0, 0]), np.array([4, 4]), np.array([1, 0]) > 0
+    )
+    plan, release = with_quarters(tmp_path, [[0, 0], [0, 0], [0, 0], [2, 2]], facilities=ages)
+    counties = limits_at(plan, release, "county").leaves
+    assert counties.of(0).most.tolist() == [[0, 0]]
+    assert counties.of(1).most[0, 0] == 4
+    assert counties.of(1).most[0, 1] >= 10**10
 
 
 def test_limits_are_of_every_geounit(tmp_path):
