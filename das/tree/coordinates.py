@@ -9,7 +9,7 @@ holds a histogram as a D x R array, on which any covariance is a D x D matrix, t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -102,23 +102,38 @@ class _AlikeRows:
         """Whether some rows look alike."""
         return self.ratio > 1
 
-    def add_up(self, tensor: npt.NDArray[np.integer], axis: int) -> npt.NDArray[np.integer]:
-        """Add what looks alike, exactly."""
-        kind = _sum_type(tensor)
-        number = int(self.group.max()) + 1
-        if number == 1:
-            return np.asarray(tensor.sum(axis, dtype=kind, keepdims=True))
-        out = np.zeros((*tensor.shape[:axis], number, *tensor.shape[axis + 1 :]), kind)
-        sums, rows = np.moveaxis(out, axis, 0), np.moveaxis(tensor, axis, 0)
-        for row, group in zip(rows, self.group, strict=True):
-            sums[group] += row
-        return out
+
+Adding = Callable[[npt.NDArray[np.integer], int, IntArray], npt.NDArray[np.integer]]
+"""How whole numbers are added up: `group_sums`, or what gives the same."""
 
 
-def _sum_type(tensor: npt.NDArray[np.integer]) -> type[np.signedinteger[Any]]:
+def group_sums(
+    answers: npt.NDArray[np.integer], axis: int, group: IntArray
+) -> npt.NDArray[np.integer]:
+    """Add up answers along an axis, exactly.
+
+    Args:
+      answers: integers[G, ...].
+      axis: At least 1.
+      group: int64[n] of the n answers along the axis, the group of each, from 0 on, all present.
+
+    Returns:
+      The same with a sum for each group along the axis, of `sum_type`.
+    """
+    kind, number = sum_type(answers), int(group.max()) + 1
+    if number == 1:
+        return np.asarray(answers.sum(axis, dtype=kind, keepdims=True))
+    out = np.zeros((*answers.shape[:axis], number, *answers.shape[axis + 1 :]), kind)
+    sums, rows = np.moveaxis(out, axis, 0), np.moveaxis(answers, axis, 0)
+    for row, into in zip(rows, group, strict=True):
+        sums[into] += row
+    return out
+
+
+def sum_type(answers: npt.NDArray[np.integer]) -> type[np.signedinteger[Any]]:
     """The narrowest integers that hold every sum of answers of one geounit."""
-    few = math.prod(tensor.shape[1:]) <= 1 << 16
-    return np.int32 if few and tensor.dtype.itemsize <= 2 else np.int64
+    few = math.prod(answers.shape[1:]) <= 1 << 16
+    return np.int32 if few and answers.dtype.itemsize <= 2 else np.int64
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,6 +206,7 @@ class Coordinates:
         answers: Sequence[npt.NDArray[np.integer | np.floating]],
         weights: Sequence[float | FloatArray],
         n_geounits: int,
+        add_up: Adding = group_sums,
     ) -> Values:
         """Return sum_q w_q Q_q'y_q.
 
@@ -199,10 +215,11 @@ class Coordinates:
           answers: Per query, number[G, m].
           weights: Per query one number, or float64[G].
           n_geounits: G.
+          add_up: Adds up whole numbers.
         """
         sums: dict[tuple[int, int], tuple[_Product, FloatArray]] = {}
         for query, own, weight in zip(queries, answers, weights, strict=True):
-            for one in self._products(query, own):
+            for one in self._products(query, own, add_up):
                 part = (one.scale * weight) * one.tensor
                 key = one.component, id(one.matrix)
                 if key in sums:
@@ -220,7 +237,7 @@ class Coordinates:
         )
 
     def _products(
-        self, query: Query, answers: npt.NDArray[np.integer | np.floating]
+        self, query: Query, answers: npt.NDArray[np.integer | np.floating], add_up: Adding
     ) -> Iterator[_Product]:
         """Q'y on the components where it is not zero.
 
@@ -233,14 +250,18 @@ class Coordinates:
         tensor: npt.NDArray[Any] = answers.reshape(len(answers), *query.shape)
         marginals = iter([_Marginal(tensor, factors, chosen)] if chosen else [])
         if np.issubdtype(answers.dtype, np.integer):
-            marginals = self._marginals(alike, tensor, chosen)
+            marginals = self._marginals(alike, tensor, chosen, add_up)
         for one in marginals:
             # Geounits run fastest, so that every product is one of large matrices.
             last = np.ascontiguousarray(np.moveaxis(one.answers, 0, -1), np.float64)
             yield from self._split(one.factors, last, set(range(last.ndim - 1)), one.components)
 
     def _marginals(
-        self, alike: Sequence[_AlikeRows], tensor: npt.NDArray[np.integer], chosen: list[int]
+        self,
+        alike: Sequence[_AlikeRows],
+        tensor: npt.NDArray[np.integer],
+        chosen: list[int],
+        add_up: Adding,
     ) -> Iterator[_Marginal]:
         """Marginals of answers, each with the components that need no more of them."""
         within = self.components.within
@@ -253,7 +274,8 @@ class Coordinates:
                 return
             for axis in sorted(pending, key=lambda one: -alike[one].ratio):
                 if axis not in done and not any(within[c][axis] for c in chosen):
-                    tensor, done = alike[axis].add_up(tensor, axis + 1), done | {axis}
+                    tensor = add_up(tensor, axis + 1, alike[axis].group)
+                    done = done | {axis}
             open_axes = [axis for axis in pending if axis not in done]
             split = [a for a in open_axes if len({within[c][a] for c in chosen}) > 1]
             # Who looks into all that is left needs all of it; the others may take it from there.

@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from das.arrays import BoolArray, FloatArray, IntArray
 from das.errors import SolverError
-from das.tree.coordinates import Matrices, Values
+from das.tree.coordinates import Adding, Matrices, Values, group_sums
 from das.tree.errors import covariance_matrices
 from das.tree.model import GeolevelTerms
 
@@ -81,6 +81,7 @@ def gather_evidence(
     exact: Sequence[npt.NDArray[np.integer | np.floating]],
     precisions: FloatArray,
     kind: IntArray,
+    add_up: Adding = group_sums,
 ) -> Evidence:
     """Turn answers of G geounits into evidence.
 
@@ -90,10 +91,11 @@ def gather_evidence(
       exact: Per invariant, number[G, m].
       precisions: float64[K, Q], 1 / variance of the noise of one answer, by kind of geounit.
       kind: int64[G].
+      add_up: Adds up whole numbers.
     """
     coordinates, n_geounits = terms.coordinates, len(kind)
     weights = [weight[0] if len(weight) == 1 else weight[kind] for weight in precisions.T]
-    adjoint = coordinates.adjoint_sum(terms.measured, noisy, weights, n_geounits)
+    adjoint = coordinates.adjoint_sum(terms.measured, noisy, weights, n_geounits, add_up)
     stated = coordinates.adjoint_sum(terms.exact, exact, [1.0] * len(exact), n_geounits)
     known = stated
     if terms.exact:

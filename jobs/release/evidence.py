@@ -19,6 +19,7 @@ from jobs.storage.dataset import Dataset, RangeReader
 from jobs.storage.geography import read_geography
 from jobs.storage.layout import ReleaseLayout
 from jobs.tasks.batches import Batch
+from solvers.answers.sums import group_sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,6 +157,7 @@ def range_evidence(
         exact=[part[measured] for part in answers.exact],
         precisions=np.array(precisions).reshape(len(names), len(terms.measured)),
         kind=np.array([position[end] for end in ends], np.int64),
+        add_up=group_sums,
     )
 
 

@@ -30,8 +30,29 @@ def add_runs(answers, starts, ends, sums):
                 sums[f, j] += answers[g, j]
 
 
+@_compiled
+def add_groups(answers, group, sums):
+    """Add answers[:, :, i] of integers[G, B, n, A] to sums[:, :, group[i]] of wider ones."""
+    G, B, n, A = answers.shape
+    k = sums.shape[2]
+    for g in range(G):
+        for b in range(B):
+            if A == 1 and k == 1:
+                whole = sums[g, b, 0, 0]
+                for i in range(n):
+                    whole += answers[g, b, i, 0]
+                sums[g, b, 0, 0] = whole
+            else:
+                for i in range(n):
+                    row = group[i]
+                    for a in range(A):
+                        sums[g, b, row, a] += answers[g, b, i, a]
+
+
 def compile_all():
     """Call every kernel, types as callers hand over."""
     one, sums = np.array([0]), np.zeros((1, 1), np.int64)
     for kind in (np.int16, np.int32, np.int64):
         add_runs(np.ones((1, 1), kind), one, one + 1, sums)
+    for kind, wide in ((2, 4), (2, 8), (4, 8), (8, 8)):
+        add_groups(np.ones((1, 1, 1, 1), f"i{kind}"), one, np.zeros((1, 1, 1, 1), f"i{wide}"))

@@ -1,11 +1,15 @@
-"""Sums of answers over families."""
+"""Sums of answers over families, and over what looks alike to an estimate."""
 
 from __future__ import annotations
+
+import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from das.arrays import IntArray
+from das.tree.coordinates import sum_type
 from solvers.least_squares.machine_code import ANSWERS, kernels
 
 
@@ -22,4 +26,26 @@ def family_sums(answers: npt.NDArray[np.integer], starts: IntArray) -> IntArray:
     sums = np.zeros((len(starts), answers.shape[1]), np.int64)
     ends = np.append(starts[1:], len(answers))
     kernels(ANSWERS).add_runs(np.require(answers, None, ["C", "W"]), starts, ends, sums)
+    return sums
+
+
+def group_sums(
+    answers: npt.NDArray[np.integer], axis: int, group: IntArray
+) -> npt.NDArray[np.signedinteger[Any]]:
+    """Add up answers along an axis, as `das.tree.coordinates.group_sums` does in arrays.
+
+    Args:
+      answers: int16, int32 or int64[G, ...].
+      axis: At least 1.
+      group: int64[n] of the n answers along the axis, the group of each, from 0 on, all present.
+    """
+    shape = answers.shape
+    kind = sum_type(answers)
+    sums = np.zeros((*shape[:axis], int(group.max()) + 1, *shape[axis + 1 :]), kind)
+    before, after = math.prod(shape[1:axis]), math.prod(shape[axis + 1 :])
+    kernels(ANSWERS).add_groups(
+        np.require(answers, None, ["C", "W"]).reshape(len(answers), before, len(group), after),
+        group,
+        sums.reshape(len(answers), before, sums.shape[axis], after),
+    )
     return sums

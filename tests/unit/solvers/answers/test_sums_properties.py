@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solvers.answers.sums import family_sums
+from das.tree import coordinates
+from solvers.answers.sums import family_sums, group_sums
 
 
 @given(
@@ -35,3 +36,26 @@ def test_answers_in_any_memory_are_added(kind):
     starts = np.array([0, 2])
     assert family_sums(answers, starts).tolist() == [[4, 6, 8, 10], [8, 9, 10, 11]]
     assert family_sums(answers.T, starts).tolist() == [[1, 9, 17], [5, 13, 21]]
+
+
+@given(
+    shape=st.lists(st.integers(1, 4), min_size=2, max_size=5),
+    axis=st.integers(1, 4),
+    kind=st.sampled_from([np.int16, np.int32, np.int64]),
+    seed=st.integers(0, 99),
+)
+def test_groups_along_an_axis_are_those_of_arrays(shape, axis, kind, seed):
+    axis = min(axis, len(shape) - 1)
+    rng = np.random.default_rng(seed)
+    group = np.unique(rng.integers(0, shape[axis], shape[axis]), return_inverse=True)[1]
+    most = 2**30 if kind is np.int64 else np.iinfo(kind).max
+    answers = rng.integers(-most, most, shape, kind, endpoint=True)
+    found, wanted = (add(answers, axis, group) for add in (group_sums, coordinates.group_sums))
+    assert found.dtype == wanted.dtype
+    assert found.tolist() == wanted.tolist()
+    (plain,) = (np.moveaxis(answers, axis, 0).astype(object),)
+    sums = [
+        sum(row for row, g in zip(plain, group, strict=True) if g == i)
+        for i in range(group.max() + 1)
+    ]
+    assert np.moveaxis(found, axis, 0).tolist() == [np.asarray(one).tolist() for one in sums]

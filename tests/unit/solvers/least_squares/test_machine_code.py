@@ -24,6 +24,7 @@ from tests.pipeline.spark.cluster import ROOT, build_zip
 # In a process of its own, where nothing was compiled or loaded yet.
 _AFTER_COMPILING = """
 import numpy as np
+from solvers.answers.sums import family_sums, group_sums
 from solvers.dual_newton.blocks import factorise, substitute
 from solvers.dual_newton.climb import solve_compiled
 from solvers.dual_newton.solve import project
@@ -38,7 +39,9 @@ def signatures():
     )
     found = {name: len(getattr(machine_code.kernels(), name).signatures) for name in names}
     climbing = machine_code.kernels(machine_code.CLIMBING)
-    return found | {"climb": len(climbing.climb.signatures)}
+    answers = machine_code.kernels(machine_code.ANSWERS)
+    sums = {name: len(getattr(answers, name).signatures) for name in ("add_runs", "add_groups")}
+    return found | {"climb": len(climbing.climb.signatures)} | sums
 
 machine_code.compile_kernels()
 before = signatures()
@@ -54,6 +57,11 @@ field, ones = np.ones((2, 3)), np.ones(3)
 project(field, np.ones(2), ones)
 project(field, np.ones(2), ones, ones)
 substitute(factorise(np.array([1.0, 2, 0, 0, 2]), np.array([1, 2])), ones)
+for kind in (np.int16, np.int32, np.int64):
+    some = np.ones((2, 1 << 17), kind)
+    family_sums(some, np.zeros(1, np.int64))
+    group_sums(some, 1, np.arange(1 << 17) % 2)
+    group_sums(some[:, :4].reshape(2, 2, 2), 2, np.zeros(2, np.int64))
 print(before)
 print(signatures())
 """
@@ -100,7 +108,9 @@ def test_prepare_names_the_compiled_solvers(monkeypatch):
     done = CliRunner().invoke(app, ["prepare"])
     assert done.exit_code == 0
     places = map(Path, re.findall(r"compiled solvers in (.*)\n", done.stdout))
-    for place, kernel in zip(places, ("active_set", "climb", "round_node"), strict=True):
+    for place, kernel in zip(
+        places, ("active_set", "climb", "round_node", "add_runs"), strict=True
+    ):
         assert list(place.glob(f"__pycache__/kernels.{kernel}-*.nbc"))
     assert is_kept()
 
