@@ -275,6 +275,10 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
             "output.tables."
         ),
     ] = None,
+    allocation: Annotated[
+        Path | None,
+        typer.Option(help="Allocation file, in the place of that of the run file.", parser=_local),
+    ] = None,
     optimize: Annotated[
         Path | None,
         typer.Option(
@@ -293,6 +297,20 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
         typer.Option(
             help="YAML: table to the largest root mean squared error or {geolevel: it}.",
             parser=_local,
+        ),
+    ] = None,
+    floors: Annotated[
+        Path | None,
+        typer.Option(
+            help="YAML: table to the largest root mean squared error that the best allocation may "
+            "leave it, or {geolevel: it}.",
+            parser=_local,
+        ),
+    ] = None,
+    others: Annotated[
+        float | None,
+        typer.Option(
+            help="Factor by which no table may get worse at any geolevel: 1 for not at all."
         ),
     ] = None,
     equity: Annotated[
@@ -323,16 +341,17 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
     With --optimize, also find the allocation that makes the tables most accurate.
     """
     from jobs.confidential.geounits import lattice_of
-    from jobs.config.load import load_run
+    from jobs.config.load import load_plan
+    from jobs.planning.allocation import GoalFiles
     from jobs.planning.request import PlanRequest, explain
     from jobs.planning.terminal import print_summaries
     from jobs.tasks.progress import Reporter
 
-    resolved = load_run(config, master=master)
     asked = None if tables is None else tables.split(",")
-    request = PlanRequest(
-        asked, losses, optimize, weights, targets, equity, information, report, covariance
-    )
+    wanted = None if optimize is None else asked or []
+    resolved = load_plan(config, wanted, allocation, master)
+    goal = GoalFiles(optimize, weights, targets, floors, others, allocation)
+    request = PlanRequest(asked, losses, goal, equity, information, report, covariance)
     summaries = explain(resolved, request, partial(lattice_of, resolved), Reporter(quiet=quiet))
     print_summaries(summaries, as_json=as_json)
 

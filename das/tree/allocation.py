@@ -41,7 +41,7 @@ from das.errors import BudgetError
 from das.queries.group import Group
 from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
 from das.strategy import LevelStrategy, QueryShare, Strategy, Stratum
-from das.tree.errors import SpineModel, solve_spine
+from das.tree.errors import SolvedSpine, SpineModel, solve_spine
 from das.tree.information import Information
 
 Goal = Callable[[FloatArray], tuple[float, FloatArray]]  # errors[T, L] -> value, its gradient
@@ -80,12 +80,14 @@ class AllocationProblem:
       information: What estimates may use.
       strata: int64[Q], of each candidate the stratum whose records alone it counts, from 1; 0 if it
         counts everybody. None if there are no strata.
+      factor: float64[T, L], by which errors are multiplied; None for 1.
     """
 
     model: SpineModel
     neighbors: Neighbors
     information: Information
     strata: IntArray | None = None
+    factor: FloatArray | None = None
 
     @cached_property
     def parts(self) -> tuple[IntArray, ...]:
@@ -106,16 +108,21 @@ class AllocationProblem:
             ]
         return np.asarray(out * self.per_rho)
 
+    def solve(self, shares: FloatArray) -> SolvedSpine:
+        """Mean squared errors at rho = 1, with what their gradients need."""
+        solved = solve_spine(self.model, self.precisions(shares), self.information)
+        return solved if self.factor is None else solved.scaled(self.factor)
+
     def errors(self, shares: FloatArray) -> FloatArray:
         """float64[T, L]: mean squared errors at rho = 1."""
-        return solve_spine(self.model, self.precisions(shares), self.information).mean
+        return self.solve(shares).mean
 
     def evaluate(self, shares: FloatArray, goal: Goal) -> tuple[float, FloatArray, float]:
         """Return the goal, its gradient float64[L, Q] in the shares, and the bound's denominator.
 
         The denominator is max_k sum_{chains over k} max_q |d goal / dx_{chain, q}|.
         """
-        solved = solve_spine(self.model, self.precisions(shares), self.information)
+        solved = self.solve(shares)
         value, weights = goal(solved.mean)
         slopes = solved.gradient(weights) * self.per_rho
         return value, self.in_shares(shares, slopes), self.steepest(-slopes)

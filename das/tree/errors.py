@@ -23,7 +23,7 @@ References:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -215,14 +215,20 @@ class SolvedSpine:
     Attributes:
       model: The model.
       information: What estimates used.
-      mean: float64[T, L], as in `PredictedErrors`.
+      mean: float64[T, L], as in `PredictedErrors`, times `factor`.
       passes: Covariances per component.
+      factor: float64[T, L], by which errors are multiplied; None for 1.
     """
 
     model: SpineModel
     information: Information
     mean: FloatArray
     passes: tuple[_Pass, ...]
+    factor: FloatArray | None = None
+
+    def scaled(self, factor: FloatArray) -> SolvedSpine:
+        """The same with every mean squared error times a factor, float64[T, L]."""
+        return replace(self, mean=self.mean * factor, factor=factor)
 
     def mean_covariances(self) -> tuple[FloatArray, ...]:
         """Per component, float64[L, D, D]: the covariance, averaged over a geolevel's geounits."""
@@ -246,6 +252,8 @@ class SolvedSpine:
         backward = _backward_own if self.information is Information.OWN else _backward_full
         out = np.zeros((len(model.tree.chains), len(model.measured)))
         scaled = weights * model.table_scale
+        if self.factor is not None:
+            scaled = scaled * self.factor
         for terms, found in zip(model.terms, self.passes, strict=True):
             per_level = np.einsum("tl,tij->lij", scaled, terms.forms)
             seeds = np.stack(

@@ -1,4 +1,4 @@
-"""Shares that make the largest of several errors least: targets, and errors of groups.
+"""Shares that make the largest of several errors, or their sum, least within limits.
 
 With errors f_j / rho convex and homogeneous of degree -1 in the shares x, h_j = 1 / (c_j f_j) is
 concave and homogeneous of degree 1: a positive quasiconcave function of degree 1 is concave. So
@@ -6,8 +6,9 @@ concave and homogeneous of degree 1: a positive quasiconcave function of degree 
     min_x max_j c_j f_j(x) = 1 / max_x min_j h_j(x)
 
 is a concave problem whose tangent planes pass through the origin, and limits f_i <= rho d_i are
-h_i >= 1. It is solved by sequential quadratic programming over a working set of errors; an error
-outside of it that turns out larger joins it.
+h_i >= 1. A sum of errors, sum_j c_j f_j, is convex and homogeneous of degree -1 as each of them is,
+and stands in the place of the only error. The problem is solved by sequential quadratic programming
+over a working set of errors; an error outside of it that turns out larger joins it.
 
 Tangents at any points x_k bound every allocation from one side. With g_jk the gradient of h_j at
 x_k, m_jk >= 0 of sum 1 over the errors and n_ik >= 0 over the limits,
@@ -44,14 +45,14 @@ from das.tree.allocation import (
     AllocationProblem,
     detailed_column,
 )
-from das.tree.errors import SolvedSpine, solve_spine
+from das.tree.errors import SolvedSpine
 from das.tree.information import Information
 
 BoolArray = npt.NDArray[np.bool_]
 
 # Relative distance of value and bound at which the search stops: the parts that `detailed` must
 # have at every geolevel alone can cost the first. Full information costs far more a step.
-_GAP = {Information.OWN: 1e-3, Information.FULL: 5e-3}
+NEAR_ENOUGH = {Information.OWN: 1e-3, Information.FULL: 5e-3}
 _LEAST_SHARE = 1e-3  # below which steps are not measured by the share itself
 _LEAST_OF_STRATA = 1e-9  # of the budget, per query of a stratum: chains divide by shares of levels
 _MOST_ROUNDS = 40  # of growing the working set or starting again
@@ -64,14 +65,64 @@ _TOLERANCE = 1e-6  # relative, by which a limit may be missed and an error outsi
 
 @dataclass(frozen=True, eq=False)
 class LargestError(Allocation):
-    """An allocation whose `value` is the largest error.
+    """An allocation whose `value` is the largest error, or a sum of errors within limits.
 
     Attributes:
       weights: float64[T, L], nonnegative with sum 1: how much each error counts in the bound; the
-        errors that decide have positive weight.
+        errors that decide have positive weight. Of a sum, all at its first place.
+      prices: float64[T, L], nonnegative: how much each limit counts; 0 where it costs nothing.
     """
 
     weights: FloatArray
+    prices: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Aim:
+    """What shares are sought for.
+
+    Attributes:
+      scale: float64[T, L], nonnegative; what errors are multiplied with.
+      is_sum: Whether their sum is made least, or the largest of them.
+      limits: float64[T, L], the largest accepted mean squared errors at rho = 1; infinite, or None
+        for all, where there is none.
+    """
+
+    scale: FloatArray
+    is_sum: bool = False
+    limits: FloatArray | None = None
+
+    def ratios(self, errors: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """float64[T, L] twice: errors times their scale, and over their limits.
+
+        Of a sum, all of it is in the first place.
+        """
+        goal = errors * self.scale
+        if self.is_sum:
+            whole = goal.sum()
+            goal = np.zeros_like(goal)
+            goal[0, 0] = whole
+        return goal, errors * self.limited
+
+    @property
+    def limited(self) -> FloatArray:
+        """float64[T, L]: 1 / limits, 0 where there is none."""
+        return np.zeros_like(self.scale) if self.limits is None else 1.0 / self.limits
+
+    def weights_of(self, table: int, level: int, *, limit: bool) -> FloatArray:
+        """float64[T, L]: weights of the errors that make up one of the ratios."""
+        if self.is_sum and not limit:
+            return self.scale
+        scale = self.limited if limit else self.scale
+        out = np.zeros_like(scale)
+        out[table, level] = scale[table, level]
+        return out
+
+    def of_noise(self, problem: AllocationProblem) -> Aim:
+        """The same without errors that invariants leave none of."""
+        noisy = ~problem.model.is_determined
+        limits = None if self.limits is None else np.where(noisy, self.limits, np.inf)
+        return Aim(np.where(noisy, self.scale, 0.0), self.is_sum, limits)
 
 
 def least_largest_error(
@@ -90,21 +141,34 @@ def least_largest_error(
         for all, where there is none.
 
     Raises:
+      BudgetError: As `least_within`.
+    """
+    return least_within(problem, Aim(scale, limits=limits), start)
+
+
+def least_within(
+    problem: AllocationProblem, aim: Aim, start: FloatArray, gap: float | None = None
+) -> LargestError:
+    """Make the largest error, or a sum of errors, least within limits.
+
+    Args:
+      problem: Errors as a function of shares.
+      aim: What is made least, and the limits.
+      start: float64[L, Q], nonnegative; shares to start from, up to a factor.
+      gap: Relative distance of value and bound at which the search stops; NEAR_ENOUGH if not given.
+
+    Raises:
       BudgetError: A scale is negative, or none of a table with noise is positive; or no allocation
         was found within the limits, and the message says by what factor rho is too small.
     """
-    noisy = ~problem.model.is_determined
+    noisy, scale, limits = ~problem.model.is_determined, aim.scale, aim.limits
     if (scale < 0).any() or not np.isfinite(scale).all() or not (scale[noisy] > 0).any():
         raise BudgetError("scales of errors", "must be nonnegative, one of a noisy table positive")
-    goal = np.where(noisy, scale, 0.0)
-    none = np.zeros_like(goal)
-    if limits is None:
-        return _Search(problem, goal, none).run(start)
-    if not (limits > 0).all():
+    if limits is not None and not (limits > 0).all():
         raise BudgetError("limits of errors", "must be positive")
-    limited = np.where(noisy, 1.0 / limits, 0.0)
-    if limited.any():
-        within = _Search(problem, limited, none, enough=1.0).run(start)
+    aim = aim.of_noise(problem)
+    if aim.limited.any():
+        within = _Search(problem, Aim(aim.limited), enough=1.0).run(start)
         if within.value > 1.0:
             raise BudgetError(
                 "limits of errors",
@@ -114,7 +178,101 @@ def least_largest_error(
                 remedy="raise the budget or the limits",
             )
         start = within.shares
-    return _Search(problem, goal, limited).run(start)
+    return _Search(problem, aim, gap=gap).run(start)
+
+
+@dataclass(frozen=True, eq=False)
+class Certified:
+    """What shares attain, and what none can beat, by prices that were found elsewhere.
+
+    Attributes:
+      errors: float64[T, L], mean squared errors at rho = 1.
+      value: The largest error, or the sum.
+      bound: No allocation within the limits has a lower value.
+      excess: The largest error over its limit; at most 1 if the limits are kept, 0 without any.
+    """
+
+    errors: FloatArray
+    value: float
+    bound: float
+    excess: float
+
+
+def least_bound(
+    problem: AllocationProblem,
+    aim: Aim,
+    shares: FloatArray,
+    weights: FloatArray,
+    prices: FloatArray,
+) -> float:
+    """The best bound by tangents at shares, with a gradient for every error that counts.
+
+    Args:
+      problem: Errors as a function of shares.
+      aim: What is made least, and the limits.
+      shares: float64[L, Q], of sum 1.
+      weights: float64[T, L]; errors count where they are positive.
+      prices: float64[T, L]; limits count where they are positive.
+    """
+    aim = aim.of_noise(problem)
+    solved = problem.solve(shares)
+    ratios = aim.ratios(solved.mean)
+    rows = [
+        (int(table), int(level), limit)
+        for limit, counts in ((False, weights), (True, prices))
+        for table, level in np.argwhere((counts > 0) & (ratios[limit] > 0))
+    ]
+    slopes = np.stack(
+        [
+            -solved.gradient(aim.weights_of(table, level, limit=limit))
+            * problem.per_rho
+            / ratios[limit][table, level] ** 2
+            for table, level, limit in rows
+        ]
+    )
+    is_limit = np.array([limit for _, _, limit in rows])
+    return _bound(problem, slopes, is_limit, _game(problem, slopes, is_limit))
+
+
+def _bound(
+    problem: AllocationProblem, slopes: FloatArray, is_limit: BoolArray, weights: FloatArray
+) -> float:
+    """What no allocation beats, by tangents and their weights; 0 if they say nothing."""
+    most = problem.steepest(np.tensordot(weights, slopes, 1)) - weights[is_limit].sum()
+    return float(1 / most) if most > 0 else 0.0
+
+
+def certify(
+    problem: AllocationProblem,
+    aim: Aim,
+    shares: FloatArray,
+    weights: FloatArray,
+    prices: FloatArray,
+) -> Certified:
+    """Judge shares, with one gradient.
+
+    The bound holds for any nonnegative weights and prices; it is near the value where these are
+    near those of the optimum.
+
+    Args:
+      problem: Errors as a function of shares.
+      aim: What is made least, and the limits.
+      shares: float64[L, Q], of sum 1.
+      weights: float64[T, L], nonnegative, as those of `LargestError`.
+      prices: float64[T, L], nonnegative, as those of `LargestError`.
+    """
+    aim = aim.of_noise(problem)
+    solved = problem.solve(shares)
+    goal, over = aim.ratios(solved.mean)
+    weights = weights / weights.sum()
+    # The gradient of 1 / ratio is that of the errors over -ratio^2.
+    of_goal = np.divide(weights, goal**2, out=np.zeros_like(goal), where=weights > 0)
+    of_limits = np.divide(prices, over**2, out=np.zeros_like(over), where=prices > 0)
+    of_goal = aim.scale * (of_goal[0, 0] if aim.is_sum else of_goal)
+    slope = -solved.gradient(of_goal + aim.limited * of_limits) * problem.per_rho
+    most = problem.steepest(slope) - float(prices[over > 0].sum())
+    bound = 1 / most if most > 0 else 0.0
+    return Certified(solved.mean, float(goal.max()), bound, float(over.max()))
 
 
 def least_rho(problem: AllocationProblem, targets: FloatArray, start: FloatArray) -> LargestError:
@@ -168,20 +326,20 @@ class _Search:
     def __init__(
         self,
         problem: AllocationProblem,
-        goal: FloatArray,
-        limited: FloatArray,
+        aim: Aim,
         enough: float = 0.0,
+        gap: float | None = None,
     ) -> None:
         self.problem = problem
+        self.aim = aim
         self.enough = enough  # a value at which there is nothing more to search
-        self.gap = _GAP[problem.information]
-        self.scales = (goal, limited)
+        self.gap = NEAR_ENOUGH[problem.information] if gap is None else gap
         self.working: list[tuple[int, int, bool]] = []
         self.tangents: list[tuple[tuple[int, int, bool], FloatArray]] = []
         self.gradients: dict[tuple[int, int, bool], FloatArray] = {}  # the latest of each row
         self.best: FloatArray | None = None
         self.value, self.bound = np.inf, 0.0
-        self.weights = np.zeros_like(goal)
+        self.weights, self.prices = np.zeros_like(aim.scale), np.zeros_like(aim.scale)
         self.point: _Point | None = None
         shape = (problem.model.tree.n_levels, len(problem.model.measured))
         self.floor = np.zeros(shape)
@@ -215,7 +373,7 @@ class _Search:
         best = self.best
         if self.problem.strata is not None:  # a stratum that spent less gets all it may
             best = self._of_parts(best - self.floor, float(best[:, self.problem.parts[0]].sum()))
-        return LargestError(best, self.value, self.bound, self.weights)
+        return LargestError(best, self.value, self.bound, self.weights, self.prices)
 
     def _feasible(self, shares: FloatArray) -> FloatArray:
         positive = np.maximum(shares, 0.0)
@@ -245,8 +403,7 @@ class _Search:
 
     def _solved(self, shares: FloatArray) -> SolvedSpine:
         """Errors at shares of sum 1, which are kept if they are the best within limits."""
-        problem = self.problem
-        solved = solve_spine(problem.model, problem.precisions(shares), problem.information)
+        solved = self.problem.solve(shares)
         goal, limited = self._ratios(solved)
         value = float(goal.max())
         if value < self.value and limited.max() <= 1 + _TOLERANCE:
@@ -255,8 +412,7 @@ class _Search:
 
     def _ratios(self, solved: SolvedSpine) -> tuple[FloatArray, FloatArray]:
         """float64[T, L] twice: errors over what they are compared with, and over their limits."""
-        goal, limited = self.scales
-        return solved.mean * goal, solved.mean * limited
+        return self.aim.ratios(solved.mean)
 
     def _join(self, ratios: tuple[FloatArray, FloatArray]) -> bool:
         """Let the largest error of every geolevel, and all limits that are missed, join.
@@ -362,9 +518,7 @@ class _Search:
             if row in self.gradients and not near:
                 continue
             table, level, limit = row
-            scale = self.scales[limit]
-            weights = np.zeros_like(scale)
-            weights[table, level] = scale[table, level]
+            weights = self.aim.weights_of(table, level, limit=limit)
             squared = (point.total / height) ** 2
             slope = -point.solved.gradient(weights) * self.problem.per_rho / squared
             self.tangents.append((row, slope))
@@ -378,57 +532,57 @@ class _Search:
             return
         is_limit = np.array([row[2] for row, _ in self.tangents])
         slopes = np.stack([slope for _, slope in self.tangents])
-        weights = self._game(slopes, is_limit)
-        most = self.problem.steepest(np.tensordot(weights, slopes, 1)) - weights[is_limit].sum()
-        if most <= 0 or 1 / most <= self.bound:
+        weights = _game(self.problem, slopes, is_limit)
+        bound = _bound(self.problem, slopes, is_limit, weights)
+        if bound <= self.bound:
             return
-        self.bound = 1 / most
-        self.weights = np.zeros_like(self.scales[0])
+        self.bound = bound
+        self.weights, self.prices = (np.zeros_like(self.aim.scale) for _ in range(2))
         for (row, _), weight in zip(self.tangents, weights, strict=True):
-            if not row[2]:
-                self.weights[row[:2]] += weight
+            (self.prices if row[2] else self.weights)[row[:2]] += weight
 
-    def _game(self, slopes: FloatArray, is_limit: BoolArray) -> FloatArray:
-        """float64[k]: nonnegative weights of tangents; those of errors sum to 1.
 
-        The variables are what is spent: of every geolevel on everybody and on each stratum, then of
-        every chain and query, then the height.
-        """
-        from scipy.optimize import linprog
+def _game(problem: AllocationProblem, slopes: FloatArray, is_limit: BoolArray) -> FloatArray:
+    """float64[k]: nonnegative weights of tangents; those of errors sum to 1.
 
-        chains, levels = self.problem.model.tree.chains, len(self.floor)
-        parts = self.problem.parts
-        spent = levels * len(parts)
-        n_tangents, n_chains, n_queries = slopes.shape
-        # Slopes are 1 / squared errors: their unit is that of the largest.
-        unit = float(slopes[~is_limit].max())
-        units = np.where(is_limit, 1.0, unit)
-        upper = np.zeros((n_tangents, spent + n_chains * n_queries + 1))
-        upper[:, spent:-1] = -(slopes / units[:, None, None]).reshape(n_tangents, -1)
-        upper[:, -1] = ~is_limit
-        n_rows, n_paths = n_chains * len(parts), max(1, len(parts) - 1)
-        equal = np.zeros((n_rows + n_paths, upper.shape[1]))
-        for number, part in enumerate(parts):
-            for index, chain in enumerate(chains):
-                row = equal[number * n_chains + index]
-                row[spent + index * n_queries + part] = 1.0
-                row[number * levels + np.arange(chain.first, chain.last + 1)] = -1.0
-        equal[n_rows:, :levels] = 1.0
-        for path in range(1, len(parts)):
-            equal[n_rows + path - 1, path * levels : (path + 1) * levels] = 1.0
-        found = linprog(
-            np.append(np.zeros(upper.shape[1] - 1), -1.0),
-            A_ub=upper,
-            b_ub=np.where(is_limit, -1.0, 0.0),
-            A_eq=equal,
-            b_eq=np.append(np.zeros(n_rows), np.ones(n_paths)),
-            bounds=(0, None),
-            method="highs",
-        )
-        if found.x is None:
-            even = np.where(is_limit, 0.0, 1.0)
-            return np.asarray(even / even.sum())
-        weights = np.maximum(-np.asarray(found.ineqlin.marginals), 0.0)
-        # In the units of the program the height is 1 / unit of what it is.
-        weights /= units / unit
-        return np.asarray(weights / weights[~is_limit].sum())
+    The variables are what is spent: of every geolevel on everybody and on each stratum, then of
+    every chain and query, then the height.
+    """
+    from scipy.optimize import linprog
+
+    chains, levels = problem.model.tree.chains, problem.model.tree.n_levels
+    parts = problem.parts
+    spent = levels * len(parts)
+    n_tangents, n_chains, n_queries = slopes.shape
+    # Slopes are 1 / squared errors: their unit is that of the largest.
+    unit = float(slopes[~is_limit].max())
+    units = np.where(is_limit, 1.0, unit)
+    upper = np.zeros((n_tangents, spent + n_chains * n_queries + 1))
+    upper[:, spent:-1] = -(slopes / units[:, None, None]).reshape(n_tangents, -1)
+    upper[:, -1] = ~is_limit
+    n_rows, n_paths = n_chains * len(parts), max(1, len(parts) - 1)
+    equal = np.zeros((n_rows + n_paths, upper.shape[1]))
+    for number, part in enumerate(parts):
+        for index, chain in enumerate(chains):
+            row = equal[number * n_chains + index]
+            row[spent + index * n_queries + part] = 1.0
+            row[number * levels + np.arange(chain.first, chain.last + 1)] = -1.0
+    equal[n_rows:, :levels] = 1.0
+    for path in range(1, len(parts)):
+        equal[n_rows + path - 1, path * levels : (path + 1) * levels] = 1.0
+    found = linprog(
+        np.append(np.zeros(upper.shape[1] - 1), -1.0),
+        A_ub=upper,
+        b_ub=np.where(is_limit, -1.0, 0.0),
+        A_eq=equal,
+        b_eq=np.append(np.zeros(n_rows), np.ones(n_paths)),
+        bounds=(0, None),
+        method="highs",
+    )
+    if found.x is None:
+        even = np.where(is_limit, 0.0, 1.0)
+        return np.asarray(even / even.sum())
+    weights = np.maximum(-np.asarray(found.ineqlin.marginals), 0.0)
+    # In the units of the program the height is 1 / unit of what it is.
+    weights /= units / unit
+    return np.asarray(weights / weights[~is_limit].sum())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
@@ -111,6 +112,23 @@ def planned_workload(path: Path, geolevel: str) -> WorkloadConfig | None:
       ConfigError: The file cannot be used.
     """
     return read_model(path, AllocationFile).levels[geolevel].workload
+
+
+def even_strategy(schema: Schema, spine: Spine, texts: Sequence[str]) -> Strategy:
+    """Equal shares of geolevels, and in each of `detailed` and of every table that can be measured.
+
+    It is where the search for an allocation begins if there is none.
+
+    Raises:
+      SchemaError: A table is not a query on the schema.
+    """
+    every = [parse_query(schema, text) for text in (*texts, "detailed")]
+    queries = {query.name: query for query in every if query.is_partition and query.is_listed}
+    shares = tuple(QueryShare(query, Fraction(1, len(queries))) for query in queries.values())
+    share = Fraction(1, len(spine.levels))
+    return strategy_for(
+        [LevelStrategy(level, share, shares) for level in spine.levels], spine.levels
+    )
 
 
 def load_allocation(

@@ -60,13 +60,14 @@ def _contents(written: ProductConfig, config: ProductConfig) -> dict[str, Any]:
     """A product, with what schema and allocation say in the place of their paths."""
     later = {"solve", "output", "evaluate"}
     document = written.model_dump(mode="json", by_alias=True, exclude=later)
-    allocation = read_model(config.privacy.allocation, AllocationFile)
     document["schema"] = read_model(config.schema_, SchemaFile).model_dump(mode="json")
-    # What is not named is left out, as allocations were before they could name it.
-    unnamed = {key for key in ("mechanism", "strata") if getattr(allocation, key) is None}
     if document["privacy"]["epsilon_from"] == "rho":  # as files said before they could say more
         del document["privacy"]["epsilon_from"]
-    document["privacy"]["allocation"] = allocation.model_dump(mode="json", exclude=unnamed)
+    if config.privacy.allocation is not None:
+        allocation = read_model(config.privacy.allocation, AllocationFile)
+        # What is not named is left out, as allocations were before they could name it.
+        unnamed = {key for key in ("mechanism", "strata") if getattr(allocation, key) is None}
+        document["privacy"]["allocation"] = allocation.model_dump(mode="json", exclude=unnamed)
     document["invariants"] = [_invariant(entry) for entry in document["invariants"]]
     return document
 

@@ -32,11 +32,14 @@ class RunFile:
       path: Where it is.
       format: The format it is written in.
       config: What it says, paths as written.
+      wanted: Tables that an allocation is to be made for, beside those of the run; None where
+        every product must name one.
     """
 
     path: Path
     format: int
     config: RunConfig
+    wanted: tuple[str, ...] | None = None
 
     def keys_of(self, product: str) -> str:
         """What stands before the keys of a product in this file."""

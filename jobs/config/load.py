@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -12,7 +13,7 @@ from pydantic import BaseModel
 from das.errors import ConfigError, SchemaError
 from das.queries.query import parse_query
 from jobs.config.digest import run_digest
-from jobs.config.files import absolute, absolute_path, read_run_file
+from jobs.config.files import RunFile, absolute, absolute_path, read_run_file
 from jobs.config.format_1 import NOTICE
 from jobs.config.models.run import RunConfig
 from jobs.config.places import refuse_tangled
@@ -55,11 +56,8 @@ def load_run(
         message names the file and the key.
     """
     check_solution_name(solution)
-    folder = absolute_path(path).parent
-    file = read_run_file(path)
-    if file.format == 1:
-        typer.echo(printable(f"das: {path}: {NOTICE}"), err=True)
-    config = absolute(file.config, folder)
+    file = _read(path)
+    config = absolute(file.config, absolute_path(path).parent)
     if output is not None:
         config = _with(config, "output", directory=absolute_path(output))
     if confidential is not None:
@@ -68,6 +66,50 @@ def load_run(
         config = _with(config, "runtime", master=master)
     if groups is not None:
         config = _with_groups(config, groups)
+    return _resolve(config, file, solution)
+
+
+def load_plan(
+    path: Path,
+    wanted: Sequence[str] | None = None,
+    allocation: Path | None = None,
+    master: str | None = None,
+) -> Resolved:
+    """Read a run file to plan with it.
+
+    Args:
+      path: The run file.
+      wanted: Tables that an allocation is to be made for, beside those of the run: a product that
+        names no allocation then has even shares of geolevels and of all these tables. None where
+        every product must name one.
+      allocation: Allocation file of the last product, in the place of that of the run file.
+      master: Replaces `runtime.master`.
+
+    Raises:
+      ConfigError, SchemaError, GeographyError, BudgetError: As `load_run`.
+    """
+    file = replace(_read(path), wanted=None if wanted is None else tuple(wanted))
+    config = absolute(file.config, absolute_path(path).parent)
+    if master is not None:
+        config = _with(config, "runtime", master=master)
+    if allocation is not None:
+        last = [*config.products][-1]
+        privacy = config.products[last].privacy
+        privacy = privacy.model_copy(update={"allocation": absolute_path(allocation)})
+        own = config.products[last].model_copy(update={"privacy": privacy})
+        config = config.model_copy(update={"products": {**config.products, last: own}})
+    return _resolve(config, file, None)
+
+
+def _read(path: Path) -> RunFile:
+    file = read_run_file(path)
+    if file.format == 1:
+        typer.echo(printable(f"das: {path}: {NOTICE}"), err=True)
+    return file
+
+
+def _resolve(config: RunConfig, file: RunFile, solution: str | None) -> Resolved:
+    path = file.path
     _refuse_taken_names(config, path)
     refuse_tangled(path, config, config.output.roots, file.written_keys)
     digest = run_digest(file.config, config)

@@ -14,7 +14,7 @@ from das.privacy.budget import Budget, total_from_epsilon
 from das.queries.query import parse_query
 from das.strategy import Strategy
 from geography.lattice import Spine
-from jobs.config.allocation import load_allocation
+from jobs.config.allocation import even_strategy, load_allocation
 from jobs.config.data import check_data, check_file_type, check_suffix
 from jobs.config.files import RunFile, named
 from jobs.config.frozen import read_frozen
@@ -83,17 +83,24 @@ def resolve_product(
             attempt(f"{keys}invariants.{index}.table", partial(check_suffix, table.path))
     for geolevel, types in own.evaluate.areas.items():
         attempt(f"{keys}evaluate.areas.{geolevel}", partial(check_suffix, types.path))
+
+    def allocated() -> Strategy:
+        if own.privacy.allocation is not None:
+            frozen = read_frozen(planned, digest)
+            return load_allocation(own.privacy.allocation, schema, spine, kind, frozen)
+        if file.wanted is None:
+            raise ConfigError(
+                f"{keys}privacy.allocation",
+                "is required",
+                remedy="das plan --optimize FILE makes one for the tables and the budget",
+            )
+        ordered = [text for passes in own.solve.order.values() for one in passes for text in one]
+        named_queries = [*own.privacy.lazy_queries, *ordered]
+        return even_strategy(schema, spine, [*tabulated(own, schema), *file.wanted, *named_queries])
+
     is_elsewhere = isinstance(own.data, NmfData)
     asks_last = isinstance(own.data, NmfData) and own.data.chains == "last"
-    strategy = attempt(
-        "",
-        lambda: replace(
-            load_allocation(
-                own.privacy.allocation, schema, spine, kind, read_frozen(planned, digest)
-            ),
-            asks_last=asks_last,
-        ),
-    )
+    strategy = attempt("", lambda: replace(allocated(), asks_last=asks_last))
     budget = attempt("", lambda: _product_budget(privacy, own.privacy, strategy, f"{keys}privacy"))
     invariants = attempt(f"{keys}invariants", lambda: exact_queries(stated, schema, levels))
     limits = attempt(

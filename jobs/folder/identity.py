@@ -114,7 +114,7 @@ def stated_configuration(resolved: Resolved) -> dict[str, object]:
     products = resolved.config.products.values()
     files = [resolved.source.resolve()]
     files += [
-        path for product in products for path in (product.schema_, product.privacy.allocation)
+        path for product in products for path in (product.schema_, product.privacy.allocation_file)
     ]
     digests = {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     return dict(zip(_STATED, (str(resolved.source.resolve()), digests), strict=True))

@@ -21,7 +21,8 @@ from das.queries.query import parse_query
 from das.tree.allocation import Allocation, AllocationProblem
 from das.tree.classes import SubtreeClasses
 from das.tree.information import Information
-from das.tree.largest import least_largest_error, least_rho
+from das.tree.largest import Aim
+from das.tree.search import find_shares
 from jobs.config.models.equity import Comparison
 from jobs.documents.document import document
 from jobs.plan import Plan
@@ -29,6 +30,8 @@ from jobs.planning.allocation import (
     OPTIMIZATION,
     Compared,
     Optimized,
+    Sought,
+    optimize_within,
     optimized_of,
     require_squares,
     search_shares,
@@ -240,8 +243,8 @@ def optimize_equity(
         )
     padding = np.zeros((len(asked) - number, len(plan.spine.levels)))
 
-    def of_groups(problem: AllocationProblem, start: FloatArray) -> Allocation:
-        errors = before.errors[problem.information].mean
+    def of_groups(information: Information) -> Aim:
+        errors = before.errors[information].mean
         compared = errors[:number] * units.scale
         largest = rho * largest_of_blocks(units.blocks, compared)
         scale = np.divide(units.scale, largest, out=np.zeros_like(compared), where=compared > 0)
@@ -251,36 +254,32 @@ def optimize_equity(
             grown = equity.others**2 * rho * errors[rows]
             limits[rows] = np.where(errors[rows] > 0, grown, np.inf)
         limits[number + len(others) :] = rho * most**2
-        return least_largest_error(problem, np.concatenate([scale, padding]), start, limits)
-
-    def of_targets(problem: AllocationProblem, start: FloatArray) -> Allocation:
-        return least_rho(problem, _targets_in_persons(equity, units, noisy, padding), start)
+        return Aim(np.concatenate([scale, padding]), limits=limits)
 
     queries = {row.query: parse_query(plan.schema, row.query) for row in equity.rows}
-    problem, allocation = search_shares(
-        plan,
-        tree,
-        asked,
-        information,
-        of_targets if equity.has_targets else of_groups,
-        (*queries.values(), *others, *limited),
-    )
-    shown = ", ".join(queries)
-    if equity.has_targets:
-        if allocation.value > rho:
-            raise _unreachable(plan, equity, units, problem, allocation)
-        source = (
-            f"das plan --optimize --equity, targets of groups, {information} information: they "
-            f"need rho {allocation.value:.6g}, least possible {allocation.bound:.6g}; "
-            f"groups: {shown}"
-        )
-    else:
-        source = (
-            f"das plan --optimize --equity, largest squared error over groups relative to that of "
+    offered, shown = (*queries.values(), *others, *limited), ", ".join(queries)
+
+    def source(allocation: Allocation) -> str:
+        return (
+            f"largest squared error over groups relative to that of "
             f"the allocation it replaces, {information} information: {allocation.value:.4f} of it, "
             f"least possible {allocation.bound:.4f}; groups: {shown}"
         )
-    return optimized_of(plan, tree, problem, allocation, Compared(before, source))
+
+    if not equity.has_targets:
+        sought = Sought(asked, information, of_groups, offered)
+        return optimize_within(plan, tree, sought, before, source)
+    of_targets = Aim(1.0 / _targets_in_persons(equity, units, noisy, padding) ** 2)
+    sought = Sought(asked, information, lambda _: of_targets, offered)
+    problem, allocation = search_shares(plan, tree, sought)
+    if allocation.value > rho:
+        raise _unreachable(plan, equity, units, problem, allocation)
+    stated = (
+        f"targets of groups, {information} information: they "
+        f"need rho {allocation.value:.6g}, least possible {allocation.bound:.6g}; "
+        f"groups: {shown}"
+    )
+    return optimized_of(plan, tree, problem, allocation, Compared(before, stated))
 
 
 def _targets_in_persons(
@@ -308,7 +307,7 @@ def _unreachable(
     for index, level in spots[:_MOST_UNREACHABLE]:
         alone = np.zeros((len(problem.model.tables), ratios.shape[1]))
         alone[index, level] = units.scale[index, level] / equity.targets[index, level] ** 2
-        least = least_largest_error(problem, alone, allocation.shares)
+        least = find_shares(problem, Aim(alone), allocation.shares)
         where = f"{equity.rows[index].name} at {plan.spine.levels[level]}"
         named.append(f"{where} alone needs rho {least.value:.6g}")
     more = len(spots) - len(named)

@@ -232,7 +232,7 @@ def _wanted(product: Product, level: int, request: FairnessRequest) -> tuple[Wor
         names = [text.strip() for text in request.tables]
         return WorkloadConfig.model_validate({"tables": dict.fromkeys(names, 1)}), "given tables"
     geolevel = product.plan.spine.levels[level]
-    planned = planned_workload(product.config.privacy.allocation, geolevel)
+    planned = planned_workload(product.config.privacy.allocation_file, geolevel)
     if planned is not None:
         return planned, "the workload of the allocation"
     names = list(_marginals(schema, request.order))

@@ -117,7 +117,7 @@ def _predicted_section(summary: PlanSummary) -> Section:
 
 def _optimized_section(optimized: OptimizedSummary, summary: PlanSummary) -> Section:
     blocks: list[TableBlock | FigureBlock] = []
-    legend = [("raw", "allocation of the run file"), ("released", "optimized")]
+    legend = [("raw", optimized.compared_with), ("released", "optimized")]
     for kind, heading in HEADINGS.items():
         before = {(r.table, r.geolevel): getattr(r.before, kind).rmse for r in optimized.predicted}
         after = {(r.table, r.geolevel): getattr(r, kind).rmse for r in optimized.predicted}

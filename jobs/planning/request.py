@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from das.errors import ConfigError
 from das.tree.information import Information
 from geography.lattice import Lattice
 from jobs.config.product import Resolved
-from jobs.planning.allocation import optimize_allocation, read_goal, write_allocation
+from jobs.planning.allocation import (
+    EVEN,
+    Goal,
+    GoalFiles,
+    optimize_allocation,
+    read_goal,
+    write_allocation,
+)
 from jobs.planning.covariances import parse_pair, predict_covariances
 from jobs.planning.equity import optimize_equity, predict_groups
 from jobs.planning.errors import subtree_classes
@@ -32,9 +40,7 @@ class PlanRequest:
     Attributes:
       tables: Queries to predict and optimize for the last product; None for its tables.
       losses: Whether to compute epsilon by privacy loss distributions too.
-      allocation: File to write with the best allocation for the tables.
-      weights: YAML with the weight of each table.
-      targets: YAML with the largest root mean squared error of each table.
+      goal: File to write with the best allocation for the tables, and what says which is best.
       equity: YAML with groups whose errors are predicted, and made equal by the best allocation.
       information: From which measurements estimates are made, for the best allocation.
       report: HTML file to write.
@@ -43,9 +49,7 @@ class PlanRequest:
 
     tables: list[str] | None = None
     losses: bool = False
-    allocation: Path | None = None
-    weights: Path | None = None
-    targets: Path | None = None
+    goal: GoalFiles = field(default_factory=GoalFiles)
     equity: Path | None = None
     information: Information = Information.OWN
     report: Path | None = None
@@ -74,11 +78,15 @@ def explain(
         refuse_foreign(request.report, b"<!DOCTYPE html>", "a report, which is replaced")
     last, source = resolved.last, resolved.config.geography.source
     tables = last.tables if request.tables is None else request.tables
-    goal = read_goal(resolved.plan, request.weights, request.targets, request.allocation)
+    goal, out = read_goal(resolved.plan, request.goal), request.goal.out
     equity = None
     if request.equity is not None:
-        if goal is not None:
-            raise ConfigError("das plan", "takes --equity, or --weights or --targets, not both")
+        if goal != Goal():
+            raise ConfigError(
+                "das plan",
+                "takes --equity, or --weights, --targets, --floors and --others; a file of groups "
+                "has keys `targets`, `limits` and `others` of its own",
+            )
         equity = read_equity(resolved.plan, request.equity)
     pair = None
     if request.covariance is not None:
@@ -98,19 +106,25 @@ def explain(
             )
             for name, product in resolved.products.items()
         }
-        if equity is not None and request.allocation is None:
+        if equity is not None and out is None:
             groups = predict_groups(resolved.plan, classes, equity)
             summaries[last.name] = replace(summaries[last.name], groups=groups)
-    if request.allocation is not None:
+    if out is not None:
         plan, information = resolved.plan, request.information
+        is_even = last.config.privacy.allocation is None
         with reporter.line("plan", "optimize"):
             if equity is None:
+                goal = replace(goal, reference=EVEN) if is_even else goal
                 best = optimize_allocation(plan, classes, tables, information, goal)
-                optimized = optimized_summary(plan, best, request.allocation)
+                optimized = optimized_summary(plan, best, out, is_even=is_even)
             else:
                 best = optimize_equity(plan, classes, tables, information, equity)
-                optimized = equity_summary(plan, classes, best, equity, request.allocation)
-        write_allocation(best, request.allocation)
+                optimized = equity_summary(plan, classes, best, equity, out, is_even=is_even)
+        made = _command(resolved.source, request, out)
+        sizes = f"{len(lattice.codes[-1]):,} geounits at {lattice.spine.levels[-1]}"
+        best = replace(best, source=f"{made}: {best.source}; {sizes}")
+        optimized = replace(optimized, source=best.source)
+        write_allocation(best, out)
         summaries[last.name] = replace(summaries[last.name], optimized=optimized)
     if pair is not None:
         with reporter.line("plan", "covariances"):
@@ -121,3 +135,22 @@ def explain(
 
         write_plan_report(summaries[last.name], request.report)
     return summaries
+
+
+def _command(run: Path, request: PlanRequest, out: Path) -> str:
+    """What makes the allocation, to be typed again."""
+    goal = request.goal
+    options = {
+        "--allocation": goal.allocation,
+        "--tables": None if request.tables is None else ",".join(request.tables),
+        "--weights": goal.weights,
+        "--targets": goal.targets,
+        "--floors": goal.floors,
+        "--others": None if goal.others is None else f"{goal.others:g}",
+        "--equity": request.equity,
+        "--information": request.information,
+    }
+    words = ["das", "plan", str(run), "--optimize", str(out)]
+    for name, value in options.items():
+        words += [] if value is None else [name, str(value)]
+    return shlex.join(words)

@@ -18,6 +18,7 @@ from das.privacy.ledger import Ledger
 from das.privacy.loss_distribution import losses_of_paths, unit_shift
 from das.schema import Schema
 from das.tree.classes import SubtreeClasses
+from das.tree.information import Information
 from geography.lattice import Lattice
 from jobs.config.product import Product
 from jobs.documents.document import document
@@ -32,7 +33,7 @@ from jobs.documents.manifest import (
     StratumStatements,
 )
 from jobs.plan import Plan
-from jobs.planning.allocation import Optimized
+from jobs.planning.allocation import EVEN, REPLACED, Optimized
 from jobs.planning.covariances import CovarianceRow
 from jobs.planning.equity import ComparedGroup, GroupRow, group_rows
 from jobs.planning.errors import (
@@ -102,10 +103,13 @@ class ComparedRow(PredictedRow):
     """Predicted errors of a table under an optimized allocation.
 
     Attributes:
-      before: Under the allocation of the run file.
+      before: Under the allocation it is compared with.
+      given_up: By what part the root mean squared error grows, of estimates from the measurements
+        that the allocation was optimized for; 0 if it does not.
     """
 
     before: PredictedRow
+    given_up: float
 
 
 @document
@@ -134,6 +138,8 @@ class OptimizedSummary:
       source: How it was made.
       value: What was minimized, as attained.
       bound: No allocation has less.
+      compared_with: What the errors before are those of.
+      information: From which measurements it makes estimates accurate.
       predicted: Errors at the same budget.
       shares: Its shares.
       groups: Errors of groups at the same budget, if it was made for them.
@@ -143,6 +149,8 @@ class OptimizedSummary:
     source: str
     value: float
     bound: float
+    compared_with: str
+    information: str
     predicted: tuple[ComparedRow, ...]
     shares: tuple[ShareRow, ...]
     groups: tuple[ComparedGroup, ...] | None = None
@@ -353,8 +361,17 @@ def plan_summary(
     )
 
 
-def optimized_summary(plan: Plan, optimized: Optimized, path: Path) -> OptimizedSummary:
-    """Shares and predicted errors of an optimized allocation, the errors before in `before`."""
+def optimized_summary(
+    plan: Plan, optimized: Optimized, path: Path, *, is_even: bool = False
+) -> OptimizedSummary:
+    """Shares and predicted errors of an optimized allocation, the errors before in `before`.
+
+    Args:
+      plan: The plan it was made for.
+      optimized: The allocation.
+      path: The file it was written to.
+      is_even: Whether the run file has no allocation, and that of the plan has even shares.
+    """
     before = prediction_rows(plan, optimized.before)
     after = prediction_rows(plan, optimized.after)
     return OptimizedSummary(
@@ -362,8 +379,11 @@ def optimized_summary(plan: Plan, optimized: Optimized, path: Path) -> Optimized
         source=optimized.source,
         value=optimized.value,
         bound=optimized.bound,
+        compared_with=EVEN if is_even else REPLACED,
+        information=str(optimized.information),
         predicted=tuple(
-            ComparedRow(**vars(row), before=old) for row, old in zip(after, before, strict=True)
+            ComparedRow(**vars(row), before=old, given_up=_growth(row, old, optimized.information))
+            for row, old in zip(after, before, strict=True)
         ),
         shares=tuple(
             ShareRow(
@@ -379,11 +399,23 @@ def optimized_summary(plan: Plan, optimized: Optimized, path: Path) -> Optimized
     )
 
 
+def _growth(row: PredictedRow, before: PredictedRow, information: Information) -> float:
+    own = information is Information.OWN
+    new, old = (row.own, before.own) if own else (row.full, before.full)
+    return max(0.0, new.rmse / old.rmse - 1) if old.rmse else 0.0
+
+
 def equity_summary(
-    plan: Plan, tree: SubtreeClasses, optimized: Optimized, equity: Equity, path: Path
+    plan: Plan,
+    tree: SubtreeClasses,
+    optimized: Optimized,
+    equity: Equity,
+    path: Path,
+    *,
+    is_even: bool = False,
 ) -> OptimizedSummary:
     """As `optimized_summary`, with the errors of groups apart from those of other tables."""
-    found = optimized_summary(plan, optimized, path)
+    found = optimized_summary(plan, optimized, path, is_even=is_even)
     after = group_rows(plan, tree, equity, optimized.after)
     before = group_rows(plan, tree, equity, optimized.before)
     groups = tuple(

@@ -10,7 +10,6 @@ from jobs.planning.covariances import CovarianceRow
 from jobs.planning.equity import ComparedGroup, GroupError, GroupRow
 from jobs.planning.errors import PredictedRow
 from jobs.planning.summary import (
-    ComparedRow,
     LevelShape,
     OptimizedSummary,
     PlanSummary,
@@ -141,7 +140,7 @@ def predicted_table(predicted: Sequence[PredictedRow], records: str) -> Table:
 
 def optimized_tables(optimized: OptimizedSummary, records: str) -> list[Table]:
     """Errors before and with an optimized allocation, and its shares."""
-    tables = [_change_table(optimized.predicted, records), _share_table(optimized.shares)]
+    tables = [_change_table(optimized, records), _share_table(optimized.shares)]
     if optimized.groups is not None:
         tables.insert(0, _group_change_table(optimized.groups, records))
     return tables
@@ -220,7 +219,19 @@ def _or_empty(value: float | None, show: Callable[[float | None], str]) -> Cell:
     return Cell(EMPTY) if value is None else number(value, show)
 
 
-def _change_table(rows: Sequence[ComparedRow], records: str) -> Table:
+def given_up(optimized: OptimizedSummary) -> str:
+    """What tables lose by an optimized allocation, as a sentence."""
+    worse = [row for row in optimized.predicted if row.given_up >= 5e-4]  # less reads as 0.0 %
+    worse.sort(key=lambda row: -row.given_up)
+    source = HEADINGS[optimized.information]
+    if not worse:
+        return f"gives nothing up: no table is less accurate at any geolevel, from {source}"
+    named = [f"{row.table} at {row.geolevel} {text.percent(row.given_up)}" for row in worse]
+    return f"gives up, in root mean squared error from {source}: {', '.join(named)}"
+
+
+def _change_table(optimized: OptimizedSummary, records: str) -> Table:
+    rows = optimized.predicted
     pairs = [
         [(row.before.own.rmse, row.own.rmse), (row.before.full.rmse, row.full.rmse)] for row in rows
     ]
@@ -241,7 +252,8 @@ def _change_table(rows: Sequence[ComparedRow], records: str) -> Table:
         f"Predicted error with the optimized allocation, at the same budget, in {records}",
         columns,
         body,
-        "Root mean squared errors (RMSE) with the allocation of the run file, and the optimized.",
+        f"Root mean squared errors (RMSE) with {optimized.compared_with}, and the optimized. It "
+        f"{given_up(optimized)}.",
     )
 
 

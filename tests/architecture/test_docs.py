@@ -153,7 +153,7 @@ def test_conversions_in_the_privacy_page() -> None:
 
 
 def test_noise_scales_in_the_privacy_page() -> None:
-    plan = load_run(ROOT / "conf" / "run" / "demo.yaml").plan
+    plan = load_run(ROOT / "conf" / "run" / "us-pl94.yaml").plan
     table = rows("docs/privacy.md", "| geolevel | query | rho_q | sigma |")
     assert len(table) == 3
     for geolevel, query, rho, sigma in table:

@@ -1,12 +1,17 @@
-"""Error of the integer release on real blocks: targets of the own geolevel against all information.
+"""Error of the integer release on real blocks: production allocation against the optimised one.
 
-    python -m tests.bench.accuracy [--quick] [--seeds N] [--states ri,de] [--keep FOLDER] [--data FOLDER]
+    python -m tests.bench.accuracy [--quick] [--seeds N] [--states ri,de] [--ways own,full]
+                                   [--keep FOLDER] [--data FOLDER]
 
 Blocks are those of `tests/data`, a sixth of each state, or of the whole state in the folder of --data.
-Every seed draws its noise once, and every way of solving post-processes the same measurements. Mean
-squared errors are over geounits and answers, then means over seeds; a ratio is of these means. The
-bias is the mean error of cells by their true count. With --keep, errors of a run that was done before are
-read from there. Prints tables and one line of JSON.
+Ways: own, the production allocation and targets of the own geolevel, as the 2020 release was made; full,
+the same measurements with targets from all information; optimised, full information with the
+allocation of the run file, which `das plan --optimize` made; learned, full with a learned prior at blocks.
+Every seed draws the noise of an allocation once, and every way of solving post-processes the same
+measurements. Mean squared errors are over geounits and answers, then means over seeds; a ratio is of
+these means, to own. The bias is the mean error of cells by their true count. With --keep, errors of a
+run that was done before are read from there. Prints tables and one line of JSON: geolevel to marginal
+to errors and ratios, of all states together under "levels", of each under "states".
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -37,12 +42,30 @@ from tests.bench.state import persons_of
 from tests.checkout import ROOT
 
 DATA = ROOT / "tests" / "data"
+PRODUCTION = ROOT / "conf" / "allocation" / "block16-2020-state.yaml"
 QUERIES = {"total": "total", "ethnicity_race": "ethnicity_race", "cells": "detailed"}
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a release is made.
+
+    Attributes:
+      solve: Settings of solving.
+      allocation: Allocation file; None for that of the run file.
+    """
+
+    solve: Mapping[str, object]
+    allocation: Path | None = PRODUCTION
+
+
 WAYS = {
-    "own": {"targets": "own"},
-    "full": {"targets": "full"},
-    "learned": {"targets": "full", "learned_prior": ["block"]},
+    "own": Way({"targets": "own"}),
+    "full": Way({"targets": "full"}),
+    "optimised": Way({"targets": "full"}, None),
+    "learned": Way({"targets": "full", "learned_prior": ["block"]}),
 }
+QUICK = ("own", "full", "optimised")
 SIZES = ((0, 0), (1, 2), (3, 9), (10, 49), (50, 10**9))
 
 Errors = dict[str, dict[str, list[float]]]  # geolevel -> marginal or "bias" -> numbers
@@ -56,9 +79,9 @@ def blocks_of(state: str, data: Path) -> Path:
 def resolve(
     blocks: Path, way: str, seed: int, out: Path, allocation: Path | None = None
 ) -> Resolved:
-    """The run of one state, way of solving and seed, with all its files under a folder.
+    """The run of one state, way and seed, with all its files under a folder.
 
-    The allocation is that of its run file if none is given.
+    The allocation is that of the way if none is given.
     """
     state = blocks.name[:2]
     source = ROOT / "conf" / "run" / f"{state}-2010.yaml"
@@ -66,10 +89,10 @@ def resolve(
     persons = persons_of(document)
     persons["schema"] = str((source.parent / persons["schema"]).resolve())
     persons["data"]["path"] = str(blocks.resolve())
-    given = allocation or source.parent / persons["privacy"]["allocation"]
+    given = allocation or WAYS[way].allocation or source.parent / persons["privacy"]["allocation"]
     persons["privacy"]["allocation"] = str(given.resolve())
     document["privacy"] = {"randomness": {"source": "seeded_not_for_release", "seed": seed}}
-    persons["solve"] = {"rounding": persons["solve"]["rounding"], **WAYS[way]}
+    persons["solve"] = {"rounding": persons["solve"]["rounding"], **WAYS[way].solve}
     persons["output"] = {"microdata": []}
     document["output"] = {"directory": str(out)}
     path = out.parent / "run.yaml"
@@ -78,7 +101,17 @@ def resolve(
 
 
 def errors_of_seed(blocks: Path, seed: int, ways: Sequence[str]) -> dict[str, Errors]:
-    """Measure a state once, in one run, and solve it in every way."""
+    """Measure a state once for each allocation, and solve it in every way."""
+    found: dict[str, Errors] = {}
+    for allocation in dict.fromkeys(WAYS[way].allocation for way in ways):
+        found |= _of_one_noise(
+            blocks, seed, [way for way in ways if WAYS[way].allocation == allocation]
+        )
+    return found
+
+
+def _of_one_noise(blocks: Path, seed: int, ways: Sequence[str]) -> dict[str, Errors]:
+    """Measure a state once, in one run, and solve it in ways that have the same allocation."""
     found = {}
     with tempfile.TemporaryDirectory() as name:
         out = Path(name) / "out"
@@ -114,6 +147,7 @@ def errors(resolved: Resolved) -> Errors:
             query = parse_query(plan.schema, text)
             sums = group_sums(off, query.rows_of(np.arange(n)), query.size)
             found[geolevel][name] = [float((sums**2).mean())]
+        found[geolevel]["geounits"] = [float(len(codes))]
     return found
 
 
@@ -123,20 +157,43 @@ def mean_of(off: np.ndarray, truth: np.ndarray, low: int, high: int) -> float:
     return float(off[inside].mean()) if inside.any() else float("nan")
 
 
-def runs_of(blocks: Path, seeds: int, keep: Path | None) -> dict[str, list[Errors]]:
+def runs_of(
+    blocks: Path, seeds: int, ways: Sequence[str], keep: Path | None
+) -> dict[str, list[Errors]]:
     """Errors of all seeds by way; those kept before are not computed again."""
-    every: dict[str, list[Errors]] = {way: [] for way in WAYS}
+    every: dict[str, list[Errors]] = {way: [] for way in ways}
     for seed in range(1, seeds + 1):
-        files = {way: keep / f"{blocks.name[:2]}-{way}-{seed}.json" for way in WAYS} if keep else {}
+        files = {way: keep / f"{blocks.name[:2]}-{way}-{seed}.json" for way in ways} if keep else {}
         found = {w: json.loads(path.read_text()) for w, path in files.items() if path.exists()}
-        missing = [way for way in WAYS if way not in found]
+        missing = [way for way in ways if way not in found]
         if missing:
             found |= errors_of_seed(blocks, seed, missing)
-        for way in WAYS:
+        for way in ways:
             every[way].append(found[way])
             if way in files:
                 files[way].write_text(json.dumps(found[way]))
     return every
+
+
+def together(states: Sequence[Mapping[str, Sequence[Errors]]]) -> dict[str, list[Errors]]:
+    """Mean squared errors over the geounits of all states, by way and seed."""
+    out: dict[str, list[Errors]] = {}
+    for way in states[0]:
+        out[way] = []
+        for parts in zip(*(state[way] for state in states), strict=True):
+            whole: Errors = {}
+            for geolevel in parts[0]:
+                sizes = [part[geolevel]["geounits"][0] for part in parts]
+                whole[geolevel] = {
+                    name: [
+                        float(
+                            np.average([part[geolevel][name][0] for part in parts], weights=sizes)
+                        )
+                    ]
+                    for name in QUERIES
+                }
+            out[way].append(whole)
+    return out
 
 
 def ratio_of(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
@@ -155,7 +212,7 @@ def table_of(
     """Means over seeds, printed, with the ratio to the own geolevel's targets."""
     others = [way for way in every if way != "own"]
     print(f"\n{state}: mean squared error; ratio to own -+ its standard error")
-    print(f"{'geolevel':<13}{'marginal':<16}{'own':>9}" + "".join(f"{way:>26}" for way in others))
+    print(f"{'geolevel':<13}{'marginal':<16}{'own':>9}" + "".join(f"{way:>27}" for way in others))
     out: dict[str, dict[str, dict[str, float | None]]] = {}
     for geolevel in every["own"][0]:
         out[geolevel] = {}
@@ -166,10 +223,9 @@ def table_of(
             shown = f"{means['own']:>9.3f}"
             for way in others:
                 ratio, spread = ratio_of(values[way], values["own"])
-                prefix = "" if way == "full" else f"{way}_"
-                row[f"{prefix}ratio"] = round(ratio, 4)
-                row[f"{prefix}ratio_error"] = None if np.isnan(spread) else round(spread, 4)
-                shown += f"{means[way]:>11.3f} {ratio:>6.3f} -+ {spread:.3f}"
+                row[f"ratio_{way}"] = round(ratio, 4)
+                row[f"ratio_error_{way}"] = None if np.isnan(spread) else round(spread, 4)
+                shown += f"{means[way]:>12.3f} {ratio:>6.3f} -+ {spread:.3f}"
             out[geolevel][query] = row
             print(f"{geolevel:<13}{query:<16}{shown}")
     return out
@@ -195,27 +251,31 @@ def bias_of(
 def main() -> None:
     """Run, print tables, and print the result as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="2 seeds of Rhode Island")
+    parser.add_argument("--quick", action="store_true", help="3 seeds, without learned prior")
     parser.add_argument("--seeds", type=int)
-    parser.add_argument("--states")
+    parser.add_argument("--states", default="ri,de")
+    parser.add_argument("--ways", help=f"of {', '.join(WAYS)}")
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the files of blocks")
     arguments = parser.parse_args()
-    seeds = arguments.seeds or (2 if arguments.quick else 10)
-    states = (arguments.states or ("ri" if arguments.quick else "ri,de")).split(",")
+    seeds = arguments.seeds or (3 if arguments.quick else 10)
+    states = arguments.states.split(",")
+    asked = arguments.ways.split(",") if arguments.ways else (QUICK if arguments.quick else WAYS)
+    ways = [way for way in WAYS if way == "own" or way in asked]
     files = {state: blocks_of(state, arguments.data) for state in states}
     missing = [str(file) for file in files.values() if not file.exists()]
     if missing:
         parser.error(f"does not exist: {', '.join(missing)}; tests/data/README.md says where from")
     if arguments.keep:
         arguments.keep.mkdir(parents=True, exist_ok=True)
-    tables, biases = {}, {}
-    for state in states:
-        every = runs_of(files[state], seeds, arguments.keep)
-        tables[state] = table_of(state, every)
-        biases[state] = bias_of(state, every)
-    first = tables[states[0]]
-    print(json.dumps({"seeds": seeds, "levels": first, **first, "states": tables, "bias": biases}))
+    runs = {state: runs_of(files[state], seeds, ways, arguments.keep) for state in states}
+    tables = {state: table_of(state, every) for state, every in runs.items()}
+    biases = {state: bias_of(state, every) for state, every in runs.items()}
+    whole = tables[states[0]]
+    if len(states) > 1:
+        whole = table_of(" and ".join(states), together([*runs.values()]))
+    found = {"seeds": seeds, "ways": ways, "levels": whole, "states": tables, "bias": biases}
+    print(json.dumps(found | whole))
 
 
 if __name__ == "__main__":

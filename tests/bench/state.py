@@ -52,18 +52,28 @@ def generated(template: str, folder: Path, blocks: int, states: int = 1) -> Path
 
 
 def run_file(template: str, folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
-    """Write a changed run file of `conf/run` whose output lies in a folder."""
+    """Write a changed run file of `conf/run` whose output lies in a folder.
+
+    It has the production shares, so that numbers compare with those of other systems and of earlier
+    versions.
+    """
     document = yaml.safe_load((RUNS / template).read_text())
     for product in document["products"].values():
         product["schema"] = str((RUNS / product["schema"]).resolve())
         allocation = RUNS / product["privacy"]["allocation"]
-        product["privacy"]["allocation"] = str(allocation.resolve())
+        product["privacy"]["allocation"] = str(production_of(allocation.resolve()))
     document.setdefault("privacy", {})["account"] = str(folder / "account.jsonl")
     document["output"]["directory"] = str(folder / "out")
     change(document)
     path = folder / "run.yaml"
     path.write_text(yaml.safe_dump(document, sort_keys=False))
     return path
+
+
+def production_of(allocation: Path) -> Path:
+    """The allocation file that an optimised one lies beside; any other itself."""
+    names = [allocation.name.replace("-optimised", era) for era in ("-2020", "")]
+    return next(path for path in map(allocation.with_name, names) if path.exists())
 
 
 def persons_of(document: dict[str, Any]) -> dict[str, Any]:

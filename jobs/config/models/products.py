@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import (
@@ -11,6 +12,7 @@ from pydantic import (
     model_validator,
 )
 
+from das.errors import ConfigError
 from jobs.config.models.data import DataConfig
 from jobs.config.models.evaluation import EvaluateConfig
 from jobs.config.models.invariants import AnyInvariant
@@ -49,7 +51,11 @@ class ProductPrivacyConfig(BudgetConfig):
         "distribution of the noise of everything that is measured, which affords a larger rho; "
         "takes seconds.",
     )
-    allocation: LocalPath = Field(description="Allocation file.")
+    allocation: LocalPath | None = Field(
+        default=None,
+        description="Allocation file. Every command needs one but `das plan --optimize`, which "
+        "makes one.",
+    )
     lazy_queries: list[Text] = Field(
         default=[],
         description="Queries of very many answers whose noise is drawn, below the root, only for "
@@ -62,6 +68,17 @@ class ProductPrivacyConfig(BudgetConfig):
         description="What is made of these people, such as persons or units, as the account names "
         "it. Default: the name of the schema.",
     )
+
+    @property
+    def allocation_file(self) -> Path:
+        """The allocation file.
+
+        Raises:
+          ConfigError: None is named.
+        """
+        if self.allocation is None:
+            raise ConfigError("privacy.allocation", "is required")
+        return self.allocation
 
     @model_validator(mode="after")
     def _target(self) -> ProductPrivacyConfig:

@@ -660,6 +660,15 @@ def targets_beyond_the_budget(desk: Desk) -> str:
     return message
 
 
+def an_allocation_that_is_made(desk: Desk) -> str:
+    config = desk.config(privacy__allocation=None)
+    message = desk.refused("validate", config)
+    best = desk.folder / "best.yaml"
+    desk.done("plan", config, "--quiet", "--tables", "sex", "--optimize", best)
+    desk.done("validate", desk.config(privacy__allocation=str(best)))
+    return message
+
+
 class _Groups:
     """`das plan --equity` with what a file of groups says."""
 
@@ -943,6 +952,8 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/demo.py", "remove it, or go on in that folder by `das run {}`"): TriedIn(f"{_DEMO}::test_the_commands_it_prints_work_as_printed"),
     ("jobs/demo.py", "choose a new folder for the demo"): TriedIn(f"{_DEMO}::test_the_files_it_names_are_there"),
     ("jobs/synthetic/generate.py", "choose another or remove it"): generated_into_a_full_folder,
+    ("jobs/config/resolve.py", "das plan --optimize FILE makes one for the tables and the budget"):
+        an_allocation_that_is_made,
     ("jobs/planning/allocation.py", "name another file or remove it"): another_name_for_the_allocation,
     ("jobs/planning/allocation.py", "raise the budget or the targets"): targets_beyond_the_budget,
     ("jobs/planning/equity.py", "raise the budget or the targets"): targets_of_groups_beyond_the_budget,

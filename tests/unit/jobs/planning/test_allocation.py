@@ -16,6 +16,9 @@ from jobs.cli import app
 from jobs.config.allocation import load_allocation
 from jobs.config.load import load_run
 from jobs.planning.allocation import (
+    Floors,
+    Goal,
+    GoalFiles,
     optimize_allocation,
     optimize_targets,
     optimize_weights,
@@ -173,7 +176,7 @@ def test_weight_moves_accuracy_to_what_has_it(plan, tree, tmp_path):
     heavy = numbers(plan, tmp_path, {"total": {"county": 100}, "sex * adult": 1})
     even = numbers(plan, tmp_path, {"total": {"county": 1}, "sex * adult": 1})
     first, second = (
-        optimize_weights(plan, tree, [], Information.OWN, one) for one in (heavy, even)
+        optimize_weights(plan, tree, [], Information.OWN, Goal(one)) for one in (heavy, even)
     )
     assert [q.name for q in heavy.tables] == ["total", "sex * adult"]
     assert heavy.numbers.tolist() == [[0, 100, 0], [1, 1, 1]]
@@ -198,6 +201,91 @@ def test_targets_are_met_or_the_least_rho_is_named(plan, tree, tmp_path):
         optimize_targets(plan, tree, Information.OWN, numbers(plan, tmp_path, hard, float("inf")))
     least = float(e.value.want.split()[1])
     assert least == pytest.approx(100 * found.value, rel=0.02)  # all noise tenfold less
+
+
+# --- floors --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("information", Information)
+def test_floors_hold_for_the_shares_that_are_written(plan, tree, tmp_path, information):
+    """What a search without floors gives up stays as good as they say, and costs the least."""
+    tables = ["sex * adult"]
+    free = optimize_weights(plan, tree, tables, information)
+    lost = predict(plan, free.strategy, tree, parse_tables(plan, ["total"]))
+    without = lost.errors[information].mean[0, 1] ** 0.5
+    limit = round(0.8 * float(without), 3)
+    floors = Floors(numbers(plan, tmp_path, {"total": {"county": limit}}, float("inf")))
+    found = optimize_weights(plan, tree, tables, information, Goal(floors=floors))
+    assert [query.name for query in found.before.model.tables] == ["sex * adult", "total"]
+    rmse = found.after.errors[information].mean ** 0.5
+    assert 0.99 * limit <= rmse[1, 1] <= limit < without
+    assert free.value < found.value
+    assert found.bound <= found.value <= 1.01 * found.bound
+    assert "within floors" in found.source
+    hard = Floors(numbers(plan, tmp_path, {"total": {"county": 0.01}}, float("inf")))
+    with pytest.raises(BudgetError, match="cannot be met together"):
+        optimize_weights(plan, tree, tables, information, Goal(floors=hard))
+
+
+@pytest.mark.parametrize("information", Information)
+def test_no_table_gets_worse_by_more_than_the_factor_of_others(plan, tree, tmp_path, information):
+    tables = ["total", "sex * adult", "prefix(age)"]
+    heavy = numbers(plan, tmp_path, {"prefix(age)": {"block": 1}})
+    found = {}
+    for others in (1.05, float("inf")):
+        goal = Goal(heavy, floors=Floors(others=others))
+        one = optimize_weights(plan, tree, tables, information, goal)
+        noisy = one.before.errors[information].mean > 0
+        ratio = (
+            one.after.errors[information].mean[noisy] / one.before.errors[information].mean[noisy]
+        )
+        found[others] = ratio.max() ** 0.5
+    assert found[1.05] <= 1.05
+    assert found[float("inf")] > 1.2
+
+
+def test_what_is_given_up_is_said(run_file, tmp_path):
+    weights, floors = tmp_path / "weights.yaml", tmp_path / "floors.yaml"
+    weights.write_text("sex * adult: 1\n")
+    words = (run_file, "--weights", weights, "--optimize")
+    text = invoke(*words, tmp_path / "a.yaml").output
+    assert "gives nothing up" in text
+    floors.write_text("total: {block: 50}\n")
+    more = ("--floors", floors, "--information", "full")
+    result = invoke(*words, tmp_path / "b.yaml", *more, "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)["optimized"]
+    assert found["information"] == "full"
+    assert found["compared_with"] == "the allocation it replaces"
+    lost = {(row["table"], row["geolevel"]): row["given_up"] for row in found["predicted"]}
+    assert set(lost) == {(t, level) for t in ("sex * adult", "total") for level in LEVELS}
+    for row in found["predicted"]:
+        old, new = row["before"]["full"]["rmse"], row["full"]["rmse"]
+        grown = new / old - 1 if old else 0
+        assert row["given_up"] == pytest.approx(max(0, grown), abs=1e-9)
+    assert lost["total", "county"] > 0.05
+    shown = " ".join(invoke(*words, tmp_path / "c.yaml", *more).output.split())
+    assert "gives up, in root mean squared error" in shown
+    assert "total at county" in shown
+
+
+# --- no allocation to begin with -----------------------------------------------------------------
+
+
+def test_tables_and_rho_are_enough(run_file, tmp_path):
+    text = run_file.read_text()
+    run_file.write_text(text.replace("  allocation: old.yaml\n", ""))
+    assert "privacy.allocation: is required" in str(invoke(run_file).exception)
+    out = tmp_path / "first.yaml"
+    result = invoke(run_file, "--json", "--tables", "adult, sex", "--optimize", out)
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)["optimized"]
+    assert found["compared_with"] == "even shares of geolevels and tables"
+    assert {row["table"] for row in found["predicted"]} == {"adult", "sex"}
+    assert found["bound"] <= found["value"] < 1
+    run_file.write_text(text.replace("old.yaml", str(out)))
+    again = json.loads(invoke(run_file, "--json", "--tables", "adult, sex").stdout)["predicted"]
+    assert [row["own"] for row in again] == [row["own"] for row in found["predicted"]]
 
 
 # --- what is refused -----------------------------------------------------------------------------
@@ -227,7 +315,7 @@ def test_a_wrong_file_of_numbers_is_refused(plan, tmp_path, document, error, mat
 def test_weights_of_nothing_noisy_are_refused(plan, tree, tmp_path):
     exact = numbers(plan, tmp_path, {"total": {"nation": 1}})
     with pytest.raises(BudgetError, match="no table with noise"):
-        optimize_weights(plan, tree, [], Information.OWN, exact)
+        optimize_weights(plan, tree, [], Information.OWN, Goal(exact))
 
 
 def test_a_pure_budget_is_refused(run_file, tree):
@@ -236,19 +324,26 @@ def test_a_pure_budget_is_refused(run_file, tree):
     )
     pure = load_run(run_file).plan
     with pytest.raises(BudgetError, match="squared sensitivities"):
-        optimize_allocation(pure, tree, ["total"], Information.OWN, None)
+        optimize_allocation(pure, tree, ["total"], Information.OWN)
     assert predict(pure, pure.strategy, tree, parse_tables(pure, ["total"])).errors
 
 
 def test_options_that_contradict_are_refused(plan, run_file, tmp_path):
     given = tmp_path / "given.yaml"
     given.write_text("total: 1\n")
+    new = tmp_path / "new.yaml"
     with pytest.raises(ConfigError, match="not both"):
-        read_goal(plan, given, given, tmp_path / "new.yaml")
-    with pytest.raises(ConfigError, match="needs --optimize"):
-        read_goal(plan, given, None, None)
+        read_goal(plan, GoalFiles(new, weights=given, targets=given))
+    with pytest.raises(ConfigError, match="not both"):
+        read_goal(plan, GoalFiles(new, targets=given, floors=given))
+    for words in ({"weights": given}, {"floors": given}, {"others": 1.0}):
+        with pytest.raises(ConfigError, match="needs --optimize"):
+            read_goal(plan, GoalFiles(**words))
+    for factor in (0.0, -1.0, float("nan")):
+        with pytest.raises(ConfigError, match="--others: must be a positive factor"):
+            read_goal(plan, GoalFiles(new, others=factor))
     with pytest.raises(OutputError, match="exists"):
-        read_goal(plan, None, None, given)
+        read_goal(plan, GoalFiles(given))
     assert isinstance(invoke(run_file, "--optimize", given).exception, DasError)
 
 
