@@ -56,8 +56,8 @@ def load_run(
         message names the file and the key.
     """
     check_solution_name(solution)
-    file = _read(path)
-    config = absolute(file.config, absolute_path(path).parent)
+    file, folder = _read(path)
+    config = absolute(file.config, folder)
     if output is not None:
         config = _with(config, "output", directory=absolute_path(output))
     if confidential is not None:
@@ -88,8 +88,9 @@ def load_plan(
     Raises:
       ConfigError, SchemaError, GeographyError, BudgetError: As `load_run`.
     """
-    file = replace(_read(path), wanted=None if wanted is None else tuple(wanted))
-    config = absolute(file.config, absolute_path(path).parent)
+    file, folder = _read(path)
+    file = replace(file, wanted=None if wanted is None else tuple(wanted))
+    config = absolute(file.config, folder)
     if master is not None:
         config = _with(config, "runtime", master=master)
     if allocation is not None:
@@ -101,11 +102,13 @@ def load_plan(
     return _resolve(config, file, None)
 
 
-def _read(path: Path) -> RunFile:
+def _read(path: Path) -> tuple[RunFile, Path]:
+    """A run file, and its folder."""
+    folder = absolute_path(path).parent
     file = read_run_file(path)
     if file.format == 1:
         typer.echo(printable(f"das: {path}: {NOTICE}"), err=True)
-    return file
+    return file, folder
 
 
 def _resolve(config: RunConfig, file: RunFile, solution: str | None) -> Resolved:

@@ -13,7 +13,6 @@ from geography.lattice import Lattice
 from jobs.config.product import Resolved
 from jobs.planning.allocation import (
     EVEN,
-    Goal,
     GoalFiles,
     optimize_allocation,
     read_goal,
@@ -81,7 +80,8 @@ def explain(
     goal, out = read_goal(resolved.plan, request.goal), request.goal.out
     equity = None
     if request.equity is not None:
-        if goal != Goal():
+        asked = (goal.weights, goal.targets, goal.floors)
+        if any(one is not None for one in asked):
             raise ConfigError(
                 "das plan",
                 "takes --equity, or --weights, --targets, --floors and --others; a file of groups "

@@ -62,7 +62,7 @@ def test_a_smaller_tree_finds_what_the_whole_tree_does(monkeypatch, name):
     assert coarse_classes(one.model.tree).n_classes < one.model.tree.n_classes
     goal, over = aim.ratios(one.errors(found.shares))
     assert found.value == pytest.approx(goal.max(), rel=1e-12)  # judged on the whole tree
-    assert over.max() <= 1 + 2e-5
+    assert over.max() <= 1 + 1e-3
     assert found.shares.sum() == pytest.approx(1)
     assert found.value <= whole.value * (1 + 1e-3)
     assert found.bound <= found.value <= 1.02 * found.bound

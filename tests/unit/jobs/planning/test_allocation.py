@@ -220,7 +220,7 @@ def test_floors_hold_for_the_shares_that_are_written(plan, tree, tmp_path, infor
     rmse = found.after.errors[information].mean ** 0.5
     assert 0.99 * limit <= rmse[1, 1] <= limit < without
     assert free.value < found.value
-    assert found.bound <= found.value <= 1.01 * found.bound
+    assert found.bound <= found.value <= 1.2 * found.bound  # which lets chains spend as they like
     assert "within floors" in found.source
     hard = Floors(numbers(plan, tmp_path, {"total": {"county": 0.01}}, float("inf")))
     with pytest.raises(BudgetError, match="cannot be met together"):
