@@ -119,7 +119,8 @@ def _by_coarse_tree(problem: AllocationProblem, aim: Aim, start: FloatArray) -> 
     coarse = replace(problem, model=small)
     first = np.zeros_like(aim.scale)
     first[0, 0] = 1.0
-    errors, shares, factor = problem.errors(start), start, None
+    errors, shares = problem.errors(start), start
+    factor: FloatArray | None = None
     best: LargestError | None = None
     prices: FloatArray | None = None
     bound = 0.0
