@@ -28,6 +28,7 @@ from jobs.documents.manifest import read_manifest
 from jobs.folder.lock import only_driver
 from jobs.folder.solutions import refuse_sealed
 from jobs.plan import Plan
+from jobs.printable import result_console
 from jobs.release.estimate import CONFIDENCE, EstimateStage, LevelEstimator
 from jobs.release.intervals import Made, describe_intervals, write_intervals
 from jobs.release.replicates import (
@@ -38,7 +39,9 @@ from jobs.release.replicates import (
     write_errors,
 )
 from jobs.release.solve import solve_level
+from jobs.report.console import terminal_table
 from jobs.report.finished import write_public_reports
+from jobs.report.intervals import errors_table
 from jobs.storage.dataset import Dataset, PartWriter, is_published, publish
 from jobs.storage.files import read_json, write_json
 from jobs.storage.histograms import SPARSE_SCHEMA
@@ -286,6 +289,9 @@ def replicate(
                 "replicate", "intervals" if one.name == "persons" else f"{one.name}, intervals"
             ):
                 write_intervals(one.plan, one.release, one.queries, document, tasks)
+            if not reporter.console.quiet:
+                table = errors_table(one.plan.spine.levels, document)
+                result_console().print(terminal_table(table))
             layout = IntervalLayout.of(one.release)
             written += [layout.document, *map(layout.tables, one.plan.spine.levels)]
     return [*write_public_reports(resolved.config.output.directory, resolved.solution), *written]

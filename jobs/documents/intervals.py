@@ -10,7 +10,7 @@ from jobs.documents.evaluation import Bin, Means
 from jobs.storage.files import read_bytes
 from jobs.storage.place import Place
 
-Marked = Literal["within", "above", "below", "unknown"]
+Marked = Literal["within", "above", "below", "unknown", "shifted"]
 
 
 @document
@@ -49,7 +49,8 @@ class SeenInterval(_Asked):
         null if there are too few.
       mark: `within` two points of the confidence, by `expected`; `above` it, where counts are
         whole numbers and no narrower interval holds the truth often enough; `below` it: the class
-        is not covered; `unknown` where there are too few replicates.
+        is not covered; `unknown` where there are too few replicates; `shifted` where it is within,
+        but the class changes from step to step, so that the truth is held a few points less often.
     """
 
     geounit: str

@@ -40,7 +40,7 @@ from jobs.tasks.batches import Batch, geounit_batches
 from jobs.tasks.executor import Tasks
 
 FORMAT = 1
-MARKS: tuple[Marked, ...] = ("within", "above", "below", "unknown")  # of each `Mark`
+MARKS: tuple[Marked, ...] = ("within", "above", "below", "unknown", "shifted")  # of each `Mark`
 _NUMBERS = 4_000_000  # answers of a task, of which it holds a few copies
 TABLES = pa.schema(
     [
@@ -87,7 +87,7 @@ def describe_intervals(
         place = {"geolevel": asked.geolevel, "query": asked.query}
         errors += [{**place, **row} for row in _by_count(compared.by_release)]
         second = gathered.get(Asked(2, product, asked.geolevel, asked.query), nothing)
-        found = class_intervals(compared.by_replicate, second.by_replicate, made.confidence)
+        found = class_intervals(compared, second, made.confidence)
         intervals += [
             SeenInterval(
                 **place,

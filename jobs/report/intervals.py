@@ -26,49 +26,40 @@ def intervals_section(manifest: Manifest, intervals: Intervals) -> Section:
         "from the truth; nothing here was compared with confidential data. Every released count "
         "has an interval in the folder intervals."
     )
-    places = list(dict.fromkeys((row.geolevel, row.query) for row in intervals.errors))
-    places.sort(key=lambda place: manifest.levels.index(place[0]))
-    found = {(row.geolevel, row.query, row.bin): row for row in intervals.errors}
-    grids = {
-        name: [
-            [
-                None if (one := found.get((*place, bin_))) is None else getattr(one, name)
-                for bin_ in TRUE_LABELS
-            ]
-            for place in places
-        ]
-        for name in ("rmse", "bias")
-    }
-    note = _NOTE.format(text.integer(intervals.replicates), text.percent(_confidence(intervals), 0))
+    places = _places(manifest.levels, intervals)
+    bias = tilted(_grid(intervals, places, "bias"))
+    leaning = "Mean error by size of the count: which way solving leans"
+    blocks = [
+        TableBlock(errors_table(manifest.levels, intervals)),
+        TableBlock(_table("interval-bias", leaning, places, bias)),
+    ]
+    return Section("intervals", "Error of released counts", lead, blocks)
+
+
+def errors_table(levels: Sequence[str], intervals: Intervals) -> Table:
+    """Root mean square errors of released counts, as replicates tell, and how much is covered."""
+    places = _places(levels, intervals)
+    confidence = text.percent(text.ratio(intervals.confidence), 0)
+    note = _NOTE.format(text.integer(intervals.replicates), confidence)
     covered = [[Cell(text.percent(share), share)] for share in _covered(intervals, places)]
-    return Section(
-        "intervals",
-        "Error of released counts",
-        lead,
-        [
-            TableBlock(
-                _table(
-                    "interval-errors",
-                    "Root mean square error by size of the count",
-                    places,
-                    shaded(grids["rmse"], text.decimal, logarithmic=True),
-                    (covered, note),
-                )
-            ),
-            TableBlock(
-                _table(
-                    "interval-bias",
-                    "Mean error by size of the count: which way solving leans",
-                    places,
-                    tilted(grids["bias"]),
-                )
-            ),
-        ],
-    )
+    cells = shaded(_grid(intervals, places, "rmse"), text.decimal, logarithmic=True)
+    caption = "Root mean square error of released counts by size of the count"
+    return _table("interval-errors", caption, places, cells, (covered, note))
 
 
-def _confidence(intervals: Intervals) -> float | None:
-    return text.ratio(intervals.confidence)
+def _places(levels: Sequence[str], intervals: Intervals) -> list[tuple[str, str]]:
+    """Geolevels and queries, the root first."""
+    places = list(dict.fromkeys((row.geolevel, row.query) for row in intervals.errors))
+    return sorted(places, key=lambda place: levels.index(place[0]))
+
+
+def _grid(
+    intervals: Intervals, places: Sequence[tuple[str, str]], name: str
+) -> list[list[float | None]]:
+    """A statistic by place and range of counts."""
+    found = {(row.geolevel, row.query, row.bin): row for row in intervals.errors}
+    rows = [[found.get((*place, size)) for size in TRUE_LABELS] for place in places]
+    return [[None if one is None else getattr(one, name) for one in row] for row in rows]
 
 
 def _covered(intervals: Intervals, places: Sequence[tuple[str, str]]) -> list[float]:

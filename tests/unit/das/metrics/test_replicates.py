@@ -13,12 +13,14 @@ from das.histograms import Histograms
 from das.metrics.accuracy import SIZE_EDGES, TRUE_EDGES, bins_of, pack
 from das.metrics.replicates import (
     ClassErrors,
+    Compared,
     Mark,
     add_errors,
     central,
     class_intervals,
     compare,
     mark_of,
+    own_intervals,
 )
 from das.queries.query import parse_query
 from das.schema import Attribute, Schema
@@ -35,6 +37,10 @@ def counted(errors: list[int], size_bin: int = 2, count_bin: int = 3) -> ClassEr
     values, counts = np.unique(np.array(errors, np.int64), return_counts=True)
     bins = np.full(len(values), size_bin), np.full(len(values), count_bin)
     return ClassErrors(pack(values, *bins), counts)
+
+
+def both(errors: ClassErrors, released: ClassErrors | None = None) -> Compared:
+    return Compared(released or errors, errors)
 
 
 def test_errors_are_counted_by_what_is_seen_on_either_side(schema):
@@ -102,8 +108,8 @@ def test_ends_move_inwards_where_ties_leave_room():
 
 
 def test_intervals_are_of_their_class_alone():
-    first = add_errors([counted([0] * 60 + [7] * 40), counted([-2] * 100, 4, 5)])
-    second = add_errors([counted([0] * 50 + [7] * 50), counted([-2] * 30, 4, 5)])
+    first = both(add_errors([counted([0] * 60 + [7] * 40), counted([-2] * 100, 4, 5)]))
+    second = both(add_errors([counted([0] * 50 + [7] * 50), counted([-2] * 30, 4, 5)]))
     found = class_intervals(first, second, NINE_TENTHS)
     one, other = 2 * len(TRUE_EDGES) + 3, 4 * len(TRUE_EDGES) + 5
     assert set(found) == {one, other}
@@ -113,7 +119,7 @@ def test_intervals_are_of_their_class_alone():
 
 
 def test_a_class_whose_second_replicates_are_narrower_is_not_covered():
-    first, second = counted([-4, -2, 0, 2, 4] * 20), counted([-1, 0, 1] * 30)
+    first, second = both(counted([-4, -2, 0, 2, 4] * 20)), both(counted([-1, 0, 1] * 30))
     (found,) = class_intervals(first, second, NINE_TENTHS).values()
     assert (found.low, found.high) == (-4, 4)
     assert found.expected == 0.2
@@ -121,9 +127,10 @@ def test_a_class_whose_second_replicates_are_narrower_is_not_covered():
 
 
 def test_without_second_replicates_nothing_is_said():
-    (found,) = class_intervals(counted([0, 1] * 50), add_errors([]), NINE_TENTHS).values()
+    first, none = both(counted([0, 1] * 50)), both(add_errors([]))
+    (found,) = class_intervals(first, none, NINE_TENTHS).values()
     assert (found.expected, found.mark) == (None, Mark.UNKNOWN)
-    (few,) = class_intervals(counted([0, 3]), counted([0] * 99), NINE_TENTHS).values()
+    (few,) = class_intervals(both(counted([0, 3])), both(counted([0] * 99)), NINE_TENTHS).values()
     assert (few.low, few.high, few.mark) == (0, 3, Mark.UNKNOWN)
 
 
@@ -133,3 +140,41 @@ def test_without_second_replicates_nothing_is_said():
 )
 def test_marks_are_within_two_points(coverage, mark):
     assert mark_of(coverage, NINE_TENTHS) is mark
+
+
+EVEN = [*range(-100, 100)]  # errors of standard deviation 58
+
+
+@pytest.mark.parametrize(
+    ("second", "released", "mark"),
+    [
+        (EVEN * 50, 10_000, Mark.WITHIN),
+        ([one + 4 for one in EVEN] * 50, 10_000, Mark.SHIFTED),  # another mean
+        (EVEN * 50, 8_000, Mark.SHIFTED),  # replicates have more such answers
+        (EVEN * 50, 9_500, Mark.WITHIN),
+        ([one + 4 for one in EVEN] * 2, 10_000, Mark.WITHIN),  # which may be chance
+    ],
+)
+def test_a_class_that_changes_from_step_to_step_is_shifted(second, released, mark):
+    first = both(counted(EVEN * 50), counted([0] * released))
+    (found,) = class_intervals(first, both(counted(second)), NINE_TENTHS).values()
+    assert found.mark is mark
+
+
+def test_own_intervals_hold_one_more_error_as_often_as_they_say():
+    """Normal errors, rounded: of 20,000 sums 90 % are held, of a few points more as ends round."""
+    rng = np.random.default_rng(3)
+    seen = np.full((20_000, 1), 1000)
+    errors = np.rint(rng.normal(0, 20, (13, 20_000, 1))).astype(np.int64)
+    found = own_intervals(seen, seen + errors[:-1], 0.9)
+    truth = seen + errors[-1]
+    held = ((found.lower <= truth) & (truth <= found.upper)).mean()
+    assert 0.89 < held < 0.93
+    narrow = own_intervals(seen, seen + errors[:-1] // 2, 0.9)
+    assert ((narrow.lower <= truth) & (truth <= narrow.upper)).mean() < 0.8  # the check has power
+
+
+def test_one_replicate_makes_no_interval():
+    one = np.ones((1, 1), np.int64)
+    with pytest.raises(SchemaError, match="too few"):
+        own_intervals(one, one[None], 0.9)
