@@ -94,14 +94,14 @@ class Histograms:
         return out
 
     def slice(self, start: int, stop: int) -> Histograms:
-        """The geounits start..stop-1."""
+        """The geounits start..stop-1, not checked again."""
         low, high = self.offsets[start], self.offsets[stop]
-        return Histograms(
-            self.n_cells,
-            self.offsets[start : stop + 1] - low,
-            self.cells[low:high],
-            self.counts[low:high],
-        )
+        part = object.__new__(Histograms)
+        object.__setattr__(part, "n_cells", self.n_cells)
+        object.__setattr__(part, "offsets", frozen_array(self.offsets[start : stop + 1] - low))
+        object.__setattr__(part, "cells", self.cells[low:high])
+        object.__setattr__(part, "counts", self.counts[low:high])
+        return part
 
     @classmethod
     def from_entries(

@@ -21,6 +21,11 @@ def test_a_small_example_by_hand():
     assert histograms.dense().tolist() == [[5, 0, 0, 1], [0, 0, 0, 0], [0, 2, 0, 0]]
     assert histograms.slice(1, 3).dense().tolist() == [[0, 0, 0, 0], [0, 2, 0, 0]]
     assert histograms.slice(1, 1).n_geounits == 0
+    for start, stop in ((0, 3), (1, 3), (2, 2)):
+        part = histograms.slice(start, stop)
+        arrays = part.offsets, part.cells, part.counts
+        assert not any(array.flags.writeable for array in arrays)
+        Histograms(part.n_cells, *arrays)  # keeps the rules, which are not checked again
 
 
 def test_a_cell_may_fall_where_a_geounit_begins():
