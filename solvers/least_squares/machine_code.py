@@ -1,7 +1,7 @@
 """The kernels as machine code: compiled once per machine and user, and found again.
 
 `kernels()` loads them at the first use of a process, which takes half a second; importing this
-module does not. Compiling them takes about 80 seconds of a core, once, by `das prepare` or by the
+module does not. Compiling them takes about 70 seconds of a core, once, by `das prepare` or by the
 first task that needs them. A module of kernels has a function `compile_all`, which calls every
 kernel with types as callers hand over.
 """
