@@ -140,7 +140,7 @@ class SolveConfig(Model):
         description="Geolevels at which cells are fitted to their posterior means under a prior "
         "learned from the noisy counts of the geolevel: less squared error where most counts are "
         "zero, and no longer the least-squares answer. Groups are understated where they are "
-        "concentrated, by 18 to 22 % (docs/covariates.md).",
+        "concentrated, by about a fifth (docs/covariates.md).",
     )
     housing_units: HousingUnitsConfig | None = Field(
         default=None,

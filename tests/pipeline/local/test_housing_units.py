@@ -28,12 +28,12 @@ ASKED = {"geolevels": ["block"]}
 
 
 class State:
-    """Six hundred blocks whose persons are those of their units, give or take a few."""
+    """Four hundred blocks whose persons are those of their units, give or take a few."""
 
     def __init__(self, folder: Path, *, is_shuffled: bool = False) -> None:
         rng = np.random.default_rng(8)
         self.folder = folder
-        self.codes = [f"99001{tract:02d}{block:03d}" for tract in range(24) for block in range(25)]
+        self.codes = [f"99001{tract:02d}{block:03d}" for tract in range(16) for block in range(25)]
         has_units = rng.random(len(self.codes)) > 0.25
         units = np.where(has_units, np.rint(rng.lognormal(2.7, 0.8, len(self.codes))) + 1, 0)
         mean = 2.4 * units
@@ -132,7 +132,7 @@ def test_estimates_stay_as_they_are(plain: Path, certified: Path) -> None:
 def test_the_estimated_errors_are_near_the_true_ones(
     state: State, plain: Path, certified: Path
 ) -> None:
-    """Of 450 blocks the mean of true squares is known to a seventh of itself, estimates to a fifth."""
+    """Of 300 blocks the mean of true squares is known to a sixth of itself, estimates to a fifth."""
     errors = {(e["query"], e["way"]): e["error"] for e in said(certified)["errors"]}
     has_units = state.persons > 0
     for way, out in (("plain", plain), ("totals", certified)):
@@ -194,7 +194,8 @@ def test_who_loses_is_reported_beside_the_plain_result(
     assert everybody["answers"] == has_units
     n = len(state.codes)
     assert everybody["mse"] == pytest.approx(state.error(certified) * n / has_units)
-    assert everybody["mse_plain"] == pytest.approx(state.error(plain) * n / has_units)
+    # Solved one by one here, where of two roundings that cost the same the other may be taken.
+    assert everybody["mse_plain"] == pytest.approx(state.error(plain) * n / has_units, rel=0.02)
     assert rows["persons per unit", "1.5 and more"]["bias"] < 0
     assert {kind for kind, _ in rows} == {
         "totals",

@@ -93,8 +93,8 @@ def test_without_the_table_they_would_get_persons(tmp_path: Path, finished: Fini
 
 @pytest.mark.parametrize(
     "solve",
-    [{"targets": "own"}, {"learned_prior": ["block"]}, {"order": {"block": [["total"]]}}],
-    ids=["own", "learned", "order"],
+    [{"targets": "own", "order": {"block": [["total"]]}}, {"learned_prior": ["block"]}],
+    ids=["order", "learned"],
 )
 def test_every_way_of_solving_keeps_them(tmp_path: Path, solve: dict[str, Any]) -> None:
     rows = quarters_of(toy.write_records(tmp_path))
