@@ -115,7 +115,7 @@ class Mark(IntEnum):
       UNKNOWN: There are too few replicates of such answers to tell.
       SHIFTED: As often as they say among replicates, but the release is no stand-in for the truth:
         a step further errors have another mean, or the class as many more or fewer answers, by more
-        than chance. Then the truth is held 2 to 6 points less often.
+        than chance. Then the truth may be held a few points less often.
     """
 
     WITHIN = 0
@@ -287,8 +287,6 @@ def own_intervals(seen: IntArray, replicated: IntArray, confidence: float) -> Ow
     seen -+ t root mean squared error sqrt(1 + 1 / R), t of Student's law with R - 1 degrees of
     freedom; the integers in it. The mean error widens the interval and does not move it: which way
     solving leans in an area depends on what was rounded there, and does so the other way as often.
-    Moved, 90 % intervals of sums over 1 to 100 blocks of Rhode Island held 53 to 92 % of the
-    truths, as they are now 78 to 97 % (docs/accuracy.md).
 
     Args:
       seen: int64[A, m], answers of the release.

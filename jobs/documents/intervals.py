@@ -50,7 +50,7 @@ class SeenInterval(_Asked):
       mark: `within` two points of the confidence, by `expected`; `above` it, where counts are
         whole numbers and no narrower interval holds the truth often enough; `below` it: the class
         is not covered; `unknown` where there are too few replicates; `shifted` where it is within,
-        but the class changes from step to step, so that the truth is held a few points less often.
+        but the class changes from step to step, so that the truth may be held less often.
     """
 
     geounit: str
