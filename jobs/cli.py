@@ -118,6 +118,10 @@ def _place(value: str | Place) -> Place:
 
 
 ConfigArgument = Annotated[Path, typer.Argument(help="Run file (YAML).", parser=_local)]
+FinishedArgument = Annotated[
+    Path,
+    typer.Argument(help="Folder of a release, or its run file (YAML).", parser=_local),
+]
 OutOption = Annotated[
     AnyPlace | None,
     typer.Option("--out", help="Path or address; replaces output.directory.", parser=_place),
@@ -646,23 +650,22 @@ def report(
 
 @app.command()
 def verify(
-    config: ConfigArgument,
+    config: FinishedArgument,
     out: OutOption = None,
     solution: SolutionOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Check a finished release from its files alone: digests, sums over the tree, invariants."""
-    if _is_survey(config):
+    if not config.is_dir() and _is_survey(config):
         from jobs.survey.plan import load_survey
         from jobs.survey.verify import verify_survey
 
         typer.echo(json.dumps(verify_survey(load_survey(config, output=out, solution=solution))))
         return
-    from jobs.config.load import load_run
     from jobs.release.verify import verify_run
     from jobs.tasks.progress import Reporter
 
-    resolved = _with_arrow_alone(load_run(config, output=out, solution=solution))
+    resolved = _with_arrow_alone(_finished(config, out, solution))
     with Reporter(quiet=quiet).line("verify", str(resolved.last.release.root)) as tick:
         checked = verify_run(resolved, tick)
     typer.echo(json.dumps(checked))
@@ -693,7 +696,8 @@ def account(config: ConfigArgument, as_json: JsonOption = False) -> None:
 @app.command()
 def inspect(
     out: Annotated[
-        AnyPlace, typer.Argument(help="Folder of a run, complete or not.", parser=_place)
+        AnyPlace,
+        typer.Argument(help="Folder of a run, complete or not, or of a release.", parser=_place),
     ],
     geocode: Annotated[str | None, typer.Option(help="Show this geounit's release.")] = None,
     query: Annotated[str | None, typer.Option(help="Only this query.")] = None,
@@ -714,7 +718,7 @@ def inspect(
 
 @app.command()
 def estimate(  # noqa: PLR0913 - one parameter per command-line option
-    config: ConfigArgument,
+    config: FinishedArgument,
     query: Annotated[str, typer.Option(help='Query, such as "votingage * hispanic".')] = "total",
     area: Annotated[
         AnyPlace | None,
@@ -764,13 +768,12 @@ def estimate(  # noqa: PLR0913 - one parameter per command-line option
         report_estimates,
     )
     from jobs.analysis.released import kept_leaves, leaves_of, released_areas
-    from jobs.config.load import load_run
     from jobs.planning.covariances import parse_pair
-    from jobs.storage.layout import release_layout, replicates_folder
+    from jobs.storage.layout import replicates_folder
 
     check_places(parquet, csv)
-    resolved = load_run(config, output=out, solution=solution)
-    release = release_layout(resolved.config.output.directory, solution)
+    resolved = _finished(config, out, solution)
+    release = resolved.last.release
     spine, named = resolved.plan.spine.levels, AreaFile({}, ())
     if area is not None:
         named = read_areas(area, leaf_geocodes(resolved.plan, release), spine[-1])
@@ -1016,6 +1019,22 @@ def _with_arrow_alone(resolved: Resolved) -> Resolved:
 
         leave_pandas_out()
     return resolved
+
+
+def _finished(config: Path, out: Place | None, solution: str | None) -> Resolved:
+    """The run of a run file, or of the folder of a release alone.
+
+    Raises:
+      ConfigError: Options that go with a run file were given with a folder.
+    """
+    from jobs.config.load import load_run
+    from jobs.config.released import load_release
+
+    if not config.is_dir():
+        return load_run(config, output=out, solution=solution)
+    if out is not None or solution is not None:
+        raise ConfigError("--out and --solution", "go with a run file", got=f"the folder {config}")
+    return load_release(config)
 
 
 def _is_survey(config: Path) -> bool:

@@ -23,14 +23,29 @@ from jobs.storage.layout import EstimateLayout, ReleaseLayout, release_layout, s
 from jobs.storage.place import Place, found_under, names_below
 
 
+def _is_release(out: Place) -> bool:
+    return bool((out / "manifest.json").is_file())
+
+
+def _layout(out: Place, solution: str | None) -> ReleaseLayout:
+    """The release of a run folder, or the one that the folder itself is."""
+    return ReleaseLayout(out) if _is_release(out) else release_layout(out, solution)
+
+
 def inspect_run(out: Place, solution: str | None = None) -> dict[str, Any]:
     """Every published dataset of the release, or of a solution of it, with its rows and bytes.
 
     Raises:
       OutputError: It is not the folder of a run.
     """
-    owner = read_json(out / "run.json", "give the output.directory of a run")
-    root = release_layout(out, solution).root
+    owner = (
+        {}
+        if _is_release(out)
+        else read_json(
+            out / "run.json", "give the output.directory of a run, or the folder of a release"
+        )
+    )
+    root = _layout(out, solution).root
     datasets = []
     for path in found_under(root, MANIFEST):
         dataset = Dataset.open(path.parent)
@@ -63,7 +78,7 @@ def inspect_geounit(
     Raises:
       InputError: There is no such geounit.
     """
-    release = release_layout(out, solution)
+    release = _layout(out, solution)
     geolevel, geounit = _find(release, geocode)
     query = None if query is None else _known_name(release, query)
     document: dict[str, Any] = {"geolevel": geolevel, **geounit}

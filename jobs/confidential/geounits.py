@@ -18,7 +18,7 @@ def leaf_geocodes(resolved: Resolved, tasks: Tasks) -> Geocodes:
     public, spine = resolved.config.geography.geounits, resolved.plan.spine
     if public is not None:
         return list_geounits(public, spine)
-    data = [product.config.data for product in resolved.products.values()]
+    data = [product.config.input for product in resolved.products.values()]
     return np.unique(
         np.concatenate([read_geocodes(source, None, spine=spine, tasks=tasks) for source in data])
     )

@@ -122,7 +122,7 @@ def _column_checks(resolved: Resolved) -> Iterator[Callable[[], object]]:
 
     for product in resolved.products.values():
         plan, config = product.plan, product.config
-        yield partial(read_entries, config.data, plan.schema, spine=plan.spine)
+        yield partial(read_entries, config.input, plan.schema, spine=plan.spine)
         for entry in config.invariants:
             table = getattr(entry, "table", None)
             if table is not None:
@@ -138,7 +138,7 @@ def _named_files(resolved: Resolved) -> Iterator[tuple[str, Place]]:
     if geounits is not None:
         yield "geography.geounits.path", geounits.path
     for product in resolved.products.values():
-        yield f"{product.keys}data.path", product.config.data.path
+        yield f"{product.keys}data.path", product.config.input.path
         for index, entry in enumerate(product.config.invariants):
             table = getattr(entry, "table", None)
             if table is not None:

@@ -97,7 +97,7 @@ def read(job: Job) -> None:
             continue
         with job.stage("read", product.label("histograms")):
             write_truth(
-                read_entries(product.config.data, plan.schema, spine=plan.spine),
+                read_entries(product.config.input, plan.schema, spine=plan.spine),
                 _lattice(product),
                 schema=plan.schema,
                 layout=layout,

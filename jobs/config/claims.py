@@ -15,7 +15,7 @@ def account_of(config: RunConfig) -> Place:
       ConfigError: None is named, and several may be meant.
     """
     last = [*config.products.values()][-1]
-    return config.privacy.account or default_account(last.data.path)
+    return config.privacy.account or default_account(last.input.path)
 
 
 def claim_of(resolved: Resolved, product: Product, run: str) -> Claim:

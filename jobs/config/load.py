@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -13,14 +14,15 @@ from pydantic import BaseModel
 from das.errors import ConfigError, SchemaError
 from das.queries.query import parse_query
 from jobs.config.digest import run_digest
-from jobs.config.files import RunFile, absolute, absolute_path, read_run_file
+from jobs.config.files import RunFile, absolute, absolute_path, named, read_run_file
 from jobs.config.format_1 import NOTICE
 from jobs.config.models.run import RunConfig
 from jobs.config.places import refuse_tangled
 from jobs.config.product import Product, Resolved
-from jobs.config.resolve import resolve_product
+from jobs.config.resolve import Places, resolve_product
 from jobs.config.schema import load_schema
 from jobs.printable import printable
+from jobs.storage.layout import product_confidential, product_release
 from jobs.storage.place import Place
 
 # Folders and files beside those of other products, and keys beside their names in documents.
@@ -113,12 +115,21 @@ def _read(path: Path) -> tuple[RunFile, Path]:
 
 def _resolve(config: RunConfig, file: RunFile, solution: str | None) -> Resolved:
     path = file.path
+    for own in config.products.values():
+        named(str(path), partial(getattr, own, "input"))
     _refuse_taken_names(config, path)
     refuse_tangled(path, config, config.output.roots, file.written_keys)
     digest = run_digest(file.config, config)
     products: dict[str, Product] = {}
+    *others, _ = config.products
     for name in config.products:
-        product = resolve_product(config, name, file, digest, products, solution)
+        product_folder = name if name in others else None  # the last has that of the release itself
+        places = Places(
+            product_release(config.output.directory, solution, product_folder),
+            product_confidential(config.output.roots, solution, product_folder),
+            product_release(config.output.directory, None, product_folder).planned,
+        )
+        product = resolve_product(config, name, file, digest, products, places)
         for other in products.values():
             if other.account_name == product.account_name:
                 raise ConfigError(

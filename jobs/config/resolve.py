@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from typing import NoReturn, TypeVar
@@ -20,7 +20,7 @@ from jobs.config.files import RunFile, named
 from jobs.config.frozen import read_frozen
 from jobs.config.groups import grouping
 from jobs.config.invariants import exact_queries, limits_of
-from jobs.config.models.data import NmfData
+from jobs.config.models.data import NmfData, WithheldData
 from jobs.config.models.products import BudgetConfig, ProductPrivacyConfig
 from jobs.config.models.run import PrivacyConfig, RunConfig
 from jobs.config.product import Product, h1_query, tabulated
@@ -30,9 +30,25 @@ from jobs.config.solve import check_covariate, lazy_queries, rounding_passes, so
 from jobs.config.target import budget_by_noise
 from jobs.config.workload import BudgetKind
 from jobs.plan import Plan, exact_query
-from jobs.storage.layout import product_confidential, product_release
+from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
+from jobs.storage.place import Place
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the files of a product are.
+
+    Attributes:
+      release: Its publishable half.
+      confidential: Its other half.
+      planned: The strategies that were planned for it, if any.
+    """
+
+    release: ReleaseLayout
+    confidential: ConfidentialLayout
+    planned: Place
 
 
 def resolve_product(
@@ -41,7 +57,7 @@ def resolve_product(
     file: RunFile,
     digest: str,
     before: Mapping[str, Product],
-    solution: str | None,
+    places: Places,
 ) -> Product:
     """Check one product of a run.
 
@@ -51,12 +67,10 @@ def resolve_product(
       file: The run file.
       digest: Digest of the whole run file.
       before: The products before it, whose exact answers may limit this one.
-      solution: Name of the solution that is meant, if it is not the release itself.
+      places: Where its files are.
     """
     own, path = config.products[name], file.path
     place = len(config.products) - 1 - [*config.products].index(name)
-    folder = name if place else None  # the last product has that of the release itself
-    release = product_release(config.output.directory, solution, folder)
     schema = load_schema(own.schema_)
     spine = named(
         f"{path}: geography.levels",
@@ -67,13 +81,13 @@ def resolve_product(
     )
     privacy = config.privacy
     kind = BudgetKind(privacy.definition, privacy.neighbors)
-    planned = product_release(config.output.directory, None, folder).planned
     stated, levels = own.invariants, spine.levels
     plans = {other: product.plan for other, product in before.items()}
     keys = f"{path}: {file.keys_of(name)}"
     attempt = _Attempts()
-    attempt(keys.rstrip(": ."), lambda: check_data(own.data, schema))
-    attempt(f"{keys}data.path", lambda: check_file_type(own.data))
+    if not isinstance(own.data, WithheldData):
+        attempt(keys.rstrip(": ."), lambda: check_data(own.input, schema))
+        attempt(f"{keys}data.path", lambda: check_file_type(own.input))
     public = config.geography.geounits
     if public is not None and not place:
         attempt(f"{path}: geography.geounits", partial(check_suffix, public.path))
@@ -86,7 +100,7 @@ def resolve_product(
 
     def allocated() -> Strategy:
         if own.privacy.allocation is not None:
-            frozen = read_frozen(planned, digest)
+            frozen = read_frozen(places.planned, digest)
             return load_allocation(own.privacy.allocation, schema, spine, kind, frozen)
         if file.wanted is None:
             raise ConfigError(
@@ -151,8 +165,8 @@ def resolve_product(
         f"{config.name}, {name}" if place else config.name,
         own,
         plan,
-        release,
-        product_confidential(config.output.roots, solution, folder),
+        places.release,
+        places.confidential,
         asked(),
         # Streams are named by geocode and query: another key, or names would repeat.
         None if seed is None else seed + place,

@@ -15,7 +15,7 @@ from jobs.storage.place import Place, found_under
 def input_files(config: RunConfig) -> dict[str, list[int]]:
     """Size and time of change of every input file, by path."""
     products = config.products.values()
-    roots = [product.data.path for product in products]
+    roots = [product.input.path for product in products]
     if config.geography.geounits is not None:
         roots.append(config.geography.geounits.path)
     stated = [entry for product in products for entry in product.invariants]
@@ -40,7 +40,7 @@ def check_same_input(config: RunConfig, path: Place) -> None:
     Raises:
       InputError: An input file is not the one that was read.
     """
-    check_same_files(input_files(config), [*config.products.values()][-1].data.path, path)
+    check_same_files(input_files(config), [*config.products.values()][-1].input.path, path)
 
 
 def check_same_files(seen: Mapping[str, list[int]], data: Place, path: Place) -> None:

@@ -216,7 +216,10 @@ def _datasets(root: Place) -> list[Place]:
 
 def _files(release: ReleaseLayout) -> tuple[ReleasedFile, ...]:
     """Files beside the datasets, with their digests; manifest and report cannot hold their own."""
-    files = (release.ledger, release.planned, release.solves, release.account)
+    files: tuple[Place, ...] = (
+        *(release.ledger, release.planned, release.solves, release.account),
+        *(release.configuration / name for name in _names(release.configuration)),
+    )
     return tuple(
         ReleasedFile(
             path=str(names_below(path, release.root)),
@@ -226,6 +229,10 @@ def _files(release: ReleaseLayout) -> tuple[ReleasedFile, ...]:
         for path in files
         if path.exists() and lies_in(path, release.root)
     )
+
+
+def _names(folder: Place) -> list[str]:
+    return sorted(path.name for path in folder.glob("*.yaml"))
 
 
 def output_of(release: ReleaseLayout, path: Place) -> Output:

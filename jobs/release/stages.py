@@ -10,6 +10,7 @@ from dataclasses import replace
 from das.queries.query import parse_query
 from jobs.config.claims import claim_of
 from jobs.config.product import Product, h1_query
+from jobs.config.released import released_configuration
 from jobs.documents.account import Account, account_of_grants
 from jobs.documents.document import read_document
 from jobs.documents.manifest import Environment, Manifest
@@ -25,10 +26,10 @@ from jobs.release.solve import solve_level
 from jobs.release.tables import write_h1, write_tables
 from jobs.report.finished import write_public_reports
 from jobs.storage.dataset import Dataset, check_sizes, is_published, sweep
-from jobs.storage.files import writing
+from jobs.storage.files import replace_file, writing
 from jobs.storage.journal import write_whole
 from jobs.storage.ledger import seal_ledger
-from jobs.storage.modes import open_to_readers
+from jobs.storage.modes import READABLE, open_to_readers
 from jobs.tasks.executor import Tasks
 
 
@@ -107,6 +108,8 @@ def seal(job: Job) -> None:
     with job.stage("seal", "manifest and public report"):
         sweep(job.release.root)
         check_sizes(job.release.root)
+        for name, text in released_configuration(job.resolved).items():
+            replace_file(job.release.configuration / name, text, mode=READABLE)
         with writing(job.release.root):
             open_to_readers(job.release.root)
         sealed: dict[str, Manifest] = {}

@@ -5,13 +5,14 @@ Independent of the solver: it reads what was written and trusts nothing but the 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
 
 from das.arrays import BoolArray
-from das.errors import VerificationError
+from das.errors import OutputError, VerificationError
 from das.histograms import Histograms
 from invariants.quarters import NAME, without_quarters
 from jobs.config.product import Resolved
@@ -80,7 +81,7 @@ def verify_release(
 ) -> dict[str, int]:
     """Check what can be checked without the truth.
 
-    Every dataset is the one that the manifest of the release names, every published file has the
+    Every dataset and file is the one that the manifest of the release names, every part has the
     digest its dataset records, children sum to their parent, cell by cell, every invariant's
     published answer is the answer of the counts, and counts keep all limits. Microdata and tables
     are checked by digest only.
@@ -109,6 +110,12 @@ def verify_release(
                 str(dataset / MANIFEST), "is not the one the manifest of the release names"
             )
     _verify_ledger(plan, release)
+    for file in manifest.files:
+        path = release.root / file.path
+        if not path.is_file():
+            raise OutputError(str(path), "is missing", want="the file that the manifest names")
+        if hashlib.sha256(path.read_bytes()).hexdigest() != file.sha256:
+            raise VerificationError(str(path), "is not the one the manifest of the release names")
     checked = {"datasets": 0, "families": 0, "exact_answers": 0, "limited_geounits": 0}
     for path in found_under(release.root, MANIFEST):
         verify_files(path.parent)

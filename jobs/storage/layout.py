@@ -19,6 +19,7 @@ OUT/release/ledger.jsonl                 what was granted, what every query cost
 OUT/release/planned.json                 planned strategies, once they are measured
 OUT/release/solves.jsonl                 settings with which it was solved
 OUT/release/account.json                 budgets granted for the same people until it was measured
+OUT/release/configuration/               public part of the run file, schemas, allocations
 OUT/release/manifest.json, report.html
 OUT/release/NOT_FOR_RELEASE.txt          only if the noise was seeded
 OUT/release/intervals/level=<L>/         intervals of released counts, from replicates
@@ -124,6 +125,11 @@ class ReleaseLayout:
     def account(self) -> Place:
         """All budgets granted for the same people when the run measured them."""
         return (self.public or self.root) / "account.json"
+
+    @property
+    def configuration(self) -> Place:
+        """Folder of the public part of the configuration, of all products."""
+        return (self.public or self.root) / "configuration"
 
     @property
     def manifest(self) -> Place:

@@ -101,7 +101,11 @@ class NmfData(Model):
     )
 
 
-DataConfig = Annotated[
-    RecordsData | BlockTableData | Pl94Data | HistogramsData | NmfData,
-    Field(discriminator="format"),
-]
+class WithheldData(Model):
+    """No input: in the configuration of a release, whose data stay where they are."""
+
+    format: Literal["withheld"]
+
+
+DataConfig = RecordsData | BlockTableData | Pl94Data | HistogramsData | NmfData
+AnyDataConfig = Annotated[DataConfig | WithheldData, Field(discriminator="format")]

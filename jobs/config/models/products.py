@@ -13,7 +13,7 @@ from pydantic import (
 )
 
 from das.errors import ConfigError
-from jobs.config.models.data import DataConfig
+from jobs.config.models.data import AnyDataConfig, DataConfig, WithheldData
 from jobs.config.models.evaluation import EvaluateConfig
 from jobs.config.models.invariants import AnyInvariant
 from jobs.config.models.values import Exact, LocalPath, Model, Text
@@ -203,7 +203,7 @@ class ProductConfig(Model):
     """A product of a run: what is measured of one kind of records, and what is made of it."""
 
     schema_: LocalPath = Field(alias="schema", description="Schema file.")
-    data: DataConfig = Field(description="Confidential input.")
+    data: AnyDataConfig = Field(description="Confidential input.")
     privacy: ProductPrivacyConfig = Field(description="Budget and its split.")
     invariants: list[AnyInvariant] = Field(default=[], description="What is published exactly.")
     solve: SolveConfig = Field(default_factory=SolveConfig, description="Solver settings.")
@@ -213,3 +213,18 @@ class ProductConfig(Model):
     evaluate: EvaluateConfig = Field(
         default_factory=EvaluateConfig, description="For whom it is compared with the truth."
     )
+
+    @property
+    def input(self) -> DataConfig:
+        """The confidential input.
+
+        Raises:
+          ConfigError: This is the configuration of a release, which has none.
+        """
+        if isinstance(self.data, WithheldData):
+            raise ConfigError(
+                "data.format withheld",
+                "is of the configuration of a release, whose data are not here",
+                remedy="use the run file that made it",
+            )
+        return self.data

@@ -846,6 +846,7 @@ _ANOTHER = "; or give another privacy.grant and output.directory, and its cost i
 _ANOTHER += "the same people have lost"
 _SOLUTIONS = "tests/pipeline/local/test_solutions.py"
 _REPLICATE = "tests/pipeline/local/test_replicate.py"
+_ALONE = "tests/pipeline/local/test_release_alone.py"
 _DEMO = "tests/pipeline/local/test_demo.py"
 _NMF = "tests/pipeline/local/test_nmf.py"
 _CONNECT = "tests/pipeline/spark/test_connect.py"
@@ -940,7 +941,10 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/analysis/export_nmf.py", "--without-constraints writes the noisy answers alone"):
         TriedIn(f"{_NMF}::test_invariants_without_a_place_are_left_out"),
     ("jobs/analysis/inspect.py", "run `das measure`"): measure_first,
-    ("jobs/analysis/inspect.py", "give the output.directory of a run"): no_folder_of_a_run,
+    ("jobs/analysis/inspect.py", "give the output.directory of a run, or the folder of a release"):
+        no_folder_of_a_run,
+    ("jobs/config/models/products.py", "use the run file that made it"): TriedIn(f"{_ALONE}::test_it_runs_nothing"),
+    ("jobs/config/released.py", "releases of older versions need their run file"): TriedIn(f"{_ALONE}::test_what_is_no_release_is_named"),
     ("jobs/storage/dataset.py", "run the stage that writes it"): estimates_need_their_stage,
     ("jobs/storage/dataset.py", "`das resume` with the run folder says what can be made again, and makes "
      "it"): damage_is_made_again,
