@@ -306,9 +306,9 @@ def arguments_of(command: Callable[..., None], name: str, text: str) -> list[str
         if isinstance(info, ArgumentInfo):
             arguments.append(value)
         elif other == name or required:
-            declared = info.default if isinstance(info.default, str) else f"--{other}"
+            declared = info.default if isinstance(info.default, str) else f"--{other}".replace("_", "-")
             arguments += [declared, value]
-    return [command.__name__, *arguments]
+    return [command.__name__.replace("_", "-"), *arguments]
 
 
 @pytest.mark.parametrize(("command", "name", "is_stored"), COMMAND_PATHS)
