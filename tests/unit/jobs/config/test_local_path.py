@@ -306,7 +306,9 @@ def arguments_of(command: Callable[..., None], name: str, text: str) -> list[str
         if isinstance(info, ArgumentInfo):
             arguments.append(value)
         elif other == name or required:
-            declared = info.default if isinstance(info.default, str) else f"--{other}".replace("_", "-")
+            declared = (
+                info.default if isinstance(info.default, str) else f"--{other}".replace("_", "-")
+            )
             arguments += [declared, value]
     return [command.__name__.replace("_", "-"), *arguments]
 
