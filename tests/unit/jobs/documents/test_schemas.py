@@ -78,6 +78,7 @@ def test_only_keys_that_do_not_apply_or_that_older_manifests_lack_may_be_absent(
     assert absent == {
         ("Manifest", "products"),
         ("Manifest", "together"),
+        ("Manifest", "origin"),
         ("Limit", "types"),
         ("SolvedLevel", "expected_totals"),
         ("Privacy", "epsilon_by_noise"),
