@@ -34,13 +34,14 @@ from das.tree.largest import (
 
 # Classes from which a search on a smaller tree is the shorter way: where a pass over all of them
 # takes longer than the arithmetic of the search around it.
-_MANY_CLASSES = 2000
+_MANY_CLASSES = 500
 _MOST_ROUNDS = 8
 _STEADY = 1e-4  # relative change of the factor: the smaller tree then says what the large one does
 # Relative distance of value and bound on the smaller tree. Tangents at one point bound well only
 # near the optimum: at a distance of 5e-3 they left 3 % in a tree of 29 classes, here 0.1 %.
 _GAP = 2e-4
 _MOST_PRICES = 60  # rounds of the search for prices
+_MOST_PAID = 1e3  # of the value, for all limits: more, and they cannot or can hardly be met
 _FIRST_PRICE = 1e-3  # of the value, for a limit on an error that does not count otherwise
 _SLACK = 1e-3  # relative, by which an error may be below a limit that has a price
 _MISSED = 3e-4  # relative, by which a limit may be missed: searches for shares stop so near
@@ -110,6 +111,8 @@ def _by_prices(
         held = np.maximum(aim.scale + prices, least)
         counts = has_limit & ((prices > 0) | (over > 1))
         prices = np.where(counts, np.maximum(held * over**2 - aim.scale, 0.0), 0.0)
+        if float((prices * limits).sum()) > _MOST_PAID * value:
+            return None
     return None
 
 
