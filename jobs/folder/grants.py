@@ -58,6 +58,8 @@ def refuse_other_draws(job: Job) -> None:
 def claim_grants(job: Job) -> None:
     """Claim the grants of all products, once; they stay spent whatever happens after.
 
+    The release keeps the account as it was then: later grants are not of its manifest.
+
     Raises:
       LedgerError: A grant was spent by another run.
     """
@@ -67,4 +69,5 @@ def claim_grants(job: Job) -> None:
     note_account(job.out, account)
     claims = [claim_of(job.resolved, product, job.identity) for product in job.products]
     spent = make_claim(account, *claims)
-    write_document(job.release.account, account_of_grants(spent))
+    if not job.release.account.exists():
+        write_document(job.release.account, account_of_grants(spent))

@@ -110,7 +110,14 @@ FILES = {
     "solves.jsonl": "The settings with which the measurements were solved, and when they changed.",
     "account.json": "All budgets granted for the same people until this was measured, and their "
     "sum.",
+    "configuration/run.yaml": "The public part of the configuration, with which `das estimate`, "
+    "`das verify` and `das inspect` read this release.",
     "NOT_FOR_RELEASE.txt": "Says that the noise was seeded for a test.",
+}
+
+_CONFIGURATION = {
+    "-schema.yaml": "The attributes of the records, their levels and the queries over them.",
+    "-allocation.yaml": "The shares of the budget by geolevel and query.",
 }
 
 
@@ -136,7 +143,12 @@ def other_files(manifest: Manifest) -> list[tuple[str, str]]:
     seeded = ["NOT_FOR_RELEASE.txt"] if manifest.not_for_release else []
     files = [file.path for file in manifest.files]
     names = dict.fromkeys(["manifest.json", "report.html", *files, *seeded])
-    return [(name, FILES.get(_product(manifest, name)[1], "")) for name in names]
+    return [(name, _meaning(_product(manifest, name)[1])) for name in names]
+
+
+def _meaning(name: str) -> str:
+    by_ending = (text for ending, text in _CONFIGURATION.items() if name.endswith(ending))
+    return FILES.get(name) or next(by_ending, "")
 
 
 def files_table(outputs: Sequence[Output]) -> Table:

@@ -123,7 +123,8 @@ def claim_grant(plan: SurveyPlan, identity: str) -> None:
     if not plan.not_for_release:
         note_account(plan.out, plan.account())
         spent = make_claim(plan.account(), plan.claim(identity))
-        write_document(plan.release.account, account_of_grants(spent))
+        if not plan.release.account.exists():
+            write_document(plan.release.account, account_of_grants(spent))
     start_ledger(plan.release.ledger, granted, plan.costs)
 
 

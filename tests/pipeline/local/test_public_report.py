@@ -135,7 +135,8 @@ def test_every_dataset_and_file_is_described_and_no_other(release: Path) -> None
     for folder, page in pages(release):
         manifests = [path.parent.relative_to(folder) for path in folder.rglob("_manifest.json")]
         kinds = {re.sub(r"level=.*", "level=…", str(path)) for path in manifests}
-        named = {path.name for path in folder.iterdir() if path.is_file()}
+        files = (*folder.iterdir(), *folder.glob("configuration/*"))
+        named = {str(path.relative_to(folder)) for path in files if path.is_file()}
         assert set(described(page)) == kinds | named
 
 
