@@ -344,6 +344,7 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
 
     With --optimize, also find the allocation that makes the tables most accurate.
     """
+    from das.queries.query import split_queries
     from jobs.confidential.geounits import lattice_of
     from jobs.config.load import load_plan
     from jobs.planning.allocation import GoalFiles
@@ -351,7 +352,7 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
     from jobs.planning.terminal import print_summaries
     from jobs.tasks.progress import Reporter
 
-    asked = None if tables is None else tables.split(",")
+    asked = None if tables is None else split_queries(tables)
     wanted = None if optimize is None else asked or []
     resolved = load_plan(config, wanted, allocation, master)
     goal = GoalFiles(optimize, weights, targets, floors, others, allocation)
@@ -381,6 +382,7 @@ def fairness(
     as_json: JsonOption = False,
 ) -> None:
     """Which cells would get more noise than others, by planner and objective; reads no data."""
+    from das.queries.query import split_queries
     from jobs.config.load import load_run
     from jobs.planning.fairness import FairnessRequest, compare_methods
     from jobs.planning.fairness_terminal import print_fairness
@@ -388,7 +390,7 @@ def fairness(
 
     if report is not None:
         refuse_foreign(report, b"<!DOCTYPE html>", "a report, which is replaced")
-    asked = None if tables is None else tables.split(",")
+    asked = None if tables is None else split_queries(tables)
     product = load_run(config).last
     summary = compare_methods(product, FairnessRequest(geolevel, asked, order))
     if report is not None:
@@ -490,9 +492,45 @@ def means(
 
 @app.command()
 @_with_run_options
-def tables(config: ConfigArgument, out: OutOption = None, *, options: RunOptions) -> None:
-    """Draw the tables of a survey that keep exact marginals, once, and write them."""
-    _run_survey(config, out, None, options, ("tables",))
+def tables(  # noqa: PLR0913 - one parameter per command-line option
+    config: FinishedArgument,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(help='Table, such as "sex * age"; again for more. Default: output.tables.'),
+    ] = None,
+    geolevel: Annotated[
+        list[str] | None,
+        typer.Option(help="Geolevel, such as tract; again for more. Default: all of a table."),
+    ] = None,
+    formats: Annotated[
+        list[str] | None,
+        typer.Option("--format", help="csv, parquet or xlsx; again for more. Default: csv."),
+    ] = None,
+    to: Annotated[
+        Path, typer.Option(help="Folder for the files, which may be there.", parser=_local)
+    ] = Path("tables"),
+    product: Annotated[
+        str | None, typer.Option(help="Whose tables. Default: the last product.")
+    ] = None,
+    out: OutOption = None,
+    solution: SolutionOption = None,
+    *,
+    options: RunOptions,
+) -> None:
+    """Write tables of a release, any query of any geolevel: a file each, with what is known of it.
+
+    Of a survey: draw the tables that keep exact marginals, once, and write them.
+    """
+    if not config.is_dir() and _is_survey(config):
+        _run_survey(config, out, solution, options, ("tables",))
+        return
+    from jobs.analysis.tables import TablesRequest, write_release_tables
+
+    _refuse_cluster(options, "is for runs; tables of a release are written by one process")
+    request = TablesRequest(table or (), geolevel or (), formats or ("csv",), product)
+    resolved = _with_arrow_alone(_finished(config, out, solution))
+    for path in write_release_tables(resolved, request, to, options.reporter()):
+        typer.echo(printable(f"{path}  publishable"))
 
 
 @app.command()
@@ -534,9 +572,10 @@ def evaluate(
             raise ConfigError("--groups", "is for censuses; the run file of a survey has strata")
         _evaluate_survey(config, out, solution, options)
         return
+    from das.queries.query import split_queries
     from jobs.run import run_evaluating
 
-    asked = None if groups is None else groups.split(",")
+    asked = None if groups is None else split_queries(groups)
     resolved = options.load(config, out, solution, asked)
     files = run_evaluating(resolved, options.reporter())
     _name_files(files, resolved.config.output.roots)
@@ -1092,11 +1131,13 @@ def _resume_survey(
         _name_files(files, plan.config.output.roots)
 
 
-def _refuse_cluster(options: RunOptions) -> None:
-    """A survey is worked on by one process."""
+def _refuse_cluster(
+    options: RunOptions, why: str = "is for censuses; a survey is worked on by one process"
+) -> None:
+    """A survey, and what is made of a release, is worked on by one process."""
     for name, value in (("--master", options.master), ("--cluster", options.cluster)):
         if value is not None:
-            raise ConfigError(name, "is for censuses; a survey is worked on by one process")
+            raise ConfigError(name, why)
 
 
 def _name_files(files: Sequence[Place], roots: Roots) -> None:

@@ -74,9 +74,8 @@ def _estimated(product: Product) -> list[Place]:
 
 def _written(product: Product) -> list[Place]:
     release, output, levels = product.release, product.config.output, product.plan.spine.levels
-    tables = [release.tables, *([release.h1] if output.h1 is not None else [])]
     microdata = [release.microdata / name for name in output.microdata]
-    return [*microdata, *(table(level) for table in tables for level in levels)]
+    return [*microdata, *map(release.tables, levels)]
 
 
 def _of_levels(

@@ -21,6 +21,7 @@ from das.errors import SchemaError
 from das.histograms import Histograms
 from das.queries.factor import FUNCTIONS, Factor, FactorKind, identity, partition, total
 from das.queries.group import Group
+from das.queries.grouped import grouped
 from das.schema import Schema
 
 _NUMBERS = 4_000_000  # of cells or answers held at a time: 32 MB
@@ -507,13 +508,43 @@ def marginal(schema: Schema, axes: Sequence[str]) -> Query:
     return _canonical(schema, [("", axis) for axis in axes])
 
 
+def terms_of(schema: Schema, query: Query) -> list[str]:
+    """The term that says of each kept attribute what its labels are: `labels` joins those.
+
+    It is an attribute or recode, or a function of one; of groups the attribute, and of an attribute
+    that only the condition names, what it names.
+
+    >>> from das.schema import Attribute, Recode
+    >>> age = Attribute("age", ("0-4", "5-17", "18+"))
+    >>> adult = Recode("adult", "age", ("no", "yes"), (0, 0, 1))
+    >>> schema = Schema("toy", (Attribute("sex", ("f", "m")), age), (adult,))
+    >>> terms_of(schema, parse_query(schema, "prefix(age) where sex=m"))
+    ['sex', 'prefix(age)']
+    >>> [terms_of(schema, parse_query(schema, name)) for name in ("adult", "total")]
+    [['adult'], []]
+    """
+    owner = {a.name: a.name for a in schema.attributes}
+    owner |= {r.name: r.attribute for r in schema.recodes}
+    whole, _, condition = query.name.partition(" where ")
+    axes = list(parse_group(schema, condition).axes) if condition else []
+    found = {owner[axis]: axis for axis in axes}
+    if whole == "detailed":
+        found |= {a.name: a.name for a in schema.attributes}
+    elif whole != "total":
+        for term in whole.split(" * "):
+            function, axis = _term(schema, term)
+            found[owner[axis]] = axis if function.startswith("[") else term
+    return [found[schema.attributes[index].name] for index in query.kept]
+
+
 def parse_query(schema: Schema, text: str) -> Query:
     """Read a query from text: "total", "detailed", or terms joined by "*", and of whom.
 
     A term is an attribute or recode, or a function of one: "prefix(age)", "ranges(age)",
-    "residual(age)", "contrasts(age)" (see `das.queries.factor`). Attributes without a term are
-    summed out. "age where sex=f" asks of some records alone (`das.queries.group`); "sex=f and
-    race=white" of those of both. The name of the result, terms in the order of the schema, parses
+    "residual(age)", "contrasts(age)" (see `das.queries.factor`), or groups of its levels,
+    "age[0-17, 65+]" (`das.queries.grouped`). Attributes without a term are summed out.
+    "age where sex=f" asks of some records alone (`das.queries.group`); "sex=f and race=white" of
+    those of both. The name of the result, terms in the order of the schema, parses
     to itself.
 
     Raises:
@@ -528,6 +559,8 @@ def parse_query(schema: Schema, text: str) -> Query:
     'sex * prefix(age)'
     >>> parse_query(schema, "age where sex=m").labels()
     ['m / 0', 'm / 1', 'm / 2']
+    >>> parse_query(schema, "sex * age[1+]").labels()
+    ['f / 1+', 'm / 1+']
     """
     whole, of_some, condition = text.partition(" where ")
     if of_some:
@@ -541,19 +574,30 @@ def parse_query(schema: Schema, text: str) -> Query:
 
 
 def _term(schema: Schema, text: str) -> tuple[str, str]:
-    """Split "function(axis)"; the function of a bare name is empty."""
+    """Split "function(axis)" or "axis[groups]"; the function of a bare name is empty.
+
+    The function of groups is "[" and what stands between the brackets, without needless blanks.
+    """
     names = [*(a.name for a in schema.attributes), *(r.name for r in schema.recodes)]
-    call = None if text in names else re.fullmatch(r"(.*?)\((.*)\)", text)
+    if text in names:
+        return "", text
+    groups = re.fullmatch(r"(.*?)\s*\[(.*)\]", text)
+    if groups and groups[1] in names:
+        return "[" + ", ".join(part.strip() for part in groups[2].split(",")), groups[1]
+    call = re.fullmatch(r"(.*?)\((.*)\)", text)
     function, axis = (call[1].strip(), call[2].strip()) if call else ("", text)
     if axis not in names:
+        joined = r"(?:,|;|&| \+ | x | by |\u00d7)(?![^\[\]]*\])"
+        parts = [part.strip() for part in re.split(joined, text)]
+        bare = [re.sub(r"[(\[].*", "", part).strip() for part in parts]
+        known = len(parts) > 1 and all(part in names for part in bare)
         raise SchemaError(
             f"schema {schema.name}",
             "has no such attribute or recode",
             got=axis,
             want=f"total, detailed, or some of {names} joined by *",
+            remedy=f"write {' * '.join(parts)}" if known else None,
         )
-    if not call:
-        return "", text
     if function not in FUNCTIONS:
         raise SchemaError(
             f"query {text}",
@@ -564,6 +608,29 @@ def _term(schema: Schema, text: str) -> tuple[str, str]:
     return function, axis
 
 
+def split_queries(text: str) -> list[str]:
+    """Texts of queries that stand in one text with commas between them.
+
+    >>> split_queries("total, sex * age[0-17, 65+]")
+    ['total', 'sex * age[0-17, 65+]']
+    """
+    return [part.strip() for part in re.split(r",(?![^\[\]]*\])", text)]
+
+
+def names_groups(schema: Schema, query: Query) -> bool:
+    """Whether a query of `parse_query` names groups of levels that stand in no schema."""
+    whole = query.name.partition(" where ")[0]
+    terms = [] if whole in ("total", "detailed") else whole.split(" * ")
+    return any(_term(schema, term)[0].startswith("[") for term in terms)
+
+
+def _term_text(function: str, axis: str) -> str:
+    """A term as names of queries have it."""
+    if function.startswith("["):
+        return f"{axis}{function}]"
+    return f"{function}({axis})" if function else axis
+
+
 def _canonical(schema: Schema, terms: Sequence[tuple[str, str]]) -> Query:
     """Build a query from (function, axis) pairs and name it after them, in the schema's order."""
     position = {a.name: index for index, a in enumerate(schema.attributes)}
@@ -572,10 +639,13 @@ def _canonical(schema: Schema, terms: Sequence[tuple[str, str]]) -> Query:
     if ordered == [("", a.name) for a in schema.attributes]:
         name = "detailed"
     else:
-        texts = (f"{function}({axis})" if function else axis for function, axis in ordered)
-        name = " * ".join(texts) or "total"
+        name = " * ".join(_term_text(*term) for term in ordered) or "total"
     built = []
     for function, axis in ordered:
         labels = _axis(schema, axis)[1].labels
-        built.append((axis, FUNCTIONS.get(function, identity)(labels)))
+        if function.startswith("["):
+            factor = grouped(labels, function[1:])
+        else:
+            factor = FUNCTIONS.get(function, identity)(labels)
+        built.append((axis, factor))
     return kronecker(schema, name, built)

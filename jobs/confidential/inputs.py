@@ -38,15 +38,17 @@ def check_geounits(resolved: Resolved) -> None:
     """Check the public list of geounits against the spine, if there is one.
 
     Raises:
-      InputError, GeographyError: A geocode does not fit, appears twice, or has another root.
+      InputError, GeographyError: A geocode does not fit, appears twice, or has another root; or a
+        geounit has two names.
       ConfigError: A family of geounits is too large for the method that solves it.
     """
     public = resolved.config.geography.geounits
     if public is not None and public.path.exists():
-        from jobs.input.geounits import list_geounits
+        from jobs.input.geounits import list_geounits, list_names
 
         spine = resolved.plan.spine
         lattice = Lattice.from_leaves(spine, list_geounits(public, spine))
+        list_names(public, lattice)
         for product in resolved.products.values():
             refuse_large_families(product.plan, lattice)
             check_areas(product, lattice)

@@ -27,6 +27,7 @@ from jobs.documents.document import write_document
 from jobs.folder.draws import measure_once
 from jobs.folder.fingerprint import check_same_input, input_files
 from jobs.folder.grants import draws_of
+from jobs.input.geounits import list_names
 from jobs.input.values import geocode_bytes
 from jobs.job import Job
 from jobs.neighborhoods import FROM_DATA, geounits_from_data
@@ -78,7 +79,9 @@ def plan(job: Job) -> None:
             freeze_strategy(product)
             granted = {**plan.budget.exact(), "randomness": plan.randomness}
             start_ledger(product.release.ledger, granted, planned_ledger(plan, lattice))
-        write_geography(lattice, job.release)
+        listed = config.geography.geounits
+        names = {} if listed is None else list_names(listed, lattice)
+        write_geography(lattice, job.release, names)
 
 
 def freeze_strategy(product: Product) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from das.errors import ConfigError, SchemaError
 from das.queries.group import Group
-from das.queries.query import groups_of, parse_query, restricted
+from das.queries.query import groups_of, names_groups, parse_query, restricted
 from das.schema import Schema
 from das.strategy import LevelStrategy, QueryShare, Strategy, strategy_for
 from geography.lattice import Spine
@@ -36,10 +36,12 @@ def _shares(schema: Schema, level: LevelAllocation, kind: BudgetKind) -> tuple[Q
     shares = []
     for text, share in (level.queries or {}).items():
         query = parse_query(schema, text)
-        if not query.is_partition:
+        if not query.is_partition or names_groups(schema, query):
             raise SchemaError(
                 f"query {query.name}",
-                "cannot be measured: it does not count every cell exactly once",
+                "cannot be measured: it does not count every cell exactly once"
+                if not query.is_partition
+                else "cannot be measured: the schema has no such groups",
                 remedy="use total, detailed, attributes and recodes; functions of them are for "
                 "output.tables",
             )

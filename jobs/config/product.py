@@ -11,7 +11,7 @@ from das.queries.query import Query, parse_query
 from das.schema import Schema
 from jobs.config.groups import Grouping
 from jobs.config.models.invariants import FacilitiesConfig, LivingQuartersConfig
-from jobs.config.models.products import ProductConfig
+from jobs.config.models.products import GeolevelTableConfig, ProductConfig
 from jobs.config.models.run import RunConfig
 from jobs.plan import Plan
 from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
@@ -57,8 +57,20 @@ class Product:
 
     @property
     def tables(self) -> list[str]:
-        """Queries tabulated per geolevel."""
+        """Queries of which there are tables at some geolevels, and estimates at all of them."""
         return tabulated(self.config, self.plan.schema)
+
+    def tables_at(self, geolevel: str) -> list[Query]:
+        """Queries of which there are tables at a geolevel, each once."""
+        output, levels = self.config.output, self.plan.spine.levels
+        texts = self.tables
+        if output.tables is None and geolevel == levels[-1] and len(levels) > 1:
+            texts = ["total"]
+        if output.tables is not None:
+            entries = map(entry_of, output.tables)
+            texts = [text for text, where in entries if where is None or geolevel in where]
+        found = (parse_query(self.plan.schema, text) for text in texts)
+        return [*{query.name: query for query in found}.values()]
 
     def label(self, text: str) -> str:
         """Label of a progress line; the name is left out for persons."""
@@ -93,9 +105,16 @@ class Resolved:
 
 
 def tabulated(config: ProductConfig, schema: Schema) -> list[str]:
-    """Queries of a product that are tabulated per geolevel."""
+    """Queries of a product of which there are tables at some geolevels."""
     chosen = config.output.tables
-    return ["total", *(a.name for a in schema.attributes)] if chosen is None else chosen
+    if chosen is None:
+        return ["total", *(a.name for a in schema.attributes)]
+    return [*dict.fromkeys(text for text, _ in map(entry_of, chosen))]
+
+
+def entry_of(entry: str | GeolevelTableConfig) -> tuple[str, list[str] | None]:
+    """The query of an entry of `output.tables`, and the geolevels it is for; None for all."""
+    return (entry, None) if isinstance(entry, str) else (entry.query, entry.geolevels)
 
 
 def h1_query(schema: Schema, name: str) -> Query:

@@ -125,7 +125,8 @@ geography:
     - {name: state, digits: 2}
     - {name: county, digits: 5}
     - {name: block, digits: 10}
-  geounits: {path: blocks.csv, geocode: geocode}   # public list of all blocks, empty ones too
+  geounits:                       # public list of all blocks, empty ones too
+    {path: blocks.csv, geocode: geocode, names: {county: county_name}}
 privacy:                          # of all products
   definition: zcdp                # or pure: then epsilon alone, and discrete Laplace noise
   delta: "1/10000000000"
@@ -175,7 +176,8 @@ products:                         # in the order of work; most runs have one
       failsafe: true
     output:
       microdata: [parquet, csv]
-      tables: [total, sex * votingage]
+      tables: [total, {query: sex * votingage, geolevels: [state, county]}]
+      table_formats: [csv, parquet, xlsx]
       h1: null                    # of a product of housing units alone: their attribute
     evaluate:                     # for whom the release is worse than for others
       groups: [sex, sex * votingage]                # each answer is a group

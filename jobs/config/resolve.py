@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -23,7 +23,7 @@ from jobs.config.invariants import exact_queries, limits_of
 from jobs.config.models.data import NmfData, WithheldData
 from jobs.config.models.products import BudgetConfig, ProductPrivacyConfig
 from jobs.config.models.run import PrivacyConfig, RunConfig
-from jobs.config.product import Product, h1_query, tabulated
+from jobs.config.product import Product, entry_of, h1_query, tabulated
 from jobs.config.schema import load_schema
 from jobs.config.solvable import refuse_unsolvable
 from jobs.config.solve import check_covariate, lazy_queries, rounding_passes, solving
@@ -136,8 +136,9 @@ def resolve_product(
     h1 = own.output.h1
     if h1 is not None:
         attempt(f"{keys}output.h1", lambda: h1_query(schema, h1))
-    for table in own.output.tables or []:
-        attempt(f"{keys}output.tables", partial(parse_query, schema, table))
+    for text, where in map(entry_of, own.output.tables or []):
+        attempt(f"{keys}output.tables", partial(parse_query, schema, text))
+        attempt(f"{keys}output.tables", partial(_refuse_unknown, text, where or (), levels))
     asked = attempt(
         f"{keys}evaluate", lambda: grouping(own.evaluate, schema, levels, tabulated(own, schema))
     )
@@ -251,3 +252,11 @@ class _NotBuiltError(Exception):
 
 def _not_built() -> NoReturn:
     raise _NotBuiltError
+
+
+def _refuse_unknown(table: str, geolevels: Sequence[str], known: Sequence[str]) -> None:
+    unknown = [name for name in geolevels if name not in known]
+    if unknown:
+        raise ConfigError(
+            f"table {table}", "names an unknown geolevel", got=unknown[0], want=[*known]
+        )

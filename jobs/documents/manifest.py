@@ -353,7 +353,7 @@ class OutputColumn:
     """A column of a dataset.
 
     Attributes:
-      name: Its name; the answers to a query are one column of a CSV table, `query: …`.
+      name: Its name.
       type: In words.
     """
 
@@ -368,11 +368,11 @@ class Output:
     Attributes:
       path: Its folder.
       files: How many files it has.
-      rows: In all.
+      rows: In all; those of a table once, in however many formats it is written.
       bytes: In all.
       sha256: Digest of its `_manifest.json`, which has those of its files.
       columns: Its columns.
-      labelled: The queries whose labels its `_manifest.json` holds.
+      labelled: The queries whose labels its `_manifest.json` or their own files hold.
     """
 
     path: str

@@ -181,11 +181,9 @@ def _lost_counts(product: Product, there: Set[Place]) -> list[tuple[Place, Outpu
 
 def _outputs(product: Product) -> list[Place]:
     """Datasets that are made of counts."""
-    release, config = product.release, product.config
-    levels = product.plan.spine.levels
+    release = product.release
     written = [release.microdata / name for name in MICRODATA]
-    written += [release.tables(level) for level in levels]
-    return [*written, *(release.h1(level) for level in levels if config.output.h1 is not None)]
+    return [*written, *map(release.tables, product.plan.spine.levels)]
 
 
 def _to_redo(product: Product, dataset: Place) -> tuple[Place, ...]:

@@ -20,6 +20,7 @@ from das.queries.query import parse_query
 from jobs.config.models.products import ProductConfig
 from jobs.config.models.run import RunConfig
 from jobs.config.product import Product, Resolved
+from jobs.config.tables import TablesWanted
 from jobs.documents.manifest import Settings, Solution, read_manifest
 from jobs.storage.dataset import MANIFEST, Dataset, is_published, remove_dataset
 from jobs.storage.files import create_file, writing
@@ -116,16 +117,21 @@ def _outdated(product: Product) -> list[Place]:
     levels = plan.spine.levels
     counts = [release.counts(level) for level in reversed(levels)]
     microdata = {release.microdata / name: name for name in MICRODATA}
-    made = [path(level) for path in (release.tables, release.h1) for level in levels]
+    made, wanted = [*map(release.tables, levels)], TablesWanted.of(product)
     tables = [parse_query(plan.schema, name).name for name in product.tables]
-    h1 = None if output.h1 is None else [parse_query(plan.schema, output.h1).name]
     solved = {facts["solve_digest"] for path in counts for facts in _facts(path)}
     if solved - {plan.solve_digest} and not plan.lazy:
         outdated = [*microdata, *made, *counts]
     else:
         outdated = [path for path, name in microdata.items() if name not in output.microdata]
-        outdated += [p for p in map(release.tables, levels) if _asked(p) != tables]
-        outdated += [p for p in map(release.h1, levels) if _asked(p) != h1]
+        outdated += [
+            release.tables(level)
+            for level in levels
+            for facts in _facts(release.tables(level))
+            if not wanted.facts(level).items() <= facts.items()
+            # What an older version sealed stays as it is.
+            if "format" in facts or not release.manifest.is_file()
+        ]
     for path in map(EstimateLayout.of(release).tables, levels):
         outdated += [
             path for facts in _facts(path) if [q["query"] for q in facts["queries"]] != tables
@@ -136,11 +142,6 @@ def _outdated(product: Product) -> list[Place]:
 def _facts(dataset: Place) -> list[dict[str, Any]]:
     """The facts of a dataset, if it is published."""
     return [Dataset.open(dataset).facts] if is_published(dataset) else []
-
-
-def _asked(dataset: Place) -> list[str] | None:
-    """The queries of a table, if it is published."""
-    return next((facts["queries"] for facts in _facts(dataset)), None)
 
 
 # --- what is said of it --------------------------------------------------------------------------

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from das.arrays import Geocodes
+from das.arrays import BoolArray, Geocodes, IntArray, ObjectArray
 from das.errors import InputError
-from geography.lattice import Spine
+from geography.lattice import Lattice, Spine
 from jobs.config.models.run import GeounitsFile
 from jobs.input import values
-from jobs.input.files import Table, read_table
+from jobs.input.files import Batch, Table, read_table
 
 
 def list_geounits(geounits: GeounitsFile, spine: Spine) -> Geocodes:
@@ -27,6 +28,60 @@ def list_geounits(geounits: GeounitsFile, spine: Spine) -> Geocodes:
     digits = spine.digits[-1]
     table = Table(geounits.path, (geounits.geocode,))
     return sorted_unique(geocode_column(table, geounits.geocode, digits), table, digits)
+
+
+def list_names(geounits: GeounitsFile, lattice: Lattice) -> dict[str, ObjectArray]:
+    """Names of geounits in the public list, by geolevel.
+
+    Args:
+      geounits: The list.
+      lattice: Its geounits.
+
+    Returns:
+      Per geolevel that has names, object[G] of str, by geocode; empty where the list has none.
+
+    Raises:
+      InputError: A geounit has two names, or a column is missing.
+    """
+    if not geounits.names:
+        return {}
+    spine = lattice.spine
+    table = Table(geounits.path, (geounits.geocode, *dict.fromkeys(geounits.names.values())))
+    sizes = {level: len(lattice.codes[spine.levels.index(level)]) for level in geounits.names}
+    found = {level: np.full(size, "", object) for level, size in sizes.items()}
+    named = {level: np.zeros(size, np.bool_) for level, size in sizes.items()}
+    for batch in read_table(table):
+        leaves = values.geocodes(batch, geounits.geocode, spine.digits[-1])
+        codes = values.geocode_bytes(leaves, spine.digits[-1])
+        for level, column in geounits.names.items():
+            index = spine.levels.index(level)
+            digits = spine.digits[index]
+            # A root without digits is the only one.
+            own = codes.astype(f"S{digits}") if digits else np.zeros(len(codes), np.int64)
+            spots = np.searchsorted(lattice.codes[index], own) if digits else own
+            _note_names(found[level], named[level], spots, batch, column)
+    return found
+
+
+def _note_names(
+    known: ObjectArray, named: BoolArray, spots: IntArray, batch: Batch, column: str
+) -> None:
+    """Note the names of some rows, which must be those of other rows of the same geounits."""
+    texts = pc.utf8_trim_whitespace(batch.table.column(column).cast(pa.string()))
+    names = np.asarray(pc.fill_null(texts, "").to_numpy(zero_copy_only=False), object)
+    places, first = np.unique(spots, return_index=True)
+    fresh = ~named[places]
+    known[places[fresh]] = names[first[fresh]]
+    named[places] = True
+    other = np.flatnonzero(known[spots] != names)
+    if len(other):
+        row = int(other[0])
+        raise InputError(
+            f"{batch.where(row)}, column {column}",
+            "names a geounit otherwise than a row before",
+            got=names[row] or "nothing",
+            want=known[spots[row]] or "nothing",
+        )
 
 
 def geocode_column(table: Table, column: str, digits: int) -> list[Geocodes]:

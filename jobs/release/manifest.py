@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from das.privacy.ledger import Ledger
@@ -43,6 +42,7 @@ from jobs.release.statements import (
     stratum_statements,
 )
 from jobs.storage.answers import ORIGIN
+from jobs.storage.columns import TEXT, type_words
 from jobs.storage.dataset import MANIFEST, Dataset
 from jobs.storage.files import replace_file
 from jobs.storage.layout import ReleaseLayout
@@ -239,55 +239,30 @@ def output_of(release: ReleaseLayout, path: Place) -> Output:
     """A dataset of a release, as a manifest has it."""
     dataset = Dataset.open(path)
     queries = dataset.facts.get("queries", [])
+    of_tables = {part.file.rpartition(".")[0]: part.rows for part in dataset.parts}
     return Output(
         path=str(names_below(path, release.root)),
         files=len(dataset.parts),
-        rows=dataset.rows,
+        rows=sum(of_tables.values()),  # a table has the same rows in every format
         bytes=dataset.bytes,
         sha256=dataset.sha256,
         columns=dataset_columns(dataset),
-        labelled=tuple(q["query"] for q in queries if isinstance(q, dict) and "labels" in q),
+        labelled=tuple(
+            q["query"] for q in queries if isinstance(q, dict) and {"labels", "file"} & {*q}
+        ),
     )
 
 
 def dataset_columns(dataset: Dataset) -> tuple[OutputColumn, ...]:
-    """Name and type of every column of a dataset, from its first file.
-
-    Answers to a query have one column each in a CSV table; they count as one, named "query: ...".
-    """
+    """Name and type of every column of a dataset, as it says, or from its first file."""
+    if "columns" in dataset.facts:
+        return tuple(OutputColumn(**column) for column in dataset.facts["columns"])
     if not dataset.parts:
         return ()
     path = dataset.path / dataset.parts[0].file
     if path.suffix == ".parquet":
         schema = pq.read_schema(open_input(path, dataset.parts[0].bytes))
-        return tuple(OutputColumn(name=f.name, type=_type_words(f.type)) for f in schema)
+        return tuple(OutputColumn(name=f.name, type=type_words(f.type)) for f in schema)
     with path.open(newline="", encoding="utf-8") as handle:
         header = next(csv.reader(handle), [])
-    queries = [str(query) for query in dataset.facts.get("queries", [])]
-    names = dict.fromkeys(
-        next((f"{q}: …" for q in queries if column.startswith(f"{q}: ")), column)
-        for column in header
-    )
-    is_table = bool(queries)
-    return tuple(
-        OutputColumn(name=name, type=_WHOLE if is_table and name != "geocode" else _TEXT)
-        for name in names
-    )
-
-
-_TEXT, _WHOLE = "text", "whole number"
-
-
-def _type_words(kind: pa.DataType) -> str:
-    """An Arrow type as a reader of any language calls it."""
-    if pa.types.is_dictionary(kind):
-        return _type_words(kind.value_type)
-    if pa.types.is_list(kind):
-        return f"list of {_type_words(kind.value_type)}s"
-    if pa.types.is_string(kind):
-        return _TEXT
-    if pa.types.is_integer(kind):
-        return _WHOLE
-    if pa.types.is_floating(kind):
-        return "number"
-    return "true or false" if pa.types.is_boolean(kind) else "bytes"
+    return tuple(OutputColumn(name=name, type=TEXT) for name in header)

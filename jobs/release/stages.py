@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from das.queries.query import parse_query
 from jobs.config.claims import claim_of
-from jobs.config.product import Product, h1_query
+from jobs.config.product import Product
 from jobs.config.released import released_configuration
+from jobs.config.tables import TablesWanted
 from jobs.documents.account import Account, account_of_grants
 from jobs.documents.document import read_document
 from jobs.documents.manifest import Environment, Manifest
@@ -23,7 +24,7 @@ from jobs.release.expected import expected_groups
 from jobs.release.manifest import RunFacts, write_manifest
 from jobs.release.microdata import write_microdata
 from jobs.release.solve import solve_level
-from jobs.release.tables import write_h1, write_tables
+from jobs.release.tables import write_tables
 from jobs.report.finished import write_public_reports
 from jobs.storage.dataset import Dataset, check_sizes, is_published, sweep
 from jobs.storage.files import replace_file, writing
@@ -82,11 +83,7 @@ def write(job: Job) -> None:
         plan, release, output = product.plan, product.release, product.config.output
         with job.stage("write", product.label("microdata and tables")):
             write_microdata(plan, release, output.microdata, job.tasks)
-            queries = product.tables
-            write_tables(plan, release, queries, job.tasks)
-            if output.h1 is not None:
-                query = h1_query(plan.schema, output.h1)
-                write_h1(plan, release, query, job.tasks)
+            write_tables(plan, release, TablesWanted.of(product), job.tasks)
 
 
 def seal(job: Job) -> None:

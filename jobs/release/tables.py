@@ -1,131 +1,393 @@
-"""Tables of protected counts as CSV, and table H1 of the redistricting data.
+"""Tables of a release for people: one file for each table, geolevel and format.
 
-Made from the release alone.
+A row is a geounit and an answer, whose labels stand in columns: the protected count, and what else
+is known of the truth, which is the unbiased estimate with standard error and interval and, after
+`das replicate`, an interval of the count. Made from the release alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from das.arrays import ObjectArray
+from das.arrays import FloatArray, IntArray, ObjectArray
+from das.errors import OutputError
 from das.histograms import Histograms
-from das.queries.query import Query, parse_query
+from das.queries.query import Query, terms_of
+from das.tree.intervals import central_intervals, normal_factor
+from jobs.config.tables import H1, TablesWanted
 from jobs.plan import Plan
+from jobs.release.intervals import MARKS, ClassTable
+from jobs.storage.columns import flattened, repeated, texts, type_words
 from jobs.storage.csv import CsvPartWriter
-from jobs.storage.dataset import PartFile, is_published, publish
-from jobs.storage.geography import read_public_geocodes
-from jobs.storage.histograms import read_counts
-from jobs.storage.layout import ReleaseLayout
+from jobs.storage.dataset import Dataset, PartFile, PartWriter, RangeReader, is_published, publish
+from jobs.storage.histograms import read_histograms
+from jobs.storage.layout import EstimateLayout, ReleaseLayout
 from jobs.storage.place import Place
-from jobs.tasks.batches import Batch, geounit_batches
+from jobs.storage.xlsx import XlsxPartWriter
 from jobs.tasks.executor import Tasks
 
+_ROWS = 200_000  # held at once: with the texts of CSV some 50 MB
+_DECIMALS = 3  # of estimates; the noise of none is as small
 
-def write_tables(
-    plan: Plan,
-    release: ReleaseLayout,
-    queries: Sequence[str],
-    tasks: Tasks,
-) -> None:
-    """Write a CSV table of protected counts per geolevel; complete ones are kept.
-
-    One row per geounit, one column per answer of each query.
-    """
-    parsed = [parse_query(plan.schema, text) for text in queries]
-
-    def tabulate(geocodes: ObjectArray, counts: Histograms) -> pa.Table:
-        return answer_table(geocodes, counts, parsed)
-
-    _write_csv(plan, release, tasks, _Table(release.tables, tabulate, tuple(parsed)))
+Piece = tuple[str, str]
+"""First and last geocode of a range of geounits."""
 
 
-def write_h1(
-    plan: Plan,
-    release: ReleaseLayout,
-    query: Query,
-    tasks: Tasks,
-) -> None:
-    """Write table H1 of the redistricting data per geolevel; complete ones are kept.
+class Estimates(Protocol):
+    """Unbiased estimates of a query in the geounits of a geolevel."""
 
-    Args:
-      plan: The plan of the units.
-      release: Has their counts.
-      query: Attribute or recode with the levels `occupied` and `vacant`; others are no housing
-        units.
-      tasks: What runs the step.
-    """
+    @property
+    def confidence(self) -> float:
+        """Of the intervals."""
 
-    def tabulate(geocodes: ObjectArray, counts: Histograms) -> pa.Table:
-        return h1_table(geocodes, counts, query)
+    def pieces(self, most: int) -> Iterator[Piece]:
+        """All geounits in ranges of `most` or so, in the order in which they are read."""
 
-    _write_csv(plan, release, tasks, _Table(release.h1, tabulate, (query,)))
+    def read(self, codes: ObjectArray) -> tuple[FloatArray, FloatArray]:
+        """float64[G, m] estimates and standard errors of the geounits of a piece."""
 
 
 @dataclass(frozen=True, eq=False)
-class _Table:
-    """A table of every geolevel.
+class ReleasedEstimates:
+    """Those that a release holds, of a query of `output.tables`.
 
     Attributes:
-      dataset: Where that of a geolevel goes.
-      tabulate: Rows of some geounits.
-      queries: What it is made of.
+      release: The release.
+      geolevel: The geolevel.
+      query: The query.
     """
 
-    dataset: Callable[[str], Place]
-    tabulate: Callable[[ObjectArray, Histograms], pa.Table]
-    queries: tuple[Query, ...]
+    release: ReleaseLayout
+    geolevel: str
+    query: Query
+
+    @classmethod
+    def of(cls, release: ReleaseLayout, geolevel: str, query: Query) -> ReleasedEstimates | None:
+        """None where a release has no estimates, or none of this query."""
+        place = EstimateLayout.of(release).tables(geolevel)
+        if not is_published(place):
+            return None
+        known = [entry["query"] for entry in Dataset.open(place).facts["queries"]]
+        return cls(release, geolevel, query) if query.name in known else None
+
+    @cached_property
+    def _dataset(self) -> Dataset:
+        return Dataset.open(EstimateLayout.of(self.release).tables(self.geolevel))
+
+    @cached_property
+    def _reader(self) -> RangeReader:
+        columns = ("geocode", "query", "estimate", "standard_error")
+        return RangeReader(self._dataset, columns, query=self.query.name)
+
+    @property
+    def confidence(self) -> float:
+        """Of the intervals."""
+        return float(self._dataset.facts["confidence"])
+
+    def pieces(self, most: int) -> Iterator[Piece]:
+        """All geounits in ranges of `most`."""
+        return even_pieces(self.release, self.geolevel, most)
+
+    def read(self, codes: ObjectArray) -> tuple[FloatArray, FloatArray]:
+        """float64[G, m] estimates and standard errors of the geounits of a piece.
+
+        Raises:
+          OutputError: The dataset lacks one, or cannot be read.
+        """
+        table = self._reader.read(str(codes[0]), str(codes[-1]))
+        if table.num_columns:
+            table = table.filter(pc.equal(table.column("query"), self.query.name))
+        if table.num_rows != len(codes) or not np.array_equal(texts(table), codes):
+            place = str(self._dataset.path)
+            raise OutputError(place, "lacks a geounit", got=table.num_rows, want=len(codes))
+        columns = (flattened(table.column(name)) for name in ("estimate", "standard_error"))
+        values, errors = (one.astype(np.float64).reshape(len(codes), -1) for one in columns)
+        return values, errors
 
 
-def _write_csv(plan: Plan, release: ReleaseLayout, tasks: Tasks, table: _Table) -> None:
-    names = [query.name for query in table.queries]
-    for level in plan.levels:
-        dataset = table.dataset(level.name)
-        if is_published(dataset):
-            continue
-
-        def run(batch: Batch, geolevel: str = level.name, dataset: Place = dataset) -> PartFile:
-            geocodes = read_public_geocodes(release, geolevel, batch.low, batch.high)
-            counts = read_counts(release, geolevel, geocodes, plan.schema.size)
-            writer = CsvPartWriter(dataset)
-            writer.write(table.tabulate(geocodes, counts))
-            return writer.close()
-
-        size = tasks.sizing.write_geounits
-        batches = geounit_batches(release, level, tasks.batches, size.most, size.least)
-        parts = tasks.run(f"write {dataset.parent.name} {level.name}", batches, run)
-        publish(dataset, parts, {"queries": names, "not_for_release": plan.not_for_release})
+def even_pieces(release: ReleaseLayout, geolevel: str, most: int) -> Iterator[Piece]:
+    """All geounits of a geolevel in ranges of `most`, in order."""
+    dataset = Dataset.open(release.geography(geolevel))
+    for part in dataset.parts:
+        codes = dataset.read(part.low, part.high, ("geocode",)).column("geocode")
+        for start in range(0, len(codes), most):
+            last = min(start + most, len(codes)) - 1
+            yield codes[start].as_py(), codes[last].as_py()
 
 
-def answer_table(
-    geocodes: Sequence[str] | ObjectArray, histograms: Histograms, queries: Sequence[Query]
-) -> pa.Table:
-    """Wide table: geocode, then "query: row label" columns with int64 answers."""
-    columns: dict[str, pa.Array] = {
-        "geocode": pa.array(np.asarray(geocodes, dtype=object), pa.string())
-    }
-    for query in queries:
-        answers = query.answer(histograms)
-        for index, label in enumerate(query.labels()):
-            name = query.name if query.size == 1 else f"{query.name}: {label}"
-            columns[name] = pa.array(answers[:, index], pa.int64())
-    return pa.table(columns)
+class Tabulated(Protocol):
+    """A table of one geolevel as rows."""
+
+    @property
+    def geolevel(self) -> str:
+        """The geolevel."""
+
+    def rows(self) -> Iterator[pa.Table]:
+        """Rows by geounit, some at a time; once at least, with the columns."""
 
 
-def h1_table(
-    geocodes: Sequence[str] | ObjectArray, histograms: Histograms, query: Query
-) -> pa.Table:
-    """Table H1: geocode, then all, occupied and vacant housing units under their official names."""
-    labels = query.labels()
-    answers = query.answer(histograms)[:, [labels.index("occupied"), labels.index("vacant")]]
-    return pa.table(
-        {
-            "geocode": pa.array(np.asarray(geocodes, dtype=object), pa.string()),
-            "H0010001": pa.array(answers.sum(axis=1), pa.int64()),
-            "H0010002": pa.array(answers[:, 0], pa.int64()),
-            "H0010003": pa.array(answers[:, 1], pa.int64()),
+@dataclass(frozen=True, eq=False)
+class _Geounits:
+    """Some geounits of a geolevel, with their protected counts.
+
+    Attributes:
+      codes: object[G] geocodes, ascending.
+      names: Their names; None if there are none.
+      counts: Their histograms.
+    """
+
+    codes: ObjectArray
+    names: pa.ChunkedArray | None
+    counts: Histograms
+
+    def columns(self, geolevel: str, times: int) -> dict[str, pa.Array]:
+        """Columns that say of each row which geounit it is about, `times` rows for each."""
+        rows = pa.array(np.repeat(np.arange(len(self.codes)), times))
+        found = {
+            "geolevel": repeated(geolevel, len(rows)),
+            "geocode": pa.array(self.codes, pa.string()).take(rows),
         }
+        return found if self.names is None else {**found, "name": self.names.take(rows)}
+
+
+def _read_geounits(
+    plan: Plan, release: ReleaseLayout, geolevel: str, pieces: Iterator[Piece]
+) -> Iterator[_Geounits]:
+    geography = RangeReader(
+        Dataset.open(release.geography(geolevel)), without=("parent", "n_children")
     )
+    counts = RangeReader(Dataset.open(release.counts(geolevel)))
+    for low, high in pieces:
+        table = geography.read(low, high)
+        names = table.column("name") if "name" in table.column_names else None
+        codes = texts(table)
+        yield _Geounits(codes, names, read_histograms(counts, codes, plan.schema.size))
+
+
+@dataclass(frozen=True, eq=False)
+class GeolevelTable:
+    """A query in all geounits of a geolevel.
+
+    Attributes:
+      plan: The plan.
+      release: Has the counts.
+      geolevel: The geolevel.
+      query: The query.
+      estimates: Of it; None if there are none.
+      intervals: Of its counts; None if there are none.
+    """
+
+    plan: Plan
+    release: ReleaseLayout
+    geolevel: str
+    query: Query
+    estimates: Estimates | None = None
+    intervals: ClassTable | None = None
+
+    def rows(self) -> Iterator[pa.Table]:
+        """A row per geounit and answer."""
+        most = max(1, _ROWS // self.query.size)
+        if self.estimates is None:
+            pieces = even_pieces(self.release, self.geolevel, most)
+        else:
+            pieces = self.estimates.pieces(most)
+        for some in _read_geounits(self.plan, self.release, self.geolevel, pieces):
+            yield self._table(some)
+
+    def _table(self, some: _Geounits) -> pa.Table:
+        answers = self.query.answer(some.counts)
+        columns = some.columns(self.geolevel, self.query.size)
+        known = {*columns, *_NUMBERS}
+        for term, label in self._labels(len(some.codes)):
+            columns[f"{term} (attribute)" if term in known else term] = label
+        columns["count"] = pa.array(answers.ravel(), pa.int64())
+        if self.intervals is not None:
+            columns |= self._of_counts(self.intervals, some.counts, answers)
+        if self.estimates is not None:
+            columns |= _of_estimates(self.estimates, some.codes)
+        return pa.table(columns)
+
+    def _labels(self, geounits: int) -> Iterator[tuple[str, pa.DictionaryArray]]:
+        """The term of each attribute that is kept, and its label in every row."""
+        query = self.query
+        index = np.indices([query.shape[axis] for axis in query.kept], np.int32)
+        index = index.reshape(len(query.kept), query.size)
+        for term, axis, own in zip(
+            terms_of(self.plan.schema, query), query.kept, index, strict=True
+        ):
+            labels = pa.array(query.factors[axis].labels, pa.string())
+            which = pa.array(np.tile(own, geounits))
+            yield term, pa.DictionaryArray.from_arrays(which, labels)
+
+    def _of_counts(
+        self, intervals: ClassTable, counts: Histograms, answers: IntArray
+    ) -> dict[str, pa.Array]:
+        signed = any(factor.matrix.min() < 0 for factor in self.query.factors)
+        lower, upper, mark = intervals.at(counts.totals(), answers, least=None if signed else 0)
+        marks = pa.array(mark.ravel().astype(np.int32))
+        return {
+            "count_lower": pa.array(lower.ravel(), pa.int64()),
+            "count_upper": pa.array(upper.ravel(), pa.int64()),
+            "count_coverage": pa.DictionaryArray.from_arrays(marks, pa.array(MARKS, pa.string())),
+        }
+
+
+_NUMBERS = (
+    *("count", "count_lower", "count_upper", "count_coverage"),
+    *("estimate", "standard_error", "estimate_lower", "estimate_upper"),
+)
+
+
+def _of_estimates(estimates: Estimates, codes: ObjectArray) -> dict[str, pa.Array]:
+    values, errors = estimates.read(codes)
+    found = central_intervals(values, errors, normal_factor(estimates.confidence))
+    columns = (values, errors, found.lower, found.upper)
+    return {
+        # -0.0 is 0, but is written otherwise.
+        name: pa.array(np.round(column, _DECIMALS).ravel() + 0.0)
+        for name, column in zip(_NUMBERS[-4:], columns, strict=True)
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class H1Table:
+    """Table H1 of the redistricting data: all, occupied and vacant housing units.
+
+    Attributes:
+      plan: The plan of the units.
+      release: Has their counts.
+      geolevel: The geolevel.
+      query: Attribute or recode with the levels `occupied` and `vacant`; others are no housing
+        units.
+    """
+
+    plan: Plan
+    release: ReleaseLayout
+    geolevel: str
+    query: Query
+
+    def rows(self) -> Iterator[pa.Table]:
+        """A row per geounit, with columns under their official names."""
+        labels = self.query.labels()
+        wanted = [labels.index("occupied"), labels.index("vacant")]
+        pieces = even_pieces(self.release, self.geolevel, max(1, _ROWS // len(labels)))
+        for some in _read_geounits(self.plan, self.release, self.geolevel, pieces):
+            answers = self.query.answer(some.counts)[:, wanted]
+            columns = some.columns(self.geolevel, 1)
+            columns["H0010001"] = pa.array(answers.sum(axis=1), pa.int64())
+            columns["H0010002"] = pa.array(answers[:, 0], pa.int64())
+            columns["H0010003"] = pa.array(answers[:, 1], pa.int64())
+            yield pa.table(columns)
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WrittenTable:
+    """What was written of a table of a geolevel.
+
+    Attributes:
+      parts: Its files, by format.
+      columns: (name, type in words) of its columns.
+    """
+
+    parts: Mapping[str, PartFile]
+    columns: tuple[tuple[str, str], ...]
+
+
+def write_table(table: Tabulated, folder: Place, formats: Sequence[str]) -> WrittenTable:
+    """Write a table as `csv`, `parquet` or `xlsx`, all in one go; holds a few rows at a time.
+
+    Args:
+      table: The table.
+      folder: Where to, under names that nobody else uses.
+      formats: One or more.
+
+    Raises:
+      OutputError: The release is not complete, or a file cannot be written.
+    """
+    writers: dict[str, CsvPartWriter | PartWriter | XlsxPartWriter] = {}
+    schema = pa.schema([])
+    for rows in table.rows():
+        if not writers:
+            schema = rows.schema
+            writers = {name: _writer(name, folder, table.geolevel, schema) for name in formats}
+        for writer in writers.values():
+            writer.write(rows)
+    parts = {name: writer.close() for name, writer in writers.items()}
+    return WrittenTable(parts, tuple((one.name, type_words(one.type)) for one in schema))
+
+
+def _writer(
+    name: str, folder: Place, title: str, schema: pa.Schema
+) -> CsvPartWriter | PartWriter | XlsxPartWriter:
+    if name == "csv":
+        return CsvPartWriter(folder, spooled=True)
+    if name == "xlsx":
+        return XlsxPartWriter(folder, title, spooled=True)
+    return PartWriter(folder, schema, spooled=True)
+
+
+# --- the stage -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Item:
+    """A table of a geolevel, as a task is told of it."""
+
+    geolevel: str
+    query: Query
+    stem: str
+
+
+def write_tables(plan: Plan, release: ReleaseLayout, wanted: TablesWanted, tasks: Tasks) -> None:
+    """Write the tables of every geolevel, each by one task; complete geolevels are kept.
+
+    Raises:
+      OutputError: The counts are not complete, or a file cannot be written.
+    """
+    missing = [level.name for level in plan.levels if not is_published(release.tables(level.name))]
+    rows = {name: Dataset.open(release.geography(name)).rows for name in missing}
+    items = [
+        _Item(geolevel, query, stem)
+        for geolevel in missing
+        if wanted.formats
+        for stem, query in wanted.files(geolevel)
+    ]
+    items.sort(key=lambda item: -rows[item.geolevel] * item.query.size)
+
+    def run(item: _Item) -> WrittenTable:
+        table: Tabulated
+        if item.stem == H1:
+            table = H1Table(plan, release, item.geolevel, item.query)
+        else:
+            estimates = ReleasedEstimates.of(release, item.geolevel, item.query)
+            table = GeolevelTable(plan, release, item.geolevel, item.query, estimates)
+        return write_table(table, release.tables(item.geolevel), wanted.formats)
+
+    written = [*zip(items, tasks.run("write tables", items, run), strict=True)]
+    for geolevel in missing:
+        own = [(item, one) for item, one in written if item.geolevel == geolevel]
+        columns = dict(column for _, one in own for column in one.columns)
+        columns = dict(sorted(columns.items(), key=lambda column: column[0] in _NUMBERS))
+        facts = {
+            **wanted.facts(geolevel),
+            "geolevel": geolevel,
+            "columns": [{"name": name, "type": words} for name, words in columns.items()],
+            "not_for_release": plan.not_for_release,
+        }
+        names = {
+            part.file: f"{item.stem}.{name}"
+            for item, one in own
+            for name, part in one.parts.items()
+        }
+        parts = [part for _, one in own for part in one.parts.values()]
+        publish(release.tables(geolevel), parts, facts, names=names)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from jobs.config.tables import file_stems
 from jobs.documents.manifest import Manifest, Output
 from jobs.report import text
 from jobs.report.table import Column, Table, code, number
+from jobs.storage.columns import TEXT
 
 LEVEL = "level=…"  # stands for all geolevels of a dataset
 _LEAST_ANSWERS = 2  # of the query that an example is about
@@ -49,7 +51,8 @@ _ROWS = {
     "microdata/parquet": "One of the {records} of the protected counts. Tabulating them gives the "
     "protected counts again.",
     "microdata/csv": "One of the {records} of the protected counts, as the Parquet files.",
-    "tables": "One geounit, with protected counts by query as CSV.",
+    "tables": "One geounit and answer of a table, in a file of its own: the protected count beside "
+    "the unbiased estimate of the truth. A table has the same rows in every format.",
     "h1": "One geounit, with table H1 of protected counts as CSV.",
     "invariants": "One geounit and query, with its exact answers: no noise, outside the privacy "
     "guarantee.",
@@ -91,9 +94,19 @@ _COLUMNS = {
     "high": "Most {records} in all.",
     "row_least": "Least value of each bounded row.",
     "row_most": "Largest value of each bounded row.",
+    "geolevel": "The geolevel.",
+    "name": "The name of the geounit, from the public list.",
+    "count": "The protected count.",
+    "estimate_lower": "The lower end of an interval that holds the truth in 90 of 100 cases.",
+    "estimate_upper": "Its upper end.",
     "H0010001": "All housing units.",
     "H0010002": "Occupied housing units.",
     "H0010003": "Vacant housing units.",
+}
+
+_TABLE_COLUMNS = {
+    "estimate": "The unbiased estimate of the true count; may be negative.",
+    "standard_error": "Its standard error; 0 where invariants fix the count.",
 }
 
 _UNLABELLED = (
@@ -196,8 +209,11 @@ def _described(
     def meaning(column: str) -> str:
         if bare.startswith("microdata") and column in attributes:
             return f"The level of {column}, by its label."
-        if bare == "tables" and column != "geocode":
+        if bare == "tables" and column.endswith(": …"):  # of releases of older versions
             return f"The protected counts of {column.partition(':')[0]}, by label."
+        if bare == "tables":
+            known = _TABLE_COLUMNS.get(column, _COLUMNS.get(column))
+            return known or f"The label of {column.removesuffix(' (attribute)')}."
         if bare in ("invariants", "given") and column == "answers":
             return _UNLABELLED
         return _COLUMNS.get(column, "").replace("{records}", counted)
@@ -208,6 +224,9 @@ def _described(
         for column in output.columns:
             types.setdefault(column.name, column.type)
             having.setdefault(column.name, []).append(_level(output))
+
+    if bare == "tables":  # each has some of the columns, texts first
+        types = dict(sorted(types.items(), key=lambda column: column[1] != TEXT))
 
     def only(column: str) -> str:
         there = [level for level in manifest.levels if level in having[column]]
@@ -307,16 +326,33 @@ def example(manifest: Manifest) -> str:
             lines.append(f'estimates = tidy("{path}", {tabulated!r}, {values})')
             lines += _INTERVALS
     has_tidy = bool(lines)
-    for name, folder in (("counts", "counts"), ("tables", "tables")):
-        level = next((v for v in spine[1:] + spine if f"{folder}/level={v}" in there), "")
-        if level:
-            cells = '.explode(["cells", "counts"])' if name == "counts" else ""
-            lines.append(f'{name} = read("{folder}/level={level}"){cells}')
+    level = next((v for v in spine[1:] + spine if f"counts/level={v}" in there), "")
+    if level:
+        lines.append(f'counts = read("counts/level={level}").explode(["cells", "counts"])')
+    lines += _table_lines(manifest, there)
     people = {"microdata/parquet": "", "microdata/csv": ", str"}
     path = next((path for path in people if path in there), "")
     if path:
         lines.append(f'{manifest.records} = read("{path}"{people[path]})')
     return "\n".join([_WITH_TIDY if has_tidy else _CENSUS, "", *lines])
+
+
+def _table_lines(manifest: Manifest, there: Mapping[str, Output]) -> list[str]:
+    """How a table is read, if one was written."""
+    paths = (f"tables/level={level}" for level in manifest.levels[1:] + manifest.levels)
+    path = next((path for path in paths if path in there and there[path].labelled), "")
+    if not path:
+        return []
+    file = f"{path}/{file_stems(there[path].labelled)[-1]}"
+    output = manifest.solution.settings["output"]
+    chosen = output.get("table_formats") if isinstance(output, dict) else None
+    formats = chosen if isinstance(chosen, list) else ["parquet", "csv"]
+    if "parquet" in formats:
+        return [f'table = pd.read_parquet("{file}.parquet")']
+    if "csv" in formats:
+        csv = 'dtype={"geocode": str}, keep_default_na=False'
+        return [f'table = pd.read_csv("{file}.csv", {csv})']
+    return [f'table = pd.read_excel("{file}.xlsx")']
 
 
 def _measured(manifest: Manifest, there: Mapping[str, Output]) -> tuple[str, str] | None:

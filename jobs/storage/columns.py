@@ -12,6 +12,9 @@ import pyarrow.compute as pc
 
 from das.arrays import IntArray, ObjectArray
 
+TEXT = "text"
+"""What a column of texts holds, in words."""
+
 
 def texts(table: pa.Table, name: str = "geocode") -> ObjectArray:
     """object[G]: a column of text as str."""
@@ -50,3 +53,18 @@ def flattened(column: pa.ChunkedArray) -> npt.NDArray[Any]:
 def lengths(column: pa.ChunkedArray) -> IntArray:
     """int64[G]: how many values each list of a column holds."""
     return np.asarray(pc.list_value_length(column).to_numpy(), np.int64)
+
+
+def type_words(kind: pa.DataType) -> str:
+    """An Arrow type as a reader of any language calls it."""
+    if pa.types.is_dictionary(kind):
+        return type_words(kind.value_type)
+    if pa.types.is_list(kind):
+        return f"list of {type_words(kind.value_type)}s"
+    if pa.types.is_string(kind):
+        return TEXT
+    if pa.types.is_integer(kind):
+        return "whole number"
+    if pa.types.is_floating(kind):
+        return "number"
+    return "true or false" if pa.types.is_boolean(kind) else "bytes"

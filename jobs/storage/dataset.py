@@ -17,6 +17,7 @@ import io
 import json
 import os
 import re
+import tempfile
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from itertools import accumulate, count
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -170,13 +172,19 @@ class _OpenPart:
         bounds = [_bounds_of(file, group) if keys else ("", LAST) for group in _groups(file)]
         return cls(file, tuple(low for low, _ in bounds), tuple(high for _, high in bounds))
 
-    def groups(self, low: str, high: str) -> list[int]:
-        """The row groups that may have geocodes of low..high."""
+    def groups(self, low: str, high: str, query: str | None = None) -> list[int]:
+        """The row groups that may have geocodes of low..high, and rows of a query if named."""
         return [
             group
             for group in _groups(self.file)
-            if self.lows[group] <= high and self.highs[group] >= low
+            if self.lows[group] <= high
+            and self.highs[group] >= low
+            and (query is None or self._may_hold(group, query))
         ]
+
+    def _may_hold(self, group: int, query: str) -> bool:
+        least, most = _bounds_of(self.file, group, "query")
+        return least <= query <= most
 
     def read(self, groups: Sequence[int], names: list[str] | None) -> list[pa.Table]:
         """Some row groups, all by one reading."""
@@ -201,6 +209,7 @@ class RangeReader:
         columns: Sequence[str] | None = None,
         *,
         without: Collection[str] = (),
+        query: str | None = None,
     ) -> None:
         """Begin.
 
@@ -208,9 +217,12 @@ class RangeReader:
           dataset: What to read.
           columns: Columns wanted; default all.
           without: Columns to leave out, if there are such; not the geocode.
+          query: Rows of this query alone are wanted; row groups without any are not read. Others
+            may come along.
         """
         self.dataset = dataset
         self._without = without
+        self._query = query
         self._names = None if columns is None else list(columns)
         self._wanted = self._names  # and the geocode, by which row groups are cut
         if self._names is not None and "geocode" not in self._names:
@@ -249,7 +261,7 @@ class RangeReader:
         if part.file not in self._opened:
             self._opened[part.file] = _OpenPart.of(self.path / part.file, part)
         opened = self._opened[part.file]
-        groups = opened.groups(low, high)
+        groups = opened.groups(low, high, self._query)
         fresh = [group for group in groups if (part.file, group) not in held]
         found = {group: held[part.file, group] for group in groups if group not in fresh}
         # Two readings: what is held must not hold what is done with in the same memory.
@@ -285,10 +297,10 @@ def _groups(file: pq.ParquetFile) -> range:
     return range(file.num_row_groups)
 
 
-def _bounds_of(file: pq.ParquetFile, group: int) -> tuple[str, str]:
-    """Smallest and largest geocode of a row group; all there can be if the file does not say."""
+def _bounds_of(file: pq.ParquetFile, group: int, name: str = "geocode") -> tuple[str, str]:
+    """Smallest and largest value of a row group; all there can be if the file does not say."""
     columns = file.metadata.row_group(group)
-    facts = columns.column(file.schema.names.index("geocode")).statistics
+    facts = columns.column(file.schema.names.index(name)).statistics
     if facts is None or not facts.has_min_max:
         return "", LAST
     return facts.min, facts.max
@@ -322,6 +334,7 @@ class PartWriter:
         key: str | None = "geocode",
         *,
         uncompressed: Sequence[str] = (),
+        spooled: bool = False,
     ) -> None:
         """Begin a file.
 
@@ -330,10 +343,11 @@ class PartWriter:
           schema: Its columns.
           key: The column by which rows are sorted; None if they are in no order.
           uncompressed: Columns that hardly compress; they have no dictionary either.
+          spooled: As of `PartSink`.
         """
         self._key = key
         self._path = dataset / f"part-{uuid.uuid4().hex}.parquet"
-        self._sink = PartSink(self._path)
+        self._sink = PartSink(self._path, spooled=spooled)
         with writing(self._path, self._path):
             self._writer = pq.ParquetWriter(
                 self._sink.opened,
@@ -428,14 +442,24 @@ class PartSink:
       opened: What pyarrow writes to.
     """
 
-    def __init__(self, path: Place) -> None:
+    def __init__(self, path: Place, *, spooled: bool = False) -> None:
         """Begin a file for its owner only.
+
+        Args:
+          path: The file.
+          spooled: Whether one for a store may lie on the disk of this machine while it is written:
+            it is public, and may be too large for memory.
 
         Raises:
           OutputError: It cannot be created.
         """
         self._path = path
+        self._spool: tempfile.TemporaryDirectory[str] | None = None
         self.opened: Path | io.BytesIO
+        if isinstance(path, StoredPlace) and spooled:
+            self._spool = tempfile.TemporaryDirectory(prefix="das-")
+            self.opened = Path(self._spool.name) / path.name
+            return
         if isinstance(path, StoredPlace):
             self.opened = io.BytesIO()
             return
@@ -459,9 +483,15 @@ class PartSink:
                 raise OutputError(str(self._path), "cannot be written", got="another file there")
             return len(data), hashlib.sha256(data).hexdigest()
         with writing(self._path, self._path), self.opened.open("rb") as handle:
-            os.fsync(handle.fileno())
+            if self._spool is None:
+                os.fsync(handle.fileno())
             digest = hashlib.file_digest(handle, "sha256").hexdigest()
-            return handle.tell(), digest
+            size = handle.tell()
+            if self._spool is not None:
+                store, name = store_of(self._path)
+                store.upload(name, self.opened)
+                self._spool.cleanup()
+            return size, digest
 
 
 def is_published(dataset: Place) -> bool:
@@ -475,6 +505,7 @@ def publish(
     facts: Mapping[str, Any],
     *,
     replaceable: bool = False,
+    names: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Make the dataset readable, once.
 
@@ -486,17 +517,31 @@ def publish(
       facts: What readers are told of it; JSON.
       replaceable: Whether `replace_published` may be called; in a store readers then ask for later
         manifests too.
+      names: By the names of parts, those that they get: for people. Whoever makes the dataset again
+        makes the same files, so that it does not matter whose has the name.
 
     Raises:
       OutputError: The dataset was already published, or the folder cannot be written.
     """
     ours = list(parts)
     _make_folder(dataset)
+    if names and not is_published(dataset):
+        ours = [_renamed(dataset, part, names) for part in ours]
     if not create_file(dataset / MANIFEST, _document(ours, facts, replaceable=replaceable)):
         # Our parts were drawn under another key than the published ones.
-        _remove(dataset, [part.file for part in ours])
+        named = {part.file for part in Dataset.open(dataset).parts} if names else set()
+        _remove(dataset, [part.file for part in ours if part.file not in named])
         raise _published_by_another(dataset)
     _sweep_one(dataset, ours)
+
+
+def _renamed(dataset: Place, part: PartFile, names: Mapping[str, str]) -> PartFile:
+    if part.file not in names:
+        return part
+    (store, name), (_, other) = (store_of(dataset / one) for one in (part.file, names[part.file]))
+    with writing(dataset / names[part.file]):
+        store.rename(name, other)
+    return replace(part, file=names[part.file])
 
 
 def propose(

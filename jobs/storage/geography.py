@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -31,22 +32,36 @@ _GROUP_ROWS = 8_192
 _PART_ROWS = 32 * _GROUP_ROWS
 
 
-def write_geography(lattice: Lattice, layout: ReleaseLayout) -> None:
-    """Write the public geounits of every geolevel; complete ones are kept."""
+_NAME = pa.field("name", pa.string())
+
+
+def write_geography(
+    lattice: Lattice,
+    layout: ReleaseLayout,
+    names: Mapping[str, ObjectArray] = MappingProxyType({}),
+) -> None:
+    """Write the public geounits of every geolevel; complete ones are kept.
+
+    Args:
+      lattice: The geounits.
+      layout: The release.
+      names: Per geolevel whose geounits have names, object[G] of str, by geocode.
+    """
     for level, name in enumerate(lattice.spine.levels):
         dataset = layout.geography(name)
         if is_published(dataset):
             continue
         parts = []
-        rows = _rows(lattice, level)
+        rows = _rows(lattice, level, names.get(name))
+        schema = _GEOGRAPHY.append(_NAME) if name in names else _GEOGRAPHY
         for group in rows:
-            writer = PartWriter(dataset, _GEOGRAPHY)
+            writer = PartWriter(dataset, schema)
             writer.write_apart([group, *itertools.islice(rows, _PART_ROWS // _GROUP_ROWS - 1)])
             parts.append(writer.close())
         publish(dataset, parts, {"geolevel": name})
 
 
-def _rows(lattice: Lattice, level: int) -> Iterator[pa.Table]:
+def _rows(lattice: Lattice, level: int, named: ObjectArray | None) -> Iterator[pa.Table]:
     """The rows of a geolevel, by row group."""
     codes, numbers = lattice.codes[level], lattice.n_children(level)
     names = np.array(lattice.spine.levels, dtype=object)
@@ -54,7 +69,7 @@ def _rows(lattice: Lattice, level: int) -> Iterator[pa.Table]:
         rows = slice(start, start + _GROUP_ROWS)
         parents = lattice.parents[level][rows]
         above = lattice.codes[level - 1][parents] if level else np.full(len(parents), b"")
-        yield pa.table(
+        table = pa.table(
             [
                 pa.array(codes[rows].astype(np.str_)),
                 pa.array(above.astype(np.str_)),
@@ -63,6 +78,11 @@ def _rows(lattice: Lattice, level: int) -> Iterator[pa.Table]:
                 pa.array(names[lattice.chain_end[level][rows]], pa.string()),
             ],
             schema=_GEOGRAPHY,
+        )
+        yield (
+            table
+            if named is None
+            else table.append_column(_NAME, pa.array(named[rows], pa.string()))
         )
 
 

@@ -14,7 +14,7 @@ OUT/release/given/level=<L>/             facility counts and published tables, a
 OUT/release/implied/level=<L>/           what they imply for every geounit
 OUT/release/counts/level=<L>/            protected counts
 OUT/release/microdata/{parquet,csv}/     one row per person
-OUT/release/tables/level=<L>/            tables of protected counts, CSV
+OUT/release/tables/level=<L>/            a file for each table and format
 OUT/release/ledger.jsonl                 what was granted, what every query costs, what is measured
 OUT/release/planned.json                 planned strategies, once they are measured
 OUT/release/solves.jsonl                 settings with which it was solved
@@ -96,10 +96,6 @@ class ReleaseLayout:
     def tables(self, geolevel: str) -> Place:
         """Dataset of the tables of a geolevel."""
         return self.root / "tables" / f"level={geolevel}"
-
-    def h1(self, geolevel: str) -> Place:
-        """Dataset of table H1 of a geolevel."""
-        return self.root / "h1" / f"level={geolevel}"
 
     @property
     def microdata(self) -> Place:

@@ -46,7 +46,7 @@ class Sizing:
       estimate_numbers: Answers and coordinates read.
       solve_numbers: Noisy answers read.
       solve_variables: Cells of nodes solved.
-      write_geounits: Geounits whose persons and tables are written.
+      write_geounits: Geounits whose persons, or intervals, are written.
       evaluate_geounits: Geounits whose histograms are compared.
     """
 

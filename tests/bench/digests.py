@@ -16,7 +16,7 @@ are integers and enter in full. Estimates and variances are floats, which no two
 to the same last digit; they enter on a grid of 1/1000, wide beside the differences (about 1e-9) and
 narrow beside any noise. The grid is shifted by an irrational part of its width, since quotients of
 small integers do lie half way between thousandths.
-`estimates/whole` and `estimates/subtree` are float64 for later stages and enter by their geocodes:
+Tables for people have them rounded, and enter without. `estimates/whole` and `estimates/subtree` are float64 for later stages and enter by their geocodes:
 what they say shows in `estimates/tables` and in the counts. Not covered: reports, manifests,
 ledgers, and whatever is confidential.
 """
@@ -54,6 +54,7 @@ from tests.pipeline.local import test_facilities, test_failsafe
 GRID = 1e-3
 _SHIFT = GRID / math.pi
 _FOR_LATER_STAGES = ("values", "matrices")
+_IN_TABLES = ("estimate", "standard_error", "estimate_lower", "estimate_upper")
 _DIGITS = 16
 
 
@@ -102,12 +103,18 @@ def _rows(path: Path) -> Iterator[str]:
     if path.suffix == ".csv":
         with path.open(newline="") as handle:
             for row in csv.DictReader(handle):
-                yield json.dumps(row, sort_keys=True)
+                yield json.dumps(_of_counts(row), sort_keys=True)
         return
     table = with_lists(pq.read_table(path, partitioning=None))
     kept = [name for name in table.column_names if name not in _FOR_LATER_STAGES]
     for row in table.select(kept).to_pylist():
-        yield json.dumps({name: _on_grid(value) for name, value in row.items()}, sort_keys=True)
+        kept_values = {name: _on_grid(value) for name, value in _of_counts(row).items()}
+        yield json.dumps(kept_values, sort_keys=True)
+
+
+def _of_counts(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of a table without what it has of `estimates/tables`, rounded to thousandths."""
+    return row if "geolevel" not in row else {k: v for k, v in row.items() if k not in _IN_TABLES}
 
 
 def _on_grid(value: Any) -> Any:

@@ -42,9 +42,14 @@ def rows_of(folder: Place) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for part in json.loads((folder / "_manifest.json").read_text())["files"]:
         if part["file"].endswith(".csv"):
-            with (folder / part["file"]).open(newline="") as handle:
-                rows += list(csv.DictReader(handle))
+            rows += rows_of_csv(folder / part["file"])
         else:
             table = pq.read_table(open_input(folder / part["file"]), partitioning=None)
             rows += with_lists(table).to_pylist()
     return rows
+
+
+def rows_of_csv(file: Place) -> list[dict[str, Any]]:
+    """Rows of a CSV file."""
+    with file.open(newline="") as handle:
+        return list(csv.DictReader(handle))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
+    Discriminator,
     Field,
     SerializerFunctionWrapHandler,
+    Tag,
     model_serializer,
     model_validator,
 )
@@ -181,22 +183,58 @@ class SolveConfig(Model):
         return document
 
 
+class GeolevelTableConfig(Model):
+    """A table of some geolevels."""
+
+    query: Text = Field(description="The query, such as `sex * age`.")
+    geolevels: list[Text] = Field(
+        min_length=1,
+        description="Where it is written, such as `[county, tract]`. Estimates of it are made at "
+        "every geolevel.",
+    )
+
+
+def _kind_of_table(entry: object) -> str:
+    return "some" if isinstance(entry, dict | GeolevelTableConfig) else "all"
+
+
+AnyTable = Annotated[
+    Annotated[Text, Tag("all")] | Annotated[GeolevelTableConfig, Tag("some")],
+    Discriminator(_kind_of_table),
+]
+TableFormat = Literal["csv", "parquet", "xlsx"]
+_TABLE_FORMATS: list[TableFormat] = ["csv", "parquet"]
+
+
 class ProductOutputConfig(Model):
     """What is written of a product."""
 
     microdata: list[Literal["parquet", "csv"]] = Field(
         default=["parquet", "csv"], description="Formats of the microdata, one row per record."
     )
-    tables: list[Text] | None = Field(
+    tables: list[AnyTable] | None = Field(
         default=None,
-        description="Queries tabulated per geolevel; may also use functions such as prefix(age). "
-        "Default: total and every attribute alone.",
+        description="Tables, each a query for all geolevels, or a query with `geolevels`; may also "
+        "use functions such as prefix(age). Default: total and every attribute alone; at the last "
+        "geolevel only total, of the others estimates.",
+    )
+    table_formats: list[TableFormat] = Field(
+        default=_TABLE_FORMATS,
+        description="Formats of the files of tables. xlsx is for spreadsheets: they spoil CSV.",
     )
     h1: Text | None = Field(
         default=None,
         description="Attribute or recode with the levels `occupied` and `vacant`, of which table "
         "H1 is written: all, occupied and vacant housing units.",
     )
+
+    @model_serializer(mode="wrap")
+    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """What is not asked is left out, as it was before it could be: digests stay as they are."""
+        document: dict[str, Any] = handler(self)
+        if self.table_formats == _TABLE_FORMATS:
+            document.pop("table_formats", None)
+        return document
 
 
 class ProductConfig(Model):

@@ -5,7 +5,14 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from das.definition import Definition
 from das.mechanisms.registry import chargeable
@@ -47,6 +54,19 @@ class GeounitsFile(Model):
 
     path: StoredPath = Field(description="CSV or Parquet file with one row per leaf geounit.")
     geocode: Text = Field(default="geocode", description="Column with the leaf geocode.")
+    names: dict[Text, Text] = Field(
+        default={},
+        description="Columns with names of geounits, by geolevel, such as `{county: county_name}`; "
+        "tables show them. All leaves of a geounit have the same.",
+    )
+
+    @model_serializer(mode="wrap")
+    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """What is not asked is left out, as it was before it could be: digests stay as they are."""
+        document: dict[str, Any] = handler(self)
+        if not self.names:
+            document.pop("names", None)
+        return document
 
 
 class GeographyConfig(Model):
@@ -59,6 +79,18 @@ class GeographyConfig(Model):
         "of the data, which are then published exactly; with person records this reveals which "
         "geounits are inhabited.",
     )
+
+    @model_validator(mode="after")
+    def _named_levels(self) -> GeographyConfig:
+        known = [level.name for level in self.levels]
+        unknown = [
+            name for name in (self.geounits.names if self.geounits else ()) if name not in known
+        ]
+        if unknown:
+            raise ValueError(
+                f"`geounits.names` has an unknown geolevel: {unknown[0]}; it may name {known}"
+            )
+        return self
 
     @property
     def source(self) -> Literal["public list", "data"]:

@@ -10,14 +10,17 @@ import errno
 import posixpath
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
 
 from hdfs_native import Client, FileStatus, WriteOptions
 
 from jobs.storage.stores.store import OWNER_ONLY, Stat
 
 _FOLDER_MODE = 0o700
+_PIECE = 4 << 20  # bytes written at a time
 # A name node that refuses connections is told in a second; with the defaults it took 178 s.
 _PATIENCE = {
     "dfs.client.failover.max.attempts": "3",
@@ -44,7 +47,7 @@ class HdfsFiles:
 
     def create(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> bool:
         """As `Store.create`: a draft is renamed, which fails where there is a file."""
-        draft = self._draft(name, data, mode)
+        draft = self._draft(name, [data], mode)
         with _told(self._root):
             try:
                 self._client.rename(draft, f"/{name}", overwrite=False)
@@ -59,11 +62,26 @@ class HdfsFiles:
 
     def replace(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> None:
         """As `Store.replace`: a draft takes the name."""
-        draft = self._draft(name, data, mode)
+        draft = self._draft(name, [data], mode)
         with _told(self._root):
             self._client.rename(draft, f"/{name}", overwrite=True)
 
-    def _draft(self, name: str, data: bytes, mode: int) -> str:
+    def upload(self, name: str, file: Path, *, mode: int = OWNER_ONLY) -> None:
+        """As `Store.upload`: a draft takes the name."""
+        with file.open("rb") as handle:
+            draft = self._draft(name, iter(partial(handle.read, _PIECE), b""), mode)
+        with _told(self._root):
+            self._client.rename(draft, f"/{name}", overwrite=True)
+
+    def rename(self, name: str, other: str) -> None:
+        """As `Store.rename`."""
+        with _told(self._root):
+            try:
+                self._client.rename(f"/{name}", f"/{other}", overwrite=True)
+            except FileNotFoundError:
+                self._client.get_file_info(f"/{other}")
+
+    def _draft(self, name: str, data: Iterable[bytes], mode: int) -> str:
         folder, base = posixpath.split(f"/{name}")
         draft = f"{folder}/.{base}.{uuid.uuid4().hex}"
         with _told(self._root):
@@ -71,7 +89,8 @@ class HdfsFiles:
             options = WriteOptions(overwrite=False, permission=mode)
             try:
                 with self._client.create(draft, options) as file:
-                    file.write(data)
+                    for piece in data:
+                        file.write(piece)
                     file.hsync()
             except Exception:
                 with suppress(Exception):

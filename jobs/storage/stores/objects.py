@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.storage.stores.store import OWNER_ONLY, Stat, UnsafeStoreError
@@ -31,6 +32,7 @@ _CONNECT = timedelta(seconds=10)
 _RETRIES = timedelta(seconds=60)  # of reads, lists and removals, which obstore repeats itself
 _ALLOW_HTTP = ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP", "GOOGLE_ALLOW_HTTP")
 _AT_ONCE = 500  # names removed by one call
+_COPIED_AT_ONCE = 5_000_000_000  # bytes; Amazon S3 copies 5 GiB, and larger ones in parts
 
 
 class ObjectStoreFiles:
@@ -90,6 +92,29 @@ class ObjectStoreFiles:
 
         with _told(self._root):
             obstore.put(self._store, name, data, use_multipart=False)
+
+    def upload(self, name: str, file: Path, *, mode: int = OWNER_ONLY) -> None:
+        """As `Store.upload`: in several parts, which become an object together."""
+        import obstore
+
+        with _told(self._root), file.open("rb") as handle:
+            obstore.put(self._store, name, handle)
+
+    def rename(self, name: str, other: str) -> None:
+        """As `Store.rename`: the store copies, up to the size that it copies at once."""
+        import obstore
+
+        with _told(self._root):
+            try:
+                size = obstore.head(self._store, name)["size"]
+            except FileNotFoundError:
+                obstore.head(self._store, other)
+                return
+            if size <= _COPIED_AT_ONCE:
+                obstore.copy(self._store, name, other)
+            else:
+                obstore.put(self._store, other, iter(obstore.get(self._store, name)))
+        self.remove([name])
 
     def read(self, name: str) -> bytes:
         """As `Store.read`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -37,6 +38,28 @@ class PosixStore:
         finally:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
+
+    def upload(self, name: str, file: Path, *, mode: int = OWNER_ONLY) -> None:
+        """As `Store.upload`: a copy takes the name."""
+        path = Path(name)
+        draft = _draft(path, b"", mode)
+        try:
+            shutil.copyfile(file, draft)
+            with draft.open("rb") as handle:
+                os.fsync(handle.fileno())
+            draft.replace(path)
+            sync_folder(path.parent)
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def rename(self, name: str, other: str) -> None:
+        """As `Store.rename`."""
+        try:
+            Path(name).replace(other)
+        except FileNotFoundError:
+            if not Path(other).is_file():
+                raise
+        sync_folder(Path(other).parent)
 
     def read(self, name: str) -> bytes:
         """As `Store.read`."""

@@ -11,6 +11,7 @@ import errno
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 OWNER_ONLY = 0o600
@@ -53,6 +54,21 @@ class Store(Protocol):
 
     def replace(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> None:
         """Write a file so that readers find the old one or the new one, whole."""
+
+    def upload(self, name: str, file: Path, *, mode: int = OWNER_ONLY) -> None:
+        """Write a copy of a file of this machine, piece by piece; whole or not at all.
+
+        Args:
+          name: One that nobody else writes.
+          file: What is copied.
+          mode: Permissions, where the store has such.
+        """
+
+    def rename(self, name: str, other: str) -> None:
+        """Give a file another name of the same folder, in the place of the file that has it.
+
+        Where it has been done, and the answer was lost, doing it again is no error.
+        """
 
     def read(self, name: str) -> bytes:
         """The whole file."""

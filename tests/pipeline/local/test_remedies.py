@@ -111,6 +111,15 @@ def functions_are_for_tables(desk: Desk) -> str:
     return message
 
 
+def tables_are_joined_by_stars(desk: Desk) -> str:
+    own = desk.allocation(DETAILED)
+    wrong = desk.config(privacy__allocation=own, output__tables=["total", "sex x age"])
+    message = desk.refused("validate", wrong)
+    right = desk.config(privacy__allocation=own, output__tables=["total", "sex * age"])
+    desk.done("validate", right)
+    return message
+
+
 def housing_units_are_given(desk: Desk) -> str:
     asked = {"solve": {"housing_units": {"geolevels": ["block"]}}}
     message = desk.refused("validate", desk.config(**asked))
@@ -872,6 +881,7 @@ ENTRIES: dict[Key, Entry] = {
         every_stratum_needs_a_share,
     ("das/strategy.py", "give it a share, however small, at every geolevel above its last one"):
         strata_have_no_gap,
+    ("das/queries/query.py", "write {}"): tables_are_joined_by_stars,
     ("das/queries/query.py", "use attributes and recodes"): strata_are_answers_of_a_partition,
     ("jobs/config/groups.py", "ask fewer groups or fewer tables"): fewer_groups,
     ("jobs/config/solve.py", 'pip install "topdown-das[{}]"'): INSTALLS,

@@ -117,7 +117,8 @@ def test_targets_rounding_tables_and_formats_may_change_before_the_seal(folder, 
         assert das("solve", changed)[0] == 130
     assert dataset_digest(out / "counts" / "level=block") == counts
     assert not (out / "microdata" / "parquet").exists()
-    assert Dataset.open(out / "tables" / "level=block").facts["queries"] == ["total", "age"]
+    tables = Dataset.open(out / "tables" / "level=block").facts["queries"]
+    assert [query["query"] for query in tables] == ["total", "age"]
     described = Dataset.open(out / "estimates" / "tables" / "level=block").facts["queries"]
     assert [query["query"] for query in described] == ["total", "age"]
     solve = {"targets": "own", "rounding": [["total", "sex", "detailed"]]}

@@ -29,7 +29,7 @@ from jobs.storage.dataset import Dataset
 from jobs.storage.layout import Roots, release_layout
 from jobs.storage.ledger import read_ledger
 from tests.builders import toy
-from tests.builders.datasets import rows_of
+from tests.builders.datasets import rows_of, rows_of_csv
 from tests.builders.in_process import execute
 from tests.builders.units import UNITS, section, write_units
 from tests.pipeline.local.test_canaries import Canaries, sightings
@@ -95,7 +95,8 @@ def test_table_h1_of_every_geounit(folder):
     truth = true_units(folder)
     for level, digits in zip(toy.LEVELS, (2, 5, 7, 10), strict=True):
         table = {
-            row["geocode"]: row for row in rows_of(release / "units" / "h1" / f"level={level}")
+            row["geocode"]: row
+            for row in rows_of_csv(release / "units" / "tables" / f"level={level}" / "h1.csv")
         }
         counts = sparse(release / "units" / "counts" / f"level={level}")
         assert list(table) == sorted(geography(folder / "out", level))
@@ -160,7 +161,7 @@ def test_manifest_and_reports_have_both(folder):
         sum(n.values()) for n in true_units(folder).values()
     )
     paths = {output["path"] for output in manifest["outputs"]}
-    assert {"units/h1/level=block", "units/counts/level=state", "counts/level=state"} <= paths
+    assert {"units/tables/level=block", "units/counts/level=state", "counts/level=state"} <= paths
     for page in (release.report, folder / "out" / "confidential" / "report.html"):
         text = page.read_text()
         assert "Products of this run" in text
@@ -313,15 +314,15 @@ def test_a_complete_run_is_not_repeated_and_parts_are_made_again(folder):
     counts = units.counts("tract")
     whole = sparse(counts)
     shutil.rmtree(counts)
-    h1 = units.h1("block")
-    table = rows_of(h1)
-    shutil.rmtree(h1)
+    tables = units.tables("block")
+    table = rows_of_csv(tables / "h1.csv")
+    shutil.rmtree(tables)
     with pytest.raises(OutputError, match=r"level=tract: is missing; `das resume`"):
         execute(config)
     repair(load_run(config))
     execute(config)
     assert sparse(counts) == whole
-    assert rows_of(h1) == table
+    assert rows_of_csv(tables / "h1.csv") == table
     again = {p: p.stat().st_mtime_ns for p in out.rglob("*.parquet")}
     made = {p for p, time in again.items() if kept.get(p) != time}
     assert made

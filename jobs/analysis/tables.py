@@ -1,0 +1,223 @@
+"""The command `das tables` for censuses: tables of a release, those it has and any others."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from das.arrays import FloatArray, ObjectArray
+from das.errors import ConfigError
+from das.queries.query import Query, parse_query
+from jobs.config.product import Product, Resolved
+from jobs.config.tables import H1, TablesWanted
+from jobs.documents.intervals import read_intervals
+from jobs.release.estimate import CONFIDENCE, LevelEstimator
+from jobs.release.evidence import LevelRange, select_moments
+from jobs.release.intervals import ClassTable, class_tables
+from jobs.release.tables import (
+    Estimates,
+    GeolevelTable,
+    H1Table,
+    Piece,
+    ReleasedEstimates,
+    Tabulated,
+    even_pieces,
+    write_table,
+)
+from jobs.storage.dataset import Dataset, RangeReader, is_published
+from jobs.storage.estimates import read_moments
+from jobs.storage.files import refuse_foreign, writing
+from jobs.storage.layout import EstimateLayout, IntervalLayout
+from jobs.tasks.batches import Batch, geounit_batches
+from jobs.tasks.progress import Reporter
+
+FORMATS = ("csv", "parquet", "xlsx")
+_STARTS = {"csv": b'"geolevel","geocode"', "parquet": b"PAR1", "xlsx": b"PK\x03\x04"}
+_NUMBERS = 10_000_000  # coordinates of estimates held at once
+
+
+@dataclass(frozen=True)
+class TablesRequest:
+    """What `das tables` is asked for.
+
+    Attributes:
+      queries: Texts of tables; none for those of the run file.
+      geolevels: Of which geolevels; none for all that a table has.
+      formats: Of the files.
+      product: Whose tables; None for those of the last product.
+    """
+
+    queries: Sequence[str] = ()
+    geolevels: Sequence[str] = ()
+    formats: Sequence[str] = ("csv",)
+    product: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ComputedEstimates:
+    """Estimates of a query that the release has no table of, from its noisy answers.
+
+    Attributes:
+      estimator: The finished estimate stage of the release.
+      level: Position of the geolevel.
+      query: Any query.
+    """
+
+    estimator: LevelEstimator
+    level: int
+    query: Query
+
+    @property
+    def confidence(self) -> float:
+        """Of the intervals."""
+        return self.estimator.confidence
+
+    @property
+    def _geolevel(self) -> str:
+        return self.estimator.plan.levels[self.level].name
+
+    @cached_property
+    def _whole(self) -> RangeReader:
+        return RangeReader(Dataset.open(self.estimator.layout.whole(self._geolevel)))
+
+    def pieces(self, most: int) -> Iterator[Piece]:
+        """All geounits in ranges of `most` or so; of leaves, without dividing a family."""
+        one = self.estimator
+        if self.level < one.leaf:
+            fitting = min(most, max(1, _NUMBERS // one.coordinates.size))
+            return even_pieces(one.release, self._geolevel, fitting)
+        batches = geounit_batches(one.release, one.plan.leaf, 1, most)
+        return iter(sorted((batch.low, batch.high) for batch in batches))
+
+    def read(self, codes: ObjectArray) -> tuple[FloatArray, FloatArray]:
+        """float64[G, m] estimates and standard errors of the geounits of a piece.
+
+        Raises:
+          OutputError: The release lacks one, or cannot be read.
+        """
+        one = self.estimator
+        part = one.coordinates.touched_by((self.query,))
+        if self.level < one.leaf:
+            found = read_moments(self._whole, one.coordinates, codes)
+            moments = select_moments(part, one.coordinates, found)
+        else:
+            batch = Batch(self.level, str(codes[0]), str(codes[-1]), len(codes))
+            rows, terms = LevelRange.read(one.release, self._geolevel, batch), one.leaf_terms(part)
+            above = one.above_leaves(terms, rows)
+            moments = one.leaf_estimates(terms, rows, one.answers(rows), above)
+        errors = np.sqrt(part.variances(self.query, moments.matrices))[moments.kind]
+        return part.answer(self.query, moments.values), errors
+
+
+def write_release_tables(
+    resolved: Resolved, request: TablesRequest, folder: Path, reporter: Reporter
+) -> list[Path]:
+    """Write tables of a finished release into a folder, as the release has them.
+
+    Args:
+      resolved: The run of the release.
+      request: What is wanted.
+      folder: Where to; files are `level=GEOLEVEL/TABLE.FORMAT`.
+      reporter: Who watches.
+
+    Returns:
+      The files.
+
+    Raises:
+      ConfigError: A geolevel, format or product is unknown, or nothing is asked for.
+      SchemaError: A query does not parse.
+      OutputError: The release is not complete or was changed, or a file cannot be written.
+    """
+    product = _product(resolved, request.product)
+    wanted = _wanted(product, request)
+    files = [
+        (geolevel, query, stem)
+        for geolevel in wanted.queries
+        for stem, query in wanted.files(geolevel)
+    ]
+    places = {
+        (geolevel, stem, name): folder / f"level={geolevel}" / f"{stem}.{name}"
+        for geolevel, _, stem in files
+        for name in wanted.formats
+    }
+    for (_, _, name), place in places.items():
+        refuse_foreign(place, _STARTS[name], "a table that `das tables` wrote before")
+    release = product.release
+    document = read_intervals(IntervalLayout.of(release).document, release.manifest)
+    intervals = {} if document is None else class_tables(document)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with (
+        reporter.line("tables", str(folder)) as tick,
+        writing(folder),
+        tempfile.TemporaryDirectory(prefix=".das-tables-", dir=folder) as drafts,
+    ):
+        made: list[tuple[Path, Path]] = []
+        for done, (geolevel, query, stem) in enumerate(files):
+            tick(done, len(files))
+            table = _table(product, geolevel, query, stem, intervals)
+            written = write_table(table, Path(drafts), wanted.formats)
+            made += [
+                (Path(drafts) / part.file, places[geolevel, stem, name])
+                for name, part in written.parts.items()
+            ]
+        tick(len(files), len(files))
+        mask = os.umask(0o022)
+        os.umask(mask)
+        for draft, place in made:  # all, once none can fail for what it holds
+            draft.chmod(0o666 & ~mask)
+            place.parent.mkdir(exist_ok=True)
+            draft.replace(place)
+    return [*places.values()]
+
+
+def _product(resolved: Resolved, name: str | None) -> Product:
+    if name is None:
+        return resolved.last
+    if name not in resolved.products:
+        known = [*resolved.products]
+        raise ConfigError("das tables", "names an unknown product", got=name, want=known)
+    return resolved.products[name]
+
+
+def _wanted(product: Product, request: TablesRequest) -> TablesWanted:
+    levels = product.plan.spine.levels
+    for what, names, known in (
+        ("geolevel", request.geolevels, levels),
+        ("format", request.formats, FORMATS),
+    ):
+        for name in names:
+            if name not in known:
+                raise ConfigError("das tables", f"names an unknown {what}", got=name, want=[*known])
+    chosen = [level for level in levels if not request.geolevels or level in request.geolevels]
+    formats = [*dict.fromkeys(request.formats)]
+    if not request.queries:
+        own = TablesWanted.of(product)
+        return TablesWanted({level: own.queries[level] for level in chosen}, formats, own.h1)
+    parsed = (parse_query(product.plan.schema, text) for text in request.queries)
+    queries = [*{query.name: query for query in parsed}.values()]
+    return TablesWanted(dict.fromkeys(chosen, queries), formats)
+
+
+def _table(
+    product: Product,
+    geolevel: str,
+    query: Query,
+    stem: str,
+    intervals: Mapping[tuple[str, str], ClassTable],
+) -> Tabulated:
+    plan, release = product.plan, product.release
+    if stem == H1:
+        return H1Table(plan, release, geolevel, query)
+    estimates: Estimates | None = ReleasedEstimates.of(release, geolevel, query)
+    if estimates is None and is_published(EstimateLayout.of(release).tables(geolevel)):
+        estimator = LevelEstimator(plan, release, (query,), CONFIDENCE)
+        estimates = ComputedEstimates(estimator, plan.level(geolevel).index, query)
+    classes = intervals.get((geolevel, query.name))
+    return GeolevelTable(plan, release, geolevel, query, estimates, classes)
