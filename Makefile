@@ -70,13 +70,15 @@ docs: $(VENV)/.run
 	$(BIN)/python -m jobs.documents.schemas docs/documents.md
 
 PIN := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header
-LOCK := $(PIN) --extra java
+LOCK := $(PIN) --extra run --extra java
 
 # Tests need most, so theirs is locked first; the others begin as its copies, whose versions they keep.
 lock: $(VENV)/.test
 	$(BIN)/pip install uv
 	$(LOCK) --extra test pyproject.toml -o requirements/test.txt
-	tee requirements/run.txt requirements/stores.txt requirements/lint.txt < requirements/test.txt > /dev/null
+	tee requirements/run.txt requirements/stores.txt requirements/lint.txt requirements/analysis.txt \
+	  < requirements/test.txt > /dev/null
+	$(PIN) pyproject.toml -o requirements/analysis.txt
 	$(LOCK) pyproject.toml -o requirements/run.txt
 	$(LOCK) --extra hdfs --extra objects pyproject.toml -o requirements/stores.txt
 	$(LOCK) --extra lint pyproject.toml -o requirements/lint.txt

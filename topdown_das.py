@@ -1,10 +1,16 @@
-"""The installed command `das`: sees that what it starts is its own, and starts `jobs.cli`.
+"""The package for programs, and the installed command `das`, which `main` is.
+
+    from topdown_das import open_release
+
+opens a release; docs/api.md has all that it offers. The command sees that what it starts is its own
+and starts `jobs.cli`.
 
 The packages das, geography, invariants, solvers and jobs have plain names. Another distribution
 with a package of such a name shares its folder in one environment: what is installed last
 overwrites files of the other, and what is removed takes them along. This module has a name of its
 own and needs only the standard library, so it can say so when nothing else can be imported:
-`python -m topdown_das` where the command itself was overwritten.
+`python -m topdown_das` where the command itself was overwritten. All else is imported when asked
+for.
 """
 
 from __future__ import annotations
@@ -12,9 +18,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    from das.errors import DasError
+    from jobs.analysis.opened import Release, open_release
+
+__all__ = ["DasError", "Release", "open_release"]
+
+_OFFERED = {
+    "DasError": "das.errors",
+    "Release": "jobs.analysis.opened",
+    "open_release": "jobs.analysis.opened",
+}
 DISTRIBUTION = "topdown-das"
 PACKAGES = ("das", "geography", "invariants", "solvers", "jobs")
 _HERE = Path(__file__).resolve().parent
@@ -25,6 +44,20 @@ _LOOK_AROUND = {
     *("demo", "prepare", "validate", "run", "resume", "measure", "solve", "evaluate"),
     *("means", "tables", "synthesize"),
 }
+
+
+def __getattr__(name: str) -> object:
+    """What is offered to programs, imported when it is asked for.
+
+    Raises:
+      ImportError: Packages of others stand in the place of ours.
+      AttributeError: Nothing is offered under this name.
+    """
+    if name not in _OFFERED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    for what in strangers([]):
+        raise ImportError(f"{what}; {_REMEDY}")
+    return getattr(import_module(_OFFERED[name]), name)
 
 
 @dataclass(frozen=True)

@@ -119,8 +119,10 @@ def _place(value: str | Place) -> Place:
 
 ConfigArgument = Annotated[Path, typer.Argument(help="Run file (YAML).", parser=_local)]
 FinishedArgument = Annotated[
-    Path,
-    typer.Argument(help="Folder of a release, or its run file (YAML).", parser=_local),
+    AnyPlace,
+    typer.Argument(
+        help="Folder of a release, a path or an address, or its run file (YAML).", parser=_place
+    ),
 ]
 OutOption = Annotated[
     AnyPlace | None,
@@ -644,9 +646,11 @@ def resume(
 def prepare() -> None:
     """Check this machine and make embedded sessions start faster; run once after installing."""
     from jobs.tasks.byte_code import compile_packages
+    from jobs.tasks.installed import require_run_packages
     from jobs.tasks.java import find_java_home, java_version, make_class_archive
     from solvers.least_squares.machine_code import compile_kernels
 
+    require_run_packages()
     home = find_java_home()
     archive = make_class_archive()
     typer.echo(f"Java {java_version(home / 'bin' / 'java')} at {home}")
@@ -660,28 +664,35 @@ def prepare() -> None:
 
 @app.command()
 def report(
-    out: Annotated[AnyPlace, typer.Argument(help="Folder of a finished run.", parser=_place)],
+    out: Annotated[
+        AnyPlace,
+        typer.Argument(help="Folder of a finished run, or of a release.", parser=_place),
+    ],
     solution: SolutionOption = None,
 ) -> None:
-    """Write the reports of a finished run again, from its manifest and evaluation."""
+    """Write the reports of a finished run again, from its manifest and evaluation.
+
+    Of a release alone, the public ones.
+    """
     from jinja2 import TemplateError
 
     from jobs.folder.roots import remembered_roots
     from jobs.report.finished import write_internal_reports, write_public_reports
     from jobs.storage.files import understanding
-    from jobs.storage.layout import release_layout
+    from jobs.storage.layout import ReleaseLayout, Roots, is_release, release_layout
     from jobs.survey.folder import is_survey_folder
     from jobs.survey.reports import write_pages
 
-    roots = remembered_roots(out)
+    alone = is_release(out) and solution is None
+    roots = Roots.of(out) if alone else remembered_roots(out)
     if (out / "run.json").exists() and is_survey_folder(out):
         _name_files(write_pages(roots, solution), roots)
         return
-    manifest = release_layout(out, solution).manifest
-    with understanding(manifest, "restore it from a copy of the release"):
+    release = ReleaseLayout(out) if alone else release_layout(out, solution)
+    with understanding(release.manifest, "restore it from a copy of the release"):
         try:
-            public = write_public_reports(out, solution)
-            internal = write_internal_reports(roots, solution)
+            public = write_public_reports(release)
+            internal = [] if alone else write_internal_reports(roots, solution)
         except TemplateError as error:
             raise ValueError(str(error)) from None
     _name_files([*internal, *public], roots)
@@ -695,7 +706,7 @@ def verify(
     quiet: QuietOption = False,
 ) -> None:
     """Check a finished release from its files alone: digests, sums over the tree, invariants."""
-    if not config.is_dir() and _is_survey(config):
+    if isinstance(config, Path) and not config.is_dir() and _is_survey(config):
         from jobs.survey.plan import load_survey
         from jobs.survey.verify import verify_survey
 
@@ -1060,7 +1071,7 @@ def _with_arrow_alone(resolved: Resolved) -> Resolved:
     return resolved
 
 
-def _finished(config: Path, out: Place | None, solution: str | None) -> Resolved:
+def _finished(config: Place, out: Place | None, solution: str | None) -> Resolved:
     """The run of a run file, or of the folder of a release alone.
 
     Raises:
@@ -1069,7 +1080,7 @@ def _finished(config: Path, out: Place | None, solution: str | None) -> Resolved
     from jobs.config.load import load_run
     from jobs.config.released import load_release
 
-    if not config.is_dir():
+    if isinstance(config, Path) and not config.is_dir():
         return load_run(config, output=out, solution=solution)
     if out is not None or solution is not None:
         raise ConfigError("--out and --solution", "go with a run file", got=f"the folder {config}")

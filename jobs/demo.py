@@ -18,6 +18,7 @@ from jobs.storage.files import writing
 from jobs.storage.layout import Roots
 from jobs.storage.place import Place
 from jobs.synthetic.generate import GenerateSpec, generate
+from jobs.tasks.installed import require_run_packages
 from jobs.tasks.java import find_java_home
 from jobs.tasks.progress import Reporter
 
@@ -55,8 +56,10 @@ class Demo:
 
         Raises:
           OutputError: The folder holds other things or cannot be written.
-          RuntimeSetupError: There is no Java; nothing was written.
+          RuntimeSetupError: There is no Java, or this installation makes no releases; nothing was
+            written.
         """
+        require_run_packages()
         spec = GenerateSpec(seed=self.seed, blocks=self.blocks)
         self._refuse_others()
         if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has brought one

@@ -57,6 +57,7 @@ from jobs.storage.place import Place, remove_tree
 from jobs.tasks.batches import Sizing
 from jobs.tasks.costs import Recorder
 from jobs.tasks.executor import LocalTasks, Tasks, open_tasks
+from jobs.tasks.installed import require_run_packages
 from jobs.tasks.progress import Reporter
 from jobs.tasks.resources import PeakMemory
 
@@ -248,6 +249,8 @@ def replicate(
     if settings.count < 1:
         raise ConfigError("--count", "makes no replicate", got=settings.count, want="1 or more")
     normal_factor(float(settings.confidence))
+    if tasks is None:
+        require_run_packages()
     for product in resolved.products.values():
         read_manifest(product.release)
     refuse_sealed(resolved)
@@ -294,7 +297,7 @@ def replicate(
                 result_console().print(terminal_table(table))
             layout = IntervalLayout.of(one.release)
             written += [layout.document, *map(layout.tables, one.plan.spine.levels)]
-    return [*write_public_reports(resolved.config.output.directory, resolved.solution), *written]
+    return [*write_public_reports(resolved.last.release), *written]
 
 
 def is_checked(number: int) -> bool:

@@ -34,6 +34,7 @@ from jobs.storage.layout import EstimateLayout, release_layout
 from jobs.storage.place import Place, lies_in
 from jobs.tasks.costs import Recorder
 from jobs.tasks.executor import Tasks, open_tasks
+from jobs.tasks.installed import require_run_packages
 from jobs.tasks.progress import Reporter
 from jobs.tasks.resources import PeakMemory
 
@@ -123,8 +124,10 @@ def open_job(
       OutputError: The folder cannot be written, or belongs to another configuration or driver; or a
         dataset is damaged.
       LedgerError: A grant was spent by another run, or noisy answers are lost.
-      RuntimeSetupError: Spark does not start.
+      RuntimeSetupError: This installation makes no releases, or Spark does not start.
     """
+    if tasks is None:
+        require_run_packages()
     roots = resolved.config.output.roots
     out = roots.out
     refuse_released_log(reporter, out)

@@ -19,17 +19,19 @@ from jobs.storage.answers import read_listed
 from jobs.storage.dataset import MANIFEST, Dataset
 from jobs.storage.estimates import read_tables
 from jobs.storage.files import read_json
-from jobs.storage.layout import EstimateLayout, ReleaseLayout, release_layout, solutions_of
+from jobs.storage.layout import (
+    EstimateLayout,
+    ReleaseLayout,
+    is_release,
+    release_layout,
+    solutions_of,
+)
 from jobs.storage.place import Place, found_under, names_below
-
-
-def _is_release(out: Place) -> bool:
-    return bool((out / "manifest.json").is_file())
 
 
 def _layout(out: Place, solution: str | None) -> ReleaseLayout:
     """The release of a run folder, or the one that the folder itself is."""
-    return ReleaseLayout(out) if _is_release(out) else release_layout(out, solution)
+    return ReleaseLayout(out) if is_release(out) else release_layout(out, solution)
 
 
 def inspect_run(out: Place, solution: str | None = None) -> dict[str, Any]:
@@ -40,7 +42,7 @@ def inspect_run(out: Place, solution: str | None = None) -> dict[str, Any]:
     """
     owner = (
         {}
-        if _is_release(out)
+        if is_release(out)
         else read_json(
             out / "run.json", "give the output.directory of a run, or the folder of a release"
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +12,7 @@ from das.mechanisms.mechanism import Mechanism
 from jobs.storage.answers import read_measured
 from jobs.storage.dataset import Dataset
 from jobs.storage.layout import ReleaseLayout
+from jobs.storage.place import Place
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class NoisyAnswers:
         )
 
 
-def read_measurements(release: Path, geolevel: str, query: str) -> NoisyAnswers:
+def read_measurements(release: Place, geolevel: str, query: str) -> NoisyAnswers:
     """Read what a release measured.
 
     Args:

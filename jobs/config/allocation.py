@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from pathlib import Path
 
 from das.errors import ConfigError, SchemaError
 from das.queries.group import Group
@@ -28,6 +27,7 @@ from jobs.config.workload import (
     plan_group_shares,
     plan_shares,
 )
+from jobs.storage.place import Place
 
 
 def _shares(schema: Schema, level: LevelAllocation, kind: BudgetKind) -> tuple[QueryShare, ...]:
@@ -107,7 +107,7 @@ def _part(geolevel: str, group: Group | None) -> str:
     return geolevel if group is None else f"{geolevel} where {group.name}"
 
 
-def planned_workload(path: Path, geolevel: str) -> WorkloadConfig | None:
+def planned_workload(path: Place, geolevel: str) -> WorkloadConfig | None:
     """What a geolevel of an allocation file is planned for; None if its queries are listed.
 
     Raises:
@@ -134,7 +134,7 @@ def even_strategy(schema: Schema, spine: Spine, texts: Sequence[str]) -> Strateg
 
 
 def load_allocation(
-    path: Path,
+    path: Place,
     schema: Schema,
     spine: Spine,
     kind: BudgetKind = ZCDP_BOUNDED,

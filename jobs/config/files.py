@@ -36,7 +36,7 @@ class RunFile:
         every product must name one.
     """
 
-    path: Path
+    path: Place
     format: int
     config: RunConfig
     wanted: tuple[str, ...] | None = None
@@ -50,7 +50,7 @@ class RunFile:
         return format_1.written_keys(keys) if self.format == 1 else keys
 
 
-def read_run_file(path: Path) -> RunFile:
+def read_run_file(path: Place) -> RunFile:
     """Read a run file of any format.
 
     Raises:
@@ -79,7 +79,7 @@ def is_survey(path: Path) -> bool:
     return read_map(path).get("kind") == SURVEY
 
 
-def read_model(path: Path, model: type[ModelT]) -> ModelT:
+def read_model(path: Place, model: type[ModelT]) -> ModelT:
     """Read a YAML file as a model.
 
     Raises:
@@ -89,7 +89,7 @@ def read_model(path: Path, model: type[ModelT]) -> ModelT:
 
 
 def _validated(
-    path: Path,
+    path: Place,
     document: dict[Any, Any],
     model: type[ModelT],
     written: Callable[[list[str]], list[str]] = list,
@@ -114,12 +114,12 @@ def named(where: str, build: Callable[[], T]) -> T:
         ) from None
 
 
-def absolute(config: ModelT, folder: Path) -> ModelT:
+def absolute(config: ModelT, folder: Place) -> ModelT:
     """A run with all its paths absolute.
 
     Args:
       config: The run, paths as written.
-      folder: That of the run file, to which they are relative.
+      folder: That of the run file, to which they are relative; in a store, that of a release.
 
     Raises:
       ConfigError: A path cannot be followed, or is a device that does not end.
@@ -128,9 +128,9 @@ def absolute(config: ModelT, folder: Path) -> ModelT:
     return resolved
 
 
-def _absolute(value: Any, folder: Path) -> Any:  # noqa: ANN401 - whatever a model holds
+def _absolute(value: Any, folder: Place) -> Any:  # noqa: ANN401 - whatever a model holds
     if isinstance(value, Path):
-        return absolute_path(folder / value)
+        return absolute_path(folder / str(value))
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
         return value.model_copy(
@@ -179,7 +179,7 @@ def _keys(location: Sequence[int | str]) -> list[str]:
 
 
 def _config_error(
-    path: Path, error: ValidationError, written: Callable[[list[str]], list[str]]
+    path: Place, error: ValidationError, written: Callable[[list[str]], list[str]]
 ) -> ConfigError:
     """One error naming the first wrong keys, what it got and what it wants.
 

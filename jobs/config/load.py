@@ -29,6 +29,7 @@ from jobs.storage.place import Place
 _TAKEN = {
     *("geography", "measurements", "invariants", "given", "implied", "estimates", "counts"),
     *("microdata", "tables", "h1", "histograms", "keys", "solutions"),
+    *("configuration", "schemas", "intervals", "about"),
     *("schema", "data", "privacy", "solve", "output", "products", "name", "budget", "limits"),
     *("statements", "leaf", "formulas", "predicted", "optimized", "absent"),
 }
@@ -151,7 +152,7 @@ def check_solution_name(name: str | None) -> None:
         raise ConfigError("--solution", "is no name", got=name, want="letters, digits, _ and -")
 
 
-def _refuse_taken_names(config: RunConfig, path: Path) -> None:
+def _refuse_taken_names(config: RunConfig, path: Place) -> None:
     """Refuse names that what is made of the last product has for something else.
 
     Raises:

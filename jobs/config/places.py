@@ -13,7 +13,7 @@ from jobs.storage.place import Place, StoredPlace, lies_in
 
 
 def refuse_tangled(
-    path: Path, config: BaseModel, roots: Roots, written: Callable[[list[str]], list[str]] = list
+    path: Place, config: BaseModel, roots: Roots, written: Callable[[list[str]], list[str]] = list
 ) -> None:
     """Refuse roots that lie in each other, and files of the run file that lie in one.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from das.errors import SchemaError
 from das.queries.query import Query, parse_query
@@ -15,6 +14,7 @@ from jobs.config.models.products import GeolevelTableConfig, ProductConfig
 from jobs.config.models.run import RunConfig
 from jobs.plan import Plan
 from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
+from jobs.storage.place import Place
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +89,7 @@ class Resolved:
     """
 
     config: RunConfig
-    source: Path
+    source: Place
     products: Mapping[str, Product]
     solution: str | None = None
 

@@ -187,6 +187,11 @@ products:                         # in the order of work; most runs have one
 output:
   directory: out                  # this and other places may lie in stores: docs/storage.md
   confidential: out-confidential  # of its own, for other rights; else out/confidential
+about:                            # for the README of the release; all may be left out
+  title: Census of 2030
+  publisher: The statistical office
+  licence: CC BY 4.0
+  contact: census@office.example
 runtime:
   master: "local[2,4]"
   batches_per_slot: 4

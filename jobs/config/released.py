@@ -64,20 +64,16 @@ def released_configuration(resolved: Resolved) -> dict[str, str]:
         "privacy": privacy,
         "products": products,
         "output": {"directory": "../.."},
+        "about": _document(config.about),
     }
     return {RUN_FILE: _HEAD + _text(run), **files}
 
 
-def is_release(place: Place) -> bool:
-    """Whether a place is the folder of a release, or of a solution beside one."""
-    return bool((place / "configuration" / RUN_FILE).is_file())
-
-
-def load_release(root: Path) -> Resolved:
+def load_release(root: Place) -> Resolved:
     """The run of a finished release, from its folder alone.
 
     Args:
-      root: The folder of the release, under any name and in any place.
+      root: The folder of the release, under any name and in any place, a store too.
 
     Raises:
       OutputError: It is no finished release, or not whole.
@@ -90,7 +86,7 @@ def load_release(root: Path) -> Resolved:
         )
     manifest = read_manifest(layout)
     path = layout.configuration / RUN_FILE
-    if not isinstance(path, Path) or not path.is_file():
+    if not path.is_file():
         raise OutputError(
             str(path), "is missing", remedy="releases of older versions need their run file"
         )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from das.errors import ConfigError
 from das.schema import Attribute, Recode, Schema
 from jobs.config.files import named, read_model
 from jobs.config.models.schema import SchemaFile
+from jobs.storage.place import Place
 
 
-def load_schema(path: Path) -> Schema:
+def load_schema(path: Place) -> Schema:
     """Read a schema file.
 
     Raises:

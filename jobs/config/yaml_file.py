@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from das.errors import ConfigError
+from jobs.storage.place import Place
 
 _LARGEST_FILE = 16 << 20  # bytes
 _DEEPEST = 50  # maps and lists within each other; the files of this project have less than ten
@@ -40,7 +40,7 @@ _NOT_PLAIN = {
 _QUOTES = 'put quotes around text; write numbers in plain decimal, such as 10, 0.5 or "1/4"'
 
 
-def read_map(path: Path) -> dict[Any, Any]:
+def read_map(path: Place) -> dict[Any, Any]:
     """Read a YAML file that holds a map.
 
     Returns:
@@ -68,7 +68,7 @@ def read_map(path: Path) -> dict[Any, Any]:
     return document
 
 
-def _read_text(path: Path) -> str:
+def _read_text(path: Place) -> str:
     try:
         with path.open("rb") as file:
             data = file.read(_LARGEST_FILE + 1)
@@ -113,7 +113,7 @@ class _Loader(yaml.SafeLoader):
 class _Reader:
     """Turns nodes into plain values; errors say line and column."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         self._path = path
         self._size = 0
 

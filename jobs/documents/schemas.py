@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from importlib.resources import files
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -21,6 +22,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from pydantic import JsonValue, TypeAdapter
 
 from jobs.documents.account import Account
+from jobs.documents.codebook import Codebook
 from jobs.documents.evaluation import Evaluation
 from jobs.documents.intervals import Intervals
 from jobs.documents.manifest import Manifest
@@ -32,6 +34,7 @@ FOLDER = Path(__file__).with_name("schemas")
 KINDS: Mapping[str, type] = {
     "manifest": Manifest,
     "account": Account,
+    "codebook": Codebook,
     "statistics": SolveStatistics,
     "evaluation": Evaluation,
     "intervals": Intervals,
@@ -44,6 +47,7 @@ KINDS: Mapping[str, type] = {
 _TITLES = {
     "manifest": "`OUT/release/manifest.json`",
     "account": "`OUT/release/account.json`",
+    "codebook": "`OUT/release/codebook.json`",
     "statistics": "`facts.statistics` of counts",
     "evaluation": "`OUT/confidential/evaluation.json`",
     "intervals": "`OUT/release/intervals/intervals.json`",
@@ -53,6 +57,7 @@ _TITLES = {
     "survey-tables": "`OUT/release/tables.json` of a survey",
     "survey-evaluation": "`OUT/confidential/evaluation.json` of a survey",
 }
+_RELEASED = ("manifest", "account", "codebook", "intervals")
 _PLAIN = {str: "text", bool: "boolean", int: "integer", float: "number", JsonValue: "any JSON"}
 _INTRODUCTION = """# Documents
 
@@ -89,6 +94,13 @@ def schema_of(name: str) -> dict[str, Any]:
 def schema_text(name: str) -> str:
     """The schema as its file has it."""
     return json.dumps(schema_of(name), indent=1) + "\n"
+
+
+def released_schemas() -> dict[str, str]:
+    """The schemas of what a release of a census holds, as shipped: text by the name of the file."""
+    shipped = files("jobs.documents") / "schemas"
+    names = [f"{name}.schema.json" for name in _RELEASED]
+    return {name: (shipped / name).read_text("utf-8") for name in names}
 
 
 def reference() -> str:

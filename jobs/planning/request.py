@@ -29,6 +29,7 @@ from jobs.planning.summary import (
     plan_summary,
 )
 from jobs.storage.files import refuse_foreign
+from jobs.storage.place import Place
 from jobs.tasks.progress import Reporter
 
 
@@ -137,7 +138,7 @@ def explain(
     return summaries
 
 
-def _command(run: Path, request: PlanRequest, out: Path) -> str:
+def _command(run: Place, request: PlanRequest, out: Path) -> str:
     """What makes the allocation, to be typed again."""
     goal = request.goal
     options = {

@@ -6,13 +6,15 @@ import csv
 import hashlib
 import importlib.metadata
 import platform
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import pyarrow.parquet as pq
 
 from das.privacy.ledger import Ledger
+from jobs.config.models.run import AboutConfig
 from jobs.documents.account import Account
 from jobs.documents.document import write_document
 from jobs.documents.manifest import (
@@ -33,6 +35,7 @@ from jobs.documents.manifest import (
 )
 from jobs.documents.statistics import expected_totals_of, statistics_of
 from jobs.plan import Level, Plan
+from jobs.release.codebook import codebook_of
 from jobs.release.statements import (
     budget_rows,
     exact_queries,
@@ -41,6 +44,7 @@ from jobs.release.statements import (
     privacy_statements,
     stratum_statements,
 )
+from jobs.report.readme import codebook_page, readme
 from jobs.storage.answers import ORIGIN
 from jobs.storage.columns import TEXT, type_words
 from jobs.storage.dataset import MANIFEST, Dataset
@@ -68,6 +72,8 @@ class RunFacts:
       products: Manifests of the other products of the run by name, for that of the last.
       composition: What all products cost together, likewise.
       expected: For whom the release is expected to be worse.
+      tables: Queries that are tabulated.
+      about: What the README says of the office and the licence.
     """
 
     name: str
@@ -79,10 +85,12 @@ class RunFacts:
     products: Mapping[str, Manifest] | None = None
     composition: Account | None = None
     expected: tuple[ExpectedGroups, ...] = ()
+    tables: tuple[str, ...] = ()
+    about: AboutConfig = field(default_factory=AboutConfig)
 
 
 def write_manifest(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: RunFacts) -> Manifest:
-    """Gather and write the manifest of a finished release.
+    """Write README and codebook of a finished release, and the manifest that names them and all.
 
     Args:
       plan: The plan.
@@ -129,6 +137,11 @@ def write_manifest(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: Ru
         expected_groups=facts.expected,
         origin=_origin(plan, release),
     )
+    codebook = codebook_of(plan, manifest, facts.tables)
+    write_document(release.codebook, codebook, mode=READABLE)
+    replace_file(release.codebook_page, codebook_page(codebook), mode=READABLE)
+    replace_file(release.readme, readme(manifest, facts.about), mode=READABLE)
+    manifest = replace(manifest, files=_files(release))
     write_document(release.manifest, manifest, mode=READABLE)
     if plan.not_for_release:
         replace_file(
@@ -206,8 +219,15 @@ def software() -> Software:
         name="topdown-das",
         version=version,
         python=platform.python_version(),
-        libraries={name: importlib.metadata.version(name) for name in _LIBRARIES},
+        libraries=dict(_installed()),
     )
+
+
+def _installed() -> Iterator[tuple[str, str]]:
+    """Versions of the libraries that are there; a survey does without some."""
+    for name in _LIBRARIES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            yield name, importlib.metadata.version(name)
 
 
 def _datasets(root: Place) -> list[Place]:
@@ -218,7 +238,9 @@ def _files(release: ReleaseLayout) -> tuple[ReleasedFile, ...]:
     """Files beside the datasets, with their digests; manifest and report cannot hold their own."""
     files: tuple[Place, ...] = (
         *(release.ledger, release.planned, release.solves, release.account),
-        *(release.configuration / name for name in _names(release.configuration)),
+        *found_under(release.configuration, "*.yaml"),
+        *found_under(release.schemas, "*.json"),
+        *(release.readme, release.codebook, release.codebook_page),
     )
     return tuple(
         ReleasedFile(
@@ -229,10 +251,6 @@ def _files(release: ReleaseLayout) -> tuple[ReleasedFile, ...]:
         for path in files
         if path.exists() and lies_in(path, release.root)
     )
-
-
-def _names(folder: Place) -> list[str]:
-    return sorted(path.name for path in folder.glob("*.yaml"))
 
 
 def output_of(release: ReleaseLayout, path: Place) -> Output:

@@ -15,6 +15,7 @@ from jobs.config.tables import TablesWanted
 from jobs.documents.account import Account, account_of_grants
 from jobs.documents.document import read_document
 from jobs.documents.manifest import Environment, Manifest
+from jobs.documents.schemas import released_schemas
 from jobs.documents.statistics import statistics_of
 from jobs.folder.progress import is_sealed
 from jobs.folder.solutions import note_solve, settings_of, solution_of
@@ -92,7 +93,7 @@ def seal(job: Job) -> None:
     A release that is sealed already, and holds what its manifest names, keeps its manifest.
     """
     if all(is_sealed(product.release) for product in job.products):
-        write_public_reports(job.out, job.resolved.solution)
+        write_public_reports(job.release)
         return
     config, account = job.resolved.config, job.release.account
     facts = RunFacts(
@@ -101,12 +102,15 @@ def seal(job: Job) -> None:
         config.geography.source,
         environment_of(job.tasks),
         solution=solution_of(job.resolved, job.release),
+        about=config.about,
     )
     with job.stage("seal", "manifest and public report"):
         sweep(job.release.root)
         check_sizes(job.release.root)
         for name, text in released_configuration(job.resolved).items():
             replace_file(job.release.configuration / name, text, mode=READABLE)
+        for name, text in released_schemas().items():
+            replace_file(job.release.schemas / name, text, mode=READABLE)
         with writing(job.release.root):
             open_to_readers(job.release.root)
         sealed: dict[str, Manifest] = {}
@@ -115,12 +119,18 @@ def seal(job: Job) -> None:
             ledger = seal_ledger(product.release.ledger)
             write_whole(product.release.ledger)
             expected = expected_groups(product.plan, product.release, product.grouping)
-            own = replace(facts, name=product.title, records=product.name, expected=expected)
+            own = replace(
+                facts,
+                name=product.title,
+                records=product.name,
+                expected=expected,
+                tables=tuple(product.tables),
+            )
             if sealed and product is job.resolved.last:
                 claims = [claim_of(job.resolved, each, "") for each in job.products]
                 own = replace(own, products=sealed, composition=account_of_grants(claims))
             sealed[product.name] = write_manifest(product.plan, ledger, product.release, own)
-        write_public_reports(job.out, job.resolved.solution)
+        write_public_reports(job.release)
 
 
 def environment_of(tasks: Tasks) -> Environment:

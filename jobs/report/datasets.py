@@ -61,6 +61,22 @@ _ROWS = {
     "geography": "One geounit, with its place in the tree.",
 }
 
+_KINDS = {
+    "measurements": "noisy",
+    "estimates/tables": "estimate",
+    "estimates/whole": "working file",
+    "estimates/subtree": "working file",
+    "counts": "protected",
+    "microdata/parquet": "protected",
+    "microdata/csv": "protected",
+    "tables": "protected",
+    "h1": "protected",
+    "invariants": "exact",
+    "given": "exact",
+    "implied": "working file",
+    "geography": "exact",
+}
+
 _COLUMNS = {
     "geocode": _GEOCODE,
     "query": _QUERY,
@@ -115,8 +131,8 @@ _UNLABELLED = (
 )
 
 FILES = {
-    "manifest.json": "Every number on this page, and the digest of every dataset.",
-    "report.html": "This page.",
+    "manifest.json": "Every number of the report, and the digest of every dataset.",
+    "report.html": "The report: what was released, what it protects, and how exact it is.",
     "ledger.jsonl": "What was granted, what every query of every geounit costs, and which "
     "geolevels were measured; each line carries the digest of the line before.",
     "planned.json": "The planned strategies: the matrices of the queries that were measured.",
@@ -125,12 +141,16 @@ FILES = {
     "sum.",
     "configuration/run.yaml": "The public part of the configuration, with which `das estimate`, "
     "`das verify` and `das inspect` read this release.",
+    "README.md": "What this is, what lies where, how to read it and how to cite it.",
+    "codebook.json": "What names, codes and labels in these files stand for, for programs.",
+    "codebook.md": "The same for people.",
     "NOT_FOR_RELEASE.txt": "Says that the noise was seeded for a test.",
 }
 
-_CONFIGURATION = {
+_BY_ENDING = {
     "-schema.yaml": "The attributes of the records, their levels and the queries over them.",
     "-allocation.yaml": "The shares of the budget by geolevel and query.",
+    ".schema.json": "The JSON Schema of the document of this name: every key and its meaning.",
 }
 
 
@@ -151,6 +171,11 @@ def described(manifest: Manifest) -> list[Described]:
     ]
 
 
+def kind_of(manifest: Manifest, dataset: Described) -> str:
+    """Whether a dataset is exact, noisy, an estimate, protected or a working file."""
+    return _KINDS.get(_product(manifest, dataset.path)[1], "")
+
+
 def other_files(manifest: Manifest) -> list[tuple[str, str]]:
     """(path, meaning) of the files beside the datasets."""
     seeded = ["NOT_FOR_RELEASE.txt"] if manifest.not_for_release else []
@@ -160,7 +185,7 @@ def other_files(manifest: Manifest) -> list[tuple[str, str]]:
 
 
 def _meaning(name: str) -> str:
-    by_ending = (text for ending, text in _CONFIGURATION.items() if name.endswith(ending))
+    by_ending = (text for ending, text in _BY_ENDING.items() if name.endswith(ending))
     return FILES.get(name) or next(by_ending, "")
 
 

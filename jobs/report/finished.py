@@ -31,8 +31,11 @@ def finished_products(
     ]
 
 
-def write_public_reports(out: Place, solution: str | None = None) -> list[Place]:
-    """Write the public reports of a finished run, or of a solution of it, from its manifests.
+def write_public_reports(whole: ReleaseLayout) -> list[Place]:
+    """Write the public reports of a release from its manifests; nothing else is read.
+
+    Args:
+      whole: The release, or a solution beside it, wherever it lies.
 
     Returns:
       The files written.
@@ -40,7 +43,7 @@ def write_public_reports(out: Place, solution: str | None = None) -> list[Place]
     from jobs.report.public import write_public_report  # draws plots: slow to import
 
     written = []
-    for release, _ in finished_products(Roots.of(out), solution):
+    for release in [whole, *map(whole.product, whole.sealed_products)]:
         intervals = read_intervals(IntervalLayout.of(release).document, release.manifest)
         write_public_report(read_manifest(release), release.report, intervals)
         written.append(release.report)

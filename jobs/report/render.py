@@ -1,4 +1,4 @@
-"""Pages: one self-contained HTML file from a template."""
+"""Pages: one self-contained HTML file from a template, or Markdown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PLAIN = str.maketrans(_SUPERSCRIPTS, "\N{MINUS SIGN}0123456789")
 
 
 def render(template: str, context: Mapping[str, object]) -> str:
-    """Fill a template of this package. Every value but Markup is escaped.
+    """Fill a template of this package. In HTML every value but Markup is escaped.
 
     Args:
       template: File name, such as "public.html.j2".
@@ -37,18 +37,33 @@ def _environment() -> jinja2.Environment:
     """The templates of this package, each compiled once per process."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("jobs.report", ""),
-        autoescape=True,
+        autoescape=lambda name: not str(name).endswith(".md.j2"),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["raised"] = raised
+    environment.filters |= {"raised": raised, "code": code, "cell": cell}
     return environment
 
 
 def raised(value: str) -> Markup:
     """Escape text and mark up its superscripts; faces differ in how they draw the characters."""
     return Markup(re.sub("[" + _SUPERSCRIPTS + "]+", _lower, str(escape(value))))
+
+
+def code(value: str) -> str:
+    r"""Text as code in Markdown, also within a table.
+
+    >>> print(code("a`b|c"))
+    ``a`b\|c``
+    """
+    ticks = "``" if "`" in value else "`"
+    return f"{ticks}{value}{ticks}".replace("|", "\\|")
+
+
+def cell(value: str) -> str:
+    """Text in a cell of a table in Markdown; nothing in it is HTML."""
+    return value.replace("|", "\\|").replace("<", "&lt;")
 
 
 def _lower(match: re.Match[str]) -> str:

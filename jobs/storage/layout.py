@@ -20,6 +20,9 @@ OUT/release/planned.json                 planned strategies, once they are measu
 OUT/release/solves.jsonl                 settings with which it was solved
 OUT/release/account.json                 budgets granted for the same people until it was measured
 OUT/release/configuration/               public part of the run file, schemas, allocations
+OUT/release/schemas/                     JSON Schemas of the documents
+OUT/release/README.md                    what this is and how to read it
+OUT/release/codebook.json, codebook.md   what names, codes and labels stand for
 OUT/release/manifest.json, report.html
 OUT/release/NOT_FOR_RELEASE.txt          only if the noise was seeded
 OUT/release/intervals/level=<L>/         intervals of released counts, from replicates
@@ -128,6 +131,26 @@ class ReleaseLayout:
         return (self.public or self.root) / "configuration"
 
     @property
+    def schemas(self) -> Place:
+        """Folder of the JSON Schemas of the documents, of all products."""
+        return (self.public or self.root) / "schemas"
+
+    @property
+    def readme(self) -> Place:
+        """What people read first."""
+        return self.root / "README.md"
+
+    @property
+    def codebook(self) -> Place:
+        """What names, codes and labels stand for."""
+        return self.root / "codebook.json"
+
+    @property
+    def codebook_page(self) -> Place:
+        """The same for people."""
+        return self.root / "codebook.md"
+
+    @property
     def manifest(self) -> Place:
         """The manifest."""
         return self.root / "manifest.json"
@@ -204,6 +227,11 @@ class ConfidentialLayout:
     def report(self) -> Place:
         """The internal report."""
         return self.compared / "report.html"
+
+
+def is_release(place: Place) -> bool:
+    """Whether a place is itself the folder of a finished release, or of a solution beside one."""
+    return bool(ReleaseLayout(place).manifest.is_file())
 
 
 def release_layout(out: Place, solution: str | None = None) -> ReleaseLayout:

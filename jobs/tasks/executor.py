@@ -17,6 +17,7 @@ from jobs.config.protection import missing_protection
 from jobs.tasks.batches import Sizing
 from jobs.tasks.connect import ConnectTasks
 from jobs.tasks.connect_session import connect_session, is_connect_wanted
+from jobs.tasks.installed import require_run_packages
 from jobs.tasks.java import java_in_use
 from jobs.tasks.outcome import Failure, outcome_of, results_of
 from jobs.tasks.session import session_properties, spark_session
@@ -175,9 +176,11 @@ def open_tasks(
       tell: Is told what is waited for, if a cluster takes long.
 
     Raises:
-      RuntimeSetupError: Java is missing, Spark does not start, the session lacks protection, the
-        cluster cannot give it what it asks, or the server cannot be reached or run the tasks.
+      RuntimeSetupError: Java or packages are missing, Spark does not start, the session lacks
+        protection, the cluster cannot give it what it asks, or the server cannot be reached or run
+        the tasks.
     """
+    require_run_packages()
     runtime = config.runtime
     sizing = Sizing(runtime.batches_per_slot)
     if is_connect_wanted(runtime.master):

@@ -1,16 +1,19 @@
-"""Sums of answers over families, and over what looks alike to an estimate."""
+"""Sums of answers over families, and over what looks alike to an estimate.
+
+Compiled, or by arrays where there is no compiler, as in an installation for releases alone: sums of
+whole numbers are the same.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from das.arrays import IntArray
-from das.tree.coordinates import sum_type
-from solvers.least_squares.machine_code import ANSWERS, kernels
+from das.tree import coordinates
+from solvers.least_squares.machine_code import ANSWERS, has_compiler, kernels
 
 
 def family_sums(answers: npt.NDArray[np.integer], starts: IntArray) -> IntArray:
@@ -25,13 +28,18 @@ def family_sums(answers: npt.NDArray[np.integer], starts: IntArray) -> IntArray:
     """
     sums = np.zeros((len(starts), answers.shape[1]), np.int64)
     ends = np.append(starts[1:], len(answers))
+    if not has_compiler():
+        some = np.flatnonzero(ends > starts)  # of an empty family, `reduceat` would take a row
+        if len(some):
+            sums[some] = np.add.reduceat(answers, starts[some], axis=0, dtype=np.int64)
+        return sums
     kernels(ANSWERS).add_runs(np.require(answers, None, ["C", "W"]), starts, ends, sums)
     return sums
 
 
 def group_sums(
     answers: npt.NDArray[np.integer], axis: int, group: IntArray
-) -> npt.NDArray[np.signedinteger[Any]]:
+) -> npt.NDArray[np.integer]:
     """Add up answers along an axis, as `das.tree.coordinates.group_sums` does in arrays.
 
     Args:
@@ -39,8 +47,10 @@ def group_sums(
       axis: At least 1.
       group: int64[n] of the n answers along the axis, the group of each, from 0 on, all present.
     """
+    if not has_compiler():
+        return coordinates.group_sums(answers, axis, group)
     shape = answers.shape
-    kind = sum_type(answers)
+    kind = coordinates.sum_type(answers)
     sums = np.zeros((*shape[:axis], int(group.max()) + 1, *shape[axis + 1 :]), kind)
     before, after = math.prod(shape[1:axis]), math.prod(shape[axis + 1 :])
     kernels(ANSWERS).add_groups(

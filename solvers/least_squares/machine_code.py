@@ -73,6 +73,12 @@ def _after_compilers(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
+@functools.cache
+def has_compiler() -> bool:
+    """Whether numba is installed, without which there are no kernels."""
+    return importlib.util.find_spec("numba") is not None
+
+
 def is_kept() -> bool:
     """Whether this user's cache holds machine code of all kernels; loads nothing."""
     folders = [_user_folder(name) for name in _MODULES]

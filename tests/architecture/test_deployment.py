@@ -129,6 +129,15 @@ def test_lint_refuses_nothing_of_the_dockerfile_and_sees_faults():
     assert "DL3042" in linted(text.replace("--no-cache-dir ", ""))
 
 
+def test_what_reads_releases_is_locked_at_the_versions_of_what_makes_them():
+    pins = [
+        set(re.findall(r"^[\w-]+==\S+", (ROOT / "requirements" / f"{name}.txt").read_text(), re.M))
+        for name in ("analysis", "run", "test")
+    ]
+    assert pins[0] < pins[1] < pins[2]
+    assert not {pin for pin in pins[0] if pin.startswith(("pyspark", "numba", "ortools", "pandas"))}
+
+
 # --- entry point ---------------------------------------------------------------------------------
 
 

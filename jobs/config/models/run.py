@@ -225,6 +225,24 @@ class RuntimeConfig(Model):
         return self
 
 
+class AboutConfig(Model):
+    """What the README of the release says beside what follows from the run; nothing hangs on it."""
+
+    title: Text | None = Field(
+        default=None, description="Title of the release. Default: the name of the run."
+    )
+    publisher: Text | None = Field(default=None, description="Who publishes it.")
+    description: Text | None = Field(default=None, description="What it is of, in a sentence.")
+    licence: Text | None = Field(
+        default=None, description="Under which terms it may be used. Default: the README says none."
+    )
+    citation: Text | None = Field(
+        default=None,
+        description="How to cite it. Default: publisher, title, year, software and configuration.",
+    )
+    contact: Text | None = Field(default=None, description="Where to ask.")
+
+
 class RunConfig(Model):
     """conf/run/*.yaml: one run."""
 
@@ -240,6 +258,9 @@ class RunConfig(Model):
         "The last lies in the folder of the release itself, every other in one of its name there.",
     )
     output: OutputConfig = Field(description="Where everything is written.")
+    about: AboutConfig = Field(
+        default_factory=AboutConfig, description="Title, publisher, licence: for the README."
+    )
     runtime: RuntimeConfig = Field(
         default_factory=RuntimeConfig, description="Where it works; speed only."
     )

@@ -17,6 +17,7 @@ from jobs.documents.document import json_of, read_document
 from jobs.documents.evaluation import Evaluation
 from jobs.documents.manifest import Manifest
 from jobs.documents.summary import read_summary
+from jobs.report import datasets
 from jobs.storage.dataset import Dataset
 from jobs.storage.files import json_text
 from tests.builders import toy, units
@@ -135,9 +136,13 @@ def test_every_dataset_and_file_is_described_and_no_other(release: Path) -> None
     for folder, page in pages(release):
         manifests = [path.parent.relative_to(folder) for path in folder.rglob("_manifest.json")]
         kinds = {re.sub(r"level=.*", "level=…", str(path)) for path in manifests}
-        files = (*folder.iterdir(), *folder.glob("configuration/*"))
+        files = (*folder.iterdir(), *folder.glob("configuration/*"), *folder.glob("schemas/*"))
         named = {str(path.relative_to(folder)) for path in files if path.is_file()}
         assert set(described(page)) == kinds | named
+
+
+def test_every_kind_of_dataset_is_exact_or_noisy_or_something_else() -> None:
+    assert set(datasets._KINDS) == set(datasets._ROWS)
 
 
 def test_every_file_says_what_it_is_for(release: Path) -> None:

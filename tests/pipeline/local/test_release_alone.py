@@ -10,11 +10,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from das.errors import ConfigError
+from das.errors import ConfigError, SchemaError
+from jobs.analysis.measurements import read_measurements
 from jobs.config.released import load_release
+from jobs.documents.codebook import Codebook
+from jobs.documents.document import read_document
 from tests.builders import toy
 from tests.builders.in_process import execute
 from tests.builders.units import section, write_units
+from topdown_das import DasError, Release, open_release
 
 Das = Callable[..., tuple[int, str]]
 
@@ -37,6 +41,7 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
             privacy__randomness={"source": "operating_system"},
             privacy__grant="a secret name",
             units=section(folder),
+            about={"title": "A census", "licence": "CC BY 4.0"},
         )
     )
     return folder
@@ -86,6 +91,147 @@ def test_a_changed_configuration_is_found(das: Das, release: Path, name: str) ->
     code, printed = das("verify", release)
     assert code != 0
     assert f"configuration/{name}" in printed
+
+
+# --- for programs --------------------------------------------------------------------------------
+
+
+def test_a_program_gets_what_commands_print(das: Das, release: Path, tmp_path: Path) -> None:
+    opened = open_release(str(release))
+    assert isinstance(opened, Release)
+    areas = tmp_path / "areas.csv"
+    areas.write_text("".join(f"{code[2:5]},{code}\n" for code in toy.blocks()))
+    named = {area: [code for code in toy.blocks() if code[2:5] == area] for area in ("001", "003")}
+    asked = (
+        (ASKED[0], opened.estimates("sex * age", "county")),
+        (ASKED[1], opened.estimates("prefix(age)", geounits=["9900100000"], confidence=0.95)),
+        (ASKED[2], opened.covariance("total", "99", other="sex")),
+        (("--area", areas, "--positive"), opened.estimates("total", areas=areas, positive=True)),
+    )
+    for words, table in asked:
+        code, printed = das("estimate", release, *words, "--json")
+        assert code == 0, printed
+        assert table.to_pylist() == json.loads(printed)
+    both = opened.estimates("total", areas=named, geounits=["99"], simultaneous=True)
+    assert both["area"].to_pylist() == ["99", "001", "003"]
+    assert das("verify", release) == (0, json.dumps(opened.verify()) + "\n")
+
+
+def test_a_program_gets_noisy_answers_with_their_noise(release: Path) -> None:
+    opened = open_release(release)
+    assert "sex" in opened.measured("tract")
+    table, answers = opened.measurements("sex", "tract"), read_measurements(release, "tract", "sex")
+    assert table["answer"].to_pylist() == answers.answers.ravel().tolist()
+    assert table["label"].to_pylist() == [*answers.labels] * len(answers.geocodes)
+    first = table.slice(0, 1).to_pylist()[0]
+    noise = answers.mechanisms[0]
+    assert (first["geocode"], first["query"]) == (answers.geocodes[0], "sex")
+    assert (first["mechanism"], first["parameter"]) == (noise.kind, str(noise.parameter))
+    assert first["variance"] == noise.variance()
+    assert table["geocode"].type == "string"
+
+
+def test_a_program_is_told_what_a_release_is_of(release: Path) -> None:
+    opened = open_release(release)
+    assert (opened.name, opened.records, opened.products) == (
+        "toy",
+        "persons",
+        ("units", "persons"),
+    )
+    assert opened.geolevels == tuple(toy.LEVELS)
+    assert [attribute.name for attribute in opened.schema.attributes] == ["sex", "age"]
+    assert opened.geounits("block")["geocode"].to_pylist() == toy.blocks()
+    assert opened.manifest.not_for_release is False
+    assert "'toy' of persons: state, county, tract, block" in repr(opened)
+    units = open_release(release, "units")
+    assert units.records == "units"
+    assert units.estimates("total", "state").num_rows == 1
+
+
+def test_what_is_not_there_is_named_for_programs(release: Path, tmp_path: Path) -> None:
+    opened = open_release(release)
+    for ask, error, said in (
+        (lambda: opened.geounits("parish"), ConfigError, "has no such geolevel; got parish"),
+        (lambda: opened.estimates("total", "parish"), ConfigError, "unknown geolevel"),
+        (lambda: opened.estimates("total"), ConfigError, "names no area"),
+        (lambda: opened.estimates("colour", "county"), SchemaError, "colour"),
+        (lambda: opened.measurements("age", "tract"), DasError, "lacks a query; got age"),
+        (lambda: open_release(release, "cars"), ConfigError, "has no such product; got cars"),
+        (lambda: open_release(tmp_path), DasError, "is no folder of a finished release"),
+        (lambda: open_release("ftp://there/x"), ConfigError, "no kind of store"),
+    ):
+        with pytest.raises(error, match=said):
+            ask()
+
+
+def test_areas_of_a_file_that_are_odd_are_warned_of(release: Path, tmp_path: Path) -> None:
+    areas = tmp_path / "areas.csv"
+    areas.write_text(f"north,{toy.blocks()[0]}\n")
+    with pytest.warns(UserWarning, match="blocks in no area"):
+        open_release(release).estimates("total", areas=areas)
+
+
+def test_a_release_of_a_newer_format_is_refused_by_name(das: Das, release: Path) -> None:
+    path = release / "manifest.json"
+    path.write_text(path.read_text().replace('"format": 3', '"format": 4', 1))
+    with pytest.raises(DasError, match="is of a format that this version does not read"):
+        open_release(release)
+    for command in ("estimate", "verify", "report"):
+        code, printed = das(command, release)
+        assert code == 2
+        assert "is of a format that this version does not read; expected 3" in printed
+
+
+@pytest.mark.parametrize("name", ["README.md", "codebook.json", "schemas/manifest.schema.json"])
+def test_a_changed_or_missing_file_is_found(release: Path, name: str) -> None:
+    path = release / name
+    path.write_text(path.read_text() + "\n")
+    with pytest.raises(DasError, match=f"{name}: is not the one the manifest"):
+        open_release(release).verify()
+    path.unlink()
+    with pytest.raises(DasError, match=f"{name}: is missing"):
+        open_release(release).verify()
+
+
+# --- for people ----------------------------------------------------------------------------------
+
+
+def test_the_readme_says_what_lies_where_and_its_example_runs(
+    release: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder, records in ((release, "persons"), (release / "units", "units")):
+        text = (folder / "README.md").read_text("utf-8")
+        assert text.startswith(f"# A census, {records}\n")
+        assert f"Counts of {records} by" in text
+        assert "Licence: CC BY 4.0" in text
+        assert "NOT FOR RELEASE" not in text
+        for dataset in {path.parent for path in folder.glob("*/level=*/_manifest.json")}:
+            assert f"| `{dataset.parent.name}/level=…` |" in text
+        for path in folder.iterdir():
+            assert not path.is_file() or f"| `{path.name}` |" in text, path
+    text = (release / "README.md").read_text("utf-8")
+    example = text.split("```python\n")[1].split("```")[0]
+    monkeypatch.chdir(release)
+    exec(compile(example, "README.md", "exec"), {})
+    assert "geocode: string" in capsys.readouterr().out
+
+
+def test_the_codebook_says_what_codes_stand_for(release: Path) -> None:
+    codebook = read_document(Codebook, release / "codebook.json", remedy="")
+    sex, age = codebook.attributes
+    assert (sex.levels, age.levels) == (toy.SEX, toy.AGE)
+    assert [level.name for level in codebook.geolevels] == toy.LEVELS
+    assert codebook.geolevels[-1].geounits == len(toy.blocks())
+    (adults,) = (one for one in codebook.recodes if one.name == "votingage")
+    assert [group.levels for group in adults.groups] == [toy.AGE[:1], toy.AGE[1:]]
+    (asked,) = (one for one in codebook.queries if one.query == "sex")
+    assert asked.labels == toy.SEX
+    assert asked.tabulated
+    page = (release / "codebook.md").read_text("utf-8")
+    for label in (*toy.SEX, *toy.AGE, "votingage"):
+        assert f"| `{label}` |" in page or f"### `{label}`" in page
+    for dataset in codebook.datasets:
+        assert f"### `{dataset.path}`" in page
 
 
 def test_a_geounit_is_inspected(das: Das, origin: Path, release: Path) -> None:

@@ -13,6 +13,7 @@ from tests.servers.azure import azure_server
 from tests.servers.hdfs import hdfs_server
 from tests.servers.s3 import s3_server
 from tests.servers.versity import versity_server
+from topdown_das import DasError, open_release
 
 
 @pytest.fixture(
@@ -30,7 +31,7 @@ def bucket(
         yield server.url
 
 
-def test_a_whole_run_in_a_bucket(tmp_path, bucket):
+def test_a_whole_run_in_a_bucket_and_its_release_read_there(tmp_path, bucket, das):
     toy.write_records(tmp_path)
     config = toy.configuration(
         tmp_path,
@@ -43,3 +44,17 @@ def test_a_whole_run_in_a_bucket(tmp_path, bucket):
     assert isinstance(out, StoredPlace)
     assert (out / "release" / "manifest.json").is_file()
     assert {path.name for path in tmp_path.iterdir()} == before, "nothing was written beside it"
+    release = f"{bucket}/runs/toy/release"
+    for command in (
+        ("verify", release),
+        ("inspect", release, "--geocode", "99001"),
+        ("estimate", release, "--query", "sex", "--geolevel", "county", "--json"),
+        ("report", release),
+    ):
+        code, printed = das(*command)
+        assert code == 0, printed
+    opened = open_release(release)
+    assert opened.geounits("block")["geocode"].to_pylist() == toy.blocks()
+    assert opened.folder == out / "release"
+    with pytest.raises(DasError, match="is no folder of a finished release"):
+        open_release(f"{bucket}/runs")

@@ -150,13 +150,15 @@ def test_invariants_and_limits_are_named(release):
 
 
 def test_files_beside_the_datasets_have_digests(release):
-    (row,) = written(release)["files"]
-    data = release.ledger.read_bytes()
-    assert row == {
-        "path": release.ledger.name,
-        "bytes": len(data),
-        "sha256": hashlib.sha256(data).hexdigest(),
-    }
+    rows = {row["path"]: row for row in written(release)["files"]}
+    assert set(rows) == {"ledger.jsonl", "README.md", "codebook.json", "codebook.md"}
+    for name, row in rows.items():
+        data = (release.root / name).read_bytes()
+        assert row == {
+            "path": name,
+            "bytes": len(data),
+            "sha256": hashlib.sha256(data).hexdigest(),
+        }
 
 
 @pytest.mark.parametrize("is_test", [True, False])

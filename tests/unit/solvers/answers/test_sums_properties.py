@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,31 +14,55 @@ from das.tree import coordinates
 from solvers.answers.sums import family_sums, group_sums
 
 
+@contextmanager
+def compiler(*, there: bool) -> Iterator[None]:
+    """Sums as in an installation with numba, or without."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not there:
+            patch.setattr("solvers.answers.sums.has_compiler", lambda: False)
+            patch.setattr("solvers.answers.sums.kernels", lambda _: pytest.fail("compiled"))
+        yield
+
+
 @given(
     sizes=st.lists(st.integers(1, 4), max_size=5),
     width=st.integers(0, 3),
     kind=st.sampled_from([np.int16, np.int32, np.int64]),
     seed=st.integers(0, 9),
+    compiled=st.booleans(),
 )
-def test_sums_are_exact(sizes, width, kind, seed):
+def test_sums_are_exact(sizes, width, kind, seed, compiled):
     most = np.iinfo(kind).max // (8 if kind is np.int64 else 1)  # the largest answers overflow none
     rng = np.random.default_rng(seed)
     answers = rng.integers(-most, most, (sum(sizes), width), kind, endpoint=True)
     starts = np.cumsum([0, *sizes])[:-1] if sizes else np.zeros(0, np.int64)
-    found = family_sums(answers, starts)
+    with compiler(there=compiled):
+        found = family_sums(answers, starts)
     assert (found.dtype, found.shape) == (np.int64, (len(sizes), width))
     rows = answers.tolist()
     for start, size, sums in zip(starts.tolist(), sizes, found.tolist(), strict=True):
         assert sums == [sum(column) for column in zip(*rows[start : start + size], strict=True)]
 
 
+@pytest.mark.parametrize("there", [True, False])
 @pytest.mark.parametrize("kind", [np.int16, np.int64])
-def test_answers_in_any_memory_are_added(kind):
+def test_answers_in_any_memory_are_added(kind, there):
     answers = np.arange(12, dtype=kind).reshape(3, 4)
     answers.setflags(write=False)
     starts = np.array([0, 2])
-    assert family_sums(answers, starts).tolist() == [[4, 6, 8, 10], [8, 9, 10, 11]]
-    assert family_sums(answers.T, starts).tolist() == [[1, 9, 17], [5, 13, 21]]
+    with compiler(there=there):
+        assert family_sums(answers, starts).tolist() == [[4, 6, 8, 10], [8, 9, 10, 11]]
+        assert family_sums(answers.T, starts).tolist() == [[1, 9, 17], [5, 13, 21]]
+
+
+def test_a_family_without_geounits_has_no_answers():
+    for there in (True, False):
+        with compiler(there=there):
+            assert family_sums(np.ones((2, 1), int), np.array([0, 1, 1])).tolist() == [
+                [1],
+                [0],
+                [1],
+            ]
 
 
 @given(

@@ -1,0 +1,286 @@
+"""A release as a value, for programs of analysts: what `topdown_das.open_release` gives.
+
+Every member calls what a command calls, and returns an Arrow table with one row per number; nothing
+is computed here. What a release says of itself is read when it is opened, numbers when asked for.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from das.errors import ConfigError
+from das.schema import Schema
+from jobs.analysis.area_files import read_areas
+from jobs.analysis.estimate import (
+    Areas,
+    IntervalSettings,
+    estimate_areas,
+    estimate_covariances,
+    geocodes_of,
+    leaf_geocodes,
+)
+from jobs.analysis.measurements import NoisyAnswers, read_measurements
+from jobs.config.local_path import read_place, without_secrets
+from jobs.config.product import Product, Resolved
+from jobs.config.released import load_release
+from jobs.documents.manifest import Manifest, read_manifest
+from jobs.planning.covariances import parse_pair
+from jobs.release.verify import verify_run
+from jobs.storage.dataset import Dataset
+from jobs.storage.geography import read_geography
+from jobs.storage.place import Place
+
+_MEASURED = pa.schema(
+    [
+        ("geocode", pa.string()),
+        ("query", pa.string()),
+        ("label", pa.string()),
+        ("answer", pa.int64()),
+        ("mechanism", pa.string()),
+        ("parameter", pa.string()),
+        ("variance", pa.float64()),
+    ]
+)
+
+AreasOrFile = Areas | str | Path
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """A finished release; `topdown_das.open_release` opens one.
+
+    Attributes:
+      folder: Where it lies: a path, or the address of a place in a store.
+      manifest: What it says of itself: budget, guarantee, software, digests; docs/documents.md has
+        every key.
+    """
+
+    folder: Place
+    manifest: Manifest
+    _resolved: Resolved
+    _product: Product
+
+    # --- what it is of ----------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """Name of the run."""
+        return self.manifest.name
+
+    @property
+    def records(self) -> str:
+        """What is counted, such as `persons`."""
+        return self._product.name
+
+    @property
+    def products(self) -> tuple[str, ...]:
+        """What else `open_release` opens in this folder, such as `units`, and this itself."""
+        return tuple(self._resolved.products)
+
+    @property
+    def schema(self) -> Schema:
+        """Attributes with their levels, and recodes; queries name them."""
+        return self._product.plan.schema
+
+    @property
+    def geolevels(self) -> tuple[str, ...]:
+        """Names of the geolevels, the root first."""
+        return tuple(self._product.plan.spine.levels)
+
+    def measured(self, geolevel: str) -> tuple[str, ...]:
+        """Queries that were measured at a geolevel.
+
+        Raises:
+          ConfigError: There is no such geolevel.
+        """
+        dataset = Dataset.open(self._product.release.measurements(self._known(geolevel)))
+        return tuple(entry["query"] for entry in dataset.facts["queries"])
+
+    def geounits(self, geolevel: str) -> pa.Table:
+        """The geounits of a geolevel, by geocode.
+
+        Returns:
+          Columns geocode, parent, n_children, only_child and chain_end (docs/data-model.md); codes
+          are text.
+
+        Raises:
+          ConfigError: There is no such geolevel.
+          OutputError: A file cannot be read.
+        """
+        return read_geography(self._product.release, self._known(geolevel))
+
+    # --- numbers ----------------------------------------------------------------------------------
+
+    def measurements(self, query: str, geolevel: str) -> pa.Table:
+        """Noisy answers as they were drawn: unbiased, and with noise of a known distribution.
+
+        Args:
+          query: One of `measured(geolevel)`.
+          geolevel: Whose geounits; only children have no answers of their own.
+
+        Returns:
+          Columns geocode, query, label, answer (whole number), mechanism, parameter (an exact
+          fraction as text) and variance (of the noise of one answer).
+
+        Raises:
+          ConfigError: There is no such geolevel.
+          OutputError: The query was not measured there, or a file cannot be read.
+        """
+        found = self.noisy_answers(query, geolevel)
+        each = len(found.labels)
+        noise = {m: (m.kind, str(m.parameter), m.variance()) for m in {*found.mechanisms}}
+        said = [noise[mechanism] for mechanism in found.mechanisms]
+        kinds, parameters, variances = zip(*said, strict=True) if said else ((), (), ())
+        columns = [
+            np.repeat(found.geocodes, each),
+            np.full(found.answers.size, query),
+            np.tile(np.array(found.labels, object), len(found.geocodes)),
+            found.answers.ravel(),
+            *(np.repeat(np.array(column, object), each) for column in (kinds, parameters)),
+            np.repeat(np.array(variances, np.float64), each),
+        ]
+        arrays = [pa.array(c, f.type) for c, f in zip(columns, _MEASURED, strict=True)]
+        return pa.table(arrays, schema=_MEASURED)
+
+    def noisy_answers(self, query: str, geolevel: str) -> NoisyAnswers:
+        """The same as an int64 matrix with the exact mechanism of each row, for inference.
+
+        Raises:
+          ConfigError, OutputError: As `measurements`.
+        """
+        return read_measurements(self._product.release.root, self._known(geolevel), query)
+
+    def estimates(  # noqa: PLR0913 - as the options of `das estimate`
+        self,
+        query: str,
+        geolevel: str | None = None,
+        *,
+        geounits: Sequence[str] = (),
+        areas: AreasOrFile | None = None,
+        confidence: float = 0.9,
+        simultaneous: bool = False,
+        positive: bool = False,
+    ) -> pa.Table:
+        """Unbiased estimates of any query from all noisy answers, as `das estimate` has them.
+
+        Args:
+          query: On the schema, such as `"sex * votingage"` or `"total"`.
+          geolevel: For all its geounits.
+          geounits: For these geocodes, of any geolevels.
+          areas: For these areas: leaf geocodes by name, or a file as `das estimate --area` reads.
+          confidence: Of the intervals.
+          simultaneous: Whether intervals hold for all answers of the table at once.
+          positive: Whether truths below zero are excluded.
+
+        Returns:
+          Columns area (geocode or name), query, label, estimate, standard_error, lower, upper,
+          confidence, simultaneous and positive.
+
+        Raises:
+          ConfigError: No area is named, or what is named is not there.
+          InputError: A geounit does not exist, or the file cannot be understood.
+          SchemaError: The query does not parse.
+        """
+        plan, release = self._product.plan, self._product.release
+        codes = [*geounits, *(geocodes_of(plan, release, geolevel) if geolevel else [])]
+        wanted = IntervalSettings(confidence, simultaneous, positive)
+        return estimate_areas(plan, release, query, self._areas(areas), codes, wanted)
+
+    def covariance(
+        self,
+        query: str,
+        geounit: str | None = None,
+        *,
+        other: str | None = None,
+        areas: AreasOrFile | None = None,
+    ) -> pa.Table:
+        """Covariances of the estimates of a query, or of two, as `das estimate --covariance`.
+
+        Args:
+          query: On the schema.
+          geounit: In this geounit.
+          other: The other query; the same by default.
+          areas: In these areas, as for `estimates`.
+
+        Returns:
+          Columns area, query, label, other_query, other_label, covariance and correlation (null
+          where one of the two is exact).
+
+        Raises:
+          ConfigError, InputError, SchemaError: As `estimates`.
+        """
+        pair = parse_pair(self.schema, query if other is None else f"{query}; {other}")
+        codes = [] if geounit is None else [geounit]
+        plan, release = self._product.plan, self._product.release
+        return estimate_covariances(plan, release, pair, self._areas(areas), codes)
+
+    # --- whether it is whole ----------------------------------------------------------------------
+
+    def verify(self) -> dict[str, int]:
+        """Check digests, ledger, sums over the tree and invariants, as `das verify`.
+
+        Returns:
+          How many datasets, families, exact answers and geounits with limits were checked.
+
+        Raises:
+          OutputError, LedgerError, VerificationError: A file is missing or changed, or a promise
+            is broken.
+        """
+        return verify_run(self._resolved)
+
+    def _areas(self, areas: AreasOrFile | None) -> Areas:
+        """Leaf geocodes by the names of areas; warns of what is odd in a file."""
+        if areas is None or isinstance(areas, Mapping):
+            return areas or {}
+        plan = self._product.plan
+        leaves = leaf_geocodes(plan, self._product.release)
+        file = read_areas(_place(areas), leaves, plan.leaf.name)
+        for note in file.notes:
+            warnings.warn(f"{areas}: {note}", stacklevel=3)
+        return file.areas
+
+    def _known(self, geolevel: str) -> str:
+        if geolevel not in self.geolevels:
+            raise ConfigError(
+                str(self.folder), "has no such geolevel", got=geolevel, want=[*self.geolevels]
+            )
+        return geolevel
+
+    def __repr__(self) -> str:
+        """Name, records and geolevels."""
+        return f"<Release {self.name!r} of {self.records}: {', '.join(self.geolevels)}>"
+
+
+def open_release(folder: str | Place, product: str | None = None) -> Release:
+    """Open a finished release, wherever its folder was copied.
+
+    Args:
+      folder: A path, or an address such as `s3://bucket/release`.
+      product: What is counted, such as `units`, where a release has several. Default: the last,
+        which lies in the folder itself.
+
+    Raises:
+      OutputError: It is no finished release, not whole, or of a format that a newer version wrote.
+      ConfigError: It has no such product, or the address cannot be understood.
+    """
+    place = _place(folder)
+    resolved = load_release(place)
+    name = resolved.last.name if product is None else product
+    if name not in resolved.products:
+        raise ConfigError(str(place), "has no such product", got=name, want=[*resolved.products])
+    own = resolved.products[name]
+    return Release(place, read_manifest(own.release), resolved, own)
+
+
+def _place(given: str | Place) -> Place:
+    try:
+        return read_place(given)
+    except ValueError as error:
+        shown = without_secrets(str(given))
+        raise ConfigError(f"path {shown}", str(error)) from None

@@ -1,0 +1,64 @@
+"""What people who have a release and nothing else read first, as Markdown. Public."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from das.definition import Definition
+from jobs.config.models.run import AboutConfig
+from jobs.documents.codebook import Codebook
+from jobs.documents.manifest import Manifest
+from jobs.neighborhoods import FROM_DATA
+from jobs.report import text
+from jobs.report.datasets import FILES, described, kind_of, other_files
+from jobs.report.render import render
+from jobs.report.text import words
+
+_WRITTEN = ("README.md", "codebook.json", "codebook.md")  # after the manifest was gathered
+
+
+def readme(manifest: Manifest, about: AboutConfig) -> str:
+    """README.md of a release: what it is, what lies where, how to read it and how to cite it.
+
+    Args:
+      manifest: Of the release; its `files` may lack what is written after this.
+      about: What the run file says of the office and the licence.
+    """
+    privacy = manifest.privacy
+    epsilon = text.upward(privacy.epsilon)
+    is_pure = privacy.definition is Definition.PURE
+    values = {
+        "about": about,
+        "title": f"{about.title}, {manifest.records}" if about.title else manifest.name,
+        "manifest": manifest,
+        "attributes": [attribute.name for attribute in manifest.schema.attributes],
+        "others": [*(manifest.products or {})],
+        "guarantee": f"{text.EPSILON} = {privacy.total}, pure differential privacy"
+        if is_pure
+        else f"{text.RHO} = {privacy.total}, zero-concentrated differential privacy, which implies "
+        f"{text.EPSILON} = {epsilon} at δ = {text.small(privacy.delta)}",
+        "datasets": [(one, kind_of(manifest, one)) for one in described(manifest)],
+        "files": {**{name: FILES[name] for name in _WRITTEN}, **dict(other_files(manifest))},
+        "exact": [
+            (row.query, [words(level) for level in row.geolevels]) for row in manifest.invariants
+        ],
+        "limits": [f"{words(limit.kind)} {words(limit.name)}".strip() for limit in manifest.limits],
+        "from_data": manifest.geounits_source == FROM_DATA,
+        "measured": _measured(manifest),
+        "year": datetime.fromisoformat(manifest.created).year,
+        "day": text.moment(manifest.created).partition(" ")[0],
+    }
+    return render("readme.md.j2", values)
+
+
+def codebook_page(codebook: Codebook) -> str:
+    """codebook.md of a release: what `codebook.json` says, for people."""
+    return render("codebook.md.j2", {"book": codebook})
+
+
+def _measured(manifest: Manifest) -> tuple[str, str] | None:
+    """A query with an answer drawn for each geounit, and a geolevel, for the example."""
+    lazy = manifest.privacy.lazy_queries
+    rows = [row for row in manifest.budget if row.query not in lazy and "#" not in row.query]
+    finer = [row for row in rows if row.geolevel != manifest.levels[0]] or rows
+    return (finer[0].query, finer[0].geolevel) if finer else None
