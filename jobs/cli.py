@@ -523,7 +523,7 @@ def tables(  # noqa: PLR0913 - one parameter per command-line option
 
     Of a survey: draw the tables that keep exact marginals, once, and write them.
     """
-    if not config.is_dir() and _is_survey(config):
+    if isinstance(config, Path) and not config.is_dir() and _is_survey(config):
         _run_survey(config, out, solution, options, ("tables",))
         return
     from jobs.analysis.tables import TablesRequest, write_release_tables
