@@ -178,7 +178,7 @@ def least_weighted_error(
     goal = _weighted(weights)
     shares = _descend(problem, goal, start)
     value, _, steepest = problem.evaluate(shares, goal)
-    return Allocation(shares, value, value**2 / steepest)
+    return Allocation(shares, value, value * (value / steepest))
 
 
 def exact_strategy(

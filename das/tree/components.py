@@ -69,18 +69,9 @@ class SpineComponents:
         ([1, 1, 0], (2, 1, 2, 1))
         """
         atoms = tuple(
-            _atoms(factors) for factors in zip(*(query.factors for query in queries), strict=True)
+            atoms_of(factors) for factors in zip(*(query.factors for query in queries), strict=True)
         )
-        groups = math.prod(int(codes.max()) + 1 for codes in atoms)
-        most = MOST_GROUPS if most_groups is None else most_groups
-        if groups > most:
-            raise SchemaError(
-                "prediction of errors",
-                "the measured queries group the levels in too many ways",
-                got=f"{groups} combinations of groups",
-                want=f"at most {most}",
-                remedy="measure fewer recodes, prefixes or ranges",
-            )
+        refuse_many_groups(math.prod(int(codes.max()) + 1 for codes in atoms), most_groups)
         sides = [(False, True) if codes.max() + 1 < len(codes) else (False,) for codes in atoms]
         return cls(atoms, tuple(itertools.product(*sides)))
 
@@ -116,7 +107,7 @@ class SpineComponents:
         for factor, codes in zip(query.factors, self.atoms, strict=True):
             part = _on_groups(factor, codes)
             between.append(part)
-            if codes.max() + 1 == len(codes) or _merges_atoms(factor, codes):
+            if codes.max() + 1 == len(codes) or merges_atoms(factor, codes):
                 inside.append(0.0)
                 continue
             whole = float((factor.matrix.astype(np.float64) ** 2).sum())
@@ -136,8 +127,25 @@ class SpineComponents:
         return out
 
 
-def _atoms(factors: Sequence[Factor]) -> IntArray:
-    """Coarsest atoms that fit all the factors."""
+def refuse_many_groups(groups: int, most: int | None = None) -> None:
+    """Refuse matrices of so many rows.
+
+    Raises:
+      SchemaError: They are more than `most`, or than MOST_GROUPS if that is not given.
+    """
+    most = MOST_GROUPS if most is None else most
+    if groups > most:
+        raise SchemaError(
+            "prediction of errors",
+            "the measured queries group the levels in too many ways",
+            got=f"{groups} combinations of groups",
+            want=f"at most {most}",
+            remedy="measure fewer recodes, prefixes or ranges",
+        )
+
+
+def atoms_of(factors: Sequence[Factor]) -> IntArray:
+    """int64[n]: the coarsest atoms of an attribute's levels that fit all the factors."""
     codes = np.zeros(factors[0].matrix.shape[1], np.int64)
     for factor in dict.fromkeys(factors):
         if not _is_symmetric(factor):
@@ -156,8 +164,8 @@ def _is_symmetric(factor: Factor) -> bool:
     return bool((diagonal == diagonal[0]).all() and (apart == apart[:1]).all())
 
 
-def _merges_atoms(factor: Factor, codes: IntArray) -> bool:
-    """Whether levels of one atom have equal columns, so that nothing is seen within."""
+def merges_atoms(factor: Factor, codes: IntArray) -> bool:
+    """Whether levels of one atom, int64[n], have equal columns, so that nothing is seen within."""
     first = np.unique(codes, return_index=True)[1]
     return bool((factor.matrix == factor.matrix[:, first[codes]]).all())
 

@@ -1,9 +1,9 @@
 """Error of every table at every geolevel, known before any data is read.
 
 Least squares on noisy answers has a covariance that depends on the noise and the tree alone. On one
-component (see `spine_components`), let W_u be the information of the queries measured in node u and
-N_l a basis of what the invariants of geolevel l leave unknown. Going up, with S_c the covariance of
-child c given all measurements in its subtree,
+component (see `das.tree.symmetry`), let W_u be the information of the queries measured in node u
+and N_l a basis of what the invariants of geolevel l leave unknown. Going up, with S_c the
+covariance of child c given all measurements in its subtree,
 
     B_u = sum_c S_c ,       S_u = N (N^T (W_u + B_u^+) N)^{-1} N^T .
 
@@ -36,9 +36,11 @@ from das.queries.query import Query
 from das.tree.classes import SubtreeClasses
 from das.tree.components import SpineComponents
 from das.tree.information import Information
+from das.tree.symmetry import SymmetricComponents
 
 _NULL = 1e-9  # eigenvalues of exact information below this times the largest are zero
-_MOST_ENTRIES = 1 << 27  # numbers in the matrices of all classes on one component: 1 GiB
+# Numbers in matrices of all classes on all components: 1 GiB, of which a pass keeps four.
+_MOST_ENTRIES = 1 << 27
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +53,7 @@ class SpineModel:
       exact: Per geolevel, the invariant queries known there; a geolevel knows all that the next
         one down knows.
       tables: Queries of any kind whose errors are wanted, T of them.
+      spine_components: Components to use instead of smaller ones, for their coordinates.
 
     Raises:
       SchemaError: The matrices of the measured and exact queries are too large.
@@ -60,22 +63,27 @@ class SpineModel:
     measured: tuple[Query, ...]
     exact: tuple[tuple[Query, ...], ...]
     tables: tuple[Query, ...]
+    spine_components: SpineComponents | None = None
 
     def __post_init__(self) -> None:
-        largest = max(self.components.sizes)
-        if largest**2 * self.tree.n_classes > _MOST_ENTRIES:
+        numbers = sum(size**2 for size in self.components.sizes)
+        if numbers * self.tree.n_classes > _MOST_ENTRIES:
             raise SchemaError(
                 "prediction of errors",
                 "needs too much memory",
-                got=f"{largest} x {largest} numbers for {self.tree.n_classes} subtrees",
+                got=f"{numbers} numbers for each of {self.tree.n_classes} subtrees",
                 remedy="measure fewer or coarser recodes",
             )
 
+    @property
+    def answered(self) -> list[Query]:
+        """What is measured or exact anywhere."""
+        return [*self.measured, *(query for queries in self.exact for query in queries)]
+
     @cached_property
-    def components(self) -> SpineComponents:
+    def components(self) -> SpineComponents | SymmetricComponents:
         """Components that measured and exact queries respect."""
-        exact = [query for queries in self.exact for query in queries]
-        return SpineComponents.of_queries([*self.measured, *exact])
+        return self.spine_components or SymmetricComponents.of_queries(self.answered)
 
     @cached_property
     def terms(self) -> tuple[ComponentTerms, ...]:

@@ -161,24 +161,40 @@ def least_within(
       BudgetError: A scale is negative, or none of a table with noise is positive; or no allocation
         was found within the limits, and the message says by what factor rho is too small.
     """
-    noisy, scale, limits = ~problem.model.is_determined, aim.scale, aim.limits
-    if (scale < 0).any() or not np.isfinite(scale).all() or not (scale[noisy] > 0).any():
-        raise BudgetError("scales of errors", "must be nonnegative, one of a noisy table positive")
-    if limits is not None and not (limits > 0).all():
-        raise BudgetError("limits of errors", "must be positive")
+    refuse_unsearchable(problem, aim)
     aim = aim.of_noise(problem)
     if aim.limited.any():
-        within = _Search(problem, Aim(aim.limited), enough=1.0).run(start)
-        if within.value > 1.0:
+        unit = power_of_two(aim.limited)
+        within = _Search(problem, Aim(aim.limited / unit), enough=1.0 / unit).run(start)
+        if within.value > 1.0 / unit:
             raise BudgetError(
                 "limits of errors",
                 "cannot be met together",
-                got=f"{within.value:.6g} times the budget is needed",
-                want=f"at most the budget (none below {within.bound:.6g} times can do)",
+                got=f"{within.value * unit:.6g} times the budget is needed",
+                want=f"at most the budget (none below {within.bound * unit:.6g} times can do)",
                 remedy="raise the budget or the limits",
             )
         start = within.shares
     return _Search(problem, aim, gap=gap).run(start)
+
+
+def refuse_unsearchable(problem: AllocationProblem, aim: Aim) -> None:
+    """Refuse an aim for which no shares can be sought.
+
+    Raises:
+      BudgetError: A scale is negative, or none of a table with noise is positive; or a limit is not
+        positive.
+    """
+    noisy, scale, limits = ~problem.model.is_determined, aim.scale, aim.limits
+    if (scale < 0).any() or not np.isfinite(scale).all() or not (scale[noisy] > 0).any():
+        raise BudgetError("scales of errors", "must be nonnegative, one of a noisy table positive")
+    if limits is not None and not (limits >= np.finfo(np.float64).tiny).all():
+        raise BudgetError("limits of errors", "must be positive")
+
+
+def power_of_two(numbers: FloatArray) -> float:
+    """One near the largest number: dividing by it keeps all bits, and squares from overflowing."""
+    return float(np.ldexp(1.0, int(np.frexp(numbers.max())[1])))
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,6 +30,8 @@ from das.tree.largest import (
     certify,
     least_bound,
     least_within,
+    power_of_two,
+    refuse_unsearchable,
 )
 
 # Classes from which a search on a smaller tree is the shorter way: where a pass over all of them
@@ -60,9 +62,16 @@ def find_shares(problem: AllocationProblem, aim: Aim, start: FloatArray) -> Allo
       BudgetError: A scale is negative, or none of a table with noise is positive; or no allocation
         was found within the limits, and the message says by what factor rho is too small.
     """
-    if problem.information is Information.OWN or problem.model.tree.n_classes < _MANY_CLASSES:
-        return _least(problem, aim, start)
-    return _by_coarse_tree(problem, aim, start)
+    refuse_unsearchable(problem, aim)
+    # Limits and targets of any size: the search squares what it finds.
+    unit = power_of_two(aim.scale)
+    scaled = replace(aim, scale=aim.scale / unit)
+    few = problem.information is Information.OWN or problem.model.tree.n_classes < _MANY_CLASSES
+    found = (_least if few else _by_coarse_tree)(problem, scaled, start)
+    value, bound = found.value * unit, found.bound * unit
+    if isinstance(found, LargestError):
+        return replace(found, value=value, bound=bound, prices=found.prices / unit)
+    return replace(found, value=value, bound=bound)
 
 
 def _least(
@@ -110,8 +119,9 @@ def _by_prices(
         least = np.divide(_FIRST_PRICE * value, limits, out=np.zeros_like(prices), where=has_limit)
         held = np.maximum(aim.scale + prices, least)
         counts = has_limit & ((prices > 0) | (over > 1))
-        prices = np.where(counts, np.maximum(held * over**2 - aim.scale, 0.0), 0.0)
-        if float((prices * limits).sum()) > _MOST_PAID * value:
+        with np.errstate(over="ignore"):  # limits far out of reach
+            prices = np.where(counts, np.maximum(held * over**2 - aim.scale, 0.0), 0.0)
+        if not float((prices * limits).sum()) <= _MOST_PAID * value:
             return None
     return None
 

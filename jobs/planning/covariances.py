@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from das.arrays import FloatArray
 from das.errors import ConfigError
 from das.queries.query import Query, parse_query
 from das.schema import Schema
 from das.tree.classes import SubtreeClasses
+from das.tree.components import SpineComponents
 from das.tree.coordinates import Coordinates
 from das.tree.errors import solve_spine
 from das.tree.information import Information
@@ -124,7 +126,9 @@ def predict_covariances(
       SchemaError: The measured queries need matrices that are too large.
     """
     model, precisions = noise_model(plan, plan.strategy, tree, [pair[0]])
-    coordinates = Coordinates(model.components)
+    components = SpineComponents.of_queries(model.answered)
+    model = replace(model, spine_components=components)
+    coordinates = Coordinates(components)
     found: dict[Information, list[list[list[Covariance]]]] = {}
     for kind in Information:
         matrices = solve_spine(model, precisions, kind).mean_covariances()

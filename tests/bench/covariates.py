@@ -10,7 +10,7 @@ that expecting persons by them does harm: the certificate must see which is whic
 of real blocks with the columns `geoid`, counts of 16 or 44 cells, `hu` and perhaps `gq_facilities`; without
 that, blocks with persons and no unit have a facility. Every EVERY-th tract of it is read.
 
-Mean squared errors are of blocks, of sums over 100 consecutive blocks (`area`, off the spine) and of
+The allocation is that of 2020. Mean squared errors are of blocks, of sums over 100 consecutive blocks (`area`, off the spine) and of
 the first half of the blocks of each block group (`half`). `concentration` is the relative error of a group
 summed over blocks where its share is 1.5 times that of the block group; `household` the mean relative error
 of totals by persons per unit over those of the block group. Prints tables and one line of JSON.
@@ -39,7 +39,7 @@ from jobs.storage.dataset import Dataset
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import release_layout
 from jobs.tasks.progress import Reporter
-from tests.bench.state import persons_of
+from tests.bench.state import persons_of, production_of
 from tests.checkout import ROOT
 
 RUN = ROOT / "conf" / "run" / "ri-2010.yaml"
@@ -170,8 +170,8 @@ def resolve(way: str, seed: int, folder: Path, blocks: Path) -> Resolved:
     persons["schema"] = str((RUN.parent / persons["schema"]).resolve())
     persons["data"]["path"] = str(blocks)
     del persons["data"]["checks"]
-    allocation = RUN.parent / persons["privacy"]["allocation"]
-    persons["privacy"]["allocation"] = str(allocation.resolve())
+    allocation = (RUN.parent / persons["privacy"]["allocation"]).resolve()
+    persons["privacy"]["allocation"] = str(production_of(allocation))
     document["privacy"] = {"randomness": {"source": "seeded_not_for_release", "seed": seed}}
     if way not in WITHOUT_QUARTERS:
         table = {

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from das.errors import ConfigError
@@ -21,6 +22,7 @@ from jobs.report.households import households_section
 from jobs.storage.dataset import Dataset
 from tests.builders import toy
 from tests.builders.in_process import execute
+from tests.checkout import ROOT
 from tests.release_checks import sparse, tree_is_consistent
 
 CELLS = [(sex, age) for sex in toy.SEX for age in toy.AGE]
@@ -244,3 +246,37 @@ def test_validate_is_content(state: State) -> None:
     config = state.configuration("said", {"housing_units": ASKED})
     result = CliRunner().invoke(app, ["validate", str(config)])
     assert result.exit_code == 0, result.output
+
+
+# --- the ready run on real blocks ----------------------------------------------------------------
+
+
+def test_the_ready_run_expects_totals_of_real_blocks(tmp_path: Path) -> None:
+    """conf/run/cook-2010.yaml on some of its tracts: no person where no quarters are."""
+    run_file = ROOT / "conf" / "run" / "cook-2010.yaml"
+    document = yaml.safe_load(run_file.read_text())
+    persons = document["products"]["persons"]
+    blocks = pq.read_table((run_file.parent / persons["data"]["path"]).resolve()).slice(1800, 600)
+    pq.write_table(blocks, tmp_path / "blocks.parquet")
+    assert document["products"]["persons"]["solve"]["housing_units"] == ASKED
+    (quarters,) = [one for one in persons["invariants"] if "living_quarters" in one]
+    persons["data"]["path"] = quarters["table"]["path"] = str(tmp_path / "blocks.parquet")
+    persons["schema"] = str((run_file.parent / persons["schema"]).resolve())
+    allocation = (run_file.parent / persons["privacy"]["allocation"]).resolve()
+    persons["privacy"]["allocation"] = str(allocation)
+    persons["output"] = {"microdata": []}
+    document["privacy"] = {"randomness": {"source": "seeded_not_for_release", "seed": 3}}
+    document["output"] = {"directory": str(tmp_path / "out")}
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(document))
+    out = execute(load_run(path))
+    found = said(out)
+    assert found["certified"]
+    assert {error["way"] for error in found["errors"]} >= {"plain", "totals"}
+    counts = sparse(out / "release" / "counts" / "level=block")
+    released = {code: sum(cells.values()) for code, cells in counts.items()}
+    rows = blocks.select(["geoid", "hu", "gq", "pop"]).to_pylist()
+    assert sum(released.values()) == sum(row["pop"] for row in rows)
+    empty = [row["geoid"] for row in rows if row["hu"] + row["gq"] == 0]
+    assert len(empty) == 164
+    assert not any(released.get(code) for code in empty)

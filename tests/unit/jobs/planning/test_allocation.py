@@ -201,6 +201,9 @@ def test_targets_are_met_or_the_least_rho_is_named(plan, tree, tmp_path):
         optimize_targets(plan, tree, Information.OWN, numbers(plan, tmp_path, hard, float("inf")))
     least = float(e.value.want.split()[1])
     assert least == pytest.approx(100 * found.value, rel=0.02)  # all noise tenfold less
+    far = numbers(plan, tmp_path, {"total": {"county": 1e-100}}, float("inf"))
+    with pytest.raises(BudgetError, match="need more than the budget"):
+        optimize_targets(plan, tree, Information.FULL, far)
 
 
 # --- floors --------------------------------------------------------------------------------------
@@ -222,9 +225,13 @@ def test_floors_hold_for_the_shares_that_are_written(plan, tree, tmp_path, infor
     assert free.value < found.value
     assert found.bound <= found.value <= 1.2 * found.bound  # which lets chains spend as they like
     assert "within floors" in found.source
-    hard = Floors(numbers(plan, tmp_path, {"total": {"county": 0.01}}, float("inf")))
-    with pytest.raises(BudgetError, match="cannot be met together"):
-        optimize_weights(plan, tree, tables, information, Goal(floors=hard))
+    for far in (0.01, 1e-100):
+        hard = Floors(numbers(plan, tmp_path, {"total": {"county": far}}, float("inf")))
+        with pytest.raises(BudgetError, match="cannot be met together"):
+            optimize_weights(plan, tree, tables, information, Goal(floors=hard))
+    exact = Floors(numbers(plan, tmp_path, {"total": {"county": 0.0}}, float("inf")))
+    with pytest.raises(BudgetError, match="must be positive"):
+        optimize_weights(plan, tree, tables, information, Goal(floors=exact))
 
 
 @pytest.mark.parametrize("information", Information)
