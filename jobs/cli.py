@@ -228,9 +228,10 @@ def _with_run_options(command: Callable[..., None]) -> Callable[..., None]:
 def validate(
     config: ConfigArgument, losses: LossesOption = False, as_json: JsonOption = False
 ) -> None:
-    """Check a run file and the list of geounits, and print the budget; no data is touched.
+    """Check a run file, its files and the list of geounits, and print the budget.
 
-    Stores are asked whether they let this machine write: a file is created and removed in each.
+    Of the data no more is read than the names of columns, if they are there. Stores are asked
+    whether they let this machine write: a file is created and removed in each.
     """
     from jobs.folder.roots import check_roots
     from jobs.storage.account import check_account
@@ -245,7 +246,7 @@ def validate(
         check_roots(plan.config.output.roots)
         print_summary(plan, as_json=as_json)
         return
-    from jobs.confidential.inputs import absent_files, check_geounits
+    from jobs.confidential.inputs import absent_files, check_present
     from jobs.config.claims import account_of
     from jobs.config.load import load_run
     from jobs.planning.summary import budget_summary
@@ -256,14 +257,14 @@ def validate(
         check_account(account_of(resolved.config))
     check_roots(resolved.config.output.roots)
     absent = tuple(absent_files(resolved))
-    check_geounits(resolved)
+    closed = tuple(check_present(resolved))
     source = resolved.config.geography.source
     summaries = {
         name: budget_summary(product, source, losses=losses)
         for name, product in resolved.products.items()
     }
     last = resolved.last.name
-    summaries[last] = replace(summaries[last], absent=absent)
+    summaries[last] = replace(summaries[last], absent=absent, closed=closed)
     print_summaries(summaries, as_json=as_json)
 
 
@@ -442,6 +443,78 @@ def demo(
     )
     for line in made.next_commands():
         typer.echo(f"  {line}")
+
+
+@app.command()
+def init(  # noqa: PLR0913 - one parameter per command-line option
+    data: Annotated[
+        AnyPlace,
+        typer.Argument(help="CSV or Parquet file of person records, or a folder.", parser=_place),
+    ],
+    folder: Annotated[Path, typer.Argument(help="Empty or new folder.", parser=_local)] = Path(
+        "das-init"
+    ),
+    geocode: Annotated[
+        str | None, typer.Option(help="Column of the geocodes. Default: found out.")
+    ] = None,
+    geolevels: Annotated[
+        str | None,
+        typer.Option(
+            help='Names and lengths of geocodes, root first, such as "province 2, village 6". '
+            "Default: proposed."
+        ),
+    ] = None,
+    geounits: Annotated[
+        AnyPlace | None,
+        typer.Option(help="Public list of all geounits, empty ones included.", parser=_place),
+    ] = None,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(help='Wanted, such as "sex * age"; again for more. Default: one each.'),
+    ] = None,
+    rho: Annotated[str | None, typer.Option(help="The budget, a fraction. Default: 1.")] = None,
+    leave_out: Annotated[
+        list[str] | None, typer.Option(help="Column that is not used; again for more.")
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(help="Column of codes that looks like something else; again for more."),
+    ] = None,
+    delimiter: Annotated[
+        str | None, typer.Option(help="Field separator of a CSV file. Default: found out.")
+    ] = None,
+    rows: Annotated[int, typer.Option(help="How many rows are looked at.")] = 1_000_000,
+) -> None:
+    """Look at person records and propose schema, run file and allocation for them.
+
+    Reads confidential data, and prints and writes no counts. Levels of the schema are suggestions
+    from the data, to be compared with the questionnaire.
+    """
+    from jobs.drafting.draft import Request, draft
+
+    made = draft(
+        Request(
+            data,
+            folder,
+            geocode,
+            () if geolevels is None else tuple(geolevels.split(",")),
+            geounits,
+            tuple(table or ()),
+            rho,
+            tuple(leave_out or ()),
+            tuple(keep or ()),
+            delimiter,
+            rows,
+        )
+    )
+    for path in made.files:
+        typer.echo(printable(str(path)))
+    if not made.is_whole:
+        typer.echo(f"looked at the first {rows:,} rows: codes may come later that have no level")
+    typer.echo("\nCheck, in these files:")
+    for check in made.checks:
+        typer.echo(printable(f"  {check}"))
+    typer.echo(printable(f"\nThen go on with:\n\n  das validate {folder / 'run.yaml'}"))
 
 
 @app.command()
@@ -1028,20 +1101,49 @@ def generate(  # noqa: PLR0913 - one parameter per command-line option
         str,
         typer.Option(
             help="pl94, pl94_tables, block16, group_quarters, dhc_persons, census1940, toy or "
-            "survey (persons without geography)."
+            "survey (persons without geography; the path of a schema file invents persons of it)."
         ),
     ] = "pl94",
+    like: Annotated[
+        Path | None,
+        typer.Option(
+            help="Run file: invent what it reads, and a run file of that, to rehearse it.",
+            parser=_local,
+        ),
+    ] = None,
     output: Annotated[
         str, typer.Option("--format", help="records, histograms or block_table.")
     ] = "records",
-    persons: Annotated[int, typer.Option(help="Of a survey: persons.")] = 20_000,
+    persons: Annotated[
+        int | None,
+        typer.Option(
+            help="Of a survey: persons, by default 20,000. With --like or a schema file: about how "
+            "many, by default 40 a block."
+        ),
+    ] = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Write a synthetic nation, data and the public list of its blocks; or an invented survey."""
+    """Write a synthetic nation, data and the public list of its blocks; or an invented survey.
+
+    With --like, or a schema file as --schema, persons are invented whose attributes do not depend
+    on each other: they look like nobody's, and rehearse a run.
+    """
+    if like is not None:
+        from jobs.synthetic.rehearsal import Rehearsal
+
+        typer.echo(json.dumps(Rehearsal(like, out, blocks, persons, seed).write()))
+        return
     if schema == "survey":
         from jobs.synthetic.survey import generate_survey
 
-        typer.echo(json.dumps(generate_survey(out, persons, seed)))
+        typer.echo(json.dumps(generate_survey(out, persons or 20_000, seed)))
+        return
+    if schema.endswith((".yaml", ".yml")):
+        from jobs.synthetic.own_schema import OwnSpec
+
+        column = columns.split(",")[0].strip()
+        own = OwnSpec(_local(schema), blocks, states, listed, column, persons, seed, output)
+        typer.echo(json.dumps(own.write(out)))
         return
     from jobs.synthetic.generate import GenerateSpec
     from jobs.synthetic.generate import generate as generate_nation

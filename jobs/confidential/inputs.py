@@ -7,12 +7,15 @@ where it is used: a run file whose files are not there yet is checked without Ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from pathlib import Path
 
 from das.errors import DasError, InputError
 from geography.lattice import Lattice
 from jobs.config.files import named
+from jobs.config.models.data import NmfData
 from jobs.config.product import Product, Resolved
 from jobs.config.solvable import refuse_large_families
 from jobs.storage.place import Place
@@ -43,7 +46,7 @@ def check_geounits(resolved: Resolved) -> None:
       ConfigError: A family of geounits is too large for the method that solves it.
     """
     public = resolved.config.geography.geounits
-    if public is not None and public.path.exists():
+    if public is not None and _is_open(public.path):
         from jobs.input.geounits import list_geounits, list_names
 
         spine = resolved.plan.spine
@@ -89,10 +92,36 @@ def check_inputs(resolved: Resolved) -> None:
     Raises:
       DasError: Some are not; all are named.
     """
-    absent = absent_files(resolved)
-    checks: list[Callable[[], object]] = [partial(_refuse_absent, absent)]
-    if not absent:
-        checks = [*_column_checks(resolved), partial(check_geounits, resolved)]
+    _raise_all([partial(_refuse_absent, absent_files(resolved)), *_present_checks(resolved)])
+
+
+def check_present(resolved: Resolved) -> list[str]:
+    """Check the columns of the input files that are there, and the list of geounits.
+
+    Of confidential files no more is read than the names of columns. Who checks a run file need not
+    have the right to do that.
+
+    Returns:
+      Files that this user may not read, each with its key.
+
+    Raises:
+      DasError: Files do not fit the run file; all are named.
+    """
+    _raise_all(_present_checks(resolved))
+    return [f"{key}: {path}" for key, path in _named_files(resolved) if _is_closed(path)]
+
+
+def _is_closed(path: Place) -> bool:
+    """Whether a file of this machine is there and not readable; a store says so when asked."""
+    return isinstance(path, Path) and path.exists() and not os.access(path, os.R_OK)
+
+
+def _raise_all(checks: Iterable[Callable[[], object]]) -> None:
+    """Do all checks, and raise their errors as one.
+
+    Raises:
+      DasError: Some fail; of the kind of the first.
+    """
     errors = []
     for check in checks:
         try:
@@ -117,22 +146,32 @@ def _refuse_absent(absent: list[str]) -> None:
         )
 
 
-def _column_checks(resolved: Resolved) -> Iterator[Callable[[], object]]:
-    """One check of names and columns for every input, cheap however large it is."""
-    from jobs.confidential.read.formats import read_entries
-    from jobs.input.files import Table, plan_chunks
+def _present_checks(resolved: Resolved) -> Iterator[Callable[[], object]]:
+    """One check of names and columns for every input that is there, cheap however large it is."""
+    inputs = [(p, p.config.input) for p in resolved.products.values()]
+    if any(_is_open(data.path) for _, data in inputs):
+        from jobs.confidential.read.formats import read_entries
 
+        for product, data in inputs:
+            if _is_open(data.path) and not isinstance(data, NmfData):
+                plan = product.plan
+                yield partial(read_entries, data, plan.schema, spine=plan.spine)
     for product in resolved.products.values():
-        plan, config = product.plan, product.config
-        yield partial(read_entries, config.input, plan.schema, spine=plan.spine)
-        for entry in config.invariants:
+        for entry in product.config.invariants:
             table = getattr(entry, "table", None)
-            if table is not None:
+            if table is not None and _is_open(table.path):
+                from jobs.input.files import Table, plan_chunks
+
                 columns = (table.geocode, *table.columns.values())
                 yield partial(
                     plan_chunks,
                     Table(table.path, columns, table.delimiter, "the delimiter of this table"),
                 )
+    yield partial(check_geounits, resolved)
+
+
+def _is_open(path: Place) -> bool:
+    return path.exists() and not _is_closed(path)
 
 
 def _named_files(resolved: Resolved) -> Iterator[tuple[str, Place]]:

@@ -60,6 +60,8 @@ def _contents(written: ProductConfig, config: ProductConfig) -> dict[str, Any]:
     """A product, with what schema and allocation say in the place of their paths."""
     later = {"solve", "output", "evaluate"}
     document = written.model_dump(mode="json", by_alias=True, exclude=later)
+    if document["data"].get("leading_zeros") == "kept":  # files could not say more
+        del document["data"]["leading_zeros"]
     document["schema"] = read_model(config.schema_, SchemaFile).model_dump(mode="json")
     if document["privacy"]["epsilon_from"] == "rho":  # as files said before they could say more
         del document["privacy"]["epsilon_from"]

@@ -31,7 +31,7 @@ _TAKEN = {
     *("microdata", "tables", "h1", "histograms", "keys", "solutions"),
     *("configuration", "schemas", "intervals", "about"),
     *("schema", "data", "privacy", "solve", "output", "products", "name", "budget", "limits"),
-    *("statements", "leaf", "formulas", "predicted", "optimized", "absent"),
+    *("statements", "leaf", "formulas", "predicted", "optimized", "absent", "closed"),
 }
 
 

@@ -26,6 +26,7 @@ CHUNK_ROWS = 1 << 20
 BATCH_ROWS = 1 << 15
 _BLOCK_BYTES = 1 << 20
 _LONGEST_LINE = 8 << 20  # bytes; a header of a million columns fits
+_TEXT = pa.string()
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,14 @@ class Table:
       columns: Columns wanted.
       delimiter: Field separator of CSV files.
       setting: Key of the run file that sets it; empty if none does.
+      zeros_lost: Whether geocodes are numbers, whose leading zeros have to be put back.
     """
 
     path: Place
     columns: tuple[str, ...]
     delimiter: str = ","
     setting: str = ""
+    zeros_lost: bool = False
 
 
 @dataclass(frozen=True)
@@ -148,8 +151,13 @@ def plan_chunks(table: Table) -> list[Chunk]:
     return chunks
 
 
-def read_chunk(chunk: Chunk, table: Table) -> Iterator[Batch]:
+def read_chunk(chunk: Chunk, table: Table, text: pa.DataType = _TEXT) -> Iterator[Batch]:
     """Stream a chunk; CSV columns come as text, Parquet columns as they are.
+
+    Args:
+      chunk: Part of a file.
+      table: Which columns of it.
+      text: Type of CSV columns: pa.binary() where some may not be UTF-8.
 
     Raises:
       InputError: The file cannot be read, or a CSV line has the wrong number of fields.
@@ -157,7 +165,8 @@ def read_chunk(chunk: Chunk, table: Table) -> Iterator[Batch]:
     failure = ""
     try:
         offset = 0
-        for rows in (_parquet_rows if chunk.kind == "parquet" else _csv_rows)(chunk, table):
+        is_parquet = chunk.kind == "parquet"
+        for rows in _parquet_rows(chunk, table) if is_parquet else _csv_rows(chunk, table, text):
             if rows.num_rows:
                 yield Batch(rows, chunk, offset, table)
                 offset += rows.num_rows
@@ -173,6 +182,48 @@ def read_table(table: Table) -> Iterator[Batch]:
     """Stream all chunks of a table, in order."""
     for chunk in plan_chunks(table):
         yield from read_chunk(chunk, table)
+
+
+def header_of(file: Place, delimiter: str) -> tuple[str, ...]:
+    """Names of the columns of a file; nothing else of it is read.
+
+    Raises:
+      InputError: It cannot be read, or a CSV file is empty or not UTF-8.
+    """
+    if FILE_KINDS[file.suffix.lower()] == "parquet":
+        return tuple(field.name for field in parquet_schema(file))
+    return _csv_header(file, delimiter)[0]
+
+
+def parquet_schema(file: Place) -> pa.Schema:
+    """Names and types of the columns of a Parquet file.
+
+    Raises:
+      InputError: It is not readable.
+    """
+    try:
+        with pq.ParquetFile(open_input(file)) as parquet:
+            return parquet.schema_arrow
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(
+            str(file), "is not a readable Parquet file", got=type(error).__name__
+        ) from None
+
+
+def _csv_header(file: Place, delimiter: str) -> tuple[tuple[str, ...], int]:
+    """Names of the columns, and where the line after them begins."""
+    try:
+        with file.open("rb") as handle:
+            first = read_line(handle, f"{file}, row 1")
+            begin = handle.tell()
+        header = tuple(_fields(first.decode("utf-8-sig"), delimiter))
+    except OSError as error:
+        raise InputError(str(file), "cannot be read", got=error.strerror) from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{file}, row 1", _not_readable(error)) from None
+    if not first.strip():
+        raise InputError(str(file), "is empty", want="a header line")
+    return header, begin
 
 
 def _check_columns(file: Place, present: Sequence[str], table: Table) -> None:
@@ -249,15 +300,11 @@ def _parquet_rows(chunk: Chunk, table: Table) -> Iterator[pa.Table]:
 
 
 def _csv_chunks(file: Place, table: Table) -> list[Chunk]:
+    header, begin = _csv_header(file, table.delimiter)
+    _check_columns(file, header, table)
     try:
         with file.open("rb") as handle:
-            first = read_line(handle, f"{file}, row 1")
-            begin = handle.tell()
-            header = tuple(_fields(first.decode("utf-8-sig"), table.delimiter))
             size = handle.seek(0, io.SEEK_END)
-            if not first.strip():
-                raise InputError(str(file), "is empty", want="a header line")
-            _check_columns(file, header, table)
             edges = [begin]
             for edge in range(begin + CHUNK_BYTES, size, CHUNK_BYTES):
                 handle.seek(edge - 1)
@@ -265,8 +312,6 @@ def _csv_chunks(file: Place, table: Table) -> list[Chunk]:
                 edges.append(handle.tell())
     except OSError as error:
         raise InputError(str(file), "cannot be read", got=error.strerror) from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{file}, row 1", _not_readable(error)) from None
     edges = [*sorted(set(edges)), size]
     return [
         Chunk(file, "csv", start, stop, header=header)
@@ -284,7 +329,7 @@ def _has_line(file: Place, start: int, stop: int) -> bool:
     return False
 
 
-def _csv_rows(chunk: Chunk, table: Table) -> Iterator[pa.Table]:
+def _csv_rows(chunk: Chunk, table: Table, text: pa.DataType) -> Iterator[pa.Table]:
     columns = list(dict.fromkeys(table.columns))
     with chunk.path.open("rb") as handle:
         handle.seek(chunk.start)
@@ -297,7 +342,7 @@ def _csv_rows(chunk: Chunk, table: Table) -> Iterator[pa.Table]:
             ),
             pa_csv.ParseOptions(delimiter=table.delimiter),
             pa_csv.ConvertOptions(
-                column_types={f"{chunk.header.index(name)}": pa.string() for name in columns},
+                column_types={f"{chunk.header.index(name)}": text for name in columns},
                 include_columns=[f"{chunk.header.index(name)}" for name in columns],
                 strings_can_be_null=False,
             ),

@@ -26,8 +26,19 @@ def list_geounits(geounits: GeounitsFile, spine: Spine) -> Geocodes:
       InputError: A geocode is missing, has the wrong length, or appears twice.
     """
     digits = spine.digits[-1]
-    table = Table(geounits.path, (geounits.geocode,))
+    table = _table(geounits)
     return sorted_unique(geocode_column(table, geounits.geocode, digits), table, digits)
+
+
+def _table(geounits: GeounitsFile, *columns: str) -> Table:
+    """The geocodes of the list, and other columns."""
+    return Table(
+        geounits.path,
+        (geounits.geocode, *columns),
+        geounits.delimiter,
+        "geography.geounits.delimiter",
+        geounits.leading_zeros == "lost",
+    )
 
 
 def list_names(geounits: GeounitsFile, lattice: Lattice) -> dict[str, ObjectArray]:
@@ -46,7 +57,7 @@ def list_names(geounits: GeounitsFile, lattice: Lattice) -> dict[str, ObjectArra
     if not geounits.names:
         return {}
     spine = lattice.spine
-    table = Table(geounits.path, (geounits.geocode, *dict.fromkeys(geounits.names.values())))
+    table = _table(geounits, *dict.fromkeys(geounits.names.values()))
     sizes = {level: len(lattice.codes[spine.levels.index(level)]) for level in geounits.names}
     found = {level: np.full(size, "", object) for level, size in sizes.items()}
     named = {level: np.zeros(size, np.bool_) for level, size in sizes.items()}

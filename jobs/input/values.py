@@ -7,6 +7,7 @@ geocode tells where somebody lives, a code who they are.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NoReturn
 
 import numpy as np
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 from das.arrays import BoolArray, Geocodes, IntArray
 from das.errors import InputError
 from das.histograms import TOTAL_LIMIT
-from jobs.input.files import Batch, Table, read_table
+from jobs.input.files import Batch, read_table
 
 Fault = tuple[str, BoolArray]  # what is wrong, and bool[m] with which rows
 
@@ -66,7 +67,7 @@ def refuse(
     """
     path = batch.chunk.path
     where, what, rows = "", "", 0
-    for part in read_table(Table(path, batch.source.columns, batch.source.delimiter)):
+    for part in read_table(replace(batch.source, path=path)):
         found = faults(part)
         if not where and any(mask.any() for _, mask in found):
             first, what = min((int(np.argmax(mask)), name) for name, mask in found if mask.any())
@@ -83,7 +84,7 @@ def refuse(
 
 
 def geocodes(batch: Batch, column: str, digits: int) -> pa.Array:
-    """Read a column of geocodes.
+    """Read a column of geocodes; where the table says that they lost leading zeros, with these.
 
     Args:
       batch: Rows of a file.
@@ -97,18 +98,19 @@ def geocodes(batch: Batch, column: str, digits: int) -> pa.Array:
       InputError: A geocode is null, not text, has another length, or holds anything but ASCII
         letters and digits.
     """
-    array = _plain(batch.table.column(column))
+    array = _geocode_texts(batch, column, digits)
     if not pa.types.is_string(array.type):
         raise InputError(
             f"{batch.chunk.path}, column {column}",
             "holds geocodes that are not text",
             got=array.type,
             want="text, so that leading zeros are kept",
+            remedy=_NUMBERS if pa.types.is_integer(array.type) else None,
         )
     if not _all_fit(array, digits):
 
         def faults(part: Batch) -> list[Fault]:
-            array = _plain(part.table.column(column))
+            array = _geocode_texts(part, column, digits)
             missing = _mask(pc.equal(pc.fill_null(pc.binary_length(array), 0), 0))
             wrong = _wrong_geocodes(array, digits) & ~missing
             return [
@@ -117,15 +119,33 @@ def geocodes(batch: Batch, column: str, digits: int) -> pa.Array:
             ]
 
         shorter = _mask(pc.less(pc.fill_null(pc.binary_length(array), digits), digits)).any()
-        remedy = "programs that read geocodes as numbers drop leading zeros: write them as text"
         refuse(
             batch,
             f"column {column}",
             faults,
             want=f"{digits} letters or digits",
-            remedy=remedy if shorter else None,
+            remedy=_NUMBERS if shorter and not batch.source.zeros_lost else None,
         )
     return array
+
+
+_NUMBERS = (
+    "programs that read geocodes as numbers drop leading zeros: write them as text, or say "
+    "`leading_zeros: lost` beside the path"
+)
+
+
+def _geocode_texts(batch: Batch, column: str, digits: int) -> pa.Array:
+    """A column of geocodes; numbers with their zeros where the table says that they lost them."""
+    array = _plain(batch.table.column(column))
+    if not batch.source.zeros_lost:
+        return array
+    if pa.types.is_integer(array.type):
+        array = array.cast(pa.string())
+    if not pa.types.is_string(array.type):
+        return array
+    number = pc.match_substring_regex(array, "^[0-9]+$")
+    return pc.if_else(number, pc.utf8_lpad(array, digits, "0"), array)
 
 
 def _all_fit(array: pa.Array, digits: int) -> bool:
@@ -372,6 +392,32 @@ def _check_codes(batch: Batch, column: str, kind: pa.DataType) -> None:
             got=f"values of type {kind}",
             want="text or integers",
         )
+
+
+def distinct(batch: Batch, column: str) -> set[str]:
+    """Values of a column of codes as text, "" for what is missing.
+
+    Text that is not UTF-8 comes with surrogates, which no code of a run file has.
+    """
+    encoded = _encoded(batch, column)
+    found = {text or "" for text in _texts(encoded.dictionary)}
+    return found | {""} if encoded.indices.null_count else found
+
+
+def texts(batch: Batch, column: str) -> pa.Array:
+    """string[m]: a column of codes as text, "" for what is missing; what is not UTF-8 is "?"."""
+    encoded = _encoded(batch, column)
+    known = [(text or "").encode(errors="replace").decode() for text in _texts(encoded.dictionary)]
+    missing = len(known)
+    indices = pc.fill_null(encoded.indices.cast(pa.int64()), missing)
+    return pa.array([*known, ""], pa.string()).take(indices)
+
+
+def _encoded(batch: Batch, column: str) -> pa.DictionaryArray:
+    array = _one(batch.table.column(column))
+    if pa.types.is_dictionary(array.type):
+        return array
+    return array.dictionary_encode(null_encoding="encode")
 
 
 def _texts(array: pa.Array) -> list[str | None]:

@@ -542,12 +542,8 @@ def _level_document(levels: Sequence[LevelStrategy]) -> dict[str, Any]:
     }
 
 
-def write_allocation(optimized: Optimized, path: Path) -> None:
-    """Write the strategy as an allocation file; an existing file is not replaced.
-
-    Raises:
-      OutputError: The file exists or cannot be written.
-    """
+def allocation_text(optimized: Optimized, name: str) -> str:
+    """The strategy as the text of an allocation file of this name."""
     strategy = optimized.strategy
     strata = {}
     if strategy.strata:
@@ -558,13 +554,22 @@ def write_allocation(optimized: Optimized, path: Path) -> None:
             },
         }
     document = {
-        "name": path.stem,
+        "name": name,
         "source": f"{optimized.source}. Shares are multiples of 1/{DENOMINATOR}.",
         **({"mechanism": strategy.mechanism} if strategy.mechanism else {}),
         "levels": _level_document(strategy.levels),
         **strata,
     }
-    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
+    return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100))
+
+
+def write_allocation(optimized: Optimized, path: Path) -> None:
+    """Write the strategy as an allocation file; an existing file is not replaced.
+
+    Raises:
+      OutputError: The file exists or cannot be written.
+    """
+    text = allocation_text(optimized, path.stem)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:

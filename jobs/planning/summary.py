@@ -197,6 +197,7 @@ class PlanSummary:
       optimized: The optimized allocation, if one was asked for.
       covariances: Of pairs of answers, if they were asked for.
       absent: Files that do not exist yet.
+      closed: Files that this user may not read, so that their columns are not checked.
     """
 
     name: str
@@ -220,6 +221,7 @@ class PlanSummary:
     optimized: OptimizedSummary | None = None
     covariances: tuple[CovarianceRow, ...] | None = None
     absent: tuple[str, ...] | None = None
+    closed: tuple[str, ...] | None = None
 
 
 def budget_summary(product: Product, source: str, *, losses: bool = False) -> PlanSummary:

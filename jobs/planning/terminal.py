@@ -94,6 +94,7 @@ def _notes(summary: PlanSummary) -> list[str]:
     if summary.optimized is not None:
         lines.append(f"optimized allocation {summary.optimized.path}: {summary.optimized.source}")
     lines += [f"does not exist yet: {line}" for line in summary.absent or ()]
+    lines += [f"cannot be read here, so not checked: {line}" for line in summary.closed or ()]
     return lines
 
 

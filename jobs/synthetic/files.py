@@ -6,10 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from das.errors import ConfigError
 from das.schema import Schema
+from jobs.config.data import FILE_KINDS
 from jobs.synthetic.nation import Blocks
 from jobs.synthetic.schemas import levels_of
 
@@ -24,7 +26,8 @@ _LETTERS = {"hhgq": "q", "votingage": "v", "hispanic": "h", "cenrace": "r", "eth
 def pattern_of(schema: Schema) -> str:
     """Names of the columns of a block table, as `data.pattern` of a run file."""
     return "".join(
-        f"{_LETTERS[a.name]}{{{a.name}{':02d' if a.size > 10 else ''}}}" for a in schema.attributes
+        f"{_LETTERS.get(a.name, f'x{index}_')}{{{a.name}{':02d' if a.size > 10 else ''}}}"
+        for index, a in enumerate(schema.attributes)
     )
 
 
@@ -90,6 +93,32 @@ class NationFiles:
         if self._part and table.num_rows:
             self._part.write_table(table)
         self._flushed += 1
+
+
+class GrowingTable:
+    """A CSV or Parquet file that grows table by table."""
+
+    def __init__(self, path: Path, delimiter: str = ",") -> None:
+        self._path = path
+        self._options = pa_csv.WriteOptions(delimiter=delimiter)
+        self._writer: pq.ParquetWriter | pa_csv.CSVWriter | None = None
+
+    def __enter__(self) -> GrowingTable:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    def write(self, table: pa.Table) -> None:
+        """Append rows."""
+        if self._writer is None:
+            if FILE_KINDS[self._path.suffix.lower()] == "csv":
+                options = {"write_options": self._options}
+                self._writer = pa_csv.CSVWriter(self._path, table.schema, **options)
+            else:
+                self._writer = pq.ParquetWriter(self._path, table.schema, compression="zstd")
+        self._writer.write_table(table)
 
 
 def _joined(parts: list[Blocks]) -> Blocks:

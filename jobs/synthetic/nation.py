@@ -8,6 +8,7 @@ the work is cut; memory stays constant. The numbers below give roughly the shape
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -163,6 +164,12 @@ def plan_tracts(nation: Nation) -> list[Tract]:
         for (county, number), size in zip(places, sizes, strict=True):
             out.append(Tract(state, county, number, int(size)))
     return out
+
+
+def block_geocodes(nation: Nation) -> Iterator[str]:
+    """Geocodes of all blocks of a nation, sorted, without anybody in them."""
+    for tract in plan_tracts(nation):
+        yield from _geocodes(_rng(nation.seed, 7, tract.state, tract.county, tract.tract), tract)
 
 
 def draw_tract(nation: Nation, tract: Tract) -> Blocks:

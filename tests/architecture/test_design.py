@@ -150,7 +150,7 @@ SEE_THE_TRUTH = {
     "das": {"confidential", "measure", "means", "synthesis"},
     "jobs": {
         *("__main__", "cli", "demo", "replicate", "run", "run_survey"),
-        *("confidential", "synthetic"),
+        *("confidential", "drafting", "synthetic"),
     },
 }
 # The core below the firewall: it knows neither the truth nor who reads it.

@@ -23,7 +23,8 @@ def table_of(data: BlockTableData, schema: Schema) -> Table:
     """
     layout = layout_of(data, schema)
     names = dict.fromkeys((data.geocode, *layout.columns, *layout.checks))
-    return Table(data.path, tuple(names), data.delimiter, "data.delimiter")
+    lost = data.leading_zeros == "lost"
+    return Table(data.path, tuple(names), data.delimiter, "data.delimiter", lost)
 
 
 def read_entries(

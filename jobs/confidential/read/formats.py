@@ -133,7 +133,8 @@ def _is_measured(data: NmfData) -> ConfigError:
 def _geocode_table(data: RecordsData | BlockTableData | HistogramsData) -> tuple[Table, str]:
     if isinstance(data, HistogramsData):
         return Table(data.path, ("geocode",)), "geocode"
-    return Table(data.path, (data.geocode,), data.delimiter, "data.delimiter"), data.geocode
+    columns, lost = (data.geocode,), data.leading_zeros == "lost"
+    return Table(data.path, columns, data.delimiter, "data.delimiter", lost), data.geocode
 
 
 def _record_geocodes(data: RecordsData, digits: int, tasks: Tasks) -> Geocodes:

@@ -23,7 +23,8 @@ def table_of(data: RecordsData, schema: Schema) -> Table:
     """
     legal_codes(data, schema)
     names = [_column(data, attribute.name) for attribute in schema.attributes]
-    return Table(data.path, (data.geocode, *names), data.delimiter, "data.delimiter")
+    lost = data.leading_zeros == "lost"
+    return Table(data.path, (data.geocode, *names), data.delimiter, "data.delimiter", lost)
 
 
 def read_entries(

@@ -8,6 +8,15 @@ from pydantic import Field, model_validator
 
 from jobs.config.models.values import Delimiter, LocalPath, Model, StoredPath, Text
 
+LeadingZeros = Annotated[
+    Literal["kept", "lost"],
+    Field(
+        description="lost: a program took the geocodes for numbers, which have no leading zeros; "
+        "they are put back, up to the length of a leaf geocode. Codes with letters stay as they "
+        "are."
+    ),
+]
+
 
 class RecordColumn(Model):
     """How one attribute is read from person records."""
@@ -29,6 +38,7 @@ class RecordsData(Model):
         description="Attribute to its column, or to {column, codes}."
     )
     delimiter: Delimiter = Field(default=",", description="Field separator of CSV files.")
+    leading_zeros: LeadingZeros = "kept"
 
 
 class BlockTableData(Model):
@@ -53,6 +63,7 @@ class BlockTableData(Model):
         "{attribute or recode: level}; an empty map means all cells.",
     )
     delimiter: Delimiter = Field(default=",", description="Field separator of CSV files.")
+    leading_zeros: LeadingZeros = "kept"
 
     @model_validator(mode="after")
     def _one_of(self) -> BlockTableData:

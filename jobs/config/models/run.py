@@ -17,9 +17,11 @@ from pydantic import (
 from das.definition import Definition
 from das.mechanisms.registry import chargeable
 from das.queries.sensitivity import Neighbors
+from jobs.config.models.data import LeadingZeros
 from jobs.config.models.products import ProductConfig
 from jobs.config.models.values import (
     LONGEST_NAME,
+    Delimiter,
     Exact,
     Model,
     ProductName,
@@ -59,13 +61,17 @@ class GeounitsFile(Model):
         description="Columns with names of geounits, by geolevel, such as `{county: county_name}`; "
         "tables show them. All leaves of a geounit have the same.",
     )
+    delimiter: Delimiter = Field(default=",", description="Field separator of CSV files.")
+    leading_zeros: LeadingZeros = "kept"
 
     @model_serializer(mode="wrap")
     def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """What is not asked is left out, as it was before it could be: digests stay as they are."""
         document: dict[str, Any] = handler(self)
-        if not self.names:
-            document.pop("names", None)
+        unsaid = {"names": {}, "delimiter": ",", "leading_zeros": "kept"}
+        for key, value in unsaid.items():
+            if document.get(key) == value:
+                del document[key]
         return document
 
 

@@ -318,13 +318,13 @@ def another_separator(desk: Desk) -> str:
     return message
 
 
-def another_separator_of_the_list(desk: Desk) -> str:
-    config, path = desk.config(), desk.folder / "blocks.csv"
-    text = path.read_text()
-    path.write_text("\n".join(f"{line};x" for line in text.split()))
-    message = desk.refused("validate", config)
-    path.write_text(path.read_text().replace(";", ","))
-    desk.done("validate", config)
+def another_separator_of_sizes(desk: Desk) -> str:
+    groups, asked = _Groups(desk), {"groups": {"sex": "relative"}, "sizes": "sizes.csv"}
+    sizes = desk.folder / "sizes.csv"
+    sizes.write_text(sizes.read_text().replace(",", ";"))
+    message = desk.refused(*groups.words(asked))
+    sizes.write_text(sizes.read_text().replace(";", ","))
+    desk.done(*groups.words(asked))
     return message
 
 
@@ -355,6 +355,8 @@ def leading_zeros(desk: Desk) -> str:
     text = path.read_text()
     path.write_text(text.replace("\n09", "\n9"))
     message = desk.refused("validate", config)
+    listed = {"path": str(path), "leading_zeros": "lost"}
+    desk.done("validate", toy.configuration(desk.folder, geography__geounits=listed))
     path.write_text(text)
     desk.done("validate", config)
     return message
@@ -856,6 +858,9 @@ _ANOTHER += "the same people have lost"
 _SOLUTIONS = "tests/pipeline/local/test_solutions.py"
 _REPLICATE = "tests/pipeline/local/test_replicate.py"
 _ALONE = "tests/pipeline/local/test_release_alone.py"
+_INIT = "tests/pipeline/local/test_init.py"
+_REHEARSAL = "tests/pipeline/local/test_rehearsal.py"
+_REFUSED = "test_what_cannot_be_proposed_is_refused_and_leaves_nothing"
 _DEMO = "tests/pipeline/local/test_demo.py"
 _NMF = "tests/pipeline/local/test_nmf.py"
 _CONNECT = "tests/pipeline/spark/test_connect.py"
@@ -907,13 +912,29 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/plan.py", "add it to the invariants of that product"): facilities_need_exact_units,
     ("jobs/input/files.py", "its columns are separated by {}: set {}"): another_separator,
     ("jobs/input/files.py", "its columns are separated by {}: write it with commas"):
-        another_separator_of_the_list,
+        another_separator_of_sizes,
     ("jobs/input/files.py", "the first line of a CSV file must hold the names of its columns"):
         a_header,
     ("jobs/confidential/read/records.py", "say under data.columns.{}.codes what each code of the file means"):
         codes_of_the_file,
     ("jobs/input/values.py", "programs that read geocodes as numbers drop leading zeros: write "
-     "them as text"): leading_zeros,
+     "them as text, or say `leading_zeros: lost` beside the path"): leading_zeros,
+    **{(f"jobs/{module}.py", text): TriedIn(f"{_INIT}::{test}") for module, text, test in (
+        ("confidential/look", "save it as CSV in UTF-8: spreadsheets offer it, and so does `iconv`",
+         _REFUSED),
+        ("confidential/look", "name another separator by --delimiter", _REFUSED),
+        ("confidential/look", "put a line with the names of the columns before it", _REFUSED),
+        ("drafting/geolevels", "name it by --geocode", _REFUSED),
+        ("drafting/draft", "name another column by --geocode, or complete it", _REFUSED),
+        ("drafting/draft", "name the column by --geocode, and lengths by --geolevels", _REFUSED),
+        ("drafting/draft", "name a new one, or remove it", "test_nothing_is_overwritten"),
+    )},
+    ("jobs/synthetic/rehearsal.py", "choose another or remove it"):
+        TriedIn(f"{_REHEARSAL}::test_a_full_folder_and_other_formats_are_refused"),
+    ("jobs/synthetic/own_schema.py", "choose another or remove it"):
+        TriedIn(f"{_REHEARSAL}::test_persons_of_a_schema_of_ones_own"),
+    ("jobs/synthetic/own_schema.py", "name it by --columns"):
+        TriedIn(f"{_REHEARSAL}::test_persons_of_a_schema_over_a_list_of_ones_own"),
     ("jobs/input/values.py", "correct the counts; none can be that large"):
         NotTried("needs a table of more than 2^50 persons"),
     ("jobs/confidential/leaves.py", "correct the data, or complete the list"): complete_the_list,

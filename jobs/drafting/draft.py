@@ -1,0 +1,355 @@
+"""From a file of person records to a folder with schema, run file and allocation."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+from das.errors import ConfigError, InputError, OutputError
+from das.queries.query import parse_query
+from das.rational import parse_fraction
+from das.schema import Attribute, Recode, Schema
+from das.tree.information import Information
+from geography.lattice import Lattice, Spine
+from jobs.confidential.look import Column, Geography, Look, look_at, look_at_geocodes
+from jobs.config.files import named
+from jobs.config.load import load_plan, load_run
+from jobs.drafting.attributes import Proposed, attribute_name, propose
+from jobs.drafting.geolevels import (
+    Geolevel,
+    find_geocode,
+    propose_geolevels,
+    read_geolevels,
+)
+from jobs.drafting.texts import (
+    ALLOCATION,
+    GeounitsText,
+    RunText,
+    allocation_head,
+    checks_of,
+    run_text,
+    schema_text,
+)
+from jobs.input.geounits import list_geounits
+from jobs.planning.allocation import EVEN, Goal, allocation_text, optimize_allocation
+from jobs.planning.errors import subtree_classes
+from jobs.storage.files import writing
+from jobs.storage.place import Place
+
+_RHO = "1"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `das init` is asked.
+
+    Attributes:
+      data: A CSV or Parquet file of person records, or a folder of such files.
+      folder: Where the proposal is written: a new or empty folder.
+      geocode: Column of the geocodes; found out if None.
+      geolevels: Names and lengths, such as "province 2"; proposed if there are none.
+      geounits: Public list of all geounits.
+      tables: Wanted, such as "sex * age".
+      rho: The budget, a fraction.
+      left_out: Columns that are not to be used.
+      kept: Columns of codes, though they look like something else.
+      delimiter: Of a CSV file; found out if None.
+      rows: How many rows to look at.
+    """
+
+    data: Place
+    folder: Path
+    geocode: str | None = None
+    geolevels: Sequence[str] = ()
+    geounits: Place | None = None
+    tables: Sequence[str] = ()
+    rho: str | None = None
+    left_out: Sequence[str] = ()
+    kept: Sequence[str] = ()
+    delimiter: str | None = None
+    rows: int = 1_000_000
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What was written.
+
+    Attributes:
+      files: Schema, allocation and run file.
+      checks: What the office has to look at.
+      is_whole: Whether all rows of the data were looked at.
+    """
+
+    files: tuple[Path, ...]
+    checks: tuple[str, ...]
+    is_whole: bool
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """The public list of geounits."""
+
+    path: Place
+    column: Column
+    look: Look
+    geography: Geography
+
+
+@dataclass(frozen=True)
+class _Geography:
+    """What was found out about geounits.
+
+    Attributes:
+      levels: Geolevels, root first.
+      lost: Whether geocodes of the data lost leading zeros.
+      list_lost: Whether those of the list did.
+      notes: To be checked.
+    """
+
+    levels: list[Geolevel]
+    lost: bool
+    list_lost: bool
+    notes: list[str]
+
+
+def draft(request: Request) -> Draft:
+    """Look at a file of person records and write a run that `das validate` accepts.
+
+    The same file and the same request give the same proposal. Nothing is counted.
+
+    Raises:
+      InputError: The file cannot be read.
+      ConfigError, SchemaError, BudgetError: What is asked for does not fit it.
+      OutputError: The folder holds something or cannot be written.
+    """
+    folder = request.folder
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise OutputError(
+            str(folder), "is not an empty folder", remedy="name a new one, or remove it"
+        )
+    rho = parse_fraction(_RHO if request.rho is None else request.rho, "--rho")
+    if request.rows < 1:
+        raise ConfigError("--rows", "is not positive", got=request.rows)
+    look = look_at(request.data, request.rows, request.delimiter)
+    _refuse_unknown(look, request)
+    usable = [one for one in look.columns if one.name not in request.left_out]
+    geocode = request.geocode or find_geocode(usable)
+    column = look.column(geocode)
+    if column is None or not column.is_code:
+        raise InputError(
+            f"{request.data}, column {geocode}",
+            "holds values that are no geocodes",
+            want="ASCII letters and digits in every row",
+            remedy="name another column by --geocode, or complete it",
+        )
+    others = [one.name for one in usable if one.name != geocode and not one.fault]
+    geography = look_at_geocodes(request.data, look, geocode, others, request.rows)
+    listed = None if request.geounits is None else _listed(request.geounits, geocode)
+    found = _geography(request, column, geography, listed)
+    kept = {*request.kept, *_named(usable, request.tables)}
+    proposed = propose(
+        look.columns, geocode, geography.following - kept, request.left_out, kept, request.tables
+    )
+    name = attribute_name(request.data.stem)
+    tables = [*request.tables] or ["total", *(one.name for one in proposed.attributes)]
+    _refuse_unknown_tables(tables, name, proposed)
+    text = RunText(
+        name,
+        request.data.name,
+        _written(request.data, folder),
+        geocode,
+        request.geocode is None,
+        look.delimiter,
+        found.lost,
+        found.levels,
+        None if listed is None else _geounits_text(listed, folder, lost=found.list_lost),
+        proposed,
+        tables,
+        rho,
+        request.rho is not None,
+        found.notes,
+    )
+    files = _write(folder, text)
+    checks = [check for path in files for check in checks_of(path.read_text(encoding="utf-8"))]
+    return Draft(files, tuple(dict.fromkeys(checks)), look.is_whole)
+
+
+def _refuse_unknown(look: Look, request: Request) -> None:
+    """Refuse names of columns that the file does not have."""
+    known = [one.name for one in look.columns]
+    asked = {"--leave-out": request.left_out, "--keep": request.kept}
+    asked["--geocode"] = [] if request.geocode is None else [request.geocode]
+    for option, names in asked.items():
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise ConfigError(
+                option, "names a column that is not there", got=unknown, want=f"of {known}"
+            )
+
+
+def _refuse_unknown_tables(tables: Sequence[str], name: str, proposed: Proposed) -> None:
+    """Refuse tables that are no queries, saying so of columns that are no attributes.
+
+    Raises:
+      ConfigError: A table names a column that was left out.
+      SchemaError: It names something else that is not there.
+    """
+    why = {attribute_name(column): reason for column, reason in proposed.left_out.items()}
+    for table in tables:
+        for term in (term.strip() for term in table.split("*")):
+            if term in why:
+                raise ConfigError("--table", f"{term} cannot be an attribute: it {why[term]}")
+        named("--table", partial(parse_query, _schema(name, proposed), table))
+
+
+def _schema(name: str, proposed: Proposed) -> Schema:
+    attributes = {one.name: Attribute(one.name, one.levels) for one in proposed.attributes}
+    recodes = [
+        Recode.from_groups(recode, attributes[one.name], groups)
+        for one in proposed.attributes
+        for recode, groups in one.recodes.items()
+    ]
+    return Schema(name, (*attributes.values(),), tuple(recodes))
+
+
+def _named(columns: Sequence[Column], tables: Sequence[str]) -> set[str]:
+    """Columns whose attributes tables name, by themselves."""
+    terms = {term.strip() for table in tables for term in table.split("*")}
+    return {one.name for one in columns if attribute_name(one.name) in terms}
+
+
+def _listed(path: Place, geocode: str) -> _Listed:
+    """Look at the list of geounits; its column has the name of that of the data, or is found out.
+
+    Raises:
+      InputError, ConfigError: It cannot be read, or its column is not clear.
+    """
+    look = look_at(path, 1 << 62, alone=True)
+    by_name = next((look.column(name) for name in (geocode, "geocode") if look.column(name)), None)
+    if by_name is None and len(look.columns) == 1:
+        by_name = look.columns[0]
+    if by_name is None:
+        name = find_geocode(look.columns)
+        by_name = look.column(name)
+    if by_name is None or not by_name.is_code:
+        raise InputError(str(path), "holds no geocodes", want="letters and digits in every row")
+    others = [one.name for one in look.columns if one.name != by_name.name and not one.fault]
+    return _Listed(path, by_name, look, look_at_geocodes(path, look, by_name.name, others, 1 << 62))
+
+
+def _geography(
+    request: Request, column: Column, geography: Geography, listed: _Listed | None
+) -> _Geography:
+    """Geolevels, and whether geocodes of the data lost leading zeros.
+
+    Raises:
+      ConfigError: Geocodes differ in length, or geolevels do not fit them.
+    """
+    source, of = (column, geography) if listed is None else (listed.column, listed.geography)
+    given = read_geolevels(request.geolevels)
+    digits = given[-1].digits if given else max(source.longest, column.longest)
+    for one in {id(column): column, id(source): source}.values():
+        if one.longest > digits or (one.shortest < digits and not one.is_number):
+            raise ConfigError(
+                f"column {one.name}",
+                "has geocodes of other lengths than those of the last geolevel",
+                got=f"{one.shortest} to {one.longest} characters",
+                want=f"{digits}",
+                remedy="name the column by --geocode, and lengths by --geolevels",
+            )
+    codes = {code.zfill(digits) for code in of.geocodes}
+    lost, list_lost = (one.shortest < digits or not one.is_text for one in (column, source))
+    notes = []
+    if listed is not None and not {code.zfill(digits) for code in geography.geocodes} <= codes:
+        notes.append(
+            "some geocodes of the data are not in the list of geounits: das run will refuse them "
+            "and name the rows"
+        )
+    if given:
+        levels = given
+        if len({code[: given[0].digits] for code in codes}) > 1:
+            levels = [Geolevel(_free_root(given), 0), *given]
+    else:
+        levels = propose_geolevels(codes, {**geography.prefixes, **of.prefixes}, column.name)
+    return _Geography(levels, lost, list_lost, notes)
+
+
+def _free_root(given: Sequence[Geolevel]) -> str:
+    taken = {one.name for one in given}
+    return next(name for name in ("country", "nation", "whole") if name not in taken)
+
+
+def _geounits_text(listed: _Listed, folder: Path, *, lost: bool) -> GeounitsText:
+    delimiter = listed.look.delimiter or ","
+    return GeounitsText(_written(listed.path, folder), listed.column.name, delimiter, lost)
+
+
+def _written(place: Place, folder: Path) -> str:
+    """A place as the run file has it: relative to its folder, if it is of this machine."""
+    if not isinstance(place, Path):
+        return str(place)
+    return Path(os.path.relpath(place.resolve(), folder.resolve())).as_posix()
+
+
+def _write(folder: Path, text: RunText) -> tuple[Path, ...]:
+    """Write the files, all or none, and load them as `das validate` does."""
+    with writing(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        _fill(made, text)
+        with writing(folder):
+            made.chmod(0o777 & ~_umask())
+            made.rename(folder)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return tuple(folder / name for name in ("schema.yaml", "allocation.yaml", "run.yaml"))
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _fill(made: Path, text: RunText) -> None:
+    schema, allocation, run = (
+        made / name for name in ("schema.yaml", "allocation.yaml", "run.yaml")
+    )
+    written = run_text(text)
+    with writing(made):
+        schema.write_text(schema_text(text.name, text.file, text.proposed), encoding="utf-8")
+        without = written.replace(f"{ALLOCATION}\n", "")
+        run.write_text(without, encoding="utf-8")
+    resolved = load_plan(run, text.tables)
+    public = resolved.config.geography.geounits
+    spine = resolved.plan.spine
+    lattice = _regular(spine)
+    if public is not None:
+        lattice = Lattice.from_leaves(spine, list_geounits(public, spine))
+    best = optimize_allocation(
+        resolved.plan,
+        subtree_classes(lattice),
+        text.tables,
+        Information.OWN,
+        Goal(reference=EVEN),
+    )
+    head = allocation_head(text.tables, dict(zip(spine.levels, spine.digits, strict=True)))
+    with writing(made):
+        allocation.write_text(head + allocation_text(best, text.name), encoding="utf-8")
+        run.write_text(written, encoding="utf-8")
+    load_run(run)
+
+
+def _regular(spine: Spine) -> Lattice:
+    """A tree in which every geounit has two parts: what is planned for it knows no data."""
+    codes = ["0" * spine.digits[0]]
+    for above, digits in pairwise(spine.digits):
+        codes = [f"{code}{part:0{digits - above}d}" for code in codes for part in (0, 1)]
+    return Lattice.from_leaves(spine, codes)

@@ -1,0 +1,281 @@
+"""`das init`: a file of an office becomes a run that is accepted, rehearsed and run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from jobs.config.load import load_run
+from jobs.config.schema import load_schema
+from tests.builders import foreign
+from tests.builders.in_process import execute
+from tests.checkout import ROOT
+
+VILLAGES = ROOT / "tests" / "data" / "villages"
+SEEDED = "privacy: {randomness: {source: seeded_not_for_release, seed: 3}}\n"
+
+Das = Callable[..., tuple[int, str]]
+
+
+def test_the_file_in_the_project_is_what_the_builder_writes(tmp_path: Path) -> None:
+    foreign.write(tmp_path)
+    for name in ("persons.csv", "villages.csv"):
+        assert (tmp_path / name).read_bytes() == (VILLAGES / name).read_bytes()
+
+
+def test_a_foreign_file_becomes_a_run(das: Das, here: None, tmp_path: Path) -> None:
+    """Semicolons, a BOM, a blank in a header, numbers for geocodes: no word has to be changed."""
+    folder = tmp_path / "proposed"
+    listed = ("--geounits", VILLAGES / "villages.csv")
+    tables = ("--table", "sex * agegrp", "--table", "total")
+    code, said = das("init", VILLAGES / "persons.csv", folder, *listed, *tables, "--rho", "1/2")
+    assert code == 0, said
+    assert f"das validate {folder}/run.yaml" in said
+    code, said = das("validate", folder / "run.yaml")
+    assert code == 0, said
+    assert "rho 1/2" in said
+    (folder / "run.yaml").write_text((folder / "run.yaml").read_text() + SEEDED)
+    release = execute(folder / "run.yaml") / "release"
+    assert next((release / "tables").rglob("*.csv")).exists()
+    run = load_run(folder / "run.yaml")
+    assert run.plan.spine.levels == ("country", "prov", "village")
+    assert run.plan.spine.digits == (0, 2, 6)
+    assert len(run.plan.schema.attribute("agegrp").levels) == 18
+    assert run.config.products["persons"].output.tables == ["sex * agegrp", "total"]
+
+
+def test_what_it_could_not_know_is_marked(das: Das, tmp_path: Path) -> None:
+    code, said = das("init", VILLAGES / "persons.csv", tmp_path / "new")
+    assert code == 0, said
+    run, schema = ((tmp_path / "new" / name).read_text() for name in ("run.yaml", "schema.yaml"))
+    attributes = load_schema(tmp_path / "new" / "schema.yaml").attributes
+    mark = "# check: levels were read from the file; compare with your questionnaire"
+    assert schema.count(mark) == len(attributes) == 4
+    assert "published with every release" in schema
+    assert "which village exists comes from the data and is" in run
+    for mark in ("was guessed", "lost their leading zeros", "rho is the whole budget", '"Income"'):
+        assert mark in run
+        assert mark in said
+    assert "no recommendation" in run
+    _, validated = das("validate", tmp_path / "new" / "run.yaml")
+    assert "which village exists comes from the data and is published" in " ".join(
+        validated.split()
+    )
+
+
+def test_nothing_is_counted_and_no_geocode_is_written(das: Das, tmp_path: Path) -> None:
+    """Numbers that only the data know stand nowhere: rows, geounits, codes of geounits, incomes."""
+    code, said = das("init", VILLAGES / "persons.csv", tmp_path / "new")
+    assert code == 0
+    texts = [path.read_text() for path in (tmp_path / "new").iterdir()]
+    numbers = {number for text in (said, *texts) for number in re.findall(r"\d+", text)}
+    people = foreign.persons()
+    secret = {str(len(people)), str(len({row[1] for row in people}))}
+    secret |= {row[1] for row in people} | {row[1].zfill(6) for row in people}
+    secret |= {row[7] for row in people if len(row[7]) > 4}
+    assert not numbers & secret
+
+
+def test_the_same_file_gives_the_same_proposal(das: Das, tmp_path: Path) -> None:
+    made = []
+    for name in ("first", "second"):
+        assert das("init", VILLAGES / "persons.csv", tmp_path / name)[0] == 0
+        made.append({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()})
+    assert made[0] == made[1]
+    assert set(made[0]) == {"schema.yaml", "allocation.yaml", "run.yaml"}
+
+
+def test_nothing_is_overwritten(das: Das, tmp_path: Path) -> None:
+    mine = tmp_path / "run.yaml"
+    mine.write_text("mine")
+    code, said = das("init", VILLAGES / "persons.csv", tmp_path)
+    assert (code, mine.read_text()) == (2, "mine")
+    assert "is not an empty folder; name a new one, or remove it" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["run.yaml"]
+    assert das("init", VILLAGES / "persons.csv", tmp_path / "new")[0] == 0
+
+
+GOOD = "village,sex,age\n" + "".join(
+    f"{code},{sex},{age}\n" for code in ("0101", "0102", "0203") for sex in "mf" for age in (4, 30)
+)
+
+
+@pytest.mark.parametrize(
+    ("data", "words", "refusal", "mended", "options"),
+    [
+        (GOOD.partition("\n")[2], (), "put a line with the names of the columns before it", GOOD, ()),
+        (GOOD.encode("utf-16"), (), "got UTF-16; save it as CSV in UTF-8", GOOD, ()),
+        (
+            GOOD.replace("sex", "größe").encode("latin-1"),
+            (),
+            "got another encoding, such as Windows-1252; save it as CSV in UTF-8",
+            GOOD.replace("sex", "größe"),
+            (),
+        ),
+        (
+            GOOD.replace(",", "~"),
+            (),
+            "has one column, if any of [',', ';', '\\t', '|'] separates them",
+            GOOD.replace(",", "~"),
+            ("--delimiter", "~"),
+        ),
+        (
+            GOOD.replace("village", "kod").replace("sex", "kod2"),
+            (),
+            "cannot tell which column holds the geocodes; got ['kod', 'kod2', 'age']",
+            GOOD.replace("village", "kod").replace("sex", "kod2"),
+            ("--geocode", "kod"),
+        ),
+        (
+            GOOD.replace("0101,m,4\n", ",m,4\n").replace("village", "place"),
+            ("--geocode", "place"),
+            "column place: holds values that are no geocodes; expected ASCII letters and digits",
+            GOOD.replace("village", "place"),
+            ("--geocode", "place"),
+        ),
+        (
+            GOOD.replace("0101", "AB1"),
+            (),
+            "has geocodes of other lengths than those of the last geolevel; got 3 to 4 characters",
+            GOOD.replace("0101", "0AB1"),
+            (),
+        ),
+        (GOOD, ("--geolevels", "village"), "holds no geolevels; got village", GOOD,
+         ("--geolevels", "district 2, village 4")),
+        (GOOD, ("--leave-out", "Sex"), "names a column that is not there; got ['Sex']", GOOD,
+         ("--leave-out", "sex")),
+        (GOOD, ("--table", "sex * religion"), "religion", GOOD, ("--table", "sex * age")),
+        (GOOD, ("--table", "sex", "--leave-out", "sex"), "sex cannot be an attribute: it as asked",
+         GOOD, ("--table", "age", "--leave-out", "sex")),
+        (GOOD, ("--rho", "0.5.1"), "--rho", GOOD, ("--rho", "0.5")),
+        (GOOD, ("--rows", "0"), "--rows: is not positive", GOOD, ("--rows", "5")),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_proposed_is_refused_and_leaves_nothing(
+    das: Das,
+    tmp_path: Path,
+    data: str | bytes,
+    words: tuple[str, ...],
+    refusal: str,
+    mended: str,
+    options: tuple[str, ...],
+) -> None:
+    """And what the message says helps."""
+    path, folder = tmp_path / "persons.csv", tmp_path / "new"
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    code, said = das("init", path, folder, *words)
+    assert code in (2, 3), said
+    assert refusal in said
+    assert "0203" not in said
+    assert [one.name for one in tmp_path.iterdir()] == ["persons.csv"]
+    path.write_text(mended)
+    code, said = das("init", path, folder, *options)
+    assert code == 0, said
+
+
+def test_no_attribute_is_left(das: Das, tmp_path: Path) -> None:
+    path = tmp_path / "persons.csv"
+    path.write_text(GOOD)
+    code, said = das("init", path, tmp_path / "new", "--leave-out", "sex", "--leave-out", "age")
+    assert code == 2
+    assert "finds no column to count persons by; got sex: as asked for; age: as asked for" in said
+
+
+def test_parquet_with_numbers_missing_values_and_dates(
+    das: Das, here: None, tmp_path: Path
+) -> None:
+    """Geocodes as integers lost their zeros; a date is no code; nulls are a level."""
+    size = 60
+    table = pa.table(
+        {
+            "geoid": pa.array([10100 + 100 * (row % 4) + row % 3 for row in range(size)]),
+            "sex": pa.array([(1, 2, None)[row // 7 % 3] for row in range(size)]),
+            "age": pa.array([float(row % 90 + 10) for row in range(size)]),
+            "born": pa.array([0] * size, pa.date32()),
+        }
+    )
+    pq.write_table(table, tmp_path / "persons.parquet")
+    levels = ("--geolevels", "country 0, county 2, place 6")
+    code, said = das("init", tmp_path / "persons.parquet", tmp_path / "new", *levels)
+    assert code == 0, said
+    assert '"born" has values of type date32[day]' in said
+    schema = load_schema(tmp_path / "new" / "schema.yaml")
+    assert schema.attribute("sex").levels == ("1", "2", "missing")
+    assert schema.attribute("age").size == 101
+    run = tmp_path / "new" / "run.yaml"
+    run.write_text(run.read_text() + SEEDED)
+    assert (execute(run) / "release" / "manifest.json").exists()
+
+
+def test_a_list_with_other_geounits_is_told(das: Das, tmp_path: Path) -> None:
+    """Here, so that the run need not find it: some village of the data is not in the list."""
+    path = tmp_path / "villages.csv"
+    lines = (VILLAGES / "villages.csv").read_text("utf-8-sig").splitlines(keepends=True)
+    path.write_text("".join([lines[0], *lines[2:]]))
+    code, said = das("init", VILLAGES / "persons.csv", tmp_path / "new", "--geounits", path)
+    assert code == 0, said
+    assert "some geocodes of the data are not in the list of geounits" in said
+    assert "10101" not in said
+
+
+CODES = st.sampled_from(["1", "2", "9", "m", "f", "", " x", "0-4", "=1", "ä", "10.0", "-1"])
+
+
+@st.composite
+def small_files(draw: st.DrawFn) -> dict[str, list[str]]:
+    """Columns of a small file: a geocode, codes, perhaps ages and identifiers."""
+    digits = draw(st.integers(1, 7))
+    codes = st.text("0123456789", min_size=digits, max_size=digits)
+    rows = draw(st.integers(2, 30))
+    places = draw(st.lists(codes, min_size=2, max_size=6, unique=True))
+    columns = {"geocode": [places[index % len(places)] for index in range(rows)]}
+    if draw(st.booleans()):
+        columns["geocode"] = [code.lstrip("0") or "0" for code in columns["geocode"]]
+    for number in range(draw(st.integers(1, 3))):
+        column = draw(st.lists(CODES, min_size=rows, max_size=rows))
+        columns[f"{draw(st.sampled_from(['Sex', 'a b', 'total', 'x*y']))} {number}"] = [
+            "1", "2", *column[2:]
+        ]  # fmt: skip
+    if draw(st.booleans()):
+        ages = draw(st.lists(st.integers(0, 120), min_size=rows, max_size=rows))
+        columns["Age"] = [str(age) for age in ages]
+    if draw(st.booleans()):
+        columns["Id"] = [str(1000 + index) for index in range(rows)]
+    return columns
+
+
+@pytest.mark.slow
+@settings(
+    max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(columns=small_files(), delimiter=st.sampled_from(",;\t|"), bom=st.booleans())
+def test_whatever_is_proposed_is_accepted_and_runs(
+    das: Das,
+    tmp_path_factory: pytest.TempPathFactory,
+    columns: dict[str, list[str]],
+    delimiter: str,
+    bom: bool,
+) -> None:
+    folder = tmp_path_factory.mktemp("small")
+    path = folder / "persons.csv"
+    with path.open("wb") as handle:
+        handle.write(b"\xef\xbb\xbf" * bom)
+        options = pa_csv.WriteOptions(delimiter=delimiter)
+        pa_csv.write_csv(pa.table(columns), handle, options)
+    code, said = das("init", path, folder / "new")
+    assert code == 0, said
+    run = folder / "new" / "run.yaml"
+    code, said = das("validate", run)
+    assert code == 0, said
+    run.write_text(run.read_text() + SEEDED)
+    assert yaml.safe_load(run.read_text())["privacy"]
+    assert (execute(run) / "release" / "manifest.json").exists()

@@ -1,0 +1,1 @@
+"""`das init`: attributes, geolevels, texts."""
