@@ -15,7 +15,6 @@ from pathlib import Path
 from das.errors import DasError, InputError
 from geography.lattice import Lattice
 from jobs.config.files import named
-from jobs.config.models.data import NmfData
 from jobs.config.product import Product, Resolved
 from jobs.config.solvable import refuse_large_families
 from jobs.storage.place import Place
@@ -150,12 +149,11 @@ def _present_checks(resolved: Resolved) -> Iterator[Callable[[], object]]:
     """One check of names and columns for every input that is there, cheap however large it is."""
     inputs = [(p, p.config.input) for p in resolved.products.values()]
     if any(_is_open(data.path) for _, data in inputs):
-        from jobs.confidential.read.formats import read_entries
+        from jobs.confidential.read.columns import check_columns
 
         for product, data in inputs:
-            if _is_open(data.path) and not isinstance(data, NmfData):
-                plan = product.plan
-                yield partial(read_entries, data, plan.schema, spine=plan.spine)
+            if _is_open(data.path):
+                yield partial(check_columns, data, product.plan.schema)
     for product in resolved.products.values():
         for entry in product.config.invariants:
             table = getattr(entry, "table", None)

@@ -17,6 +17,7 @@ from das.schema import Schema
 from geography.lattice import Spine
 from jobs.confidential.leaves import EntrySource
 from jobs.confidential.read import block_table, histograms, pl94, records
+from jobs.confidential.read.columns import table_of
 from jobs.config.data import check_data
 from jobs.config.models.data import (
     BlockTableData,
@@ -66,17 +67,14 @@ def read_entries(data: DataConfig, schema: Schema, *, spine: Spine) -> EntrySour
         return EntrySource(pl94.find_files(data.path), states, place)
     stream: Callable[[Chunk], Iterator[pa.RecordBatch]]
     if isinstance(data, RecordsData):
-        table = records.table_of(data, schema)
         stream = partial(records.read_entries, data=data, schema=schema, digits=digits)
     elif isinstance(data, BlockTableData):
-        table = block_table.table_of(data, schema)
         stream = partial(block_table.read_entries, data=data, schema=schema, digits=digits)
     elif isinstance(data, NmfData):
         raise _is_measured(data)
     else:
-        table = histograms.table_of(data)
         stream = partial(histograms.read_entries, data=data, schema=schema, digits=digits)
-    return EntrySource(plan_chunks(table), stream, place)
+    return EntrySource(plan_chunks(table_of(data, schema)), stream, place)
 
 
 def read_geocodes(
