@@ -26,6 +26,7 @@ from jobs.analysis.estimate import (
     leaf_geocodes,
 )
 from jobs.analysis.measurements import NoisyAnswers, read_measurements
+from jobs.analysis.tables import read_table
 from jobs.config.local_path import read_place, without_secrets
 from jobs.config.product import Product, Resolved
 from jobs.config.released import load_release
@@ -116,6 +117,25 @@ class Release:
         return read_geography(self._product.release, self._known(geolevel))
 
     # --- numbers ----------------------------------------------------------------------------------
+
+    def table(self, query: str, geolevel: str) -> pa.Table:
+        """Protected counts beside unbiased estimates, as `das tables` writes them.
+
+        Args:
+          query: Any on the schema, such as `"sex * votingage"`, `"age[65+]"` or `"total"`.
+          geolevel: For all its geounits.
+
+        Returns:
+          Columns geolevel, geocode, name (where there are names), one per attribute with its label,
+          count, estimate, standard_error, estimate_lower and estimate_upper (at 90 %), and after
+          `das replicate` those of an interval of the count (docs/tables.md).
+
+        Raises:
+          ConfigError: There is no such geolevel.
+          SchemaError: The query does not parse.
+          OutputError: A file cannot be read.
+        """
+        return read_table(self._product, self._known(geolevel), query)
 
     def measurements(self, query: str, geolevel: str) -> pa.Table:
         """Noisy answers as they were drawn: unbiased, and with noise of a known distribution.

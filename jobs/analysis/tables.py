@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from das.arrays import FloatArray, ObjectArray
 from das.errors import ConfigError
@@ -148,9 +149,7 @@ def write_release_tables(
     }
     for (_, _, name), place in places.items():
         refuse_foreign(place, _STARTS[name], "a table that `das tables` wrote before")
-    release = product.release
-    document = read_intervals(IntervalLayout.of(release).document, release.manifest)
-    intervals = {} if document is None else class_tables(document)
+    intervals = _intervals(product)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with (
@@ -175,6 +174,38 @@ def write_release_tables(
             place.parent.mkdir(exist_ok=True)
             draft.replace(place)
     return [*places.values()]
+
+
+def read_table(product: Product, geolevel: str, text: str) -> pa.Table:
+    """A table of a finished release, as `write_release_tables` writes it.
+
+    Args:
+      product: Of the release.
+      geolevel: One of its geolevels.
+      text: Any query on the schema.
+
+    Returns:
+      A row per geounit and answer, with labels as text.
+
+    Raises:
+      SchemaError: The query does not parse.
+      OutputError: The release is not complete, or was changed.
+    """
+    query = parse_query(product.plan.schema, text)
+    table = _table(product, geolevel, query, "", _intervals(product))
+    rows = pa.concat_tables(table.rows())
+    plain = [
+        field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
+        for field in rows.schema
+    ]
+    return rows.cast(pa.schema(plain))
+
+
+def _intervals(product: Product) -> Mapping[tuple[str, str], ClassTable]:
+    """Of counts, as replicates gave them, by geolevel and query."""
+    release = product.release
+    document = read_intervals(IntervalLayout.of(release).document, release.manifest)
+    return {} if document is None else class_tables(document)
 
 
 def _product(resolved: Resolved, name: str | None) -> Product:

@@ -65,12 +65,16 @@ def test_a_release_is_read_as_with_everything_installed(
     asked = [(name, release, *options) for name, *options in ASKED]
     report = (release / "report.html").read_bytes()
     (release / "report.html").unlink()
-    *read, drawn = light_install.das(site, [*asked, ("report", release)], tmp_path)
+    tables = ("tables", release, "--table", "sex", "--quiet", "--to", tmp_path / "tables")
+    *read, drawn, written = light_install.das(site, [*asked, ("report", release), tables], tmp_path)
     for (code, out, err), words in zip(read, asked, strict=True):
         assert code == 0, err
         assert (code, out + err) == das(*words)
     assert drawn[0] == 0, drawn
     assert (release / "report.html").read_bytes() == report
+    assert written[0] == 0, written
+    for level in toy.LEVELS:
+        assert (tmp_path / "tables" / f"level={level}" / "sex.csv").stat().st_size
 
 
 def test_programs_read_it_too(release: Path, site: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -117,6 +118,19 @@ def test_a_program_gets_what_commands_print(das: Das, release: Path, tmp_path: P
     assert das("verify", release) == (0, json.dumps(opened.verify()) + "\n")
 
 
+@pytest.mark.parametrize("query", ["sex", "age[65+] * sex"])  # one with stored estimates, one not
+def test_a_program_gets_the_tables_that_are_written(
+    das: Das, release: Path, tmp_path: Path, query: str
+) -> None:
+    words = ("--table", query, "--geolevel", "tract", "--format", "parquet", "--to", tmp_path)
+    code, printed = das("tables", release, *words)
+    assert code == 0, printed
+    (written,) = (tmp_path / "level=tract").iterdir()
+    table = open_release(release).table(query, "tract")
+    assert table.to_pylist() == pq.read_table(written, partitioning=None).to_pylist()
+    assert table["sex"].type == "string"
+
+
 def test_a_program_gets_noisy_answers_with_their_noise(release: Path) -> None:
     opened = open_release(release)
     assert "sex" in opened.measured("tract")
@@ -151,6 +165,7 @@ def test_a_program_is_told_what_a_release_is_of(release: Path) -> None:
 def test_what_is_not_there_is_named_for_programs(release: Path, tmp_path: Path) -> None:
     opened = open_release(release)
     for ask, error, said in (
+        (lambda: opened.table("total", "parish"), ConfigError, "has no such geolevel; got parish"),
         (lambda: opened.geounits("parish"), ConfigError, "has no such geolevel; got parish"),
         (lambda: opened.estimates("total", "parish"), ConfigError, "unknown geolevel"),
         (lambda: opened.estimates("total"), ConfigError, "names no area"),
