@@ -865,12 +865,6 @@ def estimate(  # noqa: PLR0913 - one parameter per command-line option
         str | None,
         typer.Option(help="Covariances with the answers of this query, instead of estimates."),
     ] = None,
-    released: Annotated[
-        bool,
-        typer.Option(
-            "--released", help="Released counts, with intervals from `das replicate --areas`."
-        ),
-    ] = False,
     parquet: Annotated[
         Path | None, typer.Option(help="Write this Parquet file.", parser=_local)
     ] = None,
@@ -882,19 +876,19 @@ def estimate(  # noqa: PLR0913 - one parameter per command-line option
     """Unbiased estimates of any area from the noisy answers, with standard errors and intervals."""
     from jobs.analysis.area_files import AreaFile, read_areas
     from jobs.analysis.estimate import (
+        CSV_START,
         IntervalSettings,
-        check_places,
         estimate_areas,
         estimate_covariances,
         geocodes_of,
         leaf_geocodes,
         report_estimates,
     )
-    from jobs.analysis.released import kept_leaves, leaves_of, released_areas
+    from jobs.analysis.results import ResultFile
     from jobs.planning.covariances import parse_pair
-    from jobs.storage.layout import replicates_folder
 
-    check_places(parquet, csv)
+    file = ResultFile("das estimate", parquet, csv)
+    file.check(CSV_START)
     resolved = _finished(config, out, solution)
     release = resolved.last.release
     spine, named = resolved.plan.spine.levels, AreaFile({}, ())
@@ -905,21 +899,90 @@ def estimate(  # noqa: PLR0913 - one parameter per command-line option
     codes = list(geounit or [])
     if geolevel is not None:
         codes += geocodes_of(resolved.plan, release, geolevel)
-    if released:
-        if covariance is not None or simultaneous or positive:
-            others = "--covariance, --simultaneous and --positive"
-            raise ConfigError("--released", f"is for counts; {others} are for estimates")
-        folder = replicates_folder(resolved.config.output.directory, solution)
-        kept = kept_leaves(folder, resolved.last.name)
-        within = leaves_of(resolved.plan, release, codes) | dict(named.areas)
-        found = released_areas(resolved.plan, release, kept, query, within, confidence)
-    elif covariance is not None:
+    if covariance is not None:
         pair = parse_pair(resolved.plan.schema, f"{query}; {covariance}")
         found = estimate_covariances(resolved.plan, release, pair, named.areas, codes)
     else:
         wanted = IntervalSettings(confidence, simultaneous, positive)
         found = estimate_areas(resolved.plan, release, query, named.areas, codes, wanted)
-    report_estimates(found, parquet, csv, as_json=as_json)
+    report_estimates(found, file, as_json=as_json)
+
+
+@app.command()
+def areas(  # noqa: PLR0913 - one parameter per command-line option
+    config: FinishedArgument,
+    assign: Annotated[
+        AnyPlace | None,
+        typer.Option(
+            help="Block-assignment file: areas and leaf geocodes, as CSV of any kind.",
+            parser=_place,
+        ),
+    ] = None,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(help='Table beside the total, such as "sex * age[65+]"; again for more.'),
+    ] = None,
+    geounit: Annotated[
+        list[str] | None, typer.Option(help="Geocode of any geolevel, as one more area.")
+    ] = None,
+    geolevel: Annotated[
+        str | None, typer.Option(help="All geounits of this geolevel, such as county.")
+    ] = None,
+    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.9,
+    ideal: Annotated[
+        float | None,
+        typer.Option(help="Persons of the ideal area. Default: an even share of all."),
+    ] = None,
+    boundaries: Annotated[
+        Path | None, typer.Option(help="GeoJSON of the areas, for --geojson.", parser=_local)
+    ] = None,
+    join: Annotated[
+        str | None, typer.Option(help="Property of its features that names the area.")
+    ] = None,
+    geojson: Annotated[
+        Path | None,
+        typer.Option(help="Write the boundaries with the numbers to this file.", parser=_local),
+    ] = None,
+    parquet: Annotated[
+        Path | None, typer.Option(help="Write this Parquet file.", parser=_local)
+    ] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write this CSV file.", parser=_local)] = None,
+    out: OutOption = None,
+    solution: SolutionOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tables of districts or other areas: counts, estimates, intervals, deviation from the ideal.
+
+    Counts have intervals too after `das replicate --areas`.
+    """
+    from jobs.analysis.areas import (
+        CSV_START,
+        AreaSettings,
+        name_areas,
+        report_areas,
+        tabulate_areas,
+    )
+    from jobs.analysis.boundaries import Boundaries
+    from jobs.analysis.results import ResultFile
+
+    file = ResultFile("das areas", parquet, csv)
+    file.check(CSV_START)
+    asked = Boundaries.of(boundaries, join, geojson)
+    resolved = _finished(config, out, solution)
+    named = name_areas(resolved, assign, geounit or (), geolevel)
+    for note in named.notes:
+        typer.echo(printable(f"{assign}: {note}"), err=True)
+    settings = AreaSettings(confidence, ideal)
+    found = tabulate_areas(resolved, named.areas, table or (), settings, named.notes)
+    if asked is not None:
+        for note in asked.write(found.table):
+            typer.echo(printable(f"{boundaries}: {note}"), err=True)
+        typer.echo(printable(f"{geojson}  publishable"))
+    if file.path is not None:
+        file.write(found.table)
+        typer.echo(printable(f"{file.path}  publishable"))
+    if asked is None and file.path is None:
+        report_areas(found, as_json=as_json)
 
 
 @app.command("import-nmf")
@@ -1017,7 +1080,7 @@ def replicate(  # noqa: PLR0913 - one parameter per command-line option
     confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.9,
     areas: Annotated[
         bool,
-        typer.Option("--areas", help="Keep leaf counts, for `das estimate --released`."),
+        typer.Option("--areas", help="Keep leaf counts, for intervals of `das areas`."),
     ] = False,
     config: Annotated[
         Path | None,

@@ -25,6 +25,7 @@ from jobs.storage.place import Place
 
 _DELIMITERS = (",", "\t", "|", ";")
 _LOOKED_AT = 1000  # rows from which the layout is told
+_EXAMPLES = 3
 _BLANK = re.compile(rb"^[ \t]+(?=\r?$)", re.MULTILINE)
 
 
@@ -279,7 +280,8 @@ def _assigned(rows: _Rows, area_column: int | None, column: int, known: _Leaves)
     notes = []
     if len(missing) and area_column is not None:
         said = f"of {len(known.codes)} {known.level}s in no area"
-        notes.append(f"{len(missing)} {said}, the first is {known.codes[missing[0]].decode()}")
+        examples = ", ".join(known.codes[spot].decode() for spot in missing[:_EXAMPLES])
+        notes.append(f"{len(missing)} {said}, such as {examples}")
     for row, before in twice:
         said = f"{known.level}s twice in one area, counted once"
         lines = f"rows {rows.line(before)} and {rows.line(row)}"

@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 import typer
 from rich.box import SIMPLE
 from rich.table import Table
 
 from das.arrays import Geocodes
-from das.errors import ConfigError, OutputError
+from das.errors import ConfigError
 from das.queries.query import Query, parse_query
 from das.tree.coordinates import Coordinates
 from das.tree.intervals import (
@@ -29,12 +26,11 @@ from das.tree.intervals import (
 )
 from das.tree.passes import Moments
 from jobs.analysis.estimate_area import AreaEstimator
-from jobs.analysis.released import RELEASED
+from jobs.analysis.results import ResultFile
 from jobs.plan import Plan
 from jobs.planning.covariances import Covariance, correlations, pairs_of_answers
 from jobs.printable import printable, result_console
 from jobs.release.estimate import LevelEstimator
-from jobs.storage.files import refuse_foreign
 from jobs.storage.geography import read_public_geocodes
 from jobs.storage.layout import ReleaseLayout
 
@@ -68,8 +64,8 @@ _COVARIANCES = pa.schema(
 )
 _ANY_CONFIDENCE = 0.9  # covariances do not depend on it
 
-# How the files start that are written, and may be written again.
-_STARTS = {"--parquet": b"PAR1", "--csv": b'"area","query","label"'}
+CSV_START = b'"area","query","label"'
+"""How CSV files start that are written, and may be written again."""
 
 
 @dataclass(frozen=True)
@@ -85,34 +81,6 @@ class IntervalSettings:
     confidence: float
     simultaneous: bool
     positive: bool
-
-
-def check_places(parquet: Path | None, csv: Path | None) -> None:
-    """Check where estimates are to be written, before they are made.
-
-    Raises:
-      ConfigError: Both are given, or a name ends as that of another format.
-      OutputError: The folder does not exist, or another file has the name.
-    """
-    if parquet is not None and csv is not None:
-        raise ConfigError("das estimate", "takes --parquet or --csv, not both")
-    for option, path, others in (
-        ("--parquet", parquet, {".csv": "--csv", ".txt": "--csv", ".tsv": "--csv"}),
-        ("--csv", csv, {".parquet": "--parquet", ".pq": "--parquet"}),
-    ):
-        if path is None:
-            continue
-        other = others.get(path.suffix.lower())
-        if other is not None:
-            raise ConfigError(
-                f"das estimate {option}",
-                "names a file of another format",
-                got=path.name,
-                remedy=f"use {other} {path}",
-            )
-        if not path.parent.is_dir():
-            raise OutputError(str(path.parent), "is not a folder", remedy="make it first")
-        refuse_foreign(path, _STARTS[option], f"what `das estimate {option}` wrote before")
 
 
 def leaf_geocodes(plan: Plan, release: ReleaseLayout) -> Geocodes:
@@ -261,21 +229,15 @@ def area_rows(
     return pa.table(columns, schema=_ROWS)
 
 
-def report_estimates(
-    table: pa.Table, parquet: Path | None, csv: Path | None, *, as_json: bool
-) -> None:
+def report_estimates(table: pa.Table, file: ResultFile, *, as_json: bool) -> None:
     """Write estimates to a file if one is named, and print them otherwise.
 
     Raises:
       OutputError: The file cannot be written.
     """
-    path = parquet or csv
-    if path is not None:
-        try:
-            (pq.write_table if parquet else pa_csv.write_csv)(table, path)
-        except OSError as error:
-            raise OutputError(str(path), "cannot be written", got=error.strerror) from None
-        typer.echo(printable(f"{path}  publishable"))
+    if file.path is not None:
+        file.write(table)
+        typer.echo(printable(f"{file.path}  publishable"))
         return
     rows: list[dict[str, Any]] = table.to_pylist()
     if as_json:
@@ -284,23 +246,10 @@ def report_estimates(
     if table.schema.equals(_COVARIANCES):
         _print_covariances(rows)
         return
-    if table.schema.equals(RELEASED):
-        _print_released(rows)
-        return
     shown = Table("area", "answer", "estimate", "standard error", "lower", "upper", box=SIMPLE)
     for row in rows:
         numbers = (f"{row[k]:,.1f}" for k in ("estimate", "standard_error", "lower", "upper"))
         shown.add_row(printable(row["area"]), printable(row["label"]), *numbers)
-    result_console().print(shown)
-
-
-def _print_released(rows: Sequence[Mapping[str, Any]]) -> None:
-    names = ("count", "lower", "upper", "bias", "standard deviation")
-    shown = Table("area", "answer", *names, box=SIMPLE)
-    for row in rows:
-        ends = (f"{row[k]:,}" for k in ("count", "lower", "upper"))
-        errors = (f"{row[k]:,.1f}" for k in ("bias", "standard_deviation"))
-        shown.add_row(printable(row["area"]), printable(row["label"]), *ends, *errors)
     result_console().print(shown)
 
 

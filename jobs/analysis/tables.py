@@ -31,6 +31,7 @@ from jobs.release.tables import (
     even_pieces,
     write_table,
 )
+from jobs.release.verify import verify_datasets
 from jobs.storage.dataset import Dataset, RangeReader, is_published
 from jobs.storage.estimates import read_moments
 from jobs.storage.files import refuse_foreign, writing
@@ -149,6 +150,17 @@ def write_release_tables(
     }
     for (_, _, name), place in places.items():
         refuse_foreign(place, _STARTS[name], "a table that `das tables` wrote before")
+    release = product.release
+    estimates = EstimateLayout.of(release)
+    leaf, *above = reversed(product.plan.spine.levels)
+    used = [
+        *map(resolved.last.release.geography, product.plan.spine.levels),
+        *map(release.counts, wanted.queries),
+        *map(estimates.tables, wanted.queries),
+    ]
+    if request.queries:  # some may have to be estimated
+        used += [*map(estimates.whole, above), release.measurements(leaf), release.invariants(leaf)]
+    verify_datasets(resolved.last.release, used)
     intervals = _intervals(product)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)

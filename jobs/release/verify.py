@@ -6,7 +6,7 @@ Independent of the solver: it reads what was written and trusts nothing but the 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 
 import numpy as np
@@ -26,7 +26,7 @@ from jobs.storage.geography import families, read_geography, read_public_geocode
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import ReleaseLayout
 from jobs.storage.ledger import read_ledger
-from jobs.storage.place import found_under
+from jobs.storage.place import Place, found_under, names_below
 from jobs.tasks.batches import Batch, geounit_batches
 
 Progress = Callable[[int, int], None]
@@ -128,6 +128,26 @@ def verify_release(
         if progress:
             progress(level.index + 1, len(plan.levels))
     return checked
+
+
+def verify_datasets(release: ReleaseLayout, datasets: Iterable[Place]) -> None:
+    """Check by digests that some datasets of a finished release are those it was sealed with.
+
+    For commands that read a few of them. What is not published is for its reader to miss.
+
+    Raises:
+      OutputError: A file is missing or was changed.
+      VerificationError: A dataset is another than the one that the manifest names.
+    """
+    outputs = {output.path: output.sha256 for output in read_manifest(release).outputs}
+    for dataset in datasets:
+        if not (dataset / MANIFEST).exists():
+            continue
+        if outputs.get(str(names_below(dataset, release.root))) != dataset_digest(dataset):
+            raise VerificationError(
+                str(dataset / MANIFEST), "is not the one the manifest of the release names"
+            )
+        verify_files(dataset)
 
 
 def _verify_ledger(plan: Plan, release: ReleaseLayout) -> None:

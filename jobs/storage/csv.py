@@ -32,6 +32,12 @@ def without_formula(text: str) -> str:
     return f"'{text}" if _FORMULA.match(text) else text
 
 
+def without_formulas(table: pa.Table) -> pa.Table:
+    """A table as CSV has it: dictionaries as their texts, none of which is computed."""
+    names = [without_formula(name) for name in table.column_names]
+    return pa.table([_plain(column) for column in table.columns], names)
+
+
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column as CSV has it: dictionaries as their texts, none of which is a formula."""
     if pa.types.is_dictionary(column.type):
@@ -63,8 +69,7 @@ class CsvPartWriter:
 
     def write(self, table: pa.Table) -> None:
         """Append rows sorted by geocode."""
-        names = [without_formula(name) for name in table.column_names]
-        plain = pa.table([_plain(column) for column in table.columns], names)
+        plain = without_formulas(table)
         if self._writer is None:
             self._sink = PartSink(self._path, spooled=self._spooled)
             with writing(self._path, self._path):

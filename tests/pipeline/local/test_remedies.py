@@ -798,6 +798,25 @@ def codes_that_exist(desk: Desk) -> str:
     return message
 
 
+def boundaries_without_leading_zeros(desk: Desk) -> str:
+    config = desk.shared
+    areas = desk.folder / "areas.csv"
+    areas.write_text("".join(f"{code},{code[2:5]}\n" for code in toy.blocks()))
+    drawn = desk.folder / "drawn.geojson"
+
+    def draw(name: object) -> None:
+        feature = {"type": "Feature", "geometry": None, "properties": {"ID": name}}
+        drawn.write_text(json.dumps({"type": "FeatureCollection", "features": [feature]}))
+
+    words = ("areas", config, "--assign", areas, "--boundaries", drawn, "--join", "ID")
+    words = (*words, "--geojson", desk.folder / "out.geojson")
+    draw(1)
+    message = desk.refused(*words)
+    draw("001")
+    desk.done(*words)
+    return message
+
+
 def estimates_into_a_file_of_another_kind(desk: Desk) -> str:
     words = ("estimate", desk.shared, "--geounit", "99")
     path = desk.folder / "x.csv"
@@ -1002,10 +1021,11 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/planning/allocation.py", "set privacy.definition to zcdp"): optimization_needs_zcdp,
     ("jobs/analysis/respine.py", "name another file or remove it"): codes_that_exist,
     ("jobs/storage/files.py", "name a new file, or remove this one"): a_log_over_another_file,
-    ("jobs/analysis/estimate.py", "use {} {}"): estimates_into_a_file_of_another_kind,
-    ("jobs/analysis/estimate.py", "make it first"): estimates_into_a_folder_that_is_not_there,
-    ("jobs/analysis/released.py", "make some with `das replicate OUT --areas`"):
-        TriedIn(f"{_REPLICATE}::test_counts_of_any_area_have_intervals"),
+    ("jobs/analysis/results.py", "use {} {}"): estimates_into_a_file_of_another_kind,
+    ("jobs/analysis/results.py", "make it first"): estimates_into_a_folder_that_is_not_there,
+    ("jobs/analysis/areas.py", "remove the folder, and run `das replicate` again"): DAMAGED,
+    ("jobs/analysis/boundaries.py", "programs that read codes as numbers drop leading zeros: keep them "
+     "as text"): boundaries_without_leading_zeros,
     ("jobs/release/replicates.py", "remove it, and run `das replicate` again"):
         TriedIn(f"{_REPLICATE}::test_damaged_errors_are_named"),
     ("jobs/documents/intervals.py", "remove it, and run `das replicate` again"):

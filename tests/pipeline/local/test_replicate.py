@@ -250,18 +250,20 @@ def test_units_and_the_persons_bound_by_them_are_repeated(tmp_path, das):
 
 def test_counts_of_any_area_have_intervals(replicated, das, finished, tmp_path):
     config, out = finished / "run.yaml", replicated / "out"
-    code, printed = das("estimate", config, "--released", "--geolevel", "county")
-    assert code == ConfigError.exit_code  # of the run that was not replicated
-    assert "das replicate" in printed
+    code, printed = das("areas", config, "--geolevel", "county", "--json")
+    assert code == 0, printed  # of the run that was not replicated
+    without = json.loads(printed)
+    assert without["replicates"] == 0
+    assert not any("count_lower" in row for row in without["rows"])
     area = tmp_path / "areas.csv"
     blocks = [code for code in toy.blocks() if code.startswith("99001")]
     rows = [("one", code) for code in blocks[:3]] + [("two", code) for code in blocks[2:9]]
     area.write_text("".join(f"{name},{code}\n" for name, code in rows))
     file = tmp_path / "found.parquet"
-    words = ("--released", "--query", "sex", "--geounit", "99", "--parquet", file)
-    code, printed = das("estimate", config, "--out", out, *words, "--area", area)
+    words = ("--table", "sex", "--geounit", "99", "--parquet", file)
+    code, printed = das("areas", config, "--out", out, *words, "--assign", area)
     assert code == 0, printed
-    found = pq.read_table(file).to_pylist()
+    found = [row for row in pq.read_table(file).to_pylist() if row["table"] == "sex"]
     assert [row["area"] for row in found] == ["99", "99", "one", "one", "two", "two"]
     kept = sorted((out / "replicates/release/leaves/persons").iterdir())
     assert len(kept) == COUNT
@@ -281,15 +283,8 @@ def test_counts_of_any_area_have_intervals(replicated, das, finished, tmp_path):
         )
         errors = np.array(others) - seen
         assert row["count"] == seen
-        assert row["bias"] == pytest.approx(errors.mean())
-        assert row["standard_deviation"] == pytest.approx(errors.std(ddof=1))
-        assert 0 <= row["lower"] <= row["upper"]
-        assert row["replicates"] == COUNT
-
-
-def test_intervals_of_estimates_and_of_counts_are_not_mixed(das, finished):
-    code, printed = das(
-        "estimate", finished / "run.yaml", "--geounit", "99", "--released", "--positive"
-    )
-    assert code == ConfigError.exit_code
-    assert "--positive" in printed
+        assert row["count_bias"] == pytest.approx(errors.mean())
+        assert row["count_standard_deviation"] == pytest.approx(errors.std(ddof=1))
+        assert 0 <= row["count_lower"] <= row["count_upper"]
+    code, printed = das("areas", config, "--out", out, "--geounit", "99", "--json")
+    assert json.loads(printed)["replicates"] == COUNT

@@ -1,0 +1,449 @@
+"""The command `das areas`: tables of districts, or of any other areas, from a release alone.
+
+Protected counts added up, beside the unbiased estimates of the same sums, and how far the total of
+each area is from that of the ideal one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import typer
+from rich.box import SIMPLE
+from rich.table import Table
+
+from das.arrays import FloatArray, Geocodes, IntArray
+from das.errors import ConfigError, InputError
+from das.histograms import Histograms
+from das.metrics.replicates import own_intervals
+from das.queries.query import Query, parse_query
+from das.tree.intervals import central_intervals, normal_factor
+from jobs.analysis.area_files import AreaFile, read_areas
+from jobs.analysis.estimate import geocodes_of, leaf_geocodes
+from jobs.analysis.estimate_area import AreaEstimator
+from jobs.config.product import Resolved
+from jobs.config.released import load_release
+from jobs.documents.intervals import digest_of
+from jobs.plan import Plan
+from jobs.printable import printable, result_console
+from jobs.release.estimate import LevelEstimator
+from jobs.release.verify import verify_datasets
+from jobs.storage.dataset import Dataset, RangeReader, is_published
+from jobs.storage.files import read_json
+from jobs.storage.geography import read_public_geocodes
+from jobs.storage.histograms import read_histograms
+from jobs.storage.layout import EstimateLayout, ReleaseLayout, replicates_folder
+from jobs.storage.place import Place
+
+CSV_START = b'"area","table","label"'
+"""How CSV files start that are written, and may be written again."""
+TOTAL = "total"
+_LEAVES = 100_000  # whose counts are held at once
+_KNOWN = [
+    ("area", pa.string()),
+    ("table", pa.string()),
+    ("label", pa.string()),
+    ("count", pa.int64()),
+]
+_OF_COUNTS = [
+    ("count_lower", pa.int64()),
+    ("count_upper", pa.int64()),
+    ("count_bias", pa.float64()),
+    ("count_standard_deviation", pa.float64()),
+]
+_OF_ESTIMATES = [
+    ("estimate", pa.float64()),
+    ("standard_error", pa.float64()),
+    ("estimate_lower", pa.float64()),
+    ("estimate_upper", pa.float64()),
+]
+_OF_TOTALS = [("deviation", pa.float64()), ("deviation_percent", pa.float64())]
+
+
+@dataclass(frozen=True)
+class AreaSettings:
+    """What is wanted of areas.
+
+    Attributes:
+      confidence: Of all intervals.
+      ideal: Persons of the ideal area; None for an even share of all.
+    """
+
+    confidence: float = 0.9
+    ideal: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class AreaTables:
+    """Tables of areas.
+
+    Attributes:
+      table: A row per area, table and answer, the total of each area first: area, table, label,
+        count, of it count_lower, count_upper, count_bias and count_standard_deviation where leaf
+        counts of replicates are there, estimate, standard_error, estimate_lower and estimate_upper
+        where the release has estimates, and of the total deviation and deviation_percent from the
+        ideal area.
+      confidence: Of the intervals.
+      replicates: From how many replicates intervals of counts are; 0 if there are none.
+      ideal: Persons of the ideal area.
+      total_deviation: Between the largest and the smallest area, in persons.
+      notes: What a reader should know of the areas.
+    """
+
+    table: pa.Table
+    confidence: float
+    replicates: int
+    ideal: float
+    total_deviation: int
+    notes: tuple[str, ...]
+
+    @property
+    def total_deviation_percent(self) -> float | None:
+        """Of the ideal area; None if nobody lives anywhere."""
+        return 100 * self.total_deviation / self.ideal if self.ideal else None
+
+    def summary(self) -> dict[str, Any]:
+        """All but the rows, as JSON."""
+        return {
+            "areas": len(self.table.column("area").unique()),
+            "confidence": self.confidence,
+            "replicates": self.replicates,
+            "ideal": self.ideal,
+            "total_deviation": self.total_deviation,
+            "total_deviation_percent": self.total_deviation_percent,
+            "notes": [*self.notes],
+        }
+
+
+def name_areas(
+    resolved: Resolved, assign: Place | None, geounits: Sequence[str], geolevel: str | None
+) -> AreaFile:
+    """The areas that a command line names: those of a file, and geounits as areas of their own.
+
+    Raises:
+      ConfigError: There is no such geolevel.
+      InputError: The file cannot be understood, or a geounit does not exist.
+    """
+    plan, release = resolved.plan, resolved.last.release
+    codes = [*geounits]
+    if geolevel is not None:
+        codes += geocodes_of(plan, release, geolevel)
+    found = leaves_of(plan, release, codes)
+    if assign is None:
+        return AreaFile(found, ())
+    file = read_areas(assign, leaf_geocodes(plan, release), plan.leaf.name)
+    return AreaFile({**found, **file.areas}, file.notes)
+
+
+def read_area_tables(
+    release: Path | str,
+    areas: Path | str | Mapping[str, Sequence[str]],
+    tables: Sequence[str] = (),
+    *,
+    confidence: float = 0.9,
+    ideal: float | None = None,
+) -> AreaTables:
+    """Tables of areas from the folder of a release; reads nothing else.
+
+    Args:
+      release: The folder.
+      areas: A file of areas (`jobs.analysis.area_files`), or geocodes of leaf geounits by area.
+      tables: Such as `sex * age[65+]`; the total of every area is always there.
+      confidence: Of the intervals.
+      ideal: Persons of the ideal area; default: an even share of all in the areas.
+
+    Raises:
+      InputError: The file cannot be understood, or a geocode does not exist.
+      SchemaError: A table does not parse.
+      OutputError: The folder is no finished release, or was damaged.
+    """
+    resolved = load_release(Path(release))
+    if isinstance(areas, Mapping):
+        known = {name: np.unique(np.asarray([*codes], np.bytes_)) for name, codes in areas.items()}
+        notes: Sequence[str] = ()
+    else:
+        file = name_areas(resolved, Path(areas), (), None)
+        known, notes = dict(file.areas), file.notes
+    return tabulate_areas(resolved, known, tables, AreaSettings(confidence, ideal), notes)
+
+
+def tabulate_areas(
+    resolved: Resolved,
+    areas: Mapping[str, Geocodes],
+    tables: Sequence[str],
+    settings: AreaSettings,
+    notes: Sequence[str] = (),
+) -> AreaTables:
+    """Tables of areas of a finished release.
+
+    Args:
+      resolved: The run of the release, or of the solution that is meant.
+      areas: Leaf geocodes by area, each once, ascending.
+      tables: Queries of any kind.
+      settings: What is wanted.
+      notes: What is known of the areas.
+
+    Raises:
+      ConfigError: No area is named.
+      InputError: A leaf does not exist.
+      SchemaError: A table does not parse.
+      OutputError: The release is not complete or was damaged.
+    """
+    plan, release = resolved.plan, resolved.last.release
+    parsed = (parse_query(plan.schema, text) for text in (TOTAL, *tables))
+    queries = tuple({query.name: query for query in parsed}.values())
+    if not areas:
+        raise ConfigError("das areas", "names no area", want="--assign, --geounit or --geolevel")
+    estimates = EstimateLayout.of(release)
+    leaf, *above = reversed(plan.spine.levels)
+    verify_datasets(
+        release,
+        [
+            *map(release.geography, plan.spine.levels),
+            *(place(leaf) for place in (release.counts, release.measurements, release.invariants)),
+            *map(estimates.whole, above),
+        ],
+    )
+    members = _Members.of(areas)
+    members.refuse_unknown(release, plan)
+    counted = Dataset.open(release.counts(leaf))
+    seen = _answers(members.add_up(counted, plan.schema.size), queries)
+    kept = kept_leaves(resolved)
+    columns = _identity(queries, [*areas])
+    columns["count"] = _column(seen)
+    if len(kept) > 1:
+        replicated = [_answers(members.add_up(one, plan.schema.size), queries) for one in kept]
+        columns |= _of_counts(queries, seen, replicated, settings.confidence)
+    if is_published(estimates.tables(leaf)):
+        columns |= _of_estimates(plan, release, queries, areas, settings.confidence)
+    totals = seen[0][:, 0]
+    ideal = float(totals.sum() / len(totals)) if settings.ideal is None else settings.ideal
+    columns |= _of_totals(totals, ideal, len(columns["count"]))
+    kinds = dict((*_KNOWN, *_OF_COUNTS, *_OF_ESTIMATES, *_OF_TOTALS))
+    schema = pa.schema([(name, kinds[name]) for name in columns])
+    table = pa.table([pa.array(column) for column in columns.values()], schema=schema)
+    deviation = int(totals.max() - totals.min())
+    replicates = len(kept) if len(kept) > 1 else 0
+    return AreaTables(table, settings.confidence, replicates, ideal, deviation, tuple(notes))
+
+
+@dataclass(frozen=True, eq=False)
+class _Members:
+    """Which leaves are in which areas.
+
+    Attributes:
+      codes: bytes[k] leaf geocodes, ascending; one that is in several areas several times.
+      area: int64[k], the area of each.
+      areas: How many areas there are.
+    """
+
+    codes: Geocodes
+    area: IntArray
+    areas: int
+
+    @classmethod
+    def of(cls, areas: Mapping[str, Geocodes]) -> _Members:
+        """Those of leaf geocodes by area."""
+        codes = np.concatenate([*areas.values()]).astype(np.bytes_)
+        area = np.repeat(np.arange(len(areas)), [len(own) for own in areas.values()])
+        order = np.argsort(codes, kind="stable")
+        return cls(codes[order], area[order], len(areas))
+
+    @cached_property
+    def distinct(self) -> Geocodes:
+        """bytes[n] geocodes, each once."""
+        return np.unique(self.codes)
+
+    def refuse_unknown(self, release: ReleaseLayout, plan: Plan) -> None:
+        """Check that all leaves exist.
+
+        Raises:
+          InputError: One does not.
+        """
+        leaves = read_public_geocodes(release, plan.leaf.name).astype(np.bytes_)
+        spots = np.minimum(np.searchsorted(leaves, self.distinct), len(leaves) - 1)
+        unknown = self.distinct[leaves[spots] != self.distinct]
+        if len(unknown):
+            raise InputError(
+                "das areas",
+                f"an area holds what is no {plan.leaf.name} of the release ({len(unknown)} such)",
+                got=unknown[0].decode(errors="replace") or "nothing",
+                want=f"geocodes such as {leaves[0].decode()}",
+            )
+
+    def add_up(self, leaves: Dataset, n_cells: int) -> Histograms:
+        """Histograms of the areas from those of leaves."""
+        reader, parts = RangeReader(leaves), []
+        for start in range(0, len(self.distinct), _LEAVES):
+            own = self.distinct[start : start + _LEAVES]
+            found = read_histograms(reader, own.astype(np.str_).astype(object), n_cells)
+            first, last = np.searchsorted(self.codes, own[[0, -1]], side="left")
+            last = int(np.searchsorted(self.codes, own[-1], side="right"))
+            spots = np.searchsorted(own, self.codes[first:last])
+            sizes = np.diff(found.offsets)[spots]
+            begins = np.cumsum(sizes) - sizes
+            entries = np.arange(int(sizes.sum())) - np.repeat(begins - found.offsets[spots], sizes)
+            owners = np.repeat(self.area[first:last], sizes)
+            cells, counts = found.cells[entries], found.counts[entries]
+            parts.append(Histograms.from_entries(n_cells, self.areas, owners, cells, counts))
+        owners, cells, counts = (
+            np.concatenate(columns)
+            for columns in zip(*((p.owners(), p.cells, p.counts) for p in parts), strict=True)
+        )
+        return Histograms.from_entries(n_cells, self.areas, owners, cells, counts)
+
+
+def _answers(areas: Histograms, queries: Sequence[Query]) -> list[IntArray]:
+    """int64[A, m] of every query."""
+    return [query.answer(areas) for query in queries]
+
+
+def _column(answers: Sequence[Any]) -> Any:  # noqa: ANN401 - numbers of any kind
+    """Answers of all queries as a column: by query, then area, then answer."""
+    return np.concatenate([one.ravel() for one in answers])
+
+
+def _identity(queries: Sequence[Query], names: Sequence[str]) -> dict[str, Any]:
+    columns: dict[str, list[str]] = {"area": [], "table": [], "label": []}
+    for query in queries:
+        columns["area"] += [name for name in names for _ in range(query.size)]
+        columns["table"] += [query.name] * (query.size * len(names))
+        columns["label"] += query.labels() * len(names)
+    return {**columns}
+
+
+def _of_counts(
+    queries: Sequence[Query],
+    seen: Sequence[IntArray],
+    replicated: Sequence[Sequence[IntArray]],
+    confidence: float,
+) -> dict[str, Any]:
+    """Intervals of counts, from replicates of the same sums."""
+    found = []
+    for index, (query, own) in enumerate(zip(queries, seen, strict=True)):
+        others = np.stack([answers[index] for answers in replicated])
+        interval = own_intervals(own, others, confidence)
+        signed = any(factor.matrix.min() < 0 for factor in query.factors)
+        ends = (interval.lower, interval.upper)
+        lower, upper = ends if signed else (np.maximum(end, 0) for end in ends)
+        found.append((lower, upper, interval.bias, interval.spread))
+    names = [name for name, _ in _OF_COUNTS]
+    return {
+        name: _column(values) for name, values in zip(names, zip(*found, strict=True), strict=True)
+    }
+
+
+def _of_estimates(
+    plan: Plan,
+    release: ReleaseLayout,
+    queries: tuple[Query, ...],
+    areas: Mapping[str, Geocodes],
+    confidence: float,
+) -> dict[str, Any]:
+    """Unbiased estimates, with intervals."""
+    one = AreaEstimator(LevelEstimator(plan, release, queries, confidence), queries)
+    rows = [[*_estimated(one, queries, codes)] for codes in areas.values()]
+    values, errors = (
+        [np.stack([row[query][kind] for row in rows]) for query in range(len(queries))]
+        for kind in range(2)
+    )
+    factor = normal_factor(confidence)
+    found = [central_intervals(v, e, factor) for v, e in zip(values, errors, strict=True)]
+    columns = (values, errors, [one.lower for one in found], [one.upper for one in found])
+    names = [name for name, _ in _OF_ESTIMATES]
+    return {name: _column(column) for name, column in zip(names, columns, strict=True)}
+
+
+def _estimated(
+    one: AreaEstimator, queries: Sequence[Query], codes: Geocodes
+) -> Iterator[tuple[FloatArray, FloatArray]]:
+    moments = one.blocks(codes)
+    matrices = tuple(part[moments.kind] for part in moments.matrices)
+    for query in queries:
+        errors = np.sqrt(one.coordinates.variances(query, matrices))
+        yield one.coordinates.answer(query, moments.values)[0], errors[0]
+
+
+def _of_totals(totals: IntArray, ideal: float, rows: int) -> dict[str, Any]:
+    """How far totals, which come first, are from the ideal one; null of other rows."""
+    apart = totals - ideal
+    rest = [None] * (rows - len(totals))
+    percent = 100 * apart / ideal if ideal else np.full(len(apart), np.nan)
+    return {
+        "deviation": [*apart.tolist(), *rest],
+        "deviation_percent": [*(percent.tolist() if ideal else [None] * len(apart)), *rest],
+    }
+
+
+def kept_leaves(resolved: Resolved) -> list[Dataset]:
+    """Leaf counts of the replicates of a release that were kept; none if they are of another."""
+    folder = replicates_folder(resolved.config.output.directory, resolved.solution)
+    settings = folder / "settings.json"
+    if not settings.exists():
+        return []
+    said = read_json(settings, "remove the folder, and run `das replicate` again")
+    if said.get("manifest") != digest_of(resolved.last.release.manifest):
+        return []
+    places: list[Place] = sorted((folder / "leaves" / resolved.last.name).glob("*"), key=str)
+    return [Dataset.open(place) for place in places if is_published(place)]
+
+
+def leaves_of(plan: Plan, release: ReleaseLayout, geounits: Sequence[str]) -> dict[str, Geocodes]:
+    """Leaf geocodes of geounits of any geolevel, by geocode.
+
+    Raises:
+      InputError: A geounit does not exist.
+    """
+    leaves = read_public_geocodes(release, plan.leaf.name).astype(np.bytes_)
+    known = {
+        str(code) for level in plan.spine.levels for code in read_public_geocodes(release, level)
+    }
+    root = [str(code) for code in read_public_geocodes(release, plan.levels[0].name)]
+    found = {}
+    for code in geounits:
+        if code not in known:
+            raise InputError("das areas", "has no such geounit", got=code)
+        prefix = b"" if root == [code] else code.encode()
+        ends = np.searchsorted(leaves, [prefix, prefix + b"\x7f"])
+        found[code] = leaves[ends[0] : ends[1]]
+    return found
+
+
+def report_areas(found: AreaTables, *, as_json: bool) -> None:
+    """Print tables of areas."""
+    if as_json:
+        rows = found.table.to_pylist()
+        typer.echo(json.dumps({**found.summary(), "rows": rows}))
+        return
+    console = result_console()
+    summary = found.summary()
+    percent = summary["total_deviation_percent"]
+    shown = "" if percent is None else f", {percent:.2f} % of it"
+    console.print(
+        f"{summary['areas']} areas; ideal {found.ideal:,.1f}; total deviation "
+        f"{found.total_deviation:,}{shown}"
+    )
+    for name in found.table.column("table").unique().to_pylist():
+        rows = found.table.filter(pc.equal(found.table.column("table"), name))
+        kept = [column for column in rows.column_names if rows.column(column).null_count == 0]
+        headings = [column for column in kept if column not in ("table", "label")]
+        if name != TOTAL:
+            headings.insert(1, "label")
+        shown_table = Table(*(one.replace("_", " ") for one in headings), title=name, box=SIMPLE)
+        for row in rows.to_pylist():
+            shown_table.add_row(*(_shown(row[one]) for one in headings))
+        console.print(shown_table)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    return f"{value:,}" if isinstance(value, int) else printable(str(value))

@@ -1,0 +1,198 @@
+"""Boundaries as GeoJSON, and numbers of areas joined to them as properties of features.
+
+Geometry is carried over as it is; nothing here knows what it means (RFC 7946).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from das.errors import ConfigError, InputError
+from jobs.analysis.results import check_place
+from jobs.storage.files import replace_file
+
+_EXAMPLES = 3
+
+
+_START = b'{"type": "FeatureCollection"'
+
+
+@dataclass(frozen=True)
+class Boundaries:
+    """What a command line asks of boundaries.
+
+    Attributes:
+      path: A GeoJSON file whose features are areas.
+      field: Their property that names the area.
+      out: The file to write.
+    """
+
+    path: Path
+    field: str
+    out: Path
+
+    @classmethod
+    def of(cls, path: Path | None, field: str | None, out: Path | None) -> Boundaries | None:
+        """None if nothing is asked.
+
+        Raises:
+          ConfigError: Some of the three are missing.
+          OutputError: The file cannot be written, or is another.
+        """
+        given = (path, field, out)
+        if all(one is None for one in given):
+            return None
+        if path is None or field is None or out is None:
+            names = ("--boundaries", "--join", "--geojson")
+            missing = [name for name, one in zip(names, given, strict=True) if one is None]
+            raise ConfigError("das areas", "needs all three", got=f"no {missing[0]}", want=names)
+        check_place(out, _START, "what `das areas --geojson` wrote before")
+        return cls(path, field, out)
+
+    def write(self, table: pa.Table) -> tuple[str, ...]:
+        """Write the boundaries with the numbers of a table; returns what a reader should know.
+
+        Raises:
+          InputError: As of `join_boundaries`.
+          OutputError: It cannot be written.
+        """
+        joined = join_boundaries(self.path, self.field, properties_of(table))
+        mask = os.umask(0)
+        os.umask(mask)
+        first = {"type": joined.document["type"]}  # by which it is known again
+        text = json.dumps({**first, **joined.document}, ensure_ascii=False)
+        replace_file(self.out, text, mode=0o666 & ~mask)
+        return joined.notes
+
+
+@dataclass(frozen=True, eq=False)
+class Joined:
+    """Boundaries with numbers.
+
+    Attributes:
+      document: The GeoJSON.
+      notes: Features without numbers, and areas without a feature.
+    """
+
+    document: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+
+def join_boundaries(path: Path, field: str, numbers: Mapping[str, Mapping[str, Any]]) -> Joined:
+    """Read boundaries and give each feature the numbers of its area.
+
+    Args:
+      path: A GeoJSON file whose features are areas.
+      field: Their property that names the area.
+      numbers: Properties by area.
+
+    Raises:
+      InputError: It is no GeoJSON with features, no feature has the property, or none names an
+        area that has numbers.
+    """
+    document = _read(path)
+    features: list[dict[str, Any]] = document["features"]
+    named = [_named(feature, field) for feature in features]
+    if not any(name is not None for name in named):
+        known = sorted({key for one in features for key in (one.get("properties") or {})})
+        raise InputError(
+            str(path), "has no feature with the property", got=field, want=f"one of {known}"
+        )
+    if not set(named) & {*numbers}:
+        raise InputError(
+            f"{path}, property {field}",
+            "names no area that has numbers",
+            got=_examples([name for name in named if name is not None]),
+            want=f"areas such as {_examples([*numbers])}",
+            remedy="programs that read codes as numbers drop leading zeros: keep them as text"
+            if _without_zeros(named, numbers)
+            else None,
+        )
+    joined = [
+        {
+            **feature,
+            "properties": {**(feature.get("properties") or {}), **numbers.get(name or "", {})},
+        }
+        for feature, name in zip(features, named, strict=True)
+    ]
+    return Joined({**document, "features": joined}, (*_notes(field, named, numbers),))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_bytes().removeprefix(b"\xef\xbb\xbf"))
+    except OSError as error:
+        raise InputError(str(path), "cannot be read", got=error.strerror) from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(str(path), "is not JSON", got=error) from None
+    is_collection = isinstance(document, dict) and document.get("type") == "FeatureCollection"
+    features = document.get("features") if is_collection else None
+    if (
+        not isinstance(features, list)
+        or not features
+        or not all(isinstance(one, dict) and _has_properties(one) for one in features)
+    ):
+        raise InputError(
+            str(path),
+            "is no GeoJSON with features",
+            want='{"type": "FeatureCollection", "features": [...]}',
+        )
+    return {**document}
+
+
+def _has_properties(feature: Mapping[str, Any]) -> bool:
+    found = feature.get("properties")
+    return found is None or isinstance(found, dict)
+
+
+def _named(feature: Mapping[str, Any], field: str) -> str | None:
+    """The area that a feature names; numbers as they would be written."""
+    value = (feature.get("properties") or {}).get(field)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if value is None or isinstance(value, bool | list | dict):
+        return None
+    return str(value).strip()
+
+
+def _without_zeros(named: Sequence[str | None], numbers: Mapping[str, object]) -> bool:
+    bare = {name.lstrip("0") for name in numbers}
+    return any(name is not None and name.lstrip("0") in bare for name in named)
+
+
+def _notes(field: str, named: Sequence[str | None], numbers: Mapping[str, object]) -> list[str]:
+    absent = list(dict.fromkeys(name or "nothing" for name in named if name not in numbers))
+    missing = [name for name in numbers if name not in set(named)]
+    again = [name for name in dict.fromkeys(named) if name is not None and named.count(name) > 1]
+    lines = (
+        (absent, f"values of {field} have no numbers"),
+        (missing, f"areas have no feature with their {field}"),
+        (again, f"values of {field} are of several features"),
+    )
+    return [f"{len(names)} {said}, such as {_examples(names)}" for names, said in lines if names]
+
+
+def _examples(names: Sequence[str]) -> str:
+    return ", ".join(list(dict.fromkeys(names))[:_EXAMPLES])
+
+
+def properties_of(table: pa.Table) -> dict[str, dict[str, Any]]:
+    """Numbers of areas as flat properties, of all but the total with table and label before them.
+
+    Args:
+      table: As of `AreaTables.table`.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    columns = [name for name in table.column_names if name not in ("area", "table", "label")]
+    for row in table.to_pylist():
+        before = "" if row["table"] == "total" else f"{row['table']}: {row['label']}, "
+        own = found.setdefault(row["area"], {})
+        own |= {f"{before}{name}": row[name] for name in columns if row[name] is not None}
+    return found

@@ -1,0 +1,153 @@
+"""What tools for a release take, and what they read: areas, tables, files of areas.
+
+    python -m tests.bench.release_tools [--blocks N] [--districts N] [--folder FOLDER] [--quick]
+
+A state of 200,000 generated blocks and 16 cells is released by a run in this process, then used as
+its readers would, command by command:
+
+- areas_seconds: `das areas` of 100 districts of consecutive blocks, that cut tracts, x 3 tables.
+- tables_seconds: `das tables` of all tables of the run file at all geolevels, as CSV and Parquet;
+  tables_rows is what they hold.
+- formats_read: kinds of block-assignment files that are read to the same districts.
+
+Seconds are those of the processor for the whole command, starting Python included, the least of
+three, or of one with --quick; --folder keeps the release for the next time. Prints a table and one line of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from jobs.analysis.area_files import read_areas
+from jobs.analysis.estimate import leaf_geocodes
+from jobs.config.load import load_run
+from jobs.config.released import load_release
+from jobs.run import run
+from jobs.storage.dataset import Dataset
+from jobs.tasks.batches import Sizing
+from jobs.tasks.executor import LocalTasks
+from jobs.tasks.progress import Reporter
+from tests.bench.state import generated
+from tests.checkout import ROOT
+
+TABLES = ("votingage", "ethnicity_race", "votingage * ethnicity_race")
+_REPEATS = 3
+_DIALECT_ROWS = 3_000
+_SEPARATORS = {"comma": ",", "tab": "\t", "bar": "|", "semicolon": ";"}
+
+
+def release_of(folder: Path, blocks: int) -> Path:
+    """A release of so many generated blocks; made once per folder."""
+    release = folder / "out" / "release"
+    if not (release / "manifest.json").exists():
+        resolved = load_run(generated("ri-2010.yaml", folder, blocks))
+        run(resolved, Reporter(quiet=True), tasks=LocalTasks(Sizing(4), slots=2))
+    return release
+
+
+def cpu_seconds(*words: object) -> float:
+    """Processor seconds of a command."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-m", "jobs", *map(str, words)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run(command, check=True, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def write_districts(path: Path, codes: Sequence[str], districts: int) -> None:
+    """A block-assignment file of districts of consecutive blocks."""
+    district = np.arange(len(codes)) * districts // len(codes) + 1
+    rows = (f"{code},{number}\n" for code, number in zip(codes, district, strict=True))
+    path.write_text("BLOCKID,DISTRICT\n" + "".join(rows))
+
+
+def formats_read(folder: Path, codes: Sequence[str]) -> list[str]:
+    """The kinds of files that are read to the districts that they say."""
+    known = np.array(codes, np.bytes_)
+    some = codes[:_DIALECT_ROWS]
+    names = [f"District {index // 100}, upper" for index in range(len(some))]
+    plain = [name.replace(",", "") for name in names]
+    found = []
+    kinds = itertools.product(
+        _SEPARATORS, ("header", "no header"), ("block first", "area first"), ("quotes", "bare"),
+        ("BOM", "no BOM"), ("LF", "CRLF"),
+    )  # fmt: skip
+    for separator, header, order, quotes, mark, ending in kinds:
+        own = names if quotes == "quotes" else plain
+        quote = '"' if quotes == "quotes" else ""
+        pairs = [
+            (f"{quote}{c}{quote}", f"{quote}{n}{quote}") for c, n in zip(some, own, strict=True)
+        ]
+        rows = [("GEOID20", "District")] if header == "header" else []
+        rows += pairs
+        if order == "area first":
+            rows = [pair[::-1] for pair in rows]
+        text = "".join(_SEPARATORS[separator].join(row) + "\n" for row in rows)
+        text = text.replace("\n", "\r\n") if ending == "CRLF" else text
+        path = folder / "dialect.txt"
+        path.write_bytes((b"\xef\xbb\xbf" if mark == "BOM" else b"") + text.encode())
+        areas = read_areas(path, known, "block").areas
+        right = {name: len(codes) for name, codes in areas.items()}
+        if right == {name: own.count(name) for name in dict.fromkeys(own)}:
+            found.append(", ".join((separator, header, order, quotes, mark, ending)))
+    return found
+
+
+def main() -> None:
+    """Measure, print a table, and print the result as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--blocks", type=int, default=200_000)
+    parser.add_argument("--districts", type=int, default=100)
+    parser.add_argument("--folder", type=Path, help="where the release is kept")
+    parser.add_argument("--quick", action="store_true", help="each command once")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="release-tools-") as temporary:
+        folder = arguments.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        release = release_of(folder, arguments.blocks)
+        resolved = load_release(release)
+        codes = leaf_geocodes(resolved.plan, resolved.last.release).astype(np.str_).tolist()
+        assigned = Path(temporary) / "baf.csv"
+        write_districts(assigned, codes, arguments.districts)
+        tables = [word for table in TABLES for word in ("--table", table)]
+        to = Path(temporary) / "tables"
+        formats = ("--format", "csv", "--format", "parquet", "--quiet")
+        repeats = 1 if arguments.quick else _REPEATS
+        found = {
+            "blocks": len(codes),
+            "districts": arguments.districts,
+            "areas_seconds": min(
+                cpu_seconds("areas", release, "--assign", assigned, *tables, "--json")
+                for _ in range(repeats)
+            ),
+            "tables_seconds": min(
+                cpu_seconds("tables", release, "--to", to, *formats) for _ in range(repeats)
+            ),
+            "tables_rows": sum(
+                part.rows
+                for path in (release / "tables").glob("level=*")
+                for part in Dataset.open(path).parts
+                if part.file.endswith(".csv")
+            ),
+            "formats_read": formats_read(Path(temporary), codes),
+        }
+    for name, value in found.items():
+        shown = f"{len(value)} kinds of files" if isinstance(value, list) else value
+        print(f"{name:<16} {shown}", file=sys.stderr)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
