@@ -15,18 +15,21 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from das.errors import OutputError
+from das.errors import ConfigError, OutputError
 from jobs.config.files import absolute, absolute_path, read_model, read_run_file
 from jobs.config.models.allocation import AllocationFile
 from jobs.config.models.data import NmfData
 from jobs.config.models.schema import SchemaFile
+from jobs.config.models.values import SURVEY
 from jobs.config.product import Product, Resolved
 from jobs.config.resolve import Places, resolve_product
 from jobs.documents.manifest import read_manifest
+from jobs.storage.files import read_json
 from jobs.storage.layout import ReleaseLayout, product_confidential
 from jobs.storage.place import Place, StoredPlace
 
 RUN_FILE = "run.yaml"
+_COPY = "restore it from a copy of the release"
 _HEAD = """\
 # The public part of the configuration of this release, with which `das estimate`, `das verify`
 # and `das inspect` need its folder alone. It runs nothing: the data are not here.
@@ -83,6 +86,12 @@ def load_release(root: Place) -> Resolved:
     if not layout.manifest.is_file():
         raise OutputError(
             str(root), "is no folder of a finished release", want="OUT/release, or a copy of it"
+        )
+    if read_json(layout.manifest, _COPY).get("kind") == SURVEY:
+        raise ConfigError(
+            str(root),
+            "is the release of a survey, which has no geounits",
+            want="the release of a census; `das verify` takes the run file of a survey",
         )
     manifest = read_manifest(layout)
     path = layout.configuration / RUN_FILE
