@@ -8,6 +8,7 @@ public files; the list of geounits is that of the release itself.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,10 @@ from jobs.config.models.values import SURVEY
 from jobs.config.product import Product, Resolved
 from jobs.config.resolve import Places, resolve_product
 from jobs.documents.manifest import read_manifest
-from jobs.storage.files import read_json
 from jobs.storage.layout import ReleaseLayout, product_confidential
 from jobs.storage.place import Place, StoredPlace
 
 RUN_FILE = "run.yaml"
-_COPY = "restore it from a copy of the release"
 _HEAD = """\
 # The public part of the configuration of this release, with which `das estimate`, `das verify`
 # and `das inspect` need its folder alone. It runs nothing: the data are not here.
@@ -87,7 +86,7 @@ def load_release(root: Place) -> Resolved:
         raise OutputError(
             str(root), "is no folder of a finished release", want="OUT/release, or a copy of it"
         )
-    if read_json(layout.manifest, _COPY).get("kind") == SURVEY:
+    if _is_of_survey(layout.manifest):
         raise ConfigError(
             str(root),
             "is the release of a survey, which has no geounits",
@@ -113,6 +112,14 @@ def load_release(root: Place) -> Resolved:
         plan = dataclasses.replace(made.plan, not_for_release=manifest.not_for_release)
         products[name] = dataclasses.replace(made, plan=plan)
     return Resolved(config, path, products)
+
+
+def _is_of_survey(manifest: Place) -> bool:
+    try:
+        document = json.loads(manifest.read_bytes())
+    except ValueError:  # `read_manifest` says so
+        return False
+    return isinstance(document, dict) and document.get("kind") == SURVEY
 
 
 def _document(model: BaseModel) -> dict[str, Any]:

@@ -22,6 +22,7 @@ Das = Callable[..., tuple[int, str]]
 ASKED = (
     ("estimate", "--query", "sex * age", "--geolevel", "block", "--json"),
     ("estimate", "--covariance", "sex", "--geounit", "9900100000", "--json"),
+    ("areas", "--geolevel", "county", "--table", "sex", "--json"),
     ("verify", "--quiet"),
     ("inspect", "--geocode", "99001", "--json"),
 )

@@ -994,8 +994,6 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/analysis/inspect.py", "give the output.directory of a run, or the folder of a release"):
         no_folder_of_a_run,
     ("jobs/config/models/products.py", "use the run file that made it"): TriedIn(f"{_ALONE}::test_it_runs_nothing"),
-    ("jobs/config/released.py", "restore it from a copy of the release"): TriedIn(
-        f"{_ALONE}::test_a_damaged_manifest_is_restored_from_a_copy"),
     ("jobs/config/released.py", "releases of older versions need their run file"): TriedIn(f"{_ALONE}::test_what_is_no_release_is_named"),
     ("jobs/storage/dataset.py", "run the stage that writes it"): estimates_need_their_stage,
     ("jobs/storage/dataset.py", "`das resume` with the run folder says what can be made again, and makes "
