@@ -110,6 +110,7 @@ def test_a_run_file_is_checked_all_the_same(site: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_a_fresh_environment_with_the_light_lock_reads_a_release(
     release: Path, tmp_path: Path
 ) -> None:

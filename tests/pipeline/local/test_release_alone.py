@@ -201,7 +201,7 @@ def test_a_damaged_manifest_is_restored_from_a_copy(origin: Path, release: Path)
     path = release / "manifest.json"
     for text in (path.read_text()[:-9], "[]", ""):
         path.write_text(text)
-        with pytest.raises(DasError, match="manifest.json") as caught:
+        with pytest.raises(DasError, match=r"manifest\.json") as caught:
             open_release(release)
         assert "restore it from a copy of the release" in str(caught.value)
     shutil.copy2(origin / "out" / "release" / "manifest.json", path)
