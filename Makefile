@@ -50,6 +50,7 @@ zip: $(VENV)/.run
 	@mkdir -p build/zip
 	cp -R das geography invariants solvers jobs build/zip
 	cp -R conf build/zip/jobs/conf
+	-$(BIN)/python -c "from jobs.revision import revision; print(revision() or '')" > build/zip/jobs/REVISION
 	find build/zip -name __pycache__ -prune -exec rm -r {} +
 	cd build/zip && $(abspath $(BIN))/python -m zipfile -c $(abspath dist)/das.zip *
 

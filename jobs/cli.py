@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from das.errors import ConfigError, DasError
+from das.errors import ConfigError, DasError, OutputError
 from das.tree.information import Information
 from jobs.printable import printable
 from jobs.storage.place import Place, lies_in
 from jobs.tasks.failures import hide_bridge_logs, machine_failure
 
 if TYPE_CHECKING:
-    from jobs.config.product import Resolved
+    from jobs.config.product import Product, Resolved
     from jobs.storage.layout import Roots
     from jobs.tasks.progress import Reporter
 
@@ -53,10 +53,13 @@ def _say_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import PackageNotFoundError, version
 
+        from jobs.revision import revision
+
+        source = f" ({revision()})" if revision() else ""
         try:
-            typer.echo(f"das {version('topdown-das')}")
+            typer.echo(f"das {version('topdown-das')}{source}")
         except PackageNotFoundError:
-            typer.echo("das, not installed as a package")
+            typer.echo(f"das, not installed as a package{source}")
         raise typer.Exit
 
 
@@ -985,6 +988,118 @@ def areas(  # noqa: PLR0913 - one parameter per command-line option
         report_areas(found, as_json=as_json)
 
 
+@app.command()
+def explore(  # noqa: PLR0913 - one parameter per command-line option
+    config: Annotated[
+        AnyPlace,
+        typer.Argument(
+            help="Folder of a release or of a run, a path or an address, or the run file (YAML).",
+            parser=_place,
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="HTML file to write.", parser=_local)
+    ] = Path("explore.html"),
+    boundaries: Annotated[
+        Path | None,
+        typer.Option(
+            help="GeoJSON, or GeoParquet with WKB, that has the outlines of geounits.",
+            parser=_local,
+        ),
+    ] = None,
+    join: Annotated[
+        str | None,
+        typer.Option(
+            help="Property of the boundaries that is the geocode. Default: the one that fits."
+        ),
+    ] = None,
+    names: Annotated[
+        str | None, typer.Option(help="Property of the boundaries that is the name of a place.")
+    ] = None,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(help="Table to show, such as total. Default: all of the release."),
+    ] = None,
+    geolevel: Annotated[
+        list[str] | None, typer.Option(help="Geolevel to show. Default: all.")
+    ] = None,
+    product: Annotated[
+        str | None, typer.Option(help="Whose release. Default: the last product.")
+    ] = None,
+    internal: Annotated[
+        bool,
+        typer.Option(
+            "--internal", help="With errors, told from the truth: the page is CONFIDENTIAL."
+        ),
+    ] = False,
+    megabytes: Annotated[
+        float, typer.Option(help="What the page may have; more is left out, and said so.")
+    ] = 5.0,
+    out: OutOption = None,
+    solution: SolutionOption = None,
+) -> None:
+    """Write one page to find places of a release, compare them and see a map; it needs no network.
+
+    Protected counts, estimates and intervals side by side.
+    """
+    from jobs.analysis.explore import ExploreRequest
+    from jobs.analysis.explore import explore as write_page
+    from jobs.confidential.errors import errors_of
+    from jobs.report.page import START
+    from jobs.storage.files import refuse_foreign
+
+    refuse_foreign(output, START, "a page, which is replaced")
+    resolved = _finished_run(config, out, solution)
+    own = _product(resolved, product)
+    if internal and lies_in(output.resolve(), own.release.root.resolve()):
+        raise OutputError(
+            str(output), "lies in the release; the page is confidential", want="another folder"
+        )
+    asked = ExploreRequest(table, geolevel, boundaries, join, names, megabytes)
+    made = write_page(own, asked, output, errors_of(own) if internal else None)
+    for note in made.notes:
+        typer.echo(printable(note), err=True)
+    kind = "CONFIDENTIAL" if internal else "publishable"
+    typer.echo(printable(f"{output}  {made.bytes / 1e6:.1f} MB  {kind}"))
+
+
+@app.command()
+def certificate(
+    config: FinishedArgument,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="HTML file to write.", parser=_local)
+    ] = Path("certificate.html"),
+    product: Annotated[
+        str | None, typer.Option(help="Whose release. Default: the last product.")
+    ] = None,
+    out: OutOption = None,
+    solution: SolutionOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Verify a release and write one page to sign: guarantee, budget, exact values, digests.
+
+    A browser prints it on one sheet, or as a PDF.
+    """
+    from datetime import UTC, datetime
+
+    from jobs.documents.intervals import digest_of
+    from jobs.documents.manifest import read_manifest
+    from jobs.release.verify import verify_run
+    from jobs.report.certificate import Verified, write_certificate
+    from jobs.report.page import START
+    from jobs.storage.files import refuse_foreign
+    from jobs.tasks.progress import Reporter
+
+    refuse_foreign(output, START, "a page, which is replaced")
+    resolved = _with_arrow_alone(_finished(config, out, solution))
+    own = _product(resolved, product)
+    with Reporter(quiet=quiet).line("verify", str(resolved.last.release.root)) as tick:
+        checked = verify_run(resolved, tick)
+    verified = Verified(digest_of(own.release.manifest), datetime.now(UTC), checked)
+    write_certificate(read_manifest(own.release), verified, output)
+    typer.echo(printable(f"{output}  publishable"))
+
+
 @app.command("import-nmf")
 def import_nmf(  # noqa: PLR0913 - one parameter per command-line option
     nmf: Annotated[
@@ -1250,6 +1365,24 @@ def _finished(config: Place, out: Place | None, solution: str | None) -> Resolve
     if out is not None or solution is not None:
         raise ConfigError("--out and --solution", "go with a run file", got=f"the folder {config}")
     return load_release(config)
+
+
+def _finished_run(config: Place, out: Place | None, solution: str | None) -> Resolved:
+    """As `_finished`, or of the folder of a run, which remembers its run file."""
+    from jobs.folder.identity import load_again
+    from jobs.survey.folder import refuse_survey_folder
+
+    if not (config / "run.json").is_file():
+        return _finished(config, out, solution)
+    refuse_survey_folder(config)
+    return load_again(config.resolve(), None, None, solution)
+
+
+def _product(resolved: Resolved, name: str | None) -> Product:
+    """A product of a run by its name, or the last."""
+    if name is not None and name not in resolved.products:
+        raise ConfigError("--product", "is unknown", got=name, want=[*resolved.products])
+    return resolved.last if name is None else resolved.products[name]
 
 
 def _is_survey(config: Path) -> bool:

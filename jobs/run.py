@@ -6,6 +6,7 @@ continues where the last run stopped.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -134,7 +135,7 @@ def open_job(
     if not (out / "run.json").exists():  # then nothing is left of a run that is refused
         refuse_spent_grants(resolved, "")
     make_roots(roots)
-    with _failure_logged(reporter), ExitStack() as stack:
+    with _failure_logged(reporter), _going_on(resolved, reporter), ExitStack() as stack:
         hold = stack.enter_context(only_driver(out))
         identity = claim_folder(resolved)
         refuse_spent_grants(resolved, identity)
@@ -187,15 +188,29 @@ def _failure_logged(reporter: Reporter) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def _going_on(resolved: Resolved, reporter: Reporter) -> Iterator[None]:
+    """Where somebody stops the block, say how the run goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        out, solution = resolved.config.output.directory, resolved.solution
+        words = ["das resume", shlex.quote(str(out))]
+        words += [] if solution is None else [f"--solution {shlex.quote(solution)}"]
+        reporter.warn(f"stopped; what is complete is kept. Go on with `{' '.join(words)}`")
+        raise
+
+
 def do_stages(job: Job, names: Sequence[str]) -> None:
     """Do some stages, in their order; each skips what is complete.
 
     Before the first that follows from measurements, what other settings made of them is removed.
     """
-    for stage in STAGES:
-        if stage.name in names:
-            if stage.name == SOLVING[0]:
-                remove_outdated(job.products)
+    asked = [stage for stage in STAGES if stage.name in names]
+    for number, stage in enumerate(asked, 1):
+        if stage.name == SOLVING[0]:
+            remove_outdated(job.products)
+        with job.reporter.stages(number, len(asked)):
             stage.function(job)
 
 

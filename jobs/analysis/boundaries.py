@@ -97,7 +97,7 @@ def join_boundaries(path: Path, field: str, numbers: Mapping[str, Mapping[str, A
       InputError: It is no GeoJSON with features, no feature has the property, or none names an
         area that has numbers.
     """
-    document = _read(path)
+    document = read_features(path)
     features: list[dict[str, Any]] = document["features"]
     named = [_named(feature, field) for feature in features]
     if not any(name is not None for name in named):
@@ -125,7 +125,12 @@ def join_boundaries(path: Path, field: str, numbers: Mapping[str, Mapping[str, A
     return Joined({**document, "features": joined}, (*_notes(field, named, numbers),))
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_features(path: Path) -> dict[str, Any]:
+    """Read a GeoJSON file with features, each a map whose properties are a map or absent.
+
+    Raises:
+      InputError: It cannot be read, or is another file.
+    """
     try:
         document = json.loads(path.read_bytes().removeprefix(b"\xef\xbb\xbf"))
     except OSError as error:

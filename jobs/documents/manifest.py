@@ -29,12 +29,15 @@ class Software:
       version: Its version.
       python: Version of Python.
       libraries: Version of each library that numbers depend on.
+      revision: The commit of its source, and whether that was changed; left out if that is not
+        known, and in older manifests.
     """
 
     name: str
     version: str
     python: str
     libraries: dict[str, str]
+    revision: str | None = None
 
 
 @document

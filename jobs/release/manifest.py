@@ -45,6 +45,7 @@ from jobs.release.statements import (
     stratum_statements,
 )
 from jobs.report.readme import codebook_page, readme
+from jobs.revision import revision
 from jobs.storage.answers import ORIGIN
 from jobs.storage.columns import TEXT, type_words
 from jobs.storage.dataset import MANIFEST, Dataset
@@ -220,6 +221,7 @@ def software() -> Software:
         version=version,
         python=platform.python_version(),
         libraries=dict(_installed()),
+        revision=revision(),
     )
 
 

@@ -72,7 +72,7 @@ def budget_section(spending: Spending) -> Section:
         "Every record lies on one path from the root to a leaf, and the costs along any such path "
         f"add up to exactly {spending.unit}. A query with a larger share has less noise."
     )
-    blocks = [TableBlock(_share_table(spending)), TableBlock(measured_table(spending))]
+    blocks = [TableBlock(share_table(spending)), TableBlock(measured_table(spending))]
     if spending.strata:
         lead += (
             " Groups of records that are measured apart, strata, do not add up either: a record is "
@@ -157,16 +157,16 @@ def statements_table(statements: Sequence[Statement], definition: Definition) ->
         body.append(
             [
                 _changed(statement),
-                loss,
                 *([] if is_pure else epsilons),
+                loss,
                 *([Cell(statement.in_words)] if is_limited else []),
             ]
         )
     formulas = [Column(text.EPSILON, hint=f"{kind} formula") for kind in ("best", "textbook")]
     columns = [
         Column("The two data sets differ in", numeric=False),
-        Column(text.unit(definition), hint="exact"),
         *([] if is_pure else formulas),
+        Column(text.unit(definition), hint="exact"),
         *([Column("Limited by what is exact", numeric=False)] if is_limited else []),
     ]
     return Table(
@@ -316,7 +316,7 @@ def level_grid(
     return Table(key, caption, columns, body, note)
 
 
-def _share_table(spending: Spending) -> Table:
+def share_table(spending: Spending) -> Table:
     """Share of the budget by query and geolevel; per geolevel, the class with most geounits."""
     main: dict[str, BudgetRow] = {}
     for row in spending.rows:

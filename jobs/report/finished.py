@@ -40,12 +40,15 @@ def write_public_reports(whole: ReleaseLayout) -> list[Place]:
     Returns:
       The files written.
     """
+    from jobs.report.accuracy import read_accuracy
     from jobs.report.public import write_public_report  # draws plots: slow to import
 
     written = []
     for release in [whole, *map(whole.product, whole.sealed_products)]:
         intervals = read_intervals(IntervalLayout.of(release).document, release.manifest)
-        write_public_report(read_manifest(release), release.report, intervals)
+        manifest = read_manifest(release)
+        accuracy = read_accuracy(release, manifest.geography)
+        write_public_report(manifest, release.report, intervals, accuracy)
         written.append(release.report)
     return written
 

@@ -73,6 +73,8 @@ class Row:
 
 
 Block = TableBlock | FigureBlock | Prose | Row
+START = b"<!DOCTYPE html>"
+"""How pages begin."""
 
 
 @dataclass(frozen=True)

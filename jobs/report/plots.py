@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from jobs.report.svg import COLORS, WIDTH, bare, drawing, new_figure, to_svg
+from jobs.report.svg import (
+    COLORS,
+    WIDTH,
+    Margins,
+    Panels,
+    bare,
+    drawing,
+    new_figure,
+    to_svg,
+)
 from jobs.report.table import EMPTY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Drawing
     from matplotlib.ticker import Locator
 
 Values = Sequence[float | None]
 
-_LEFT, _ABOVE, _ROW = 0.55, 0.25, 1.65  # inches: left of the panels, above them, per row
+_LEFT, _WIDE, _HIGH = 0.5, 2.62, 1.66  # inches: numbers beside a panel; its width and height
+_ROWS_WIDE = 3.5  # inches of a panel of rows with names
+_POINTS = 72  # of an inch
 _MARKS = {"ink": "s", "released": "o", "raw": "^", "third": "D"}
 _SHAPES = {"released": ("o", "-"), "raw": ("D", (0, (3, 2))), "third": ("s", "-")}
 
@@ -93,13 +103,6 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class _Grid:
-    figure: Drawing
-    axes: Sequence[Axes]
-    columns: int
-
-
-@dataclass(frozen=True)
 class MarkPanel:
     """One small plot of marks on two logarithmic axes.
 
@@ -123,20 +126,12 @@ def mark_panels(key: str, panels: Sequence[MarkPanel], across: str, up: str) -> 
     """
     pairs = [pair for panel in panels for series in panel.series.values() for pair in series]
     limits = [_decades([pair[side] for pair in pairs]) for side in (0, 1)]
-    columns = min(len(panels), 3)
-    rows = -(-len(panels) // columns)
-    wide, high = (WIDTH - _LEFT) / 3, 2.45
     with drawing():
-        height = _ABOVE + rows * high + 0.25
-        figure = new_figure(height)
-        figure.text(0, 1 - 0.02 / height, up, color=COLORS["muted"], va="top")
-        figure.text(_LEFT / WIDTH, 0.02 / height, across, color=COLORS["muted"], va="bottom")
-        for index, panel in enumerate(panels):
-            row, column = divmod(index, columns)
-            bottom = height - _ABOVE - (row + 1) * high + 0.3
-            box = (_LEFT + column * wide) / WIDTH, bottom / height
-            axes = figure.add_axes((*box, (wide - 0.25) / WIDTH, (high - 0.7) / height))
+        made = Panels.new(len(panels), _ROWS_WIDE, 2.5)
+        for panel in panels:
+            axes = made.axes(Margins(0.62, 0.5, above=0.42))
             axes.set_title(_clipped(panel.title, 46), loc="left", fontweight="bold", pad=7)
+            axes.set_xlabel(across, loc="left")
             for role, series in panel.series.items():
                 axes.plot(
                     [pair[0] for pair in series],
@@ -149,9 +144,9 @@ def mark_panels(key: str, panels: Sequence[MarkPanel], across: str, up: str) -> 
                     clip_on=False,
                 )
             axes.set(xscale="log", yscale="log", xlim=limits[0], ylim=limits[1])
-            _decade_ticks(axes, limits[0], limits[1], labels=column == 0)
+            _decade_ticks(axes, limits[0], limits[1])
             bare(axes)
-        return to_svg(figure, key)
+        return made.markup(key, up)
 
 
 def range_rows(
@@ -166,15 +161,12 @@ def range_rows(
     """
     drawn = [value for row in rows.values() for cell in row for value in cell]
     low, high = _decades(drawn)
-    left, above, below, step = 3.1, 0.34, 0.3, 0.27
+    names = [_clipped(name, 40) for name in rows]
+    margins = Margins(_beside(names), 0.3)
     with drawing():
-        height = above + below + step * len(rows)
-        figure = new_figure(height)
-        wide = (WIDTH - left - 0.1) / max(len(titles), 1)
+        made = Panels.new(len(titles), max(_ROWS_WIDE, margins.left + 1.9), 0.64 + 0.27 * len(rows))
         for column, title in enumerate(titles):
-            box = (left + column * wide) / WIDTH, below / height
-            size = (wide - 0.2) / WIDTH, 1 - (above + below) / height
-            axes = figure.add_axes((*box, *size))
+            axes = made.axes(margins)
             axes.set_title(title, loc="left", fontweight="bold")
             axes.set(xscale="log", xlim=(low, high), ylim=(len(rows) - 0.5, -0.5))
             for y, row in enumerate(rows.values()):
@@ -185,14 +177,8 @@ def range_rows(
             ticks = _powers(low, high)
             axes.set_xticks(ticks, [f"{tick:,.10g}" for tick in ticks])
             axes.xaxis.set_minor_locator(_no_ticks())
-            labels = [
-                name if len(name) <= 52 else name[:51] + "\N{HORIZONTAL ELLIPSIS}" for name in rows
-            ]
-            axes.set_yticks(range(len(rows)), labels if column == 0 else [""] * len(rows))
-            axes.tick_params(axis="y", labelcolor=COLORS["ink"])
-            bare(axes, grid="x")
-            axes.spines["bottom"].set_visible(False)
-        return to_svg(figure, key)
+            _names(axes, range(len(rows)), names)
+        return made.markup(key)
 
 
 def span_rows(key: str, title: str, rows: Sequence[Span]) -> Markup:
@@ -259,13 +245,24 @@ def _powers(low: float, high: float) -> list[float]:
     return found or [math.sqrt(low * high)]
 
 
-def _decade_ticks(
-    axes: Axes, across: tuple[float, float], up: tuple[float, float], *, labels: bool
-) -> None:
+def _beside(names: Sequence[str]) -> float:
+    """Inches for names of rows."""
+    return 0.22 + 0.066 * max(map(len, names), default=0)
+
+
+def _names(axes: Axes, places: Sequence[float], names: Sequence[str]) -> None:
+    """Names of rows, on an axes that has no other marks than a grid."""
+    axes.set_yticks(places, names)
+    axes.tick_params(axis="y", labelcolor=COLORS["ink"])
+    bare(axes, grid="x")
+    axes.spines["bottom"].set_visible(False)
+
+
+def _decade_ticks(axes: Axes, across: tuple[float, float], up: tuple[float, float]) -> None:
     ticks = _powers(*across)
     axes.set_xticks(ticks, [f"{tick:,.10g}" for tick in ticks])
     ticks = _powers(*up)
-    axes.set_yticks(ticks, [f"{tick:,.10g}" if labels else "" for tick in ticks])
+    axes.set_yticks(ticks, [f"{tick:,.10g}" for tick in ticks])
     axes.xaxis.set_minor_locator(_no_ticks())
     axes.yaxis.set_minor_locator(_no_ticks())
 
@@ -279,14 +276,15 @@ def line_panels(key: str, panels: Sequence[Panel], label: str) -> Markup:
       label: Of the vertical axis.
     """
     with drawing():
-        grid = _grid(panels, label)
+        made, margins = _grid(panels)
         drawn = [v for p in panels for s in p.series.values() for v in s if v is not None]
-        for index, (axes, panel) in enumerate(zip(grid.axes, panels, strict=True)):
+        for panel in panels:
+            axes = _titled(made, margins, panel)
             for role, values in panel.series.items():
                 _line(axes, role, values)
-            _log_axis(axes, drawn, labels=index % grid.columns == 0)
-            _positions(axes, panel.labels, shown=index + grid.columns >= len(panels))
-        return to_svg(grid.figure, key)
+            _log_axis(axes, drawn)
+            _positions(axes, panel.labels)
+        return made.markup(key, label)
 
 
 def bar_panels(key: str, panels: Sequence[Panel], label: str) -> Markup:
@@ -298,8 +296,9 @@ def bar_panels(key: str, panels: Sequence[Panel], label: str) -> Markup:
       label: Of the vertical axis.
     """
     with drawing():
-        grid = _grid(panels, label)
-        for index, (axes, panel) in enumerate(zip(grid.axes, panels, strict=True)):
+        made, margins = _grid(panels)
+        for panel in panels:
+            axes = _titled(made, replace(margins, left=0.08), panel)
             values = [v for series in panel.series.values() for v in series]
             largest = max((abs(v) for v in values if v is not None), default=0) or 1.0
             axes.set_ylim(-1.45 * largest, 1.45 * largest)
@@ -310,8 +309,8 @@ def bar_panels(key: str, panels: Sequence[Panel], label: str) -> Markup:
             axes.grid(visible=False)
             axes.spines["bottom"].set_visible(False)
             axes.yaxis.set_major_locator(_no_ticks())
-            _positions(axes, panel.labels, shown=index + grid.columns >= len(panels))
-        return to_svg(grid.figure, key)
+            _positions(axes, panel.labels)
+        return made.markup(key, label)
 
 
 def share_bars(key: str, title: Sequence[str], rows: Mapping[str, Sequence[Values]]) -> Markup:
@@ -322,24 +321,20 @@ def share_bars(key: str, title: Sequence[str], rows: Mapping[str, Sequence[Value
       title: Headings of the columns.
       rows: Name to one list of at most 8 shares per column; empty where there is none.
     """
+    names = [_clipped(name, 30) for name in rows]
+    margins = Margins(_beside(names), 0.3)
     with drawing():
-        height = 0.62 + 0.31 * len(rows)
-        figure = new_figure(height)
-        wide = (WIDTH - 1.25 - 0.1) / max(len(title), 1)
+        made = Panels.new(len(title), max(4.2, margins.left + 2.4), 0.64 + 0.31 * len(rows))
         for column, heading in enumerate(title):
-            left = (1.25 + column * wide) / WIDTH
-            axes = figure.add_axes((left, 0.3 / height, (wide - 0.15) / WIDTH, 1 - 0.62 / height))
+            axes = made.axes(margins)
             axes.set_title(heading, loc="left", fontweight="bold")
             for y, shares in enumerate(rows.values()):
                 _stack(axes, y, shares[column])
             axes.set(xlim=(0, 1), ylim=(len(rows) - 0.45, -0.55))
             axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25", "50", "75", "100 %"])
             axes.get_xticklabels()[-1].set_horizontalalignment("right")
-            axes.set_yticks(range(len(rows)), list(rows) if column == 0 else [""] * len(rows))
-            axes.tick_params(axis="y", labelcolor=COLORS["ink"])
-            bare(axes, grid="x")
-            axes.spines["bottom"].set_visible(False)
-        return to_svg(figure, key)
+            _names(axes, range(len(rows)), names)
+        return made.markup(key)
 
 
 def dot_rows(key: str, titles: Sequence[str], rows: Sequence[DotRow]) -> Markup:
@@ -358,35 +353,30 @@ def dot_rows(key: str, titles: Sequence[str], rows: Sequence[DotRow]) -> Markup:
     drawn = [v for row in rows for v in (*row.values, *row.marks) if v]
     low = math.floor(math.log10(min(drawn))) if drawn else 0
     high = max(math.ceil(math.log10(max(drawn))), low + 1) if drawn else 1
-    left, above, below = 1.75, 0.34, 0.3
+    names = [_clipped(row.label) for row in rows]
+    margins = Margins(_beside(names), 0.3)
     with drawing():
-        height = above + below + 0.2 * y
-        figure = new_figure(height)
-        wide = (WIDTH - left - 0.1) / max(len(titles), 1)
+        made = Panels.new(len(titles), max(_ROWS_WIDE, margins.left + 1.9), 0.64 + 0.2 * y)
         for column, title in enumerate(titles):
-            box = (
-                (left + column * wide) / WIDTH,
-                below / height,
-                (wide - 0.15) / WIDTH,
-                1 - (above + below) / height,
-            )
-            axes = figure.add_axes(box)
+            axes = made.axes(margins)
             axes.set_title(title, loc="left", fontweight="bold")
             axes.set_xscale("log")
             axes.set(xlim=(10.0**low / 1.3, 10.0**high * 1.3), ylim=(y - 0.4, -0.6))
             for row, place in zip(rows, places, strict=True):
                 _dot(axes, place, row.values[column], row.marks[column])
+                if row.heading:
+                    axes.annotate(
+                        _clipped(row.heading),
+                        (0, place - 1),
+                        (_POINTS * (0.02 - margins.left), 0),
+                        xycoords=("axes fraction", "data"),
+                        textcoords="offset points",
+                        fontweight="bold",
+                        va="center",
+                    )
             _percent_axis(axes, low, high)
-            labels = [_clipped(row.label) for row in rows]
-            axes.set_yticks(places, labels if column == 0 else [""] * len(rows))
-            axes.tick_params(axis="y", labelcolor=COLORS["ink"])
-            bare(axes, grid="x")
-            axes.spines["bottom"].set_visible(False)
-        for row, place in zip(rows, places, strict=True):
-            if row.heading:
-                level = (height - above - 0.2 * (place - 1 + 0.6)) / height
-                figure.text(0, level, _clipped(row.heading), fontweight="bold", va="center")
-        return to_svg(figure, key)
+            _names(axes, places, names)
+        return made.markup(key)
 
 
 def _dot(axes: Axes, y: float, value: float | None, mark: float | None) -> None:
@@ -452,7 +442,7 @@ def _bar(axes: Axes, x: int, value: float | None, gap: float) -> None:
     )
 
 
-def _log_axis(axes: Axes, values: Sequence[float], *, labels: bool) -> None:
+def _log_axis(axes: Axes, values: Sequence[float]) -> None:
     """Set a logarithmic scale that also shows zero; powers of ten are labelled."""
     positive = [v for v in values if v > 0] or [1.0]
     low = math.floor(math.log10(min(positive)))
@@ -462,14 +452,14 @@ def _log_axis(axes: Axes, values: Sequence[float], *, labels: bool) -> None:
     ticks = ([0.0] if 0 in values else []) + [10.0**p for p in range(low, high + 1)]
     axes.set_yticks(ticks)
     axes.yaxis.set_minor_locator(_no_ticks())
-    axes.yaxis.set_major_formatter(lambda v, _: f"{v:,.10g}" if labels else "")
+    axes.yaxis.set_major_formatter(lambda v, _: f"{v:,.10g}")
     bare(axes)
 
 
-def _positions(axes: Axes, labels: Sequence[str], *, shown: bool) -> None:
+def _positions(axes: Axes, labels: Sequence[str]) -> None:
     axes.set_xlim(-0.5, len(labels) - 0.5)
-    axes.set_xticks(range(len(labels)), list(labels) if shown else [""] * len(labels))
-    if _turned(labels) and shown:
+    axes.set_xticks(range(len(labels)), list(labels))
+    if _turned(labels):
         for tick in axes.get_xticklabels():
             tick.set(rotation=38, ha="right", rotation_mode="anchor")
 
@@ -478,33 +468,18 @@ def _turned(labels: Sequence[str]) -> bool:
     return max(map(len, labels), default=0) * len(labels) > 24
 
 
-def _columns(n_panels: int) -> int:
-    """Panels side by side: as few gaps as possible, then as few rows."""
-    if n_panels <= 5:
-        return max(n_panels, 1)
-    return min((5, 4, 3), key=lambda columns: (-n_panels % columns, -columns))
-
-
-def _grid(panels: Sequence[Panel], label: str) -> _Grid:
-    """Lay out one axes per panel, in inches, so that text has the same size everywhere."""
-    columns = _columns(len(panels))
-    rows = max(-(-len(panels) // columns), 1)
+def _grid(panels: Sequence[Panel]) -> tuple[Panels, Margins]:
+    """Panels over named positions, with room for their longest names."""
     turned = [len(label) for panel in panels if _turned(panel.labels) for label in panel.labels]
-    below = max(0.62, 0.05 * max(turned)) if turned else 0.3
-    height = _ABOVE + rows * _ROW + below
-    figure = new_figure(height)
-    figure.text(0, 1 - 0.02 / height, label, color=COLORS["muted"], va="top")
-    step = (WIDTH - _LEFT) / max(columns, 3)
-    axes = []
-    for index, panel in enumerate(panels):
-        row, column = divmod(index, columns)
-        bottom = height - _ABOVE - (row + 1) * _ROW
-        left, wide, high = _LEFT + column * step, step - 0.2, _ROW - 0.42
-        box = (left / WIDTH, bottom / height, wide / WIDTH, high / height)
-        panel_axes = figure.add_axes(box)
-        panel_axes.set_title(_clipped(panel.title), loc="left", fontweight="bold", pad=7)
-        axes.append(panel_axes)
-    return _Grid(figure, axes, columns)
+    below = max(0.5, 0.05 * max(turned)) if turned else 0.26
+    margins = Margins(_LEFT, below)
+    return Panels.new(max(1, len(panels)), _WIDE, _HIGH - 0.26 + below), margins
+
+
+def _titled(made: Panels, margins: Margins, panel: Panel) -> Axes:
+    axes = made.axes(margins)
+    axes.set_title(_clipped(panel.title), loc="left", fontweight="bold", pad=7)
+    return axes
 
 
 def _clipped(title: str, most: int = 34) -> str:

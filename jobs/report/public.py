@@ -7,6 +7,7 @@ from das.privacy.semantics import Change
 from jobs.documents.intervals import Intervals
 from jobs.documents.manifest import Manifest
 from jobs.neighborhoods import FROM_DATA
+from jobs.report.accuracy import Accuracy, accuracy_section
 from jobs.report.budget import (
     Spending,
     budget_section,
@@ -22,7 +23,7 @@ from jobs.report.page import Block, Page, Prose, Section, TableBlock
 from jobs.report.products import products_sections
 from jobs.report.render import render
 from jobs.report.run import run_section
-from jobs.report.solver import solver_section
+from jobs.report.solver import solving_section
 from jobs.report.text import words
 from jobs.report.tiles import banners, facts, tiles
 from jobs.storage.files import replace_file
@@ -30,18 +31,24 @@ from jobs.storage.modes import READABLE
 from jobs.storage.place import Place
 
 _SUMMARY = (
-    "What this release contains, what its privacy guarantee covers, and how large the noise in "
-    "its measurements is. Computed from public information alone."
+    "What this release contains, what its privacy guarantee covers, and how accurate it is. "
+    "Computed from public information alone."
 )
 
 
-def write_public_report(manifest: Manifest, out: Place, intervals: Intervals | None = None) -> None:
+def write_public_report(
+    manifest: Manifest,
+    out: Place,
+    intervals: Intervals | None = None,
+    accuracy: Accuracy | None = None,
+) -> None:
     """Write the public report as one self-contained HTML file.
 
     Args:
       manifest: Of the release.
       out: The file; replaced at once.
       intervals: What replicates say of it, if there are some.
+      accuracy: What its estimates say of their errors, if there are some.
 
     Raises:
       OutputError: It cannot be written.
@@ -53,17 +60,18 @@ def write_public_report(manifest: Manifest, out: Place, intervals: Intervals | N
         _SUMMARY,
         facts(manifest),
         banners(manifest),
-        tiles(manifest),
+        tiles(manifest, accuracy),
         [
             privacy_section(manifest),
+            *([accuracy_section(manifest, accuracy)] if accuracy else []),
+            *([intervals_section(manifest, intervals)] if intervals else []),
             *products_sections(manifest),
             budget_section(spending),
             noise_section(spending),
             *([expected_section(manifest)] if manifest.expected_groups else []),
             exact_section(manifest),
-            *([intervals_section(manifest, intervals)] if intervals else []),
             files_section(manifest),
-            solver_section(manifest.solve),
+            solving_section(manifest.solve),
             run_section(manifest),
         ],
         manifest.records,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 import jinja2
@@ -15,21 +15,30 @@ _SUPERSCRIPTS = "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"
 _PLAIN = str.maketrans(_SUPERSCRIPTS, "\N{MINUS SIGN}0123456789")
 
 
-def render(template: str, context: Mapping[str, object]) -> str:
+def render(
+    template: str,
+    context: Mapping[str, object],
+    *,
+    styles: Sequence[str] = ("style.css",),
+    scripts: Sequence[str] = ("table.js",),
+) -> str:
     """Fill a template of this package. In HTML every value but Markup is escaped.
 
     Args:
       template: File name, such as "public.html.j2".
       context: Its variables; a missing one is an error.
+      styles: Files that become its variable `style`, one after the other.
+      scripts: Files that become its variable `script`.
     """
     environment = _environment()
     loader = environment.loader
     if loader is None:
         raise OutputError(template, "has no loader")
-    style, _, _ = loader.get_source(environment, "style.css")
-    script, _, _ = loader.get_source(environment, "table.js")
-    page = environment.get_template(template)
-    return page.render(style=Markup(style), script=Markup(script), **context)
+    style, script = (
+        Markup("\n".join(loader.get_source(environment, name)[0] for name in names))
+        for names in (styles, scripts)
+    )
+    return environment.get_template(template).render(style=style, script=script, **context)
 
 
 @cache

@@ -51,11 +51,50 @@ def solver_section(solved: Sequence[SolvedLevel]) -> Section:
     slow = [(level.geolevel, node) for level in solved for node in level.worst_nodes]
     if slow:
         blocks.append(TableBlock(_slow_table(slow)))
+    blocks += _expected_blocks(solved)
+    return Section("solver", "Solver", lead, blocks)
+
+
+def solving_section(solved: Sequence[SolvedLevel]) -> Section:
+    """The same for readers of a release: what was solved, and what had to be moved for it."""
+    lead = (
+        "Each parent and its children form one problem: find the nonnegative whole numbers closest "
+        "to all noisy answers that add up. Every solution is certified; manifest.json has the "
+        "certificates."
+    )
+    columns = [
+        Column("Geolevel", numeric=False, hint="of the children"),
+        Column("Problems", hint="solved"),
+        Column("Copied", hint="one child"),
+        Column("Widened", hint="rounding"),
+        Column("Failsafe", hint="parents moved"),
+        Column("Moved", hint="records"),
+    ]
+    body = [
+        [
+            label(level.geolevel),
+            number(level.nodes),
+            number(level.copied),
+            number(level.widened),
+            number(len(level.moved)),
+            number(sum(move.records for move in level.moved)),
+        ]
+        for level in solved
+    ]
+    note = (
+        "Widened: no whole numbers next to the solution add up, so the next ones were tried. "
+        "Failsafe: no children of a parent can keep what they must, so the parent was moved to the "
+        "nearest counts that allow it."
+    )
+    table = Table("solving", "How counts were made", columns, body, note)
+    return Section("solving", "Solving", lead, [TableBlock(table), *_expected_blocks(solved)])
+
+
+def _expected_blocks(solved: Sequence[SolvedLevel]) -> list[TableBlock]:
+    """What was expected by housing units, where that was asked for."""
     expected = [(level.geolevel, level.expected_totals) for level in solved]
     asked = [(geolevel, one) for geolevel, one in expected if one is not None]
-    if asked:
-        blocks.append(TableBlock(_expected_table(asked)))
-    return Section("solver", "Solver", lead, blocks)
+    return [TableBlock(_expected_table(asked))] if asked else []
 
 
 def _row(level: SolvedLevel, time: Cell) -> list[Cell]:

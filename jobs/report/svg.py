@@ -10,6 +10,7 @@ import io
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
@@ -34,6 +35,8 @@ COLORS = {
     **{f"step-ink-{i}": f"#0a00{i + 32:02x}" for i in range(8)},
 }
 WIDTH = 10.8  # inches; at 100 % one inch is drawn as 100 CSS pixels
+_POINTS = 72  # of an inch, the unit of what matplotlib writes
+_PANEL_PIXELS = 94  # of an inch of a panel at least: below, a row holds one panel less
 _STYLE = {
     "svg.fonttype": "none",
     "svg.hashsalt": "report",
@@ -68,14 +71,88 @@ def drawing() -> Iterator[None]:
         yield
 
 
-def new_figure(height: float) -> Figure:
-    """Make a figure of full width without a window system."""
+def new_figure(height: float, width: float = WIDTH) -> Figure:
+    """Make a figure, of full width by default, without a window system."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(WIDTH, height))
+    figure = Figure(figsize=(width, height))
     FigureCanvasSVG(figure)
     return figure
+
+
+@dataclass(frozen=True)
+class Margins:
+    """Room around the axes of a panel, in inches.
+
+    Attributes:
+      left: For names of rows, or numbers.
+      below: For names of positions.
+      above: For the title.
+      right: For what ends at the edge.
+    """
+
+    left: float
+    below: float
+    above: float = 0.34
+    right: float = 0.12
+
+
+@dataclass(frozen=True)
+class Panels:
+    """A figure of panels of one size, each with all of its labels, that a page lays out itself.
+
+    Attributes:
+      figure: Has one below the other.
+      count: How many.
+      width: Of each, in inches.
+      height: Of each, in inches.
+    """
+
+    figure: Figure
+    count: int
+    width: float
+    height: float
+
+    @classmethod
+    def new(cls, count: int, width: float, height: float) -> Panels:
+        """Panels without axes."""
+        return cls(new_figure(count * height, width), count, width, height)
+
+    def axes(self, margins: Margins) -> Axes:
+        """Axes of the next panel."""
+        whole = self.count * self.height
+        top = (self.count - len(self.figure.axes)) * self.height
+        return self.figure.add_axes(
+            (
+                margins.left / self.width,
+                (top - self.height + margins.below) / whole,
+                (self.width - margins.left - margins.right) / self.width,
+                (self.height - margins.below - margins.above) / whole,
+            )
+        )
+
+    def markup(self, key: str, label: str = "") -> Markup:
+        """One element with an SVG for each panel.
+
+        Args:
+          key: Unique on the page; prefixes every id.
+          label: Of the axis that all panels share; stands above them.
+        """
+        root = _tree(self.figure)
+        groups = [one for one in root.iter() if re.fullmatch(r"axes_\d+", one.get("id", ""))]
+        shared = [one for one in root if _local(one.tag) == "defs"]
+        least = f"--panel: {_PANEL_PIXELS * self.width:.0f}px"
+        out = ElementTree.Element("div", {"class": "panels", "style": least})
+        if label:
+            ElementTree.SubElement(out, "p", {"class": "axis"}).text = label
+        size = _POINTS * self.width, _POINTS * self.height
+        for index, group in enumerate(groups):
+            svg = ElementTree.SubElement(out, "svg")
+            svg.extend([*([] if index else shared), group])
+            _make_inline(svg, key)
+            svg.attrib = _attributes(f"0 {index * size[1]:.6g} {size[0]:.6g} {size[1]:.6g}")
+        return Markup(ElementTree.tostring(out, encoding="unicode"))
 
 
 def bare(axes: Axes, *, grid: str = "y") -> None:
@@ -98,11 +175,29 @@ def to_svg(figure: Figure, key: str) -> Markup:
       figure: The figure.
       key: Unique on the page; prefixes every id.
     """
+    root = _tree(figure)
+    box = root.attrib["viewBox"]
+    _make_inline(root, key)
+    root.attrib = _attributes(box)
+    return Markup(ElementTree.tostring(root, encoding="unicode"))
+
+
+def _tree(figure: Figure) -> ElementTree.Element:
+    """What matplotlib writes, without what a page has no use for."""
     figure.patch.set_visible(False)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None})
     root = ElementTree.fromstring(buffer.getvalue())
     _prune(root)
+    return root
+
+
+def _attributes(box: str) -> dict[str, str]:
+    return {"viewBox": box, "aria-hidden": "true", "focusable": "false"}
+
+
+def _make_inline(root: ElementTree.Element, key: str) -> None:
+    """Give every element of a tree ids, fonts and colors as a page needs them."""
     for element in root.iter():
         element.tag = _local(element.tag)
         attributes = {_local(name): value for name, value in element.attrib.items()}
@@ -110,8 +205,6 @@ def to_svg(figure: Figure, key: str) -> Markup:
             attributes.pop("id", None)
         element.attrib = {name: _inline(name, value, key) for name, value in attributes.items()}
         element.text, element.tail = (_bare_text(text) for text in (element.text, element.tail))
-    root.attrib = {"viewBox": root.attrib["viewBox"], "aria-hidden": "true", "focusable": "false"}
-    return Markup(ElementTree.tostring(root, encoding="unicode"))
 
 
 def _prune(element: ElementTree.Element) -> None:

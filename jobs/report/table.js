@@ -42,3 +42,11 @@ for (const input of document.querySelectorAll("input[data-filter]")) {
     }
   });
 }
+
+// Where columns are out of sight, the heading says so.
+const sideways = new ResizeObserver((entries) => {
+  for (const { target } of entries) {
+    target.parentElement.classList.toggle("sideways", target.scrollWidth > target.clientWidth + 1);
+  }
+});
+for (const one of document.querySelectorAll(".table > .scroll")) sideways.observe(one);

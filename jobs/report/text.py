@@ -9,7 +9,7 @@ from fractions import Fraction
 from das.definition import Definition
 
 NOT_RECORDED = "not recorded"
-_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _MINUS = "\N{MINUS SIGN}"
 RHO = "\N{GREEK SMALL LETTER RHO}"
 EPSILON = "\N{GREEK SMALL LETTER EPSILON}"
@@ -106,7 +106,7 @@ def scientific(value: float | None) -> str:
     if value == 0:
         return "0"
     mantissa, exponent = f"{value:.1e}".split("e")
-    power = str(int(exponent)).translate(_SUPERSCRIPT)
+    power = str(int(exponent)).translate(SUPERSCRIPT)
     return f"{mantissa.replace('-', _MINUS)} \N{MULTIPLICATION SIGN} 10{power}"
 
 
@@ -159,5 +159,5 @@ def small(text: str | None) -> str:
         return NOT_RECORDED if text is None else str(text)
     digits = str(exact.denominator)
     if exact.numerator == 1 and digits.strip("0") == "1":
-        return f"10{str(1 - len(digits)).translate(_SUPERSCRIPT)}" if len(digits) > 1 else "1"
+        return f"10{str(1 - len(digits)).translate(SUPERSCRIPT)}" if len(digits) > 1 else "1"
     return str(exact) if len(digits) < 8 else scientific(float(exact))

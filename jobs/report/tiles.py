@@ -7,6 +7,7 @@ from jobs.documents.manifest import NORMAL_90, Manifest, expected_rmse
 from jobs.documents.summary import Summary
 from jobs.documents.survey import SurveyManifest
 from jobs.report import text
+from jobs.report.accuracy import Accuracy, accuracy_tile
 from jobs.report.budget import query_order
 from jobs.report.page import Banner, Tile
 from jobs.report.text import words
@@ -25,7 +26,7 @@ def banners(manifest: Manifest | SurveyManifest) -> list[Banner]:
     return [SEEDED] if manifest.not_for_release else []
 
 
-def tiles(manifest: Manifest) -> list[Tile]:
+def tiles(manifest: Manifest, accuracy: Accuracy | None = None) -> list[Tile]:
     """What is released of how many, what it costs them, and how far a count may be off."""
     levels = manifest.levels
     return [
@@ -41,7 +42,7 @@ def tiles(manifest: Manifest) -> list[Tile]:
         ),
         *privacy_tiles(manifest.privacy),
         invariants_tile(manifest),
-        *noise_tiles(manifest),
+        *([accuracy_tile(manifest, accuracy)] if accuracy else noise_tiles(manifest)),
     ]
 
 

@@ -1,8 +1,8 @@
 """Progress: lines on the terminal while a run works, and events for machines.
 
-Standard error gets one line per stage and geolevel, live where the terminal allows; standard output
-stays for results. A log, if wanted, gets one JSON object per line; `EVENTS` lists what they hold.
-Neither says anything of the data but how long work on it took.
+Standard error gets one line per stage and geolevel, live where the terminal allows, there above one
+for the whole run; standard output stays for results. A log, if wanted, gets one JSON object per
+line; `EVENTS` lists what they hold. Neither says anything of the data but how long work on it took.
 """
 
 from __future__ import annotations
@@ -125,7 +125,18 @@ class Reporter:
         self.console = Console(stderr=True, quiet=quiet, highlight=False, markup=False, emoji=False)
         self.log = log
         self.every_seconds = every_seconds
-        self._events = None if log is None else SteadyLog(log, self._warn, every_seconds)
+        self._events = None if log is None else SteadyLog(log, self.warn, every_seconds)
+        self._began = time.monotonic()
+        self._stage: tuple[int, int] | None = None
+
+    @contextmanager
+    def stages(self, number: int, total: int) -> Iterator[None]:
+        """Say below the lines of the block which stage of the whole run it is, from 1."""
+        self._stage = number, total
+        try:
+            yield
+        finally:
+            self._stage = None
 
     @contextmanager
     def line(
@@ -148,7 +159,8 @@ class Reporter:
         began = time.monotonic()
         with ExitStack() as stack:
             if self.console.is_terminal:
-                line.show = stack.enter_context(_live(self.console, stage, what))
+                whole = None if self._stage is None else (*self._stage, self._began)
+                line.show = stack.enter_context(_live(self.console, stage, what, whole))
             stack.enter_context(watching(line.watch))
             yield line
         if not self.console.is_terminal:
@@ -180,7 +192,7 @@ class Reporter:
             document = {"time": datetime.now(UTC).isoformat(), "event": event, **facts}
             self._events.add(json.dumps(document), last=event in _LAST)
 
-    def _warn(self, text: str) -> None:
+    def warn(self, text: str) -> None:
         """Print a line even where progress is not wanted."""
         warnings = Console(stderr=True, highlight=False, markup=False, emoji=False)
         warnings.print(printable(f"das: {text}"), soft_wrap=True)
@@ -191,23 +203,46 @@ class Reporter:
 
 
 @contextmanager
-def _live(console: Console, stage: str, what: str) -> Iterator[Callable[[int, int, str], None]]:
-    """A line that is drawn again and again."""
+def _live(
+    console: Console, stage: str, what: str, whole: tuple[int, int, float] | None
+) -> Iterator[Callable[[int, int, str], None]]:
+    """A line that is drawn again and again, above one of the whole run.
+
+    Args:
+      console: Where.
+      stage: Name of the stage.
+      what: What of it.
+      whole: Number of the stage, how many there are, and when the run began.
+    """
     columns = (
         TextColumn("{task.fields[stage]:<10}{task.description:<34}", markup=False),
         BarColumn(bar_width=24),
-        TextColumn("{task.completed:,.0f}/{task.fields[all]}{task.fields[speed]}", markup=False),
+        TextColumn("{task.fields[count]}", markup=False),
         TimeElapsedColumn(),
+        TextColumn("{task.fields[clock]}", markup=False),
     )
     with Progress(*columns, console=console) as progress:
-        task = progress.add_task(printable(what), stage=stage, total=None, speed="", all="?")
+        task = progress.add_task(printable(what), stage=stage, total=None, count="", clock="")
+        run = None
+        if whole is not None:
+            number, total, began = whole
+            run = progress.add_task(
+                f"stage {number} of {total}", stage="run", total=total, count="", clock="so far"
+            )
+            progress.update(run, completed=number - 1)
+            progress.tasks[1].start_time = began  # rich's clock is the same
 
         def show(done: int, total: int, speed: str) -> None:
-            progress.update(task, completed=done, total=total, speed=speed, all=f"{total:,}")
+            progress.update(task, completed=done, total=total, count=f"{done:,}/{total:,}{speed}")
 
         yield show
-        if progress.tasks[0].total is None:
-            progress.update(task, completed=1, total=1, all="1")
+        if run is not None:
+            progress.remove_task(run)
+        done = progress.tasks[0]
+        if done.total is None:
+            progress.update(task, completed=1, total=1)
+        else:
+            progress.update(task, count=f"{done.completed:,.0f}/{done.total:,.0f}")
 
 
 def speed_text(rate: float | None, remaining_seconds: float | None) -> str:

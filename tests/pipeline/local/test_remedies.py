@@ -880,6 +880,7 @@ _ALONE = "tests/pipeline/local/test_release_alone.py"
 _INIT = "tests/pipeline/local/test_init.py"
 _REHEARSAL = "tests/pipeline/local/test_rehearsal.py"
 _REFUSED = "test_what_cannot_be_proposed_is_refused_and_leaves_nothing"
+_EXPLORE = "tests/pipeline/local/test_explore.py"
 _DEMO = "tests/pipeline/local/test_demo.py"
 _NMF = "tests/pipeline/local/test_nmf.py"
 _CONNECT = "tests/pipeline/spark/test_connect.py"
@@ -1026,6 +1027,12 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/analysis/areas.py", "remove the folder, and run `das replicate` again"): DAMAGED,
     ("jobs/analysis/boundaries.py", "programs that read codes as numbers drop leading zeros: keep them "
      "as text"): boundaries_without_leading_zeros,
+    ("jobs/analysis/polygons.py", "convert it to GeoJSON in longitude and latitude, as with `ogr2ogr "
+     "-f GeoJSON`"): NotTried("the programs that convert shapes are not installed for tests"),
+    ("jobs/analysis/explore.py", "add a property with geocodes of the release, and name it with --join"):
+        TriedIn(f"{_EXPLORE}::test_geoparquet_and_outlines_that_do_not_fit"),
+    ("jobs/confidential/errors.py", "use the folder of the run, where it was made"):
+        TriedIn(f"{_EXPLORE}::test_errors_stay_where_the_truth_is"),
     ("jobs/release/replicates.py", "remove it, and run `das replicate` again"):
         TriedIn(f"{_REPLICATE}::test_damaged_errors_are_named"),
     ("jobs/documents/intervals.py", "remove it, and run `das replicate` again"):

@@ -43,7 +43,7 @@ DRAWN = {
 @pytest.mark.parametrize("draw", DRAWN.values(), ids=DRAWN)
 def test_a_figure_is_an_inline_element_with_its_own_ids(draw):
     one, other = draw("one"), draw("other")
-    assert one.startswith("<svg ")
+    assert one.startswith(("<svg ", '<div class="panels"'))
     assert not re.search(r"xmlns|metadata|<style|font-family|://|<!--", one)
     ids = [set(re.findall(r' id="([^"]*)"', svg)) for svg in (one, other)]
     assert ids[0] & ids[1] == set()
@@ -70,11 +70,11 @@ def test_a_dot_is_where_its_number_is():
     ]
     svg = dot_rows("key", ["county", "block"], rows)
     shown = texts(svg)
-    assert [text for text in shown if text in "abc"] == ["a", "b", "c"]
+    assert [text for text in shown if text in "abc"] == 2 * ["a", "b", "c"]
     assert {"first", "second", "county", "block"} <= set(shown)
     dots = re.findall(r'<use [^>]*x="([\d.]+)" y="([\d.]+)"[^>]*released', svg)
     x, y = zip(*[tuple(map(float, dot)) for dot in dots], strict=True)
-    assert len(dots) == 4
+    assert len(dots) == 4  # three of the panel of counties, then one of blocks
     assert x[1] - x[0] == pytest.approx(x[2] - x[1], abs=1e-3)  # equal ratios
     assert y[1] - y[0] == pytest.approx((y[2] - y[1]) / 2, abs=1e-3)  # a heading comes between
 
@@ -106,7 +106,7 @@ def test_an_interval_is_where_its_numbers_are():
 
 
 def test_no_dots_are_a_figure_too():
-    assert dot_rows("key", ["block"], [DotRow("a", [0.0], [None])]).startswith("<svg ")
+    assert dot_rows("key", ["block"], [DotRow("a", [0.0], [None])]).count("<svg ") == 1
 
 
 def test_labels_stay_as_they_are_whatever_they_look_like():
@@ -122,7 +122,25 @@ def test_labels_stay_as_they_are_whatever_they_look_like():
 def test_panels_name_their_positions_and_titles():
     shown = texts(line_panels("key", panels(title="sex"), "error in persons"))
     assert {"sex", "state", "county", "block"} <= set(shown)
-    assert any("error in persons" in text for text in shown)
+    drawn = line_panels("key", panels(title="sex") * 3, "error in persons")
+    assert drawn.count('<p class="axis">error in persons</p>') == 1
+    assert drawn.count("<svg ") == texts(drawn).count("sex") == texts(drawn).count("county") == 3
+
+
+def test_each_panel_shows_its_own_part_of_the_drawing():
+    """Panels are drawn one below the other; each window begins where the one above ends."""
+    drawn = line_panels("key", panels() * 3, "error")
+    boxes = [
+        [float(number) for number in box.split()] for box in re.findall(r'viewBox="([^"]*)"', drawn)
+    ]
+    assert [box[1] for box in boxes] == pytest.approx([k * boxes[0][3] for k in range(3)], abs=1e-3)
+    places = [
+        [float(y) for y in re.findall(r'<use [^>]*y="([\d.]+)"', svg)]
+        for svg in drawn.split("<svg ")[1:]
+    ]
+    for box, ys in zip(boxes, places, strict=True):
+        assert ys
+        assert all(box[1] < y < box[1] + box[3] for y in ys)
 
 
 def test_a_gap_leaves_out_a_mark():

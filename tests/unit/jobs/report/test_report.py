@@ -238,7 +238,7 @@ def test_every_table_can_be_sorted_and_long_ones_filtered(tmp_path):
 def test_every_figure_has_a_caption_that_names_it(tmp_path, write):
     outline = Outline(write(tmp_path))
     figures = outline.count("figure")
-    assert figures == outline.count("figcaption") == outline.count("svg")
+    assert figures == outline.count("figcaption") <= outline.count("svg")
     assert figures == outline.count("div", role="img")
     assert figures >= 1
 

@@ -1,0 +1,379 @@
+"""The command `das explore`: a release as one page to find geounits, compare them, and see a map.
+
+Everything on it is public, unless errors are given: then it is confidential.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from das.arrays import IntArray, ObjectArray
+from das.errors import ConfigError, InputError
+from das.queries.query import Query, parse_query
+from das.tree.intervals import normal_factor
+from jobs.analysis.outlines import outlines
+from jobs.analysis.polygons import Polygons, read_polygons
+from jobs.config.product import Product
+from jobs.documents.intervals import digest_of
+from jobs.documents.manifest import read_manifest
+from jobs.plan import Plan
+from jobs.report.embedded import Block, Embedding, Packed, pack_arrays, pack_text
+from jobs.report.explore import write_explore_page
+from jobs.storage.columns import flattened, texts
+from jobs.storage.dataset import Dataset, is_published
+from jobs.storage.estimates import read_tables
+from jobs.storage.geography import read_geography, read_public_geocodes
+from jobs.storage.histograms import read_counts
+from jobs.storage.layout import EstimateLayout, IntervalLayout, ReleaseLayout
+from jobs.storage.modes import READABLE
+from jobs.storage.stores.store import OWNER_ONLY
+
+Errors = Callable[[str, Query], IntArray]
+"""Released minus true answers of a query in all geounits of a geolevel, int64[G, m]."""
+
+_TENTHS, _HUNDREDTHS = 10, 100
+_MOST_ANSWERS = 4_000_000  # of one table and geolevel; a phone holds five numbers of each
+_MAP_SHARE = 0.4  # of the page at most
+_CORNER_CHARACTERS = 3.2  # of a corner in the page, about
+_MEGABYTE = 1_000_000
+_FRAME = 80_000  # characters of the page that are no data, about
+
+
+@dataclass(frozen=True)
+class ExploreRequest:
+    """What a page is to hold.
+
+    Attributes:
+      tables: Names of tables; None for all whose estimates are stored.
+      geolevels: Names; None for all.
+      boundaries: File with outlines of geounits.
+      join: Property of it with geocodes; None to look for it.
+      names: Property of it with names of places.
+      megabytes: What the page may have, of 1,000,000 bytes.
+    """
+
+    tables: Sequence[str] | None = None
+    geolevels: Sequence[str] | None = None
+    boundaries: Path | None = None
+    join: str | None = None
+    names: str | None = None
+    megabytes: float = 5.0
+
+
+@dataclass(frozen=True)
+class Explored:
+    """What became of a request.
+
+    Attributes:
+      path: The page.
+      bytes: Its size.
+      notes: What was left out, and which outlines fit no geounit.
+    """
+
+    path: Path
+    bytes: int
+    notes: tuple[str, ...]
+
+
+def explore(
+    product: Product, request: ExploreRequest, out: Path, errors: Errors | None = None
+) -> Explored:
+    """Write the page of a finished release.
+
+    Args:
+      product: Whose release.
+      request: What is wanted.
+      out: The file; replaced at once.
+      errors: Errors of the release; with them the page is confidential, and its owner's alone.
+
+    Raises:
+      ConfigError: A table or geolevel is unknown, or the page too small for any.
+      InputError: The boundaries cannot be read, or fit no geounit.
+      OutputError: The release is not complete, or the page cannot be written.
+    """
+    plan, release = product.plan, product.release
+    manifest = read_manifest(release)
+    queries = _queries(product, request.tables)
+    wanted = _geolevels(plan, request.geolevels)
+    codes = {level: read_public_geocodes(release, level) for level in wanted}
+    most = int(request.megabytes * _MEGABYTE) - _FRAME
+    page = _Page(release, Embedding(most), [], errors)
+    found = None if request.boundaries is None else _joined(request, codes)
+    names = {} if found is None else found.names
+    levels = page.places(wanted, codes, plan, names)
+    drawn = None if found is None else page.map(found, [one["name"] for one in levels])
+    tables = page.tables(levels, queries, codes, plan)
+    notes = (*page.notes, *(() if found is None else found.notes))
+    header = {
+        "title": manifest.name,
+        "records": manifest.records,
+        "confidence": page.confidence,
+        "factor": normal_factor(page.confidence),
+        "levels": levels,
+        "tables": [{"name": query.name, "labels": query.labels()} for query in queries],
+        "blocks": tables,
+        "map": drawn,
+        "notes": notes,
+    }
+    mode = READABLE if errors is None else OWNER_ONLY
+    size = write_explore_page(manifest, header, page.room.text, out, mode)
+    return Explored(out, size, notes)
+
+
+def _queries(product: Product, asked: Sequence[str] | None) -> list[Query]:
+    """The tables that are asked for, of those whose estimates are stored; small ones first."""
+    known = {name: parse_query(product.plan.schema, name) for name in product.tables}
+    by_name = {query.name: query for query in known.values()}
+    chosen = []
+    for name in product.tables if asked is None else asked:
+        query = by_name.get(parse_query(product.plan.schema, name.strip()).name)
+        if query is None:
+            raise ConfigError(
+                "explore --table",
+                "names no table of the release",
+                got=name,
+                want=[*by_name],
+            )
+        chosen.append(query)
+    return sorted(dict.fromkeys(chosen), key=lambda query: query.size)
+
+
+def _geolevels(plan: Plan, asked: Sequence[str] | None) -> list[str]:
+    unknown = [name for name in asked or [] if name not in plan.spine.levels]
+    if unknown:
+        raise ConfigError(
+            "explore --geolevel",
+            "names an unknown geolevel",
+            got=unknown[0],
+            want=[*plan.spine.levels],
+        )
+    return [name for name in plan.spine.levels if asked is None or name in asked]
+
+
+class _Page:
+    """What is put into a page, while there is room.
+
+    Args:
+      release: Where it comes from.
+      room: The blocks.
+      notes: What was left out.
+      errors: As for `explore`.
+    """
+
+    def __init__(
+        self, release: ReleaseLayout, room: Embedding, notes: list[str], errors: Errors | None
+    ) -> None:
+        self.release, self.room, self.notes, self.errors = release, room, notes, errors
+        self.confidence = 0.9
+        digest = digest_of(release.manifest)
+        self._has_intervals = {
+            path.parent.name.removeprefix("level=")
+            for path in IntervalLayout.of(release).root.glob("level=*/_manifest.json")
+            if Dataset.open(path.parent).facts.get("manifest") == digest
+        }
+
+    def places(
+        self,
+        wanted: Sequence[str],
+        codes: Mapping[str, ObjectArray],
+        plan: Plan,
+        names: Mapping[str, str],
+    ) -> list[dict[str, Any]]:
+        """Geolevels with the codes and names of their geounits."""
+        found = []
+        for level in wanted:
+            own = self._names(level)
+            named = [names.get(code, own.get(code, "")) for code in codes[level]]
+            text = "\n".join(codes[level])
+            if any(named):
+                text += "\x00" + "\n".join(name.replace("\n", " ") for name in named)
+            place = self._add(pack_text(text))
+            if place is None:
+                self._leave_out(f"{level}, which has {len(codes[level]):,} geounits")
+                continue
+            digits = plan.level(level).digits
+            found.append(
+                {"name": level, "size": len(codes[level]), "digits": digits, "places": place}
+            )
+        if not found:
+            raise ConfigError(
+                "explore --megabytes", "leaves no room for any geolevel", got=wanted[0]
+            )
+        return found
+
+    def _names(self, level: str) -> dict[str, str]:
+        """Names that the release has of the geounits of a geolevel, by geocode."""
+        table = read_geography(self.release, level)
+        if "name" not in table.column_names:
+            return {}
+        return dict(zip(texts(table), texts(table, "name"), strict=True))
+
+    def tables(
+        self,
+        levels: Sequence[Mapping[str, Any]],
+        queries: Sequence[Query],
+        codes: Mapping[str, ObjectArray],
+        plan: Plan,
+    ) -> dict[str, Any]:
+        """Answers by geolevel and table, those of few numbers first."""
+        n_levels = {one["name"]: index for index, one in enumerate(levels)}
+        each = [(name, query) for name in n_levels for query in queries]
+        each.sort(key=lambda pair: len(codes[pair[0]]) * pair[1].size)
+        found: dict[str, Any] = {}
+        for level, query in each:
+            packed = None
+            if len(codes[level]) * query.size <= _MOST_ANSWERS:
+                packed = pack_arrays(self._answers(level, query, codes[level], plan))
+            place = None if packed is None else self._add(packed)
+            if packed is None or place is None:
+                self._leave_out(f"{query.name} of every {level}")
+                continue
+            key = f"{n_levels[level]}/{queries.index(query)}"
+            found[key] = {"place": place, "arrays": packed.arrays}
+        return found
+
+    def _answers(
+        self, level: str, query: Query, codes: ObjectArray, plan: Plan
+    ) -> dict[str, IntArray]:
+        """Numbers of one table at one geolevel, int64[m, G] each.
+
+        Estimates are tenths beyond ten times the count, standard errors hundredths.
+        """
+        counts = query.answer(read_counts(self.release, level, codes, plan.schema.size))
+        arrays = {"count": counts}
+        dataset = EstimateLayout.of(self.release).tables(level)
+        if is_published(dataset):
+            self.confidence = Dataset.open(dataset).facts["confidence"]
+            estimates, errors = (
+                _listed(read_tables(Dataset.open(dataset)), query, counts.shape, name)
+                for name in ("estimate", "standard_error")
+            )
+            tenths = np.rint(estimates * _TENTHS).astype(np.int64)
+            arrays["estimate"] = tenths - _TENTHS * counts
+            arrays["error"] = np.rint(errors * _HUNDREDTHS).astype(np.int64)
+        if level in self._has_intervals:
+            table = Dataset.open(IntervalLayout.of(self.release).tables(level)).read()
+            if query.name in set(table.column("query").to_pylist()):
+                for name, sign in (("lower", -1), ("upper", 1)):
+                    ends = _listed(table, query, counts.shape, name)
+                    arrays[name] = sign * (ends.astype(np.int64) - counts)
+        if self.errors is not None:
+            arrays["off"] = self.errors(level, query)
+        return {name: np.ascontiguousarray(values.T) for name, values in arrays.items()}
+
+    def map(self, found: _Joined, levels: Sequence[str]) -> dict[str, Any] | None:
+        """Outlines of the geounits of geolevels that are in the page."""
+        own = [i for i, level in enumerate(found.level) if level in levels]
+        if not own:
+            return None
+        most = int(self.room.most * _MAP_SHARE / _CORNER_CHARACTERS)
+        while True:
+            drawn = outlines([found.boundaries.rings[found.area[i]] for i in own], most)
+            arrays = drawn.arrays()
+            arrays["level"] = np.array([levels.index(found.level[i]) for i in own], np.int64)
+            arrays["unit"] = np.array([found.unit[i] for i in own], np.int64)
+            packed = pack_arrays(arrays)
+            if len(packed.text) <= self.room.most * _MAP_SHARE or most < 100:
+                break
+            most = int(most * 0.7)
+        place = self._add(packed)
+        if place is None:
+            self._leave_out("the map")
+            return None
+        return {
+            "place": place,
+            "arrays": packed.arrays,
+            "width": drawn.width,
+            "height": drawn.height,
+        }
+
+    def _add(self, packed: Packed) -> Block | None:
+        return self.room.add(packed) if self.room.fits(packed) else None
+
+    def _leave_out(self, what: str) -> None:
+        self.notes.append(f"left out, for the size of the page: {what}")
+
+
+def _listed(
+    table: pa.Table, query: Query, shape: tuple[int, ...], column: str
+) -> np.ndarray[Any, Any]:
+    """[G, m] values of one query of a dataset whose rows are geounits and queries."""
+    rows = np.flatnonzero(texts(table, "query") == query.name)
+    return flattened(table.column(column).take(rows)).reshape(shape)
+
+
+# --- boundaries ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Joined:
+    """Areas of a file that are geounits.
+
+    Attributes:
+      boundaries: The file.
+      area: Position of each in the file.
+      level: Geolevel of each.
+      unit: Position of each among the geounits of its geolevel.
+      names: Names by geocode, if a property has them.
+      notes: What does not fit.
+    """
+
+    boundaries: Polygons
+    area: Sequence[int]
+    level: Sequence[str]
+    unit: Sequence[int]
+    names: Mapping[str, str]
+    notes: tuple[str, ...]
+
+
+def _joined(request: ExploreRequest, codes: Mapping[str, ObjectArray]) -> _Joined:
+    """Find the geounits of areas by a property that is their geocode."""
+    if request.boundaries is None:
+        raise ValueError("no boundaries are asked for")
+    read = read_polygons(request.boundaries)
+    units = {
+        code: (level, place)
+        for level, own in codes.items()
+        for place, code in enumerate(own.tolist())
+    }
+    field = request.join or max(
+        read.fields, key=lambda name: sum(code in units for code in set(read.column(name)))
+    )
+    stated = read.column(field)
+    area = [i for i, code in enumerate(stated) if code in units and read.rings[i]]
+    if not area:
+        first = next((code for code in stated if code), "nothing")
+        raise InputError(
+            f"{read.path}, property {field}",
+            "has no geocode of the release",
+            got=first,
+            want=f"such as {', '.join(str(own[0]) for own in codes.values())}",
+            remedy="add a property with geocodes of the release, and name it with --join",
+        )
+    unknown = [code for code in stated if code not in units]
+    notes = []
+    if unknown:
+        notes.append(
+            f"{len(unknown):,} of {len(stated):,} outlines are no geounit of this page, "
+            f"the first is {field} {unknown[0] or 'without a value'}"
+        )
+    drawn = {units[stated[i]][0] for i in area}
+    for level in drawn:
+        bare = len(codes[level]) - len({stated[i] for i in area if units[stated[i]][0] == level})
+        if bare:
+            notes.append(f"{bare:,} of {len(codes[level]):,} geounits of {level} have no outline")
+    named = read.column(request.names) if request.names else []
+    return _Joined(
+        read,
+        area,
+        [units[stated[i]][0] for i in area],
+        [units[stated[i]][1] for i in area],
+        {stated[i]: named[i] for i in area if named and named[i]},
+        tuple(notes),
+    )

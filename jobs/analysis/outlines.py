@@ -1,0 +1,244 @@
+"""Outlines of areas made small: on a grid, borders stored once and with fewer corners.
+
+A border between two areas is one arc, made simpler once for both, so that no gap opens between
+them. How far it may move depends on the smaller of the areas beside it: towns keep their shape
+beside counties.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from das.arrays import BoolArray, FloatArray, IntArray
+
+GRID = 1 << 14  # steps of the longer side
+_COARSER = 1.6  # by which tolerances grow until all fits
+
+
+@dataclass(frozen=True, eq=False)
+class Outlines:
+    """Outlines of F areas on a grid.
+
+    Attributes:
+      width: Of the grid.
+      height: Of the grid; y grows to the south.
+      arcs: int64[n, 2] corners of each arc, its ends included.
+      rings: Of each area, numbers of the arcs of every ring; ~a is arc a from its end.
+    """
+
+    width: int
+    height: int
+    arcs: Sequence[IntArray]
+    rings: Sequence[Sequence[Sequence[int]]]
+
+    @property
+    def corners(self) -> int:
+        """Corners of all arcs."""
+        return sum(len(arc) for arc in self.arcs)
+
+    def arrays(self) -> dict[str, IntArray]:
+        """As whole numbers: steps along arcs, and how areas are made of them."""
+        steps = [np.diff(arc, axis=0) for arc in self.arcs]
+        starts = np.array([arc[0] for arc in self.arcs], np.int64).reshape(-1, 2)
+        moved = np.diff(starts, axis=0, prepend=np.zeros((1, 2), np.int64))
+        all_steps = np.concatenate([np.zeros((0, 2), np.int64), *steps])
+        return {
+            "lengths": np.array([len(arc) for arc in self.arcs], np.int64),
+            "startX": moved[:, 0],
+            "startY": moved[:, 1],
+            "stepX": all_steps[:, 0],
+            "stepY": all_steps[:, 1],
+            "rings": np.array([len(area) for area in self.rings], np.int64),
+            "parts": np.array([len(ring) for area in self.rings for ring in area], np.int64),
+            "arcs": np.array([a for area in self.rings for ring in area for a in ring], np.int64),
+        }
+
+
+def outlines(areas: Sequence[Sequence[FloatArray]], most_corners: int) -> Outlines:
+    """Outlines of areas with at most so many corners, or as few as their junctions leave.
+
+    Args:
+      areas: Of each, float64[n, 2] corners (longitude, latitude) of its rings, not closed.
+      most_corners: Of all arcs.
+    """
+    points, (width, height) = _on_grid(areas)
+    kept = [[ring for ring in area if len(ring) >= 3] for area in points]
+    arcs, rings, beside = _arcs(kept)
+    sizes = np.array([max([1.0, *map(_area, area)]) for area in kept])
+    scale = np.sqrt(np.minimum.reduceat(sizes[beside[1]], beside[0])) if arcs else np.zeros(0)
+    tolerance = 0.01
+    while True:
+        simple = [_simplified(arc, tolerance * size) for arc, size in zip(arcs, scale, strict=True)]
+        found = Outlines(width, height, simple, rings)
+        if found.corners <= most_corners or tolerance > 1:
+            return found
+        tolerance *= _COARSER
+
+
+def _on_grid(areas: Sequence[Sequence[FloatArray]]) -> tuple[list[list[IntArray]], tuple[int, int]]:
+    """Corners on the grid without repetitions, and its width and height.
+
+    Longitudes are shortened as they are in the middle, which keeps shapes of a state. Where areas
+    lie on both sides of the antimeridian, the map is cut where there is most room.
+    """
+    every = np.concatenate([ring for area in areas for ring in area])
+    longitude = np.sort(every[:, 0])
+    cut = -np.inf
+    if longitude[-1] - longitude[0] > 180 and longitude[0] >= -180 and longitude[-1] <= 180:
+        gap = int(np.diff(longitude).argmax())
+        if longitude[gap + 1] - longitude[gap] > 360 - (longitude[-1] - longitude[0]):
+            cut = longitude[gap]
+    low, high = every[:, 1].min(), every[:, 1].max()
+    is_geographic = -90 <= low and high <= 90 and -360 <= longitude[0] and longitude[-1] <= 360
+    shrunk = np.cos(np.radians((low + high) / 2)) if is_geographic else 1.0
+
+    def flat(ring: FloatArray) -> FloatArray:
+        east = np.where(ring[:, 0] <= cut, ring[:, 0] + 360, ring[:, 0])
+        return np.stack([east * shrunk, -ring[:, 1]], axis=1)
+
+    flattened = [[flat(ring) for ring in area] for area in areas]
+    every = np.concatenate([ring for area in flattened for ring in area])
+    origin, extent = every.min(0), np.ptp(every, axis=0)
+    step = max(float(extent.max()), 1e-12) / GRID
+    grid = [
+        [_distinct(np.rint((ring - origin) / step).astype(np.int64)) for ring in area]
+        for area in flattened
+    ]
+    width, height = (int(np.rint(side / step)) for side in extent)
+    return grid, (max(1, width), max(1, height))
+
+
+def _distinct(ring: IntArray) -> IntArray:
+    """A closed ring without corners that repeat the one before."""
+    return np.asarray(ring[(ring != np.roll(ring, 1, axis=0)).any(1)], np.int64)
+
+
+def _area(ring: IntArray) -> float:
+    x, y = ring.astype(np.float64).T
+    return float(abs(np.dot(x, np.roll(y, -1)) - np.dot(y, np.roll(x, -1))) / 2)
+
+
+def _arcs(
+    areas: Sequence[Sequence[IntArray]],
+) -> tuple[list[IntArray], list[list[list[int]]], tuple[IntArray, IntArray]]:
+    """Cut rings where three areas meet, or a border reaches the outside; each arc once.
+
+    Returns:
+      The arcs; for each area its rings as numbers of arcs; and which areas lie beside each arc:
+      the first of each arc in a list of areas, and the list.
+    """
+    flat = [ring for area in areas for ring in area]
+    if not flat:
+        return [], [[] for _ in areas], (np.zeros(0, np.int64), np.zeros(0, np.int64))
+    cuts = np.split(_junctions(flat), np.cumsum([len(ring) for ring in flat])[:-1])
+    numbers: dict[bytes, int] = {}
+    arcs: list[IntArray] = []
+    owners: list[list[int]] = []
+    out: list[list[list[int]]] = []
+    at = 0
+    for owner, area in enumerate(areas):
+        of_area = []
+        for ring in area:
+            of_ring = []
+            for piece in _pieces(ring, cuts[at]):
+                backward = _is_backward(piece)
+                arc = np.ascontiguousarray(piece[::-1] if backward else piece)
+                number = numbers.setdefault(arc.tobytes(), len(arcs))
+                if number == len(arcs):
+                    arcs.append(arc)
+                    owners.append([])
+                owners[number].append(owner)
+                of_ring.append(~number if backward else number)
+            of_area.append(of_ring)
+            at += 1
+        out.append(of_area)
+    lengths = [len(own) for own in owners]
+    first = np.concatenate(([0], np.cumsum(lengths)[:-1])).astype(np.int64)
+    return arcs, out, (first, np.array([one for own in owners for one in own], np.int64))
+
+
+def _junctions(rings: Sequence[IntArray]) -> BoolArray:
+    """Of every corner of every ring, whether rings part there."""
+    before = _keys(np.concatenate([np.roll(ring, 1, axis=0) for ring in rings]))
+    after = _keys(np.concatenate([np.roll(ring, -1, axis=0) for ring in rings]))
+    own = _keys(np.concatenate(list(rings)))
+    less, more = np.minimum(before, after), np.maximum(before, after)
+    order = np.lexsort((more, less, own))
+    here = own[order]
+    starts = np.flatnonzero(np.diff(here, prepend=-1))
+    length = np.diff(np.append(starts, len(here)))
+    first = np.repeat(starts, length)
+    differs = (less[order] != less[order][first]) | (more[order] != more[order][first])
+    apart = np.repeat(np.logical_or.reduceat(differs, starts), length)
+    found = np.zeros(len(own), np.bool_)
+    found[order] = apart
+    return found
+
+
+def _keys(points: IntArray) -> IntArray:
+    return points[:, 0] * (4 * GRID) + points[:, 1]
+
+
+def _pieces(ring: IntArray, is_cut: BoolArray) -> Iterator[IntArray]:
+    """A ring from junction to junction; from its least corner all around if there is none."""
+    cuts = np.flatnonzero(is_cut)
+    if not len(cuts):
+        start = int(_keys(ring).argmin())
+        yield np.concatenate([ring[start:], ring[: start + 1]])
+        return
+    turned = np.concatenate([ring[cuts[0] :], ring[: cuts[0] + 1]])
+    ends = np.append(cuts - cuts[0], len(ring))
+    for start, stop in itertools.pairwise(ends):
+        yield turned[start : stop + 1]
+
+
+def _is_backward(arc: IntArray) -> bool:
+    """Whether an arc is stored from its end: both areas beside it must store it alike."""
+    keys = _keys(arc)
+    first = int((keys != keys[::-1]).argmax())
+    return bool(keys[first] > keys[::-1][first])
+
+
+def _simplified(arc: IntArray, tolerance: float) -> IntArray:
+    """Corners of an arc from which it departs by more than a tolerance, its ends always.
+
+    A closed arc keeps the corner farthest from its start as well, and so an area.
+
+    References:
+      Douglas & Peucker, Cartographica 10, 1973.
+    """
+    keep = np.zeros(len(arc), np.bool_)
+    keep[[0, -1]] = True
+    open_parts = [(0, len(arc) - 1)]
+    is_closed = bool((arc[0] == arc[-1]).all())
+    if is_closed:
+        far = int(((arc - arc[0]) ** 2).sum(1).argmax())
+        side = int(np.abs(_across(arc, 0, far)).argmax())
+        keep[[far, side]] = True
+        marks = np.flatnonzero(keep).tolist()
+        open_parts = list(itertools.pairwise(marks))
+    while open_parts:
+        first, last = open_parts.pop()
+        if last - first < 2:
+            continue
+        distance = np.abs(_across(arc[first : last + 1], 0, last - first))
+        middle = int(distance.argmax())
+        if distance[middle] > tolerance:
+            keep[first + middle] = True
+            open_parts += [(first, first + middle), (first + middle, last)]
+    return arc[keep]
+
+
+def _across(arc: IntArray, start: int, end: int) -> FloatArray:
+    """How far corners lie from the segment between two of them; from its start if it is a point."""
+    x, y = (arc - arc[start]).astype(np.float64).T
+    along = (arc[end] - arc[start]).astype(np.float64)
+    length = float(np.hypot(*along))
+    if length == 0:
+        return np.asarray(np.hypot(x, y), np.float64)
+    part = np.clip((x * along[0] + y * along[1]) / length**2, 0, 1)
+    return np.asarray(np.hypot(x - part * along[0], y - part * along[1]), np.float64)

@@ -1,0 +1,195 @@
+"""Outlines of geounits from files of others: GeoJSON, and GeoParquet with polygons as WKB."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from das.arrays import FloatArray
+from das.errors import InputError
+from jobs.analysis.boundaries import read_features
+
+_CONVERT = "convert it to GeoJSON in longitude and latitude, as with `ogr2ogr -f GeoJSON`"
+_POLYGON, _MULTIPOLYGON, _COLLECTION = 3, 6, 7  # of WKB
+_Z, _M, _SRID = 0x80000000, 0x40000000, 0x20000000  # flags of extended WKB
+Rings = list[FloatArray]
+
+
+@dataclass(frozen=True, eq=False)
+class Polygons:
+    """Areas with their outlines.
+
+    Attributes:
+      path: Where they were read.
+      fields: Names of the properties that are text or numbers, in order.
+      rows: Properties of each area.
+      rings: Of each area, float64[n, 2] corners (longitude, latitude) of every ring without the
+        last, which is the first; none of an area without outline.
+    """
+
+    path: Path
+    fields: tuple[str, ...]
+    rows: Sequence[Mapping[str, str]]
+    rings: Sequence[Rings]
+
+    def column(self, field: str) -> list[str]:
+        """A property of every area; empty where it is missing.
+
+        Raises:
+          InputError: No area has it.
+        """
+        if field not in self.fields:
+            raise InputError(
+                str(self.path), "has no such property", got=field, want=list(self.fields)
+            )
+        return [row.get(field, "") for row in self.rows]
+
+
+def read_polygons(path: Path) -> Polygons:
+    """Read areas with outlines.
+
+    Raises:
+      InputError: It is missing, no file of a kind that is read, or damaged.
+    """
+    try:
+        with path.open("rb") as handle:
+            start = handle.read(4)
+    except OSError as error:
+        raise InputError(str(path), "cannot be read", got=error.strerror) from None
+    found = list(_parquet(path) if start == b"PAR1" else _geojson(path))
+    rows = [row for row, _ in found]
+    fields = tuple(dict.fromkeys(name for row in rows for name in row))
+    rings = [own for _, own in found]
+    if not any(rings):
+        raise InputError(str(path), "has no polygons", remedy=_CONVERT)
+    return Polygons(path, fields, rows, rings)
+
+
+def _texts(properties: Mapping[str, Any]) -> dict[str, str]:
+    """Properties that are text or whole numbers, as text."""
+    whole = {
+        name: int(value) if isinstance(value, float) and value.is_integer() else value
+        for name, value in properties.items()
+    }
+    return {
+        str(name): str(value).strip()
+        for name, value in whole.items()
+        if isinstance(value, str | int) and not isinstance(value, bool)
+    }
+
+
+# --- GeoJSON -------------------------------------------------------------------------------------
+
+
+def _geojson(path: Path) -> Iterator[tuple[dict[str, str], Rings]]:
+    features = read_features(path)["features"]
+    for number, feature in enumerate(features, 1):
+        try:
+            properties = dict(feature.get("properties") or {})
+            if "id" in feature:
+                properties.setdefault("id", feature["id"])
+            rings = _rings_of(feature.get("geometry"))
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise InputError(f"{path}, feature {number}", "is damaged") from None
+        yield _texts(properties), rings
+
+
+def _rings_of(geometry: Mapping[str, Any] | None) -> Rings:
+    if geometry is None:
+        return []
+    if geometry["type"] == "GeometryCollection":
+        return [ring for part in geometry["geometries"] for ring in _rings_of(part)]
+    polygons: list[Any] = []
+    if geometry["type"] in ("Polygon", "MultiPolygon"):
+        found = geometry["coordinates"]
+        polygons = [found] if geometry["type"] == "Polygon" else found
+    return [_ring([p[:2] for p in ring]) for polygon in polygons for ring in polygon]
+
+
+def _ring(corners: object) -> FloatArray:
+    """float64[n, 2] without the last corner, which repeats the first."""
+    ring = np.asarray(corners, np.float64).reshape(-1, 2)
+    if not np.isfinite(ring).all():
+        raise ValueError("is not finite")
+    return ring[:-1] if len(ring) > 1 and (ring[0] == ring[-1]).all() else ring
+
+
+# --- GeoParquet ----------------------------------------------------------------------------------
+
+
+def _parquet(path: Path) -> Iterator[tuple[dict[str, str], Rings]]:
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise InputError(str(path), "cannot be read", got=str(error)) from None
+    column = _geometry_column(path, table.schema)
+    others = [name for name in table.column_names if name != column]
+    texts = table.select(others).to_pylist()
+    for number, (row, content) in enumerate(zip(texts, table.column(column), strict=True), 1):
+        try:
+            known = content.as_py()
+            rings = [] if known is None else _Wkb(known).rings()
+        except (struct.error, ValueError, TypeError):
+            raise InputError(f"{path}, row {number}", "holds a damaged geometry") from None
+        yield _texts(row), rings
+
+
+def _geometry_column(path: Path, schema: pa.Schema) -> str:
+    """The column with polygons, as the metadata of GeoParquet name it."""
+    try:
+        said = json.loads((schema.metadata or {}).get(b"geo", b"{}"))
+        column = said.get("primary_column", "geometry")
+        encoding = said.get("columns", {}).get(column, {}).get("encoding", "WKB")
+    except (ValueError, AttributeError):
+        column, encoding = "geometry", "WKB"
+    if column not in schema.names:
+        raise InputError(
+            str(path), "has no column of geometry", got=list(schema.names), remedy=_CONVERT
+        )
+    if encoding != "WKB":
+        raise InputError(str(path), "holds geometry in another encoding", got=encoding, want="WKB")
+    return str(column)
+
+
+class _Wkb:
+    """Rings of polygons in well-known binary, extended or not, of two to four dimensions."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self._at = 0
+
+    def rings(self) -> Rings:
+        """Of the geometry that begins here; none if it is no area."""
+        order = "<" if self._content[self._at] == 1 else ">"
+        self._at += 1
+        kind = self._number(order)
+        dimensions = 2 + bool(kind & _Z) + bool(kind & _M)
+        if kind & _SRID:
+            self._number(order)
+        kind &= 0x0FFFFFFF
+        dimensions += {0: 0, 1: 1, 2: 1, 3: 2}[kind // 1000]
+        kind %= 1000
+        if kind == _POLYGON:
+            return [self._ring(order, dimensions) for _ in range(self._number(order))]
+        if kind in (_MULTIPOLYGON, _COLLECTION):
+            return [ring for _ in range(self._number(order)) for ring in self.rings()]
+        raise ValueError("is no area")
+
+    def _number(self, order: str) -> int:
+        (value,) = struct.unpack_from(f"{order}I", self._content, self._at)
+        self._at += 4
+        return int(value)
+
+    def _ring(self, order: str, dimensions: int) -> FloatArray:
+        count = self._number(order) * dimensions
+        values = np.frombuffer(self._content, f"{order}f8", count, self._at)
+        self._at += 8 * count
+        return _ring(values.reshape(-1, dimensions)[:, :2])

@@ -1,0 +1,235 @@
+"""The page of `das explore`: its numbers are those of the release, and what it cannot show is said."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+
+from tests.builders import toy
+from tests.builders.boundaries import invented, write_boundaries
+from tests.builders.in_process import execute
+
+Das = Callable[..., tuple[int, str]]
+TRACTS = sorted({code[:7] for code in toy.blocks()})
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished run."""
+    folder = tmp_path_factory.mktemp("explored")
+    toy.write_records(folder)
+    return execute(toy.configuration(folder, output__tables=["total", "sex * age", "age"]))
+
+
+def header(page: Path) -> dict[str, Any]:
+    found = re.search(r'id="header">(.*?)</script>', page.read_text(), re.DOTALL)
+    assert found is not None
+    document: dict[str, Any] = json.loads(found[1])
+    return document
+
+
+def block(page: Path, place: list[int]) -> bytes:
+    found = re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)
+    assert found is not None
+    return gzip.decompress(base64.b64decode(found[1][place[0] : sum(place)]))
+
+
+def numbers(page: Path, level: str, table: str) -> dict[str, np.ndarray]:
+    """Arrays of a table at a geolevel, [answers, geounits], as the page unpacks them."""
+    said = header(page)
+    levels, tables = ([one["name"] for one in said[key]] for key in ("levels", "tables"))
+    described = said["blocks"][f"{levels.index(level)}/{tables.index(table)}"]
+    size, n = len(said["tables"][tables.index(table)]["labels"]), said["levels"]
+    content, at, found = block(page, described["place"]), 0, {}
+    for name, width, count in described["arrays"]:
+        planes = np.frombuffer(content, np.uint8, width * count, at).reshape(width, count)
+        values = (planes.astype(np.int64) << (8 * np.arange(width))[:, None]).sum(0)
+        found[name] = ((values >> 1) ^ -(values & 1)).reshape(size, -1)
+        assert found[name].shape[1] == n[levels.index(level)]["size"]
+        at += width * count
+    return found
+
+
+def estimated(das: Das, release: Path, table: str, level: str) -> list[dict[str, Any]]:
+    code, printed = das("estimate", release, "--query", table, "--geolevel", level, "--json")
+    assert code == 0, printed
+    rows: list[dict[str, Any]] = json.loads(printed)
+    return rows
+
+
+def test_numbers_are_those_of_the_release(das: Das, out: Path, tmp_path: Path) -> None:
+    release = Path(shutil.copytree(out / "release", tmp_path / "published"))
+    page = tmp_path / "page.html"
+    code, printed = das("explore", release, "-o", page)
+    assert code == 0, printed
+    assert printed.split()[-1] == "publishable"
+    assert stat.S_IMODE(page.stat().st_mode) == 0o644
+    assert "CONFIDENTIAL" not in page.read_text()
+    for level in toy.LEVELS:
+        found = numbers(page, level, "detailed")
+        rows = estimated(das, release, "sex * age", level)
+        wanted = np.array([row["estimate"] for row in rows]).reshape(-1, 6).T
+        errors = np.array([row["standard_error"] for row in rows]).reshape(-1, 6).T
+        assert found["estimate"] / 10 + found["count"] == pytest.approx(wanted, abs=0.0501)
+        assert found["error"] / 100 == pytest.approx(errors, abs=0.00501)
+        parts = map(pa_csv.read_csv, (release / f"tables/level={level}").glob("*.csv"))
+        table = pa.concat_tables(parts).sort_by("geocode")
+        columns = [name for name in table.column_names if name.startswith("detailed: ")]
+        counts = np.array([table.column(name).to_pylist() for name in columns])
+        assert (found["count"] == counts).all()
+
+
+def test_names_and_codes_of_places(das: Das, out: Path, tmp_path: Path) -> None:
+    write_boundaries(tmp_path / "land.json", TRACTS, (5,))
+    page = tmp_path / "page.html"
+    words = ("--boundaries", tmp_path / "land.json", "--names", "NAME")
+    code, printed = das("explore", out, *words, "-o", page)
+    assert code == 0, printed
+    levels = {one["name"]: one for one in header(page)["levels"]}
+    codes, names = block(page, levels["tract"]["places"]).decode().split("\0")
+    assert codes.split("\n") == TRACTS
+    assert names.split("\n") == [f"Place {number + 1}" for number in range(len(TRACTS))]
+    assert header(page)["notes"] == []
+    assert dict((n, c) for n, _, c in header(page)["map"]["arrays"])["level"] == len(TRACTS)
+
+
+def parquet(path: Path) -> Path:
+    """The outlines as GeoParquet with WKB."""
+    contents = []
+    for _, ring in invented(TRACTS):
+        corners = np.array([*ring, ring[0]], "<f8")
+        head = b"\x01" + np.array([3, 1, len(corners)], "<u4").tobytes()
+        contents.append(head + corners.tobytes())
+    said = {"primary_column": "shape", "columns": {"shape": {"encoding": "WKB"}}}
+    table = pa.table({"name": ["x"] * len(TRACTS), "tract": TRACTS, "shape": contents})
+    pq.write_table(table.replace_schema_metadata({"geo": json.dumps(said)}), path)
+    return path
+
+
+def test_geoparquet_and_outlines_that_do_not_fit(das: Das, out: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    code, printed = das("explore", out, "--boundaries", parquet(tmp_path / "a"), "-o", page)
+    assert code == 0, printed
+    assert header(page)["map"]["width"] > 0
+    write_boundaries(tmp_path / "few.json", [*TRACTS[1:], "7777777"])
+    code, printed = das("explore", out, "--boundaries", tmp_path / "few.json", "-o", page)
+    assert code == 0, printed
+    assert "1 of 6 outlines are no geounit of this page, the first is GEOID 7777777" in printed
+    assert "1 of 6 geounits of tract have no outline" in printed
+    write_boundaries(tmp_path / "other.json", ["0100", "0200"])
+    for words in ((), ("--join", "GEOID")):
+        code, printed = das("explore", out, "--boundaries", tmp_path / "other.json", *words)
+        assert code == 2
+        assert "has no geocode of the release" in printed
+        assert "such as 99, 99001, 9900100, 9900100000" in printed
+    words = ("--boundaries", tmp_path / "few.json", "--join", "GEOID")
+    assert das("explore", out, *words, "-o", page)[0] == 0
+    code, printed = das("explore", out, "--boundaries", tmp_path / "few.json", "--join", "GEOIDFQ")
+    assert code == 2
+    assert "has no such property; got GEOIDFQ; expected ['GEOID', 'NAME']" in printed
+
+
+def test_what_does_not_fit_is_left_out_and_said(das: Das, out: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    code, printed = das("explore", out, "-o", page, "--megabytes", "0.0814")
+    assert code == 0, printed
+    assert "left out, for the size of the page: detailed of every block" in printed
+    assert page.stat().st_size <= 81_400
+    assert "detailed of every block" in page.read_text()
+    assert numbers(page, "state", "total")["count"].size == 1
+    code, printed = das("explore", out, "-o", page, "--megabytes", "0.01")
+    assert code == 2
+    assert "leaves no room for any geolevel" in printed
+
+
+def test_only_what_is_asked_for(das: Das, out: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    words = ("--table", "age * sex", "--geolevel", "county", "--geolevel", "tract")
+    code, printed = das("explore", out, *words, "-o", page)
+    assert code == 0, printed
+    said = header(page)
+    assert [one["name"] for one in said["tables"]] == ["detailed"]
+    assert [one["name"] for one in said["levels"]] == ["county", "tract"]
+    for words, wanted in (
+        (("--table", "sex"), "names no table of the release; got sex"),
+        (("--geolevel", "town"), "names an unknown geolevel; got town"),
+        (("--product", "units"), "--product: is unknown; got units"),
+    ):
+        code, printed = das("explore", out, *words, "-o", page)
+        assert code == 2
+        assert wanted in printed
+
+
+def test_the_internal_page_has_errors(das: Das, out: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    code, printed = das("explore", out, "--internal", "-o", page)
+    assert code == 0, printed
+    assert printed.split()[-1] == "CONFIDENTIAL"
+    assert stat.S_IMODE(page.stat().st_mode) == 0o600
+    assert "CONFIDENTIAL: compares with the truth" in page.read_text()
+    people = (out.parent / "records.csv").read_text().split()[1:]
+    counted = np.array([sum(row.startswith(code) for row in people) for code in TRACTS])
+    found = numbers(page, "tract", "total")
+    assert (found["count"][0] - found["off"][0] == counted).all()
+    assert found["off"].any()
+
+
+def test_errors_stay_where_the_truth_is(das: Das, out: Path, tmp_path: Path) -> None:
+    code, printed = das("explore", out, "--internal", "-o", out / "release" / "page.html")
+    assert code == 2
+    assert "lies in the release; the page is confidential" in printed
+    assert not (out / "release" / "page.html").exists()
+    release = Path(shutil.copytree(out / "release", tmp_path / "published"))
+    code, printed = das("explore", release, "--internal", "-o", tmp_path / "page.html")
+    assert code == 2
+    assert "is not there: errors are told from the truth" in printed
+    assert not (tmp_path / "page.html").exists()
+    assert das("explore", out, "--internal", "-o", tmp_path / "page.html")[0] == 0
+
+
+def test_files_of_others_are_not_written_over(das: Das, out: Path, tmp_path: Path) -> None:
+    path = tmp_path / "thesis.html"
+    path.write_text("<html>mine</html>")
+    for command in ("explore", "certificate"):
+        code, printed = das(command, out / "release", "-o", path)
+        assert code == 2
+        assert "is another file and is not written over" in printed
+        assert path.read_text() == "<html>mine</html>"
+
+
+def test_the_certificate_names_the_release(das: Das, out: Path, tmp_path: Path) -> None:
+    path = tmp_path / "certificate.html"
+    code, printed = das("certificate", out / "release", "-o", path)
+    assert code == 0, printed
+    page = path.read_text()
+    manifest = json.loads((out / "release" / "manifest.json").read_text())
+    digest = hashlib.sha256((out / "release" / "manifest.json").read_bytes())
+    for text in (digest.hexdigest(), manifest["configuration_digest"], "NOT FOR RELEASE"):
+        assert text in page
+    assert manifest["software"]["revision"] in page
+    assert re.search(r"every digest is right, budget and sums hold; \d+ datasets, \d+ famil", page)
+
+
+def test_a_release_that_is_not_whole_gets_no_certificate(
+    das: Das, out: Path, tmp_path: Path
+) -> None:
+    release = Path(shutil.copytree(out / "release", tmp_path / "published"))
+    part = next((release / "counts" / "level=tract").glob("*.parquet"))
+    part.write_bytes(part.read_bytes()[:-1] + b"x")
+    code, _ = das("certificate", release, "-o", tmp_path / "page.html")
+    assert code != 0
+    assert not (tmp_path / "page.html").exists()
