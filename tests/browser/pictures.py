@@ -33,7 +33,7 @@ from tests.builders.in_process import tasks_of
 from tests.checkout import ROOT
 
 HEIGHTS = {1300: 1100, 400: 900}
-_COLORS = 48
+_COLORS = 96
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--blocks", type=int, default=2500)
     asked = parser.parse_args(arguments)
     shown = {
-        "report": "", "internal-report": "error", "certificate": "",
+        "report": "", "internal-report": "", "certificate": "",
         "explore": "tract/cenrace/1/0:0,3:01001000100,3:01001000300",
         "internal-explore": "tract/total/0/3:01001000100,3:01001000300",
     }  # fmt: skip
