@@ -971,7 +971,7 @@ def areas(  # noqa: PLR0913 - one parameter per command-line option
     file = ResultFile("das areas", parquet, csv)
     file.check(CSV_START)
     asked = Boundaries.of(boundaries, join, geojson)
-    resolved = _finished(config, out, solution)
+    resolved = _with_arrow_alone(_finished(config, out, solution))
     named = name_areas(resolved, assign, geounit or (), geolevel)
     for note in named.notes:
         typer.echo(printable(f"{assign}: {note}"), err=True)

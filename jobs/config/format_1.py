@@ -20,7 +20,7 @@ NOTICE = (
 _SECTIONS = ("schema", "data", "invariants", "solve", "evaluate")
 _PARTS = {  # of a product; the rest of these sections is about the whole run
     "privacy": ("rho", "epsilon", "epsilon_from", "allocation", "lazy_queries", "product"),
-    "output": ("microdata", "tables", "h1"),
+    "output": ("microdata", "tables", "table_formats", "h1"),
 }
 
 

@@ -1,7 +1,7 @@
 """Google Cloud Storage's XML interface, in this process: moto behind a translation of headers.
 
 The interface is that of S3 but for its conditions and its signs of who asks. Honours
-`x-goog-if-generation-match: 0` of PUT (412). Takes anybody. Not Google's own work: it shows that
+`x-goog-if-generation-match: 0` of PUT (412), and copies. Takes anybody. Not Google's own work: it shows that
 addresses, variables and answers fit together, not what Google's servers do.
 """
 
@@ -42,6 +42,8 @@ class _Translated:
         environ["HTTP_AUTHORIZATION"] = _SIGNED
         if environ.pop("HTTP_X_GOOG_IF_GENERATION_MATCH", None) == "0":
             environ["HTTP_IF_NONE_MATCH"] = "*"
+        if "HTTP_X_GOOG_COPY_SOURCE" in environ:
+            environ["HTTP_X_AMZ_COPY_SOURCE"] = environ.pop("HTTP_X_GOOG_COPY_SOURCE")
 
         def answer(status: str, headers: list[tuple[str, str]], *more: Any) -> Callable[..., Any]:
             return respond(status, [*headers, ("x-goog-generation", "1")], *more)

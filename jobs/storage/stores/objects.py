@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -32,6 +33,7 @@ _CONNECT = timedelta(seconds=10)
 _RETRIES = timedelta(seconds=60)  # of reads, lists and removals, which obstore repeats itself
 _ALLOW_HTTP = ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP", "GOOGLE_ALLOW_HTTP")
 _AT_ONCE = 500  # names removed by one call
+_PIECE = 8 << 20  # bytes of an object read at a time
 _COPIED_AT_ONCE = 5_000_000_000  # bytes; Amazon S3 copies 5 GiB, and larger ones in parts
 
 
@@ -101,7 +103,7 @@ class ObjectStoreFiles:
             obstore.put(self._store, name, handle)
 
     def rename(self, name: str, other: str) -> None:
-        """As `Store.rename`: the store copies, up to the size that it copies at once."""
+        """As `Store.rename`: the store copies; what is too large for that goes through this disk."""
         import obstore
 
         with _told(self._root):
@@ -112,8 +114,12 @@ class ObjectStoreFiles:
                 return
             if size <= _COPIED_AT_ONCE:
                 obstore.copy(self._store, name, other)
-            else:
-                obstore.put(self._store, other, iter(obstore.get(self._store, name)))
+        if size > _COPIED_AT_ONCE:
+            with tempfile.NamedTemporaryFile(prefix="das-") as file:
+                for start in range(0, size, _PIECE):
+                    file.write(self.read_range(name, start, min(start + _PIECE, size)))
+                file.flush()
+                self.upload(other, Path(file.name))
         self.remove([name])
 
     def read(self, name: str) -> bytes:

@@ -50,9 +50,13 @@ def test_a_whole_run_in_a_bucket_and_its_release_read_there(tmp_path, bucket, da
         ("inspect", release, "--geocode", "99001"),
         ("estimate", release, "--query", "sex", "--geolevel", "county", "--json"),
         ("report", release),
+        ("areas", release, "--geolevel", "county", "--table", "sex * age[65+]"),
+        ("tables", release, "--table", "sex", "--geolevel", "tract", "--to", tmp_path / "tables"),
     ):
         code, printed = das(*command)
         assert code == 0, printed
+    own = tmp_path / "tables" / "level=tract" / "sex.csv"
+    assert own.read_bytes() == (out / "release/tables/level=tract/sex.csv").read_bytes()
     opened = open_release(release)
     assert opened.geounits("block")["geocode"].to_pylist() == toy.blocks()
     assert opened.folder == out / "release"

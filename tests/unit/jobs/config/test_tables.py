@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.config.models.products import ProductOutputConfig
+from jobs.config.models.run import GeounitsFile
 from jobs.config.tables import file_stems
 
 
@@ -41,3 +43,23 @@ def test_no_two_tables_have_one_name_on_any_file_system(queries: list[str]) -> N
         assert re.fullmatch(r"[A-Za-z0-9_.+-]+", stem)
         assert not stem.startswith(".")
         assert len(stem) < 100
+
+
+def test_what_run_files_could_not_say_changes_no_digest_of_older_ones() -> None:
+    output = ProductOutputConfig.model_validate({"tables": ["total"]})
+    assert output.model_dump(mode="json") == {
+        "microdata": ["parquet", "csv"],
+        "tables": ["total"],
+        "h1": None,
+    }
+    geounits = GeounitsFile.model_validate({"path": "/blocks.csv"})
+    assert geounits.model_dump(mode="json") == {"path": "/blocks.csv", "geocode": "geocode"}
+
+
+def test_tables_of_some_geolevels_are_part_of_the_settings() -> None:
+    some = {"query": "sex", "geolevels": ["tract"]}
+    output = ProductOutputConfig.model_validate({"tables": [some], "table_formats": ["xlsx"]})
+    document = output.model_dump(mode="json")
+    assert document["tables"] == [some]
+    assert document["table_formats"] == ["xlsx"]
+    assert ProductOutputConfig.model_validate(document) == output

@@ -135,6 +135,30 @@ def test_what_is_replaced_is_the_new_one(folder):
     assert names(folder) == [name]
 
 
+@pytest.mark.parametrize("size", [0, 10, 12 << 20])
+def test_a_file_of_this_machine_is_uploaded_whole_and_renamed(
+    folder, tmp_path_factory, size, monkeypatch
+):
+    """Large ones in parts, and copied in parts where a store does not copy them at once."""
+    source = tmp_path_factory.mktemp("here") / "source"
+    source.write_bytes(bytes(range(256)) * (size // 256) + bytes(size % 256))
+    store, name = store_of(folder / "part-1.csv")
+    _, other = store_of(folder / "total.csv")
+    store.upload(name, source)
+    assert store.read(name) == source.read_bytes()
+    store.replace(other, b"left by somebody")
+    for most in (5_000_000_000, 1 << 20):
+        monkeypatch.setattr(objects, "_COPIED_AT_ONCE", most)
+        store.rename(name, other)
+        assert store.read(other) == source.read_bytes()
+        assert names(folder) == [other]
+        store.rename(name, other)  # again, as after an answer that was lost
+        assert names(folder) == [other]
+        store.rename(other, name)
+    with pytest.raises(FileNotFoundError):
+        store.rename(store_of(folder / "none")[1], store_of(folder / "nobody")[1])
+
+
 def test_what_is_not_there_is_said_to_be_missing(folder):
     store, name = store_of(folder / "nothing")
     for ask in (store.read, store.stat, lambda one: store.read_range(one, 0, 1)):
