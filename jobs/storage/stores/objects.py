@@ -103,7 +103,7 @@ class ObjectStoreFiles:
             obstore.put(self._store, name, handle)
 
     def rename(self, name: str, other: str) -> None:
-        """As `Store.rename`: the store copies; what is too large for that goes through this disk."""
+        """As `Store.rename`: the store copies; what is too large goes through this disk."""
         import obstore
 
         with _told(self._root):
