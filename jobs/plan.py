@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from das.change_costs import Chain, change_costs
-from das.errors import ConfigError
+from das.errors import ConfigError, SchemaError
 from das.privacy.budget import Budget
 from das.privacy.semantics import ChangeCosts
-from das.queries.query import Query
+from das.queries.query import Query, parse_query
 from das.schema import Schema
 from das.strategy import NoisyQuery, Strategy, noisy_queries
-from das.tree.model import GeolevelTerms, spine_terms
+from das.tree.model import GeolevelTerms, partial_terms, spine_terms
 from geography.lattice import Spine
 from invariants.constraints import Limits
 from invariants.exact import Invariant, invariants_at
@@ -75,6 +75,7 @@ class Level:
       digits: Length of its geocodes; 0 where the root has the whole prefix to itself.
       queries: Measured queries, in the order of the strategy.
       lazy: Those of them that are drawn only where the parent has persons.
+      complete: Those of them that are drawn completely at every geolevel.
       exact: Queries whose answers are published exactly, coarse before fine.
       exact_rows: Linear rows whose sums are.
       bounded_rows: Linear rows with bounds, exact ones not.
@@ -85,6 +86,7 @@ class Level:
     digits: int
     queries: tuple[Query, ...] = ()
     lazy: tuple[Query, ...] = ()
+    complete: tuple[Query, ...] = ()
     exact: tuple[Query, ...] = ()
     exact_rows: tuple[LinearRow, ...] = ()
     bounded_rows: tuple[LinearRow, ...] = ()
@@ -145,6 +147,7 @@ class Plan:
                 digits,
                 tuple(entry.query for entry in asked),
                 tuple(e.query for e in asked if index and e.query.name in self.lazy),
+                tuple(e.query for e in asked if e.query.name not in self.lazy),
                 tuple(invariant.query for invariant in invariants_at(self.invariants, name)),
                 tuple(limits.exact_rows_at(name)),
                 tuple(limits.bounded_rows_at(name)),
@@ -185,16 +188,52 @@ class Plan:
         return change_costs(self.strategy, self.budget, names, chain)
 
 
+@lru_cache(maxsize=4)
 def plan_terms(plan: Plan) -> tuple[GeolevelTerms, ...]:
-    """Queries of every geolevel as small matrices.
+    """Queries of every geolevel as small matrices; with lazy queries those of the complete ones.
 
     Raises:
-      SchemaError: The measured queries group the levels in too many ways.
+      SchemaError: The queries group the levels in too many ways.
     """
-    return spine_terms(
-        [list(level.queries) for level in plan.levels],
+    make = partial_terms if plan.lazy else spine_terms
+    return make(
+        [list(level.complete) for level in plan.levels],
         [list(level.exact) for level in plan.levels],
     )
+
+
+def why_no_estimates(plan: Plan) -> str | None:
+    """Why there are none of anything, as may be with lazy queries; None if there are some."""
+    if not plan.lazy:
+        return None
+    if not any(level.complete for level in plan.levels):
+        return "no query is measured completely"
+    try:
+        plan_terms(plan)
+    except SchemaError as error:
+        return str(error)
+    return None
+
+
+def without_estimates(plan: Plan, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Tables that do not follow from what is measured completely, each with the geolevels.
+
+    Args:
+      plan: The plan.
+      names: Queries on the schema.
+    """
+    levels, queries = plan.spine.levels, [parse_query(plan.schema, name) for name in names]
+    if why_no_estimates(plan) is not None:
+        return {query.name: tuple(levels) for query in queries}
+    if not plan.lazy:
+        return {}
+    out = {}
+    for query in queries:
+        pairs = zip(levels, plan_terms(plan), strict=True)
+        without = tuple(level for level, terms in pairs if not terms.determines(query))
+        if without:
+            out[query.name] = without
+    return out
 
 
 def exact_query(plans: Mapping[str, Plan], product: str, name: str, geolevel: str) -> Query:

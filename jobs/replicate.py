@@ -27,7 +27,7 @@ from jobs.documents.intervals import digest_of
 from jobs.documents.manifest import read_manifest
 from jobs.folder.lock import only_driver
 from jobs.folder.solutions import refuse_sealed
-from jobs.plan import Plan
+from jobs.plan import Plan, why_no_estimates
 from jobs.printable import result_console
 from jobs.release.estimate import CONFIDENCE, EstimateStage, LevelEstimator
 from jobs.release.intervals import Made, describe_intervals, write_intervals
@@ -196,15 +196,14 @@ def repeat(
       SolverError, InfeasibleError: A node failed.
     """
     stage = MeasureStage(plan, made, ReleasedTruth(made.root, released=truth), tasks)
-    if not plan.lazy:
-        for level in plan.levels:
-            stage.measure(level.index, key(level.name))
+    for level in plan.levels:
+        stage.measure(level.index, key(level.name))
+    if why_no_estimates(plan) is None:
         estimate = EstimateStage(LevelEstimator(plan, made, (), CONFIDENCE), tasks)
         for level in plan.levels[-2::-1]:
             estimate.climb(level.index)
     for level in plan.levels:
-        if plan.lazy:
-            stage.measure(level.index, key(level.name))
+        stage.measure_lazily(level.index, key(f"{level.name}, lazy queries"))
         solve_level(level, plan=plan, release=made, tasks=tasks)
 
 

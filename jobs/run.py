@@ -14,7 +14,7 @@ from functools import partial
 from das.errors import ConfigError, DasError, OutputError
 from jobs.confidential.inputs import refuse_unreadable
 from jobs.confidential.noise_key import sweep_shares
-from jobs.confidential.stages import evaluate, measure, measure_level, plan, read, settle
+from jobs.confidential.stages import evaluate, measure, measure_lazily, plan, read, settle
 from jobs.config.product import Product, Resolved
 from jobs.documents.document import json_of
 from jobs.documents.manifest import read_manifest
@@ -26,6 +26,7 @@ from jobs.folder.lock import only_driver
 from jobs.folder.roots import make_roots
 from jobs.folder.solutions import begin_solution, refuse_sealed, remove_outdated
 from jobs.job import Job, Stage
+from jobs.plan import why_no_estimates
 from jobs.printable import result_console
 from jobs.release.stages import estimate, seal, solve, write
 from jobs.report.console import terminal_table
@@ -68,8 +69,14 @@ def _claimed(product: Product) -> list[Place]:
     return [product.release.account] if product.plan.spends else []
 
 
+def _solved(product: Product) -> list[Place]:
+    release, levels = product.release, product.plan.levels
+    lazily = [release.lazy_measurements(level.name) for level in levels if level.lazy]
+    return [*lazily, *(release.counts(level.name) for level in levels)]
+
+
 def _estimated(product: Product) -> list[Place]:
-    if product.plan.lazy:  # estimates of the whole tree need complete measurements
+    if why_no_estimates(product.plan) is not None:
         return []
     return [*map(EstimateLayout.of(product.release).tables, product.plan.spine.levels)]
 
@@ -97,8 +104,8 @@ STAGES = (
     Stage(
         "solve",
         False,
-        _of_levels(lambda product: product.release.counts),
-        partial(solve, measure_level=measure_level),
+        _solved,
+        partial(solve, measure_lazily=measure_lazily),
     ),
     Stage("write", False, _written, write),
     Stage("seal", False, lambda product: [product.release.manifest, product.release.report], seal),

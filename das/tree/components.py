@@ -72,8 +72,12 @@ class SpineComponents:
             atoms_of(factors) for factors in zip(*(query.factors for query in queries), strict=True)
         )
         refuse_many_groups(math.prod(int(codes.max()) + 1 for codes in atoms), most_groups)
-        sides = [(False, True) if codes.max() + 1 < len(codes) else (False,) for codes in atoms]
-        return cls(atoms, tuple(itertools.product(*sides)))
+        return cls(atoms, _products(atoms))
+
+    @property
+    def every(self) -> tuple[tuple[bool, ...], ...]:
+        """All components that these atoms make, as `within` names them."""
+        return _products(self.atoms)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -125,6 +129,11 @@ class SpineComponents:
             ]
             out.append(reduce(np.kron, parts))
         return out
+
+
+def _products(atoms: Sequence[IntArray]) -> tuple[tuple[bool, ...], ...]:
+    sides = [(False, True) if codes.max() + 1 < len(codes) else (False,) for codes in atoms]
+    return tuple(itertools.product(*sides))
 
 
 def refuse_many_groups(groups: int, most: int | None = None) -> None:

@@ -4,6 +4,9 @@ The components of `das.tree.components` are subspaces; here each gets an orthono
 basis. Attribute i with k groups of levels (atoms) has k coordinates for the normalized sums of its
 groups and n_i - k within them. A component with D combinations of groups and R coordinates within
 holds a histogram as a D x R array, on which any covariance is a D x D matrix, the same for all R.
+
+Queries that leave much of the space unseen need few of these coordinates: what they see on each
+component, their span (`das.tree.span`). Then D is its dimension.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from das.arrays import FloatArray, IntArray
 from das.queries.factor import Factor
 from das.queries.query import Query
 from das.tree.components import SpineComponents
+from das.tree.span import span_of
 
 Values = tuple[FloatArray, ...]  # per component, float64[G, D, R]: G histograms in coordinates
 Matrices = tuple[FloatArray, ...]  # per component, float64[K, D, D]: K covariances or informations
@@ -29,6 +33,7 @@ _Factors = Sequence[Mapping[bool, FloatArray | None]]  # per attribute: on group
 
 _ZERO = 1e-12  # products of a factor with a basis below this times its largest entry are zero
 _FEW = 64  # answers that are not worth adding up further
+_UNSEEN = 1e-9  # of the squared norm of a query; what is not seen of one that differs is far more
 _KEPT_ANSWERS = 1 << 16  # of a table of more, which variances are equal is found out every time
 _DIGITS = 12  # rows of a table that agree to so many digits have equal variances
 
@@ -142,9 +147,12 @@ class Coordinates:
 
     Attributes:
       components: The components; possibly a part of those that make up the whole space.
+      spans: Per component, float64[groups, D], orthonormal: all that is kept of its combinations of
+        groups; None for all of them.
     """
 
     components: SpineComponents
+    spans: tuple[FloatArray, ...] | None = None
 
     @classmethod
     def of_queries(cls, queries: Sequence[Query], most_groups: int | None = None) -> Coordinates:
@@ -159,16 +167,77 @@ class Coordinates:
         """Only the components on which one of the queries is not zero; any queries."""
         every = [self._factors(query) for query in queries]
         touched = [
-            within
-            for index, within in enumerate(self.components.within)
+            index
+            for index in range(len(self.components.within))
             if any(self._blocks(factors, index) is not None for factors in every)
         ]
-        return Coordinates(replace(self.components, within=tuple(touched)))
+        within = tuple(self.components.within[index] for index in touched)
+        spans = None if self.spans is None else tuple(self.spans[index] for index in touched)
+        return Coordinates(replace(self.components, within=within), spans)
+
+    def spanned_by(self, queries: Sequence[Query], most: int) -> Coordinates:
+        """Only what one of the queries sees, which the components were made for.
+
+        Args:
+          queries: At least one.
+          most: The largest D.
+
+        Raises:
+          SchemaError: One is larger.
+        """
+        part = self.touched_by(queries)
+        every = [part._factors(query) for query in queries]
+        spans = []
+        for index, inside in enumerate(part.components.within):
+            seen = [
+                query
+                for query, factors in zip(queries, every, strict=True)
+                if part._blocks(factors, index) is not None
+            ]
+            spans.append(span_of(seen, part.components.atoms, inside, most))
+        return Coordinates(part.components, tuple(spans))
+
+    def sees(self, query: Query, within: Sequence[FloatArray]) -> bool:
+        """Whether the answers of any query are those of its projection on some of the coordinates.
+
+        Args:
+          query: Any query.
+          within: Per component, float64[D, k], orthonormal.
+        """
+        alike, _ = self.alike(query)
+        factors = self._factors(alike)
+        whole = Coordinates(replace(self.components, within=self.components.every))
+        kept = {inside: index for index, inside in enumerate(self.components.within)}
+        for index, inside in enumerate(whole.components.within):
+            blocks = whole._blocks(factors, index)
+            if blocks is None:
+                continue
+            if inside not in kept:
+                return False
+            rows = self._row(blocks, kept[inside])
+            held = self._reduced(rows, kept[inside]) @ within[kept[inside]]
+            left = (rows**2).sum() - (held**2).sum()
+            if left > _UNSEEN * (rows**2).sum():
+                return False
+        return True
+
+    def _reduced(self, rows: FloatArray, index: int) -> FloatArray:
+        """float64[m, D] of rows on all combinations of groups of a component."""
+        return rows if self.spans is None else np.asarray(rows @ self.spans[index])
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """D of every component."""
-        return self.components.sizes
+        if self.spans is None:
+            return self.components.sizes
+        return tuple(span.shape[1] for span in self.spans)
+
+    def grams(self, query: Query) -> list[FloatArray]:
+        """Return Q'Q on every component, float64[D, D], for a query they are made for."""
+        grams = self.components.grams(query)
+        if self.spans is None:
+            return grams
+        return [span.T @ gram @ span for gram, span in zip(grams, self.spans, strict=True)]
 
     @cached_property
     def widths(self) -> tuple[int, ...]:
@@ -382,7 +451,9 @@ class Coordinates:
         if query not in known:
             factors = self._factors(query)
             rows = [
-                np.zeros((query.size, size)) if blocks is None else self._row(blocks, index)
+                np.zeros((query.size, size))
+                if blocks is None
+                else self._reduced(self._row(blocks, index), index)
                 for index, size in enumerate(self.sizes)
                 for blocks in [self._blocks(factors, index)]
             ]
@@ -441,7 +512,7 @@ class Coordinates:
                     sides[side] = np.asarray(np.kron(sides[side], part))
                 both = one @ other.T if inside else np.ones((len(one), len(other)))
                 inner = np.asarray(np.kron(inner, both))
-            left, right = sides
+            left, right = (self._reduced(side, index) for side in sides)
             out += (left @ matrices @ right.T) * inner
         return out
 
@@ -489,11 +560,14 @@ class Coordinates:
     def _from_tensor(self, tensor: FloatArray, index: int) -> FloatArray:
         order, _ = self._tensor_axes(index)
         moved = tensor.transpose(tensor.ndim - 1, *order)
-        return moved.reshape(len(moved), self.sizes[index], self.widths[index])
+        part = moved.reshape(len(moved), self.components.sizes[index], self.widths[index])
+        return part if self.spans is None else np.asarray(self.spans[index].T @ part)
 
     def _to_tensor(self, part: FloatArray, index: int) -> FloatArray:
         order, shape = self._tensor_axes(index)
         back = np.argsort(order)
+        if self.spans is not None:
+            part = np.asarray(self.spans[index] @ part)
         return part.reshape(len(part), *shape).transpose(*(axis + 1 for axis in back), 0)
 
     # --- flat rows, as files hold them -----------------------------------------------------------

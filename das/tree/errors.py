@@ -443,3 +443,9 @@ def null_space(matrix: FloatArray) -> FloatArray:
     """Orthonormal basis of the null space of a positive semidefinite matrix."""
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray(vectors[:, values <= _NULL * max(1.0, float(values.max(initial=0.0)))])
+
+
+def range_space(matrix: FloatArray) -> FloatArray:
+    """Orthonormal basis of the range of a positive semidefinite matrix."""
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray(vectors[:, values > _NULL * max(1.0, float(values.max(initial=0.0)))])

@@ -11,9 +11,12 @@ import numpy as np
 from das.arrays import FloatArray
 from das.mechanisms.mechanism import Mechanism
 from das.queries.query import Query
+from das.tree.components import MOST_GROUPS
 from das.tree.coordinates import Coordinates, Matrices
-from das.tree.errors import null_space
+from das.tree.errors import null_space, range_space
 
+# Combinations of groups of which a span is sought: matrices of 8 MB, a few per query.
+_MOST_SPANNED = 1024
 _RANK = 1e-9  # eigenvalues of exact information below this times the largest are zero
 _LEAST_VARIANCE = 1e-6  # integer noise that is zero but once in a million draws counts as this
 
@@ -31,11 +34,15 @@ class GeolevelTerms:
       coordinates: Coordinates that fit the queries of all geolevels.
       measured: Q queries answered with noise.
       exact: Queries answered exactly.
+      known: Per component, float64[D, k], orthonormal: what the answers of this geolevel know, and
+        those of every geolevel above; None if the answers in the subtree of every geounit
+        determine all.
     """
 
     coordinates: Coordinates
     measured: tuple[Query, ...]
     exact: tuple[Query, ...]
+    known: tuple[FloatArray, ...] | None = None
 
     @cached_property
     def grams(self) -> Matrices:
@@ -48,8 +55,35 @@ class GeolevelTerms:
 
     @cached_property
     def unknown(self) -> tuple[FloatArray, ...]:
-        """Per component, float64[D, k]: a basis of what the invariants leave open."""
-        return tuple(null_space(gram) for gram in self._exact_gram)
+        """Per component, float64[D, k]: a basis of what the invariants leave open, and is measured.
+
+        Where the answers determine all, that is all that the invariants leave open.
+        """
+        left = tuple(null_space(gram) for gram in self._exact_gram)
+        if self.known is None:
+            return left
+        return tuple(
+            part @ range_space(part.T @ _scaled_sum(gram) @ part)
+            for part, gram in zip(left, self.grams, strict=True)
+        )
+
+    @cached_property
+    def shared(self) -> tuple[FloatArray, ...]:
+        """Per component, float64[D, k]: a basis of what is added up over the children of a family.
+
+        That is `unknown`, as far as every geolevel above knows it too.
+        """
+        if self.known is None:
+            return self.unknown
+        left = (null_space(gram) for gram in self._exact_gram)
+        return tuple(
+            part @ range_space(part.T @ known @ known.T @ part)
+            for part, known in zip(left, self.known, strict=True)
+        )
+
+    def determines(self, query: Query) -> bool:
+        """Whether any query has an estimate at this geolevel, in every geounit."""
+        return self.known is None or self.coordinates.sees(query, self.known)
 
     @cached_property
     def known_inverse(self) -> tuple[FloatArray, ...]:
@@ -65,12 +99,13 @@ class GeolevelTerms:
 
     def restricted(self, coordinates: Coordinates) -> GeolevelTerms:
         """The same queries on fewer components."""
-        return GeolevelTerms(coordinates, self.measured, self.exact)
+        known = None if self.known is None else coordinates.select(self.coordinates, self.known)
+        return GeolevelTerms(coordinates, self.measured, self.exact, known)
 
 
 def gram_matrices(coordinates: Coordinates, queries: Sequence[Query]) -> Matrices:
     """Per component, float64[Q, D, D]: Q'Q of queries the coordinates were made for."""
-    grams = [coordinates.components.grams(query) for query in queries]
+    grams = [coordinates.grams(query) for query in queries]
     return tuple(
         np.array([gram[index] for gram in grams]).reshape(len(queries), size, size)
         for index, size in enumerate(coordinates.sizes)
@@ -99,3 +134,40 @@ def spine_terms(
         GeolevelTerms(coordinates, tuple(asked), tuple(known))
         for asked, known in zip(measured, exact, strict=True)
     )
+
+
+def partial_terms(
+    measured: Sequence[Sequence[Query]], exact: Sequence[Sequence[Query]]
+) -> tuple[GeolevelTerms, ...]:
+    """The terms of queries that need not determine every cell, on coordinates of what they see.
+
+    At a geolevel is known what the answers of the geolevel itself determine, and those of every
+    one above. That much every geounit knows, whatever chain it lies in: only children pass on what
+    is below them, and take what is known above. So it can be added up over any family.
+
+    Args:
+      measured: As of `spine_terms`; at least one query.
+      exact: As of `spine_terms`.
+
+    Raises:
+      SchemaError: The queries group the levels in too many ways.
+    """
+    every = [query for queries in (*measured, *exact) for query in queries]
+    coordinates = Coordinates.of_queries(every, _MOST_SPANNED).spanned_by(every, MOST_GROUPS)
+    unseen = [np.zeros((size, size)) for size in coordinates.sizes]
+    out = []
+    for asked, stated in zip(measured, exact, strict=True):
+        grams = gram_matrices(coordinates, (*asked, *stated))
+        for index, gram in enumerate(grams):
+            seen = range_space(_scaled_sum(gram))
+            unseen[index] = unseen[index] + np.eye(len(seen)) - seen @ seen.T
+        known = tuple(null_space(part) for part in unseen)
+        out.append(GeolevelTerms(coordinates, tuple(asked), tuple(stated), known))
+    return tuple(out)
+
+
+def _scaled_sum(grams: FloatArray) -> FloatArray:
+    """float64[D, D]: the sum of float64[Q, D, D], each over its trace."""
+    traces = np.einsum("qdd->q", grams)
+    weights = np.divide(1.0, traces, out=np.zeros_like(traces), where=traces > 0)
+    return np.asarray(np.tensordot(weights, grams, 1))

@@ -137,7 +137,8 @@ def add_families(children: Moments, starts: IntArray, unknown: Sequence[FloatArr
     Args:
       children: Subtree estimates, families one after the other.
       starts: int64[U], first row of every family; a family ends where the next begins.
-      unknown: Per component, basis of what invariants leave open at the children's geolevel.
+      unknown: Per component, basis of what invariants leave open at the children's geolevel, as
+        far as it is to be added up: `GeolevelTerms.shared`.
 
     Returns:
       Per family, sums s and, as matrices, precisions B^+.

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,9 @@ from jobs.analysis.area_files import AreaFile, read_areas
 from jobs.analysis.estimate import geocodes_of, leaf_geocodes
 from jobs.analysis.estimate_area import AreaEstimator
 from jobs.config.product import Resolved
+from jobs.config.released import load_release
 from jobs.documents.intervals import digest_of
-from jobs.plan import Plan
+from jobs.plan import Plan, without_estimates
 from jobs.printable import printable, result_console
 from jobs.release.estimate import LevelEstimator
 from jobs.release.verify import verify_datasets
@@ -139,6 +141,38 @@ def name_areas(
         return AreaFile(found, ())
     file = read_areas(assign, leaf_geocodes(plan, release), plan.leaf.name)
     return AreaFile({**found, **file.areas}, file.notes)
+
+
+def read_area_tables(
+    release: Path | str,
+    areas: Path | str | Mapping[str, Sequence[str]],
+    tables: Sequence[str] = (),
+    *,
+    confidence: float = 0.9,
+    ideal: float | None = None,
+) -> AreaTables:
+    """Tables of areas from the folder of a release; reads nothing else.
+
+    Args:
+      release: The folder.
+      areas: A file of areas (`jobs.analysis.area_files`), or geocodes of leaf geounits by area.
+      tables: Such as `sex * age[65+]`; the total of every area is always there.
+      confidence: Of the intervals.
+      ideal: Persons of the ideal area; default: an even share of all in the areas.
+
+    Raises:
+      InputError: The file cannot be understood, or a geocode does not exist.
+      SchemaError: A table does not parse.
+      OutputError: The folder is no finished release, or was damaged.
+    """
+    resolved = load_release(Path(release))
+    if isinstance(areas, Mapping):
+        known = {name: np.unique(np.asarray([*codes], np.bytes_)) for name, codes in areas.items()}
+        notes: Sequence[str] = ()
+    else:
+        file = name_areas(resolved, Path(areas), (), None)
+        known, notes = dict(file.areas), file.notes
+    return tabulate_areas(resolved, known, tables, AreaSettings(confidence, ideal), notes)
 
 
 def tabulate_areas(
@@ -314,18 +348,28 @@ def _of_estimates(
     areas: Mapping[str, Geocodes],
     confidence: float,
 ) -> dict[str, Any]:
-    """Unbiased estimates, with intervals."""
-    one = AreaEstimator(LevelEstimator(plan, release, queries, confidence), queries)
-    rows = [[*_estimated(one, queries, codes)] for codes in areas.values()]
+    """Unbiased estimates, with intervals; null of queries that have none."""
+    unknown = without_estimates(plan, [query.name for query in queries])
+    known = tuple(q for q in queries if plan.leaf.name not in unknown.get(q.name, ()))
+    one = AreaEstimator(LevelEstimator(plan, release, known, confidence), known)
+    rows = [[*_estimated(one, known, codes)] if known else [] for codes in areas.values()]
     values, errors = (
-        [np.stack([row[query][kind] for row in rows]) for query in range(len(queries))]
+        [
+            np.stack([row[known.index(query)][kind] for row in rows])
+            if query in known
+            else np.full((len(areas), query.size), np.nan)
+            for query in queries
+        ]
         for kind in range(2)
     )
     factor = normal_factor(confidence)
     found = [central_intervals(v, e, factor) for v, e in zip(values, errors, strict=True)]
     columns = (values, errors, [one.lower for one in found], [one.upper for one in found])
     names = [name for name, _ in _OF_ESTIMATES]
-    return {name: _column(column) for name, column in zip(names, columns, strict=True)}
+    return {
+        name: pa.array(_column(column), from_pandas=True)
+        for name, column in zip(names, columns, strict=True)
+    }
 
 
 def _estimated(

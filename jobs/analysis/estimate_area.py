@@ -9,11 +9,12 @@ from functools import cache, cached_property, lru_cache
 import numpy as np
 
 from das.arrays import BoolArray, Geocodes, IntArray
-from das.errors import InputError
-from das.queries.query import Query
+from das.errors import InputError, SchemaError
+from das.queries.query import Query, is_answered_by
 from das.tree.area import CutChild, Share, estimate_share, share_of_family
 from das.tree.coordinates import Coordinates
 from das.tree.passes import Moments, sum_below
+from jobs.plan import why_no_estimates, without_estimates
 from jobs.release.estimate import LevelEstimator
 from jobs.release.evidence import LevelRange, select_moments
 from jobs.storage.dataset import Dataset
@@ -41,6 +42,31 @@ class AreaEstimator:
         """The components that the queries touch."""
         return self.estimator.coordinates.touched_by(self.queries)
 
+    def _refuse_unknown(self, level: int) -> None:
+        """Refuse queries that have no estimates at a geolevel, as may be with lazy queries.
+
+        Raises:
+          SchemaError: One does not follow from what is measured completely.
+        """
+        plan = self.estimator.plan
+        unknown = without_estimates(plan, [query.name for query in self.queries])
+        for query in self.queries:
+            if plan.levels[level].name not in unknown.get(query.name, ()):
+                continue
+            complete = [one.name for one in plan.levels[level].complete]
+            lazy = sorted(plan.levels[level].lazy, key=lambda one: one.size)
+            enough = next((one.name for one in lazy if is_answered_by(one, query)), None)
+            why = why_no_estimates(plan)
+            raise SchemaError(
+                f"estimate, query {query.name}, geolevel {plan.levels[level].name}",
+                "does not follow from the queries that are measured completely there and above"
+                + (f": {why}" if why else ""),
+                got=f"follows from {enough}, which is lazy" if enough else None,
+                want=f"a query that follows from {', '.join(complete)}" if complete else None,
+                remedy="name another query; a run that does not list what it needs among "
+                "privacy.lazy_queries has estimates of it",
+            )
+
     @cache  # noqa: B019 - an estimator lives as long as its command
     def geounits(self, level: int) -> LevelRange:
         """All geounits of a geolevel."""
@@ -63,11 +89,13 @@ class AreaEstimator:
 
         Raises:
           InputError: There is no such geounit.
+          SchemaError: A query has no estimates at its geolevel.
         """
         for level in range(self.estimator.leaf + 1):
             rows = self.geounits(level)
             spot = int(np.searchsorted(rows.codes, code))
             if spot < len(rows.codes) and rows.codes[spot] == code:
+                self._refuse_unknown(level)
                 return self._on_spine(level, spot)
         raise InputError("estimate", "has no such geounit", got=code)
 
@@ -79,7 +107,9 @@ class AreaEstimator:
 
         Raises:
           InputError: The set is empty, or one of them does not exist.
+          SchemaError: A query has no estimates at the last geolevel.
         """
+        self._refuse_unknown(self.estimator.leaf)
         leaves = self._leaf_codes
         found = np.asarray(codes)
         if found.dtype.kind != "S":
@@ -129,7 +159,7 @@ class AreaEstimator:
         """
         children = self.geounits(level + 1)
         bounds = self._bounds(level + 1)
-        unknown = self.estimator.terms[level + 1].restricted(self.coordinates).unknown
+        shared = self.estimator.terms[level + 1].restricted(self.coordinates).shared
         shares = {}
         for parents in self._windows(cut_parents, bounds, level + 1):
             first = int(bounds[parents[0]])
@@ -142,7 +172,7 @@ class AreaEstimator:
                     continue
                 family = messages.take(mine - first)
                 sums = sum_below(
-                    family, np.zeros(1, np.int64), np.zeros(len(mine), np.bool_), unknown
+                    family, np.zeros(1, np.int64), np.zeros(len(mine), np.bool_), shared
                 )
                 cut = [
                     CutChild(

@@ -87,7 +87,8 @@ def inspect_geounit(
     dataset, tables = release.measurements(geolevel), EstimateLayout.of(release).tables(geolevel)
     measured = [
         {**held, "answers": answers}
-        for held, answers in _answers(dataset, geocode, query, ("answers",), read_listed)
+        for place in (dataset, release.lazy_measurements(geolevel))
+        for held, answers in _answers(place, geocode, query, ("answers",), read_listed)
     ]
     estimates = [
         {**held, "confidence": _facts(tables)["confidence"], "estimates": answers}

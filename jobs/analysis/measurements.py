@@ -10,7 +10,7 @@ import numpy.typing as npt
 from das.errors import OutputError
 from das.mechanisms.mechanism import Mechanism
 from jobs.storage.answers import read_measured
-from jobs.storage.dataset import Dataset
+from jobs.storage.dataset import Dataset, is_published
 from jobs.storage.layout import ReleaseLayout
 from jobs.storage.place import Place
 
@@ -50,12 +50,17 @@ def read_measurements(release: Place, geolevel: str, query: str) -> NoisyAnswers
     Raises:
       OutputError: The geolevel was not measured, a file is missing, or the query was not asked.
     """
-    dataset = Dataset.open(ReleaseLayout(release).measurements(geolevel))
+    layout = ReleaseLayout(release)
+    dataset = Dataset.open(layout.measurements(geolevel))
+    lazily = layout.lazy_measurements(geolevel)
     asked = {entry["query"]: entry for entry in dataset.facts["queries"]}
+    lazy = [*dataset.facts.get("lazy_queries", ())]  # of older versions
+    if is_published(lazily):
+        lazy += Dataset.open(lazily).facts["lazy_queries"]
+    if query in lazy:
+        raise OutputError(str(dataset.path), "holds only some answers of a lazy query", got=query)
     if query not in asked:
         raise OutputError(str(dataset.path), "lacks a query", got=query, want=list(asked))
-    if query in dataset.facts.get("lazy_queries", ()):
-        raise OutputError(str(dataset.path), "holds only some answers of a lazy query", got=query)
     codes, answers, mechanisms = read_measured(dataset, query, asked[query]["answers"])
     labels = tuple(asked[query]["labels"])
     return NoisyAnswers(labels, codes.astype(np.str_), answers, mechanisms)

@@ -18,6 +18,7 @@ from das.queries.query import Query, parse_query
 from jobs.config.product import Product, Resolved
 from jobs.config.tables import H1, TablesWanted
 from jobs.documents.intervals import read_intervals
+from jobs.plan import without_estimates
 from jobs.release.estimate import CONFIDENCE, LevelEstimator
 from jobs.release.evidence import LevelRange, select_moments
 from jobs.release.intervals import ClassTable, class_tables
@@ -259,7 +260,9 @@ def _table(
     if stem == H1:
         return H1Table(plan, release, geolevel, query)
     estimates: Estimates | None = ReleasedEstimates.of(release, geolevel, query)
-    if estimates is None and is_published(EstimateLayout.of(release).tables(geolevel)):
+    unknown = without_estimates(plan, [query.name]).get(query.name, ())
+    is_made = is_published(EstimateLayout.of(release).tables(geolevel))
+    if estimates is None and is_made and geolevel not in unknown:
         estimator = LevelEstimator(plan, release, (query,), CONFIDENCE)
         estimates = ComputedEstimates(estimator, plan.level(geolevel).index, query)
     classes = intervals.get((geolevel, query.name))

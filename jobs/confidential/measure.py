@@ -42,6 +42,7 @@ from jobs.storage.dataset import (
 from jobs.storage.geography import families, read_geography
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
+from jobs.storage.place import Place
 from jobs.tasks.batches import Batch, geounit_batches
 from jobs.tasks.executor import Tasks
 
@@ -50,13 +51,34 @@ _CHUNK_NUMBERS = 4_000_000  # numbers held at once in a task
 
 @dataclass(frozen=True, eq=False)
 class MeasureTask:
-    """All that a measuring task knows."""
+    """All that a measuring task knows.
+
+    Attributes:
+      plan: The plan.
+      level: The geolevel.
+      release: Where noisy answers go.
+      confidential: Where the truth lies.
+      key: Of the noise.
+      is_lazy: Whether the lazy queries are drawn, or all others.
+    """
 
     plan: Plan
     level: Level
     release: ReleaseLayout
     confidential: ConfidentialLayout
     key: LentKey
+    is_lazy: bool = False
+
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        """What is drawn."""
+        return self.level.lazy if self.is_lazy else self.level.whole
+
+    @property
+    def dataset(self) -> Place:
+        """Where it goes."""
+        layout = self.release
+        return (layout.lazy_measurements if self.is_lazy else layout.measurements)(self.level.name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,9 +100,7 @@ class MeasureStage:
     def measure(self, index: int, key: NoiseKey | None = None, attempt: str | None = None) -> None:
         """Measure one geolevel and publish the noisy answers; published ones are kept.
 
-        Lazy queries are drawn for answers about cells in which the published counts of the parent
-        are positive, so the geolevel above must be solved; what is drawn is published with all
-        other answers of the geolevel, once.
+        All but its lazy queries, which `measure_lazily` draws.
 
         The key is drawn here, for this geolevel and this start of the driver, lent to the tasks,
         and cannot be put together again when they are done. A task that is run again draws the
@@ -93,10 +113,37 @@ class MeasureStage:
             accepts them when the account has recorded them.
 
         Raises:
-          OutputError: A query is lazy and the geolevel above is not solved.
           ConfigError: The key can be guessed, and the plan is not marked as not for release.
         """
-        plan = self.plan
+        self._draw(index, key, attempt, is_lazy=False)
+
+    def measure_lazily(
+        self, index: int, key: NoiseKey | None = None, attempt: str | None = None
+    ) -> None:
+        """Measure the lazy queries of one geolevel, once the one above is solved.
+
+        They are drawn for answers about cells in which the published counts of the parent are
+        positive. What is drawn is published as a dataset of its own, once, under a key of its own;
+        a geolevel without lazy queries is left as it is.
+
+        Args:
+          index: As of `measure`.
+          key: As of `measure`.
+          attempt: As of `measure`.
+
+        Raises:
+          OutputError: The geolevel above is not solved.
+          ConfigError: As of `measure`.
+        """
+        level = self.plan.levels[index]
+        if level.lazy:
+            Dataset.open(self.release.counts(self.plan.levels[level.index - 1].name))
+            self._draw(index, key, attempt, is_lazy=True)
+
+    def _draw(
+        self, index: int, key: NoiseKey | None, attempt: str | None, *, is_lazy: bool
+    ) -> None:
+        plan, level = self.plan, self.plan.levels[index]
         if key is not None and key.is_for_testing and not plan.not_for_release:
             raise ConfigError(
                 "noise key",
@@ -104,27 +151,27 @@ class MeasureStage:
                 remedy="give no key; or a run file with `privacy.randomness: {source: "
                 "seeded_not_for_release, seed: ...}`",
             )
-        level = plan.levels[index]
-        geolevel, dataset = level.name, self.release.measurements(level.name)
+        layout = self.release
+        dataset = (layout.lazy_measurements if is_lazy else layout.measurements)(level.name)
         if is_published(dataset):
             return
-        if level.lazy:
-            Dataset.open(self.release.counts(plan.levels[level.index - 1].name))
-        whole = sum(query.size for query in level.whole)
-        size = self.tasks.sizing.measure_numbers
-        largest = max(1, size.most // max(1, whole))
-        numbers = sum(query.size for query in level.queries)
-        batches = self._batches(level, largest, size.least // max(1, numbers))
         with lent(key or NoiseKey.draw(), self.confidential.keys) as lent_key:
-            task = MeasureTask(plan, level, self.release, self.confidential, lent_key)
-            parts = self.tasks.run(f"measure {geolevel}", batches, _measurer(task))
+            task = MeasureTask(plan, level, layout, self.confidential, lent_key, is_lazy)
+            asked = sum(query.size for query in task.queries)
+            size = self.tasks.sizing.measure_numbers
+            # Of lazy queries nobody knows before how many answers are drawn: as many as of others.
+            drawn = sum(query.size for query in level.whole)
+            largest = max(1, size.most // max(1, drawn))
+            batches = self._batches(level, largest, size.least // max(1, asked))
+            label = f"measure {level.name}{' lazily' if is_lazy else ''}"
+            parts = self.tasks.run(label, batches, _measurer(task))
         facts = {
             "format": MEASUREMENTS_FORMAT,
-            "geolevel": geolevel,
+            "geolevel": level.name,
             "configuration_digest": plan.digest,
             "not_for_release": plan.not_for_release,
-            "queries": [described(query) for query in level.queries],
-            "lazy_queries": sorted(query.name for query in level.lazy),
+            "queries": [described(query) for query in task.queries],
+            "lazy_queries": sorted(query.name for query in task.queries) if is_lazy else [],
             "open_session": self.tasks.is_open,
         }
         if attempt is None:
@@ -152,11 +199,16 @@ def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
     codes = texts(measured)
     ends = texts(measured, "chain_end")
     above = _Above.read(task, texts(measured, "parent"))
-    whole = sum(query.size for query in level.whole)
-    numbers = np.cumsum(whole + len(level.lazy) * above.live_cells() + 1)
-    noise = {end: plan.noise(level.index, plan.level(end).index) for end in set(ends)}
-    schema = LAZY_MEASUREMENTS if level.lazy else MEASUREMENTS
-    writer = PartWriter(task.release.measurements(level.name), schema)
+    every = 0 if task.is_lazy else sum(query.size for query in task.queries)
+    numbers = np.cumsum(every + len(level.lazy) * above.live_cells() + 1)
+    noise = {
+        end: {
+            noisy.query.name: noisy.mechanism
+            for noisy in plan.noise(level.index, plan.level(end).index)
+        }
+        for end in set(ends)
+    }
+    writer = PartWriter(task.dataset, LAZY_MEASUREMENTS if task.is_lazy else MEASUREMENTS)
     histograms = RangeReader(Dataset.open(task.confidential.histograms(level.name)))
     start = 0
     while start < len(codes):
@@ -166,16 +218,14 @@ def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
         places = Places.of(chunk)
         truth = read_truth(histograms, chunk, plan.schema.size)
         tables = []
-        for index, query in enumerate(level.queries):
-            mechanisms = [noise[end][index].mechanism for end in ends[start:stop]]
-            if query in level.lazy:
+        for query in task.queries:
+            mechanisms = [noise[end][query.name] for end in ends[start:stop]]
+            if task.is_lazy:
                 drawn = above.part(start, stop)
                 tables.append(_lazy_table(truth, query, drawn, chunk, mechanisms, key))
             else:
                 noisy = measure(truth, query, geocodes=places, mechanisms=mechanisms, key=key)
-                tables.append(
-                    measurement_table(chunk, query.name, mechanisms, noisy.answers, schema)
-                )
+                tables.append(measurement_table(chunk, query.name, mechanisms, noisy.answers))
         writer.write_apart(tables)
         start = stop
     return writer.close()
@@ -183,10 +233,10 @@ def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
 
 @dataclass(frozen=True, eq=False)
 class _Above:
-    """The published counts of the parents of some geounits, where a query is lazy.
+    """The published counts of the parents of some geounits, where lazy queries are drawn.
 
     Attributes:
-      counts: Of the parents; none without lazy queries.
+      counts: Of the parents; none where all others are.
       parent: int64[G], its number for each geounit, rising.
     """
 
@@ -198,7 +248,7 @@ class _Above:
         level, plan = task.level, task.plan
         starts = np.array([start for start, _ in families(parents)], np.int64)
         number = np.searchsorted(starts, np.arange(len(parents)), side="right") - 1
-        if not level.lazy:
+        if not task.is_lazy:
             return cls(None, number)
         above = plan.levels[level.index - 1].name
         return cls(read_counts(task.release, above, parents[starts], plan.schema.size), number)

@@ -24,17 +24,19 @@ from jobs.config.frozen import freeze
 from jobs.config.product import Product
 from jobs.config.solvable import refuse_large_families
 from jobs.documents.document import write_document
-from jobs.folder.draws import measure_once
+from jobs.folder.draws import lazy_draw, measure_once
 from jobs.folder.fingerprint import check_same_input, input_files
 from jobs.folder.grants import draws_of
 from jobs.input.geounits import list_names
 from jobs.input.values import geocode_bytes
 from jobs.job import Job
 from jobs.neighborhoods import FROM_DATA, geounits_from_data
+from jobs.plan import Level
 from jobs.planning.ledger import planned_ledger
 from jobs.release.given import publish_given_counts
 from jobs.release.implied import publish_implied
 from jobs.storage.account import note_failed_check
+from jobs.storage.answers import refuse_mixed
 from jobs.storage.dataset import dataset_digest, is_published
 from jobs.storage.files import read_json, write_json
 from jobs.storage.geography import read_geography, write_geography
@@ -160,51 +162,66 @@ def noted_failures(job: Job, product: Product) -> Iterator[None]:
 def measure(job: Job) -> None:
     """Measure every geolevel of every product, once; the grants are claimed.
 
-    Geolevels under lazy queries follow one by one, each after the one above is solved.
+    All but lazy queries, which are drawn while the geolevels are solved.
 
     Raises:
       LedgerError: Measurements that were published before are gone, or a copy of this folder drew
         them.
     """
     for product in job.products:
-        if product.plan.lazy:
-            measure_level(job, product, 0)
-            continue
         for level in product.plan.levels:
-            measure_level(job, product, level.index)
-        seal_ledger(product.release.ledger)
+            _measure_level(job, product, level, is_lazy=False)
+        if not product.plan.lazy:
+            seal_ledger(product.release.ledger)
 
 
-def measure_level(job: Job, product: Product, level: int) -> None:
+def measure_lazily(job: Job, product: Product, level: Level) -> None:
+    """Draw the lazy queries of one geolevel, once the one above is solved.
+
+    Raises:
+      LedgerError: As of `measure`.
+      OutputError: An older version drew them.
+    """
+    if level.lazy:
+        refuse_mixed(product.release, level.name)
+        _measure_level(job, product, level, is_lazy=True)
+
+
+def _measure_level(job: Job, product: Product, level: Level, *, is_lazy: bool) -> None:
     """Measure one geolevel, once, and record it in the account before anybody can read it."""
-    release, geolevel = product.release, product.plan.levels[level].name
-    dataset, draws = release.measurements(geolevel), draws_of(job, product)
+    release, draws = product.release, draws_of(job, product)
+    dataset = (release.lazy_measurements if is_lazy else release.measurements)(level.name)
+
+    def is_recorded() -> bool:
+        ledger = read_ledger(release.ledger)
+        return level.name in (ledger.lazily if is_lazy else ledger.measured)
+
     measure_once(
         dataset,
         draws,
-        geolevel,
-        lambda attempt: _draw(job, product, level, attempt),
-        is_recorded=lambda: geolevel in read_ledger(release.ledger).measured,
+        lazy_draw(level.name) if is_lazy else level.name,
+        lambda attempt: _draw(job, product, level, attempt, is_lazy=is_lazy),
+        is_recorded=is_recorded,
         moved=job.moved,
     )
-    record_measured(release.ledger, geolevel, dataset_digest(dataset))
+    record_measured(release.ledger, level.name, dataset_digest(dataset), is_lazy=is_lazy)
 
 
-def _draw(job: Job, product: Product, level: int, attempt: str | None) -> None:
+def _draw(job: Job, product: Product, level: Level, attempt: str | None, *, is_lazy: bool) -> None:
     plan, seed = product.plan, product.seed
-    geolevel = plan.levels[level].name
     key = None
     if plan.not_for_release and seed is not None:
-        key = NoiseKey.for_testing(seed, geolevel)
+        key = NoiseKey.for_testing(seed, lazy_draw(level.name) if is_lazy else level.name)
     stage = MeasureStage(
         plan,
         product.release,
         product.confidential,
         job.tasks,
     )
-    _refuse_other_noise(product, level)
-    with job.stage("measure", product.label(geolevel), geolevel):
-        stage.measure(level, key, attempt)
+    _refuse_other_noise(product, level.index)
+    label = f"{level.name}, lazy queries" if is_lazy else level.name
+    with job.stage("measure", product.label(label), level.name):
+        (stage.measure_lazily if is_lazy else stage.measure)(level.index, key, attempt)
 
 
 def _refuse_other_noise(product: Product, level: int) -> None:

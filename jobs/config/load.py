@@ -27,11 +27,12 @@ from jobs.storage.place import Place
 
 # Folders and files beside those of other products, and keys beside their names in documents.
 _TAKEN = {
-    *("geography", "measurements", "invariants", "given", "implied", "estimates", "counts"),
-    *("microdata", "tables", "h1", "histograms", "keys", "solutions"),
+    *("geography", "measurements", "lazy_measurements", "invariants", "given", "implied"),
+    *("estimates", "counts", "microdata", "tables", "h1", "histograms", "keys", "solutions"),
     *("configuration", "schemas", "intervals", "about"),
     *("schema", "data", "privacy", "solve", "output", "products", "name", "budget", "limits"),
     *("statements", "leaf", "formulas", "predicted", "optimized", "absent", "closed"),
+    "without_estimates",
 }
 
 

@@ -12,7 +12,7 @@ from das.errors import ConfigError, SchemaError
 from das.queries.query import Query, is_refinement
 from das.tree.coordinates import Coordinates
 from geography.lattice import Lattice
-from jobs.plan import Plan, plan_terms
+from jobs.plan import Plan, plan_terms, why_no_estimates
 from solvers.choices import (
     MOST_CELLS_IN_MATRICES,
     MOST_CELLS_OF_PARTITIONS,
@@ -33,6 +33,14 @@ def refuse_unsolvable(plan: Plan) -> None:
     """
     solving, levels = plan.solving, plan.spine.levels
     if solving.targets == "full" or solving.learned_prior:
+        why = why_no_estimates(plan)
+        if why is not None:
+            raise ConfigError(
+                "solve.targets",
+                "full needs estimates, and there are none beside these lazy queries",
+                got=why,
+                remedy="choose targets own",
+            )
         plan_terms(plan)
     method = Method(solving.method)
     cells = len(plan.limits.possible(plan.schema))

@@ -40,12 +40,12 @@ def lazy_queries(
             )
         if not query.is_partition:
             raise SchemaError(f"query {query.name}", "is not a partition of the cells")
-    if lazy and (solve.targets != "own" or solve.learned_prior):
+    if lazy and solve.learned_prior:
         raise ConfigError(
             "solve",
-            "needs all measurements before the first geolevel is solved",
-            got=f"targets {solve.targets}, learned_prior {solve.learned_prior}",
-            want="targets: own, and no learned_prior, beside lazy_queries",
+            "needs all answers to every cell before the first geolevel is solved",
+            got=f"learned_prior {solve.learned_prior}",
+            want="no learned_prior beside lazy_queries",
         )
     return frozenset(query.name for query in lazy)
 

@@ -28,7 +28,7 @@ from jobs.storage.dataset import (
 from jobs.storage.files import read_json
 from jobs.storage.journal import is_begun
 from jobs.storage.layout import MICRODATA, EstimateLayout
-from jobs.storage.ledger import read_ledger
+from jobs.storage.ledger import read_ledger, recorded_draws
 from jobs.storage.place import Place, StoredPlace, at_once
 
 
@@ -128,7 +128,9 @@ def _refuse_lost_ledger(resolved: Resolved, product: Product) -> None:
     if is_begun(ledger):
         read_ledger(ledger)
         return
-    measured = any((product.release.root / "measurements").glob(f"*/{MANIFEST}"))
+    release = product.release
+    folders = (release.measurements("").parent, release.lazy_measurements("").parent)
+    measured = any(path for folder in folders for path in folder.glob(f"*/{MANIFEST}"))
     if measured or _is_claimed(resolved):
         raise LedgerError(
             str(ledger),
@@ -150,18 +152,18 @@ def _lost_measurements(product: Product, there: Set[Place]) -> list[tuple[Place,
     ledger = product.release.ledger
     if not is_begun(ledger):
         return []
-    measured = read_ledger(ledger).measured
-    datasets = [product.release.measurements(geolevel) for geolevel in measured]
+    recorded = recorded_draws(product.release)
+    datasets = [*recorded]
 
     def look(dataset: Place) -> str | None:
         return dataset_digest(dataset) if dataset in there else None
 
     lost = []
     found = at_once(product.release.root, look, datasets)
-    for dataset, digest, recorded in zip(datasets, found, measured.values(), strict=True):
+    for dataset, digest in zip(datasets, found, strict=True):
         if digest is None:
             lost.append((dataset, OutputError(str(dataset), "is missing")))
-        elif digest != recorded:
+        elif digest != recorded[dataset]:
             what = "is not the one that the ledger names"
             lost.append((dataset, OutputError(str(dataset / MANIFEST), what)))
     return lost
@@ -194,7 +196,7 @@ def _to_redo(product: Product, dataset: Place) -> tuple[Place, ...]:
     whose counts were solved before they were moved.
     """
     release, spine = product.release, product.plan.spine
-    if dataset.parent == release.root / "measurements":
+    if dataset.parent in (release.measurements("").parent, release.lazy_measurements("").parent):
         return ()
     estimates = EstimateLayout.of(release)
     if dataset.parent == estimates.whole("").parent:

@@ -269,6 +269,11 @@ class Draws:
         }
 
 
+def lazy_draw(geolevel: str) -> str:
+    """How the account calls the draw of the lazy queries of a geolevel."""
+    return f"{geolevel}, lazy queries"
+
+
 def measure_once(
     dataset: Place,
     draws: Draws | None,

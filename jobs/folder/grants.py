@@ -6,7 +6,7 @@ from jobs.config.claims import account_of, claim_of
 from jobs.config.product import Product, Resolved
 from jobs.documents.account import account_of_grants
 from jobs.documents.document import write_document
-from jobs.folder.draws import Draws
+from jobs.folder.draws import Draws, lazy_draw
 from jobs.folder.identity import note_account
 from jobs.job import Job
 from jobs.storage.account import check_account, check_claim, make_claim
@@ -48,11 +48,14 @@ def refuse_other_draws(job: Job) -> None:
       LedgerError: Others were measured under the grant, in a copy of the folder.
     """
     for product in job.products:
-        draws = draws_of(job, product)
+        draws, release = draws_of(job, product), product.release
         for geolevel in product.plan.spine.levels:
-            dataset = product.release.measurements(geolevel)
-            if draws is not None and is_published(dataset):
-                draws.confirm(geolevel, dataset_digest(dataset), "", write=False)
+            for name, dataset in (
+                (geolevel, release.measurements(geolevel)),
+                (lazy_draw(geolevel), release.lazy_measurements(geolevel)),
+            ):
+                if draws is not None and is_published(dataset):
+                    draws.confirm(name, dataset_digest(dataset), "", write=False)
 
 
 def claim_grants(job: Job) -> None:

@@ -214,8 +214,10 @@ def has_spent(out: Place, account: Place) -> str | None:
         return "which claimed its grant"
     root = release_layout(out).root
     measured = [
-        *root.rglob(f"measurements/*/{MANIFEST}"),
-        *root.rglob(f"measurements/*/{PROPOSED.format('*')}"),
+        path
+        for folder in ("measurements", "lazy_measurements")
+        for name in (MANIFEST, PROPOSED.format("*"))
+        for path in root.rglob(f"{folder}/*/{name}")
     ]
     ledgers = journals_under(root, "ledger.jsonl")
     if measured or any(

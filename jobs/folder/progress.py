@@ -12,7 +12,7 @@ from jobs.job import Stage
 from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest, is_published
 from jobs.storage.journal import is_begun
 from jobs.storage.layout import ReleaseLayout
-from jobs.storage.ledger import read_ledger
+from jobs.storage.ledger import recorded_draws
 from jobs.storage.place import Place, at_once
 
 
@@ -47,8 +47,7 @@ def stage_progress(stages: Sequence[Stage], resolved: Resolved) -> list[StagePro
     progress = []
     for product in resolved.products.values():
         ledger = product.release.ledger
-        measured = read_ledger(ledger).measured if is_begun(ledger) else {}
-        recorded = {product.release.measurements(geolevel) for geolevel in measured}
+        recorded = {*recorded_draws(product.release)} if is_begun(ledger) else set()
         for stage in stages:
             outputs = stage.outputs(product)
             done = sum(_is_complete(product, path, recorded) for path in outputs)
@@ -62,7 +61,7 @@ def _is_complete(product: Product, output: Place, recorded: set[Place]) -> bool:
     release = product.release
     if output == release.manifest:
         return is_sealed(release)
-    if output.parent == release.measurements("").parent:
+    if output.parent in (release.measurements("").parent, release.lazy_measurements("").parent):
         return output in recorded and is_published(output)
     if output == release.ledger:
         return is_begun(output)

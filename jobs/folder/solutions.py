@@ -22,6 +22,7 @@ from jobs.config.models.run import RunConfig
 from jobs.config.product import Product, Resolved
 from jobs.config.tables import TablesWanted
 from jobs.documents.manifest import Settings, Solution, read_manifest
+from jobs.plan import without_estimates
 from jobs.storage.dataset import MANIFEST, Dataset, is_published, remove_dataset
 from jobs.storage.files import create_file, writing
 from jobs.storage.journal import append_to_journal, is_begun, read_journal, write_whole
@@ -132,9 +133,12 @@ def _outdated(product: Product) -> list[Place]:
             # What an older version sealed stays as it is.
             if "format" in facts or not release.manifest.is_file()
         ]
-    for path in map(EstimateLayout.of(release).tables, levels):
+    unknown = without_estimates(plan, product.tables)
+    for level in levels:
+        path = EstimateLayout.of(release).tables(level)
+        asked = [name for name in tables if level not in unknown.get(name, ())]
         outdated += [
-            path for facts in _facts(path) if [q["query"] for q in facts["queries"]] != tables
+            path for facts in _facts(path) if [q["query"] for q in facts["queries"]] != asked
         ]
     return [path for path in outdated if is_published(path)]
 

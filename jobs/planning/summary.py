@@ -32,7 +32,7 @@ from jobs.documents.manifest import (
     Statement,
     StratumStatements,
 )
-from jobs.plan import Plan
+from jobs.plan import Plan, without_estimates
 from jobs.planning.allocation import EVEN, REPLACED, Optimized
 from jobs.planning.covariances import CovarianceRow
 from jobs.planning.equity import ComparedGroup, GroupRow, group_rows
@@ -196,6 +196,8 @@ class PlanSummary:
       groups: Predicted errors of groups, if they were asked for.
       optimized: The optimized allocation, if one was asked for.
       covariances: Of pairs of answers, if they were asked for.
+      without_estimates: Tables that will have no estimates, each with the geolevels, since they do
+        not follow from what is measured completely.
       absent: Files that do not exist yet.
       closed: Files that this user may not read, so that their columns are not checked.
     """
@@ -220,6 +222,7 @@ class PlanSummary:
     groups: tuple[GroupRow, ...] | None = None
     optimized: OptimizedSummary | None = None
     covariances: tuple[CovarianceRow, ...] | None = None
+    without_estimates: dict[str, tuple[str, ...]] | None = None
     absent: tuple[str, ...] | None = None
     closed: tuple[str, ...] | None = None
 
@@ -255,6 +258,7 @@ def _summary(product: Product, source: str, ledger: Ledger, losses: bool) -> Pla
         formulas=formulas(plan.schema),
         budget=budget_rows(plan, ledger),
         strata=stratum_statements(plan, ledger, source),
+        without_estimates=without_estimates(plan, product.tables) if plan.lazy else None,
     )
 
 

@@ -91,6 +91,11 @@ def _notes(summary: PlanSummary) -> list[str]:
         )
     if summary.not_predicted:
         lines.append(f"no predicted errors: {summary.not_predicted}")
+    for query, geolevels in (summary.without_estimates or {}).items():
+        places = "" if len(geolevels) == len(summary.levels) else f" at {', '.join(geolevels)}"
+        lines.append(
+            f"no estimates of {query}{places}: it does not follow from what is measured completely"
+        )
     if summary.optimized is not None:
         lines.append(f"optimized allocation {summary.optimized.path}: {summary.optimized.source}")
     lines += [f"does not exist yet: {line}" for line in summary.absent or ()]

@@ -117,6 +117,10 @@ class LevelEstimator:
         """Position of the last geolevel."""
         return self.plan.leaf.index
 
+    def tables_at(self, level: int) -> tuple[Query, ...]:
+        """Tables that have estimates at a geolevel: all, unless some queries are lazy."""
+        return tuple(query for query in self.tables if self.terms[level].determines(query))
+
     def numbers(self, level: int) -> int:
         """Numbers held per geounit of a geolevel."""
         if level == self.leaf:
@@ -141,9 +145,9 @@ class LevelEstimator:
     def _below(self, children: LevelRange) -> Moments:
         """Sums over families and their precisions."""
         level = children.level
-        unknown = self.terms[level].unknown
+        shared = self.terms[level].shared
         if level < self.leaf:
-            return sum_below(self._messages(children), children.starts, children.is_only, unknown)
+            return sum_below(self._messages(children), children.starts, children.is_only, shared)
         return self._sum_leaves(self.terms[level], children)
 
     def _sum_leaves(self, terms: GeolevelTerms, children: LevelRange) -> Moments:
@@ -168,7 +172,7 @@ class LevelEstimator:
         )
         evidence = range_evidence(self.plan, terms, alike, RangeAnswers(noisy, exact))
         sizes = np.diff(np.append(starts, len(children.codes)))
-        return add_leaves(combine(terms, evidence, None), np.where(passes, 0, sizes), terms.unknown)
+        return add_leaves(combine(terms, evidence, None), np.where(passes, 0, sizes), terms.shared)
 
     # --- down ------------------------------------------------------------------------------------
 
@@ -185,11 +189,12 @@ class LevelEstimator:
         estimates = messages
         if batch.level:
             above = self._whole(rows)
-            below = sum_below(messages, rows.starts, rows.is_only, self.terms[batch.level].unknown)
+            below = sum_below(messages, rows.starts, rows.is_only, self.terms[batch.level].shared)
             estimates = pass_down(messages, below, above, rows.starts, rows.is_only)
         dataset = self.layout.whole(geolevel)
         whole = write_moments(dataset, self.coordinates, rows.codes, estimates, single=True)
-        written = estimate_rows(self.coordinates, self.tables, rows.codes, estimates, schema)
+        asked = self.tables_at(batch.level)
+        written = estimate_rows(self.coordinates, asked, rows.codes, estimates, schema)
         tables.write_apart(written)
         errors, largest = standard_error_sums(written), largest_estimate(written)
         return Descended(whole, tables.close(), errors, largest)
@@ -205,14 +210,15 @@ class LevelEstimator:
         self, rows: LevelRange, writer: PartWriter, schema: pa.Schema
     ) -> tuple[list[FloatArray], float]:
         """Sums of the standard errors of each table, and the largest estimate."""
-        sums, largest = [np.zeros(query.size) for query in self.tables], 0.0
-        if not self.tables:  # no component is touched, so there is nothing to estimate on
+        asked = self.tables_at(self.leaf)
+        sums, largest = [np.zeros(query.size) for query in asked], 0.0
+        if not asked:  # no component is touched, so there is nothing to estimate on
             return sums, largest
-        terms = self.leaf_terms(self.coordinates.touched_by(self.tables))
+        terms = self.leaf_terms(self.coordinates.touched_by(asked))
         answers = self._reader(self.leaf)
         above = self.above_leaves(terms, rows)
         # Answers that are only added up are of a few bytes, and held anyway.
-        held = terms.coordinates.size + sum(query.size for query in self.tables)
+        held = terms.coordinates.size + sum(query.size for query in asked)
         numbers = max(held, self.numbers(self.leaf) // 4)
         starts = rows.starts
         waiting: list[list[pa.Table]] = []
@@ -225,7 +231,7 @@ class LevelEstimator:
                 answers.read(piece),
                 None if above is None else above.take(families),
             )
-            tables = estimate_rows(terms.coordinates, self.tables, piece.codes, estimates, schema)
+            tables = estimate_rows(terms.coordinates, asked, piece.codes, estimates, schema)
             sums = [one + more for one, more in zip(sums, standard_error_sums(tables), strict=True)]
             largest = max(largest, largest_estimate(tables))
             waiting.append(tables)
@@ -254,7 +260,7 @@ class LevelEstimator:
         messages = self.leaf_messages(terms, rows, answers)
         if above is None:
             return messages
-        below = sum_below(messages, rows.starts, rows.is_only, terms.unknown)
+        below = sum_below(messages, rows.starts, rows.is_only, terms.shared)
         return pass_down(messages, below, above, rows.starts, rows.is_only)
 
     def leaf_messages(
@@ -267,9 +273,9 @@ class LevelEstimator:
     # --- targets of the node problems ------------------------------------------------------------
 
     def target_queries(self, level: int) -> tuple[Query, ...]:
-        """Queries of a geolevel and of all below it, each once."""
+        """Queries of a geolevel and of all below it that have estimates there, each once."""
         named = {q.name: q for terms in self.terms[level:] for q in terms.measured}
-        return tuple(named.values())
+        return tuple(q for q in named.values() if self.terms[level].determines(q))
 
     def targets(self, batch: Batch, messages: RangeReader | None = None) -> SubtreeTargets:
         """Subtree targets of the geounits of a range that are not only children.
@@ -397,7 +403,7 @@ class EstimateStage:
             "largest_estimate": float(f"{max(part.largest for part in parts):.6g}"),
             "standard_error_sums": {
                 query.name: [round(float(f"{value:.6g}"), 4) for value in column.tolist()]
-                for query, column in zip(estimator.tables, sums, strict=True)
+                for query, column in zip(estimator.tables_at(level), sums, strict=True)
             },
         }
         self._publish(layout.tables(geolevel), tables, level, started, said)
@@ -420,7 +426,7 @@ class EstimateStage:
             "confidence": estimator.confidence,
             "queries": [
                 {"query": q.name, "answers": q.size, "shape": list(q.shape), "labels": q.labels()}
-                for q in estimator.tables
+                for q in estimator.tables_at(level)
             ],
             "seconds": time.monotonic() - started,
             **said,

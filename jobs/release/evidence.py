@@ -147,8 +147,13 @@ def range_evidence(
     ends = rows.chain_end[measured]
     names = sorted(set(ends), key=plan.spine.levels.index)
     position = {name: index for index, name in enumerate(names)}
+    asked = {query.name for query in terms.measured}
     precisions = [
-        [precision(noisy.mechanism) for noisy in plan.noise(rows.level, plan.level(name).index)]
+        [
+            precision(noisy.mechanism)
+            for noisy in plan.noise(rows.level, plan.level(name).index)
+            if noisy.query.name in asked
+        ]
         for name in names
     ]
     return gather_evidence(

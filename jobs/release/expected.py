@@ -37,7 +37,7 @@ def expected_groups(
       grouping: The groups; those that are no table of the estimates are left out.
 
     Returns:
-      One value for each query of groups; none without estimates, as under lazy queries.
+      One value for each query of groups; none of what has no estimates.
 
     Raises:
       OutputError: A dataset cannot be read.

@@ -48,7 +48,7 @@ from jobs.report.readme import codebook_page, readme
 from jobs.revision import revision
 from jobs.storage.answers import ORIGIN
 from jobs.storage.columns import TEXT, type_words
-from jobs.storage.dataset import MANIFEST, Dataset
+from jobs.storage.dataset import MANIFEST, Dataset, is_published
 from jobs.storage.files import replace_file
 from jobs.storage.layout import ReleaseLayout
 from jobs.storage.modes import READABLE
@@ -166,8 +166,9 @@ def _schema(plan: Plan) -> CountedSchema:
 def _geography(release: ReleaseLayout, level: Level) -> LevelGeography:
     """Geounits of a geolevel; only children are those that have no noisy answers of their own."""
     geounits = Dataset.open(release.geography(level.name)).rows
-    answers = Dataset.open(release.measurements(level.name))
-    measured = answers.rows // max(1, len(answers.facts["queries"]))
+    measured = 0
+    for answers in _answers(release, level):
+        measured = max(measured, answers.rows // max(1, len(answers.facts["queries"])))
     return LevelGeography(
         geolevel=level.name,
         digits=level.digits,
@@ -182,8 +183,15 @@ def _open_sessions(plan: Plan, release: ReleaseLayout) -> tuple[str, ...]:
     return tuple(
         level.name
         for level in plan.levels
-        if Dataset.open(release.measurements(level.name)).facts.get("open_session")
+        if any(answers.facts.get("open_session") for answers in _answers(release, level))
     )
+
+
+def _answers(release: ReleaseLayout, level: Level) -> list[Dataset]:
+    """Datasets of the noisy answers of a geolevel; older versions have one."""
+    lazily = release.lazy_measurements(level.name)
+    datasets = [Dataset.open(release.measurements(level.name))]
+    return [*datasets, *([Dataset.open(lazily)] if is_published(lazily) else [])]
 
 
 def _origin(plan: Plan, release: ReleaseLayout) -> Origin | None:

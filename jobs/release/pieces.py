@@ -13,13 +13,14 @@ import pyarrow as pa
 
 from das.arrays import FloatArray, IntArray, ObjectArray
 from das.errors import VerificationError
+from das.queries.query import Query
 from invariants.quarters import without_quarters
 from jobs.plan import Level, Plan
 from jobs.release.estimate import CONFIDENCE, LevelEstimator
 from jobs.release.implied import read_limits
 from jobs.release.prior import CellEstimates
 from jobs.release.problems import Constraints, Family, Targets
-from jobs.storage.answers import answers_reader, read_answers, read_noisy
+from jobs.storage.answers import DrawnAnswers, answers_reader, read_answers, read_drawn
 from jobs.storage.columns import texts
 from jobs.storage.dataset import Dataset, RangeReader
 from jobs.storage.geography import families, read_geography
@@ -180,14 +181,19 @@ class _Files:
       plan: The plan.
       estimator: Of the estimates of its geounits.
       messages: Estimates from their subtrees, where those are the targets.
-      measurements: Their noisy answers, where those are.
+      own: Queries whose own noisy answers are targets: all where there are no messages, else those
+        that are lazy below the root.
+      measurements: Noisy answers of those that are not lazy here, if there are some.
+      lazily: Of those that are.
       invariants: Their exact answers, if they have some.
     """
 
     plan: Plan
     estimator: LevelEstimator
     messages: RangeReader | None
+    own: tuple[Query, ...]
     measurements: RangeReader | None
+    lazily: RangeReader | None
     invariants: RangeReader | None
 
     @classmethod
@@ -198,14 +204,18 @@ class _Files:
           OutputError: The measurements, the invariants or the upward pass are not complete.
         """
         estimator = LevelEstimator(plan, release, (), CONFIDENCE)
-        messages, measurements, invariants = None, None, None
+        messages, measurements, lazily, invariants = None, None, None, None
+        own = level.queries
         if plan.solving.targets == "full" and level is not plan.leaf:
             messages = estimator.reader(level.index)
-        else:
+            own = tuple(query for query in level.queries if query not in level.complete)
+        if {*own} - {*level.lazy}:
             measurements = answers_reader(Dataset.open(release.measurements(level.name)))
+        if level.lazy:
+            lazily = answers_reader(Dataset.open(release.lazy_measurements(level.name)))
         if level.published:
             invariants = answers_reader(Dataset.open(release.invariants(level.name)))
-        return cls(plan, estimator, messages, measurements, invariants)
+        return cls(plan, estimator, messages, own, measurements, lazily, invariants)
 
 
 def _read_constraints(
@@ -227,17 +237,42 @@ def _read_targets(files: _Files, batch: Batch, geography: pa.Table) -> Targets:
     """Queries, answers and weights of a range.
 
     With `full` targets, those of the estimate from the whole subtree of each geounit; of leaves,
-    which have no subtree, and with `own` targets, the noisy answers of the geolevel itself.
+    which have no subtree, and with `own` targets, the noisy answers of the geolevel itself. Queries
+    that are lazy below the root have their own answers everywhere.
     """
     level = files.plan.levels[batch.level]
     only = geography.column("only_child").to_numpy(zero_copy_only=False)
     row = np.cumsum(~only) - 1
-    if files.measurements is None:
+    queries: list[Query] = []
+    answers: list[FloatArray | IntArray | DrawnAnswers] = []
+    weights: list[FloatArray] = []
+    if files.messages is not None:
         subtree = files.estimator.targets(batch, files.messages)
-        return Targets(subtree.queries, list(subtree.answers), list(subtree.weights.T), row)
-    codes, ends = (texts(geography, name)[~only] for name in ("geocode", "chain_end"))
-    answers = read_noisy(files.measurements, level.queries, level.lazy, codes)
-    return Targets(level.queries, answers, _weights(files.plan, level, ends), row)
+        queries += subtree.queries
+        answers += subtree.answers
+        weights += [*subtree.weights.T]
+    if files.own:
+        codes, ends = (texts(geography, name)[~only] for name in ("geocode", "chain_end"))
+        found = _read_own(files, level, codes)
+        inverse = dict(zip(level.queries, _weights(files.plan, level, ends), strict=True))
+        queries += files.own
+        answers += [found[query] for query in files.own]
+        weights += [inverse[query] for query in files.own]
+    return Targets(queries, answers, weights, row)
+
+
+def _read_own(
+    files: _Files, level: Level, codes: ObjectArray
+) -> dict[Query, IntArray | DrawnAnswers]:
+    """The noisy answers of the geolevel itself that are targets."""
+    found: dict[Query, IntArray | DrawnAnswers] = {}
+    if files.measurements is not None:
+        whole = [query for query in files.own if query not in level.lazy]
+        read = read_answers(files.measurements, whole, codes, narrow=True)
+        found.update(zip(whole, read, strict=True))
+    if files.lazily is not None:
+        found.update(zip(level.lazy, read_drawn(files.lazily, level.lazy, codes), strict=True))
+    return found
 
 
 def _weights(plan: Plan, level: Level, chain_ends: ObjectArray) -> list[FloatArray]:

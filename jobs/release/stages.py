@@ -20,6 +20,7 @@ from jobs.documents.statistics import statistics_of
 from jobs.folder.progress import is_sealed
 from jobs.folder.solutions import note_solve, settings_of, solution_of
 from jobs.job import Job
+from jobs.plan import Level, why_no_estimates
 from jobs.release.estimate import CONFIDENCE, EstimateStage, LevelEstimator
 from jobs.release.expected import expected_groups
 from jobs.release.manifest import RunFacts, write_manifest
@@ -43,10 +44,10 @@ def estimate(job: Job) -> None:
         leaves do not have full column rank.
     """
     for product in job.products:
-        plan, tables = product.plan, product.tables
-        if plan.lazy:  # estimates of the whole tree need complete measurements
+        plan = product.plan
+        if why_no_estimates(plan) is not None:
             continue
-        queries = tuple(parse_query(plan.schema, name) for name in tables)
+        queries = tuple(parse_query(plan.schema, name) for name in product.tables)
         stage = EstimateStage(
             LevelEstimator(plan, product.release, queries, CONFIDENCE),
             job.tasks,
@@ -55,19 +56,18 @@ def estimate(job: Job) -> None:
             stage.run()
 
 
-def solve(job: Job, measure_level: Callable[[Job, Product, int], None]) -> None:
+def solve(job: Job, measure_lazily: Callable[[Job, Product, Level], None]) -> None:
     """Solve every geolevel of every product from the root down, once.
 
     Args:
       job: The run.
-      measure_level: Measures a geolevel under lazy queries once the one above is solved. It is
+      measure_lazily: Draws the lazy queries of a geolevel once the one above is solved. It is
         given, since no module of this room can see the truth.
     """
     note_solve(job.release, settings_of(job.resolved.config))
     for product in job.products:
         for level in product.plan.levels:
-            if product.plan.lazy:
-                measure_level(job, product, level.index)
+            measure_lazily(job, product, level)
             dataset = product.release.counts(level.name)
             is_new = not is_published(dataset)
             with job.stage("solve", product.label(level.name), level.name) as line:

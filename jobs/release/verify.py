@@ -25,7 +25,7 @@ from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest, verify_files
 from jobs.storage.geography import families, read_geography, read_public_geocodes
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import ReleaseLayout
-from jobs.storage.ledger import read_ledger
+from jobs.storage.ledger import read_ledger, recorded_draws
 from jobs.storage.place import Place, found_under, names_below
 from jobs.tasks.batches import Batch, geounit_batches
 
@@ -174,9 +174,14 @@ def _verify_ledger(plan: Plan, release: ReleaseLayout) -> None:
             raise VerificationError(
                 f"{release.ledger}, geolevel {first}", "has other noise or costs than the plan"
             )
-    for geolevel in ledger.planned.spine:
-        dataset = release.measurements(geolevel)
-        if ledger.measured.get(geolevel) != dataset_digest(dataset):
+    recorded = recorded_draws(release)
+    datasets = [release.measurements(level.name) for level in plan.levels]
+    for level in plan.levels:
+        mixed = Dataset.open(release.measurements(level.name)).facts.get("lazy_queries")
+        if level.lazy and not mixed:
+            datasets.append(release.lazy_measurements(level.name))  # older versions have them there
+    for dataset in datasets:
+        if recorded.get(dataset) != dataset_digest(dataset):
             raise VerificationError(str(dataset), "is not the one the ledger names")
 
 

@@ -39,6 +39,9 @@ _SPARSE = "The last attribute of the schema runs fastest; the first cell is 0."
 _ROWS = {
     "measurements": "One geounit and query, with its noisy answers. Use these for inference: the "
     "noise is unbiased and its distribution is known. Answers may be negative and do not add up.",
+    "lazy_measurements": "One geounit and lazy query, with its noisy answers about what may be "
+    "there by the protected counts above. Answers that were not drawn are missing, though somebody "
+    "may be there: sums over those that are there lean down.",
     "estimates/tables": "One geounit and query, with the best linear unbiased estimates from all "
     "noisy answers of the tree, and their standard errors. They add up; they may be negative and "
     "are no whole numbers.",
@@ -63,6 +66,7 @@ _ROWS = {
 
 _KINDS = {
     "measurements": "noisy",
+    "lazy_measurements": "noisy",
     "estimates/tables": "estimate",
     "estimates/whole": "working file",
     "estimates/subtree": "working file",

@@ -1,7 +1,8 @@
 """Files of answers, a row per geounit and query: exact, given, or noisy with its mechanism.
 
 Exact answers of invariants and given counts have three columns (geocode, query, answers); noisy
-answers also the mechanism of their noise, and lazy ones the positions of those that were drawn.
+answers also the mechanism of their noise, and lazy ones, which lie in a dataset of their own, the
+positions of those that were drawn.
 Noisy answers are packed (`jobs.storage.packed`); releases that were made before they were, whose
 facts name no format, are read as well.
 """
@@ -25,6 +26,7 @@ from das.queries.query import Query
 from invariants.linear import LinearRow
 from jobs.storage.columns import chosen, flattened, lists, ragged_lists, repeated, texts
 from jobs.storage.dataset import LAST, Dataset, RangeReader
+from jobs.storage.layout import ReleaseLayout
 from jobs.storage.packed import PACKED, packed, row_sizes, unpacked, with_lists
 
 ANSWERS = pa.schema(
@@ -99,6 +101,24 @@ class DrawnAnswers:
         return self.answers[entries].reshape(drawn.shape)[:, place].astype(np.float64)
 
 
+def refuse_mixed(release: ReleaseLayout, geolevel: str) -> None:
+    """Refuse lazy answers that an older version drew together with the others of a geolevel.
+
+    Raises:
+      OutputError: They lie among the others.
+    """
+    dataset = Dataset.open(release.measurements(geolevel))
+    lazy = dataset.facts.get("lazy_queries")
+    if lazy:
+        raise OutputError(
+            str(dataset.path),
+            "holds answers of lazy queries, which lie in a dataset of their own since; nothing is "
+            "drawn twice",
+            got=list(lazy),
+            remedy="go on with the version that drew them",
+        )
+
+
 # --- writing -------------------------------------------------------------------------------------
 
 
@@ -122,7 +142,7 @@ def measurement_table(
       query: Its name.
       mechanisms: One per geounit, of the noise of each of its answers.
       answers: int64[G, m], or those that were drawn.
-      schema: MEASUREMENTS, or LAZY_MEASUREMENTS if some query of the geolevel is lazy.
+      schema: MEASUREMENTS, or LAZY_MEASUREMENTS of those that were drawn.
     """
     distinct = list(dict(zip(map(id, mechanisms), mechanisms, strict=True)).values())
     position = {id(mechanism): index for index, mechanism in enumerate(distinct)}
@@ -210,7 +230,7 @@ def read_answers(
 
     Args:
       dataset: Exact or noisy answers of a geolevel, or what reads them piece by piece; of a lazy
-        query `read_noisy` reads them.
+        query `read_drawn` reads them.
       queries: What to read.
       codes: object[G], as they lie in the files.
       narrow: As of `unpacked`.
@@ -230,35 +250,23 @@ def read_answers(
     ]
 
 
-def read_noisy(
-    dataset: Dataset | RangeReader,
-    queries: Sequence[Query],
-    lazy: Sequence[Query],
-    codes: ObjectArray,
-) -> list[IntArray | DrawnAnswers]:
-    """Read the noisy answers of queries for exactly these geocodes.
+def read_drawn(
+    dataset: Dataset | RangeReader, queries: Sequence[Query], codes: ObjectArray
+) -> list[DrawnAnswers]:
+    """Read the answers of lazy queries that were drawn for exactly these geocodes.
 
     Args:
-      dataset: The measurements of a geolevel, or what reads them piece by piece.
+      dataset: The lazy measurements of a geolevel, or what reads them piece by piece.
       queries: What to read.
-      lazy: Those of them of which only some answers were drawn.
       codes: object[G], geocodes of measured geounits, as they lie in the files.
 
-    Returns:
-      Per query integers[G, m], of as few bytes as hold them, or the answers drawn if it is lazy.
-
     Raises:
-      OutputError: The dataset lacks an answer, or a file cannot be read.
+      OutputError: The dataset lacks a query, or a file cannot be read.
     """
     if not len(codes):
-        return [np.zeros((0, query.size), np.int64) for query in queries]
-    noisy: list[IntArray | DrawnAnswers] = []
-    for query, rows in zip(queries, _rows_of(dataset, queries, codes), strict=True):
-        if query in lazy:
-            noisy.append(_drawn(dataset, rows))
-        else:
-            noisy.append(_whole(dataset, rows, query, len(codes), narrow=True))
-    return noisy
+        none = np.zeros(0, np.int64)
+        return [DrawnAnswers(np.zeros(1, np.int64), none, none) for _ in queries]
+    return [_drawn(dataset, rows) for rows in _rows_of(dataset, queries, codes)]
 
 
 def read_listed(dataset: Dataset, low: str = "", high: str = LAST) -> pa.Table:

@@ -9,6 +9,7 @@ OUT/summary.json                         what the run cost
 OUT/draws.jsonl                          attempts to draw a geolevel, as the account has them
 OUT/release/geography/level=<L>/         public geounits of each geolevel
 OUT/release/measurements/level=<L>/      noisy measurements
+OUT/release/lazy_measurements/level=<L>/ noisy answers of lazy queries, those that were drawn
 OUT/release/invariants/level=<L>/        exact answers of the invariants
 OUT/release/given/level=<L>/             facility counts and published tables, as given
 OUT/release/implied/level=<L>/           what they imply for every geounit
@@ -79,6 +80,10 @@ class ReleaseLayout:
     def measurements(self, geolevel: str) -> Place:
         """Dataset of the noisy measurements of a geolevel."""
         return self.root / "measurements" / f"level={geolevel}"
+
+    def lazy_measurements(self, geolevel: str) -> Place:
+        """Dataset of the answers of lazy queries that were drawn at a geolevel."""
+        return self.root / "lazy_measurements" / f"level={geolevel}"
 
     def invariants(self, geolevel: str) -> Place:
         """Dataset of the exact answers at a geolevel."""

@@ -1,7 +1,8 @@
 """The ledger of a run on disk: what was granted, planned, measured, and sealed. Public.
 
 A journal of lines in the order of events. `granted` names the budget, `planned` every query that it
-pays for, `measured` one geolevel whose noisy answers are published, `sealed` that the measured
+pays for, `measured` one geolevel whose noisy answers are published, `measured lazily` one whose
+lazy queries are too, which `measured` has paid for in full, `sealed` that the measured
 geolevels cost exactly what was granted on every root-to-leaf path. There are no times in it,
 because how long measuring takes depends on the data.
 """
@@ -17,7 +18,10 @@ from das.errors import LedgerError
 from das.mechanisms.registry import read_mechanism
 from das.privacy.ledger import Ledger, LedgerEntry
 from jobs.storage.journal import append_to_journal, begin_journal, read_journal
+from jobs.storage.layout import ReleaseLayout
 from jobs.storage.place import Place
+
+_LAZILY = "measured lazily"
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,11 +31,13 @@ class RunLedger:
     Attributes:
       planned: All entries that the run will make; sealed when it was planned.
       measured: Geolevels whose measurements are published, with the digest of the dataset.
+      lazily: Geolevels whose lazy queries are published, with the digest of that dataset.
       is_sealed: Whether the run has spent all, and exactly, what was granted.
     """
 
     planned: Ledger
     measured: Mapping[str, str]
+    lazily: Mapping[str, str]
     is_sealed: bool
 
     def spent(self) -> Ledger:
@@ -70,17 +76,30 @@ def start_ledger(path: Place, granted: Mapping[str, str], planned: Ledger) -> No
     begin_journal(path, wanted)
 
 
-def record_measured(path: Place, geolevel: str, measurements_sha256: str) -> None:
+def record_measured(
+    path: Place, geolevel: str, measurements_sha256: str, *, is_lazy: bool = False
+) -> None:
     """Note that the measurements of a geolevel are published; a second note is not made.
+
+    The note pays for all queries of the geolevel, lazy ones too: a note of these adds nothing.
+
+    Args:
+      path: The ledger.
+      geolevel: Name of the geolevel.
+      measurements_sha256: Digest of the dataset.
+      is_lazy: Whether it is that of the lazy queries.
 
     Raises:
       LedgerError: Other measurements of the geolevel were noted before, or the geolevel costs more
         than is left.
     """
-    line = {"event": "measured", "geolevel": geolevel, "sha256": measurements_sha256}
+    event = _LAZILY if is_lazy else "measured"
+    line = {"event": event, "geolevel": geolevel, "sha256": measurements_sha256}
 
     def decide(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        before = [one for one in lines if one.get("geolevel") == geolevel]
+        before = [
+            one for one in lines if (one.get("event"), one.get("geolevel")) == (event, geolevel)
+        ]
         if before and before[0] != line:
             raise LedgerError(
                 f"{path}, geolevel {geolevel}",
@@ -121,6 +140,19 @@ def read_ledger(path: Place) -> RunLedger:
     return _read(path, read_journal(path))
 
 
+def recorded_draws(release: ReleaseLayout) -> dict[Place, str]:
+    """Datasets of noisy answers that the ledger of a release names, with their digests.
+
+    Raises:
+      LedgerError: It is not complete enough, or was tampered with.
+    """
+    ledger = read_ledger(release.ledger)
+    return {
+        **{release.measurements(geolevel): sha for geolevel, sha in ledger.measured.items()},
+        **{release.lazy_measurements(geolevel): sha for geolevel, sha in ledger.lazily.items()},
+    }
+
+
 def _read(path: Place, lines: Sequence[Mapping[str, Any]]) -> RunLedger:
     try:
         plan = lines[1]
@@ -130,10 +162,11 @@ def _read(path: Place, lines: Sequence[Mapping[str, Any]]) -> RunLedger:
             tuple(_entry(entry) for entry in plan["entries"]),
             tuple(plan.get("strata", ())),
         )
-        measured = {
-            line["geolevel"]: line["sha256"] for line in lines if line["event"] == "measured"
-        }
-        return RunLedger(planned, measured, lines[-1]["event"] == "sealed")
+        measured, lazily = (
+            {line["geolevel"]: line["sha256"] for line in lines if line["event"] == event}
+            for event in ("measured", _LAZILY)
+        )
+        return RunLedger(planned, measured, lazily, lines[-1]["event"] == "sealed")
     except (IndexError, KeyError, TypeError, ValueError) as error:
         raise LedgerError(
             str(path),

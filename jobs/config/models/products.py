@@ -62,8 +62,9 @@ class ProductPrivacyConfig(BudgetConfig):
         default=[],
         description="Queries of very many answers whose noise is drawn, below the root, only for "
         "answers about cells where the counts of the parent are positive; no other is ever read. "
-        "Counts have the same distribution, and measurements are no longer complete. Geolevels are "
-        "then measured one by one, each after the one above is solved.",
+        "Counts have the same distribution, and measurements of these queries are no longer "
+        "complete: estimates are made of the others. They are measured geolevel by geolevel, each "
+        "after the one above is solved.",
     )
     product: Text | None = Field(
         default=None,
@@ -135,7 +136,8 @@ class SolveConfig(Model):
     targets: Literal["full", "own"] = Field(
         default="full",
         description="What a geounit's counts are fitted to. full: the estimate from all "
-        "measurements in it and below it; own: from those of its own geolevel.",
+        "measurements in it and below it, of queries that are not lazy; own: from those of its own "
+        "geolevel.",
     )
     learned_prior: list[Text] = Field(
         default=[],

@@ -539,8 +539,8 @@ FAULTS = (
     Fault(
         "a published geolevel is measured again",
         STAGE,
-        "        if is_published(dataset):\n            return\n        if level.lazy",
-        "        if level.lazy",
+        "        if is_published(dataset):\n            return\n        with lent(",
+        "        with lent(",
         (STAGE_TEST + "test_a_published_geolevel_is_never_measured_again",),
     ),
     Fault(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,18 @@ from das.queries.query import parse_query
 from jobs.confidential.measure import MeasureStage
 from jobs.config.load import load_run
 from jobs.config.product import Resolved
+from jobs.release.estimate import EstimateStage, LevelEstimator
+from jobs.release.pieces import read_pieces
 from jobs.release.solve import solve_level
 from jobs.run import do_stages, open_job
-from jobs.storage.answers import read_noisy
-from jobs.storage.dataset import Dataset, dataset_digest
+from jobs.storage.answers import MEASUREMENTS, read_drawn, refuse_mixed
+from jobs.storage.dataset import Dataset, PartWriter, dataset_digest, is_published, publish
 from jobs.storage.geography import read_geography
 from jobs.storage.histograms import read_counts
+from jobs.storage.journal import read_journal
 from jobs.storage.layout import ReleaseLayout, release_layout
-from jobs.storage.ledger import record_measured
+from jobs.storage.ledger import record_measured, recorded_draws
+from jobs.tasks.batches import Batch
 from jobs.tasks.progress import Reporter
 from tests.builders import in_process, toy
 from tests.builders.datasets import MEASUREMENTS_OF_FORMAT_1, publish_tables, rows_of
@@ -48,6 +53,12 @@ def work(resolved: Resolved, levels: int = 4) -> ReleaseLayout:
         stage = MeasureStage(product.plan, product.release, product.confidential, tasks)
         for level in range(levels):
             stage.measure(level, KEY)
+        if targets_of(resolved) == "full":
+            estimate = EstimateStage(LevelEstimator(product.plan, product.release, (), 0.9), tasks)
+            for level in range(levels - 2, -1, -1):
+                estimate.climb(level)
+        for level in range(levels):
+            stage.measure_lazily(level, KEY)
             solve_level(
                 product.plan.levels[level], plan=product.plan, release=product.release, tasks=tasks
             )
@@ -62,8 +73,15 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Resolved, ReleaseLay
     return resolved, work(resolved), work(configure(folder / "eager", []))
 
 
+def targets_of(resolved: Resolved) -> str:
+    return resolved.plan.solving.targets
+
+
 def rows(release: ReleaseLayout, geolevel: str) -> dict[tuple[str, str], dict[str, Any]]:
-    answers = rows_of(release.measurements(geolevel))
+    """All noisy answers of a geolevel; `positions` are None where all were drawn."""
+    answers = [{**row, "positions": None} for row in rows_of(release.measurements(geolevel))]
+    if is_published(release.lazy_measurements(geolevel)):
+        answers += rows_of(release.lazy_measurements(geolevel))
     return {(row["geocode"], row["query"]): row for row in answers}
 
 
@@ -84,6 +102,11 @@ def test_drawn_are_the_answers_about_positive_cells_of_the_parent(both):
                 assert held["positions"] == sorted({*query.rows_of(above.cells)})
                 assert len(held["answers"]) == len(held["positions"])
             assert found[row["geocode"], "total"]["positions"] is None
+        complete = Dataset.open(lazy.measurements(geolevel))
+        assert [one["query"] for one in complete.facts["queries"]] == ["total"]
+        assert complete.facts["lazy_queries"] == []
+        drawn = Dataset.open(lazy.lazy_measurements(geolevel))
+        assert drawn.facts["lazy_queries"] == sorted(LAZY)
     assert dead > 0
 
 
@@ -151,21 +174,42 @@ def test_a_geolevel_waits_for_the_one_above(tmp_path):
         do_stages(job, ("plan", "read"))
         product = resolved.last
         stage = MeasureStage(product.plan, product.release, product.confidential, tasks)
-        stage.measure(0, KEY)
+        stage.measure(1, KEY)
         with pytest.raises(OutputError, match="counts/level=state: is not complete"):
-            stage.measure(1, KEY)
+            stage.measure_lazily(1, KEY)
 
 
 def test_what_is_published_is_never_drawn_again(both):
     resolved, lazy, _ = both
-    before = {name: dataset_digest(lazy.measurements(name)) for name in resolved.plan.spine.levels}
+    levels = resolved.plan.spine.levels
+    places = [*map(lazy.measurements, levels), *map(lazy.lazy_measurements, levels[1:])]
+    before = {place: dataset_digest(place) for place in places}
     stage = MeasureStage(resolved.plan, lazy, None, None)  # type: ignore[arg-type]
     for level in range(4):
         stage.measure(level, NoiseKey.draw())  # has nothing to read the truth with
-    assert before == {name: dataset_digest(lazy.measurements(name)) for name in before}
-    record_measured(lazy.ledger, "county", before["county"])
-    with pytest.raises(LedgerError, match="other measurements were recorded before"):
-        record_measured(lazy.ledger, "county", "0" * 64)
+        stage.measure_lazily(level, NoiseKey.draw())
+    assert before == {place: dataset_digest(place) for place in places}
+    record_measured(lazy.ledger, "county", before[lazy.measurements("county")])
+    drawn = before[lazy.lazy_measurements("county")]
+    record_measured(lazy.ledger, "county", drawn, is_lazy=True)
+    for is_lazy in (False, True):
+        with pytest.raises(LedgerError, match="other measurements were recorded before"):
+            record_measured(lazy.ledger, "county", "0" * 64, is_lazy=is_lazy)
+    assert recorded_draws(lazy) == {
+        lazy.measurements("county"): before[lazy.measurements("county")],
+        lazy.lazy_measurements("county"): drawn,
+    }
+
+
+def test_lazy_answers_among_the_others_are_refused_by_name(both, tmp_path):
+    """Older versions wrote them so: nothing is drawn a second time beside them."""
+    _, lazy, _ = both
+    refuse_mixed(lazy, "county")
+    release = ReleaseLayout(tmp_path / "release")
+    parts = [PartWriter(release.measurements("county"), MEASUREMENTS).close()]
+    publish(release.measurements("county"), parts, {"lazy_queries": ["detailed"]})
+    with pytest.raises(OutputError, match="lie in a dataset of their own since"):
+        refuse_mixed(release, "county")
 
 
 def test_answers_that_were_not_drawn_are_missed(both):
@@ -176,7 +220,7 @@ def test_answers_that_were_not_drawn_are_missed(both):
     above = read_counts(lazy, "county", ["99003"], 6)
     missing = np.setdiff1d(np.arange(6), above.cells)
     detailed = parse_query(plan.schema, "detailed")
-    found = read_noisy(Dataset.open(lazy.measurements("tract")), [detailed], [detailed], codes)[0]
+    found = read_drawn(Dataset.open(lazy.lazy_measurements("tract")), [detailed], codes)[0]
     assert found.of(slice(0, 2), above.cells).shape == (2, len(above.cells))
     with pytest.raises(OutputError, match="solved again"):
         found.of(slice(0, 2), missing[:1])
@@ -186,10 +230,67 @@ def test_answers_that_were_not_drawn_are_missed(both):
     ("lazy", "solve", "message"),
     [
         (["age"], {"targets": "own"}, "age: is not measured below the root"),
-        (["detailed"], {}, "needs all measurements before the first geolevel"),
-        (["detailed"], {"targets": "own", "learned_prior": ["block"]}, "needs all measurements"),
+        (["total", "sex", "detailed"], {}, "full needs estimates, and there are none"),
+        (["detailed"], {"learned_prior": ["block"]}, "needs all answers to every cell"),
     ],
 )
 def test_a_configuration_that_cannot_be_lazy_is_refused(tmp_path, lazy, solve, message):
     with pytest.raises(ConfigError, match=message):
         configure(tmp_path, lazy, solve=solve)
+
+
+def test_full_targets_are_estimates_of_the_complete_queries_beside_own_lazy_answers(tmp_path):
+    """Node targets of a county and the root, from their definition; the counts are another."""
+    resolved = configure(tmp_path / "full", ["detailed"], solve={})
+    plan, release = resolved.plan, work(resolved)
+    assert plan.solving.targets == "full"
+    estimator = LevelEstimator(plan, release, (), 0.9)
+    detailed = parse_query(plan.schema, "detailed")
+    for index in (0, 1):
+        level = plan.levels[index]
+        codes = [row["geocode"] for row in read_geography(release, level.name).to_pylist()]
+        batch = Batch(index, codes[0], codes[-1], len(codes))
+        (piece,) = read_pieces(plan, release, batch)
+        subtree, targets = estimator.targets(batch), piece.targets
+        assert [query.name for query in targets.queries] == ["total", "sex", "detailed"]
+        for position in (0, 1):
+            assert np.array_equal(targets.answers[position], subtree.answers[position])
+            assert np.array_equal(targets.weights[position], subtree.weights[:, position])
+        held = [rows(release, level.name)[code, "detailed"] for code in codes]
+        assert targets.weights[2] == pytest.approx([1 / row["variance"] for row in held])
+        for at, row in enumerate(held):
+            found, positions = targets.answers[2], row["positions"]
+            if positions is None:
+                assert found[at].tolist() == row["answers"]
+            else:
+                here = found.of(slice(at, at + 1), np.array(positions, np.int64))
+                assert here[0].tolist() == row["answers"]
+        if index == 0:
+            # What is below says more of sex than the geolevel alone, as in a run without lazies.
+            own = 1 / plan.noise(0, 0)[1].mechanism.variance()
+            assert (targets.weights[1] > 1.1 * own).all()
+    assert detailed.name in [query.name for query in plan.levels[1].lazy]
+
+
+@pytest.mark.parametrize("solve", [{}, {"targets": "own"}])
+def test_a_run_goes_from_input_to_a_verified_release(tmp_path, das, solve):
+    resolved = configure(tmp_path / "run", LAZY, solve=solve)
+    out = in_process.execute(resolved)
+    config = tmp_path / "run" / "run.yaml"
+    code, printed = das("verify", config)
+    assert code == 0, printed
+    assert "measured lazily" in {line["event"] for line in read_journal(release_layout(out).ledger)}
+    code, printed = das("inspect", out, "--geocode", "9900100", "--json")
+    assert code == 0, printed
+    assert {"total", "sex", "detailed"} <= {
+        row["query"] for row in json.loads(printed)["measurements"]
+    }
+
+
+def test_damaged_lazy_answers_are_lost(tmp_path, das):
+    out = in_process.execute(configure(tmp_path / "run", LAZY))
+    dataset = release_layout(out).lazy_measurements("tract")
+    next(dataset.glob("*.parquet")).unlink()
+    code, printed = das("resume", out)
+    assert code == LedgerError.exit_code
+    assert "noisy answers are drawn once" in " ".join(printed.split())

@@ -19,7 +19,7 @@ from das.errors import DasError, InputError, LedgerError, OutputError
 from jobs.confidential.measure import MeasureStage
 from jobs.config.claims import account_of
 from jobs.config.load import load_run
-from jobs.folder.draws import Draws
+from jobs.folder.draws import Draws, lazy_draw
 from jobs.folder.identity import claim_folder
 from jobs.run import do_stages, open_job
 from jobs.storage.account import read_account
@@ -87,6 +87,7 @@ def published(out: Path, product: str = "toy") -> dict[tuple[str, str], list[str
     """Digests of the measurements of a folder, as the account should have them."""
     release = release_layout(out)
     datasets = {level: release.measurements(level) for level in toy.LEVELS}
+    datasets |= {lazy_draw(level): release.lazy_measurements(level) for level in toy.LEVELS}
     return {
         (product, level): [dataset_digest(dataset)]
         for level, dataset in datasets.items()
@@ -223,10 +224,10 @@ def test_lazy_geolevels_are_drawn_once_each(tmp_path, das):
     )
     out = measure(config)
     copy = Path(shutil.copytree(out, tmp_path / "copy"))
-    assert len(recorded(config)) == 1
+    assert len(recorded(config)) == 4
     code, printed = das("solve", config, "--out", copy, "--quiet")
     assert code == LedgerError.exit_code
-    assert "county: is to be drawn in a copy of the folder" in printed
+    assert "county, lazy queries: is to be drawn in a copy of the folder" in printed
     assert das("solve", config, "--quiet")[0] == 0
     assert published(out) == recorded(config)
     assert das("solve", config, "--out", copy, "--quiet")[0] == LedgerError.exit_code

@@ -102,6 +102,24 @@ def detailed_needs_a_share(desk: Desk) -> str:
     return message
 
 
+def full_targets_need_complete_queries(desk: Desk) -> str:
+    every = {"privacy__lazy_queries": ["total", "sex", "detailed"]}
+    message = desk.refused("validate", desk.config(**every))
+    desk.done("validate", desk.config(**every, solve={"targets": "own"}))
+    return message
+
+
+def other_queries_have_estimates(desk: Desk) -> str:
+    config = desk.config(
+        privacy__lazy_queries=["detailed"], output__directory=str(desk.folder / "lazy")
+    )
+    desk.done("run", config, "--quiet")
+    message = desk.refused("estimate", config, "--query", "age", "--geounit", "99")
+    desk.done("estimate", config, "--query", "sex", "--geounit", "99")
+    desk.done("estimate", desk.shared, "--query", "age", "--geounit", "99")
+    return message
+
+
 def functions_are_for_tables(desk: Desk) -> str:
     ranges = {"queries": {"prefix(age)": "1/2", "detailed": "1/2"}}
     message = desk.refused("validate", desk.config(privacy__allocation=desk.allocation(ranges)))
@@ -913,6 +931,12 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/config/solve.py", "add an invariant `living_quarters` that names kinds which are "
      "housing units"): housing_units_are_given,
     ("jobs/config/solvable.py", "choose method nnls"): maxfit_takes_no_rows,
+    ("jobs/config/solvable.py", "choose targets own"): full_targets_need_complete_queries,
+    ("jobs/analysis/estimate_area.py", "name another query; a run that does not list what it needs "
+     "among privacy.lazy_queries has estimates of it"): other_queries_have_estimates,
+    ("jobs/storage/answers.py", "go on with the version that drew them"):
+        NotTried("needs an older version"),
+    ("das/tree/span.py", "measure fewer recodes, prefixes or ranges"): LARGE,
     ("jobs/config/solvable.py", "leave them out, or solve in one pass with method nnls"): LARGE,
     ("jobs/folder/draws.py", "go on there"): TriedIn(
         f"{_DRAWS}::test_a_copy_that_draws_at_the_same_time_leaves_one_of_both"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +23,10 @@ from das.tree.passes import (
 )
 from geography.lattice import Lattice
 from tests.builders.strategies import dense_matrix
+
+TermsMaker = Callable[
+    [Sequence[Sequence[Query]], Sequence[Sequence[Query]]], tuple[GeolevelTerms, ...]
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +85,8 @@ def estimate_tree(terms: Sequence[GeolevelTerms], answers: Sequence[LevelAnswers
         below = None
         if messages:
             next_one = answers[level + 1]
-            unknown = terms[level + 1].unknown
-            below = sum_below(messages[0], next_one.starts, next_one.is_only, unknown)
+            shared = terms[level + 1].shared
+            below = sum_below(messages[0], next_one.starts, next_one.is_only, shared)
             sums.insert(0, below)
         messages.insert(0, pass_up(terms[level], evidence, below, one.is_only))
     whole = [messages[0]]
@@ -127,9 +131,10 @@ class TreeCase:
         seed: int,
         *,
         equal_noise: bool = False,
+        make: TermsMaker = spine_terms,
     ) -> TreeCase:
         rng = np.random.default_rng(seed)
-        terms = spine_terms(measured, exact)
+        terms = make(measured, exact)
         truth = rng.poisson(3.0, (len(lattice.codes[-1]), schema.size)).astype(float)
         case = cls(lattice, terms, (), schema.size)
         depth = len(lattice.spine.levels)

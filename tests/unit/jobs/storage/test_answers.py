@@ -23,9 +23,9 @@ from jobs.storage.answers import (
     measurement_table,
     read_answers,
     read_available,
+    read_drawn,
     read_listed,
     read_measured,
-    read_noisy,
     rows_about,
 )
 from jobs.storage.dataset import Dataset, PartWriter, RangeReader, publish
@@ -55,7 +55,7 @@ def exact(tmp_path):
 
 @pytest.fixture
 def lazy(tmp_path):
-    """Of sex all answers; of age the second and third, of each geounit."""
+    """Of sex all answers, as older versions had them there; of age the second and third."""
     drawn = DrawnAnswers(np.arange(4) * 2, np.tile([1, 2], 3), OF_AGE[:, 1:].ravel())
     mechanisms = (WIDE, NARROW, WIDE)
     tables = (
@@ -88,7 +88,7 @@ def test_a_row_with_too_few_answers_is_an_error(tmp_path):
     short = written(tmp_path / "d", ANSWERS, answer_table(CODES, "age", OF_SEX))
     for read in (
         lambda: read_answers(short, [AGE], CODES),
-        lambda: read_noisy(short, [AGE], [], CODES),
+        lambda: read_answers(short, [AGE], CODES, narrow=True),
     ):
         with pytest.raises(OutputError, match="does not hold query age of every geounit"):
             read()
@@ -104,14 +104,15 @@ def test_available_answers_are_of_whichever_geounits_have_them(exact):
 
 
 def test_lazy_answers_are_those_that_were_drawn(lazy):
-    whole, drawn = read_noisy(lazy, [SEX, AGE], [AGE], CODES)
+    (whole,) = read_answers(lazy, [SEX], CODES, narrow=True)
+    (drawn,) = read_drawn(lazy, [AGE], CODES)
     assert whole.dtype == np.int16
     assert np.array_equal(whole, OF_SEX)
     assert np.array_equal(drawn.of(slice(0, 3), np.array([1, 2])), OF_AGE[:, 1:])
     assert np.array_equal(drawn.of(slice(1, 3), np.array([2])), OF_AGE[1:, 2:])
     with pytest.raises(OutputError, match="lack answers about cells that are positive now"):
         drawn.of(slice(0, 1), np.array([0]))
-    assert [len(one) for one in read_noisy(lazy, [SEX], [], CODES[:0])] == [0]
+    assert [len(one.answers) for one in read_drawn(lazy, [AGE], CODES[:0])] == [0]
 
 
 def test_a_measurement_names_its_mechanism_and_variance(lazy):
@@ -131,8 +132,8 @@ def test_a_measurement_names_its_mechanism_and_variance(lazy):
     "read",
     [
         lambda dataset: read_answers(dataset, [SEX], CODES),
-        lambda dataset: read_noisy(dataset, [SEX], [], CODES),
-        lambda dataset: read_noisy(RangeReader(dataset), [SEX], [], CODES),
+        lambda dataset: read_answers(dataset, [SEX], CODES, narrow=True),
+        lambda dataset: read_answers(RangeReader(dataset), [SEX], CODES, narrow=True),
         lambda dataset: read_measured(dataset, "sex", 2),
         read_listed,
     ],
