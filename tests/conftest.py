@@ -15,6 +15,12 @@ import secrets
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+# The processes of a run of tests share the cores; the threads of linear algebra of each would wait
+# for one another (of two processes on two cores, a system of 2,000 unknowns took 79 seconds in
+# place of 6). The results do not depend on it: tests/pipeline/local/test_digests.py.
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
+
 _EVERY = settings(
     deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], database=None
 )

@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,6 @@ from jobs.analysis.area_files import AreaFile, read_areas
 from jobs.analysis.estimate import geocodes_of, leaf_geocodes
 from jobs.analysis.estimate_area import AreaEstimator
 from jobs.config.product import Resolved
-from jobs.config.released import load_release
 from jobs.documents.intervals import digest_of
 from jobs.plan import Plan, without_estimates
 from jobs.printable import printable, result_console
@@ -141,38 +139,6 @@ def name_areas(
         return AreaFile(found, ())
     file = read_areas(assign, leaf_geocodes(plan, release), plan.leaf.name)
     return AreaFile({**found, **file.areas}, file.notes)
-
-
-def read_area_tables(
-    release: Path | str,
-    areas: Path | str | Mapping[str, Sequence[str]],
-    tables: Sequence[str] = (),
-    *,
-    confidence: float = 0.9,
-    ideal: float | None = None,
-) -> AreaTables:
-    """Tables of areas from the folder of a release; reads nothing else.
-
-    Args:
-      release: The folder.
-      areas: A file of areas (`jobs.analysis.area_files`), or geocodes of leaf geounits by area.
-      tables: Such as `sex * age[65+]`; the total of every area is always there.
-      confidence: Of the intervals.
-      ideal: Persons of the ideal area; default: an even share of all in the areas.
-
-    Raises:
-      InputError: The file cannot be understood, or a geocode does not exist.
-      SchemaError: A table does not parse.
-      OutputError: The folder is no finished release, or was damaged.
-    """
-    resolved = load_release(Path(release))
-    if isinstance(areas, Mapping):
-        known = {name: np.unique(np.asarray([*codes], np.bytes_)) for name, codes in areas.items()}
-        notes: Sequence[str] = ()
-    else:
-        file = name_areas(resolved, Path(areas), (), None)
-        known, notes = dict(file.areas), file.notes
-    return tabulate_areas(resolved, known, tables, AreaSettings(confidence, ideal), notes)
 
 
 def tabulate_areas(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from das.errors import ConfigError
 from das.schema import Schema
-from jobs.analysis.area_files import read_areas
+from jobs.analysis.area_files import AreaFile, read_areas
+from jobs.analysis.areas import AreaSettings, AreaTables, tabulate_areas
 from jobs.analysis.estimate import (
     Areas,
     IntervalSettings,
@@ -240,6 +241,44 @@ class Release:
         plan, release = self._product.plan, self._product.release
         return estimate_covariances(plan, release, pair, self._areas(areas), codes)
 
+    def areas(
+        self,
+        areas: AreasOrFile,
+        tables: Sequence[str] = (),
+        *,
+        confidence: float = 0.9,
+        ideal: float | None = None,
+    ) -> AreaTables:
+        """Tables of districts or other areas, as `das areas`.
+
+        Args:
+          areas: Leaf geocodes by name, or a block-assignment file.
+          tables: Such as `"sex * age[65+]"`; the total of every area is always there.
+          confidence: Of the intervals.
+          ideal: Persons of the ideal area. Default: an even share of all in the areas.
+
+        Returns:
+          A value with `table`, of protected counts, estimates, intervals and deviations
+          (docs/areas.md), `total_deviation`, `ideal` and `notes`: blocks in no area, or in two.
+
+        Raises:
+          ConfigError: No area is named.
+          InputError: The file cannot be understood, or a geocode does not exist.
+          SchemaError: A table does not parse.
+          OutputError: A file of the release is missing or changed.
+        """
+        own = self._product
+        alone = replace(self._resolved, products={own.name: own})
+        notes: Sequence[str] = ()
+        if isinstance(areas, Mapping):
+            known = {
+                name: np.unique(np.asarray([*codes], np.bytes_)) for name, codes in areas.items()
+            }
+        else:
+            file = self._file(areas)
+            known, notes = dict(file.areas), file.notes
+        return tabulate_areas(alone, known, tables, AreaSettings(confidence, ideal), notes)
+
     # --- whether it is whole ----------------------------------------------------------------------
 
     def verify(self) -> dict[str, int]:
@@ -258,12 +297,15 @@ class Release:
         """Leaf geocodes by the names of areas; warns of what is odd in a file."""
         if areas is None or isinstance(areas, Mapping):
             return areas or {}
-        plan = self._product.plan
-        leaves = leaf_geocodes(plan, self._product.release)
-        file = read_areas(_place(areas), leaves, plan.leaf.name)
+        file = self._file(areas)
         for note in file.notes:
             warnings.warn(f"{areas}: {note}", stacklevel=3)
         return file.areas
+
+    def _file(self, areas: str | Path) -> AreaFile:
+        plan = self._product.plan
+        leaves = leaf_geocodes(plan, self._product.release)
+        return read_areas(_place(areas), leaves, plan.leaf.name)
 
     def _known(self, geolevel: str) -> str:
         if geolevel not in self.geolevels:

@@ -8,6 +8,7 @@ public files; the list of geounits is that of the release itself.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,12 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from das.errors import OutputError
+from das.errors import ConfigError, OutputError
 from jobs.config.files import absolute, absolute_path, read_model, read_run_file
 from jobs.config.models.allocation import AllocationFile
 from jobs.config.models.data import NmfData
 from jobs.config.models.schema import SchemaFile
+from jobs.config.models.values import SURVEY
 from jobs.config.product import Product, Resolved
 from jobs.config.resolve import Places, resolve_product
 from jobs.documents.manifest import read_manifest
@@ -84,6 +86,12 @@ def load_release(root: Place) -> Resolved:
         raise OutputError(
             str(root), "is no folder of a finished release", want="OUT/release, or a copy of it"
         )
+    if _is_of_survey(layout.manifest):
+        raise ConfigError(
+            str(root),
+            "is the release of a survey, which has no geounits",
+            want="the release of a census; `das verify` takes the run file of a survey",
+        )
     manifest = read_manifest(layout)
     path = layout.configuration / RUN_FILE
     if not path.is_file():
@@ -104,6 +112,14 @@ def load_release(root: Place) -> Resolved:
         plan = dataclasses.replace(made.plan, not_for_release=manifest.not_for_release)
         products[name] = dataclasses.replace(made, plan=plan)
     return Resolved(config, path, products)
+
+
+def _is_of_survey(manifest: Place) -> bool:
+    try:
+        document = json.loads(manifest.read_bytes())
+    except ValueError:  # `read_manifest` says so
+        return False
+    return isinstance(document, dict) and document.get("kind") == SURVEY
 
 
 def _document(model: BaseModel) -> dict[str, Any]:

@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from das.errors import ConfigError, InputError, OutputError, SchemaError
-from jobs.analysis.areas import read_area_tables
 from tests.builders import toy
 from tests.builders.datasets import rows_of
 from tests.builders.in_process import execute
+from topdown_das import open_release
 
 Das = Callable[..., tuple[int, str]]
 
@@ -142,15 +142,15 @@ def test_geounits_are_areas(das: Das, release: Path) -> None:
 
 def test_the_same_from_python(release: Path, assigned: Path, das: Das) -> None:
     wanted = asked(das, release, "--assign", assigned, "--table", "age", "--confidence", "0.95")
-    found = read_area_tables(release, assigned, ["age"], confidence=0.95)
+    found = open_release(release).areas(assigned, ["age"], confidence=0.95)
     assert found.table.to_pylist() == wanted["rows"]
     assert {**found.summary(), "rows": wanted["rows"]} == wanted
-    own = read_area_tables(str(release), DISTRICTS, ["age"], confidence=0.95)
+    own = open_release(str(release)).areas(DISTRICTS, ["age"], confidence=0.95)
     assert own.table.equals(found.table)
     with pytest.raises(InputError, match="no block of the release"):
-        read_area_tables(release, {"a": ["9900100000", "123"]})
+        open_release(release).areas({"a": ["9900100000", "123"]})
     with pytest.raises(ConfigError, match="names no area"):
-        read_area_tables(release, {})
+        open_release(release).areas({})
 
 
 def test_what_does_not_fit_is_told(das: Das, release: Path, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ Das = Callable[..., tuple[int, str]]
 ASKED = (
     ("estimate", "--query", "sex * age", "--geolevel", "block", "--json"),
     ("estimate", "--covariance", "sex", "--geounit", "9900100000", "--json"),
+    ("areas", "--geolevel", "county", "--table", "sex", "--json"),
     ("verify", "--quiet"),
     ("inspect", "--geocode", "99001", "--json"),
 )
@@ -109,6 +110,7 @@ def test_a_run_file_is_checked_all_the_same(site: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_a_fresh_environment_with_the_light_lock_reads_a_release(
     release: Path, tmp_path: Path
 ) -> None:

@@ -222,6 +222,19 @@ def test_the_example_keeps_leading_zeros(release: Path, monkeypatch: pytest.Monk
             assert frame["geocode"].str.len().iloc[0] in digits.values(), name
 
 
+def test_the_example_of_the_readme_runs(
+    release: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (release / "README.md").read_text("utf-8")
+    (example,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(release)
+    exec(compile(example, "README.md", "exec"), {})
+    printed = capsys.readouterr().out
+    assert "count: int64" in printed
+    assert ("estimate: double" in printed) == (release / "estimates").exists()
+    assert "answer: int64" in printed or release.parent.parent.name.startswith("planned")
+
+
 def manifest(release: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((release / "manifest.json").read_text("utf-8"))
     return found

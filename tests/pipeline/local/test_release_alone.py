@@ -197,6 +197,25 @@ def test_a_release_of_a_newer_format_is_refused_by_name(das: Das, release: Path)
         assert "is of a format that this version does not read; expected 3" in printed
 
 
+def test_a_damaged_manifest_is_restored_from_a_copy(origin: Path, release: Path) -> None:
+    path = release / "manifest.json"
+    for text in (path.read_text()[:-9], "[]", ""):
+        path.write_text(text)
+        with pytest.raises(DasError, match=r"manifest\.json") as caught:
+            open_release(release)
+        assert "restore it from a copy of the release" in str(caught.value)
+    shutil.copy2(origin / "out" / "release" / "manifest.json", path)
+    assert open_release(release).name == "toy"
+
+
+def test_a_release_of_a_survey_is_refused_by_name(das: Das, tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text('{"format": 1, "kind": "survey"}')
+    for command in ("estimate", "verify", "tables"):
+        code, printed = das(command, tmp_path)
+        assert code == 2
+        assert "is the release of a survey, which has no geounits" in printed
+
+
 @pytest.mark.parametrize("name", ["README.md", "codebook.json", "schemas/manifest.schema.json"])
 def test_a_changed_or_missing_file_is_found(release: Path, name: str) -> None:
     path = release / name
