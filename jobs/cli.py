@@ -476,6 +476,10 @@ def init(  # noqa: PLR0913 - one parameter per command-line option
         typer.Option(help='Wanted, such as "sex * age"; again for more. Default: one each.'),
     ] = None,
     rho: Annotated[str | None, typer.Option(help="The budget, a fraction. Default: 1.")] = None,
+    codebook: Annotated[
+        AnyPlace | None,
+        typer.Option(help="Public table with columns column, code and label.", parser=_place),
+    ] = None,
     leave_out: Annotated[
         list[str] | None, typer.Option(help="Column that is not used; again for more.")
     ] = None,
@@ -504,6 +508,7 @@ def init(  # noqa: PLR0913 - one parameter per command-line option
             geounits,
             tuple(table or ()),
             rho,
+            codebook,
             tuple(leave_out or ()),
             tuple(keep or ()),
             delimiter,

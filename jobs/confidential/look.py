@@ -96,11 +96,13 @@ class Geography:
       geocodes: All that were looked at, as text.
       following: Columns with one value in every geounit.
       prefixes: Columns that repeat the beginning of the geocode, to its length.
+      said: Columns whose values do not contradict that they follow from the geocode, to these.
     """
 
     geocodes: frozenset[str]
     following: frozenset[str] = frozenset()
     prefixes: Mapping[str, int] = field(default_factory=dict)
+    said: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
 
 
 @redact_errors
@@ -187,7 +189,8 @@ def look_at_geocodes(
         ):
             prefixes[name] = digits
     is_sure = batches.done >= _ROWS_PER_GEOCODE * len(found)
-    return Geography(frozenset(found), frozenset(following if is_sure else prefixes), prefixes)
+    sure = frozenset(following if is_sure else prefixes)
+    return Geography(frozenset(found), sure, prefixes, following)
 
 
 def _follows(of_code: dict[str, str], batch: Batch, geocode: str, name: str) -> bool:

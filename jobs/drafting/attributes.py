@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final, Literal
 
 from das.errors import ConfigError
 from jobs.confidential.look import MOST_CODES, Column
@@ -21,6 +22,10 @@ _AGES = frozenset({"age", "ages", "alter", "edad", "idade", "eta", "età", "leef
 _GROUPED = frozenset({"grp", "group", "groups", "class", "cat", "category", "band", "bracket"})
 _LONGEST_LABEL = 100  # characters
 _FEW_CODES = 20  # an attribute of whole numbers with more is not one of codes
+FILE: Final = "file"
+AGES: Final = "ages"  # that can be
+CODEBOOK: Final = "code list"
+Source = Literal["file", "ages", "code list"]
 _RESERVED = frozenset({"total", "detailed", "geocode", "where"})
 
 
@@ -34,7 +39,7 @@ class Proposal:
       levels: Labels in order.
       codes: Value in the file to label; empty if the values are the labels.
       recodes: Name to {group: levels}.
-      is_age: Whether its levels are ages, which do not come from the data.
+      source: Where its levels come from.
     """
 
     column: str
@@ -42,7 +47,24 @@ class Proposal:
     levels: tuple[str, ...]
     codes: Mapping[str, str]
     recodes: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
-    is_age: bool = False
+    source: Source = FILE
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked of the columns of a file.
+
+    Attributes:
+      left_out: Columns that are not to be used.
+      kept: Columns of codes, though they look like something else.
+      tables: What they name is not left out because the schema would be large.
+      codebook: Public code lists by column, each from code to label.
+    """
+
+    left_out: Collection[str] = ()
+    kept: Collection[str] = ()
+    tables: Sequence[str] = ()
+    codebook: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -64,12 +86,7 @@ class Proposed:
 
 
 def propose(
-    columns: Iterable[Column],
-    geocode: str,
-    following: Collection[str],
-    unwanted: Collection[str],
-    kept: Collection[str],
-    tables: Sequence[str],
+    columns: Iterable[Column], geocode: str, following: Collection[str], wanted: Wanted
 ) -> Proposed:
     """Propose attributes.
 
@@ -77,9 +94,7 @@ def propose(
       columns: Of the file.
       geocode: That of the geocodes.
       following: Columns with one value in every geounit.
-      unwanted: Columns to be left out.
-      kept: Columns of codes, though they look like something else.
-      tables: Wanted; what they name is not left out because the schema would be large.
+      wanted: What is asked of them.
 
     Raises:
       ConfigError: No column is left.
@@ -90,15 +105,20 @@ def propose(
     for column in columns:
         if column.name == geocode:
             continue
-        reason = _reason(column, following, unwanted, kept)
+        listed = wanted.codebook.get(column.name.strip())
+        reason = _reason(column, following, wanted)
         if reason:
             left_out[column.name] = reason
             continue
         name = _free(attribute_name(column.name), taken)
-        made = _ages(column, name) if is_age(column) else _coded(column, name)
+        if listed is not None:
+            levels = tuple(dict.fromkeys(listed.values()))
+            made = Proposal(column.name, name, levels, listed, source=CODEBOOK)
+        else:
+            made = _ages(column, name) if is_age(column) else _coded(column, name)
         taken |= {made.name, *made.recodes}
         attributes.append(made)
-    proposed = _smaller(Proposed(tuple(attributes), left_out), tables)
+    proposed = _smaller(Proposed(tuple(attributes), left_out), wanted.tables)
     if not proposed.attributes:
         raise ConfigError(
             "das init",
@@ -129,15 +149,15 @@ def is_age(column: Column) -> bool:
     return column.least >= 0 and _FEW_CODES < column.most <= OLDEST
 
 
-def _reason(
-    column: Column, following: Collection[str], unwanted: Collection[str], kept: Collection[str]
-) -> str:
+def _reason(column: Column, following: Collection[str], wanted: Wanted) -> str:
     """Why a column is no attribute; empty if it is one."""
-    if column.name in unwanted:
+    if column.name in wanted.left_out:
         return "as asked for"
     if column.fault:
         return column.fault
-    if column.name in kept and column.codes is not None:
+    if column.name.strip() in wanted.codebook:
+        return ""
+    if column.name in wanted.kept and column.codes is not None:
         return ""
     if column.name in following:
         return "has one value in every geounit: it belongs to the geography"
@@ -212,7 +232,7 @@ def _ages(column: Column, name: str, *, years: int = 1) -> Proposal:
         }
         groups |= {level: (level,) for level in levels if level in (top, "missing")}
         recodes[f"{name}_{_FIVE}"] = groups
-    return Proposal(column.name, name, levels, codes, recodes, is_age=True)
+    return Proposal(column.name, name, levels, codes, recodes, AGES)
 
 
 def _forms(column: Column) -> list[str]:
@@ -232,7 +252,7 @@ def _smaller(proposed: Proposed, tables: Sequence[str]) -> Proposed:
     named = set(re.split(r"[^\w]+", " ".join(tables)))
     attributes, left_out = list(proposed.attributes), dict(proposed.left_out)
     for index, one in enumerate(attributes):
-        if proposed.cells > MOST_CELLS and one.is_age and one.name not in named:
+        if proposed.cells > MOST_CELLS and one.source == AGES and one.name not in named:
             column = Column(one.column, codes=frozenset(one.codes), has_missing="" in one.codes)
             attributes[index] = _ages(column, one.name, years=_FIVE)
             proposed = replace(proposed, attributes=tuple(attributes))

@@ -20,11 +20,13 @@ from geography.lattice import Lattice, Spine
 from jobs.confidential.look import Column, Geography, Look, look_at, look_at_geocodes
 from jobs.config.files import named
 from jobs.config.load import load_plan, load_run
-from jobs.drafting.attributes import Proposed, attribute_name, propose
+from jobs.drafting.attributes import CODEBOOK, Proposed, Wanted, attribute_name, propose
+from jobs.drafting.codebook import read_codebook
 from jobs.drafting.geolevels import (
     Geolevel,
     find_geocode,
     propose_geolevels,
+    propose_names,
     read_geolevels,
 )
 from jobs.drafting.texts import (
@@ -33,6 +35,7 @@ from jobs.drafting.texts import (
     RunText,
     allocation_head,
     checks_of,
+    quoted,
     run_text,
     schema_text,
 )
@@ -57,6 +60,7 @@ class Request:
       geounits: Public list of all geounits.
       tables: Wanted, such as "sex * age".
       rho: The budget, a fraction.
+      codebook: Public table of columns, codes and labels.
       left_out: Columns that are not to be used.
       kept: Columns of codes, though they look like something else.
       delimiter: Of a CSV file; found out if None.
@@ -70,6 +74,7 @@ class Request:
     geounits: Place | None = None
     tables: Sequence[str] = ()
     rho: str | None = None
+    codebook: Place | None = None
     left_out: Sequence[str] = ()
     kept: Sequence[str] = ()
     delimiter: str | None = None
@@ -153,9 +158,10 @@ def draft(request: Request) -> Draft:
     listed = None if request.geounits is None else _listed(request.geounits, geocode)
     found = _geography(request, column, geography, listed)
     kept = {*request.kept, *_named(usable, request.tables)}
-    proposed = propose(
-        look.columns, geocode, geography.following - kept, request.left_out, kept, request.tables
-    )
+    codebook = {} if request.codebook is None else read_codebook(request.codebook)
+    wanted = Wanted(request.left_out, kept, request.tables, codebook)
+    following = geography.following - kept - {*codebook}
+    proposed = propose(look.columns, geocode, following, wanted)
     name = attribute_name(request.data.stem)
     tables = [*request.tables] or ["total", *(one.name for one in proposed.attributes)]
     _refuse_unknown_tables(tables, name, proposed)
@@ -168,12 +174,13 @@ def draft(request: Request) -> Draft:
         look.delimiter,
         found.lost,
         found.levels,
-        None if listed is None else _geounits_text(listed, folder, lost=found.list_lost),
+        None if listed is None else _geounits_text(listed, folder, found),
         proposed,
         tables,
         rho,
         request.rho is not None,
-        found.notes,
+        bool(request.tables),
+        [*found.notes, *_unlisted(look, proposed)],
     )
     files = _write(folder, text)
     checks = [check for path in files for check in checks_of(path.read_text(encoding="utf-8"))]
@@ -285,9 +292,33 @@ def _free_root(given: Sequence[Geolevel]) -> str:
     return next(name for name in ("country", "nation", "whole") if name not in taken)
 
 
-def _geounits_text(listed: _Listed, folder: Path, *, lost: bool) -> GeounitsText:
-    delimiter = listed.look.delimiter or ","
-    return GeounitsText(_written(listed.path, folder), listed.column.name, delimiter, lost)
+def _geounits_text(listed: _Listed, folder: Path, found: _Geography) -> GeounitsText:
+    digits = found.levels[-1].digits
+    said = {
+        column: {code.zfill(digits): text for code, text in of_code.items()}
+        for column, of_code in listed.geography.said.items()
+    }
+    return GeounitsText(
+        _written(listed.path, folder),
+        listed.column.name,
+        listed.look.delimiter or ",",
+        found.list_lost,
+        propose_names(said, found.levels),
+    )
+
+
+def _unlisted(look: Look, proposed: Proposed) -> list[str]:
+    """Columns with codes that their code list lacks."""
+    notes = []
+    for one in proposed.attributes:
+        column = look.column(one.column)
+        if one.source == CODEBOOK and column is not None:
+            if column.codes is None or not column.codes <= set(one.codes):
+                notes.append(
+                    f"column {quoted(one.column)} has codes that are not in the code list: das run "
+                    "will refuse them and name the rows"
+                )
+    return notes
 
 
 def _written(place: Place, folder: Path) -> str:

@@ -19,6 +19,7 @@ _PLACES = frozenset(
         *("nuts", "insee", "ibge", "comuna", "canton", "department", "departement", "grid", "cell"),
     }
 )
+_NAMES = frozenset({"name", "names", "nom", "nome", "nombre", "naam", "label", "bezeichnung"})
 _ROOT = "country"
 _FAN = 3  # a geolevel with fewer children to a parent, on average, says little
 _LONGEST = 100  # characters; what a run file takes
@@ -107,6 +108,27 @@ def propose_geolevels(
             levels.append(Geolevel(_level_name("", length, taken), length, why))
     last = _level_name(leaf, digits, taken)
     return [*levels, Geolevel(last, digits, "the whole geocode")]
+
+
+def propose_names(
+    said: Mapping[str, Mapping[str, str]], levels: Sequence[Geolevel]
+) -> dict[str, str]:
+    """Which columns of a public list name geounits, by geolevel: one each, the finest that fits.
+
+    Args:
+      said: Columns of the list, each by geocode of full length.
+      levels: Geolevels, root first.
+    """
+    found: dict[str, str] = {}
+    for column, of_code in said.items():
+        if not _words(column) & _NAMES or len({*of_code.values()}) < 2:
+            continue
+        for level in levels[1:]:
+            pairs = {(code[: level.digits], text) for code, text in of_code.items()}
+            if len({code for code, _ in pairs}) == len(pairs):
+                found.setdefault(level.name, column)
+                break
+    return found
 
 
 def _branching(geocodes: Collection[str], digits: int) -> list[int]:

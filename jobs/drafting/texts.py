@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from jobs.drafting.attributes import Proposal, Proposed
+from jobs.drafting.attributes import AGES, CODEBOOK, Proposal, Proposed
 from jobs.drafting.geolevels import Geolevel
 
 _WIDTH = 100
@@ -22,12 +22,14 @@ class GeounitsText:
       geocode: Its column.
       delimiter: Of a CSV file.
       zeros_lost: Whether its geocodes lost leading zeros.
+      names: Columns with names of geounits, by geolevel.
     """
 
     path: str
     geocode: str
     delimiter: str
     zeros_lost: bool
+    names: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class RunText:
       tables: To be released.
       rho: The budget.
       chosen: Whether somebody chose the budget.
+      everywhere: Whether tables are wanted at all geolevels.
       notes: Further things to check about the geography.
     """
 
@@ -64,6 +67,7 @@ class RunText:
     tables: Sequence[str]
     rho: Fraction
     chosen: bool
+    everywhere: bool
     notes: Sequence[str] = ()
 
 
@@ -93,8 +97,10 @@ def schema_text(name: str, file: str, proposed: Proposed) -> str:
     recodes = []
     for one in proposed.attributes:
         lines.append(f"  - name: {quoted(one.name)}")
-        if one.is_age:
+        if one.source == AGES:
             lines += _comment("Ages that can be, whatever ages the data have.", 4)
+        elif one.source == CODEBOOK:
+            lines += _comment("From the code list.", 4)
         else:
             lines += _check("levels were read from the file; compare with your questionnaire", 4)
         lines += _flow("    levels: ", one.levels)
@@ -173,6 +179,9 @@ def _geography(run: RunText) -> list[str]:
     lines += [f"    path: {quoted(own.path)}", f"    geocode: {quoted(own.geocode)}"]
     lines += [f"    delimiter: {quoted(own.delimiter)}"] if own.delimiter != "," else []
     lines += _zeros(own.zeros_lost, 4)
+    if own.names:
+        names = [f"{level}: {quoted(column)}" for level, column in own.names.items()]
+        lines += _wrapped("    names: {", names, "}")
     return lines
 
 
@@ -214,9 +223,19 @@ def _products(run: RunText) -> list[str]:
         ),
         f"    # invariants: [{{query: total, geolevel: {run.levels[0].name}}}]",
         "    output:",
-        *_comment("Tables per geolevel, beside the microdata.", 6),
-        *_flow("      tables: ", run.tables),
+        *_comment(
+            "Tables, beside the microdata: a query, for all geolevels, or {query: ..., geolevels: "
+            "[...]}, as single levels of the last geolevel are mostly noise. docs/tables.md",
+            6,
+        ),
+        "      tables:",
     ]
+    above = ", ".join(level.name for level in run.levels[:-1])
+    for table in run.tables:
+        if run.everywhere or table == "total" or not above:
+            lines.append(f"        - {quoted(table)}")
+        else:
+            lines.append(f"        - {{query: {quoted(table)}, geolevels: [{above}]}}")
     return lines
 
 

@@ -46,11 +46,16 @@ def test_a_foreign_file_becomes_a_run(das: Das, here: None, tmp_path: Path) -> N
     (folder / "run.yaml").write_text((folder / "run.yaml").read_text() + SEEDED)
     release = execute(folder / "run.yaml") / "release"
     assert next((release / "tables").rglob("*.csv")).exists()
+    assert {path.parent.name for path in (release / "tables").rglob("sex-by-agegrp.csv")} == {
+        "level=country", "level=prov", "level=village"
+    }  # fmt: skip
     run = load_run(folder / "run.yaml")
     assert run.plan.spine.levels == ("country", "prov", "village")
     assert run.plan.spine.digits == (0, 2, 6)
     assert len(run.plan.schema.attribute("agegrp").levels) == 18
     assert run.config.products["persons"].output.tables == ["sex * agegrp", "total"]
+    assert run.config.geography.geounits is not None
+    assert run.config.geography.geounits.names == {"village": "Name"}
 
 
 def test_what_it_could_not_know_is_marked(das: Das, tmp_path: Path) -> None:
@@ -225,6 +230,35 @@ def test_a_list_with_other_geounits_is_told(das: Das, tmp_path: Path) -> None:
     assert code == 0, said
     assert "some geocodes of the data are not in the list of geounits" in said
     assert "10101" not in said
+
+
+def test_a_code_list_gives_levels_and_labels(das: Das, tmp_path: Path) -> None:
+    """Also such as nobody has; and what the list lacks is told, without a word of the codes."""
+    codes = tmp_path / "codes.csv"
+    rows = ["column;code;label", "Sex;1;men", "Sex;2;women", "Sex;3;other"]
+    status = ("single", "married", "widowed", "divorced")
+    rows += [f"Marital status;{code};{label}" for code, label in enumerate(status, 1)]
+    codes.write_text("\n".join([*rows, ""]))
+    words = ("init", VILLAGES / "persons.csv", tmp_path / "new", "--codebook", codes)
+    code, said = das(*words, "--table", "sex * marital_status")
+    assert code == 0, said
+    schema = load_schema(tmp_path / "new" / "schema.yaml")
+    assert schema.attribute("sex").levels == ("men", "women", "other")
+    assert schema.attribute("marital_status").levels == status
+    assert 'column "Marital status" has codes that are not in the code list' in said
+    assert 'column "Sex"' not in said
+    text = (tmp_path / "new" / "schema.yaml").read_text()
+    assert text.count("# From the code list.") == 2
+    for wrong, what in (
+        ("Sex;3;", "row 4: has no label"),
+        ("Sex;2;x", "row 4: gives a code twice; got 2"),
+        ("", "lacks columns"),
+    ):
+        bad = [*rows[:3], wrong] if wrong else ["column;code;text", "Sex;1;men"]
+        codes.write_text("\n".join([*bad, ""]))
+        code, said = das(*words[:2], tmp_path / "other", *words[3:])
+        assert (code, (tmp_path / "other").exists()) == (2, False)
+        assert what in said
 
 
 CODES = st.sampled_from(["1", "2", "9", "m", "f", "", " x", "0-4", "=1", "ä", "10.0", "-1"])

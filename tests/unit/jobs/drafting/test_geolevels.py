@@ -9,7 +9,13 @@ import pytest
 from das.errors import ConfigError
 from geography.lattice import Lattice, Spine
 from jobs.confidential.look import Column
-from jobs.drafting.geolevels import find_geocode, propose_geolevels, read_geolevels
+from jobs.drafting.geolevels import (
+    Geolevel,
+    find_geocode,
+    propose_geolevels,
+    propose_names,
+    read_geolevels,
+)
 
 CODES = ["".join(parts) for parts in itertools.product("012345", "0123", "01234", "01234567")]
 
@@ -72,3 +78,16 @@ def test_geolevels_are_read() -> None:
 def test_other_geolevels_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="holds no geolevels"):
         read_geolevels([text])
+
+
+def test_names_belong_to_the_coarsest_geolevel_that_has_one_each() -> None:
+    levels = [Geolevel("country", 0), Geolevel("province", 1), Geolevel("village", 4)]
+    said = {
+        "Same name": dict.fromkeys(CODES, "x"),
+        "Province name": {code: f"P{code[0]}" for code in CODES},
+        "Name": {code: "Newtown" if code[1] == "0" else code for code in CODES},
+        "kind": {code: code for code in CODES},
+    }
+    found = propose_names(said, levels)
+    assert found == {"province": "Province name", "village": "Name"}
+    assert propose_names({"Name": {code: f"{code}x" for code in CODES}}, levels[:2]) == {}
