@@ -45,6 +45,7 @@ def readme(manifest: Manifest, about: AboutConfig) -> str:
         "limits": [f"{words(limit.kind)} {words(limit.name)}".strip() for limit in manifest.limits],
         "from_data": manifest.geounits_source == FROM_DATA,
         "measured": _measured(manifest),
+        "estimated": any(one.path.startswith("estimates/tables") for one in manifest.outputs),
         "year": datetime.fromisoformat(manifest.created).year,
         "day": text.moment(manifest.created).partition(" ")[0],
     }

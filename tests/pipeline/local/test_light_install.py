@@ -67,13 +67,16 @@ def test_a_release_is_read_as_with_everything_installed(
     report = (release / "report.html").read_bytes()
     (release / "report.html").unlink()
     tables = ("tables", release, "--table", "sex", "--quiet", "--to", tmp_path / "tables")
-    *read, drawn, written = light_install.das(site, [*asked, ("report", release), tables], tmp_path)
+    pages = [(name, release, "--output", tmp_path / name) for name in ("explore", "certificate")]
+    commands = [*asked, ("report", release), tables, *pages]
+    *read, drawn, written, explored, signed = light_install.das(site, commands, tmp_path)
     for (code, out, err), words in zip(read, asked, strict=True):
         assert code == 0, err
         assert (code, out + err) == das(*words)
     assert drawn[0] == 0, drawn
     assert (release / "report.html").read_bytes() == report
-    assert written[0] == 0, written
+    assert written[0] == explored[0] == signed[0] == 0, (written, explored, signed)
+    assert (tmp_path / "explore").read_text().startswith("<!DOCTYPE html>")
     for level in toy.LEVELS:
         assert (tmp_path / "tables" / f"level={level}" / "sex.csv").stat().st_size
 
