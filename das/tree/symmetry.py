@@ -10,7 +10,9 @@ and no Gram matrix changes. By Schur's lemma a matrix that all such swaps leave 
     between: what tells the n atoms of a kind apart, of dimension n - 1, as one number a kind,
     within: what tells the levels of atoms apart, as one number, as in `das.tree.components`.
 
-A component takes one of these for every attribute. Covariances of least squares are such matrices
+A component takes one of these for every attribute. Where it takes one of an attribute of a single
+kind on which most queries are zero, such as the differences between races, the kinds of the others
+are those of the rest alone, which are fewer. Covariances of least squares are such matrices
 too, since Gram matrices alone make them, so the error of any table needs but the trace of its Gram
 matrix on each part. There are more components, and the largest of 1,075 rows has 189.
 
@@ -90,17 +92,55 @@ class _Axis:
 
 
 @dataclass(frozen=True, eq=False)
-class SymmetricComponents:
-    """The components of errors for a set of measured or exact queries.
+class _Piece:
+    """Components that have the parts of the plain attributes, those of one kind, in common.
 
     Attributes:
-      axes: The parts of every attribute.
+      axes: The parts of every attribute; of those that are not plain for the queries alone that are
+        not zero here.
       parts: Per component, for every attribute its part: 0 for the kinds, then those of
         `_Axis.dimensions`.
     """
 
     axes: tuple[_Axis, ...]
     parts: tuple[tuple[int, ...], ...]
+
+    @property
+    def largest(self) -> int:
+        """Rows of its largest matrix."""
+        return math.prod(axis.n_kinds for axis in self.axes)
+
+    def sizes(self) -> list[int]:
+        return [
+            math.prod(
+                axis.n_kinds for axis, part in zip(self.axes, component, strict=True) if not part
+            )
+            for component in self.parts
+        ]
+
+    def matrices(self, query: Query, *, means: bool) -> list[FloatArray]:
+        """Q^T Q on every component; what is no kind is traced out, or its mean is taken."""
+        found = []
+        for axis, factor in zip(self.axes, query.factors, strict=True):
+            of_kinds, traces = axis.parts(factor)
+            if means:
+                traces = [trace / n for trace, n in zip(traces, axis.dimensions, strict=True)]
+            found.append([of_kinds, *(np.array([[trace]]) for trace in traces)])
+        return [
+            reduce(np.kron, [own[part] for own, part in zip(found, component, strict=True)])
+            for component in self.parts
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class SymmetricComponents:
+    """The components of errors for a set of measured or exact queries.
+
+    Attributes:
+      pieces: The components, by what they have in common.
+    """
+
+    pieces: tuple[_Piece, ...]
 
     @classmethod
     def of_queries(cls, queries: Sequence[Query]) -> SymmetricComponents:
@@ -122,34 +162,36 @@ class SymmetricComponents:
         >>> SymmetricComponents.of_queries(asked).sizes  # total, pairs, within pairs
         (1, 1, 1)
         """
-        axes = []
-        for factors in zip(*(query.factors for query in queries), strict=True):
-            atoms = atoms_of(factors)
-            axes.append(_Axis(atoms, _kinds(list(dict.fromkeys(factors)), atoms)))
-        refuse_many_groups(math.prod(axis.n_kinds for axis in axes))
-        numbers = [range(1 + len(axis.dimensions)) for axis in axes]
-        return cls(tuple(axes), tuple(itertools.product(*numbers)))
+        axes = [_axis(factors) for factors in zip(*(q.factors for q in queries), strict=True)]
+        plain = [index for index, axis in enumerate(axes) if axis.n_kinds == 1]
+        pieces = []
+        for chosen in itertools.product(*(range(1 + len(axes[i].dimensions)) for i in plain)):
+            fixed = dict(zip(plain, chosen, strict=True))
+            live = [
+                q for q in queries if all(_sees(axes[i], q.factors[i], p) for i, p in fixed.items())
+            ]
+            own = [
+                axis if index in fixed else _axis([q.factors[index] for q in live or queries])
+                for index, axis in enumerate(axes)
+            ]
+            parts = itertools.product(
+                *(
+                    [fixed[index]] if index in fixed else range(1 + len(axis.dimensions))
+                    for index, axis in enumerate(own)
+                )
+            )
+            pieces.append(_Piece(tuple(own), tuple(parts)))
+        refuse_many_groups(max(piece.largest for piece in pieces))
+        return cls(tuple(pieces))
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """Rows of the matrix of every component."""
-        return tuple(
-            math.prod(
-                axis.n_kinds for axis, part in zip(self.axes, component, strict=True) if not part
-            )
-            for component in self.parts
-        )
+        return tuple(size for piece in self.pieces for size in piece.sizes())
 
     def grams(self, query: Query) -> list[FloatArray]:
         """Return Q^T Q on every component, float64[D, D], for one of the queries given."""
-        of_kinds, traces = self._parts(query)
-        return self._kronecker(
-            of_kinds,
-            [
-                [trace / n for trace, n in zip(own, axis.dimensions, strict=True)]
-                for own, axis in zip(traces, self.axes, strict=True)
-            ],
-        )
+        return [one for piece in self.pieces for one in piece.matrices(query, means=True)]
 
     def trace_forms(self, query: Query) -> list[FloatArray]:
         """Return T, float64[D, D] per component, for any query.
@@ -157,23 +199,18 @@ class SymmetricComponents:
         The sum of the variances of all its answers is sum of <T, S> over components, where S is
         the covariance on the component: T is Q^T Q with all but the kinds traced out.
         """
-        return self._kronecker(*self._parts(query))
+        return [one for piece in self.pieces for one in piece.matrices(query, means=False)]
 
-    def _parts(self, query: Query) -> tuple[list[FloatArray], list[list[float]]]:
-        found = [axis.parts(factor) for axis, factor in zip(self.axes, query.factors, strict=True)]
-        return [of_kinds for of_kinds, _ in found], [traces for _, traces in found]
 
-    def _kronecker(
-        self, of_kinds: Sequence[FloatArray], others: Sequence[Sequence[float]]
-    ) -> list[FloatArray]:
-        out = []
-        for component in self.parts:
-            each = [
-                np.array([[numbers[part - 1]]]) if part else matrix
-                for matrix, numbers, part in zip(of_kinds, others, component, strict=True)
-            ]
-            out.append(reduce(np.kron, each))
-        return out
+def _axis(factors: Sequence[Factor]) -> _Axis:
+    atoms = atoms_of(factors)
+    return _Axis(atoms, _kinds(list(dict.fromkeys(factors)), atoms))
+
+
+def _sees(axis: _Axis, factor: Factor, part: int) -> bool:
+    """Whether a factor is not zero on a part of a plain attribute."""
+    of_kinds, traces = axis.parts(factor)
+    return bool(traces[part - 1] if part else of_kinds[0, 0])
 
 
 def _indicators(codes: IntArray) -> IntArray:

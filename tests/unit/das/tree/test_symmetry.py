@@ -43,10 +43,11 @@ def test_levels_that_all_queries_treat_alike_are_one_kind():
     schema = schema_of(pairs=PAIRS, halves=HALVES)
     asked = [parse_query(schema, text) for text in ("total", "pairs", "halves", "detailed")]
     found = SymmetricComponents.of_queries(asked)
-    axis = found.axes[1]
+    axis = found.pieces[0].axes[1]
     assert together(axis.kinds[axis.atoms]) == [0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8]
-    # Kinds, between those of each of three kinds, within pairs; twice, by sex or not.
-    assert found.sizes == (3, 1, 1, 1, 1, 3, 1, 1, 1, 1)
+    # Kinds, between those of each of three kinds, within pairs. Differences of the sexes are seen by
+    # detailed alone, to which all ages are alike: their sum and the rest.
+    assert found.sizes == (3, 1, 1, 1, 1, 1, 1)
     assert sorted(axis.dimensions) == [1, 1, 3, 4]
     assert max(SpineComponents.of_queries(asked).sizes) == 8
     # A recode that tells apart the levels of a pair leaves none of them alike: 8 and 2 kinds.
@@ -58,7 +59,7 @@ def test_levels_that_all_queries_treat_alike_are_one_kind():
 def test_a_group_of_another_size_is_not_alike():
     schema = schema_of(groups=(0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 2, 2))
     asked = [parse_query(schema, text) for text in ("groups", "detailed")]
-    axis = SymmetricComponents.of_queries(asked).axes[1]
+    axis = SymmetricComponents.of_queries(asked).pieces[0].axes[1]
     assert together(axis.kinds[axis.atoms]) == [0] * 6 + [6] * 6
 
 
