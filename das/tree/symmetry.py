@@ -120,16 +120,17 @@ class _Piece:
 
     def matrices(self, query: Query, *, means: bool) -> list[FloatArray]:
         """Q^T Q on every component; what is no kind is traced out, or its mean is taken."""
-        found = []
+        found: list[list[FloatArray]] = []
         for axis, factor in zip(self.axes, query.factors, strict=True):
             of_kinds, traces = axis.parts(factor)
             if means:
                 traces = [trace / n for trace, n in zip(traces, axis.dimensions, strict=True)]
             found.append([of_kinds, *(np.array([[trace]]) for trace in traces)])
-        return [
-            reduce(np.kron, [own[part] for own, part in zip(found, component, strict=True)])
-            for component in self.parts
-        ]
+        out = []
+        for component in self.parts:
+            each = [own[part] for own, part in zip(found, component, strict=True)]
+            out.append(reduce(np.kron, each))
+        return out
 
 
 @dataclass(frozen=True, eq=False)
