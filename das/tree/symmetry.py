@@ -26,7 +26,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 
 import numpy as np
 
@@ -128,8 +128,10 @@ class _Piece:
             found.append([of_kinds, *(np.array([[trace]]) for trace in traces)])
         out = []
         for component in self.parts:
-            each = [own[part] for own, part in zip(found, component, strict=True)]
-            out.append(reduce(np.kron, each))
+            matrix = np.ones((1, 1))
+            for own, part in zip(found, component, strict=True):
+                matrix = np.asarray(np.kron(matrix, own[part]))
+            out.append(matrix)
         return out
 
 
