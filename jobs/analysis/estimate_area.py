@@ -16,12 +16,13 @@ from das.tree.coordinates import Coordinates
 from das.tree.passes import Moments, sum_below
 from jobs.plan import why_no_estimates, without_estimates
 from jobs.release.estimate import LevelEstimator
-from jobs.release.evidence import LevelRange, select_moments
-from jobs.storage.dataset import Dataset
+from jobs.release.evidence import AnswersReader, LevelRange, select_moments
+from jobs.storage.dataset import Dataset, RangeReader
 from jobs.storage.estimates import read_moments
 from jobs.tasks.batches import all_geounits
 
 _WINDOW_NUMBERS = 10_000_000  # numbers read at once
+_MOST_BETWEEN = 256  # geounits that are read though no cut family has them: a tract or two
 _MOST_AT_ONCE = 512  # geounits whose estimates are read together: a row group or so
 
 
@@ -83,6 +84,16 @@ class AreaEstimator:
     def _leaf_codes(self) -> Geocodes:
         """bytes[G] geocodes of all leaves."""
         return self.geounits(self.estimator.leaf).codes.astype(np.bytes_)
+
+    @cached_property
+    def _answers(self) -> AnswersReader:
+        """Reads the answers of leaves; areas in the order of their geocodes share row groups."""
+        return self.estimator.answers_reader(self.estimator.leaf)
+
+    @cache  # noqa: B019
+    def _subtree(self, level: int) -> RangeReader:
+        """Reads the messages of a geolevel, likewise."""
+        return self.estimator.reader(level)
 
     def geounit(self, code: str) -> Moments:
         """Estimate a geounit of any geolevel.
@@ -189,23 +200,26 @@ class AreaEstimator:
         return shares
 
     def _windows(self, parents: IntArray, bounds: IntArray, level: int) -> Iterator[IntArray]:
-        """Runs of cut parents whose children are read together."""
+        """Runs of cut parents whose children are read together, with those of few others."""
         most = max(1, _WINDOW_NUMBERS // self.estimator.numbers(level))
         start = 0
         for stop in range(1, len(parents) + 1):
             last = stop == len(parents)
-            if last or bounds[parents[stop] + 1] - bounds[parents[start]] > most:
+            if (
+                last
+                or bounds[parents[stop] + 1] - bounds[parents[start]] > most
+                or bounds[parents[stop]] - bounds[parents[stop - 1] + 1] > _MOST_BETWEEN
+            ):
                 yield parents[start:stop]
                 start = stop
 
     def _messages(self, rows: LevelRange) -> Moments:
         """Subtree estimates of whole families on the components of the queries."""
         one = self.estimator
-        name = one.plan.levels[rows.level].name
         if rows.level == one.leaf:
             terms = one.leaf_terms(self.coordinates)
-            return one.leaf_messages(terms, rows, one.answers(rows))
-        found = read_moments(Dataset.open(one.layout.subtree(name)), one.coordinates, rows.codes)
+            return one.leaf_messages(terms, rows, self._answers.read(rows))
+        found = read_moments(self._subtree(rows.level), one.coordinates, rows.codes)
         return select_moments(self.coordinates, one.coordinates, found)
 
     def _on_spine(self, level: int, spot: int) -> Moments:
@@ -217,7 +231,7 @@ class AreaEstimator:
             return _alone(row)
         family = np.flatnonzero(rows.parents == rows.parents[spot])
         alike = rows.slice(int(family[0]), int(family[-1]) + 1)
-        terms, answers = one.leaf_terms(self.coordinates), one.answers(alike)
+        terms, answers = one.leaf_terms(self.coordinates), self._answers.read(alike)
         found = one.leaf_estimates(terms, alike, answers, one.above_leaves(terms, alike))
         return _alone(found.take(np.array([spot - int(family[0])])))
 

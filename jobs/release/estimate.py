@@ -154,7 +154,7 @@ class LevelEstimator:
         """Sums over families of leaves: answers are added before they are estimated."""
         starts = children.starts
         passes = children.is_only[starts]
-        answers = self._reader(self.leaf)
+        answers = self.answers_reader(self.leaf)
         sums = [
             sum_answers(piece, answers.read(piece))
             for start, stop in children.pieces(max(1, _CHUNK_ANSWERS // self.numbers(self.leaf)))
@@ -215,7 +215,7 @@ class LevelEstimator:
         if not asked:  # no component is touched, so there is nothing to estimate on
             return sums, largest
         terms = self.leaf_terms(self.coordinates.touched_by(asked))
-        answers = self._reader(self.leaf)
+        answers = self.answers_reader(self.leaf)
         above = self.above_leaves(terms, rows)
         # Answers that are only added up are of a few bytes, and held anyway.
         held = terms.coordinates.size + sum(query.size for query in asked)
@@ -313,12 +313,13 @@ class LevelEstimator:
     def _range(self, batch: Batch) -> LevelRange:
         return LevelRange.read(self.release, self.plan.levels[batch.level].name, batch)
 
-    def _reader(self, level: int) -> AnswersReader:
+    def answers_reader(self, level: int) -> AnswersReader:
+        """What reads the answers of a geolevel, in ranges that ascend."""
         return AnswersReader.of(self.release, self.plan.levels[level].name, self.terms[level])
 
     def answers(self, rows: LevelRange) -> RangeAnswers:
         """Answers of whole families of a geolevel."""
-        return self._reader(rows.level).read(rows)
+        return self.answers_reader(rows.level).read(rows)
 
     def reader(self, level: int) -> RangeReader:
         """What reads the messages of a geolevel."""

@@ -381,7 +381,7 @@ def _table_lines(manifest: Manifest, there: Mapping[str, Output]) -> list[str]:
     if "csv" in formats:
         csv = 'dtype={"geocode": str}, keep_default_na=False'
         return [f'table = pd.read_csv("{file}.csv", {csv})']
-    return [f'table = pd.read_excel("{file}.xlsx")']
+    return [f'table = pd.read_excel("{file}.xlsx", dtype={{"geocode": str}})']
 
 
 def _measured(manifest: Manifest, there: Mapping[str, Output]) -> tuple[str, str] | None:

@@ -24,6 +24,7 @@ from jobs.analysis.estimate import (
     estimate_covariances,
     report_estimates,
 )
+from jobs.analysis.results import ResultFile
 from jobs.cli import app, main
 from jobs.config.load import load_run
 from jobs.plan import Plan
@@ -306,11 +307,11 @@ def test_intervals_of_the_command(estimated, tmp_path, capsys):
         estimate_areas(plan, release, "total", {"a": ["9900100000", "x"]}, [], PLAIN)
     path = tmp_path / "found.parquet"
     some = estimate_areas(plan, release, "total", {}, ["99"], PLAIN)
-    report_estimates(some, path, None, as_json=False)
+    report_estimates(some, ResultFile("das estimate", path, None), as_json=False)
     assert pq.read_table(path).equals(some)
-    report_estimates(some, None, None, as_json=True)
+    report_estimates(some, ResultFile("das estimate", None, None), as_json=True)
     assert '"area": "99"' in capsys.readouterr().out
-    report_estimates(some, None, None, as_json=False)
+    report_estimates(some, ResultFile("das estimate", None, None), as_json=False)
     assert "standard error" in capsys.readouterr().out
 
 
