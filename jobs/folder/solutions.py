@@ -140,6 +140,8 @@ def _outdated(product: Product) -> list[Place]:
         outdated += [
             path for facts in _facts(path) if [q["query"] for q in facts["queries"]] != asked
         ]
+    if not release.manifest.is_file():  # of an older version that had begun the run
+        outdated += [path.parent for path in (release.root / "h1").glob(f"*/{MANIFEST}")]
     return [path for path in outdated if is_published(path)]
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import uuid
 import zipfile
+from collections.abc import Iterable
 from typing import IO
 from xml.sax.saxutils import escape, quoteattr
 
@@ -51,6 +52,7 @@ class XlsxPartWriter:
             self._zip = zipfile.ZipFile(self._sink.opened, "w", zipfile.ZIP_DEFLATED)
         self._sheets = 0
         self._sheet: IO[bytes] | None = None
+        self._letters: list[str] = []
         self._left = 0  # rows that the sheet still takes
         self._rows = 0
         self._low = ""
@@ -101,16 +103,24 @@ class XlsxPartWriter:
         pane = '<pane ySplit="1" topLeftCell="A2" activePane="bottomLeft" state="frozen"/>'
         view = f'<sheetViews><sheetView workbookViewId="0">{pane}</sheetView></sheetViews>'
         self._sheet.write(f'{_HEAD}<worksheet xmlns="{_SHEET}">{view}<sheetData>'.encode())
-        self._sheet.write(f"<row>{''.join(map(_text, names))}</row>".encode())
+        self._letters = [_letters(index) for index in range(len(names))]
+        self._sheet.write(self._row(1, map(_text, names)).encode())
         self._left = MOST_ROWS - 1
 
     def _append(self, table: pa.Table) -> None:
         if self._sheet is None:
             raise ValueError("no sheet was begun")
-        cells = [_cells(column) for column in table.columns]
-        rows = "".join(f"<row>{''.join(row)}</row>" for row in zip(*cells, strict=True))
-        self._sheet.write(rows.encode())
+        first = MOST_ROWS - self._left + 1
+        rows = zip(*(_cells(column) for column in table.columns), strict=True)
+        text = "".join(self._row(number, row) for number, row in enumerate(rows, first))
+        self._sheet.write(text.encode())
         self._left -= table.num_rows
+
+    def _row(self, number: int, cells: Iterable[str]) -> str:
+        placed = zip(self._letters, cells, strict=True)
+        return (
+            f'<row r="{number}">{"".join(f"""<c r="{at}{number}"{c}""" for at, c in placed)}</row>'
+        )
 
     def _end(self) -> None:
         if self._sheet is not None:
@@ -118,16 +128,30 @@ class XlsxPartWriter:
             self._sheet.close()
 
 
+def _letters(index: int) -> str:
+    """The name of a column.
+
+    >>> [_letters(index) for index in (0, 25, 26, 701, 702)]
+    ['A', 'Z', 'AA', 'ZZ', 'AAA']
+    """
+    letters = ""
+    while index >= 0:
+        letters = chr(ord("A") + index % 26) + letters
+        index = index // 26 - 1
+    return letters
+
+
 def _cells(column: pa.ChunkedArray) -> list[str]:
+    """What follows the place of each cell."""
     if _NUMBERS.fullmatch(str(column.type)):
-        return [f"<c><v>{value!r}</v></c>" for value in column.to_pylist()]
+        return [f"><v>{value!r}</v></c>" for value in column.to_pylist()]
     known: dict[str, str] = {}
     return [known.get(text) or known.setdefault(text, _text(text)) for text in column.to_pylist()]
 
 
 def _text(text: str) -> str:
     plain = escape(_NOT_IN_XML.sub(" ", text))
-    return f'<c t="inlineStr"><is><t xml:space="preserve">{plain}</t></is></c>'
+    return f' t="inlineStr"><is><t xml:space="preserve">{plain}</t></is></c>'
 
 
 def _around(title: str, sheets: int) -> dict[str, str]:

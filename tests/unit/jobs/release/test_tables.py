@@ -67,6 +67,9 @@ def of_xlsx(path: Path) -> list[dict[str, Any]]:
         for number in range(1, len(book.findall(f".//{SHEET}sheet")) + 1):
             sheet = ElementTree.fromstring(file.read(f"xl/worksheets/sheet{number}.xml"))
             own = [[value_of(cell) for cell in row] for row in sheet.iter(f"{SHEET}row")]
+            last = [row[-1].get("r") for row in sheet.iter(f"{SHEET}row")]
+            letter = chr(ord("A") + len(own[0]) - 1)
+            assert last == [f"{letter}{index}" for index in range(1, len(own) + 1)]
             header, rows = own[0], rows + own[1:]
     return [dict(zip(header, row, strict=True)) for row in rows]
 
