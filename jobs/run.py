@@ -6,7 +6,6 @@ continues where the last run stopped.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -142,7 +141,7 @@ def open_job(
     if not (out / "run.json").exists():  # then nothing is left of a run that is refused
         refuse_spent_grants(resolved, "")
     make_roots(roots)
-    with _failure_logged(reporter), _going_on(resolved, reporter), ExitStack() as stack:
+    with _failure_logged(reporter), ExitStack() as stack:
         hold = stack.enter_context(only_driver(out))
         identity = claim_folder(resolved)
         refuse_spent_grants(resolved, identity)
@@ -192,19 +191,6 @@ def _failure_logged(reporter: Reporter) -> Iterator[None]:
     except BaseException as error:
         text = str(error) if isinstance(error, DasError) else None
         reporter.event("run_failed", error=type(error).__name__, message=text)
-        raise
-
-
-@contextmanager
-def _going_on(resolved: Resolved, reporter: Reporter) -> Iterator[None]:
-    """Where somebody stops the block, say how the run goes on."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        out, solution = resolved.config.output.directory, resolved.solution
-        words = ["das resume", shlex.quote(str(out))]
-        words += [] if solution is None else [f"--solution {shlex.quote(solution)}"]
-        reporter.warn(f"stopped; what is complete is kept. Go on with `{' '.join(words)}`")
         raise
 
 

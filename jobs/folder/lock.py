@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import socket
 import sys
 import threading
@@ -108,10 +109,17 @@ def only_driver(out: Place, patience_seconds: float | None = None) -> Iterator[H
         os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         yield Hold(out)
     except KeyboardInterrupt:
-        sys.stderr.write(f"das: stopped; nothing is lost, go on with `das resume {out}`\n")
+        sys.stderr.write(
+            f"das: stopped; nothing is lost, go on with `das resume {shlex.quote(str(out))}`\n"
+        )
         raise
     finally:
         os.close(handle)
+
+
+def _say_how_to_go_on(out: Place) -> None:
+    words = f"das resume {shlex.quote(str(out))}"
+    sys.stderr.write(f"das: stopped; nothing is lost, go on with `{words}`\n")
 
 
 @contextmanager
@@ -132,7 +140,9 @@ def _only_stored(out: StoredPlace, patience: float) -> Iterator[StoredPlace]:
     try:
         yield own
     except KeyboardInterrupt:
-        sys.stderr.write(f"das: stopped; nothing is lost, go on with `das resume {out}`\n")
+        sys.stderr.write(
+            f"das: stopped; nothing is lost, go on with `das resume {shlex.quote(str(out))}`\n"
+        )
         raise
     finally:
         ended.set()

@@ -1,6 +1,6 @@
 """What tools for a release take, and what they read: areas, tables, files of areas.
 
-    python -m tests.bench.release_tools [--blocks N] [--districts N] [--folder FOLDER] [--quick]
+    python -m tests.bench.release_tools [--blocks N] [--districts N] [--tracts N] [--folder FOLDER] [--quick]
 
 A state of 200,000 generated blocks and 16 cells is released by a run in this process, then used as
 its readers would, command by command:
@@ -8,6 +8,9 @@ its readers would, command by command:
 - areas_seconds: `das areas` of 100 districts of consecutive blocks, that cut tracts, x 3 tables.
 - tables_seconds: `das tables` of all tables of the run file at all geolevels, as CSV and Parquet;
   tables_rows is what they hold.
+- explore_bytes: the page of `das explore` of 9,000 tracts, as many as the largest state has, of 2,016
+  cells and 76 answers each, with invented outlines of 64 corners on average; explore_left_out is what
+  had no room on it. A release of its own, whose leaves are the tracts.
 - formats_read: kinds of block-assignment files that are read to the same districts.
 
 Seconds are those of the processor for the whole command, starting Python included, the least of
@@ -28,9 +31,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import yaml
 
 from jobs.analysis.area_files import read_areas
 from jobs.analysis.estimate import leaf_geocodes
+from jobs.analysis.explore import ExploreRequest, explore
 from jobs.config.load import load_run
 from jobs.config.released import load_release
 from jobs.run import run
@@ -39,6 +44,7 @@ from jobs.tasks.batches import Sizing
 from jobs.tasks.executor import LocalTasks
 from jobs.tasks.progress import Reporter
 from tests.bench.state import generated
+from tests.builders.boundaries import write_boundaries
 from tests.checkout import ROOT
 
 TABLES = ("votingage", "ethnicity_race", "votingage * ethnicity_race")
@@ -54,6 +60,39 @@ def release_of(folder: Path, blocks: int) -> Path:
         resolved = load_run(generated("ri-2010.yaml", folder, blocks))
         run(resolved, Reporter(quiet=True), tasks=LocalTasks(Sizing(4), slots=2))
     return release
+
+
+def tracts_of(folder: Path, tracts: int) -> Path:
+    """A release of so many generated leaves that stand for tracts; made once per folder."""
+    release = folder / "tracts" / "out" / "release"
+    if (release / "manifest.json").exists():
+        return release
+    (folder / "tracts").mkdir()
+    config = generated("demo.yaml", folder / "tracts", tracts)
+    digits = {"nation": 0, "state": 2, "county": 5, "tract": 15}
+    queries = {"total": "1/2", "hispanic * cenrace": "1/4", "detailed": "1/4"}
+    shares = {level: {"share": "1/4", "queries": queries} for level in digits}
+    allocation = folder / "tracts" / "allocation.yaml"
+    allocation.write_text(yaml.safe_dump({"name": "tracts", "levels": shares}))
+    document = yaml.safe_load(config.read_text())
+    document["geography"]["levels"] = [{"name": n, "digits": d} for n, d in digits.items()]
+    persons = document["products"]["persons"]
+    persons["privacy"]["allocation"] = str(allocation)
+    persons.pop("solve")
+    config.write_text(yaml.safe_dump(document, sort_keys=False))
+    run(load_run(config), Reporter(quiet=True), tasks=LocalTasks(Sizing(4), slots=2))
+    return release
+
+
+def explored(folder: Path, release: Path) -> tuple[int, list[str]]:
+    """Bytes of the page of all geounits with outlines, and what was left out of it."""
+    resolved = load_release(release)
+    codes = leaf_geocodes(resolved.plan, resolved.last.release).astype(np.str_).tolist()
+    outlines = folder / "outlines.json"
+    write_boundaries(outlines, codes, (5, 11), bends=5)
+    asked = ExploreRequest(boundaries=outlines, names="NAME")
+    made = explore(resolved.last, asked, folder / "explore.html")
+    return made.bytes, list(made.notes)
 
 
 def cpu_seconds(*words: object) -> float:
@@ -110,6 +149,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--blocks", type=int, default=200_000)
     parser.add_argument("--districts", type=int, default=100)
+    parser.add_argument("--tracts", type=int, default=9_000)
     parser.add_argument("--folder", type=Path, help="where the release is kept")
     parser.add_argument("--quick", action="store_true", help="each command once")
     arguments = parser.parse_args()
@@ -125,6 +165,7 @@ def main() -> None:
         to = Path(temporary) / "tables"
         formats = ("--format", "csv", "--format", "parquet", "--quiet")
         repeats = 1 if arguments.quick else _REPEATS
+        page, left_out = explored(Path(temporary), tracts_of(folder, arguments.tracts))
         found = {
             "blocks": len(codes),
             "districts": arguments.districts,
@@ -141,10 +182,13 @@ def main() -> None:
                 for part in Dataset.open(path).parts
                 if part.file.endswith(".csv")
             ),
+            "tracts": arguments.tracts,
+            "explore_bytes": page,
+            "explore_left_out": left_out,
             "formats_read": formats_read(Path(temporary), codes),
         }
     for name, value in found.items():
-        shown = f"{len(value)} kinds of files" if isinstance(value, list) else value
+        shown = f"{len(value)} kinds of files" if name == "formats_read" else value
         print(f"{name:<16} {shown}", file=sys.stderr)
     print(json.dumps(found))
 

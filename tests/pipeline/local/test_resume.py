@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import re
+import shlex
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -14,9 +15,11 @@ from pathlib import Path
 import pytest
 from py4j.java_gateway import GatewayClient, GatewayParameters
 from py4j.protocol import Py4JError, Py4JNetworkError
+from typer.testing import CliRunner
 
 import jobs.storage.dataset
 from das.errors import ConfigError, InputError, LedgerError, OutputError, RuntimeSetupError
+from jobs.cli import app
 from jobs.config.load import load_run
 from jobs.folder.identity import claim_folder
 from jobs.folder.lock import only_driver
@@ -345,3 +348,28 @@ def test_defects_keep_their_frames(monkeypatch, das, defect):
     monkeypatch.setattr("jobs.cli.app", fails)
     with pytest.raises(type(defect)):
         das("resume")
+
+
+def test_who_stops_a_run_is_told_how_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also without lines of progress; what is told is then done."""
+    folder = tmp_path / "my run"
+    folder.mkdir()
+    toy.write_records(folder)
+    config = toy.configuration(folder)
+
+    def stopped(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("jobs.release.stages.EstimateStage.run", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            in_process.execute(config)
+    told = re.search(r"stopped; .*`(.*)`", capsys.readouterr().err)
+    assert told is not None
+    words = shlex.split(told[1])
+    assert words == ["das", "resume", str(folder / "out")]
+    in_process.patch_spark(monkeypatch)
+    result = CliRunner().invoke(app, [*words[1:], "--quiet"])
+    assert result.exit_code == 0, result.output

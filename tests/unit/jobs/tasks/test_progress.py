@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import stat
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 from das.errors import OutputError
 from jobs.documents.document import json_of
@@ -137,3 +139,24 @@ def test_every_event_in_the_code_is_known():
     for path in jobs.rglob("*.py"):
         used |= set(re.findall(r'\.event\(\s*"(\w+)"', path.read_text()))
     assert used == set(EVENTS)
+
+
+def test_a_terminal_shows_which_stage_of_the_run_it_is(monkeypatch):
+    """While the line is live there is one of the run below it; what stays names no time left."""
+    shown = io.StringIO()
+    monkeypatch.setattr(
+        "jobs.tasks.progress.Console",
+        lambda **_: Console(file=shown, force_terminal=True, width=120, highlight=False),
+    )
+    reporter = Reporter()
+    with reporter.stages(4, 9), reporter.line("measure", "block") as line:
+        line.show(30, 50, ", 10/s, 0:02 left")
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.getvalue()).splitlines()
+    assert any(re.search(r"^run +stage 4 of 9 .* so far", one) for one in lines)
+    last = next(one for one in reversed(lines) if one.strip())
+    assert re.search(r"^measure +block .* 30/50 \d:\d\d:\d\d", last)
+    assert "left" not in last
+    shown.truncate(0)
+    with reporter.line("verify", "release"):
+        pass
+    assert "stage" not in shown.getvalue()
