@@ -75,7 +75,7 @@ class CsvPartWriter:
             with writing(self._path, self._path):
                 self._writer = pa_csv.CSVWriter(self._sink.opened, plain.schema)
         if plain.num_rows:
-            codes = plain.column("geocode")
+            codes = plain.column("geocode" if "geocode" in plain.column_names else 0)
             self._low = self._low or codes[0].as_py()
             self._high = codes[-1].as_py()
         self._rows += plain.num_rows
