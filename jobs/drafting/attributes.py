@@ -152,7 +152,7 @@ def is_age(column: Column) -> bool:
 def _reason(column: Column, following: Collection[str], wanted: Wanted) -> str:
     """Why a column is no attribute; empty if it is one."""
     if column.name in wanted.left_out:
-        return "as asked for"
+        return "is left out, as asked for"
     if column.fault:
         return column.fault
     if column.name.strip() in wanted.codebook:

@@ -160,8 +160,7 @@ def draft(request: Request) -> Draft:
     kept = {*request.kept, *_named(usable, request.tables)}
     codebook = {} if request.codebook is None else read_codebook(request.codebook)
     wanted = Wanted(request.left_out, kept, request.tables, codebook)
-    following = geography.following - kept - {*codebook}
-    proposed = propose(look.columns, geocode, following, wanted)
+    proposed = propose(look.columns, geocode, geography.following - kept, wanted)
     name = attribute_name(request.data.stem)
     tables = [*request.tables] or ["total", *(one.name for one in proposed.attributes)]
     _refuse_unknown_tables(tables, name, proposed)
@@ -325,7 +324,8 @@ def _written(place: Place, folder: Path) -> str:
     """A place as the run file has it: relative to its folder, if it is of this machine."""
     if not isinstance(place, Path):
         return str(place)
-    return Path(os.path.relpath(place.resolve(), folder.resolve())).as_posix()
+    named = place.parent.resolve() / place.name  # a link at the end may point elsewhere later
+    return Path(os.path.relpath(named, folder.resolve())).as_posix()
 
 
 def _write(folder: Path, text: RunText) -> tuple[Path, ...]:

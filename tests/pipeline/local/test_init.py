@@ -159,7 +159,7 @@ GOOD = "village,sex,age\n" + "".join(
         (GOOD, ("--leave-out", "Sex"), "names a column that is not there; got ['Sex']", GOOD,
          ("--leave-out", "sex")),
         (GOOD, ("--table", "sex * religion"), "religion", GOOD, ("--table", "sex * age")),
-        (GOOD, ("--table", "sex", "--leave-out", "sex"), "sex cannot be an attribute: it as asked",
+        (GOOD, ("--table", "sex", "--leave-out", "sex"), "sex cannot be an attribute: it is left out",
          GOOD, ("--table", "age", "--leave-out", "sex")),
         (GOOD, ("--rho", "0.5.1"), "--rho", GOOD, ("--rho", "0.5")),
         (GOOD, ("--rows", "0"), "--rows: is not positive", GOOD, ("--rows", "5")),
@@ -192,7 +192,10 @@ def test_no_attribute_is_left(das: Das, tmp_path: Path) -> None:
     path.write_text(GOOD)
     code, said = das("init", path, tmp_path / "new", "--leave-out", "sex", "--leave-out", "age")
     assert code == 2
-    assert "finds no column to count persons by; got sex: as asked for; age: as asked for" in said
+    assert (
+        "finds no column to count persons by; got sex: is left out, as asked for; age: is left out"
+        in said
+    )
 
 
 def test_parquet_with_numbers_missing_values_and_dates(

@@ -913,6 +913,8 @@ SAME: dict[str, Edit] = {
     "output": put("run", "output", value={"directory": "elsewhere", "microdata": ["csv"]}),
     "runtime": put("run", "runtime", value={"master": "local[1]", "spark": {"a": "b"}}),
     "a default spelled out": put("run", "privacy", "delta", value="1/10000000000"),
+    "zeros that are kept": put("run", "data", "leading_zeros", value="kept"),
+    "commas of the list": put("run", "geography", "geounits", "delimiter", value=","),
     "rho spelled otherwise": put("run", "privacy", "rho", value="0.5"),
     "comments": text("run", lambda t: "# comment\n" + t),
 }
@@ -933,6 +935,9 @@ DIFFERENT: dict[str, Edit] = {
     "data path": put("run", "data", "path", value="other.csv"),
     "data codes": put("run", "data", "columns", "age", value="years"),
     "geounits": drop("run", "geography", "geounits"),
+    "zeros that are lost": put("run", "data", "leading_zeros", value="lost"),
+    "zeros of the list": put("run", "geography", "geounits", "leading_zeros", value="lost"),
+    "semicolons of the list": put("run", "geography", "geounits", "delimiter", value=";"),
     "digits": put("run", "geography", "levels", 1, "digits", value=6),
     "order of levels": put("schema", "attributes", 0, "levels", value=["male", "female"]),
     "order of attributes": put("schema", "attributes", value=SCHEMA["attributes"][::-1]),

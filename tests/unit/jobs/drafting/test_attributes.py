@@ -130,7 +130,7 @@ def test_columns_that_are_asked_for_are_kept_and_others_left_out() -> None:
     made = propose(columns, "geocode", ("x",), Wanted(("sex",), ("income",)))
     assert [one.name for one in made.attributes] == ["income"]
     assert made.left_out == {
-        "sex": "as asked for",
+        "sex": "is left out, as asked for",
         "x": "has one value in every geounit: it belongs to the geography",
     }
 

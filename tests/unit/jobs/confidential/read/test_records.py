@@ -52,6 +52,43 @@ def test_records_are_counted_by_geocode_and_cell(tmp_path: Path, kind: str) -> N
     assert read(config(write(tmp_path, kind, table()))) == EXPECTED
 
 
+LOST = [(code.lstrip("0"), *cell) for code, *cell in PEOPLE]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_leading_zeros_that_were_lost_are_put_back(tmp_path: Path, kind: str) -> None:
+    data = config(write(tmp_path, kind, table(LOST)), leading_zeros="lost")
+    assert read(data) == EXPECTED
+    with pytest.raises(InputError, match="column block: geocode does not fit"):
+        read(data.model_copy(update={"leading_zeros": "kept"}))
+
+
+def test_geocodes_that_are_integers_lost_their_zeros(tmp_path: Path) -> None:
+    numbers = table(LOST)
+    codes = pa.array([int(row[0]) for row in LOST])
+    path = write(tmp_path, "parquet", numbers.set_column(0, "block", codes))
+    assert read(config(path, leading_zeros="lost")) == EXPECTED
+    with pytest.raises(InputError, match=r"got int64; .* say `leading_zeros: lost`"):
+        read(config(path))
+
+
+@pytest.mark.parametrize(
+    ("code", "what"),
+    [
+        ("A1", "does not fit the leaf geolevel"),
+        ("10101", "does not fit the leaf geolevel"),
+        ("1 1", "does not fit the leaf geolevel"),
+        ("-1", "does not fit the leaf geolevel"),
+        ("", "geocode is missing"),
+    ],
+)
+def test_what_is_no_number_gets_no_zeros(tmp_path: Path, code: str, what: str) -> None:
+    path = write(tmp_path, "csv", table([*LOST, (code, "male", "under_18")]))
+    with pytest.raises(InputError, match=f"row 6, column block: .*{what}") as caught:
+        read(config(path, leading_zeros="lost"))
+    assert "leading_zeros" not in str(caught.value)
+
+
 def test_codes_map_values_of_the_file_to_levels(tmp_path: Path) -> None:
     path = tmp_path / "people.csv"
     path.write_text("block;s;age\n0101;1;under_18\n0101;2;under_18\n")
