@@ -11,6 +11,7 @@ import gc
 import inspect as introspection
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -522,7 +523,10 @@ def init(  # noqa: PLR0913 - one parameter per command-line option
     typer.echo("\nCheck, in these files:")
     for check in made.checks:
         typer.echo(printable(f"  {check}"))
-    typer.echo(printable(f"\nThen go on with:\n\n  das validate {folder / 'run.yaml'}"))
+    typer.echo("\nThen go on with:\n")
+    run = shlex.quote(str(folder / "run.yaml"))
+    for line in (f"das validate {run}", f"das generate rehearsal --like {run}", f"das run {run}"):
+        typer.echo(printable(f"  {line}"))
 
 
 @app.command()
