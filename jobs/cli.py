@@ -930,6 +930,9 @@ def areas(  # noqa: PLR0913 - one parameter per command-line option
             parser=_place,
         ),
     ] = None,
+    column: Annotated[
+        str | None, typer.Option(help="Column of the areas, in a file with several.")
+    ] = None,
     table: Annotated[
         list[str] | None,
         typer.Option(help='Table beside the total, such as "sex * age[65+]"; again for more.'),
@@ -981,7 +984,7 @@ def areas(  # noqa: PLR0913 - one parameter per command-line option
     file.check(CSV_START)
     asked = Boundaries.of(boundaries, join, geojson)
     resolved = _with_arrow_alone(_finished(config, out, solution))
-    named = name_areas(resolved, assign, geounit or (), geolevel)
+    named = name_areas(resolved, assign, geounit or (), geolevel, column)
     for note in named.notes:
         typer.echo(printable(f"{assign}: {note}"), err=True)
     settings = AreaSettings(confidence, ideal)

@@ -95,13 +95,15 @@ class _Rows:
         return _Rows(self.path, self.content, rest, self.delimiter, self.skipped + 1)
 
 
-def read_areas(path: Place, leaves: Geocodes, leaf: str) -> AreaFile:
+def read_areas(path: Place, leaves: Geocodes, leaf: str, column: str | None = None) -> AreaFile:
     """Read an area file.
 
     Args:
       path: The file. Without a column of areas, it is one area, called as the file.
       leaves: bytes[G] geocodes of all leaf geounits, ascending.
       leaf: Name of the leaf geolevel.
+      column: Of the areas, by its heading; where there is only one beside that of the geocodes, it
+        need not be named.
 
     Raises:
       InputError: It cannot be read, no column holds geocodes, several columns could be that of the
@@ -109,9 +111,11 @@ def read_areas(path: Place, leaves: Geocodes, leaf: str) -> AreaFile:
     """
     known = _Leaves(leaves, leaf)
     rows = _rows(path, known)
-    column = _code_column(rows, known)
-    rows = _without_header(rows, column, known)
-    return _assigned(rows, _area_column(rows, column), column, known)
+    codes = _code_column(rows, known)
+    headed = [field[0].as_py() for field in rows.columns]
+    rest = _without_header(rows, codes, known)
+    names = headed if rest is not rows else None
+    return _assigned(rest, _area_column(rest, codes, names, column), codes, known)
 
 
 def _rows(path: Place, known: _Leaves) -> _Rows:
@@ -225,17 +229,30 @@ def _without_header(rows: _Rows, column: int, known: _Leaves) -> _Rows:
     return rows if looks_alike else rows.without_first()
 
 
-def _area_column(rows: _Rows, column: int) -> int | None:
+def _area_column(
+    rows: _Rows, codes: int, names: Sequence[str] | None, wanted: str | None
+) -> int | None:
+    """The column of the areas: the one that is wanted, or the only other one."""
     width = len(rows.columns)
+    if wanted is not None:
+        others = {name: index for index, name in enumerate(names or ()) if index != codes}
+        if wanted not in others:
+            raise InputError(
+                str(rows.path),
+                "has no such column of areas",
+                got=wanted,
+                want=f"one of {[*others]}" if names else "a first line with names of columns",
+            )
+        return others[wanted]
     if width > 2:
         raise InputError(
             rows.where(0),
             "has several columns beside that of the geocodes",
             got=f"{width} columns",
             want="one column of areas and one of geocodes",
-            remedy="leave the other columns out",
+            remedy="leave the other columns out, or name one: das areas --column NAME",
         )
-    return None if width == 1 else 1 - column
+    return None if width == 1 else 1 - codes
 
 
 def _assigned(rows: _Rows, area_column: int | None, column: int, known: _Leaves) -> AreaFile:

@@ -122,7 +122,11 @@ class AreaTables:
 
 
 def name_areas(
-    resolved: Resolved, assign: Place | None, geounits: Sequence[str], geolevel: str | None
+    resolved: Resolved,
+    assign: Place | None,
+    geounits: Sequence[str],
+    geolevel: str | None,
+    column: str | None = None,
 ) -> AreaFile:
     """The areas that a command line names: those of a file, and geounits as areas of their own.
 
@@ -137,7 +141,7 @@ def name_areas(
     found = leaves_of(plan, release, codes)
     if assign is None:
         return AreaFile(found, ())
-    file = read_areas(assign, leaf_geocodes(plan, release), plan.leaf.name)
+    file = read_areas(assign, leaf_geocodes(plan, release), plan.leaf.name, column)
     return AreaFile({**found, **file.areas}, file.notes)
 
 

@@ -864,7 +864,11 @@ def areas_in_utf_8(desk: Desk) -> str:
 
 
 def areas_with_more_columns(desk: Desk) -> str:
-    return _area(desk, "9900100000,a,1\n", "9900100000,a\n")
+    message = _area(desk, "9900100000,a,1\n", "9900100000,a\n")
+    path = desk.write("more.csv", "BLOCKID,COUNTYFP,DISTRICT\n9900100000,001,7\n")
+    desk.refused("areas", desk.shared, "--assign", path)
+    desk.done("areas", desk.shared, "--assign", path, "--column", "DISTRICT")
+    return message
 
 
 def areas_with_separators_in_names(desk: Desk) -> str:
@@ -1063,7 +1067,8 @@ ENTRIES: dict[Key, Entry] = {
         TriedIn(f"{_REPLICATE}::test_a_damaged_document_is_made_again"),
     ("jobs/replicate.py", "remove the folder"): DAMAGED,
     ("jobs/analysis/area_files.py", "save it as UTF-8"): areas_in_utf_8,
-    ("jobs/analysis/area_files.py", "leave the other columns out"): areas_with_more_columns,
+    ("jobs/analysis/area_files.py", "leave the other columns out, or name one: das areas "
+     "--column NAME"): areas_with_more_columns,
     ("jobs/analysis/area_files.py", "put quotes around names that hold the separator"):
         areas_with_separators_in_names,
     ("jobs/analysis/area_files.py", "correct the row, or remove it"): areas_of_unknown_blocks,

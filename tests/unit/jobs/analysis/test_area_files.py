@@ -106,3 +106,22 @@ def test_a_header_that_looks_like_a_geocode_of_letters(tmp_path: Path) -> None:
         read(tmp_path, "GEOID20,x\nAB01XYZ,x\n", leaves)  # could be either: said, not guessed
     found = read(tmp_path, "GEOID20,x\n0000001,x\n", ["0000001"])
     assert areas(found) == {"x": ["0000001"]}
+
+
+def test_one_of_several_columns_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "baf.txt"
+    path.write_text("COUNTYFP|BLOCKID|DISTRICT\n01|0101|7\n01|0102|8\n02|0201|7\n")
+    leaves = np.array(LEAVES, np.bytes_)
+    assert areas(read_areas(path, leaves, "block", "DISTRICT")) == {
+        "7": ["0101", "0201"],
+        "8": ["0102"],
+    }
+    assert [*areas(read_areas(path, leaves, "block", "COUNTYFP"))] == ["01", "02"]
+    for wrong in ("BLOCKID", "ward"):
+        with pytest.raises(
+            InputError, match=r"got \w+; expected one of \['COUNTYFP', 'DISTRICT'\]"
+        ):
+            read_areas(path, leaves, "block", wrong)
+    path.write_text("0101,7,1\n0102,8,1\n")
+    with pytest.raises(InputError, match="expected a first line with names of columns"):
+        read_areas(path, leaves, "block", "DISTRICT")
