@@ -93,9 +93,17 @@ class SpineComponents:
 
     def grams(self, query: Query) -> list[FloatArray]:
         """Return Q^T Q on every component, float64[D, D], for one of the queries given."""
+        between, inside = zip(*self.parts(query), strict=True)
+        return self._kronecker(between, inside)
+
+    def parts(self, query: Query) -> list[tuple[FloatArray, float]]:
+        """Per attribute, F^T F between the groups, and the number it is on what lies within them.
+
+        Q^T Q on a component is the product of the one or the other of every attribute.
+        """
         between, inside = self._parts(query)
         counts = [max(len(codes) - int(codes.max()) - 1, 1) for codes in self.atoms]
-        return self._kronecker(between, [x / n for x, n in zip(inside, counts, strict=True)])
+        return [(part, x / n) for part, x, n in zip(between, inside, counts, strict=True)]
 
     def trace_forms(self, query: Query) -> list[FloatArray]:
         """Return T, float64[D, D] per component, for any query.

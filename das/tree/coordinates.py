@@ -234,10 +234,24 @@ class Coordinates:
 
     def grams(self, query: Query) -> list[FloatArray]:
         """Return Q'Q on every component, float64[D, D], for a query they are made for."""
-        grams = self.components.grams(query)
         if self.spans is None:
-            return grams
-        return [span.T @ gram @ span for gram, span in zip(grams, self.spans, strict=True)]
+            return self.components.grams(query)
+        parts = self.components.parts(query)
+        return [
+            self._gram_on_span(span, parts, within)
+            for span, within in zip(self.spans, self.components.within, strict=True)
+        ]
+
+    def _gram_on_span(
+        self, span: FloatArray, parts: Sequence[tuple[FloatArray, float]], within: Sequence[bool]
+    ) -> FloatArray:
+        """float64[D, D], without the matrix over all combinations of groups."""
+        outside = [part for (part, _), inside in zip(parts, within, strict=True) if not inside]
+        scale = math.prod(own for (_, own), inside in zip(parts, within, strict=True) if inside)
+        tensor = span.reshape(*(len(part) for part in outside), span.shape[1])
+        for axis, part in enumerate(outside):
+            tensor = along(axis, tensor, part)
+        return np.asarray(scale * (span.T @ tensor.reshape(span.shape)))
 
     @cached_property
     def widths(self) -> tuple[int, ...]:

@@ -152,18 +152,24 @@ def partial_terms(
     Raises:
       SchemaError: The queries group the levels in too many ways.
     """
-    every = [query for queries in (*measured, *exact) for query in queries]
+    asked = (query for queries in (*measured, *exact) for query in queries)
+    every = [*{_entries(query): query for query in asked}.values()]
     coordinates = Coordinates.of_queries(every, _MOST_SPANNED).spanned_by(every, MOST_GROUPS)
     unseen = [np.zeros((size, size)) for size in coordinates.sizes]
     out = []
-    for asked, stated in zip(measured, exact, strict=True):
-        grams = gram_matrices(coordinates, (*asked, *stated))
+    for own, stated in zip(measured, exact, strict=True):
+        grams = gram_matrices(coordinates, (*own, *stated))
         for index, gram in enumerate(grams):
             seen = range_space(_scaled_sum(gram))
             unseen[index] = unseen[index] + np.eye(len(seen)) - seen @ seen.T
         known = tuple(null_space(part) for part in unseen)
-        out.append(GeolevelTerms(coordinates, tuple(asked), tuple(stated), known))
+        out.append(GeolevelTerms(coordinates, tuple(own), tuple(stated), known))
     return tuple(out)
+
+
+def _entries(query: Query) -> tuple[bytes, ...]:
+    """What is the same for queries of equal matrices on one schema."""
+    return tuple(factor.matrix.tobytes() for factor in query.factors)
 
 
 def _scaled_sum(grams: FloatArray) -> FloatArray:
