@@ -28,11 +28,8 @@ root_doc = navigation.INDEX
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 source_suffix = {".md": "markdown"}
 exclude_patterns = [".*", "**/.*", "build", "dist", "*.egg-info", "docs/site"]
-nitpicky = True
 
 myst_heading_anchors = 6
-# Pages begin where their subject does: a note of changes by version, a table by rows of the kind.
-suppress_warnings = ["myst.header"]
 
 html_theme = "furo"
 html_title = f"{project} {version}"

@@ -1,4 +1,4 @@
-"""The order of the site's pages, read from the tables and lists in which the pages name each other."""
+"""The order of the site's pages, read from the lists in which the pages name each other."""
 
 from __future__ import annotations
 
