@@ -1056,19 +1056,22 @@ def explore(  # noqa: PLR0913 - one parameter per command-line option
     """
     from jobs.analysis.explore import ExploreRequest
     from jobs.analysis.explore import explore as write_page
-    from jobs.confidential.errors import errors_of
     from jobs.report.page import START
     from jobs.storage.files import refuse_foreign
 
     refuse_foreign(output, START, "a page, which is replaced")
-    resolved = _finished_run(config, out, solution)
-    own = _product(resolved, product)
-    if internal and lies_in(output.resolve(), own.release.root.resolve()):
-        raise OutputError(
-            str(output), "lies in the release; the page is confidential", want="another folder"
-        )
+    resolved = _with_arrow_alone(_finished_run(config, out, solution))
+    own, errors = _product(resolved, product), None
+    if internal:
+        from jobs.confidential.errors import errors_of
+
+        if lies_in(output.resolve(), resolved.last.release.root.resolve()):
+            raise OutputError(
+                str(output), "lies in the release; the page is confidential", want="another folder"
+            )
+        errors = errors_of(own)
     asked = ExploreRequest(table, geolevel, boundaries, join, names, megabytes)
-    made = write_page(own, asked, output, errors_of(own) if internal else None)
+    made = write_page(own, asked, output, errors)
     for note in made.notes:
         typer.echo(printable(note), err=True)
     kind = "CONFIDENTIAL" if internal else "publishable"

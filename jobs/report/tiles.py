@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobs.documents.account import Guarantee
-from jobs.documents.manifest import NORMAL_90, Manifest, expected_rmse
+from jobs.documents.manifest import NORMAL_90, Manifest, Software, expected_rmse
 from jobs.documents.summary import Summary
 from jobs.documents.survey import SurveyManifest
 from jobs.report import text
@@ -108,6 +108,14 @@ def origin(manifest: Manifest | SurveyManifest, solution: str | None) -> list[tu
     return [
         *([("Solution", solution)] if solution else []),
         ("Created", text.moment(manifest.created)),
-        ("Software", f"{software.name} {software.version}"),
+        ("Software", f"{software.name} {software.version}{_commit(software)}"),
         ("Configuration", f"{manifest.configuration_digest[:16]}…"),
     ]
+
+
+def _commit(software: Software) -> str:
+    """The commit of the source, shortened, and whether it was changed."""
+    if software.revision is None:
+        return ""
+    commit, comma, changes = software.revision.partition(",")
+    return f", {commit[:10]}{comma}{changes}"

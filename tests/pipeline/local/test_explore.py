@@ -19,6 +19,9 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
+from jobs.documents.manifest import read_manifest
+from jobs.report.accuracy import read_accuracy
+from jobs.storage.layout import ReleaseLayout
 from tests.builders import toy
 from tests.builders.boundaries import invented, write_boundaries
 from tests.builders.in_process import execute
@@ -232,3 +235,14 @@ def test_a_release_that_is_not_whole_gets_no_certificate(
     code, _ = das("certificate", release, "-o", tmp_path / "page.html")
     assert code != 0
     assert not (tmp_path / "page.html").exists()
+
+
+def test_the_report_tells_the_mean_half_width_of_intervals(das: Das, out: Path) -> None:
+    release = ReleaseLayout(out / "release")
+    accuracy = read_accuracy(release, read_manifest(release).geography)
+    assert accuracy is not None
+    assert accuracy.confidence == 0.9
+    for (level, table), width in accuracy.half_widths.items():
+        rows = estimated(das, out / "release", table, level)
+        halves = [(row["upper"] - row["lower"]) / 2 for row in rows]
+        assert width == pytest.approx(np.mean(halves), rel=1e-4), (level, table)

@@ -59,7 +59,7 @@ def test_an_island_and_the_hole_that_it_lies_in_share_their_arc() -> None:
     assert size(corners(found, 0)) == pytest.approx(3 * size(corners(found, 1)), rel=1e-3)
 
 
-@given(st.integers(2, 40), st.integers(0, 1000), st.sampled_from([60, 300, 10_000]))
+@given(st.integers(2, 14), st.integers(0, 1000), st.sampled_from([60, 300, 10_000]))
 def test_areas_fill_the_land_and_do_not_overlap(n: int, seed: int, most: int) -> None:
     """The sum of all areas is that of the outside, which holds if each border is one arc."""
     rings = land(n, seed)
