@@ -98,7 +98,7 @@ def test_what_is_promised_of_whom(tmp_path: Path) -> None:
 
 def test_a_change_that_costs_less_has_smaller_odds(tmp_path: Path) -> None:
     page = shown(tmp_path)
-    assert re.search(r"only sex 1/8 3\.000 20\.09 to 1 62\.5 of 100", page)
+    assert re.search(r"only sex 54\.60 to 1 62\.5 of 100 3\.000 1/8", page)  # e^4 by the textbook
     # rho of 1/8: the advantage is at most sqrt(1/16), so a guess is right in 1/2 + 1/8 of cases
 
 
