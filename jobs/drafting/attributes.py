@@ -172,10 +172,7 @@ def _reason(column: Column, following: Collection[str], wanted: Wanted) -> str:
     if len(column.codes) < 2:
         return "has one value alone"
     if column.is_number and len(column.codes) > _FEW_CODES:
-        return (
-            f"has more than {_FEW_CODES} whole numbers; if they are codes, name the column by "
-            "--keep"
-        )
+        return f"has more than {_FEW_CODES} whole numbers; --keep takes them for codes"
     return ""
 
 

@@ -52,6 +52,7 @@ INTERVALS = "das/tree/intervals.py"
 POSTERIOR = "das/tree/prior.py"
 LARGEST = "das/tree/largest.py"
 GROUPS = "jobs/planning/groups.py"
+PROPOSALS = "jobs/drafting/attributes.py"
 
 TABLE_LAW = "tests/evidence/exact/test_table_law.py::"
 REFERENCE_LAW = "tests/evidence/exact/test_reference_law.py::"
@@ -67,6 +68,7 @@ JOINT_ORACLE = "tests/unit/das/queries/test_joint_sensitivity_oracle.py::"
 CHANGES_UNIT = "tests/unit/das/test_change_costs.py::"
 BUDGET_UNIT = "tests/unit/das/privacy/test_budget.py::"
 LEDGER_UNIT = "tests/unit/das/privacy/test_ledger.py::"
+PROPOSALS_UNIT = "tests/unit/jobs/drafting/test_attributes.py::"
 DIVERGENCE = "tests/evidence/privacy/test_divergence.py::"
 SOLVER_UNIT = "tests/unit/solvers/least_squares/test_solve.py::"
 STAGE_TEST = "tests/evidence/privacy/test_measure_stage.py::"
@@ -670,5 +672,19 @@ FAULTS = (
         "out[index, level] = whole / geounits[level]",
         "out[index, level] = whole",
         (EQUITY_UNIT + "test_plan_prints_errors_of_groups",),
+    ),
+    Fault(
+        "a proposed schema tells how old the oldest person is",
+        PROPOSALS,
+        "starts = range(0, _TOP, years)",
+        "starts = range(0, min(_TOP, column.most), years)",
+        (PROPOSALS_UNIT + "test_ages_do_not_tell_how_old_anybody_is",),
+    ),
+    Fault(
+        "a proposed run file counts the codes of columns that are left out",
+        PROPOSALS,
+        'return f"has more than {_FEW_CODES} whole numbers; ',
+        'return f"has {len(column.codes)} whole numbers; ',
+        (PROPOSALS_UNIT + "test_why_a_column_is_left_out",),
     ),
 )
