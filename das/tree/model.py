@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -145,6 +145,8 @@ def partial_terms(
     one above. That much every geounit knows, whatever chain it lies in: only children pass on what
     is below them, and take what is known above. So it can be added up over any family.
 
+    Terms of equal queries are made once in a process: tasks come with queries of their own.
+
     Args:
       measured: As of `spine_terms`; at least one query.
       exact: As of `spine_terms`.
@@ -152,8 +154,32 @@ def partial_terms(
     Raises:
       SchemaError: The queries group the levels in too many ways.
     """
-    asked = (query for queries in (*measured, *exact) for query in queries)
-    every = [*{_entries(query): query for query in asked}.values()]
+    key = tuple(
+        tuple((query.name, _entries(query)) for query in queries) for queries in (*measured, *exact)
+    )
+    return _made_once(_Asked(key, measured, exact))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Queries of every geolevel, told apart by their names and matrices.
+
+    Attributes:
+      key: Both, of all of them.
+      measured: As of `partial_terms`.
+      exact: As of `partial_terms`.
+    """
+
+    key: tuple[object, ...]
+    measured: Sequence[Sequence[Query]] = field(compare=False)
+    exact: Sequence[Sequence[Query]] = field(compare=False)
+
+
+@lru_cache(maxsize=4)
+def _made_once(asked: _Asked) -> tuple[GeolevelTerms, ...]:
+    measured, exact = asked.measured, asked.exact
+    queries = [query for some in (*measured, *exact) for query in some]
+    every = [*{_entries(query): query for query in queries}.values()]
     coordinates = Coordinates.of_queries(every, _MOST_SPANNED).spanned_by(every, MOST_GROUPS)
     unseen = [np.zeros((size, size)) for size in coordinates.sizes]
     out = []
@@ -167,9 +193,9 @@ def partial_terms(
     return tuple(out)
 
 
-def _entries(query: Query) -> tuple[bytes, ...]:
-    """What is the same for queries of equal matrices on one schema."""
-    return tuple(factor.matrix.tobytes() for factor in query.factors)
+def _entries(query: Query) -> tuple[tuple[tuple[int, ...], bytes], ...]:
+    """What is the same for queries of equal matrices."""
+    return tuple((factor.matrix.shape, factor.matrix.tobytes()) for factor in query.factors)
 
 
 def _scaled_sum(grams: FloatArray) -> FloatArray:

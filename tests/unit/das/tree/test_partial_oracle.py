@@ -244,6 +244,23 @@ def test_coordinates_of_a_span_hold_what_the_queries_see(data):
             compare(span @ gram @ span.T, other)
 
 
+def test_terms_of_equal_queries_are_made_once():
+    """As tasks of one process need them, whose queries are copies."""
+    first = partial_terms([asked("old", "sex")] * 2, [asked("total"), ()])
+    again = partial_terms([asked("old", "sex")] * 2, [asked("total"), ()])
+    assert again is first
+    for measured, exact in (
+        ([asked("old", "sex")] * 2, [(), ()]),
+        ([asked("old", "sex"), asked("old")], [asked("total"), ()]),
+        ([asked("sex", "old")] * 2, [asked("total"), ()]),
+        ([asked("young", "sex")] * 2, [asked("total"), ()]),
+    ):
+        other = partial_terms(measured, exact)
+        assert other is not first
+        names = [[query.name for query in terms.measured] for terms in other]
+        assert names == [[query.name for query in queries] for queries in measured]
+
+
 def test_a_span_of_too_many_groups_is_refused():
     query = asked("age")[0]
     atoms = (np.arange(5), np.zeros(3, np.int64))
