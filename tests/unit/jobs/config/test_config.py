@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable
 from fractions import Fraction
 from importlib.util import find_spec
@@ -182,6 +183,21 @@ def test_every_shipped_allocation_spends_exactly_rho(path):
                     delta_sq = l2_sensitivity_sq(noisy.query, Neighbors.BOUNDED)
                     spent += Fraction(delta_sq) / (2 * noisy.mechanism.sigma_sq)
         assert spent == PERSONS
+
+
+@pytest.mark.parametrize(
+    "path", sorted((CONF / "allocation").glob("*-2020-*.yaml")), ids=lambda p: p.stem
+)
+def test_beside_every_allocation_of_2020_lies_an_optimised_one(path):
+    """Of the same geolevels; its source is the command that made it, with run files that exist."""
+    other = path.with_name(path.name.replace("-2020-", "-optimised-"))
+    names = [[level.geolevel for level in shipped_strategy(one).levels] for one in (path, other)]
+    assert names[0] == names[1]
+    source = yaml.safe_load(other.read_text())["source"]
+    made = re.match(r"das plan (conf/run/[\w-]+\.yaml) --optimize (conf/allocation/\S+)", source)
+    assert made is not None
+    assert (CONF.parent / made[1]).exists()
+    assert CONF.parent / made[2] == other
 
 
 # --- the 2020 allocation of the United States ------------------------------------------------------
