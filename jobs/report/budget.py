@@ -317,11 +317,14 @@ def level_grid(
 
 
 def share_table(spending: Spending) -> Table:
-    """Share of the budget by query and geolevel; per geolevel, the class with most geounits."""
+    """Share of the budget by query and geolevel, of the geounits of a path without only children.
+
+    Where a geolevel has only such that are the top of a chain of only children, those of the chain
+    with most geounits; then the shares of all geolevels add up to one.
+    """
     main: dict[str, BudgetRow] = {}
-    for row in spending.rows:
-        if row.geolevel not in main or row.geounits > main[row.geolevel].geounits:
-            main[row.geolevel] = row
+    for row in sorted(spending.rows, key=_is_ordinary_then_frequent, reverse=True):
+        main.setdefault(row.geolevel, row)
     share = {
         (row.geolevel, row.query): spending.share(row)
         for row in spending.rows
@@ -355,6 +358,10 @@ def share_table(spending: Spending) -> Table:
         "Ordinary geounits. An only child equals its parent, so it is not measured again: the "
         "topmost geounit of such a chain is measured with the shares of the whole chain.",
     )
+
+
+def _is_ordinary_then_frequent(row: BudgetRow) -> tuple[bool, int]:
+    return row.chain_end == row.geolevel, row.geounits
 
 
 def _chain(row: BudgetRow) -> str:

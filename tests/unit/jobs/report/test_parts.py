@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
+from jobs.documents.manifest import BudgetRow
 from jobs.report import text
-from jobs.report.budget import Spending, budget_section
+from jobs.report.budget import Spending, budget_section, share_table
 from jobs.report.page import Row
 from jobs.report.render import raised
 from jobs.report.run import run_section
@@ -119,3 +121,25 @@ def test_public_reports_say_nothing_of_costs():
     section = run_section(manifest())
     assert list(tables_of(section)) == ["environment"]
     assert "core hours" not in section.lead
+
+
+def test_shares_of_geolevels_are_those_of_one_path():
+    """Chains of only children are many, and cost what their geolevels cost together."""
+
+    def row(geolevel: str, chain_end: str, cost: str, geounits: int) -> BudgetRow:
+        return BudgetRow(
+            geolevel=geolevel, chain_end=chain_end, query="total", share="1", level_share=cost,
+            cost=cost, charged="alone", mechanism="discrete_gaussian", parameter="1", variance=1.0,
+            answers=1, geounits=geounits,
+        )  # fmt: skip
+
+    rows = [row("nation", "state", "1/4", 1), row("tract", "block", "3/4", 20), row("tract", "tract", "1/2", 6), row("block", "block", "1/4", 90)]  # fmt: skip
+    privacy = replace(manifest().privacy, total="1")
+    table = share_table(Spending(privacy, rows, ("nation", "state", "tract", "block"), "persons"))
+    assert [column.title for column in table.columns] == [
+        "Query",
+        "nation to state",
+        "tract",
+        "block",
+    ]
+    assert [cell.text for cell in table.rows[0][1:]] == ["25.00 %", "50.00 %", "25.00 %"]
