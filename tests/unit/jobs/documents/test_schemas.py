@@ -81,6 +81,7 @@ def test_only_keys_that_do_not_apply_or_that_older_manifests_lack_may_be_absent(
         ("Manifest", "origin"),
         ("Limit", "types"),
         ("SolvedLevel", "expected_totals"),
+        ("Software", "revision"),
         ("Privacy", "epsilon_by_noise"),
         ("Privacy", "nearest"),
         ("Privacy", "mu_gdp"),
