@@ -79,6 +79,7 @@ def test_only_keys_that_do_not_apply_or_that_older_manifests_lack_may_be_absent(
         ("Manifest", "products"),
         ("Manifest", "together"),
         ("Manifest", "origin"),
+        ("Software", "revision"),
         ("Limit", "types"),
         ("SolvedLevel", "expected_totals"),
         ("Software", "revision"),
