@@ -292,7 +292,7 @@ def small_files(draw: st.DrawFn) -> dict[str, list[str]]:
 
 @pytest.mark.slow
 @settings(
-    max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(columns=small_files(), delimiter=st.sampled_from(",;\t|"), bom=st.booleans())
 def test_whatever_is_proposed_is_accepted_and_runs(
