@@ -2,7 +2,8 @@
 
     from topdown_das import open_release
 
-opens a release; docs/api.md has all that it offers. The command sees that what it starts is its own
+opens a release; docs/api.md has all that it offers, docs/inference.md what fits models to its noisy
+answers. The command sees that what it starts is its own
 and starts `jobs.cli`.
 
 The packages das, geography, invariants, solvers and jobs have plain names. Another distribution
@@ -25,13 +26,45 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from das.errors import DasError
+    from das.inference.conditional import LinearInvariants, draw_conditional
+    from das.inference.expectation_maximization import maximize_likelihood
+    from das.inference.models import (
+        CountRegression,
+        NormalRegression,
+        PoissonCounts,
+        PoissonRegression,
+    )
+    from das.inference.regions import ellipse
+    from das.inference.rejection import draw_posterior
     from jobs.analysis.opened import Release, open_release
 
-__all__ = ["DasError", "Release", "open_release"]
+__all__ = [
+    "CountRegression",
+    "DasError",
+    "LinearInvariants",
+    "NormalRegression",
+    "PoissonCounts",
+    "PoissonRegression",
+    "Release",
+    "draw_conditional",
+    "draw_posterior",
+    "ellipse",
+    "maximize_likelihood",
+    "open_release",
+]
 
 _OFFERED = {
+    "CountRegression": "das.inference.models",
     "DasError": "das.errors",
+    "LinearInvariants": "das.inference.conditional",
+    "NormalRegression": "das.inference.models",
+    "PoissonCounts": "das.inference.models",
+    "PoissonRegression": "das.inference.models",
     "Release": "jobs.analysis.opened",
+    "draw_conditional": "das.inference.conditional",
+    "draw_posterior": "das.inference.rejection",
+    "ellipse": "das.inference.regions",
+    "maximize_likelihood": "das.inference.expectation_maximization",
     "open_release": "jobs.analysis.opened",
 }
 DISTRIBUTION = "topdown-das"

@@ -25,7 +25,7 @@ _SETTLING = 10  # iterations
 class AnswerModel(Protocol):
     """What an analyst says about confidential answers of N independent units, m each."""
 
-    is_integer: ClassVar[bool]  # whether answers are whole numbers
+    are_integers: ClassVar[tuple[bool, ...]]  # which of the m answers are whole numbers
 
     def log_density(self, answers: FloatArray, theta: FloatArray) -> FloatArray:
         """Return float64[n, N], log pi(answers | theta), normalized; -inf off its support."""
@@ -181,7 +181,8 @@ def weighted_answers(
       SolverError: All weights of some unit are 0.
     """
     same_support = all(
-        distribution.is_discrete is model.is_integer for distribution in distributions
+        distribution.is_discrete is is_integer
+        for distribution, is_integer in zip(distributions, model.are_integers, strict=True)
     )
     near = draws // 2 if same_support else 0
     answers = model.draw(theta, draws - near, generator)

@@ -60,6 +60,14 @@ _REFERENCE = """
    :members:
 
 .. autoexception:: topdown_das.DasError
+
+.. autofunction:: topdown_das.draw_posterior
+
+.. autofunction:: topdown_das.maximize_likelihood
+
+.. autofunction:: topdown_das.draw_conditional
+
+.. autofunction:: topdown_das.ellipse
 ```
 """
 
