@@ -43,6 +43,8 @@ highlight_options = {"python": {"stripnl": True}}  # examples end in an empty li
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
+default_role = "literal"  # what docstrings mean by backticks
+python_maximum_signature_line_length = 80
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 autodoc_class_signature = "separated"
