@@ -38,6 +38,8 @@ from jobs.run import do_stages, open_job
 from jobs.storage.dataset import Dataset
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import release_layout
+from jobs.tasks.batches import Sizing
+from jobs.tasks.executor import LocalTasks
 from jobs.tasks.progress import Reporter
 from tests.bench.state import persons_of, production_of
 from tests.checkout import ROOT
@@ -198,7 +200,8 @@ def released(blocks: Blocks, seed: int) -> tuple[dict[str, np.ndarray], Expected
         blocks.write(folder / "blocks.parquet")
         for ways in (WITHOUT_QUARTERS, [way for way in WAYS if way not in WITHOUT_QUARTERS]):
             first = resolve(ways[0], seed, folder, folder / "blocks.parquet")
-            with open_job(first, Reporter(quiet=True)) as job:
+            tasks = LocalTasks(Sizing(1))  # in this process, without a session
+            with open_job(first, Reporter(quiet=True), tasks=tasks) as job:
                 for stage in ("plan", "read", "settle", "claim", "measure", "estimate"):
                     do_stages(job, (stage,))
                 for way in ways:
