@@ -344,7 +344,7 @@ def main() -> None:
         whole = table_of(" and ".join(states), together([*runs.values()]))
     units = [state for state in states if has_units(state)]
     found = {
-        "seeds": seeds,
+        "seeds": number,
         "ways": ways,
         "with_housing_units": units,
         "levels": whole,
