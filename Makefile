@@ -115,8 +115,10 @@ $(VENV)/.test: $(VENV)/.run requirements/test.txt
 	$(BIN)/das prepare
 	@touch $@
 
-$(VENV)/.docs: $(VENV)/.run requirements/docs.txt
+# Without Spark and solvers: what reads releases is enough.
+$(VENV)/.docs: $(VENV)/bin/python requirements/docs.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
 clean:
