@@ -41,6 +41,7 @@ def refuse_unsolvable(plan: Plan) -> None:
                 got=why,
                 remedy="choose targets own",
             )
+    if not plan.lazy:  # every such run has estimates
         plan_terms(plan)
     method = Method(solving.method)
     cells = len(plan.limits.possible(plan.schema))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from das.errors import ConfigError
+from das.errors import ConfigError, SchemaError
 from jobs.confidential.inputs import check_geounits
 from jobs.config.load import load_run
 from tests.bench.planner_grid import (
@@ -21,6 +21,7 @@ from tests.bench.planner_grid import (
     run_case,
     write_case,
 )
+from tests.checkout import ROOT
 
 ORDINARY = [
     case
@@ -102,3 +103,23 @@ def test_too_many_groups_of_levels_are_refused(targets: str, tmp_path: Path) -> 
     with pytest.raises(Exception, match="group the levels") as refused:
         load_run(path)
     assert "928" in str(refused.value)
+
+
+def test_recodes_of_too_many_groups_are_refused_unless_those_that_cross_are_lazy(
+    tmp_path: Path,
+) -> None:
+    """The queries of the persons' tables of 2020: all of them have estimates, or some are lazy."""
+    run = yaml.safe_load((ROOT / "conf" / "run" / "dhc.yaml").read_text())
+    path = tmp_path / "run.yaml"
+    persons = run["products"]["persons"]
+    for owner, key, folder in (
+        (persons, "schema", "schema"),
+        (persons["privacy"], "allocation", "allocation"),
+    ):
+        owner[key] = str(ROOT / "conf" / folder / Path(owner[key]).name)
+    path.write_text(yaml.safe_dump(run))
+    assert load_run(path).plan.lazy
+    del persons["privacy"]["lazy_queries"]
+    path.write_text(yaml.safe_dump(run))
+    with pytest.raises(SchemaError, match="got 1075 combinations of groups"):
+        load_run(path)
