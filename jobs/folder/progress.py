@@ -11,7 +11,7 @@ from jobs.documents.manifest import read_manifest
 from jobs.job import Stage
 from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest, is_published
 from jobs.storage.journal import is_begun
-from jobs.storage.layout import ReleaseLayout
+from jobs.storage.layout import ReleaseLayout, is_of_replicates
 from jobs.storage.ledger import recorded_draws
 from jobs.storage.place import Place, at_once
 
@@ -77,7 +77,8 @@ def is_sealed(release: ReleaseLayout) -> bool:
         named = {release.root / output.path: output.sha256 for output in outputs}
     except OutputError:
         return False  # damaged: written again
-    there = sorted({path.parent for path in release.root.rglob(MANIFEST)})
+    found = sorted({path.parent for path in release.root.rglob(MANIFEST)})
+    there = [dataset for dataset in found if not is_of_replicates(dataset, release.root)]
     digests = at_once(release.root, dataset_digest, there)
     return dict(zip(there, digests, strict=True)) == named
 

@@ -50,7 +50,7 @@ from jobs.storage.answers import ORIGIN
 from jobs.storage.columns import TEXT, type_words
 from jobs.storage.dataset import MANIFEST, Dataset, is_published
 from jobs.storage.files import replace_file
-from jobs.storage.layout import ReleaseLayout
+from jobs.storage.layout import ReleaseLayout, is_of_replicates
 from jobs.storage.modes import READABLE
 from jobs.storage.place import Place, at_once, found_under, lies_in, names_below, open_input
 
@@ -241,7 +241,9 @@ def _installed() -> Iterator[tuple[str, str]]:
 
 
 def _datasets(root: Place) -> list[Place]:
-    return sorted(path.parent for path in found_under(root, MANIFEST))
+    """All but what replicates of the release made of it."""
+    found = sorted(path.parent for path in found_under(root, MANIFEST))
+    return [dataset for dataset in found if not is_of_replicates(dataset, root)]
 
 
 def _files(release: ReleaseLayout) -> tuple[ReleasedFile, ...]:

@@ -46,10 +46,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from jobs.storage.place import Place
+from jobs.storage.place import Place, names_below
 
 MICRODATA = ("parquet", "csv")
 """Formats of the microdata, each in a folder of its name."""
+_INTERVALS = "intervals"
 
 
 @dataclass(frozen=True)
@@ -344,7 +345,7 @@ class IntervalLayout:
     @classmethod
     def of(cls, release: ReleaseLayout) -> IntervalLayout:
         """The layout inside a release."""
-        return cls(release.root / "intervals")
+        return cls(release.root / _INTERVALS)
 
     @property
     def document(self) -> Place:
@@ -354,6 +355,11 @@ class IntervalLayout:
     def tables(self, geolevel: str) -> Place:
         """Intervals of the tables of a geolevel."""
         return self.root / f"level={geolevel}"
+
+
+def is_of_replicates(dataset: Place, release: Place) -> bool:
+    """Whether a dataset in the folder of a release was made of it by replicates, after its seal."""
+    return _INTERVALS in names_below(dataset, release).parts
 
 
 def replicates_folder(out: Place, solution: str | None) -> Place:

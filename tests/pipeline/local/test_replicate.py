@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from das.errors import ConfigError, OutputError
+from jobs.folder.progress import is_sealed
 from jobs.storage.dataset import Dataset
 from jobs.storage.layout import IntervalLayout, release_layout
 from tests.builders import toy
@@ -92,6 +93,11 @@ def test_a_release_alone_is_enough(replicated, once):
     assert (document["replicates"], document["checked"], document["seed"]) == (COUNT, 1, 1)
     assert document["not_for_release"] is True
     assert {row["geolevel"] for row in document["errors"]} == set(toy.LEVELS)
+
+
+def test_a_replicated_release_is_as_sealed_as_before(replicated):
+    """Otherwise a run that is started again would write another manifest, which intervals name."""
+    assert is_sealed(release_layout(replicated / "out"))
 
 
 def test_errors_are_those_of_runs_from_the_release(replicated):
