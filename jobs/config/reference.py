@@ -53,9 +53,9 @@ file without geography ([surveys](survey.md)), and stands alone. A **file of gro
   is 8), `1:30` (90), `0b11` (3), `1_000`, dates without quotes. So are tags such as `!!int`, merged
   maps (`<<`), lists or maps as keys, nesting of more than 50 maps and lists, files above 16 MiB.
 - A relative **path** is relative to the folder of the run file. A path names a file or folder of
-  this machine; where an address may stand too, such as `s3://bucket/x`, the tables below say so, and
-  [storage](storage.md) which stores there are. Write `file:///data` as `/data`. A path may not begin
-  with `~`, which would be another account or folder for every user.
+  this machine; where an address may stand too, such as `s3://bucket/x`, the tables below say
+  so, and [storage](storage.md) which stores there are. Write `file:///data` as `/data`. A path may
+  not begin with `~`, which would be another account or folder for every user.
 - A **query** is `total`, `detailed` (all cells), or names of attributes or recodes joined by `*`,
   such as `hispanic * cenrace`. At most one name per attribute. Tables may also use functions of
   them, such as `prefix(age)`: see [queries](data-model.md#queries).
