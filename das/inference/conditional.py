@@ -153,6 +153,18 @@ class ConditionalDraws:
     acceptance: float
 
 
+def _table(name: str, given: npt.ArrayLike, invariants: LinearInvariants) -> IntArray:
+    values = np.asarray(given)
+    shape = invariants.equal.shape[1:]
+    if values.shape != shape:
+        where, what = "conditional sampler", f"the {name} has another shape"
+        raise SchemaError(where, what, got=values.shape, want=shape)
+    table = values.astype(np.int64)
+    if (table != values).any():
+        raise SchemaError("conditional sampler", f"the {name} is not of whole numbers")
+    return table
+
+
 def draw_conditional(  # noqa: PLR0913 - a target, a set, a chain
     center: npt.ArrayLike,
     distribution: Distribution,
@@ -184,18 +196,22 @@ def draw_conditional(  # noqa: PLR0913 - a target, a set, a chain
     set. Draws repeat where proposals are refused; early ones depend on the start.
 
     Raises:
+      SchemaError: Center or start are not whole numbers, one for each coordinate of the set, or a
+        distribution is not discrete.
       InfeasibleError: The start is not in the set, or the equations contradict each other.
 
     References:
       Liu, Metropolized independent sampling, Statistics and Computing 6, 1996.
       Gong & Meng, Congenial Differential Privacy under Mandated Disclosure, FODS 2020.
     """
-    middle = np.asarray(center, np.int64)
-    first = np.asarray(start, np.int64)
+    middle = _table("center", center, invariants)
+    first = _table("start", start, invariants)
     completion = solve_for_rest(invariants, np.argsort(-middle, kind="stable").tolist())
     if not invariants.hold(first[None])[0]:
         raise InfeasibleError("conditional sampler", "the start does not satisfy the invariants")
     around = distribution if proposal is None else proposal
+    if not (distribution.is_discrete and around.is_discrete):
+        raise SchemaError("conditional sampler", "a distribution is not discrete")
 
     def log_weight(tables: IntArray) -> FloatArray:
         noise = tables - middle

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from das.arrays import FloatArray
-from das.errors import SolverError
+from das.errors import SchemaError, SolverError
 from das.inference.simulation import Generator, draw_noise
 from das.mechanisms.mechanism import Distribution
 
@@ -119,6 +119,7 @@ def maximize_likelihood(  # noqa: PLR0913 - what is known, and two settings of e
       iterations: At least 60.
 
     Raises:
+      SchemaError: Model, noisy answers and distributions do not fit together.
       SolverError: No simulated answer of some unit fits its noisy answer; the start is too far.
 
     References:
@@ -127,6 +128,7 @@ def maximize_likelihood(  # noqa: PLR0913 - what is known, and two settings of e
     """
     wanted = np.asarray(noisy, np.float64)
     theta = np.asarray(start, np.float64)
+    _check(model, wanted, distributions)
     for _ in range(iterations // 2):
         theta = model.maximize(
             *weighted_answers(model, theta, wanted, distributions, draws, generator)
@@ -159,6 +161,24 @@ def maximize_likelihood(  # noqa: PLR0913 - what is known, and two settings of e
     )
 
 
+def _check(model: AnswerModel, noisy: FloatArray, distributions: tuple[Distribution, ...]) -> None:
+    where, m = "expectation maximization", len(model.are_integers)
+    if noisy.ndim != 2 or noisy.shape[1] != m or len(distributions) != m:
+        got = f"{noisy.shape} and {len(distributions)} distributions"
+        raise SchemaError(where, "shapes do not fit", got=got, want=f"(N, {m}) and {m}")
+    if not np.isfinite(noisy).all():
+        raise SchemaError(where, "a noisy answer is not finite")
+    for column, is_integer in enumerate(model.are_integers):
+        if distributions[column].is_discrete and not is_integer:
+            raise SchemaError(
+                where,
+                "noise is a whole number but answers are real, so no simulated answer fits",
+                got=f"column {column}",
+                remedy="take mechanism.continuous.of_variance("
+                "float(mechanism.continuous_variance))",
+            )
+
+
 def weighted_answers(
     model: AnswerModel,
     theta: FloatArray,
@@ -178,6 +198,7 @@ def weighted_answers(
       expectations given its noisy answers and theta.
 
     Raises:
+      SchemaError: The model does not have the units of the noisy answers.
       SolverError: All weights of some unit are 0.
     """
     same_support = all(
@@ -186,6 +207,11 @@ def weighted_answers(
     )
     near = draws // 2 if same_support else 0
     answers = model.draw(theta, draws - near, generator)
+    if answers.shape[1:] != noisy.shape:
+        where = "expectation maximization"
+        raise SchemaError(
+            where, "the model has other units", got=answers.shape[1:], want=noisy.shape
+        )
     if near:
         size = (near, len(noisy))
         noise = np.stack(

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from das.arrays import FloatArray
-from das.errors import SolverError
+from das.errors import SchemaError, SolverError
 from das.inference.simulation import Generator
 from das.mechanisms.mechanism import Distribution
 
@@ -66,6 +66,7 @@ def draw_posterior(
     and the draws of the two callables.
 
     Raises:
+      SchemaError: Simulated answers, noisy answers and distributions do not fit together.
       SolverError: Fewer than n of 2^26 proposals were kept: the noise is too precise, or the
         answers are too many, for rejection.
 
@@ -74,6 +75,9 @@ def draw_posterior(
       Perturbations, 2019, arXiv:1909.12237.
     """
     wanted = np.asarray(noisy, np.float64)
+    if wanted.shape != (len(distributions),) or not np.isfinite(wanted).all():
+        want = f"{len(distributions)} finite numbers, one for each distribution"
+        raise SchemaError("rejection sampling", "noisy answers", got=wanted.shape, want=want)
     parameters: list[FloatArray] = []
     answers: list[FloatArray] = []
     kept = proposals = 0
@@ -84,10 +88,15 @@ def draw_posterior(
                 "keeps too few proposals",
                 got=f"{kept} of {proposals}",
                 want=f"{n} draws",
-                remedy="use fewer answers at a time, or das.inference.expectation_maximization",
+                remedy="use fewer answers at a time, or maximize_likelihood",
             )
         drawn = draw_prior(BATCH, generator)
         simulated = np.asarray(draw_answers(drawn, generator), np.float64)
+        if simulated.shape != (BATCH, len(wanted)):
+            want = (BATCH, len(wanted))
+            raise SchemaError(
+                "rejection sampling", "simulated answers", got=simulated.shape, want=want
+            )
         log_keep = np.zeros(BATCH)
         for column, distribution in enumerate(distributions):
             log_keep += distribution.log_ratio(wanted[column] - simulated[:, column])

@@ -1230,8 +1230,9 @@ ENTRIES: dict[Key, Entry] = {
     ),
     ("das/tree/passes.py", "measure the detailed query at the last geolevel"): SOLVER,
     ("das/inference/expectation_maximization.py", "start nearer, or simulate more"): LIBRARY,
-    ("das/inference/rejection.py", "use fewer answers at a time, or "
-     "das.inference.expectation_maximization"): LIBRARY,
+    ("das/inference/expectation_maximization.py",
+     "take mechanism.continuous.of_variance(float(mechanism.continuous_variance))"): LIBRARY,
+    ("das/inference/rejection.py", "use fewer answers at a time, or maximize_likelihood"): LIBRARY,
     ("das/mechanisms/entropy.py", "run on a machine with getrandom(2) or /dev/urandom"): MACHINE,
     ("das/workload/plan.py", "raise rho, or plan with orp"): LARGE,
     ("das/workload/plan.py", "allow more memory, or ask for a marginal with fewer answers"):

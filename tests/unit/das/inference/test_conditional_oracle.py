@@ -14,7 +14,7 @@ from scipy import stats
 from das.errors import InfeasibleError, SchemaError
 from das.inference.conditional import LinearInvariants, draw_conditional, solve_for_rest
 from das.mechanisms.gaussian import DiscreteGaussian
-from das.mechanisms.laplace import DiscreteLaplace
+from das.mechanisms.laplace import DiscreteLaplace, Laplace
 
 # The confidential sex-by-age table of Gong's example: 23 ages, the first four are minors.
 FEMALE = [8, 6, 3, 6, 4, 4, 4, 8, 5, 7, 7, 6, 1, 5, 4, 4, 9, 6, 2, 8, 8, 8, 7]
@@ -165,3 +165,23 @@ def test_refusals():
         solve_for_rest(nonnegative(np.array([[1, 1], [1, 1]]), [3, 4]), [0, 1])
     with pytest.raises(SchemaError, match="shapes do not fit"):
         nonnegative(np.array([[1, 1]]), [3, 4])
+
+
+@pytest.mark.parametrize(
+    ("center", "start", "laws", "what"),
+    [
+        ([2, 1, 0], [2, 1], (DOUBLE_GEOMETRIC, None), "the center has another shape"),
+        ([2, 1], [[2, 1]], (DOUBLE_GEOMETRIC, None), "the start has another shape"),
+        ([2.4, 1.0], [2, 1], (DOUBLE_GEOMETRIC, None), "the center is not of whole numbers"),
+        ([2, 1], [2.5, 0.5], (DOUBLE_GEOMETRIC, None), "the start is not of whole numbers"),
+        ([2, 1], [2, 1], (Laplace(2.0), None), "a distribution is not discrete"),
+        ([2, 1], [2, 1], (DOUBLE_GEOMETRIC, Laplace(2.0)), "a distribution is not discrete"),
+    ],
+)
+def test_tables_and_noise_that_are_not_whole_are_refused(center, start, laws, what):
+    """Noise that is rounded would have another law than the weights say."""
+    invariants = LinearInvariants.nonnegative(np.array([[1, 1]]), [3])
+    with pytest.raises(SchemaError, match=what):
+        draw_conditional(
+            center, laws[0], invariants, start, 5, np.random.default_rng(1), proposal=laws[1]
+        )

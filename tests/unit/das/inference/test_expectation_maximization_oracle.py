@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from das.errors import SolverError
+from das.errors import SchemaError, SolverError
 from das.inference.expectation_maximization import (
     MaximumLikelihood,
     maximize_likelihood,
@@ -245,3 +245,30 @@ def test_information_that_is_not_positive_gives_no_standard_error():
         _ = coarse.standard_error
     fine = replace(coarse, information=np.array([[4.0, 0.0], [0.0, 1.0]]))
     assert fine.standard_error.tolist() == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("model", "noisy", "laws", "what"),
+    [
+        (PoissonCounts(2), [4.0, 9.0], (Laplace(2.0),), "shapes do not fit"),
+        (PoissonCounts(2), [[4.0], [9.0]], (Laplace(2.0),) * 2, "shapes do not fit"),
+        (PoissonCounts(3), [[4.0], [9.0]], (Laplace(2.0),), "the model has other units"),
+        (PoissonCounts(2), [[4.0], [np.nan]], (Laplace(2.0),), "is not finite"),
+        (
+            NormalRegression(2), [[4.0, 1.0], [9.0, 2.0]], (DiscreteGaussian(Fraction(2)),) * 2,
+            "answers are real, so no simulated answer fits; got column 0; take mechanism.cont",
+        ),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_together_is_refused(model, noisy, laws, what):
+    start = [9.0] if isinstance(model, PoissonCounts) else [1.0, 0.0, 0.0, 5.0, 1.0]
+    with pytest.raises(SchemaError, match=what):
+        maximize_likelihood(model, noisy, laws, start, np.random.default_rng(1), draws=10)
+
+
+@pytest.mark.parametrize("law", [DiscreteGaussian(Fraction(20)), DiscreteLaplace(Fraction(4))])
+def test_the_remedy_for_real_answers_has_the_variance_of_the_noise(law):
+    noise = law.continuous.of_variance(float(law.continuous_variance))
+    assert not noise.is_discrete
+    values = noise.quantiles((np.arange(100_000) + 0.5) / 100_000)
+    assert np.square(values).mean() == pytest.approx(law.variance(), rel=0.02)

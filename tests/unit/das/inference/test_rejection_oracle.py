@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from das.errors import SolverError
+from das.errors import SchemaError, SolverError
 from das.inference import rejection
 from das.inference.rejection import draw_posterior
 from das.mechanisms.gaussian import DiscreteGaussian
@@ -114,3 +114,17 @@ def test_hopeless_rejection_stops(monkeypatch):
             draw_gamma, draw_poisson, [4000], (Laplace(0.5),), 1, np.random.default_rng(1)
         )
     assert "keeps too few proposals; got 0 of 32768; expected 1 draws" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("noisy", "answers", "what"),
+    [
+        ([37.0, 20.0], draw_poisson, "noisy answers"),
+        ([np.inf], draw_poisson, "noisy answers"),
+        ([37.0], lambda means, generator: generator.poisson(means)[:, 0], "simulated answers"),
+        ([37.0], lambda means, generator: generator.poisson(means)[:9], "simulated answers"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(noisy, answers, what):
+    with pytest.raises(SchemaError, match=what):
+        draw_posterior(draw_gamma, answers, noisy, (Laplace(5.0),), 5, np.random.default_rng(1))
