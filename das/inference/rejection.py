@@ -93,9 +93,11 @@ def draw_posterior(
         drawn = draw_prior(BATCH, generator)
         simulated = np.asarray(draw_answers(drawn, generator), np.float64)
         if simulated.shape != (BATCH, len(wanted)):
-            want = (BATCH, len(wanted))
             raise SchemaError(
-                "rejection sampling", "simulated answers", got=simulated.shape, want=want
+                "rejection sampling",
+                "simulated answers",
+                got=simulated.shape,
+                want=(BATCH, len(wanted)),
             )
         log_keep = np.zeros(BATCH)
         for column, distribution in enumerate(distributions):
