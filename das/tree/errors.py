@@ -33,7 +33,7 @@ import numpy.typing as npt
 from das.arrays import FloatArray, IntArray
 from das.errors import SchemaError
 from das.queries.query import Query
-from das.tree.classes import SubtreeClasses
+from das.tree.classes import Chain, SubtreeClasses
 from das.tree.components import SpineComponents
 from das.tree.information import Information
 from das.tree.symmetry import SymmetricComponents
@@ -122,6 +122,13 @@ class SpineModel:
                 left[:, level] += np.einsum("ik,tij,jk->t", basis, terms.forms, basis)
         return np.asarray(left <= _NULL * whole)
 
+    def noisy(self, chain: Chain, variances: FloatArray) -> FloatArray:
+        """Variances, float64[T], of the nodes of a chain, 0 for what its first geolevel knows.
+
+        All geolevels of a chain have the same counts. Those known were seen as -4e-16.
+        """
+        return np.where(self.is_determined[:, chain.first], 0.0, variances)
+
     @cached_property
     def edges(self) -> tuple[Any, ...]:
         """Per chain, sparse float64[nodes, C]: how many children of each class a node has."""
@@ -186,17 +193,17 @@ def predict_errors(
                 np.einsum("tij,ij->t", terms.forms, found.subtree[row])
                 for terms, found in zip(model.terms, solved.passes, strict=True)
             )
-            _raise_to(worst, chain.first, chain.last, np.asarray(variances))
+            _raise_to(worst, model, chain, np.asarray(variances))
     else:
-        for first, last, variances in _every_node(model, solved):
-            _raise_to(worst, first, last, variances.max(axis=1))
+        for chain, variances in _every_node(model, solved):
+            _raise_to(worst, model, chain, variances.max(axis=1))
     answers = np.array([float(table.size) for table in model.tables])
     return PredictedErrors(solved.mean, np.where(model.is_determined, 0, worst / answers[:, None]))
 
 
-def _raise_to(worst: FloatArray, first: int, last: int, variances: FloatArray) -> None:
-    columns = slice(first, last + 1)
-    worst[:, columns] = np.maximum(worst[:, columns], variances[:, None])
+def _raise_to(worst: FloatArray, model: SpineModel, chain: Chain, variances: FloatArray) -> None:
+    columns = slice(chain.first, chain.last + 1)
+    worst[:, columns] = np.maximum(worst[:, columns], model.noisy(chain, variances)[:, None])
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,7 +290,7 @@ def solve_spine(model: SpineModel, precisions: FloatArray, information: Informat
         for row, chain in enumerate(model.tree.chains):
             rows = _rows(model, information, row)
             total = np.einsum("tij,ij->t", terms.forms, found.total[rows].sum(axis=0))
-            summed[:, chain.first : chain.last + 1] += total[:, None]
+            summed[:, chain.first : chain.last + 1] += model.noisy(chain, total)[:, None]
     mean = np.where(model.is_determined, 0, summed * model.table_scale)
     return SolvedSpine(model, information, mean, tuple(passes))
 
@@ -386,8 +393,8 @@ def _scatter(model: SpineModel, row: int, values: FloatArray, into: FloatArray) 
     into += np.asarray(added).reshape(into.shape)
 
 
-def _every_node(model: SpineModel, solved: SolvedSpine) -> Iterator[tuple[int, int, FloatArray]]:
-    """Yield (first, last, float64[T, nodes]): summed variances of the nodes of every chain.
+def _every_node(model: SpineModel, solved: SolvedSpine) -> Iterator[tuple[Chain, FloatArray]]:
+    """Yield (chain, float64[T, nodes]): summed variances of the nodes of every chain.
 
     Nodes with equal subtrees below equal parents count once.
     """
@@ -421,7 +428,7 @@ def _every_node(model: SpineModel, solved: SolvedSpine) -> Iterator[tuple[int, i
             finals[row] = np.concatenate(pieces)
             variances[row] += forms @ finals[row].reshape(len(finals[row]), -1).T
     for row, chain in enumerate(tree.chains):
-        yield chain.first, chain.last, variances[row]
+        yield chain, variances[row]
 
 
 # --- small matrices ------------------------------------------------------------------------------

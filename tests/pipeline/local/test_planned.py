@@ -209,11 +209,11 @@ def measured_first(folder: Path) -> Path:
     config = configuration(folder, privacy__randomness={"source": "operating_system"})
     calls: list[Path] = []
 
-    def dies(path: Path, *arguments: Any) -> None:
+    def dies(path: Path, *arguments: Any, **named: Any) -> None:
         calls.append(path)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        record_measured(path, *arguments)
+        record_measured(path, *arguments, **named)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("jobs.confidential.stages.record_measured", dies)

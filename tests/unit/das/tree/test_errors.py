@@ -88,6 +88,26 @@ def test_what_is_exact_has_no_error_and_helps_its_children():
     assert found.worst[0, 0] == 0
 
 
+def test_an_only_child_knows_what_its_parent_knows():
+    """To the digit: what is left by rounding, of either sign, has no root and is not noisy."""
+    schema = Schema(
+        "toy",
+        (Attribute("sex", ("f", "m")), Attribute("age", ("young", "adult", "old"))),
+        (Recode("votes", "age", ("minor", "adult"), (0, 1, 1)),),
+    )
+    asked = ("total", "detailed", "sex where votes=minor", "detailed where votes=adult")
+    measured = tuple(parse_query(schema, text) for text in asked)
+    tree = SubtreeClasses.of_tree(numbers([1], [60], [0] * 60))
+    chained = SpineModel(tree, measured, ((measured[0],), (), ()), measured)
+    for blocks, state in (((1, 1, 0, 2), (3, 3, 8, 6)), ((1, 2, 3, 4), (7, 1, 1, 1))):
+        precisions = np.array([blocks, state]) / 16
+        for information in Information:
+            found = predict_errors(chained, precisions, information)
+            assert found.mean[0, :2].tolist() == found.worst[0, :2].tolist() == [0, 0]
+            assert (found.mean[1:] > 0).all()
+            assert (found.worst[:, 2] > 0).all()
+
+
 def test_too_many_combinations_of_groups_are_refused(monkeypatch):
     schema = Schema(
         "s",
