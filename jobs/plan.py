@@ -50,7 +50,8 @@ class Solving:
       method: What the continuous stage minimises, a `solvers.choices.Method`.
       least_squares: A `solvers.choices.LeastSquaresSolver`.
       integers: A `solvers.choices.IntegerSolver`.
-      failsafe: Whether a parent may be moved where its children cannot keep their promises.
+      failsafe: What happens to a parent where its children cannot keep their promises, a
+        `solvers.choices.Failsafe`.
       covariate: Where totals are expected by housing units; None for nowhere.
     """
 
@@ -61,7 +62,7 @@ class Solving:
     method: str = "nnls"
     least_squares: str = "structured"
     integers: str = "highs"
-    failsafe: bool = True
+    failsafe: str = "exact"
     covariate: Covariate | None = None
 
 

@@ -27,6 +27,18 @@ class LeastSquaresSolver(StrEnum):
     GUROBI = "gurobi"
 
 
+class Failsafe(StrEnum):
+    """What happens to a parent where no children keep their constraints and add up to it.
+
+    EXACT: it moves to the nearest counts that children add up to. PENALTY: to the sum of the
+    children that fit their noisy answers best with a penalty on what it moves. NONE: the run stops.
+    """
+
+    EXACT = "exact"
+    PENALTY = "penalty"
+    NONE = "none"
+
+
 class IntegerSolver(StrEnum):
     """Solvers of integer problems that are no flow."""
 

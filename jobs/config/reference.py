@@ -173,7 +173,7 @@ products:                         # in the order of work; most runs have one
       method: nnls
       least_squares: structured
       integers: highs
-      failsafe: true
+      failsafe: exact
     output:
       microdata: [parquet, csv]
       tables: [total, {query: sex * votingage, geolevels: [state, county]}]

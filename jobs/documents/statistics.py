@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from jobs.documents.document import document, value_of
 
@@ -37,11 +37,15 @@ class Move:
       geocode: Of the parent.
       cells: Numbers of the cells that changed.
       changes: What was added to the count of each, or taken from it.
+      by: To which counts: `exact`, the nearest that its children can add up to, as in all older
+        manifests; `penalty`, the sum of the children that fit their noisy answers best with a
+        penalty on what the parent moves.
     """
 
     geocode: str
     cells: tuple[int, ...]
     changes: tuple[int, ...]
+    by: Literal["exact", "penalty"] = "exact"
 
     @property
     def records(self) -> int:

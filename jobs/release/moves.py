@@ -1,5 +1,8 @@
 """Failsafe: the nearest counts of a parent that its children can add up to, carried up the tree.
 
+Which counts the parent moves to is a choice: the nearest in L1, or those at which the children fit
+their noisy answers best with a penalty on what the parent moves.
+
 The geolevel solved last names its moves in the manifest of its counts. The counts of each geolevel
 above are then replaced by counts with the moves added, in one atomic step per geolevel whose new
 manifest says which moves it holds; so a run that dies in between goes on where it stopped.
@@ -23,9 +26,16 @@ from jobs.release.problems import Constraints, Family, NodeTemplate, Targets, no
 from jobs.storage.dataset import Dataset, PartFile, PartWriter, replace_published
 from jobs.storage.histograms import SPARSE_SCHEMA, align_histograms, sparse_table
 from jobs.storage.layout import ReleaseLayout
+from solvers.backends.registry import mixed_integer
+from solvers.choices import Failsafe, Method
+from solvers.node import NodeSettings, solve_node
+from solvers.objectives.penalty import Kept, loosen
 from solvers.problem import LeastSquaresTerm, NodeProblem
 from solvers.rounding.failsafe import FamilyConstraints, nearest_parent
-from solvers.rounding.mixed_integer import MixedIntegerSolver
+
+# Weight of a person whom the parent moves, over the largest that noisy answers of a child give to a
+# person in a cell. TODO
+PENALTY = 10.0
 
 Moves = Mapping[str, Mapping[int, int]]
 
@@ -72,61 +82,123 @@ class MoveRules:
         return cls(cells, tuple(partitions.values()), tuple(rows.values()))
 
 
-def nearest_family(
-    template: NodeTemplate,
-    family: Family,
-    targets: Targets,
-    constraints: Constraints,
-    rules: MoveRules,
-    solve: MixedIntegerSolver,
-) -> Family:
-    """The family with the nearest parent, in L1, that its children can add up to.
+@dataclass(frozen=True, eq=False)
+class Contradicted:
+    """A family whose constraints contradict its parent, and what may be done about it.
+
+    Attributes:
+      template: Of the geolevel.
+      family: The family.
+      targets: What the range is fitted to.
+      constraints: What the range keeps.
+      rules: What may change in the parent.
+    """
+
+    template: NodeTemplate
+    family: Family
+    targets: Targets
+    constraints: Constraints
+    rules: MoveRules
+
+    @property
+    def before(self) -> IntArray:
+        """int64[cells of the rules], the parent's counts."""
+        return _counts_in(self.family.parent, self.rules.cells)
+
+    def with_parent(self, counts: IntArray) -> Family:
+        """The family of a parent of these counts, int64[cells of the rules]."""
+        live = np.flatnonzero(counts)
+        cells = self.rules.cells[live]
+        return replace(self.family, parent=_one_geounit(self.template.n_cells, cells, counts[live]))
+
+    def problem(self, live: IntArray) -> NodeProblem:
+        """The node problem in which some of the cells of the rules may have persons.
+
+        Of the parent's counts, only the cells in which they are positive matter to it.
+        """
+        counts = np.zeros_like(self.before)
+        counts[live] = np.maximum(self.before[live], 1)
+        return node_problem(self.template, self.with_parent(counts), self.targets, self.constraints)
+
+
+def moved_family(node: Contradicted, failsafe: Failsafe, settings: NodeSettings) -> Family:
+    """The family with a parent that its children can add up to.
+
+    EXACT: the nearest parent in L1. PENALTY: the sum of the children that fit their noisy answers
+    best with a penalty on what the parent moves (`solvers.objectives.penalty`), rounded with them.
+    It moves in the cells where the parent or the nearest one has persons.
 
     Args:
-      template: Of the geolevel.
-      family: A family whose constraints contradict its parent.
-      targets: What the range is fitted to; decides where persons go that no live cell can take.
-      constraints: What the range keeps.
-      rules: What may change.
-      solve: Solver of mixed-integer programs.
+      node: The family, which has a parent.
+      failsafe: EXACT or PENALTY.
+      settings: How the node with a penalty is solved, but for the method, and the solver of
+        mixed-integer programs.
 
     Raises:
       InfeasibleError: No parent that keeps the rules has such children.
-      SolverError: The solver did not finish.
+      SolverError: A solver did not finish.
     """
-    cells, n_cells = rules.cells, template.n_cells
-    before = _counts_in(family.parent, cells)
-    # A node problem has the constraints of its live cells, and here all cells may become live. Of
-    # the parent's counts, only the cells in which they are positive matter to it.
-    all_live = _one_geounit(n_cells, cells, np.maximum(before, 1))
-    problem = node_problem(
-        template, Family(family.geocode, family.rows, all_live), targets, constraints
-    )
-    after = nearest_parent(
+    nearest = _nearest_counts(node, settings)
+    if failsafe is Failsafe.PENALTY:
+        return node.with_parent(_fitted_counts(node, nearest, settings))
+    return node.with_parent(nearest)
+
+
+def _nearest_counts(node: Contradicted, settings: NodeSettings) -> IntArray:
+    """int64[cells of the rules]: the nearest counts of the parent that children can add up to."""
+    problem = node.problem(np.arange(len(node.rules.cells)))
+    return nearest_parent(
         FamilyConstraints(
-            family.geocode,
-            before,
+            node.family.geocode,
+            node.before,
             problem.exact,
             problem.rows,
             problem.leaves,
-            rules.partitions,
+            node.rules.partitions,
             _support(problem),
-            rules.rows,
+            node.rules.rows,
         ),
-        solve,
+        mixed_integer(settings.integers),
     )
-    live = np.flatnonzero(after)
-    return Family(family.geocode, family.rows, _one_geounit(n_cells, cells[live], after[live]))
 
 
-def move_between(before: Family, after: Family, cells: IntArray) -> Move:
-    """What changed in a parent, among some cells."""
-    changes = _counts_in(after.parent, cells) - _counts_in(before.parent, cells)
+def _fitted_counts(node: Contradicted, nearest: IntArray, settings: NodeSettings) -> IntArray:
+    """int64[cells of the rules]: the sum of the children that fit best, with a penalty.
+
+    Args:
+      node: The family.
+      nearest: int64[cells of the rules], the nearest counts that children can add up to: proof
+        that there are any, and which of the parent's empty cells they need.
+      settings: How nodes are solved.
+    """
+    before, rules = node.before, node.rules
+    live = np.flatnonzero((before > 0) | (nearest > 0))
+    problem = node.problem(live)
+    kept = Kept(tuple(p[live] for p in rules.partitions), tuple(row[live] for row in rules.rows))
+    least_squares = replace(settings, method=Method.NNLS)
+    room = 1 + 2 * int(np.abs(nearest - before).max())  # the nearest counts are within it
+    while True:
+        loose = loosen(problem, before[live], kept, room=room, weight=PENALTY)
+        solution = solve_node(loose, least_squares)
+        # Nowhere is the room used up, by a person at least; then it binds nothing.
+        if solution.estimate.values[-1].min() >= 1:
+            break
+        room *= 2
+    after = np.zeros_like(before)
+    after[live] = solution.counts[:-1].sum(0)
+    return after
+
+
+def move_of(node: Contradicted, after: Family, failsafe: Failsafe) -> Move:
+    """What changed in the parent of a family."""
+    cells = node.rules.cells
+    changes = _counts_in(after.parent, cells) - node.before
     changed = np.flatnonzero(changes)
     return Move(
-        geocode=before.geocode,
+        geocode=node.family.geocode,
         cells=tuple(cells[changed].tolist()),
         changes=tuple(changes[changed].tolist()),
+        by="penalty" if failsafe is Failsafe.PENALTY else "exact",
     )
 
 

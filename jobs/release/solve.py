@@ -36,7 +36,7 @@ from jobs.release.covariate import (
     with_expected,
 )
 from jobs.release.families import pack_families, questions_of
-from jobs.release.moves import MoveRules, carry_up, move_between, nearest_family
+from jobs.release.moves import Contradicted, MoveRules, carry_up, move_of, moved_family
 from jobs.release.pieces import Piece, read_pieces, whole_answers
 from jobs.release.prior import (
     ChildCounts,
@@ -54,8 +54,7 @@ from jobs.storage.histograms import SPARSE_SCHEMA, sparse_table
 from jobs.storage.layout import ReleaseLayout
 from jobs.tasks.batches import Batch, Sizing, geounit_batches
 from jobs.tasks.executor import Tasks
-from solvers.backends.registry import mixed_integer
-from solvers.choices import IntegerSolver, LeastSquaresSolver, Method
+from solvers.choices import Failsafe, IntegerSolver, LeastSquaresSolver, Method
 from solvers.families.solve import Packed, Questions
 from solvers.least_squares.machine_code import load_kernels
 from solvers.node import NodeSettings, solve_node
@@ -353,16 +352,14 @@ def solve_family(
         finally:
             seconds = time.process_time() - started
     except InfeasibleError:
-        if family.parent is None or not solving.plan.solving.failsafe:
+        failsafe = Failsafe(solving.plan.solving.failsafe)
+        if family.parent is None or failsafe is Failsafe.NONE:
             raise
         started = time.process_time()
         rules = MoveRules.of(solving.plan, solving.template.level, family)
-        integers = mixed_integer(solving.settings.integers)
-        nearest = nearest_family(
-            solving.template, family, piece.targets, piece.constraints, rules, integers
-        )
-        moved = (move_between(family, nearest, rules.cells),)
-        family = nearest
+        node = Contradicted(solving.template, family, piece.targets, piece.constraints, rules)
+        family = moved_family(node, failsafe, solving.settings)
+        moved = (move_of(node, family, failsafe),)
         solution = solve_node(_problem(solving, piece, family), solving.settings)
         seconds += time.process_time() - started
     counts = histograms_of(solving.template, family, solution.counts)

@@ -23,10 +23,7 @@ def solver_section(solved: Sequence[SolvedLevel]) -> Section:
         f"the worst of all is {text.scientific(worst)}."
     )
     if any(level.moved for level in solved):
-        lead += (
-            " Where no children of a parent can keep what they must, the failsafe moves the parent "
-            "to the nearest counts that allow it."
-        )
+        lead += f" {_failsafe(solved)}"
     times = bars([level.seconds for level in solved], text.duration)
     columns = [
         Column("Geolevel", numeric=False, hint="of the children"),
@@ -83,11 +80,24 @@ def solving_section(solved: Sequence[SolvedLevel]) -> Section:
     ]
     note = (
         "Widened: no whole numbers next to the solution add up, so the next ones were tried. "
-        "Failsafe: no children of a parent can keep what they must, so the parent was moved to the "
-        "nearest counts that allow it."
+        f"Failsafe: {_failsafe(solved)}"
     )
     table = Table("solving", "How counts were made", columns, body, note)
     return Section("solving", "Solving", lead, [TableBlock(table), *_expected_blocks(solved)])
+
+
+def _failsafe(solved: Sequence[SolvedLevel]) -> str:
+    """What the failsafe does, and which counts it chose."""
+    by = {move.by for level in solved for move in level.moved}
+    chosen = {
+        "exact": "the nearest counts that allow it",
+        "penalty": "the sum of the children that fit the noisy answers best with a penalty on "
+        "what the parent moves",
+    }
+    return (
+        "Where no children of a parent can keep what they must, the failsafe moves the parent to "
+        f"{' or '.join(chosen[way] for way in sorted(by or {'exact'}))}."
+    )
 
 
 def _expected_blocks(solved: Sequence[SolvedLevel]) -> list[TableBlock]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    BeforeValidator,
     Discriminator,
     Field,
     SerializerFunctionWrapHandler,
@@ -117,6 +118,11 @@ class HousingUnitsConfig(Model):
     )
 
 
+def _failsafe(value: object) -> object:
+    """The failsafe of files that could only say whether there is one."""
+    return {True: "exact", False: "none"}[value] if isinstance(value, bool) else value
+
+
 class SolveConfig(Model):
     """How noisy answers become consistent integers."""
 
@@ -170,10 +176,13 @@ class SolveConfig(Model):
     integers: Literal["highs", "gurobi"] = Field(
         default="highs", description="Solver of integer stages that are no flow."
     )
-    failsafe: bool = Field(
-        default=True,
-        description="Whether a node whose constraints contradict its parent moves the parent to "
-        "the nearest counts that satisfy them, which is reported; otherwise it stops the run.",
+    failsafe: Annotated[Literal["exact", "penalty", "none"], BeforeValidator(_failsafe)] = Field(
+        default="exact",
+        description="What happens where no children keep their constraints and add up to their "
+        "parent. exact: the parent moves to the nearest counts that children add up to. penalty: "
+        "to the sum of the children that fit their noisy answers best with a penalty on what the "
+        "parent moves, as in the 2020 system. Either is reported, and carried up to all geounits "
+        "above. none: the run stops. Older files say true for exact and false for none.",
     )
 
     @model_serializer(mode="wrap")
@@ -182,6 +191,8 @@ class SolveConfig(Model):
         document: dict[str, Any] = handler(self)
         if self.housing_units is None:
             document.pop("housing_units", None)
+        if self.failsafe != "penalty":
+            document["failsafe"] = self.failsafe == "exact"
         return document
 
 

@@ -19,6 +19,7 @@ import jobs.release.solve
 from das.errors import InfeasibleError
 from jobs.cli import main
 from jobs.config.load import load_run
+from jobs.documents.manifest import read_manifest
 from jobs.documents.statistics import HOLDS
 from jobs.release import problems
 from jobs.release.verify import verify_release
@@ -218,3 +219,25 @@ def test_rows_of_either_sign_are_kept_where_hardly_anybody_is(tmp_path, monkeypa
     out = in_process.execute(config)
     assert tree_is_consistent(out, toy.LEVELS)
     assert verify_release(load_run(config).plan, release_layout(out))["exact_answers"] == 31
+
+
+def test_a_penalty_moves_parents_too(mended, tmp_path, monkeypatch):
+    """As many parents, since the same ones are contradicted above all, and what is exact stays."""
+    hide_what_leaves_imply(monkeypatch)
+    config = configure(tmp_path, failsafe="penalty")
+    out = in_process.execute(config)
+    release = release_layout(out)
+    manifest = read_manifest(release)
+    assert manifest.solution.settings["solve"]["failsafe"] == "penalty"
+    moves = {move.geocode: move for level in manifest.solve for move in level.moved}
+    exact = {move["geocode"]: move for move in mended.moved}
+    assert moves.keys() == exact.keys()
+    assert all(sum(move.changes) == 0 for move in moves.values())
+    assert {move.by for move in moves.values()} == {"penalty"}
+    for code, move in moves.items():  # no parent is nearer than the nearest
+        assert move.records >= sum(max(change, 0) for change in exact[code]["changes"])
+    assert tree_is_consistent(out, toy.LEVELS)
+    assert all(totals_are_exact(out, level) for level in toy.LEVELS)
+    checked = verify_release(load_run(config).plan, release)
+    assert checked["limited_geounits"] == len(toy.blocks())
+    assert "a penalty on what the parent moves" in release.report.read_text()

@@ -914,12 +914,12 @@ def test_how_answers_become_counts_is_resolved(project):
         "learned_prior": ["block"],
         "order": {"block": [["voting * sex"]]},
         "method": "reweighted",
-        "failsafe": False,
+        "failsafe": "penalty",
     }
     solving = project.load().plan.solving
     assert solving.order == {"block": (("sex * voting",),)}
     assert (solving.targets, solving.learned_prior) == ("own", ("block",))
-    assert (solving.method, solving.failsafe) == ("reweighted", False)
+    assert (solving.method, solving.failsafe) == ("reweighted", "penalty")
 
 
 # --- the digest ------------------------------------------------------------------------------------

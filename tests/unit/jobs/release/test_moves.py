@@ -13,9 +13,10 @@ from invariants.constraints import Limits
 from invariants.linear import LinearRow
 from jobs.documents.statistics import Move
 from jobs.release.implied import BatchLimits
-from jobs.release.moves import MoveRules, move_between, nearest_family
-from jobs.release.problems import Constraints, Family, Targets
-from solvers.rounding.mixed_integer import solve_mixed_integer
+from jobs.release.moves import Contradicted, MoveRules, move_of, moved_family
+from jobs.release.problems import Constraints, Family, Targets, node_problem
+from solvers.choices import Failsafe
+from solvers.node import NodeSettings, solve_node
 from tests.builders import two_families as two
 
 BLOCK = 2
@@ -32,13 +33,22 @@ def targets(support=(0, 0, 0, 0)) -> Targets:
     return Targets([two.query("detailed")], [answers], [np.ones(4)], np.arange(4))
 
 
-def nearest(plan, own: Family, constraints: Constraints, support=(0, 0, 0, 0)) -> np.ndarray:
-    """Counts of the parent after the move, dense."""
-    template = two.template(plan, BLOCK)
+def moved(
+    plan, own: Family, constraints: Constraints, answers: Targets, failsafe: Failsafe
+) -> np.ndarray:
+    """Counts of the parent after the move, dense; children add up to them."""
     rules = MoveRules.of(plan, plan.levels[BLOCK], own)
-    moved = nearest_family(template, own, targets(support), constraints, rules, solve_mixed_integer)
+    node = Contradicted(two.template(plan, BLOCK), own, answers, constraints, rules)
+    moved = moved_family(node, failsafe, NodeSettings())
+    solved = solve_node(node_problem(node.template, moved, answers, constraints), NodeSettings())
+    assert solved.counts.sum(0).tolist() == moved.parent.counts.tolist()
     assert (moved.geocode, moved.rows) == (own.geocode, own.rows)
     return moved.parent.dense()[0]
+
+
+def nearest(plan, own: Family, constraints: Constraints, support=(0, 0, 0, 0)) -> np.ndarray:
+    """Counts of the nearest parent."""
+    return moved(plan, own, constraints, targets(support), Failsafe.EXACT)
 
 
 MINORS = LinearRow("minors", np.array([1, 0, 1, 0]), two.SPINE.levels, 0, 99)
@@ -69,6 +79,35 @@ def test_children_that_need_more_minors_get_the_nearest_parent():
 def test_where_no_total_holds_above_nobody_else_moves():
     after = nearest(plan_with(), family(2, 6, 0, 8), minors(3, 3))
     assert after.tolist() == [6, 6, 0, 8]
+
+
+@pytest.mark.parametrize(("more", "fewer"), [(0, 2), (2, 0)])
+def test_with_a_penalty_noisy_answers_choose_whom_the_parent_moves(more, fewer):
+    """Six minors are needed and two are there: the nearest parents differ in their sex alone."""
+    before, support = np.array([1, 7, 1, 7]), np.zeros(4)
+    support[more] = 30.0
+    plan, answers = plan_with("total"), targets(support)
+    after = moved(plan, family(*before), minors(3, 3), answers, Failsafe.PENALTY)
+    assert after.sum() == before.sum()
+    assert after[0] + after[2] == 6
+    assert after[more] > after[fewer]
+
+
+def test_with_a_penalty_what_is_exact_above_stays():
+    plan, answers = plan_with("sex"), targets((9, 0, 0, 0))
+    after = moved(plan, family(4, 0, 0, 6), minors(1, 1), answers, Failsafe.PENALTY)
+    assert after.tolist() == [2, 2, 0, 6]
+
+
+def test_a_penalty_finds_parents_far_from_the_nearest():
+    """Room is added until it binds nothing: answers far above the parent, which no total holds."""
+    answers = targets((500, 0, 0, 0))
+    after = moved(plan_with(), family(4, 0, 0, 6), minors(2, 3), answers, Failsafe.PENALTY)
+    assert after.tolist() == [5, 0, 0, 6]  # minors of blocks are 5 together
+    free = moved(
+        plan_with(), family(4, 1, 0, 6), minors(2, 3), targets((0, 500, 0, 0)), Failsafe.PENALTY
+    )
+    assert free[1] > 40
 
 
 @pytest.mark.parametrize("cell", [0, 2])
@@ -116,5 +155,8 @@ def test_cells_that_were_not_measured_stay_empty():
 
 
 def test_a_move_names_what_changed_alone():
-    move = move_between(family(4, 1, 0, 6), family(0, 1, 3, 6), np.array([0, 1, 2, 3]))
-    assert move == Move(geocode="12", cells=(0, 2), changes=(-4, 3))
+    plan, before = plan_with(), family(4, 1, 0, 6)
+    rules = MoveRules.of(plan, plan.levels[BLOCK], before)
+    node = Contradicted(two.template(plan, BLOCK), before, targets(), minors(1, 1), rules)
+    move = move_of(node, family(0, 1, 3, 6), Failsafe.PENALTY)
+    assert move == Move(geocode="12", cells=(0, 2), changes=(-4, 3), by="penalty")

@@ -119,7 +119,7 @@ WITH_MINORS = {"111": (1, 0, 2, 0), "112": (1, 3, 0, 0), "121": (0, 2, 1, 0), "1
 WITHOUT = {**WITH_MINORS, "121": (0, 3, 0, 0), "122": (0, 3, 0, 4)}
 
 
-def contradicted(tmp_path, failsafe: bool):
+def contradicted(tmp_path, failsafe: str):
     """Blocks are measured without noise; each must have a minor, and totals of counties stay."""
     plan = two.plan(
         solving=Solving(targets="own", failsafe=failsafe),
@@ -134,8 +134,9 @@ def contradicted(tmp_path, failsafe: bool):
     return plan, release
 
 
-def test_a_parent_that_its_children_contradict_is_moved_and_carried_up(tmp_path):
-    plan, release = contradicted(tmp_path, failsafe=True)
+@pytest.mark.parametrize("failsafe", ["exact", "penalty"])
+def test_a_parent_that_its_children_contradict_is_moved_and_carried_up(tmp_path, failsafe):
+    plan, release = contradicted(tmp_path, failsafe=failsafe)
     solve_level(plan.levels[2], plan=plan, release=release, tasks=two.TASKS)
     (move,) = statistics_of(Dataset.open(release.counts("block"))).moved
     assert (move.geocode, sum(move.changes), move.records) == ("12", 0, 2)
@@ -149,7 +150,7 @@ def test_a_parent_that_its_children_contradict_is_moved_and_carried_up(tmp_path)
 
 
 def test_without_the_failsafe_a_contradiction_ends_the_stage(tmp_path):
-    plan, release = contradicted(tmp_path, failsafe=False)
+    plan, release = contradicted(tmp_path, failsafe="none")
     with pytest.raises(InfeasibleError, match="node 12"):
         solve_level(plan.levels[2], plan=plan, release=release, tasks=two.TASKS)
     assert not is_published(release.counts("block"))
