@@ -117,6 +117,7 @@ def shipped(folder: str) -> list[Any]:
 SIZES = {
     "block16": 16,
     "census1940": 44_544,
+    "dhc_households": 1_578_528,
     "dhc_persons": 1_227_744,
     "group_quarters": 8,
     "h1": 2,
