@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -41,6 +41,44 @@ class Attribute:
     def level_index(self) -> Mapping[str, int]:
         """Position of each level."""
         return {level: index for index, level in enumerate(self.levels)}
+
+
+def written_out(levels: Sequence[str], wanted: Sequence[str], where: str) -> tuple[str, ...]:
+    """Levels by name, ranges of consecutive ones written out.
+
+    What is a level stays one, whatever dots it has. What is neither stays too, for the caller to
+    refuse as it refuses unknown levels.
+
+    Args:
+      levels: All there are, in order.
+      wanted: Levels, and ranges such as "0..14": the first, two dots, the last.
+      where: For errors.
+
+    Raises:
+      SchemaError: A range ends before it begins, or with what is no level.
+
+    >>> written_out(["0", "1", "2", "3", "old"], ["1..3", "old"], "age")
+    ('1', '2', '3', 'old')
+    """
+    place = {level: index for index, level in enumerate(levels)}
+    out: list[str] = []
+    for text in wanted:
+        first, dots, last = (part.strip() for part in text.partition(".."))
+        if text in place or not dots:
+            out.append(text)
+            continue
+        unknown = [end for end in (first, last) if end not in place]
+        if unknown:
+            raise SchemaError(
+                where,
+                f"has the range {text}, and its ends must be levels",
+                got=unknown,
+                want=f"some of {list(levels)}",
+            )
+        if place[last] < place[first]:
+            raise SchemaError(where, "has a range that ends before it begins", got=text)
+        out += levels[place[first] : place[last] + 1]
+    return tuple(out)
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,13 @@ import numpy as np
 
 from das.arrays import IntArray
 from das.schema import Schema
+from invariants.exact import Invariant
 from invariants.facilities import Facilities
 from invariants.linear import LinearRow
 from invariants.quarters import NAME, LivingQuarters
+
+BOUND = "released before"
+"""The kind of an invariant whose answers are those of an earlier release."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,12 +26,14 @@ class Limits:
       zeros: int64[z], cells in which nobody can be, sorted.
       rows: Linear rows.
       quarters: Living quarters, without which nobody lives in a geounit, or none.
+      bound: Queries whose answers are those of an earlier release, and not of the data.
     """
 
     facilities: Facilities | None = None
     zeros: IntArray | None = None
     rows: tuple[LinearRow, ...] = ()
     quarters: LivingQuarters | None = None
+    bound: tuple[Invariant, ...] = ()
 
     def possible(self, schema: Schema) -> IntArray:
         """int64[k]: cells in which somebody may be, sorted."""
@@ -92,6 +98,8 @@ class Limits:
         if self.zeros is not None:
             cells = f"{len(self.zeros)} of {schema.size} cells"
             rows.append({"kind": "structural zeros", "name": cells, "geolevels": []})
+        for one in self.bound:
+            rows.append({"kind": BOUND, "name": one.query.name, "geolevels": list(one.geolevels)})
         for row in self.rows:
             kind = "exact row" if row.is_exact else "bounded row"
             rows.append({"kind": kind, "name": row.name, "geolevels": list(row.geolevels)})

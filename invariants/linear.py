@@ -10,7 +10,7 @@ import numpy as np
 from das.arrays import BoolArray, IntArray
 from das.errors import SchemaError
 from das.histograms import Histograms
-from das.schema import Schema
+from das.schema import Schema, written_out
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,12 +56,12 @@ def cells_in(schema: Schema, group: Mapping[str, Sequence[str]], where: str) -> 
     """bool[n]: cells whose level is one of those listed, for every attribute or recode listed.
 
     Raises:
-      SchemaError: A name or level is unknown.
+      SchemaError: A name or level is unknown, or a range of levels has no sense.
     """
     recodes = {recode.name: recode for recode in schema.recodes}
     codes = schema.codes_of(np.arange(schema.size))
     mask = np.ones(schema.size, np.bool_)
-    for name, wanted in group.items():
+    for name, listed in group.items():
         if name in recodes:
             labels: Sequence[str] = recodes[name].groups
             code = np.asarray(recodes[name].codes)[codes[recodes[name].attribute]]
@@ -71,6 +71,7 @@ def cells_in(schema: Schema, group: Mapping[str, Sequence[str]], where: str) -> 
             raise SchemaError(
                 where, "names an unknown attribute", got=name, want=f"one of {[*codes, *recodes]}"
             )
+        wanted = written_out(labels, listed, f"{where}.{name}")
         unknown = [level for level in wanted if level not in labels]
         if unknown or not wanted:
             raise SchemaError(

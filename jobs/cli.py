@@ -1314,6 +1314,14 @@ def generate(  # noqa: PLR0913 - one parameter per command-line option
             "many, by default 40 a block."
         ),
     ] = None,
+    prims: Annotated[
+        bool,
+        typer.Option(
+            "--prims",
+            help="Geocodes of the eight geolevels of the 2020 tables of persons, and the same "
+            "persons in the cells of pl94.",
+        ),
+    ] = False,
     quiet: QuietOption = False,
 ) -> None:
     """Write a synthetic nation, data and the public list of its blocks; or an invented survey.
@@ -1344,11 +1352,15 @@ def generate(  # noqa: PLR0913 - one parameter per command-line option
     from jobs.tasks.progress import Reporter
 
     if listed is None:
-        spec = GenerateSpec(seed=seed, blocks=blocks, states=states, schema=schema, format=output)
+        spec = GenerateSpec(
+            seed=seed, blocks=blocks, states=states, schema=schema, format=output, with_prims=prims
+        )
     else:
         named = tuple(name.strip() for name in columns.split(","))
         source = BlockList(listed, named, every)
-        spec = GenerateSpec(seed=seed, listed=source, schema=schema, format=output)
+        spec = GenerateSpec(
+            seed=seed, listed=source, schema=schema, format=output, with_prims=prims
+        )
     what = f"{blocks} blocks" if listed is None else str(listed)
     with Reporter(quiet=quiet).line("generate", what) as tick:
         summary: Any = generate_nation(spec, out, progress=tick)

@@ -78,6 +78,7 @@ class Level:
       lazy: Those of them that are drawn only where the parent has persons.
       complete: Those of them that are drawn completely at every geolevel.
       exact: Queries whose answers are published exactly, coarse before fine.
+      bound: Queries whose answers are those of an earlier release.
       exact_rows: Linear rows whose sums are.
       bounded_rows: Linear rows with bounds, exact ones not.
     """
@@ -89,6 +90,7 @@ class Level:
     lazy: tuple[Query, ...] = ()
     complete: tuple[Query, ...] = ()
     exact: tuple[Query, ...] = ()
+    bound: tuple[Query, ...] = ()
     exact_rows: tuple[LinearRow, ...] = ()
     bounded_rows: tuple[LinearRow, ...] = ()
 
@@ -98,8 +100,13 @@ class Level:
         return tuple(query for query in self.queries if query not in self.lazy)
 
     @property
+    def kept(self) -> tuple[Query, ...]:
+        """Queries whose answers counts must have, whosever they are; coarse before fine."""
+        return tuple(sorted((*self.exact, *self.bound), key=lambda query: query.size))
+
+    @property
     def published(self) -> tuple[Query | LinearRow, ...]:
-        """All whose answers are published exactly."""
+        """All whose exact answers are those of the data."""
         return (*self.exact, *self.exact_rows)
 
 
@@ -150,6 +157,7 @@ class Plan:
                 tuple(e.query for e in asked if index and e.query.name in self.lazy),
                 tuple(e.query for e in asked if e.query.name not in self.lazy),
                 tuple(invariant.query for invariant in invariants_at(self.invariants, name)),
+                tuple(invariant.query for invariant in invariants_at(limits.bound, name)),
                 tuple(limits.exact_rows_at(name)),
                 tuple(limits.bounded_rows_at(name)),
             )

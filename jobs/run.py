@@ -60,8 +60,9 @@ def _planned(product: Product) -> list[Place]:
 def _settled(product: Product) -> list[Place]:
     plan, release = product.plan, product.release
     exact = [release.invariants(level.name) for level in plan.levels if level.published]
+    given = [release.given(level.name) for level in plan.levels if level.bound]
     bound = [level for level in plan.spine.levels if plan.limits.is_implied(level)]
-    return [*exact, *map(release.implied, bound)]
+    return [*exact, *given, *map(release.implied, bound)]
 
 
 def _claimed(product: Product) -> list[Place]:

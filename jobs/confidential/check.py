@@ -16,18 +16,20 @@ from das.errors import InfeasibleError, InputError
 from das.histograms import Histograms
 from das.queries.query import Query, parse_query
 from invariants.conflict import Statement, smallest_conflict
+from invariants.facilities import groups_of
 from invariants.linear import LinearRow
 from invariants.quarters import NAME, without_quarters
 from jobs.confidential.histograms import read_truth
 from jobs.config.models.invariants import AnyInvariant, InvariantConfig
 from jobs.plan import Plan
+from jobs.release.bound import bound_entries, open_released
 from jobs.release.given import (
     facilities_name,
     facility_counts,
     quarter_counts,
     stated_query,
 )
-from jobs.storage.answers import read_available
+from jobs.storage.answers import read_answers, read_available
 from jobs.storage.dataset import Dataset
 from jobs.storage.geography import read_public_geocodes
 from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
@@ -63,6 +65,7 @@ def check_input(
       InfeasibleError: The invariants of a geounit contradict each other, whatever the data.
       InputError: The data of a geounit break an invariant.
     """
+    agreements = _agreements(plan, stated)
     for level in plan.levels:
         tables = [
             stated_query(plan, level, entry)
@@ -71,20 +74,80 @@ def check_input(
             and entry.table is not None
             and entry.geolevel == level.name
         ]
+        agreed = agreements.get(level.name, [])
         limits = plan.limits
         counted = limits.facilities is not None and limits.facilities.geolevel == level.name
         quartered = limits.quarters is not None and limits.quarters.geolevel == level.name
         rows = any(row.geolevels[-1] == level.name for row in limits.rows)
         zeros = level is plan.leaf and limits.zeros is not None
-        if not (tables or counted or quartered or rows or zeros):
+        bound = bool(level.bound) and quartered
+        if not (tables or counted or quartered or rows or zeros or agreed or bound):
             continue
         size = tasks.sizing.check_geounits
         batches = geounit_batches(release, level, tasks.batches, size.most, size.least)
-        tasks.run(f"check {level.name}", batches, _checker(plan, tables, release, confidential))
+        tasks.run(
+            f"check {level.name}", batches, _checker(plan, tables, agreed, release, confidential)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement:
+    """What of the data is the same in an earlier release that the run is bound to.
+
+    Attributes:
+      name: What it is, for the error.
+      query: The query whose answers are those of the release, m answers.
+      groups: int64[m], the sum in which each of them counts; the sums agree.
+    """
+
+    name: str
+    query: Query
+    groups: IntArray
+
+    def sums(self, answers: IntArray) -> IntArray:
+        """int64[G, e] of int64[G, m] answers of the query."""
+        out = np.zeros((len(answers), int(self.groups.max()) + 1), np.int64)
+        np.add.at(out.T, self.groups, answers.T)
+        return out
+
+
+def _agreements(plan: Plan, stated: Sequence[AnyInvariant]) -> dict[str, list[Agreement]]:
+    """What data and earlier releases must agree on, by geolevel.
+
+    That is what the run itself publishes exactly of the data, and what the release did.
+    """
+    found: dict[str, list[Agreement]] = {}
+    for bound in plan.limits.bound:
+        for exact in plan.invariants:
+            shared = [name for name in exact.geolevels if name in bound.geolevels]
+            if shared and exact.query.size <= bound.query.size:
+                groups = groups_of(bound.query, exact.query)
+            elif shared:
+                groups = np.arange(bound.query.size)
+            else:
+                continue
+            name = f"the invariant {exact.query.name}"
+            found.setdefault(shared[-1], []).append(Agreement(name, bound.query, groups))
+    for entry in bound_entries(stated):
+        if entry.released is None or entry.released.path is None:
+            continue
+        released = open_released(plan, entry, entry.released)
+        for digits, exact_there in released.exact().items():
+            level = next((one for one in plan.levels if one.digits == digits), None)
+            if level is None:
+                continue
+            for called, groups in exact_there:
+                name = f"{called}, which is exact in the release"
+                found.setdefault(level.name, []).append(Agreement(name, released.query, groups))
+    return found
 
 
 def _checker(
-    plan: Plan, tables: Sequence[Query], release: ReleaseLayout, confidential: ConfidentialLayout
+    plan: Plan,
+    tables: Sequence[Query],
+    agreed: Sequence[Agreement],
+    release: ReleaseLayout,
+    confidential: ConfidentialLayout,
 ) -> Callable[[Batch], None]:
     @redact_errors
     def run(batch: Batch) -> None:
@@ -94,6 +157,7 @@ def _checker(
             Dataset.open(confidential.histograms(geolevel)), codes, plan.schema.size
         ).reveal()
         check = InputCheck(plan, release, batch, codes, tables)
+        check.refuse_other_release(truth, agreed)
         broken = [failure for failure in check.broken(truth) if failure.mask.any()]
         if not broken:
             return
@@ -137,6 +201,42 @@ class InputCheck:
     batch: Batch
     codes: ObjectArray
     tables: Sequence[Query]
+
+    def refuse_other_release(self, truth: Histograms, agreed: Sequence[Agreement]) -> None:
+        """Refuse data that are not those of the release they are bound to.
+
+        Raises:
+          InputError: They disagree on what both have exactly; or people of the release are where
+            nobody can live.
+        """
+        level, names = self.plan.levels[self.batch.level], [*self.codes]
+        if not level.bound:
+            return
+        dataset = Dataset.open(self.release.given(level.name))
+        given = dict(zip(level.bound, read_answers(dataset, level.bound, self.codes), strict=True))
+        for one in agreed:
+            differ = (one.sums(one.query.answer(truth)) != one.sums(given[one.query])).any(1)
+            if differ.any():
+                raise InputError(
+                    f"{level.name} {names[int(np.argmax(differ))]}",
+                    f"the confidential data contradict the earlier release that the run is bound "
+                    f"to ({int(differ.sum())} geounits of its range do)",
+                    got=one.name,
+                    want="the people that the release is of",
+                    remedy="bind the run to the release of these data",
+                )
+        quarters = self.plan.limits.quarters
+        if quarters is not None and quarters.geolevel == level.name:
+            counts = quarter_counts(self.release, quarters, self.codes, self.batch)
+            for query, answers in given.items():
+                homeless = without_quarters(counts) & (answers.sum(1) > 0)
+                if homeless.any():
+                    raise InputError(
+                        f"{level.name} {names[int(np.argmax(homeless))]}",
+                        f"the earlier release has people there in {query.name}, and there are no "
+                        "living quarters",
+                        remedy="make that release with the same living quarters, or leave them out",
+                    )
 
     def broken(self, truth: Histograms) -> Iterator[Broken]:
         """Which geounits break which invariant."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from das.errors import DasError, InputError
 from geography.lattice import Lattice
 from jobs.config.files import named
+from jobs.config.models.invariants import InvariantConfig, ReleasedCounts, table_of
 from jobs.config.product import Product, Resolved
 from jobs.config.solvable import refuse_large_families
 from jobs.storage.place import Place
@@ -156,7 +157,7 @@ def _present_checks(resolved: Resolved) -> Iterator[Callable[[], object]]:
                 yield partial(check_columns, data, product.plan.schema)
     for product in resolved.products.values():
         for entry in product.config.invariants:
-            table = getattr(entry, "table", None)
+            table = table_of(entry)
             if table is not None and _is_open(table.path):
                 from jobs.input.files import Table, plan_chunks
 
@@ -165,7 +166,20 @@ def _present_checks(resolved: Resolved) -> Iterator[Callable[[], object]]:
                     plan_chunks,
                     Table(table.path, columns, table.delimiter, "the delimiter of this table"),
                 )
+        for entry in product.config.invariants:
+            released = getattr(entry, "released", None)
+            if released is not None and released.path is not None and _is_open(released.path):
+                yield partial(_check_bound, product, entry, released)
     yield partial(check_geounits, resolved)
+
+
+def _check_bound(product: Product, entry: InvariantConfig, config: ReleasedCounts) -> None:
+    """Check that an earlier release is whole, unchanged, and has the answers of an invariant."""
+    from jobs.release.bound import check_released, open_released
+
+    where = f"{product.keys}invariants"
+    released = named(where, lambda: open_released(product.plan, entry, config))
+    named(where, lambda: check_released(released))
 
 
 def _is_open(path: Place) -> bool:
@@ -179,8 +193,11 @@ def _named_files(resolved: Resolved) -> Iterator[tuple[str, Place]]:
     for product in resolved.products.values():
         yield f"{product.keys}data.path", product.config.input.path
         for index, entry in enumerate(product.config.invariants):
-            table = getattr(entry, "table", None)
+            table = table_of(entry)
             if table is not None:
                 yield f"{product.keys}invariants.{index}.table.path", table.path
+            released = getattr(entry, "released", None)
+            if released is not None and released.path is not None:
+                yield f"{product.keys}invariants.{index}.released.path", released.path
         for name, file in product.grouping.areas.items():
             yield f"{product.keys}evaluate.areas.{name}.path", file.path

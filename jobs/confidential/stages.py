@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 from das.errors import InfeasibleError, InputError, LedgerError
 from das.mechanisms.entropy import NoiseKey
@@ -33,6 +34,7 @@ from jobs.job import Job
 from jobs.neighborhoods import FROM_DATA, geounits_from_data
 from jobs.plan import Level
 from jobs.planning.ledger import planned_ledger
+from jobs.release.bound import bound_parts
 from jobs.release.given import publish_given_counts
 from jobs.release.implied import publish_implied
 from jobs.storage.account import note_failed_check
@@ -131,7 +133,8 @@ def settle(job: Job) -> None:
         plan, release, stated = product.plan, product.release, product.config.invariants
         binding = {name: (products[name].plan, products[name].release) for name in product.bound_by}
         with job.stage("settle", product.label("invariants")):
-            publish_given_counts(plan, stated, release, binding)
+            bound = partial(bound_parts, plan, stated, release, job.tasks)
+            publish_given_counts(plan, stated, release, binding, bound)
             with noted_failures(job, product):
                 check_input(plan, stated, release, product.confidential, job.tasks)
             for level in range(len(plan.spine.levels)):

@@ -12,7 +12,7 @@ from jobs.config.format_1 import PERSONS, UNITS
 from jobs.config.models.allocation import AllocationFile
 from jobs.config.models.products import ProductConfig
 from jobs.config.models.run import RunConfig
-from jobs.config.models.schema import SchemaFile
+from jobs.config.schema import read_schema
 
 _PRIVACY = ("definition", "rho", "epsilon", "delta", "neighbors", "allocation", "lazy_queries",
             "randomness", "product", "grant", "epsilon_from")  # fmt: skip
@@ -62,7 +62,7 @@ def _contents(written: ProductConfig, config: ProductConfig) -> dict[str, Any]:
     document = written.model_dump(mode="json", by_alias=True, exclude=later)
     if document["data"].get("leading_zeros") == "kept":  # files could not say more
         del document["data"]["leading_zeros"]
-    document["schema"] = read_model(config.schema_, SchemaFile).model_dump(mode="json")
+    document["schema"] = read_schema(config.schema_).model_dump(mode="json")
     if document["privacy"]["epsilon_from"] == "rho":  # as files said before they could say more
         del document["privacy"]["epsilon_from"]
     if config.privacy.allocation is not None:
@@ -76,6 +76,8 @@ def _contents(written: ProductConfig, config: ProductConfig) -> dict[str, Any]:
 
 def _invariant(entry: Mapping[str, Any]) -> dict[str, Any]:
     """An invariant; facilities that the units count as format 1 wrote them."""
+    if "released" in entry and entry["released"] is None:  # as files were before they could
+        entry = {key: value for key, value in entry.items() if key != "released"}
     exact = entry.get("exact")
     if "facilities" not in entry or (exact is not None and exact["product"] != UNITS):
         return dict(entry)

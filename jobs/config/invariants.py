@@ -39,7 +39,7 @@ def exact_queries(
     """
     invariants = []
     for index, entry in enumerate(entries):
-        if not isinstance(entry, InvariantConfig):
+        if not isinstance(entry, InvariantConfig) or entry.released is not None:
             continue
         invariant = Invariant.build(schema, spine, entry.query, entry.geolevel)
         if entry.table is not None:
@@ -47,6 +47,49 @@ def exact_queries(
         invariants.append(invariant)
     check_invariants(invariants)
     return tuple(invariants)
+
+
+def bound_queries(
+    entries: Sequence[AnyInvariant],
+    schema: Schema,
+    spine: Sequence[str],
+    invariants: Sequence[Invariant],
+) -> tuple[Invariant, ...]:
+    """The queries among the invariants whose answers were released before, checked.
+
+    Args:
+      entries: The section.
+      schema: Attributes and cells.
+      spine: Geolevels, root first.
+      invariants: The exact queries.
+
+    Raises:
+      SchemaError: One is unknown or no partition, or crosses another or an exact one.
+      ConfigError: The table of one lacks answers; or facilities or bounded rows stand beside it,
+        which nothing shows to be possible with the counts of a release.
+    """
+    bound = []
+    for index, entry in enumerate(entries):
+        if not isinstance(entry, InvariantConfig) or entry.released is None:
+            continue
+        one = Invariant.build(schema, spine, entry.query, entry.geolevel)
+        if not one.query.is_partition:
+            raise SchemaError(f"{index}: query {one.query.name}", "is no partition of the records")
+        if entry.released.table is not None:
+            table = entry.released.table
+            _at(index, lambda q=one.query, t=table: check_answers(q, t))  # type: ignore[misc]
+        bound.append(one)
+    check_invariants([*invariants, *bound])
+    other = next((e for e in entries if isinstance(e, FacilitiesConfig | RowConfig)), None)
+    if bound and other is not None:
+        raise ConfigError(
+            f"query {bound[0].query.name}",
+            "is bound to an earlier release, and beside it stand facilities or rows, with which "
+            "the counts of that release may be impossible",
+            want="exact queries, living quarters and structural zeros",
+            remedy="leave one of them out",
+        )
+    return tuple(bound)
 
 
 def check_answers(query: Query, table: PublicTable) -> None:
@@ -114,7 +157,9 @@ def limits_of(
                 got=quarters.geolevel,
                 want=f"{facilities.geolevel}, or a finer one",
             )
-    return Limits(facilities, np.flatnonzero(zeros) if zeros.any() else None, tuple(rows), quarters)
+    bound = bound_queries(entries, schema, spine, invariants)
+    cells = np.flatnonzero(zeros) if zeros.any() else None
+    return Limits(facilities, cells, tuple(rows), quarters, bound)
 
 
 def _at(index: int, build: Callable[[], T]) -> T:

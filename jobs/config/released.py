@@ -20,10 +20,10 @@ from das.errors import ConfigError, OutputError
 from jobs.config.files import absolute, absolute_path, read_model, read_run_file
 from jobs.config.models.allocation import AllocationFile
 from jobs.config.models.data import NmfData
-from jobs.config.models.schema import SchemaFile
 from jobs.config.models.values import SURVEY
 from jobs.config.product import Product, Resolved
 from jobs.config.resolve import Places, resolve_product
+from jobs.config.schema import read_schema
 from jobs.documents.manifest import read_manifest
 from jobs.storage.layout import ReleaseLayout, product_confidential
 from jobs.storage.place import Place, StoredPlace
@@ -41,7 +41,7 @@ def released_configuration(resolved: Resolved) -> dict[str, str]:
     products = {}
     for name, product in config.products.items():
         schema, allocation = f"{name}-schema.yaml", f"{name}-allocation.yaml"
-        files[schema] = _text(_document(read_model(product.schema_, SchemaFile)))
+        files[schema] = _text(_document(read_schema(product.schema_)))
         if product.privacy.allocation is None:
             raise ValueError("a run without an allocation was measured")
         files[allocation] = _text(_document(read_model(product.privacy.allocation, AllocationFile)))

@@ -21,6 +21,7 @@ from jobs.config.frozen import read_frozen
 from jobs.config.groups import grouping
 from jobs.config.invariants import exact_queries, limits_of
 from jobs.config.models.data import NmfData, WithheldData
+from jobs.config.models.invariants import table_of
 from jobs.config.models.products import BudgetConfig, ProductPrivacyConfig
 from jobs.config.models.run import PrivacyConfig, RunConfig
 from jobs.config.product import Product, entry_of, h1_query, tabulated
@@ -92,7 +93,7 @@ def resolve_product(
     if public is not None and not place:
         attempt(f"{path}: geography.geounits", partial(check_suffix, public.path))
     for index, entry in enumerate(stated):
-        table = getattr(entry, "table", None)
+        table = table_of(entry)
         if table is not None:
             attempt(f"{keys}invariants.{index}.table", partial(check_suffix, table.path))
     for geolevel, types in own.evaluate.areas.items():
@@ -126,7 +127,8 @@ def resolve_product(
         lambda: check_covariate(own.solve, strategy(), limits(), own.privacy.lazy_queries),
     )
     passes = attempt(
-        f"{keys}solve", lambda: rounding_passes(schema, own.solve.rounding, invariants())
+        f"{keys}solve",
+        lambda: rounding_passes(schema, own.solve.rounding, [*invariants(), *limits().bound]),
     )
     solved = attempt(f"{keys}solve", lambda: solving(own.solve, schema, strategy()))
     lazy = attempt(

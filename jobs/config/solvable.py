@@ -65,7 +65,7 @@ def refuse_unsolvable(plan: Plan) -> None:
                 want=f"at most {int(MOST_ENTRIES**0.5)}",
                 remedy="choose method nnls",
             )
-        exact = plan.levels[level].exact
+        exact = plan.levels[level].kept
         if not has_planned:
             _refuse_crossing(plan, level, cells, exact, has_rows)
             continue

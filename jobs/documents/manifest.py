@@ -259,7 +259,8 @@ class Limit:
     """Another invariant.
 
     Attributes:
-      kind: `facilities`, `living quarters`, `structural zeros`, `bounded row` or `exact row`.
+      kind: `facilities`, `living quarters`, `structural zeros`, `bounded row`, `exact row`, or
+        `released before` of counts that are those of an earlier release.
       name: Its name.
       geolevels: Where it holds; every geolevel if empty.
       types: Of facilities and living quarters alone: the counted types or kinds.

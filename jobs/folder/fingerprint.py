@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from das.errors import InputError
 from jobs.config.claims import account_of
+from jobs.config.models.invariants import table_of
 from jobs.config.models.run import RunConfig
 from jobs.storage.files import read_json
 from jobs.storage.journal import LINES
+from jobs.storage.layout import ReleaseLayout
 from jobs.storage.place import Place, found_under
 
 
@@ -19,8 +21,10 @@ def input_files(config: RunConfig) -> dict[str, list[int]]:
     if config.geography.geounits is not None:
         roots.append(config.geography.geounits.path)
     stated = [entry for product in products for entry in product.invariants]
-    tables = [getattr(entry, "table", None) for entry in stated]
-    roots += [table.path for table in tables if table is not None]
+    roots += [table.path for table in map(table_of, stated) if table is not None]
+    released = [getattr(entry, "released", None) for entry in stated]
+    # The manifest of a release fixes every byte of it.
+    roots += [ReleaseLayout(one.path).manifest for one in released if one is not None and one.path]
     return files_under(roots, account_of(config))
 
 

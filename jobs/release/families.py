@@ -38,7 +38,9 @@ def questions_of(plan: Plan, level: Level) -> Questions | None:
     order = solving.order.get(level.name, ())
     if len(order) > 1 or any(len(names) > 1 for names in order):
         return None
-    is_free = not (level.published or level.bounded_rows or plan.limits.binds(level.name))
+    is_free = not (
+        level.published or level.bound or level.bounded_rows or plan.limits.binds(level.name)
+    )
     if not (level.index and is_plain and is_free) or plan.schema.size > _MOST_CELLS:
         return None
     if level.lazy or not all(query.is_partition for query in level.queries):

@@ -6,7 +6,7 @@ read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,11 +22,12 @@ from jobs.config.models.invariants import (
     FacilitiesConfig,
     InvariantConfig,
     LivingQuartersConfig,
+    table_of,
 )
 from jobs.input.public_tables import read_public
 from jobs.plan import Level, Plan, exact_query
 from jobs.storage.answers import ANSWERS, answer_table, read_available
-from jobs.storage.dataset import Dataset, PartWriter, is_published, publish
+from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
 from jobs.storage.geography import read_public_geocodes
 from jobs.storage.layout import ReleaseLayout
 from jobs.tasks.batches import Batch
@@ -42,11 +43,30 @@ class Given:
       name: What is counted: the name of a query, or of facilities.
       codes: object[G] geocodes, sorted.
       counts: int64[G, m].
+      is_whole: Whether all geounits are to have a row; those without a count have 0.
     """
 
     name: str
     codes: ObjectArray
     counts: IntArray
+    is_whole: bool = False
+
+    def rows(self, known: ObjectArray) -> Iterator[tuple[ObjectArray, IntArray]]:
+        """Geocodes and counts of some geounits at a time, as they are to be written.
+
+        Args:
+          known: All geounits of the geolevel, sorted.
+        """
+        codes = known if self.is_whole else self.codes
+        for start in range(0, len(codes), _GEOUNITS):
+            some = codes[start : start + _GEOUNITS]
+            if not self.is_whole:
+                yield some, self.counts[start : start + _GEOUNITS]
+                continue
+            has_row = np.isin(some, self.codes)
+            counts = np.zeros((len(some), self.counts.shape[1]), np.int64)
+            counts[has_row] = self.counts[np.isin(self.codes, some)]
+            yield some, counts
 
 
 def facilities_name(facilities: Facilities) -> str:
@@ -59,23 +79,29 @@ def publish_given_counts(
     stated: Sequence[AnyInvariant],
     release: ReleaseLayout,
     products: Mapping[str, tuple[Plan, ReleaseLayout]],
+    bound: Callable[[Level], Sequence[tuple[str, PartFile]]] = lambda _: (),
 ) -> None:
-    """Copy facility counts and published tables into the release.
+    """Copy facility counts, published tables and counts released before into the release.
 
     Args:
       plan: The plan.
       stated: The section `invariants` of the configuration, paths absolute.
       release: Where to.
       products: Plan and release of the products that bind this one; their exact answers are read.
+      bound: Writes the counts released before that bind a geolevel, those of the geolevel below
+        being published; gives the name of the query and one of its parts, for all parts.
 
     Raises:
       InputError: A table cannot be read, or has geounits that do not exist or appear twice.
     """
-    for level in plan.levels:
+    for level in reversed(plan.levels):
+        if is_published(release.given(level.name)):
+            continue
         # Structural zeros are of no geolevel.
         entries = [entry for entry in stated if getattr(entry, "geolevel", None) == level.name]
         given = [_given(plan, level, entry, products) for entry in entries]
-        _publish(release, level.name, [counts for counts in given if counts is not None])
+        tables = [counts for counts in given if counts is not None]
+        _publish(release, level.name, tables, bound(level))
 
 
 def _given(
@@ -97,11 +123,10 @@ def _given(
         name, labels = query.name, query.labels()
     else:
         return None
-    return (
-        None
-        if entry.table is None
-        else Given(name, *read_public(entry.table, labels, level.digits))
-    )
+    table, is_whole = table_of(entry), getattr(entry, "released", None) is not None
+    if table is None:
+        return None
+    return Given(name, *read_public(table, labels, level.digits), is_whole)
 
 
 def _given_quarters(
@@ -124,7 +149,7 @@ def _given_quarters(
 def stated_query(plan: Plan, level: Level, entry: InvariantConfig) -> Query:
     """The query of a stated invariant, as the plan knows it."""
     name = parse_query(plan.schema, entry.query).name
-    return next(query for query in level.exact if query.name == name)
+    return next(query for query in level.kept if query.name == name)
 
 
 def _exact_counts(
@@ -145,13 +170,18 @@ def _exact_counts(
     return codes, counts
 
 
-def _publish(release: ReleaseLayout, geolevel: str, given: Sequence[Given]) -> None:
-    """Copy public counts of one geolevel into the release; published ones are kept."""
+def _publish(
+    release: ReleaseLayout,
+    geolevel: str,
+    given: Sequence[Given],
+    bound: Sequence[tuple[str, PartFile]],
+) -> None:
+    """Publish the public counts of one geolevel, if there are some."""
     dataset = release.given(geolevel)
-    if is_published(dataset) or not given:
+    if not given and not bound:
         return
     known = read_public_geocodes(release, geolevel)
-    parts = []
+    parts = [part for _, part in bound]
     for table in given:
         strange = ~np.isin(table.codes, known)
         if strange.any():
@@ -162,11 +192,11 @@ def _publish(release: ReleaseLayout, geolevel: str, given: Sequence[Given]) -> N
                 want=f"geocodes of the geolevel {geolevel}",
             )
         writer = PartWriter(dataset, ANSWERS)
-        for start in range(0, len(table.codes), _GEOUNITS):
-            rows = slice(start, start + _GEOUNITS)
-            writer.write(answer_table(table.codes[rows], table.name, table.counts[rows]))
+        for codes, counts in table.rows(known):
+            writer.write(answer_table(codes, table.name, counts))
         parts.append(writer.close())
-    publish(dataset, parts, {"geolevel": geolevel, "queries": [table.name for table in given]})
+    names = dict.fromkeys([*(table.name for table in given), *(name for name, _ in bound)])
+    publish(dataset, parts, {"geolevel": geolevel, "queries": [*names]})
 
 
 def facility_counts(

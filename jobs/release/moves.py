@@ -75,7 +75,7 @@ class MoveRules:
         partitions: dict[str, IntArray] = {}
         rows: dict[str, IntArray] = {}
         for above in plan.levels[: level.index]:
-            for query in above.exact:
+            for query in above.kept:
                 partitions[query.name] = query.rows_of(cells)
             for row in plan.limits.rows_at(above.name):
                 if row.is_exact or level.name not in row.geolevels:

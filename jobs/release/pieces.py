@@ -14,6 +14,7 @@ import pyarrow as pa
 from das.arrays import FloatArray, IntArray, ObjectArray
 from das.errors import VerificationError
 from das.queries.query import Query
+from invariants.linear import LinearRow
 from invariants.quarters import without_quarters
 from jobs.plan import Level, Plan
 from jobs.release.estimate import CONFIDENCE, LevelEstimator
@@ -186,6 +187,7 @@ class _Files:
       measurements: Noisy answers of those that are not lazy here, if there are some.
       lazily: Of those that are.
       invariants: Their exact answers, if they have some.
+      given: What was given for them, if an earlier release binds them.
     """
 
     plan: Plan
@@ -195,6 +197,7 @@ class _Files:
     measurements: RangeReader | None
     lazily: RangeReader | None
     invariants: RangeReader | None
+    given: RangeReader | None
 
     @classmethod
     def of(cls, plan: Plan, release: ReleaseLayout, level: Level) -> _Files:
@@ -215,7 +218,8 @@ class _Files:
             lazily = answers_reader(Dataset.open(release.lazy_measurements(level.name)))
         if level.published:
             invariants = answers_reader(Dataset.open(release.invariants(level.name)))
-        return cls(plan, estimator, messages, own, measurements, lazily, invariants)
+        given = answers_reader(Dataset.open(release.given(level.name))) if level.bound else None
+        return cls(plan, estimator, messages, own, measurements, lazily, invariants, given)
 
 
 def _read_constraints(
@@ -223,14 +227,18 @@ def _read_constraints(
 ) -> Constraints:
     """Exact answers and limits of exactly these geounits of a range."""
     plan, level = files.plan, files.plan.levels[batch.level]
-    answers: list[IntArray] = []
+    exact: dict[Query | LinearRow, IntArray] = {}
     if files.invariants is not None:
         answers = read_answers(files.invariants, level.published, codes)
+        exact.update(zip(level.published, answers, strict=True))
+    if files.given is not None:
+        answers = read_answers(files.given, level.bound, codes)
+        exact.update(zip(level.bound, answers, strict=True))
     limits = None
     if plan.limits.is_implied(level.name):
         limits = read_limits(plan, release, batch, codes)
-    n_exact = len(level.exact)
-    return Constraints(answers[:n_exact], answers[n_exact:], limits)
+    sums = [exact[row] for row in level.exact_rows]
+    return Constraints([exact[query] for query in level.kept], sums, limits)
 
 
 def _read_targets(files: _Files, batch: Batch, geography: pa.Table) -> Targets:

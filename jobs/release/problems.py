@@ -104,7 +104,7 @@ class Constraints:
     """What the counts of the geounits of a range must keep.
 
     Attributes:
-      exact: Per exact query, int64[G, m] answers.
+      exact: Per query whose answers they must have, int64[G, m].
       sums: Per exact linear row, int64[G, 1].
       limits: What the leaves below can hold, and bounds of linear rows; None if nothing binds.
     """
@@ -205,7 +205,7 @@ def node_problem(
         )
     ]
     exact = []
-    for query, answers in zip(template.level.exact, constraints.exact, strict=True):
+    for query, answers in zip(template.level.kept, constraints.exact, strict=True):
         present, group = groups.present(query, cells)
         exact.append(ExactTerm(group, answers[rows][:, present], query))
     passes = tuple(

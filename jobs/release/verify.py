@@ -225,13 +225,18 @@ def _first_difference(sums: Histograms, parents: Histograms) -> int | None:
 
 def _verify_invariants(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
     """Check the invariants of one range; returns how many answers."""
-    geolevel, exact = plan.levels[batch.level].name, plan.levels[batch.level].published
-    if not exact:
+    level = plan.levels[batch.level]
+    geolevel, exact, bound = level.name, level.published, level.bound
+    if not (exact or bound):
         return 0
     names = read_public_geocodes(release, geolevel, batch.low, batch.high)
     counts = read_counts(release, geolevel, names, plan.schema.size)
-    published = read_answers(Dataset.open(release.invariants(geolevel)), exact, names)
-    for query, answers in zip(exact, published, strict=True):
+    published = []
+    if exact:
+        published += read_answers(Dataset.open(release.invariants(geolevel)), exact, names)
+    if bound:
+        published += read_answers(Dataset.open(release.given(geolevel)), bound, names)
+    for query, answers in zip((*exact, *bound), published, strict=True):
         wrong = (query.answer(counts) != answers).any(1)
         if wrong.any():
             raise VerificationError(

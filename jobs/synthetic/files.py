@@ -9,12 +9,15 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from das.arrays import IntArray
 from das.errors import ConfigError
 from das.schema import Schema
 from jobs.config.data import FILE_KINDS
 from jobs.synthetic.nation import Blocks
 from jobs.synthetic.schemas import levels_of
 
+REDISTRICTING = "redistricting"
+"""Folder of the redistricting cells of the same persons."""
 TRACTS_PER_FILE = 400
 TRACTS_PER_ROW_GROUP = 50
 MOST_COLUMNS = 2_016  # of a block table, which has one for every cell: those of pl94
@@ -34,8 +37,11 @@ def pattern_of(schema: Schema) -> str:
 class NationFiles:
     """The growing files of one nation; tracts are written in the order of their geocodes."""
 
-    def __init__(self, out: Path, kind: str, schema: Schema) -> None:
+    def __init__(self, out: Path, kind: str, schema: Schema, *, with_prims: bool = False) -> None:
         self._folder = out / kind
+        self._redistricting: pq.ParquetWriter | None = None
+        self._with_prims = with_prims
+        self._out = out
         self._kind = kind
         self._schema = schema
         units = levels_of("units", "unit")
@@ -43,6 +49,7 @@ class NationFiles:
         self._geounits = pa.schema(
             [("geocode", pa.string()), ("housing_units", pa.int64())]
             + [(name, pa.int64()) for name in types]
+            + [("census_geocode", pa.string())] * with_prims
         )
         self._listing = pq.ParquetWriter(
             out / "geounits.parquet", self._geounits, compression="zstd"
@@ -63,8 +70,9 @@ class NationFiles:
         self._flush()
         self._listing.close()
         self._units_file.close()
-        if self._part:
-            self._part.close()
+        for writer in (self._part, self._redistricting):
+            if writer:
+                writer.close()
 
     def write(self, blocks: Blocks) -> None:
         """Append a tract."""
@@ -78,7 +86,11 @@ class NationFiles:
         blocks, self._waiting = _joined(self._waiting), []
         geocodes, facilities = pa.array(blocks.geocodes), list(map(pa.array, blocks.facilities.T))
         total = pa.array(blocks.housing_units.sum(axis=1))
-        self._listing.write_table(pa.table([geocodes, total, *facilities], schema=self._geounits))
+        census = [pa.array(blocks.census_geocodes)] if self._with_prims else []
+        listed = [geocodes, total, *facilities, *census]
+        self._listing.write_table(pa.table(listed, schema=self._geounits))
+        if blocks.redistricting is not None:
+            self._write_redistricting(blocks.geocodes, *blocks.redistricting)
         occupancy = map(pa.array, blocks.housing_units.T)
         self._units_file.write_table(
             pa.table([geocodes, *occupancy, *facilities], schema=self._units)
@@ -93,6 +105,19 @@ class NationFiles:
         if self._part and table.num_rows:
             self._part.write_table(table)
         self._flushed += 1
+
+    def _write_redistricting(
+        self, geocodes: list[str], rows: IntArray, cells: IntArray, counts: IntArray
+    ) -> None:
+        """Append the redistricting cells of the persons of some tracts."""
+        edges = np.searchsorted(rows, np.arange(len(geocodes) + 1))
+        table = _lists(geocodes, edges, cells, counts)
+        if self._redistricting is None:
+            folder = self._out / REDISTRICTING
+            folder.mkdir()
+            path = folder / "part-00000.parquet"
+            self._redistricting = pq.ParquetWriter(path, table.schema, compression="zstd")
+        self._redistricting.write_table(table)
 
 
 class GrowingTable:
@@ -123,6 +148,12 @@ class GrowingTable:
 
 def _joined(parts: list[Blocks]) -> Blocks:
     starts = np.cumsum([0, *(len(part.geocodes) for part in parts)])
+    kept = [(one, start) for part, start in zip(parts, starts, strict=False)
+            if (one := part.redistricting) is not None]  # fmt: skip
+    redistricting = None
+    if kept:
+        rows = np.concatenate([one[0] + start for one, start in kept])
+        redistricting = rows, *(np.concatenate([one[i] for one, _ in kept]) for i in (1, 2))
     return Blocks(
         [code for part in parts for code in part.geocodes],
         np.concatenate([part.housing_units for part in parts]),
@@ -130,6 +161,8 @@ def _joined(parts: list[Blocks]) -> Blocks:
         np.concatenate([part.rows + start for part, start in zip(parts, starts, strict=False)]),
         np.concatenate([part.cells for part in parts]),
         np.concatenate([part.counts for part in parts]),
+        [code for part in parts for code in part.census_geocodes],
+        redistricting,
     )
 
 
@@ -145,12 +178,17 @@ def _records(blocks: Blocks, schema: Schema) -> pa.Table:
 
 def _histograms(blocks: Blocks, schema: Schema) -> pa.Table:
     edges = np.searchsorted(blocks.rows, np.arange(len(blocks.geocodes) + 1))
+    return _lists(blocks.geocodes, edges, blocks.cells, blocks.counts)
+
+
+def _lists(geocodes: list[str], edges: IntArray, cells: IntArray, counts: IntArray) -> pa.Table:
+    """A row per block with its cells and their counts."""
     offsets = pa.array(edges, pa.int32())
     return pa.table(
         {
-            "geocode": pa.array(blocks.geocodes),
-            "cells": pa.ListArray.from_arrays(offsets, pa.array(blocks.cells)),
-            "counts": pa.ListArray.from_arrays(offsets, pa.array(blocks.counts)),
+            "geocode": pa.array(geocodes),
+            "cells": pa.ListArray.from_arrays(offsets, pa.array(cells)),
+            "counts": pa.ListArray.from_arrays(offsets, pa.array(counts)),
         }
     )
 

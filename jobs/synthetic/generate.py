@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from das.errors import ConfigError, OutputError
-from jobs.synthetic.files import FORMATS, NationFiles
+from jobs.synthetic.files import FORMATS, REDISTRICTING, NationFiles
 from jobs.synthetic.listed import BlockList, list_tracts
 from jobs.synthetic.nation import Blocks, Nation, draw_tract, places_of, plan_tracts
 from jobs.synthetic.schemas import NAMES, schema_named
@@ -31,6 +31,8 @@ class GenerateSpec:
       states: Number of states, 1 to 99.
       schema: One of `jobs.synthetic.schemas.NAMES`.
       format: How persons are written.
+      with_prims: Whether blocks are on the spine of eight geolevels (`jobs.synthetic.prims`); then
+        the redistricting cells of the same persons are written too.
 
     Raises:
       ConfigError: A value is out of range.
@@ -43,6 +45,7 @@ class GenerateSpec:
     states: int = 1
     schema: str = "pl94"
     format: str = "records"
+    with_prims: bool = False
 
     def __post_init__(self) -> None:
         if (self.blocks, self.persons, self.listed).count(None) != 2:
@@ -65,6 +68,8 @@ class GenerateSpec:
         if self.listed is None and self.n_blocks < self.states:
             raise ConfigError("generate, blocks", "is too small", got=self.n_blocks,
                               want=f"at least one per state, {self.states}")  # fmt: skip
+        if self.with_prims and (self.listed is not None or self.schema in _WITHOUT_BLOCKS):
+            raise ConfigError("generate, prims", "are of generated blocks alone")
         if self.seed < 0:
             raise ConfigError("generate, seed", "is negative", got=self.seed)
 
@@ -80,7 +85,7 @@ class GenerateSpec:
     @property
     def nation(self) -> Nation:
         """What is drawn, however it is written."""
-        return Nation(self.seed, self.states, self.n_blocks, self.schema)
+        return Nation(self.seed, self.states, self.n_blocks, self.schema, self.with_prims)
 
 
 def generate(
@@ -91,7 +96,8 @@ def generate(
     `out/geounits.parquet` lists all blocks with their housing units and group-quarters
     facilities; `out/<format>/` holds the persons; `out/units/` is a block table of occupied and
     vacant housing units and of facilities by type. Who lives in a household lives in an occupied
-    unit, and who lives in group quarters lives in a facility of that type, of the same block.
+    unit, and who lives in group quarters lives in a facility of that type, of the same block. With
+    prims, `out/redistricting/` holds the same persons in the cells of pl94, as histograms.
 
     Args:
       spec: What to generate.
@@ -117,7 +123,7 @@ def generate(
         n_tracts, drawn = len(listed), listed.draw(spec.seed, spec.schema)
     try:
         (out / spec.format).mkdir(parents=True, exist_ok=True)
-        with NationFiles(out, spec.format, schema) as files:
+        with NationFiles(out, spec.format, schema, with_prims=spec.with_prims) as files:
             for done, blocks in enumerate(drawn, 1):
                 files.write(blocks)
                 facts["blocks"] += len(blocks.geocodes)
@@ -129,4 +135,6 @@ def generate(
     except OSError as error:
         raise OutputError(str(out), "cannot be written", got=error.strerror) from None
     paths = {"data": str(out / spec.format), "geounits": str(out / "geounits.parquet")}
+    if spec.with_prims:
+        paths[REDISTRICTING] = str(out / REDISTRICTING)
     return {**facts, "tracts": n_tracts, **paths}

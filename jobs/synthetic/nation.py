@@ -8,14 +8,16 @@ the work is cut; memory stays constant. The numbers below give roughly the shape
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import combinations
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import combinations, groupby
 
 import numpy as np
 
 from das.arrays import FloatArray, IntArray
-from jobs.synthetic.persons import add_persons_details
+from jobs.synthetic.persons import Entries, add_persons_details
+from jobs.synthetic.prims import block_codes, tract_subsets
 from jobs.synthetic.schemas import schema_named
 
 COMBINATIONS = [c for size in range(1, 7) for c in combinations(range(6), size)]  # of races
@@ -87,12 +89,15 @@ class Nation:
       states: Number of states, 1 to 99.
       blocks: Number of blocks, at least one per state.
       schema: One of `jobs.synthetic.schemas.NAMES`.
+      with_prims: Whether geocodes are those of `jobs.synthetic.prims`, and the redistricting cells
+        of the same persons are kept.
     """
 
     seed: int
     states: int
     blocks: int
     schema: str
+    with_prims: bool = False
 
     @property
     def places(self) -> Places:
@@ -114,12 +119,14 @@ class Tract:
       county: Number of the county in the state, from 0.
       tract: Number of the tract in the county, from 0.
       n_blocks: Its blocks.
+      subsets: Geocodes of 12 characters of its one or two tract subsets; none without prims.
     """
 
     state: int
     county: int
     tract: int
     n_blocks: int
+    subsets: tuple[str, ...] = ()
 
     @property
     def geocode(self) -> str:
@@ -132,12 +139,14 @@ class Blocks:
     """The drawn blocks of a tract.
 
     Attributes:
-      geocodes: B geocodes of 15 digits, sorted.
+      geocodes: B geocodes of 15 digits, or of 16 characters with prims, sorted.
       housing_units: int64[B, 2], occupied and vacant.
       facilities: int64[B, 7] group-quarters facilities by type.
       rows: int64[m] block of every entry, increasing.
       cells: int64[m] cell of the requested schema, increasing within a block.
       counts: int64[m] persons, positive.
+      census_geocodes: With prims, the geocodes of 15 digits; else none.
+      redistricting: With prims, rows, cells of pl94 and counts of the same persons; else None.
     """
 
     geocodes: list[str]
@@ -146,6 +155,8 @@ class Blocks:
     rows: IntArray
     cells: IntArray
     counts: IntArray
+    census_geocodes: Sequence[str] = ()
+    redistricting: Entries | None = None
 
 
 def plan_tracts(nation: Nation) -> list[Tract]:
@@ -163,6 +174,19 @@ def plan_tracts(nation: Nation) -> list[Tract]:
         places = [(county, t) for county, n in enumerate(per_county) for t in range(n)]
         for (county, number), size in zip(places, sizes, strict=True):
             out.append(Tract(state, county, number, int(size)))
+    return _with_subsets(nation.seed, out) if nation.with_prims else out
+
+
+def _with_subsets(seed: int, tracts: Sequence[Tract]) -> list[Tract]:
+    """The tracts of a nation with their tract subsets, drawn county by county."""
+    out: list[Tract] = []
+    for _, group in groupby(tracts, key=lambda tract: (tract.state, tract.county)):
+        county = [*group]
+        first = county[0]
+        rng = _rng(seed, 8, first.state, first.county)
+        choose = partial(rng.choice, replace=False)
+        subsets = tract_subsets(choose, first.geocode[:5], len(county))
+        out += [replace(one, subsets=own) for one, own in zip(county, subsets, strict=True)]
     return out
 
 
@@ -178,9 +202,14 @@ def draw_tract(nation: Nation, tract: Tract) -> Blocks:
     mix = _tract_mix(nation.seed, tract, rng)
     persons, units = _households(rng, tract.n_blocks, nation.places)
     facilities, residents = _group_quarters(rng, tract.n_blocks, nation.places)
-    rows, cells, counts = _draw_persons(rng, mix, persons, residents)
-    rows, cells, counts = _to_schema(rng, nation.schema, rows, cells, counts)
-    return Blocks(_geocodes(rng, tract), units, facilities, rows, cells, counts)
+    drawn = _draw_persons(rng, mix, persons, residents)
+    rows, cells, counts = _to_schema(rng, nation.schema, *drawn)
+    codes = _geocodes(rng, tract)
+    if not nation.with_prims:
+        return Blocks(codes, units, facilities, rows, cells, counts)
+    redistricting = _to_schema(rng, "pl94", *drawn)
+    of_prims = block_codes(tract.subsets, codes)
+    return Blocks(of_prims, units, facilities, rows, cells, counts, codes, redistricting)
 
 
 def draw_listed(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from jobs.config.models.values import Delimiter, Model, StoredPath, Text, Whole
+from jobs.config.models.values import Delimiter, Levels, Model, StoredPath, Text, Whole
 
 _LARGEST_LIMIT = 10**15  # persons; sums of such are exact in 64 bits
 
@@ -22,8 +22,43 @@ class PublicTable(Model):
     delimiter: Delimiter = Field(default=",", description="Field separator of CSV files.")
 
 
+class ReleasedCounts(Model):
+    """Counts that were released before, protected: the counts of this run are to add up to them."""
+
+    path: StoredPath | None = Field(
+        default=None,
+        description="Folder of a finished release of the same geounits. Give this or `table`.",
+    )
+    product: Text | None = Field(
+        default=None, description="Product of that release. Default: its last."
+    )
+    query: Text | None = Field(
+        default=None,
+        description="Query on the schema of that release, such as detailed; its answers are those "
+        "of the invariant. Default: the query as it stands here.",
+    )
+    answers: dict[Text, Text] | None = Field(
+        default=None,
+        description="Answer of the query here to the answer there. Default: those with the same "
+        "labels, all of them.",
+    )
+    table: PublicTable | None = Field(
+        default=None,
+        description="Public table of such counts: a column per answer; geounits that are not in "
+        "it have none. Give this or `path`.",
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> ReleasedCounts:
+        if (self.table is None) == (self.path is None):
+            raise ValueError("give exactly one of `path` and `table`")
+        if self.table is not None and (self.product or self.query or self.answers):
+            raise ValueError("`product`, `query` and `answers` are of a release, not of a table")
+        return self
+
+
 class InvariantConfig(Model):
-    """A query that is published exactly."""
+    """A query whose answers are published exactly, or are those of an earlier release."""
 
     query: Text = Field(description='Query, such as "total".')
     geolevel: Text = Field(
@@ -34,6 +69,17 @@ class InvariantConfig(Model):
         description="Published table the confidential data must agree with: a column per answer; "
         "geounits that are not in it have none.",
     )
+    released: ReleasedCounts | None = Field(
+        default=None,
+        description="Counts of an earlier release: the answers of the run are these, and not those "
+        "of the confidential data, which nothing is read of.",
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> InvariantConfig:
+        if self.table is not None and self.released is not None:
+            raise ValueError("give `table` or `released`: the data agree with it, or need not")
+        return self
 
 
 class ExactAnswers(Model):
@@ -105,16 +151,17 @@ class LivingQuartersConfig(Model):
 class ZeroConfig(Model):
     """Structural zeros: persons who cannot be."""
 
-    zero: dict[Text, list[Text]] = Field(
-        description="Attribute or recode to levels; nobody has one of these levels in all of them."
+    zero: dict[Text, Levels] = Field(
+        description="Attribute or recode to levels, or to ranges of consecutive ones such as "
+        "0..14; nobody has one of these levels in all of them."
     )
 
 
 class RowPart(Model):
     """Cells that count in a linear row."""
 
-    cells: dict[Text, list[Text]] = Field(
-        description="Attribute or recode to levels; empty for all cells."
+    cells: dict[Text, Levels] = Field(
+        description="Attribute or recode to levels, or to ranges of them; empty for all cells."
     )
     coefficient: Whole = Field(
         default=1,
@@ -144,6 +191,13 @@ class RowConfig(Model):
         le=_LARGEST_LIMIT,
         description="Most. Without any limit, the sum of the confidential data is published.",
     )
+
+
+def table_of(entry: AnyInvariant) -> PublicTable | None:
+    """The public table of an invariant, whatever it holds; None without one."""
+    released = getattr(entry, "released", None)
+    table: PublicTable | None = getattr(entry if released is None else released, "table", None)
+    return table
 
 
 _KINDS_OF_INVARIANTS = ("facilities", "living_quarters", "zero", "row")

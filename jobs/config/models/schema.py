@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated
 
-from jobs.config.models.values import Model, Text
+from pydantic import AfterValidator, Field
+
+from jobs.config.models.values import Levels, Model, Text
+
+_MOST_LEVELS = 100_000  # of a range of numbers: a typing error must not fill the memory
+
+
+def _numbered(levels: list[str]) -> list[str]:
+    """Levels with ranges of whole numbers written out; they are not listed anywhere else."""
+    out: list[str] = []
+    for text in levels:
+        first, dots, last = (part.strip() for part in text.partition(".."))
+        if not (dots and first.isdecimal() and last.isdecimal()):
+            out.append(text)
+            continue
+        n_levels = int(last) - int(first) + 1
+        if not 0 < n_levels <= _MOST_LEVELS:
+            raise ValueError(f"range {text} must rise, by at most {_MOST_LEVELS} levels")
+        width = len(first) if first.startswith("0") and len(first) == len(last) else 0
+        out += [f"{number:0{width}d}" for number in range(int(first), int(last) + 1)]
+    return out
 
 
 class AttributeFile(Model):
     """One attribute of a schema file."""
 
     name: Text = Field(description="Name used in queries and as microdata column.")
-    levels: list[Text] = Field(description="Labels of the levels, in order.")
+    levels: Annotated[Levels, AfterValidator(_numbered)] = Field(
+        description="Labels of the levels, in order; whole numbers also as ranges such as 0..115."
+    )
 
 
 class RecodeFile(Model):
@@ -19,8 +41,9 @@ class RecodeFile(Model):
 
     name: Text = Field(description="Name used in queries.")
     attribute: Text = Field(description="Attribute whose levels are grouped.")
-    groups: dict[Text, list[Text]] = Field(
-        description="Group label to the levels in it; every level in exactly one group."
+    groups: dict[Text, Levels] = Field(
+        description="Group label to the levels in it, or to ranges of consecutive ones such as "
+        "0..17; every level in exactly one group."
     )
 
 

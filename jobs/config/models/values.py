@@ -40,6 +40,11 @@ def _text(value: object) -> object:
     return str(value) if isinstance(value, int) else value
 
 
+def _listed(value: object) -> object:
+    """A single range, such as 0..14, stands for the list of it."""
+    return [value] if isinstance(value, str) and ".." in value else value
+
+
 def _whole(value: object) -> object:
     """YAML reads yes as a bool, which Python counts as 1."""
     if isinstance(value, bool | float):
@@ -66,6 +71,9 @@ Exact = Annotated[Fraction, BeforeValidator(_exact)]
 
 
 Text = Annotated[str, BeforeValidator(_text)]
+
+
+Levels = Annotated[list[Text], BeforeValidator(_listed)]
 
 
 ProductName = Annotated[
