@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,15 @@ from typing import Any
 import pytest
 import yaml
 
+from das.errors import ConfigError, DasError, InputError, OutputError, VerificationError
+from jobs.confidential.inputs import check_present
 from jobs.config.load import load_run
 from jobs.release.verify import verify_run
+from jobs.run import do_stages, open_job
+from jobs.tasks.progress import Reporter
 from tests.builders import toy
-from tests.builders.in_process import execute
+from tests.builders.datasets import rows_of
+from tests.builders.in_process import execute, tasks_of
 from tests.release_checks import sparse, tree_is_consistent
 
 # Sex and voting age of the persons whose sex and age the toy schema has.
@@ -123,3 +129,202 @@ def test_verify_compares_the_counts_with_those_it_was_bound_to(finished):
     manifest = json.loads((finished / "out" / "release" / "manifest.json").read_text())
     assert {"kind": "released before", "name": BOUND}.items() <= manifest["limits"][0].items()
     assert manifest["invariants"] == []
+
+
+# --- what is refused, before anything is granted -------------------------------------------------
+
+
+def settled(config: Path) -> None:
+    """Do what comes before the first grant."""
+    resolved = load_run(config)
+    check_present(resolved)
+    with open_job(resolved, Reporter(quiet=True), tasks=tasks_of(resolved.config)) as job:
+        do_stages(job, ("plan", "read"))
+        do_stages(job, ("settle",))
+
+
+def copied(finished: Path, folder: Path) -> Path:
+    """Another folder with the same data, schemas and first release."""
+    shutil.copytree(finished, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("out"))
+    return folder
+
+
+def refused(config: Path) -> DasError:
+    """The error of what comes before the first grant; nothing was drawn."""
+    with pytest.raises(DasError) as caught:
+        settled(config)
+    out = config.parent / "out"
+    assert not (out / "release" / "measurements").exists()
+    return caught.value
+
+
+def test_a_release_of_other_persons_is_refused(finished, tmp_path):
+    """Its total of the state is exact, so it must be that of the data."""
+    folder = copied(finished, tmp_path)
+    lines = (folder / "records.csv").read_text().splitlines()
+    (folder / "records.csv").write_text("\n".join(lines[:-1]) + "\n")
+    error = refused(second(folder))
+    assert (type(error), error.where, error.got) == (
+        InputError,
+        "state 99",
+        "total, which is exact in the release",
+    )
+    assert error.remedy == "bind the run to the release of these data"
+    (folder / "records.csv").write_text("\n".join(lines) + "\n")
+    shutil.rmtree(folder / "out")
+    settled(second(folder))
+
+
+def test_an_invariant_of_the_data_that_the_release_does_not_have_is_refused(finished, tmp_path):
+    folder = copied(finished, tmp_path)
+    own = second(folder)
+    stated = yaml.safe_load(own.read_text())
+    entries = stated["products"]["persons"]["invariants"]
+    entries.append({"query": "sex", "geolevel": "county"})
+    own.write_text(yaml.safe_dump(stated))
+    error = refused(own)
+    assert (type(error), error.got) == (InputError, "the invariant sex")
+    assert error.where.startswith("county ")
+
+
+def test_a_release_of_other_geounits_is_refused(finished, tmp_path):
+    folder = copied(finished, tmp_path)
+    blocks = (folder / "blocks.csv").read_text()
+    (folder / "blocks.csv").write_text(f"{blocks}9900503000\n")
+    error = refused(second(folder))
+    assert (type(error), error.got) == (InputError, "9900503000")
+    assert "lacks geounits of the geolevel block (1 such)" in str(error)
+    (folder / "blocks.csv").write_text(blocks)
+    shutil.rmtree(folder / "out")
+    settled(second(folder))
+
+
+def test_a_release_that_was_changed_is_refused_by_validate(finished, tmp_path):
+    folder = copied(finished, tmp_path)
+    part, *_ = (folder / "first/release/counts/level=block").glob("*.parquet")
+    part.write_bytes(part.read_bytes()[:-1] + b"!")
+    with pytest.raises((OutputError, VerificationError), match="level=block"):
+        check_present(load_run(second(folder)))
+
+
+@pytest.mark.parametrize(
+    ("released", "what"),
+    [
+        ({"query": "votingage"}, r"has other answers than sex \* votingage \(6 such\)"),
+        ({"query": "prefix(votingage)"}, "is no partition of its records"),
+        ({"query": "hhgq"}, "hhgq"),
+        ({"product": "units"}, "has no such product; got units"),
+        ({"answers": {"total": "total"}}, "must name every answer of"),
+    ],
+)
+def test_answers_that_the_release_does_not_have_are_refused_by_validate(finished, released, what):
+    source = {"path": str(finished / "first" / "release"), "query": "detailed"}
+    folder = finished / "refused"
+    folder.mkdir(exist_ok=True)
+    write_schemas(folder)
+    (folder / "records.csv").touch()
+    with pytest.raises(DasError, match=what):
+        check_present(load_run(second(folder, {**source, **released})))
+
+
+def test_answers_go_by_the_names_they_have_in_the_release(finished, tmp_path):
+    """Of a coarser query of the release than all it has."""
+    folder = copied(finished, tmp_path)
+    schema = yaml.safe_load((folder / "second.yaml").read_text())
+    schema["recodes"][0]["groups"] = {"adult": "18_to_64..65_and_over", "minor": ["under_18"]}
+    (folder / "second.yaml").write_text(yaml.safe_dump(schema))
+    source = {"path": str(folder / "first" / "release"), "query": "votingage"}
+    named = {"minor": "under_18", "adult": "18_and_over"}
+    config = second(folder, {**source, "answers": named})
+    document = yaml.safe_load(config.read_text())
+    document["products"]["persons"]["invariants"][0]["query"] = "votingage"
+    config.write_text(yaml.safe_dump(document))
+    settled(config)
+    rows = rows_of(folder / "out/release/given/level=state")
+    (first_total,) = sparse(folder / "first/release/counts/level=state").values()
+    minors, adults = (first_total.get(i, 0) + first_total.get(i + 2, 0) for i in (0, 1))
+    assert [row["answers"] for row in rows] == [[adults, minors]]  # groups as the file has them
+
+
+def test_a_seeded_release_binds_no_run_for_release(finished, tmp_path):
+    folder = copied(finished, tmp_path)
+    secret = {
+        "privacy__randomness": {"source": "operating_system"},
+        "privacy__account": str(folder / "account.jsonl"),
+        "privacy__grant": "one",
+    }
+    config = second(folder, **secret)
+    with pytest.raises(ConfigError, match="has seeded noise") as caught:
+        check_present(load_run(config))
+    assert caught.value.remedy == "make it again with noise of the operating system"
+
+
+def test_persons_whom_structural_zeros_leave_no_cell_are_refused(finished, tmp_path):
+    """The release has minors; here nobody is a man under 18."""
+    folder = copied(finished, tmp_path)
+    config = second(folder)
+    document = yaml.safe_load(config.read_text())
+    entries = document["products"]["persons"]["invariants"]
+    entries.append({"zero": {"sex": ["male"], "age": ["under_18"]}})
+    config.write_text(yaml.safe_dump(document))
+    error = refused(config)
+    assert (type(error), error.got) == (InputError, "male / under_18")
+    assert error.where.startswith("block, 99001")
+    entries.pop()
+    config.write_text(yaml.safe_dump(document))
+    shutil.rmtree(folder / "out")
+    settled(config)
+
+
+def test_a_public_table_of_earlier_counts_binds_like_a_release(finished, tmp_path):
+    """Women by block, of which the data need not be; blocks without a row have none."""
+    folder = copied(finished, tmp_path)
+    women, men = toy.blocks()[:2]
+    (folder / "sexes.csv").write_text(f"block,w,m\n{women},7,0\n{men},0,2\n")
+    columns = {"female": "w", "male": "m"}
+    table = {"path": str(folder / "sexes.csv"), "geocode": "block", "columns": columns}
+    config = second(folder, {"table": table})
+    document = yaml.safe_load(config.read_text())
+    document["products"]["persons"]["invariants"][0]["query"] = "sex"
+    config.write_text(yaml.safe_dump(document))
+    execute(load_run(config))
+    counts = sparse(folder / "out/release/counts/level=block")
+    sexes = {code: Counter[int]() for code in counts}
+    for code, cells in counts.items():
+        for cell, count in cells.items():
+            sexes[code][cell // 3] += count
+    assert sexes == {women: {0: 7}, men: {1: 2}}
+    assert verify_run(load_run(config))["exact_answers"] == 2 * (21 + 6 + 3 + 1)
+
+
+def test_people_of_the_release_where_nobody_can_live_are_refused(finished, tmp_path):
+    folder = copied(finished, tmp_path)
+    counts = sparse(finished / "first/release/counts/level=block")
+    truth = sparse(finished / "first/confidential/histograms/level=block")
+    inhabited = sorted(truth)
+    homes = "\n".join(f"{code},1" for code in inhabited)
+    (folder / "homes.csv").write_text(f"geocode,homes\n{homes}\n")
+    table = {"path": str(folder / "homes.csv"), "columns": {"homes": "homes"}}
+    quarters = {"living_quarters": ["homes"], "geolevel": "block", "table": table}
+    config = second(folder)
+    document = yaml.safe_load(config.read_text())
+    document["products"]["persons"]["invariants"].append(quarters)
+    config.write_text(yaml.safe_dump(document))
+    assert {*counts} - {*truth}
+    assert "there are no living quarters" in str(refused(config))
+
+
+def test_rows_beside_an_earlier_release_are_refused(finished, tmp_path):
+    """Nothing shows that the counts of the release can keep them."""
+    folder = copied(finished, tmp_path)
+    config = second(folder)
+    document = yaml.safe_load(config.read_text())
+    entries = document["products"]["persons"]["invariants"]
+    cells = [{"cells": {"sex": ["male"]}}]
+    entries.append({"name": "men", "row": cells, "geolevel": "county", "at_most": 5})
+    config.write_text(yaml.safe_dump(document))
+    with pytest.raises(ConfigError, match="beside it stand facilities or rows"):
+        load_run(config)
+    entries.pop()
+    config.write_text(yaml.safe_dump(document))
+    load_run(config)

@@ -906,6 +906,7 @@ _EXPLORE = "tests/pipeline/local/test_explore.py"
 _DEMO = "tests/pipeline/local/test_demo.py"
 _NMF = "tests/pipeline/local/test_nmf.py"
 _CONNECT = "tests/pipeline/spark/test_connect.py"
+_BOUND = "tests/pipeline/local/test_bound.py"
 _DRAWS = "tests/pipeline/local/test_one_draw.py"
 _SHELL = NotTried("the cluster, its secret and its files are made outside of a test; "
                   "tests/unit/jobs/config/test_protection.py follows the key of the run file")  # fmt: skip
@@ -997,6 +998,21 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/confidential/check.py", "correct the data or the invariant"): data_that_break_an_invariant,
     ("jobs/confidential/check.py", "correct the table one of them comes from, or leave one out"):
         invariants_that_contradict_each_other,
+    ("jobs/confidential/check.py", "bind the run to the release of these data"):
+        TriedIn(f"{_BOUND}::test_a_release_of_other_persons_is_refused"),
+    ("jobs/confidential/check.py", "make that release with the same living quarters, or leave them out"):
+        TriedIn(f"{_BOUND}::test_people_of_the_release_where_nobody_can_live_are_refused"),
+    ("jobs/release/bound.py", "bind the run to a release of the same geounits"):
+        TriedIn(f"{_BOUND}::test_a_release_of_other_geounits_is_refused"),
+    ("jobs/release/bound.py", "make it again with noise of the operating system"):
+        TriedIn(f"{_BOUND}::test_a_seeded_release_binds_no_run_for_release"),
+    ("jobs/release/bound.py", "recode the levels of the schema to those of the release, or name the "
+     "answers under `answers`"):
+        TriedIn(f"{_BOUND}::test_answers_go_by_the_names_they_have_in_the_release"),
+    ("jobs/release/bound.py", "state the same structural zeros when the release is made, or leave "
+     "them out"): TriedIn(f"{_BOUND}::test_persons_whom_structural_zeros_leave_no_cell_are_refused"),
+    ("jobs/config/invariants.py", "leave one of them out"):
+        TriedIn(f"{_BOUND}::test_rows_beside_an_earlier_release_are_refused"),
     ("jobs/folder/fingerprint.py", "give another output.directory; noise must not be drawn for other data here"):
         input_that_changed,
     ("jobs/folder/identity.py", "choose another output.directory"): a_folder_of_another_configuration,

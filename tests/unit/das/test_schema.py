@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from das.errors import SchemaError
-from das.schema import Attribute, Recode, Schema
+from das.schema import Attribute, Recode, Schema, written_out
 
 SEX = Attribute("sex", ("f", "m"))
 AGE = Attribute("age", ("child", "adult", "old"))
@@ -119,3 +119,34 @@ def test_strides_of_a_known_schema():
     assert schema.size == 12
     assert schema.attribute("age") is AGE
     assert schema.cells_of({"sex": [1], "age": [2], "one": [0], "x": [0]}).tolist() == [10]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "levels"),
+    [
+        (["1..3"], ("1", "2", "3")),
+        (["3..3", "1"], ("3", "1")),
+        (["2 .. x..y"], ("2", "3", "x..y")),
+        (["x..y"], ("x..y",)),
+        (["none"], ("none",)),
+        ([], ()),
+    ],
+)
+def test_ranges_are_of_levels_in_their_order(wanted, levels):
+    """What is a level stays one, dots or not; what is none is for the caller to refuse."""
+    assert written_out(("1", "2", "3", "x..y"), wanted, "here") == levels
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ("3..1", "here: has a range that ends before it begins; got 3..1"),
+        ("1..4", "its ends must be levels; got ['4']; want some of ['1', '2', '3']"),
+        ("..", "here: has the range .., and its ends must be levels; got ['', '']"),
+        ("1...3", "its ends must be levels; got ['.3']"),
+    ],
+)
+def test_a_range_without_sense_is_refused(wanted, message):
+    with pytest.raises(SchemaError) as caught:
+        written_out(("1", "2", "3"), [wanted], "here")
+    assert message in str(caught.value)

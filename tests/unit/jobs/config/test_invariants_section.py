@@ -71,6 +71,13 @@ def test_structural_zeros_add_up():
     assert found.possible(SCHEMA).tolist() == [0, 1, 4]
 
 
+def test_structural_zeros_take_ranges_of_levels_and_of_groups():
+    found = limits({"zero": {"hhgq": "nursing..military", "age": ["minor"]}})
+    assert found.zeros.tolist() == [2, 4]
+    found = limits({"zero": {"inside": ["gq..gq"], "age": "minor..adult"}})
+    assert found.zeros.tolist() == [2, 3, 4, 5]
+
+
 def test_rows():
     found = limits(
         {
@@ -161,6 +168,8 @@ FACILITIES = {"facilities": "hhgq", "geolevel": "block", "table": TABLE}
         ([{"zero": {"hhgq": ["prison"]}}], SchemaError, "unknown level; got"),
         ([{"zero": {"size": ["1"]}}], SchemaError, "unknown attribute; got size"),
         ([{"zero": {"hhgq": []}}], SchemaError, "no known level"),
+        ([{"zero": {"hhgq": "nursing..prison"}}], SchemaError, "its ends must be levels; got"),
+        ([{"zero": {"age": "adult..minor"}}], SchemaError, "zero.age: has a range that ends"),
         ([{"zero": {}}], SchemaError, "leaves no cell"),
         (
             [
