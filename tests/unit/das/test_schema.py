@@ -141,7 +141,7 @@ def test_ranges_are_of_levels_in_their_order(wanted, levels):
     ("wanted", "message"),
     [
         ("3..1", "here: has a range that ends before it begins; got 3..1"),
-        ("1..4", "its ends must be levels; got ['4']; want some of ['1', '2', '3']"),
+        ("1..4", "its ends must be levels; got ['4']; expected some of ['1', '2', '3']"),
         ("..", "here: has the range .., and its ends must be levels; got ['', '']"),
         ("1...3", "its ends must be levels; got ['.3']"),
     ],
