@@ -166,10 +166,11 @@ def _present_checks(resolved: Resolved) -> Iterator[Callable[[], object]]:
                     plan_chunks,
                     Table(table.path, columns, table.delimiter, "the delimiter of this table"),
                 )
-        for entry in product.config.invariants:
-            released = getattr(entry, "released", None)
+        queries = [one for one in product.config.invariants if isinstance(one, InvariantConfig)]
+        for query in queries:
+            released = query.released
             if released is not None and released.path is not None and _is_open(released.path):
-                yield partial(_check_bound, product, entry, released)
+                yield partial(_check_bound, product, query, released)
     yield partial(check_geounits, resolved)
 
 

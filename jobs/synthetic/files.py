@@ -153,7 +153,8 @@ def _joined(parts: list[Blocks]) -> Blocks:
     redistricting = None
     if kept:
         rows = np.concatenate([one[0] + start for one, start in kept])
-        redistricting = rows, *(np.concatenate([one[i] for one, _ in kept]) for i in (1, 2))
+        cells, counts = (np.concatenate([one[i] for one, _ in kept]) for i in (1, 2))
+        redistricting = rows, cells, counts
     return Blocks(
         [code for part in parts for code in part.geocodes],
         np.concatenate([part.housing_units for part in parts]),

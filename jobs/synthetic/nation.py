@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import combinations, groupby
 
 import numpy as np
@@ -184,7 +183,10 @@ def _with_subsets(seed: int, tracts: Sequence[Tract]) -> list[Tract]:
         county = [*group]
         first = county[0]
         rng = _rng(seed, 8, first.state, first.county)
-        choose = partial(rng.choice, replace=False)
+
+        def choose(n: int, k: int, rng: np.random.Generator = rng) -> IntArray:
+            return np.asarray(rng.choice(n, k, replace=False), np.int64)
+
         subsets = tract_subsets(choose, first.geocode[:5], len(county))
         out += [replace(one, subsets=own) for one, own in zip(county, subsets, strict=True)]
     return out
