@@ -12,6 +12,7 @@ from invariants.exact import Invariant
 from invariants.facilities import Facilities
 from invariants.linear import LinearRow
 from invariants.quarters import NAME, LivingQuarters
+from invariants.zeros import StructuralZeros
 
 BOUND = "released before"
 """The kind of an invariant whose answers are those of an earlier release."""
@@ -23,24 +24,26 @@ class Limits:
 
     Attributes:
       facilities: Facility counts by type, or none.
-      zeros: int64[z], cells in which nobody can be, sorted.
+      zeros: Cells in which nobody can be, or none.
       rows: Linear rows.
       quarters: Living quarters, without which nobody lives in a geounit, or none.
       bound: Queries whose answers are those of an earlier release, and not of the data.
     """
 
     facilities: Facilities | None = None
-    zeros: IntArray | None = None
+    zeros: StructuralZeros | None = None
     rows: tuple[LinearRow, ...] = ()
     quarters: LivingQuarters | None = None
     bound: tuple[Invariant, ...] = ()
 
     def possible(self, schema: Schema) -> IntArray:
-        """int64[k]: cells in which somebody may be, sorted."""
-        may_be = np.ones(schema.size, np.bool_)
-        if self.zeros is not None:
-            may_be[self.zeros] = False
-        return np.flatnonzero(may_be)
+        """int64[k]: cells in which somebody may be, sorted; a number for each of them."""
+        cells = np.arange(schema.size)
+        return cells if self.zeros is None else cells[~self.zeros.holds(cells)]
+
+    def n_possible(self, schema: Schema) -> int:
+        """k, the number of cells in which somebody may be."""
+        return schema.size - (0 if self.zeros is None else len(self.zeros))
 
     def rows_at(self, geolevel: str) -> list[LinearRow]:
         """Rows imposed at a geolevel."""

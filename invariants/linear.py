@@ -58,18 +58,32 @@ def cells_in(schema: Schema, group: Mapping[str, Sequence[str]], where: str) -> 
     Raises:
       SchemaError: A name or level is unknown, or a range of levels has no sense.
     """
+    mask = np.ones(1, np.bool_)
+    for levels in levels_in(schema, group, where):
+        mask = (mask[:, None] & levels[None]).reshape(-1)
+    return mask
+
+
+def levels_in(
+    schema: Schema, group: Mapping[str, Sequence[str]], where: str
+) -> tuple[BoolArray, ...]:
+    """bool[n_i] per attribute: levels among those listed, for every attribute or recode listed.
+
+    Raises:
+      SchemaError: A name or level is unknown, or a range of levels has no sense.
+    """
     recodes = {recode.name: recode for recode in schema.recodes}
-    codes = schema.codes_of(np.arange(schema.size))
-    mask = np.ones(schema.size, np.bool_)
+    masks = {one.name: np.ones(one.size, np.bool_) for one in schema.attributes}
     for name, listed in group.items():
         if name in recodes:
             labels: Sequence[str] = recodes[name].groups
-            code = np.asarray(recodes[name].codes)[codes[recodes[name].attribute]]
-        elif name in codes:
-            labels, code = schema.attribute(name).levels, codes[name]
+            of, code = recodes[name].attribute, np.asarray(recodes[name].codes)
+        elif name in masks:
+            labels, of = schema.attribute(name).levels, name
+            code = np.arange(len(labels))
         else:
             raise SchemaError(
-                where, "names an unknown attribute", got=name, want=f"one of {[*codes, *recodes]}"
+                where, "names an unknown attribute", got=name, want=f"one of {[*masks, *recodes]}"
             )
         wanted = written_out(labels, listed, f"{where}.{name}")
         unknown = [level for level in wanted if level not in labels]
@@ -80,5 +94,5 @@ def cells_in(schema: Schema, group: Mapping[str, Sequence[str]], where: str) -> 
                 got=unknown,
                 want=f"some of {list(labels)}",
             )
-        mask &= np.isin(code, [labels.index(level) for level in wanted])
-    return mask
+        masks[of] &= np.isin(code, [labels.index(level) for level in wanted])
+    return tuple(masks.values())

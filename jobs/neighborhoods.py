@@ -10,18 +10,23 @@ from typing import Final
 
 import numpy as np
 
+from das.arrays import IntArray
 from das.privacy.budget import Budget
 from das.privacy.cost import Pure, ZeroConcentrated, of_group
 from das.privacy.neighborhoods import Comparable, Distance, Held, Invariance, Neighborhood
 from das.privacy.semantics import Change
 from das.queries.sensitivity import Neighbors
 from invariants.quarters import NAME
+from invariants.zeros import cells_at, representative_levels
 from jobs.documents.manifest import Limited, Nearest, Stated, Statement
 from jobs.plan import Plan
 
 # Where the list of geounits comes from, in a manifest.
 PUBLIC_LIST: Final = "public list"
 FROM_DATA: Final = "data"
+# Cells of a schema from which on levels that no invariant tells apart are not all looked at: 0.8 MB
+# an array, of which there are some for each invariant.
+_MANY_CELLS = 100_000
 
 
 def invariance(plan: Plan, geounits_source: str) -> Invariance:
@@ -32,8 +37,9 @@ def invariance(plan: Plan, geounits_source: str) -> Invariance:
       geounits_source: "data" if the list of geounits is that of the data.
     """
     schema, limits, levels = plan.schema, plan.limits, plan.spine.levels
-    cells = np.arange(schema.size)
-    nobody = np.zeros(schema.size, np.bool_)
+    alike = _levels_told_apart(plan)
+    cells = cells_at(schema.shape, alike)
+    nobody = np.zeros(len(cells), np.bool_)
     held = []
     for invariant in plan.invariants:
         query, last = invariant.query, invariant.geolevels[-1]
@@ -42,21 +48,21 @@ def invariance(plan: Plan, geounits_source: str) -> Invariance:
     for row in limits.rows:
         name, deepest = f"row {row.name} in every {row.geolevels[-1]}", len(row.geolevels) - 1
         fixed = row.is_exact or row.least == row.most
-        coefficients = row.coefficients
+        coefficients = row.coefficients[cells]
         held.append(Held(name, deepest, coefficients, coefficients == 0, fixed, is_weighted=True))
     if limits.facilities is not None:
-        held += _facilities(plan)
+        held += _facilities(plan, cells)
     if limits.quarters is not None:
         last = limits.quarters.geolevel  # whether the total may be above 0, not what it is
-        everybody, deepest = np.zeros(schema.size, np.int64), levels.index(last)
+        everybody, deepest = np.zeros(len(cells), np.int64), levels.index(last)
         held.append(Held(f"{NAME} in every {last}", deepest, everybody, nobody, is_exact=False))
     possible = None
     if limits.zeros is not None:
-        possible = ~np.isin(cells, limits.zeros)
+        possible = ~limits.zeros.holds(cells)
     return Invariance(
         levels,
         tuple(a.name for a in schema.attributes),
-        schema.shape,
+        tuple(map(len, alike)),
         held,
         possible,
         places="the list of geounits" if geounits_source == FROM_DATA else "",
@@ -71,13 +77,27 @@ def geounits_from_data(leaf: str) -> str:
     )
 
 
-def _facilities(plan: Plan) -> list[Held]:
+def _levels_told_apart(plan: Plan) -> list[IntArray]:
+    """Levels of each attribute that say all that the others of large schemas would say again.
+
+    Two records that change are told from one another by four cells at most, so that of levels that
+    no invariant tells apart four stand for all. Coefficients of rows are not asked.
+    """
+    schema, limits = plan.schema, plan.limits
+    if schema.size < _MANY_CELLS or limits.rows:
+        return [np.arange(size) for size in schema.shape]
+    queries = [invariant.query for invariant in plan.invariants]
+    queries += [limits.facilities.query] if limits.facilities is not None else []
+    return representative_levels(schema.shape, queries, limits.zeros, most=4)
+
+
+def _facilities(plan: Plan, cells: IntArray) -> list[Held]:
     """Persons by type: within limits, or fixed where a facility holds one number of them."""
     facilities = plan.limits.facilities
     if facilities is None:
         return []
     query, last = facilities.query, facilities.geolevel
-    types, deepest = query.rows_of(np.arange(query.n_cells)), len(facilities.geolevels) - 1
+    types, deepest = query.rows_of(cells), len(facilities.geolevels) - 1
     limited = facilities.counted | (facilities.least > 0)
     if not limited.any():
         return []

@@ -10,7 +10,7 @@ from das.change_costs import Chain, change_costs
 from das.errors import ConfigError, SchemaError
 from das.privacy.budget import Budget
 from das.privacy.semantics import ChangeCosts
-from das.queries.query import Query, parse_query
+from das.queries.query import Query, is_refinement, parse_query
 from das.schema import Schema
 from das.strategy import NoisyQuery, Strategy, noisy_queries
 from das.tree.model import GeolevelTerms, partial_terms, spine_terms
@@ -75,7 +75,8 @@ class Level:
       name: Its name.
       digits: Length of its geocodes; 0 where the root has the whole prefix to itself.
       queries: Measured queries, in the order of the strategy.
-      lazy: Those of them that are drawn only where the parent has persons.
+      lazy: Those of them that are drawn only where the parent has persons; of the root only where
+        its support has.
       complete: Those of them that are drawn completely at every geolevel.
       exact: Queries whose answers are published exactly, coarse before fine.
       bound: Queries whose answers are those of an earlier release.
@@ -126,6 +127,8 @@ class Plan:
       digest: Digest of what fixes the measurements.
       limits: Invariants other than exact queries.
       lazy: Names of the queries that are drawn only where the parent has persons.
+      support: Queries of the root, each a sum of the next, whose counts are found first. Its lazy
+        queries are drawn below the positive ones of the last; without any, they are drawn whole.
       solve_digest: Digest of how counts are made, which may change after measuring.
       is_elsewhere: Whether the noisy answers were made elsewhere, and the budget spent there.
     """
@@ -141,6 +144,7 @@ class Plan:
     digest: str
     limits: Limits = field(default_factory=Limits)
     lazy: frozenset[str] = frozenset()
+    support: tuple[Query, ...] = ()
     solve_digest: str = ""
     is_elsewhere: bool = False
 
@@ -154,7 +158,7 @@ class Plan:
                 name,
                 digits,
                 tuple(entry.query for entry in asked),
-                tuple(e.query for e in asked if index and e.query.name in self.lazy),
+                tuple(e.query for e in asked if self._is_lazy(index, e.query)),
                 tuple(e.query for e in asked if e.query.name not in self.lazy),
                 tuple(invariant.query for invariant in invariants_at(self.invariants, name)),
                 tuple(invariant.query for invariant in invariants_at(limits.bound, name)),
@@ -164,6 +168,12 @@ class Plan:
             for index, (name, digits) in enumerate(zip(spine.levels, spine.digits, strict=True))
             for asked in (self.strategy.measured(index),)
         )
+
+    def _is_lazy(self, level: int, query: Query) -> bool:
+        """Whether a query is drawn only where somebody is known to be."""
+        if level or query.name not in self.lazy:
+            return query.name in self.lazy
+        return bool(self.support) and not is_refinement(self.support[-1], query)
 
     @property
     def leaf(self) -> Level:

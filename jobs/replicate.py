@@ -38,7 +38,7 @@ from jobs.release.replicates import (
     read_errors,
     write_errors,
 )
-from jobs.release.solve import solve_level
+from jobs.release.solve import solve_level, solve_support
 from jobs.report.console import terminal_table
 from jobs.report.finished import write_public_reports
 from jobs.report.intervals import errors_table
@@ -203,6 +203,8 @@ def repeat(
         for level in plan.levels[-2::-1]:
             estimate.climb(level.index)
     for level in plan.levels:
+        if plan.support and not level.index:
+            solve_support(plan=plan, release=made, tasks=tasks)
         stage.measure_lazily(level.index, key(f"{level.name}, lazy queries"))
         solve_level(level, plan=plan, release=made, tasks=tasks)
 

@@ -25,6 +25,7 @@ from das.queries.grouped import grouped
 from das.schema import Schema
 
 _NUMBERS = 4_000_000  # of cells or answers held at a time: 32 MB
+_MOST_COLUMNS = 20_000_000  # distinct ones of a query over more cells: 160 MB an array
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +88,34 @@ class Query:
         for factor, levels in zip(self.factors, self._levels(cells), strict=True):
             out = out * len(factor.labels) + factor.codes[levels]
         return out
+
+    def first_cells(self, positions: IntArray) -> IntArray:
+        """Return int64[p]: for a partition query, the first cell that counts in some answers."""
+        cells = np.zeros(len(positions), np.int64)
+        codes = np.unravel_index(positions, self.shape)
+        for factor, code in zip(self.factors, codes, strict=True):
+            first = (factor.codes[None] == np.arange(len(factor.labels))[:, None]).argmax(axis=1)
+            cells = cells * factor.matrix.shape[1] + first[code]
+        return cells
+
+    def cells_of(self, positions: IntArray) -> IntArray:
+        """Return int64[k], sorted: all cells that count in some answers of a partition query.
+
+        Args:
+          positions: int64[p], distinct numbers of answers.
+        """
+        cells, owner = np.zeros(len(positions), np.int64), np.arange(len(positions))
+        codes = np.unravel_index(positions, self.shape)
+        for factor, code in zip(self.factors, codes, strict=True):
+            order = np.argsort(factor.codes, kind="stable")
+            starts = np.searchsorted(factor.codes[order], np.arange(len(factor.labels) + 1))
+            group = code[owner]
+            sizes = np.diff(starts)[group]
+            entry = np.repeat(np.arange(len(owner)), sizes)
+            within = np.arange(len(entry)) - (np.cumsum(sizes) - sizes - starts[group])[entry]
+            cells = cells[entry] * factor.matrix.shape[1] + order[within]
+            owner = owner[entry]
+        return np.sort(cells)
 
     def columns(self, cells: IntArray) -> IntArray:
         """int64[m, k]: the dense columns of Q for some cells; for small k or tests."""
@@ -235,19 +264,50 @@ class Query:
           x: float64[G, k], values of these cells, 0 in all others.
         """
         out = np.empty_like(x)
-        sizes = [factor.matrix.shape[1] for factor in self.factors]
+        axes, cells = self._few(cells)
+        sizes = [axis.shape[1] for axis in axes]
         at_once = max(1, _NUMBERS // max(math.prod(sizes), self.size))
         for low in range(0, len(x), at_once):
             some = x[low : low + at_once]
             flat = np.zeros((len(some), math.prod(sizes)))
-            flat[:, cells] = some
+            if self.n_cells <= _NUMBERS:
+                flat[:, cells] = some
+            else:  # of cells that the query does not tell apart, several are one
+                for row, values in zip(flat, some, strict=True):
+                    np.add.at(row, cells, values)
             tensor = flat.reshape(len(some), *sizes)
             # What shrinks an axis most comes first, so that little is left to multiply.
             for axis in sorted(range(len(sizes)), key=lambda i: self.shape[i] / sizes[i]):
-                rows = self.factors[axis].matrix.T.astype(np.float64)
+                rows = axes[axis].T.astype(np.float64)
                 tensor = np.moveaxis(np.moveaxis(tensor, axis + 1, -1) @ rows, -1, axis + 1)
-            out[low : low + at_once] = self.adjoint(tensor.reshape(len(some), self.size), cells)
+            answers = tensor.reshape(len(some), self.size)
+            out[low : low + at_once] = self._adjoint(answers, axes, cells)
         return out
+
+    def _few(self, cells: IntArray) -> tuple[list[IntArray], IntArray]:
+        """Factors as matrices, and some cells as numbers of combinations of their columns.
+
+        Of more cells than are held at a time, the distinct columns, so that what is formed follows
+        the query and not the schema.
+
+        Raises:
+          SchemaError: Even those are too many.
+        """
+        if self.n_cells <= _NUMBERS:
+            return [factor.matrix for factor in self.factors], cells
+        found = [factor.distinct for factor in self.factors]
+        columns = math.prod(matrix.shape[1] for matrix, _ in found)
+        if columns > _MOST_COLUMNS:
+            raise SchemaError(
+                f"query {self.name}",
+                "tells too many cells apart to be applied",
+                got=f"{columns} distinct columns",
+                want=f"at most {_MOST_COLUMNS}",
+            )
+        numbers = np.zeros(len(cells), np.int64)
+        for (matrix, of_level), level in zip(found, self._levels(cells), strict=True):
+            numbers = numbers * matrix.shape[1] + of_level[level]
+        return [matrix for matrix, _ in found], numbers
 
     def adjoint(
         self, answers: npt.NDArray[np.integer | np.floating], cells: IntArray
@@ -258,13 +318,21 @@ class Query:
           answers: number[G, m], one row y per geounit.
           cells: int64[k].
         """
+        return self._adjoint(answers, *self._few(cells))
+
+    def _adjoint(
+        self,
+        answers: npt.NDArray[np.integer | np.floating],
+        axes: Sequence[IntArray],
+        cells: IntArray,
+    ) -> FloatArray:
         tensor = answers.astype(np.float64).reshape(len(answers), *self.shape)
-        sizes = [factor.matrix.shape[1] for factor in self.factors]
+        sizes = [axis.shape[1] for axis in axes]
         # What widens an axis most comes last, so that little is multiplied before.
         for axis in sorted(range(len(sizes)), key=lambda i: sizes[i] / self.shape[i]):
-            moved = np.moveaxis(tensor, axis + 1, -1) @ self.factors[axis].matrix.astype(np.float64)
+            moved = np.moveaxis(tensor, axis + 1, -1) @ axes[axis].astype(np.float64)
             tensor = np.moveaxis(moved, -1, axis + 1)
-        return np.ascontiguousarray(tensor.reshape(len(answers), self.n_cells)[:, cells])
+        return np.ascontiguousarray(tensor.reshape(len(answers), math.prod(sizes))[:, cells])
 
     def labels(self) -> list[str]:
         """Labels of the m rows, such as "hispanic / white alone"."""
@@ -284,6 +352,22 @@ def is_refinement(fine: Query, coarse: Query) -> bool:
             if len(np.unique(c.codes[f.codes == group])) > 1:
                 return False
     return True
+
+
+def of_answers(coarse: Query, fine: Query) -> Query:
+    """Return a partition query as one of the answers of another, of which its own are sums.
+
+    >>> from das.schema import Attribute
+    >>> schema = Schema("toy", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
+    >>> both, sex = parse_query(schema, "detailed"), parse_query(schema, "sex")
+    >>> of_answers(sex, both).cells_of(np.array([1])).tolist()
+    [3, 4, 5]
+    """
+    factors = []
+    for known, asked in zip(fine.factors, coarse.factors, strict=True):
+        first = (known.codes[None] == np.arange(len(known.labels))[:, None]).argmax(axis=1)
+        factors.append(partition(asked.labels, tuple(asked.codes[first].tolist())))
+    return Query(f"{coarse.name} of {fine.name}", tuple(factors))
 
 
 def common_refinement(first: Query, second: Query) -> Query:

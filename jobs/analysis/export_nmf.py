@@ -18,7 +18,8 @@ from das.errors import ConfigError, OutputError, SchemaError
 from das.mechanisms.mechanism import Mechanism
 from das.queries.query import Query, marginal
 from geography.lattice import Lattice
-from invariants.linear import cells_in
+from invariants.linear import levels_in
+from invariants.zeros import StructuralZeros
 from jobs.analysis.nmf_constraints import (
     LEAST,
     MOST,
@@ -161,7 +162,7 @@ def _refuse_unknown(plan: Plan) -> None:
     strange = [one.query.name for one in plan.invariants if one.query.name != "total"]
     strange += [row.name for row in plan.limits.rows]
     zeros, facilities = plan.limits.zeros, plan.limits.facilities
-    if zeros is not None and not np.array_equal(zeros, _nursing_minors(plan)):
+    if zeros is not None and not _are_nursing_minors(plan, zeros):
         strange.append("structural zeros")
     if facilities is not None and not (
         facilities.query.name == "hhgq"
@@ -181,11 +182,15 @@ def _refuse_unknown(plan: Plan) -> None:
         )
 
 
-def _nursing_minors(plan: Plan) -> IntArray:
+def _are_nursing_minors(plan: Plan, zeros: StructuralZeros) -> bool:
     try:
-        return np.flatnonzero(cells_in(plan.schema, NURSING_MINORS, NURSING))
+        minors = StructuralZeros(
+            plan.schema.shape, (levels_in(plan.schema, NURSING_MINORS, NURSING),)
+        )
     except SchemaError:
-        return np.zeros(0, np.int64)
+        return False
+    both = StructuralZeros(plan.schema.shape, (*zeros.boxes, *minors.boxes))
+    return len(zeros) == len(minors) == len(both)
 
 
 class _Files:

@@ -19,6 +19,7 @@ from invariants.conflict import Statement, smallest_conflict
 from invariants.facilities import groups_of
 from invariants.linear import LinearRow
 from invariants.quarters import NAME, without_quarters
+from invariants.zeros import cells_at, representative_levels
 from jobs.confidential.histograms import read_truth
 from jobs.config.models.invariants import AnyInvariant, InvariantConfig
 from jobs.plan import Plan
@@ -246,25 +247,34 @@ class InputCheck:
             yield Broken(name, np.asarray(outside.any(1), np.bool_))
         if self.plan.limits.zeros is not None:
             mask = np.zeros(len(self.codes), np.bool_)
-            mask[truth.owners()[np.isin(truth.cells, self.plan.limits.zeros)]] = True
+            mask[truth.owners()[self.plan.limits.zeros.holds(truth.cells)]] = True
             yield Broken("structural zeros", mask)
 
     def statements(self, truth: Histograms, row: int) -> list[Statement]:
         """All invariants of one geounit, exact ones with their answers."""
-        plan, n = self.plan, self.plan.schema.size
+        plan, cells = self.plan, self._told_apart()
         out: list[Statement] = []
         given = {query.name for query in self.tables}
         for exact in plan.levels[self.batch.level].published:
             if exact.name not in given:
                 answers = exact.answer(truth)[0]
-                out += _statements(exact.name, exact, answers, answers)
+                out += _statements(exact.name, exact, answers, answers, cells)
         for name, query, low, high in self._limits():
-            out += _statements(name, query, low[row], high[row])
+            out += _statements(name, query, low[row], high[row], cells)
         if plan.limits.zeros is not None:
-            nobody = np.zeros(n, np.int64)
-            nobody[plan.limits.zeros] = 1
+            nobody = plan.limits.zeros.holds(cells).astype(np.int64)
             out.append(Statement("structural zeros", nobody, 0, 0))
         return out
+
+    def _told_apart(self) -> IntArray:
+        """int64[k]: one cell of all that no statement tells apart; all beside linear rows."""
+        plan = self.plan
+        if plan.limits.rows:
+            return np.arange(plan.schema.size)
+        limits = [query for _, query, _, _ in self._limits() if isinstance(query, Query)]
+        queries = [*plan.levels[self.batch.level].exact, *limits]
+        levels = representative_levels(plan.schema.shape, queries, plan.limits.zeros, most=1)
+        return cells_at(plan.schema.shape, levels)
 
     def _limits(self) -> Iterator[tuple[str, Query | LinearRow, IntArray, IntArray]]:
         """Name, query, and int64[G, m] least and most of what was given or stated."""
@@ -294,13 +304,13 @@ class InputCheck:
 
 
 def _statements(
-    name: str, query: Query | LinearRow, low: IntArray, high: IntArray
+    name: str, query: Query | LinearRow, low: IntArray, high: IntArray, cells: IntArray
 ) -> Iterator[Statement]:
-    """One statement per answer."""
+    """One statement per answer, about some cells."""
     if isinstance(query, LinearRow):
-        yield Statement(name, query.coefficients, float(low[0]), float(high[0]))
+        yield Statement(name, query.coefficients[cells], float(low[0]), float(high[0]))
         return
-    rows = query.rows_of(np.arange(query.n_cells))
+    rows = query.rows_of(cells)
     for index, label in enumerate(query.labels()):
         called = name if query.size == 1 else f"{name}: {label}"
         yield Statement(

@@ -21,6 +21,7 @@ from das.queries.query import Query
 from jobs.confidential.histograms import read_truth
 from jobs.confidential.noise_key import LentKey, lent
 from jobs.plan import Level, Plan
+from jobs.release.support import read_support
 from jobs.storage.answers import (
     LAZY_MEASUREMENTS,
     MEASUREMENTS,
@@ -123,8 +124,9 @@ class MeasureStage:
         """Measure the lazy queries of one geolevel, once the one above is solved.
 
         They are drawn for answers about cells in which the published counts of the parent are
-        positive. What is drawn is published as a dataset of its own, once, under a key of its own;
-        a geolevel without lazy queries is left as it is.
+        positive; at the root for those below the positive counts of its support. What is drawn is
+        published as a dataset of its own, once, under a key of its own; a geolevel without lazy
+        queries is left as it is.
 
         Args:
           index: As of `measure`.
@@ -137,7 +139,10 @@ class MeasureStage:
         """
         level = self.plan.levels[index]
         if level.lazy:
-            Dataset.open(self.release.counts(self.plan.levels[level.index - 1].name))
+            if level.index:
+                Dataset.open(self.release.counts(self.plan.levels[level.index - 1].name))
+            else:
+                Dataset.open(self.release.support(level.name))
             self._draw(index, key, attempt, is_lazy=True)
 
     def _draw(
@@ -236,7 +241,8 @@ class _Above:
     """The published counts of the parents of some geounits, where lazy queries are drawn.
 
     Attributes:
-      counts: Of the parents; none where all others are.
+      counts: Of the parents, or a person in each cell of the support of the root; none where all
+        others are.
       parent: int64[G], its number for each geounit, rising.
     """
 
@@ -250,6 +256,8 @@ class _Above:
         number = np.searchsorted(starts, np.arange(len(parents)), side="right") - 1
         if not task.is_lazy:
             return cls(None, number)
+        if not level.index:
+            return cls(_alive(read_support(plan, task.release).cells, plan.schema.size), number)
         above = plan.levels[level.index - 1].name
         return cls(read_counts(task.release, above, parents[starts], plan.schema.size), number)
 
@@ -269,6 +277,11 @@ class _Above:
             if self.counts is not None:
                 number = int(self.parent[start])
                 yield slice(start, stop), self.counts.slice(number, number + 1).cells
+
+
+def _alive(cells: IntArray, n_cells: int) -> Histograms:
+    """One geounit with a person in each of some cells."""
+    return Histograms(n_cells, np.array([0, len(cells)]), cells, np.ones(len(cells), np.int64))
 
 
 def _lazy_table(

@@ -15,7 +15,7 @@ from jobs.config.models.run import RunConfig
 from jobs.config.schema import read_schema
 
 _PRIVACY = ("definition", "rho", "epsilon", "delta", "neighbors", "allocation", "lazy_queries",
-            "randomness", "product", "grant", "epsilon_from")  # fmt: skip
+            "root_support", "randomness", "product", "grant", "epsilon_from")  # fmt: skip
 
 
 def run_digest(written: RunConfig, config: RunConfig) -> str:
@@ -65,6 +65,8 @@ def _contents(written: ProductConfig, config: ProductConfig) -> dict[str, Any]:
     document["schema"] = read_schema(config.schema_).model_dump(mode="json")
     if document["privacy"]["epsilon_from"] == "rho":  # as files said before they could say more
         del document["privacy"]["epsilon_from"]
+    if not document["privacy"]["root_support"]:
+        del document["privacy"]["root_support"]
     if config.privacy.allocation is not None:
         allocation = read_model(config.privacy.allocation, AllocationFile)
         # What is not named is left out, as allocations were before they could name it.

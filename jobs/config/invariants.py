@@ -7,14 +7,16 @@ from typing import TypeVar
 
 import numpy as np
 
+from das.arrays import BoolArray
 from das.errors import ConfigError, DasError, SchemaError
 from das.queries.query import Query, parse_query
 from das.schema import Schema
 from invariants.constraints import Limits
 from invariants.exact import Invariant, check_invariants
 from invariants.facilities import Facilities, check_facilities
-from invariants.linear import LinearRow, cells_in
+from invariants.linear import LinearRow, cells_in, levels_in
 from invariants.quarters import NAME, LivingQuarters
+from invariants.zeros import StructuralZeros
 from jobs.config.models.invariants import (
     AnyInvariant,
     FacilitiesConfig,
@@ -26,6 +28,8 @@ from jobs.config.models.invariants import (
 )
 
 T = TypeVar("T")
+MOST_CELLS_OF_ROWS = 4_000_000
+"""Of a schema with linear rows, 32 MB a row in every process."""
 _LEAST, _MOST = 1, 99_999  # persons of one facility
 
 
@@ -127,7 +131,7 @@ def limits_of(
       SchemaError, ConfigError: One cannot be used; the message says which.
     """
     facilities, quarters = None, None
-    zeros = np.zeros(schema.size, np.bool_)
+    boxes: list[tuple[BoolArray, ...]] = []
     rows: list[LinearRow] = []
     for index, entry in enumerate(entries):
         if isinstance(entry, FacilitiesConfig):
@@ -140,13 +144,14 @@ def limits_of(
                 raise ConfigError(f"{index}.living_quarters", "are stated twice")
             quarters = _at(index, lambda e=entry: _quarters(e, spine, exact))  # type: ignore[misc]
         elif isinstance(entry, ZeroConfig):
-            zeros |= _at(index, lambda e=entry: cells_in(schema, e.zero, "zero"))  # type: ignore[misc]
+            boxes.append(_at(index, lambda e=entry: levels_in(schema, e.zero, "zero")))  # type: ignore[misc]
         elif isinstance(entry, RowConfig):
             row = _at(index, lambda e=entry: _row(e, schema, spine))  # type: ignore[misc]
             if row.name in {*(r.name for r in rows), *(i.query.name for i in invariants)}:
                 raise ConfigError(f"{index}.name", "is used twice", got=row.name)
             rows.append(row)
-    if zeros.all():
+    zeros = StructuralZeros(schema.shape, tuple(boxes)) if boxes else None
+    if zeros is not None and len(zeros) == schema.size:
         raise SchemaError("zero", "leaves no cell in which somebody can be")
     if facilities is not None:
         check_facilities(facilities, invariants)
@@ -158,8 +163,7 @@ def limits_of(
                 want=f"{facilities.geolevel}, or a finer one",
             )
     bound = bound_queries(entries, schema, spine, invariants)
-    cells = np.flatnonzero(zeros) if zeros.any() else None
-    return Limits(facilities, cells, tuple(rows), quarters, bound)
+    return Limits(facilities, zeros, tuple(rows), quarters, bound)
 
 
 def _at(index: int, build: Callable[[], T]) -> T:
@@ -235,6 +239,14 @@ def _quarters(
 
 
 def _row(entry: RowConfig, schema: Schema, spine: Sequence[str]) -> LinearRow:
+    if schema.size > MOST_CELLS_OF_ROWS:
+        raise SchemaError(
+            f"row {entry.name}",
+            "keeps a coefficient for every cell",
+            got=f"{schema.size} cells",
+            want=f"at most {MOST_CELLS_OF_ROWS}",
+            remedy="leave it out; structural zeros and exact queries take schemas of any size",
+        )
     coefficients = np.zeros(schema.size, np.int64)
     for part in entry.row:
         coefficients += part.coefficient * cells_in(schema, part.cells, f"row {entry.name}")

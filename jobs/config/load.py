@@ -28,6 +28,7 @@ from jobs.storage.place import Place
 # Folders and files beside those of other products, and keys beside their names in documents.
 _TAKEN = {
     *("geography", "measurements", "lazy_measurements", "invariants", "given", "implied"),
+    "support",
     *("estimates", "counts", "microdata", "tables", "h1", "histograms", "keys", "solutions"),
     *("configuration", "schemas", "intervals", "about"),
     *("schema", "data", "privacy", "solve", "output", "products", "name", "budget", "limits"),

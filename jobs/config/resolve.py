@@ -27,7 +27,13 @@ from jobs.config.models.run import PrivacyConfig, RunConfig
 from jobs.config.product import Product, entry_of, h1_query, tabulated
 from jobs.config.schema import load_schema
 from jobs.config.solvable import refuse_unsolvable
-from jobs.config.solve import check_covariate, lazy_queries, rounding_passes, solving
+from jobs.config.solve import (
+    check_covariate,
+    lazy_queries,
+    rounding_passes,
+    solving,
+)
+from jobs.config.support import check_support, refuse_large
 from jobs.config.target import budget_by_noise
 from jobs.config.workload import BudgetKind
 from jobs.plan import Plan, exact_query
@@ -110,7 +116,7 @@ def resolve_product(
                 remedy="das plan --optimize FILE makes one for the tables and the budget",
             )
         ordered = [text for passes in own.solve.order.values() for one in passes for text in one]
-        named_queries = [*own.privacy.lazy_queries, *ordered]
+        named_queries = [*own.privacy.lazy_queries, *own.privacy.root_support, *ordered]
         return even_strategy(schema, spine, [*tabulated(own, schema), *file.wanted, *named_queries])
 
     is_elsewhere = isinstance(own.data, NmfData)
@@ -135,6 +141,10 @@ def resolve_product(
         f"{keys}privacy.lazy_queries",
         lambda: lazy_queries(own.privacy.lazy_queries, own.solve, schema, strategy()),
     )
+    support = attempt(
+        f"{keys}privacy.root_support",
+        lambda: tuple(parse_query(schema, text) for text in own.privacy.root_support),
+    )
     h1 = own.output.h1
     if h1 is not None:
         attempt(f"{keys}output.h1", lambda: h1_query(schema, h1))
@@ -158,9 +168,12 @@ def resolve_product(
         digest,
         limits(),
         lazy(),
+        support(),
         hashlib.sha256(own.solve.model_dump_json().encode()).hexdigest(),
         is_elsewhere,
     )
+    named(f"{keys}privacy.root_support", partial(check_support, plan))
+    named(str(path), partial(refuse_large, plan))
     named(str(path), partial(refuse_unsolvable, plan))
     return Product(
         name,

@@ -44,7 +44,7 @@ def refuse_unsolvable(plan: Plan) -> None:
     if not plan.lazy:  # every such run has estimates
         plan_terms(plan)
     method = Method(solving.method)
-    cells = len(plan.limits.possible(plan.schema))
+    cells = plan.limits.n_possible(plan.schema)
     for level, geolevel in enumerate(levels):
         targets = _targets(plan, level)
         has_planned = any(not query.is_partition for query in targets)
@@ -123,7 +123,7 @@ def refuse_large_families(plan: Plan, lattice: Lattice) -> None:
     """
     if Method(plan.solving.method) is not Method.MAXFIT:
         return
-    cells = len(plan.limits.possible(plan.schema))
+    cells = plan.limits.n_possible(plan.schema)
     for level, geolevel in enumerate(plan.spine.levels):
         largest = int(lattice.n_children(level - 1).max()) if level else 1
         answers = sum(q.size for q in _targets(plan, level) if q.size < plan.schema.size)

@@ -65,13 +65,14 @@ class MoveRules:
         Raises:
           InfeasibleError: No count may change.
         """
-        cells = plan.limits.possible(plan.schema)
         if level.lazy and family.parent is not None:
             cells = family.parent.cells
             if not len(cells):
                 raise InfeasibleError(
                     f"node {family.geocode}", "is empty, and some of its children need persons"
                 )
+        else:
+            cells = plan.limits.possible(plan.schema)
         partitions: dict[str, IntArray] = {}
         rows: dict[str, IntArray] = {}
         for above in plan.levels[: level.index]:

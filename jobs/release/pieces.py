@@ -20,7 +20,8 @@ from jobs.plan import Level, Plan
 from jobs.release.estimate import CONFIDENCE, LevelEstimator
 from jobs.release.implied import read_limits
 from jobs.release.prior import CellEstimates
-from jobs.release.problems import Constraints, Family, Targets
+from jobs.release.problems import Constraints, Family, Support, Targets
+from jobs.release.support import read_support
 from jobs.storage.answers import DrawnAnswers, answers_reader, read_answers, read_drawn
 from jobs.storage.columns import texts
 from jobs.storage.dataset import Dataset, RangeReader
@@ -59,6 +60,7 @@ def read_pieces(
     batch: Batch,
     *,
     with_cells: bool = False,
+    with_lazy: bool = True,
 ) -> Iterator[Piece]:
     """Read a range of whole families, piece by piece.
 
@@ -67,6 +69,8 @@ def read_pieces(
       release: Where geography, answers and the counts of the geolevel above lie.
       batch: The range.
       with_cells: Whether to estimate all cells.
+      with_lazy: Whether answers of lazy queries are read; of the root they are drawn below its
+        support, which is found without them.
 
     Raises:
       OutputError: The measurements, the invariants or the geolevel above are not complete.
@@ -74,8 +78,11 @@ def read_pieces(
     level = plan.levels[batch.level]
     geography = read_geography(release, level.name, batch.low, batch.high)
     codes = texts(geography)
-    read = _families(plan, release, batch.level, texts(geography, "parent"))
-    files = _Files.of(plan, release, level)
+    support = (
+        read_support(plan, release) if plan.support and not level.index and with_lazy else None
+    )
+    read = _families(plan, release, batch.level, texts(geography, "parent"), support)
+    files = _Files.of(plan, release, level, with_lazy=with_lazy)
     for first, last in _cuts(read, whole_answers(level), len(level.lazy)):
         low, high = read[first].rows.start, read[last - 1].rows.stop
         part = geography.slice(low, high - low)
@@ -142,11 +149,13 @@ def whole_answers(level: Level) -> int:
     return max(1, sum(query.size for query in level.whole))
 
 
-def _families(plan: Plan, release: ReleaseLayout, level: int, parents: ObjectArray) -> list[Family]:
-    """The families of a range, with the counts of their parents."""
+def _families(
+    plan: Plan, release: ReleaseLayout, level: int, parents: ObjectArray, support: Support | None
+) -> list[Family]:
+    """The families of a range, with the counts of their parents, or the support of the root."""
     ranges = list(families(parents))
     if level == 0:
-        return [Family("root", slice(start, stop), None) for start, stop in ranges]
+        return [Family("root", slice(start, stop), None, support) for start, stop in ranges]
     names = parents[[start for start, _ in ranges]]
     counts = read_counts(release, plan.levels[level - 1].name, names, plan.schema.size)
     return [
@@ -200,7 +209,9 @@ class _Files:
     given: RangeReader | None
 
     @classmethod
-    def of(cls, plan: Plan, release: ReleaseLayout, level: Level) -> _Files:
+    def of(
+        cls, plan: Plan, release: ReleaseLayout, level: Level, *, with_lazy: bool = True
+    ) -> _Files:
         """Open what a geolevel needs.
 
         Raises:
@@ -212,9 +223,11 @@ class _Files:
         if plan.solving.targets == "full" and level is not plan.leaf:
             messages = estimator.reader(level.index)
             own = tuple(query for query in level.queries if query not in level.complete)
+        if not with_lazy:
+            own = tuple(query for query in own if query not in level.lazy)
         if {*own} - {*level.lazy}:
             measurements = answers_reader(Dataset.open(release.measurements(level.name)))
-        if level.lazy:
+        if level.lazy and with_lazy:
             lazily = answers_reader(Dataset.open(release.lazy_measurements(level.name)))
         if level.published:
             invariants = answers_reader(Dataset.open(release.invariants(level.name)))

@@ -7,14 +7,15 @@ of a range, of which a family is a slice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
 from das.arrays import FloatArray, IntArray
 from das.histograms import Histograms
-from das.queries.query import Query
+from das.queries.query import Query, is_answered_by, is_refinement
 from jobs.plan import Level, Plan
 from jobs.release.implied import BatchLimits
 from jobs.storage.answers import DrawnAnswers
@@ -36,6 +37,20 @@ _KEPT_CELLS = 50_000
 
 
 @dataclass(frozen=True, eq=False)
+class Support:
+    """Cells of the root that may be live because coarser counts of it, found before, are positive.
+
+    Attributes:
+      cells: int64[k], rising.
+      known: The query whose counts are known, and int64[1, answers with such cells], all positive;
+        None where none are yet.
+    """
+
+    cells: IntArray
+    known: tuple[Query, IntArray] | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class Family:
     """The children of one parent.
 
@@ -43,11 +58,13 @@ class Family:
       geocode: The parent's, "root" for the root alone.
       rows: The children among the geounits of the range.
       parent: Its counts; None for the root alone.
+      support: Of the root alone, what is known of its cells; None for all that may be.
     """
 
     geocode: str
     rows: slice
     parent: Histograms | None
+    support: Support | None = None
 
     @property
     def n_children(self) -> int:
@@ -83,6 +100,16 @@ class Targets:
     def measured(self, rows: slice) -> slice:
         """Rows of a family of at least two among the measured geounits."""
         return slice(int(self.row[rows.start]), int(self.row[rows.stop - 1]) + 1)
+
+    def sums_of(self, query: Query) -> Targets:
+        """Those whose answers are sums of the answers of a partition query."""
+        kept = [at for at, one in enumerate(self.queries) if is_answered_by(query, one)]
+        return replace(
+            self,
+            queries=[self.queries[at] for at in kept],
+            answers=[self.answers[at] for at in kept],
+            weights=[self.weights[at] for at in kept],
+        )
 
     def take(self, geounits: IntArray) -> tuple[Targets, IntArray]:
         """Those of some of the geounits, in their order, and which of the M measured they are."""
@@ -153,7 +180,8 @@ class NodeTemplate:
     Attributes:
       level: The geolevel of the children.
       n_cells: n, of the schema.
-      possible: int64[k], cells in which somebody may be; the live cells where there is no parent.
+      possible: int64[k], cells in which somebody may be; the live cells of a root without support,
+        and asked for there alone.
       types: The query of facilities by type, if leaves below are bound by them.
       passes: Rounding passes.
       order: Least-squares passes, as names of queries.
@@ -162,7 +190,7 @@ class NodeTemplate:
 
     level: Level
     n_cells: int
-    possible: IntArray
+    possible: Callable[[], IntArray]
     types: Query | None
     passes: tuple[tuple[Query, ...], ...]
     order: tuple[tuple[str, ...], ...]
@@ -176,16 +204,27 @@ class NodeTemplate:
         return cls(
             level,
             plan.schema.size,
-            plan.limits.possible(plan.schema),
+            partial(plan.limits.possible, plan.schema),
             facilities.query if facilities is not None and counted else None,
             plan.passes,
             plan.solving.order.get(level.name, ()),
             CellGroups(plan.schema.size),
         )
 
+    def of_sums(self, query: Query) -> NodeTemplate:
+        """The template of problems whose cells are answers of a query, a cell for each of them."""
+        coarser = [
+            tuple(one for one in queries if one.name != query.name and is_refinement(query, one))
+            for queries in self.passes
+        ]
+        passes = (*(queries for queries in coarser if queries), (query,))
+        return replace(self, passes=passes, order=())
+
     def live_cells(self, family: Family) -> IntArray:
         """int64[k]: cells that children can have persons in, those of their parent."""
-        return self.possible if family.parent is None else family.parent.cells
+        if family.parent is not None:
+            return family.parent.cells
+        return self.possible() if family.support is None else family.support.cells
 
 
 def node_problem(
@@ -208,6 +247,9 @@ def node_problem(
     for query, answers in zip(template.level.kept, constraints.exact, strict=True):
         present, group = groups.present(query, cells)
         exact.append(ExactTerm(group, answers[rows][:, present], query))
+    if family.support is not None and family.support.known is not None:
+        query, counts = family.support.known
+        exact.append(ExactTerm(groups.present(query, cells)[1], counts, query))
     passes = tuple(
         tuple(RoundingQuery(groups.present(query, cells)[1]) for query in queries)
         for queries in template.passes

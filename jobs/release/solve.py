@@ -16,6 +16,7 @@ import numpy as np
 from das.errors import InfeasibleError
 from das.histograms import Histograms
 from das.mechanisms.registry import choose_mechanism
+from das.queries.query import of_answers
 from das.tree.composition import learn_dispersion
 from das.tree.covariate import learn_variance
 from jobs.documents.document import json_of
@@ -47,8 +48,16 @@ from jobs.release.prior import (
     learn_priors,
     tally_children,
 )
-from jobs.release.problems import Family, NodeTemplate, histograms_of, may_be_empty, node_problem
+from jobs.release.problems import (
+    Family,
+    NodeTemplate,
+    Support,
+    histograms_of,
+    may_be_empty,
+    node_problem,
+)
 from jobs.release.statistics import of_node, of_packed, total, unsolved
+from jobs.release.support import live_answers
 from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
 from jobs.storage.histograms import SPARSE_SCHEMA, sparse_table
 from jobs.storage.layout import ReleaseLayout
@@ -103,6 +112,64 @@ def solve_level(level: Level, *, plan: Plan, release: ReleaseLayout, tasks: Task
         facts["expected_totals"] = json_of(said)
     publish(dataset, [part for part, _ in solved], facts, replaceable=True)  # carry_up may
     carry_up(level.index, spine=spine, n_cells=n_cells, release=release)
+
+
+def solve_support(*, plan: Plan, release: ReleaseLayout, tasks: Tasks) -> None:
+    """Find the counts of the root by the queries of its support, once, and publish the last ones.
+
+    Query after query, from coarse to fine: each is solved with the measured queries that are sums
+    of it, for answers below the positive ones of the query before, whose counts it keeps. So
+    memory follows the answers of the first and the children of positive ones, and never the cells.
+
+    Raises:
+      OutputError: The measurements of the root are not complete.
+      SolverError, InfeasibleError, VerificationError: A query could not be solved.
+    """
+    level = plan.levels[0]
+    dataset = release.support(level.name)
+    if is_published(dataset):
+        return
+
+    def run(batch: Batch) -> PartFile:
+        return _support_of(plan, release, batch)
+
+    batches = geounit_batches(release, level, tasks.batches, 1, 1)
+    parts = tasks.run(f"support {level.name}", batches, run)
+    facts = {
+        "geolevel": level.name,
+        "configuration_digest": plan.digest,
+        "not_for_release": plan.not_for_release,
+        "query": plan.support[-1].name,
+    }
+    publish(dataset, parts, facts)
+
+
+def _support_of(plan: Plan, release: ReleaseLayout, batch: Batch) -> PartFile:
+    """Solve the queries of the support of the root and write the counts of the last."""
+    load_kernels()
+    (piece,) = read_pieces(plan, release, batch, with_lazy=False)
+    (root,) = piece.families
+    solving = LevelSolving.of(plan, batch.level)
+    positions, known = np.arange(plan.support[0].size), None
+    for query in plan.support:
+        if known is not None:
+            positions = of_answers(known[0], query).cells_of(positions)
+        positions, cells = live_answers(query, positions, plan.limits.zeros)
+        problem = node_problem(
+            solving.template.of_sums(query),
+            replace(root, support=Support(cells, known)),
+            piece.targets.sums_of(query),
+            piece.constraints,
+        )
+        counts = solve_node(problem, solving.settings).counts
+        live = np.flatnonzero(counts[0])
+        positions, known = positions[live], (query, counts[:, live])
+    if known is None:
+        raise ValueError("a support has queries")
+    writer = PartWriter(release.support(solving.template.level.name), SPARSE_SCHEMA)
+    found = Histograms(known[0].size, np.array([0, len(positions)]), positions, known[1][0])
+    writer.write(sparse_table(piece.codes, found))
+    return writer.close()
 
 
 def learn_level(

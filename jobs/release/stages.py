@@ -25,7 +25,7 @@ from jobs.release.estimate import CONFIDENCE, EstimateStage, LevelEstimator
 from jobs.release.expected import expected_groups
 from jobs.release.manifest import RunFacts, write_manifest
 from jobs.release.microdata import write_microdata
-from jobs.release.solve import solve_level
+from jobs.release.solve import solve_level, solve_support
 from jobs.release.tables import write_tables
 from jobs.report.finished import write_public_reports
 from jobs.storage.dataset import Dataset, check_sizes, is_published, sweep
@@ -67,6 +67,9 @@ def solve(job: Job, measure_lazily: Callable[[Job, Product, Level], None]) -> No
     note_solve(job.release, settings_of(job.resolved.config))
     for product in job.products:
         for level in product.plan.levels:
+            if product.plan.support and not level.index:
+                with job.stage("solve", product.label(f"support of {level.name}"), level.name):
+                    solve_support(plan=product.plan, release=product.release, tasks=job.tasks)
             measure_lazily(job, product, level)
             dataset = product.release.counts(level.name)
             is_new = not is_published(dataset)

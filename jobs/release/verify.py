@@ -19,6 +19,8 @@ from jobs.config.product import Resolved
 from jobs.documents.manifest import read_manifest
 from jobs.plan import Plan
 from jobs.release.given import facilities_name, facility_counts, quarter_counts
+from jobs.release.moves import HOLDS
+from jobs.release.support import read_support
 from jobs.storage.answers import read_answers
 from jobs.storage.columns import texts
 from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest, verify_files
@@ -124,6 +126,7 @@ def verify_release(
         for batch in geounit_batches(release, level, 1, _GEOUNITS):
             checked["families"] += _verify_families(plan, release, batch)
             checked["exact_answers"] += _verify_invariants(plan, release, batch)
+            _verify_support(plan, release, batch)
             checked["limited_geounits"] += _verify_limits(plan, release, batch)
         if progress:
             progress(level.index + 1, len(plan.levels))
@@ -245,6 +248,26 @@ def _verify_invariants(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
     return sum(answers.size for answers in published)
 
 
+def _verify_support(plan: Plan, release: ReleaseLayout, batch: Batch) -> None:
+    """Check that the root has its counts in the cells that its support leaves, as it says."""
+    if batch.level or not plan.support:
+        return
+    root = plan.levels[0].name
+    names = read_public_geocodes(release, root, batch.low, batch.high)
+    counts = read_counts(release, root, names, plan.schema.size)
+    support, where = read_support(plan, release), f"{root} {names[0]}"
+    if not np.isin(counts.cells, support.cells, assume_unique=True).all():
+        raise VerificationError(where, "has counts in cells that its support leaves empty")
+    if support.known is None or Dataset.open(release.counts(root)).facts.get(HOLDS):
+        return  # the failsafe moved the root, and all moves stay in live cells
+    query, known = support.known
+    rows = query.rows_of(counts.cells)
+    held = Histograms.from_entries(query.size, 1, np.zeros_like(rows), rows, counts.counts)
+    live = np.unique(query.rows_of(support.cells))
+    if not (np.array_equal(held.cells, live) and np.array_equal(held.counts, known[0])):
+        raise VerificationError(where, f"does not add up to its support by {query.name}")
+
+
 def _verify_limits(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
     """Check facilities, living quarters, structural zeros and bounded rows of one range.
 
@@ -276,7 +299,7 @@ def _verify_limits(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
         broken[f"row {row.name}"] = np.zeros(len(codes), np.bool_) | below | above
     if limits.zeros is not None:
         in_zeros = np.zeros(len(codes), np.bool_)
-        in_zeros[counts.owners()[np.isin(counts.cells, limits.zeros)]] = True
+        in_zeros[counts.owners()[limits.zeros.holds(counts.cells)]] = True
         broken["structural zeros"] = in_zeros
     for name, mask in broken.items():
         if mask.any():

@@ -42,6 +42,8 @@ _ROWS = {
     "lazy_measurements": "One geounit and lazy query, with its noisy answers about what may be "
     "there by the protected counts above. Answers that were not drawn are missing, though somebody "
     "may be there: sums over those that are there lean down.",
+    "support": "The root, with its protected counts by a query that says where lazy ones are drawn "
+    "at the root. Its cells are the answers of that query, which _manifest.json names.",
     "estimates/tables": "One geounit and query, with the best linear unbiased estimates from all "
     "noisy answers of the tree, and their standard errors. They add up; they may be negative and "
     "are no whole numbers.",
@@ -67,6 +69,7 @@ _ROWS = {
 _KINDS = {
     "measurements": "noisy",
     "lazy_measurements": "noisy",
+    "support": "working file",
     "estimates/tables": "estimate",
     "estimates/whole": "working file",
     "estimates/subtree": "working file",

@@ -10,6 +10,8 @@ OUT/draws.jsonl                          attempts to draw a geolevel, as the acc
 OUT/release/geography/level=<L>/         public geounits of each geolevel
 OUT/release/measurements/level=<L>/      noisy measurements
 OUT/release/lazy_measurements/level=<L>/ noisy answers of lazy queries, those that were drawn
+OUT/release/support/level=<L>/           counts of the root that say where its lazy queries are
+                                         drawn
 OUT/release/invariants/level=<L>/        exact answers of the invariants
 OUT/release/given/level=<L>/             facility counts and published tables, as given
 OUT/release/implied/level=<L>/           what they imply for every geounit
@@ -85,6 +87,10 @@ class ReleaseLayout:
     def lazy_measurements(self, geolevel: str) -> Place:
         """Dataset of the answers of lazy queries that were drawn at a geolevel."""
         return self.root / "lazy_measurements" / f"level={geolevel}"
+
+    def support(self, geolevel: str) -> Place:
+        """Dataset of the counts of the root by the last query of its support."""
+        return self.root / "support" / f"level={geolevel}"
 
     def invariants(self, geolevel: str) -> Place:
         """Dataset of the exact answers at a geolevel."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from das.arrays import FloatArray, IntArray
 from das.schema import Schema
+from invariants.zeros import StructuralZeros
 from jobs.synthetic.nation import Blocks
 
 PERSONS = 40  # of a leaf, on average
@@ -83,14 +84,14 @@ class Inventor:
       choices: Columns; every attribute is read from one of them.
       seed: Any nonnegative integers.
       mean: Persons of a leaf, on average.
-      impossible: int64[z] cells in which nobody can be.
+      impossible: Cells in which nobody can be, or none.
     """
 
     schema: Schema
     choices: Sequence[Choice]
     seed: tuple[int, ...]
     mean: float = PERSONS
-    impossible: IntArray | None = None
+    impossible: StructuralZeros | None = None
 
     def draw_all(self, geocodes: Sequence[str]) -> Iterator[Persons]:
         """Draw the persons of all leaves, some leaves at a time."""
@@ -120,13 +121,13 @@ class Inventor:
         if self.impossible is None:
             return Persons(geocodes, rows, picks, cells)
         for _ in range(_ATTEMPTS):
-            wrong = np.flatnonzero(np.isin(cells, self.impossible))
+            wrong = np.flatnonzero(self.impossible.holds(cells))
             if not len(wrong):
                 break
             for name, chosen in self._picks(rng, common, len(wrong)).items():
                 picks[name][wrong] = chosen
             cells = self._cells(picks)
-        can_be = ~np.isin(cells, self.impossible)
+        can_be = ~self.impossible.holds(cells)
         kept = {name: chosen[can_be] for name, chosen in picks.items()}
         return Persons(geocodes, rows[can_be], kept, cells[can_be])
 

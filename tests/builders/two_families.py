@@ -23,6 +23,7 @@ from das.schema import Attribute, Schema
 from das.strategy import LevelStrategy, QueryShare, Strategy
 from geography.lattice import Lattice, Spine
 from invariants.exact import Invariant
+from invariants.zeros import StructuralZeros
 from jobs.documents.document import json_of
 from jobs.plan import Plan, Solving
 from jobs.release.problems import NodeTemplate
@@ -79,6 +80,18 @@ def plan(queries: Sequence[str] = ("total", "detailed"), **changes: Any) -> Plan
 def exact(name: str, geolevel: str) -> Invariant:
     """A query that is exact down to a geolevel."""
     return Invariant.build(SCHEMA, SPINE.levels, name, geolevel)
+
+
+def zeros(*cells: int) -> StructuralZeros:
+    """Cells in which nobody can be, a box each."""
+    codes = [np.unravel_index(cell, SCHEMA.shape) for cell in cells]
+    return StructuralZeros(
+        SCHEMA.shape,
+        tuple(
+            tuple(np.arange(n) == own for n, own in zip(SCHEMA.shape, one, strict=True))
+            for one in codes
+        ),
+    )
 
 
 def template(solved: Plan, level: int) -> NodeTemplate:

@@ -67,6 +67,13 @@ class ProductPrivacyConfig(BudgetConfig):
         "complete: estimates are made of the others. They are measured geolevel by geolevel, each "
         "after the one above is solved.",
     )
+    root_support: list[Text] = Field(
+        default=[],
+        description="For schemas of many millions of cells: queries that are measured at the root, "
+        "each finer than the one before. Their counts there are found first, one after the other; "
+        "lazy queries that are no sums of the last are then drawn at the root, too, for answers "
+        "about cells below its positive counts alone. So nothing is as large as the schema.",
+    )
     product: Text | None = Field(
         default=None,
         description="What is made of these people, such as persons or units, as the account names "

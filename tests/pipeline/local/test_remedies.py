@@ -910,6 +910,7 @@ _BOUND = "tests/pipeline/local/test_bound.py"
 _DRAWS = "tests/pipeline/local/test_one_draw.py"
 _SHELL = NotTried("the cluster, its secret and its files are made outside of a test; "
                   "tests/unit/jobs/config/test_protection.py follows the key of the run file")  # fmt: skip
+_LARGE = "tests/pipeline/local/test_large_schemas.py"
 LARGE = NotTried("needs a schema that takes longer to plan than a test may")
 LIBRARY = NotTried("an argument of a function for analysts and planners; no run file has it")
 MACHINE = NotTried("needs a machine that lacks or breaks something; its tests plant the failure")
@@ -947,6 +948,11 @@ ENTRIES: dict[Key, Entry] = {
         f"{_DRAWS}::test_a_copy_that_draws_at_the_same_time_leaves_one_of_both"),
     ("jobs/config/solvable.py", "leave it out, or plan with hdmm on plain counts, whose queries "
      "are partitions"): LARGE,
+    ("jobs/config/support.py", "name the query in privacy.lazy_queries, and for the root in "
+     "privacy.root_support queries that say where it is drawn"): TriedIn(
+        f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
+    ("jobs/config/invariants.py", "leave it out; structural zeros and exact queries take schemas of "
+     "any size"): TriedIn(f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
     ("jobs/config/solvable.py", "ask prefixes, ranges or recodes of fewer attributes"): LARGE,
     ("jobs/config/workload.py", "plan with hdmm, or list `queries` with shares"):
         residuals_need_zcdp,

@@ -58,7 +58,7 @@ def test_data_that_keep_everything_pass(tmp_path):
 
 
 def test_a_person_in_a_structural_zero(tmp_path):
-    error = refused(tmp_path, two.plan(limits=Limits(zeros=np.array([1, 2]))))
+    error = refused(tmp_path, two.plan(limits=Limits(zeros=two.zeros(1, 2))))
     assert isinstance(error, InputError)
     assert (error.where, error.got) == ("block 111", "structural zeros")
 
@@ -98,6 +98,6 @@ def test_invariants_that_contradict_each_other_are_told_from_wrong_data(tmp_path
 
 
 def test_the_check_comes_before_anything_is_measured_or_published(tmp_path):
-    plan = two.plan(limits=Limits(zeros=np.array([1])), invariants=(two.exact("total", "block"),))
+    plan = two.plan(limits=Limits(zeros=two.zeros(1)), invariants=(two.exact("total", "block"),))
     refused(tmp_path, plan)
     assert {path.name for path in (tmp_path / "release").iterdir()} == {"geography"}

@@ -135,7 +135,7 @@ def test_rules_keep_rows_unless_the_children_have_bounds_of_their_own():
     odd = LinearRow("odd", np.array([1, 0, 3, 0]), two.SPINE.levels, 0, 9)
     exact = LinearRow("exact", np.array([0, 5, 0, 5]), two.SPINE.levels, None, None)
     plan = two.plan(
-        limits=Limits(zeros=np.array([1]), rows=(men, odd, exact)),
+        limits=Limits(zeros=two.zeros(1), rows=(men, odd, exact)),
         invariants=(two.exact("sex", "county"), two.exact("age", "block")),
     )
     rules = MoveRules.of(plan, plan.levels[BLOCK], family(4, 0, 0, 6))

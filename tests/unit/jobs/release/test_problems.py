@@ -119,7 +119,7 @@ def test_named_passes_come_first_and_the_others_last(tmp_path):
 
 
 def test_the_root_lives_where_somebody_may_be(tmp_path):
-    template = two.template(two.plan(limits=Limits(zeros=np.array([0, 2]))), 0)
+    template = two.template(two.plan(limits=Limits(zeros=two.zeros(0, 2))), 0)
     root = Family("root", slice(0, 1), None)
     own = Targets([two.query("detailed")], [ANSWERS[:1]], [np.ones(1)], np.arange(1))
     problem = node_problem(template, root, own, NOTHING)

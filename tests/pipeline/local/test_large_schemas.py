@@ -1,0 +1,107 @@
+"""Runs of schemas of millions of cells, and what is refused because it is as large as they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from das.errors import DasError
+from das.queries.query import parse_query
+from jobs.cli import app
+from jobs.config.load import load_run
+from jobs.release.verify import verify_run
+from tests.builders.in_process import execute
+from tests.builders.large import SF2_PERSONS, write_run
+from tests.release_checks import sparse, totals_are_exact, tree_is_consistent
+
+ANSWERS = 2 * 6 + 2 * 4 * 2 + 2 * 511 * (1 + 2 * 23 * (1 + 6)) + 9_958_368  # of every query
+LEVELS = ["state", "county", "tract", "block"]
+
+
+def changed(folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """A run file of ten million cells and two blocks, with a change of its product."""
+    path = write_run(SF2_PERSONS, folder, 2)
+    document = yaml.safe_load(path.read_text())
+    change(document["products"]["records"])
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    return path
+
+
+def refused(path: Path) -> str:
+    """What `das validate` says of a run file that it refuses."""
+    result = CliRunner().invoke(app, ["validate", str(path)])
+    assert isinstance(result.exception, DasError), (result.output, result.exception)
+    return str(result.exception)
+
+
+def test_ten_million_cells_from_input_to_verification(tmp_path: Path) -> None:
+    path = write_run(SF2_PERSONS, tmp_path, 82)  # three tracts
+    resolved = load_run(path)
+    out = execute(resolved)
+    assert tree_is_consistent(out, LEVELS)
+    assert totals_are_exact(out, "state")
+    plan = resolved.plan
+    assert plan.schema.size == SF2_PERSONS.cells == 9_958_368
+
+    released = sparse(out / "release" / "counts" / "level=state")["01"]
+    cells, counts = (np.array([*part]) for part in (released.keys(), released.values()))
+    assert plan.limits.zeros is not None
+    assert not plan.limits.zeros.holds(cells).any()
+    support = sparse(out / "release" / "support" / "level=state")["01"]
+    rows = plan.support[-1].rows_of(cells)
+    assert {row: int(counts[rows == row].sum()) for row in set(rows.tolist())} == support
+    drawn = out / "release" / "lazy_measurements" / "level=state" / "_manifest.json"
+    assert json.loads(drawn.read_text())["facts"]["lazy_queries"] == ["detailed"]
+    assert verify_run(resolved)["families"] == 5
+
+
+def test_what_is_as_large_as_the_schema_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    def without_lazy(product: dict[str, Any]) -> None:
+        product["privacy"]["lazy_queries"] = []
+        product["privacy"]["root_support"] = []
+
+    def without_support(product: dict[str, Any]) -> None:
+        product["privacy"]["root_support"] = []
+
+    def with_row(product: dict[str, Any]) -> None:
+        row = [{"coefficient": 1, "cells": {"sex": ["0"]}}]
+        product["invariants"].append(
+            {"row": row, "name": "women", "geolevel": "county", "at_least": 0}
+        )
+
+    said = refused(changed(tmp_path / "complete", without_lazy))
+    assert "geolevel state" in said
+    assert f"{ANSWERS} answers, 9958368 of them of detailed" in said
+    assert "name the query in privacy.lazy_queries, and for the root" in said
+    assert "geolevel state" in refused(changed(tmp_path / "root", without_support))
+    assert "leave it out; structural zeros" in refused(changed(tmp_path / "row", with_row))
+    CliRunner().invoke(app, ["validate", str(changed(tmp_path / "good", lambda _: None))])
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"root_support": ["hispanic * race", "relgq6 * sex"]}, "does not refine"),
+        ({"root_support": ["age"]}, "is no partition query that is measured at the root"),
+        ({"lazy_queries": ["sex * age23 * hispanic * race"]}, "leaves nothing to draw below it"),
+    ],
+)
+def test_a_support_that_says_nothing_is_refused(
+    tmp_path: Path, change: dict[str, Any], what: str
+) -> None:
+    path = changed(tmp_path, lambda product: product["privacy"].update(change))
+    assert what in refused(path)
+
+
+def test_an_invariant_of_the_root_is_a_sum_of_the_first_query(tmp_path: Path) -> None:
+    exact = {"query": "sex", "geolevel": "state"}
+    path = changed(tmp_path, lambda product: product["invariants"].append(exact))
+    assert "invariant sex: is no sum of hispanic * race, which comes first" in refused(path)
+    assert parse_query(load_run(write_run(SF2_PERSONS, tmp_path / "as_is", 2)).plan.schema, "sex")
