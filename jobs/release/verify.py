@@ -17,9 +17,9 @@ from das.histograms import Histograms
 from invariants.quarters import NAME, without_quarters
 from jobs.config.product import Resolved
 from jobs.documents.manifest import read_manifest
+from jobs.documents.statistics import HOLDS
 from jobs.plan import Plan
 from jobs.release.given import facilities_name, facility_counts, quarter_counts
-from jobs.release.moves import HOLDS
 from jobs.release.support import read_support
 from jobs.storage.answers import read_answers
 from jobs.storage.columns import texts
