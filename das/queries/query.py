@@ -300,8 +300,8 @@ class Query:
         if columns > _MOST_COLUMNS:
             raise SchemaError(
                 f"query {self.name}",
-                "tells too many cells apart to be applied",
-                got=f"{columns} distinct columns",
+                "has too many distinct columns to be applied",
+                got=columns,
                 want=f"at most {_MOST_COLUMNS}",
             )
         numbers = np.zeros(len(cells), np.int64)

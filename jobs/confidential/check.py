@@ -252,7 +252,7 @@ class InputCheck:
 
     def statements(self, truth: Histograms, row: int) -> list[Statement]:
         """All invariants of one geounit, exact ones with their answers."""
-        plan, cells = self.plan, self._told_apart()
+        plan, cells = self.plan, self._cells()
         out: list[Statement] = []
         given = {query.name for query in self.tables}
         for exact in plan.levels[self.batch.level].published:
@@ -266,7 +266,7 @@ class InputCheck:
             out.append(Statement("structural zeros", nobody, 0, 0))
         return out
 
-    def _told_apart(self) -> IntArray:
+    def _cells(self) -> IntArray:
         """int64[k]: one cell of all that no statement tells apart; all beside linear rows."""
         plan = self.plan
         if plan.limits.rows:
