@@ -596,6 +596,13 @@ def tables(  # noqa: PLR0913 - one parameter per command-line option
     to: Annotated[
         Path, typer.Option(help="Folder for the files, which may be there.", parser=_local)
     ] = Path("tables"),
+    confidence: Annotated[
+        float | None,
+        typer.Option(
+            help="Of intervals. Default: 0.9. With another than that of `das replicate` there are "
+            "no intervals of counts."
+        ),
+    ] = None,
     product: Annotated[
         str | None, typer.Option(help="Whose tables. Default: the last product.")
     ] = None,
@@ -614,7 +621,8 @@ def tables(  # noqa: PLR0913 - one parameter per command-line option
     from jobs.analysis.tables import TablesRequest, write_release_tables
 
     _refuse_cluster(options, "is for runs; tables of a release are written by one process")
-    request = TablesRequest(table or (), geolevel or (), formats or ("csv",), product)
+    names = (table or (), geolevel or (), formats or ("csv",))
+    request = TablesRequest(*names, product, confidence)
     resolved = _with_arrow_alone(_finished(config, out, solution))
     for path in write_release_tables(resolved, request, to, options.reporter()):
         typer.echo(printable(f"{path}  publishable"))
@@ -753,6 +761,14 @@ def report(
         AnyPlace,
         typer.Argument(help="Folder of a finished run, or of a release.", parser=_place),
     ],
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for the public reports, which are then all that is written. Default: the "
+            "release.",
+            parser=_local,
+        ),
+    ] = None,
     solution: SolutionOption = None,
 ) -> None:
     """Write the reports of a finished run again, from its manifest and evaluation.
@@ -771,13 +787,16 @@ def report(
     alone = is_release(out) and solution is None
     roots = Roots.of(out) if alone else remembered_roots(out)
     if (out / "run.json").exists() and is_survey_folder(out):
-        _name_files(write_pages(roots, solution), roots)
+        _name_files(write_pages(roots, solution, to), roots)
         return
     release = ReleaseLayout(out) if alone else release_layout(out, solution)
     with understanding(release.manifest, "restore it from a copy of the release"):
         try:
-            public = write_public_reports(release)
-            internal = [] if alone else write_internal_reports(roots, solution)
+            elsewhere = f"`das report {out} --to FOLDER` writes it elsewhere"
+            remedy = "name another folder" if to is not None else elsewhere
+            public = write_public_reports(release, to, remedy=remedy)
+            is_whole = not alone and to is None
+            internal = write_internal_reports(roots, solution) if is_whole else []
         except TemplateError as error:
             raise ValueError(str(error)) from None
     _name_files([*internal, *public], roots)

@@ -119,24 +119,25 @@ class Release:
 
     # --- numbers ----------------------------------------------------------------------------------
 
-    def table(self, query: str, geolevel: str) -> pa.Table:
+    def table(self, query: str, geolevel: str, *, confidence: float | None = None) -> pa.Table:
         """Protected counts beside unbiased estimates, as `das tables` writes them.
 
         Args:
           query: Any on the schema, such as `"sex * votingage"`, `"age[65+]"` or `"total"`.
           geolevel: For all its geounits.
+          confidence: Of intervals; default: 0.9 for estimates, that of the replicates for counts.
 
         Returns:
           Columns geolevel, geocode, name (where there are names), one per attribute with its label,
-          count, estimate, standard_error, estimate_lower and estimate_upper (at 90 %), and after
-          `das replicate` those of an interval of the count (docs/tables.md).
+          count, estimate, standard_error, estimate_lower and estimate_upper, and after `das
+          replicate` with this confidence those of an interval of the count (docs/tables.md).
 
         Raises:
-          ConfigError: There is no such geolevel.
+          ConfigError: There is no such geolevel, or the confidence is not between 1/2 and 1.
           SchemaError: The query does not parse.
           OutputError: A file cannot be read.
         """
-        return read_table(self._product, self._known(geolevel), query)
+        return read_table(self._product, self._known(geolevel), query, confidence)
 
     def measurements(self, query: str, geolevel: str) -> pa.Table:
         """Noisy answers as they were drawn: unbiased, and with noise of a known distribution.
@@ -230,8 +231,12 @@ class Release:
           areas: In these areas, as for `estimates`.
 
         Returns:
-          Columns area, query, label, other_query, other_label, covariance and correlation (null
-          where one of the two is exact).
+          A row per area and pair of answers, with columns area, query, label, other_query,
+          other_label, covariance and correlation (null where one of the two is exact). Of two
+          queries that is every pair: m x m' rows, answers of `query` in their order, and with each
+          all answers of `other`. Of a query with itself it is the upper triangle of the symmetric
+          matrix, diagonal (the variances) included: m (m + 1) / 2 rows, row by row, in the order
+          of the answers.
 
         Raises:
           ConfigError, InputError, SchemaError: As `estimates`.

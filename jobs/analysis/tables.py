@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 from das.arrays import FloatArray, ObjectArray
 from das.errors import ConfigError
 from das.queries.query import Query, parse_query
+from das.tree.intervals import normal_factor
 from jobs.config.product import Product, Resolved
 from jobs.config.tables import H1, TablesWanted
 from jobs.documents.intervals import read_intervals
@@ -54,12 +56,15 @@ class TablesRequest:
       geolevels: Of which geolevels; none for all that a table has.
       formats: Of the files.
       product: Whose tables; None for those of the last product.
+      confidence: Of intervals; None for that of the release. Intervals of counts are those of
+        replicates, which were made for one confidence: there are none with another.
     """
 
     queries: Sequence[str] = ()
     geolevels: Sequence[str] = ()
     formats: Sequence[str] = ("csv",)
     product: str | None = None
+    confidence: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,11 +138,13 @@ def write_release_tables(
       The files.
 
     Raises:
-      ConfigError: A geolevel, format or product is unknown, or nothing is asked for.
+      ConfigError: A geolevel, format or product is unknown, nothing is asked for, or the confidence
+        is not between 1/2 and 1.
       SchemaError: A query does not parse.
       OutputError: The release is not complete or was changed, or a file cannot be written.
     """
     product = _product(resolved, request.product)
+    _check(request.confidence)
     wanted = _wanted(product, request)
     files = [
         (geolevel, query, stem)
@@ -162,7 +169,7 @@ def write_release_tables(
     if request.queries:  # some may have to be estimated
         used += [*map(estimates.whole, above), release.measurements(leaf), release.invariants(leaf)]
     verify_datasets(resolved.last.release, used)
-    intervals = _intervals(product)
+    intervals = _intervals(product, request.confidence)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with (
@@ -173,7 +180,7 @@ def write_release_tables(
         made: list[tuple[Path, Path]] = []
         for done, (geolevel, query, stem) in enumerate(files):
             tick(done, len(files))
-            table = _table(product, geolevel, query, stem, intervals)
+            table = _table(product, geolevel, query, stem, intervals, request.confidence)
             written = write_table(table, Path(drafts), wanted.formats)
             made += [
                 (Path(drafts) / part.file, places[geolevel, stem, name])
@@ -189,23 +196,29 @@ def write_release_tables(
     return [*places.values()]
 
 
-def read_table(product: Product, geolevel: str, text: str) -> pa.Table:
+def read_table(
+    product: Product, geolevel: str, text: str, confidence: float | None = None
+) -> pa.Table:
     """A table of a finished release, as `write_release_tables` writes it.
 
     Args:
       product: Of the release.
       geolevel: One of its geolevels.
       text: Any query on the schema.
+      confidence: As in `TablesRequest`.
 
     Returns:
       A row per geounit and answer, with labels as text.
 
     Raises:
+      ConfigError: The confidence is not between 1/2 and 1.
       SchemaError: The query does not parse.
       OutputError: The release is not complete, or was changed.
     """
+    _check(confidence)
     query = parse_query(product.plan.schema, text)
-    table = _table(product, geolevel, query, "", _intervals(product))
+    intervals = _intervals(product, confidence)
+    table = _table(product, geolevel, query, "", intervals, confidence)
     rows = pa.concat_tables(table.rows())
     plain = [
         field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
@@ -214,11 +227,21 @@ def read_table(product: Product, geolevel: str, text: str) -> pa.Table:
     return rows.cast(pa.schema(plain))
 
 
-def _intervals(product: Product) -> Mapping[tuple[str, str], ClassTable]:
-    """Of counts, as replicates gave them, by geolevel and query."""
+def _check(confidence: float | None) -> None:
+    """Refuse a confidence that no interval has, before anything is read."""
+    if confidence is not None:
+        normal_factor(confidence)
+
+
+def _intervals(product: Product, confidence: float | None) -> Mapping[tuple[str, str], ClassTable]:
+    """Of counts, as replicates gave them, by geolevel and query; none with another confidence."""
     release = product.release
     document = read_intervals(IntervalLayout.of(release).document, release.manifest)
-    return {} if document is None else class_tables(document)
+    if document is None or (
+        confidence is not None and Fraction(document.confidence) != Fraction(str(confidence))
+    ):
+        return {}
+    return class_tables(document)
 
 
 def _product(resolved: Resolved, name: str | None) -> Product:
@@ -255,6 +278,7 @@ def _table(
     query: Query,
     stem: str,
     intervals: Mapping[tuple[str, str], ClassTable],
+    confidence: float | None,
 ) -> Tabulated:
     plan, release = product.plan, product.release
     if stem == H1:
@@ -266,4 +290,4 @@ def _table(
         estimator = LevelEstimator(plan, release, (query,), CONFIDENCE)
         estimates = ComputedEstimates(estimator, plan.level(geolevel).index, query)
     classes = intervals.get((geolevel, query.name))
-    return GeolevelTable(plan, release, geolevel, query, estimates, classes)
+    return GeolevelTable(plan, release, geolevel, query, estimates, classes, confidence)

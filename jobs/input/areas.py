@@ -33,7 +33,9 @@ def read_areas(file: AreasFile, geocodes: Geocodes) -> Areas:
         one or its type.
     """
     digits = geocodes.dtype.itemsize
-    table = Table(file.path, (file.geocode, file.type), file.delimiter, "its delimiter")
+    columns = (file.geocode, file.type)
+    lost = file.leading_zeros == "lost"
+    table = Table(file.path, columns, file.delimiter, "its delimiter", lost)
     parts, types = [], []
     for batch in read_table(table):
         parts.append(values.geocode_bytes(values.geocodes(batch, file.geocode, digits), digits))

@@ -34,7 +34,13 @@ def read_public(
       InputError: It cannot be read, or has a geounit twice.
     """
     columns = (table.geocode, *table.columns.values())
-    source = Table(table.path, columns, table.delimiter, "the delimiter of this table")
+    source = Table(
+        table.path,
+        columns,
+        table.delimiter,
+        "the delimiter of this table",
+        table.leading_zeros == "lost",
+    )
     codes, counts, total = [], [], 0.0
     for batch in read_table(source):
         array = values.geocodes(batch, table.geocode, digits)

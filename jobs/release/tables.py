@@ -182,6 +182,7 @@ class GeolevelTable:
       query: The query.
       estimates: Of it; None if there are none.
       intervals: Of its counts; None if there are none.
+      confidence: Of the intervals of estimates; None for that of the estimates.
     """
 
     plan: Plan
@@ -190,6 +191,7 @@ class GeolevelTable:
     query: Query
     estimates: Estimates | None = None
     intervals: ClassTable | None = None
+    confidence: float | None = None
 
     def rows(self) -> Iterator[pa.Table]:
         """A row per geounit and answer."""
@@ -211,7 +213,7 @@ class GeolevelTable:
         if self.intervals is not None:
             columns |= self._of_counts(self.intervals, some.counts, answers)
         if self.estimates is not None:
-            columns |= _of_estimates(self.estimates, some.codes)
+            columns |= _of_estimates(self.estimates, some.codes, self.confidence)
         return pa.table(columns)
 
     def _labels(self, geounits: int) -> Iterator[tuple[str, pa.DictionaryArray]]:
@@ -245,9 +247,12 @@ _NUMBERS = (
 )
 
 
-def _of_estimates(estimates: Estimates, codes: ObjectArray) -> dict[str, pa.Array]:
+def _of_estimates(
+    estimates: Estimates, codes: ObjectArray, confidence: float | None
+) -> dict[str, pa.Array]:
     values, errors = estimates.read(codes)
-    found = central_intervals(values, errors, normal_factor(estimates.confidence))
+    factor = normal_factor(confidence or estimates.confidence)
+    found = central_intervals(values, errors, factor)
     columns = (values, errors, found.lower, found.upper)
     return {
         # -0.0 is 0, but is written otherwise.

@@ -7,6 +7,7 @@ from jobs.documents.evaluation import Evaluation
 from jobs.documents.intervals import read_intervals
 from jobs.documents.manifest import read_manifest
 from jobs.documents.summary import read_summary
+from jobs.storage.files import refuse_foreign
 from jobs.storage.layout import (
     ConfidentialLayout,
     IntervalLayout,
@@ -15,7 +16,7 @@ from jobs.storage.layout import (
     confidential_layout,
     release_layout,
 )
-from jobs.storage.place import Place
+from jobs.storage.place import Place, names_below
 
 
 def finished_products(
@@ -31,26 +32,38 @@ def finished_products(
     ]
 
 
-def write_public_reports(whole: ReleaseLayout) -> list[Place]:
+def write_public_reports(
+    whole: ReleaseLayout, to: Place | None = None, *, remedy: str | None = None
+) -> list[Place]:
     """Write the public reports of a release from its manifests; nothing else is read.
 
     Args:
       whole: The release, or a solution beside it, wherever it lies.
+      to: Folder for them; default: the release itself. Those of other products lie below it where
+        they lie below the release.
+      remedy: What to do if one cannot be written; default: see to the disk.
 
     Returns:
       The files written.
+
+    Raises:
+      OutputError: The release cannot be read, a file cannot be written, or is no report.
     """
     from jobs.report.accuracy import read_accuracy
     from jobs.report.public import write_public_report  # draws plots: slow to import
 
-    written = []
-    for release in [whole, *map(whole.product, whole.sealed_products)]:
+    releases = [whole, *map(whole.product, whole.sealed_products)]
+    files = [release.report for release in releases]
+    if to is not None:
+        files = [to / names_below(file, whole.root) for file in files]
+        for file in files:
+            refuse_foreign(file, b"<!DOCTYPE html>", "a report, which is replaced")
+    for release, file in zip(releases, files, strict=True):
         intervals = read_intervals(IntervalLayout.of(release).document, release.manifest)
         manifest = read_manifest(release)
         accuracy = read_accuracy(release, manifest.geography)
-        write_public_report(manifest, release.report, intervals, accuracy)
-        written.append(release.report)
-    return written
+        write_public_report(manifest, file, intervals, accuracy, remedy=remedy)
+    return files
 
 
 def write_internal_reports(roots: Roots, solution: str | None = None) -> list[Place]:

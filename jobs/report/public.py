@@ -41,6 +41,8 @@ def write_public_report(
     out: Place,
     intervals: Intervals | None = None,
     accuracy: Accuracy | None = None,
+    *,
+    remedy: str | None = None,
 ) -> None:
     """Write the public report as one self-contained HTML file.
 
@@ -49,6 +51,7 @@ def write_public_report(
       out: The file; replaced at once.
       intervals: What replicates say of it, if there are some.
       accuracy: What its estimates say of their errors, if there are some.
+      remedy: What to do if it cannot be written; default: see to the disk.
 
     Raises:
       OutputError: It cannot be written.
@@ -76,7 +79,7 @@ def write_public_report(
         ],
         manifest.records,
     )
-    replace_file(out, render("page.html.j2", {"page": page}), mode=READABLE)
+    replace_file(out, render("page.html.j2", {"page": page}), mode=READABLE, remedy=remedy)
 
 
 def privacy_section(manifest: Manifest) -> Section:

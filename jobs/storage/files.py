@@ -23,12 +23,13 @@ _NOT_UNDERSTOOD = (
 
 
 @contextmanager
-def writing(path: Place, part: Place | None = None) -> Iterator[None]:
+def writing(path: Place, part: Place | None = None, *, remedy: str | None = None) -> Iterator[None]:
     """Make a file system's refusal an error that names the file.
 
     Args:
       path: What is written.
       part: A file nobody can read yet, removed to give back what it took.
+      remedy: What to do; default: see to the disk.
 
     Raises:
       OutputError: The disk is full, or the file cannot be written for another reason.
@@ -43,7 +44,7 @@ def writing(path: Place, part: Place | None = None) -> Iterator[None]:
             str(path),
             "cannot be written",
             got=_reason(path, error),
-            remedy="give the disk room, or mend it; then go on with `das resume`",
+            remedy=remedy or "give the disk room, or mend it; then go on with `das resume`",
         ) from None
 
 
@@ -82,7 +83,9 @@ def understanding(
         raise OutputError(str(path), "is damaged", got=got, remedy=remedy) from None
 
 
-def replace_file(path: Place, text: str | bytes, *, mode: int = OWNER_ONLY) -> None:
+def replace_file(
+    path: Place, text: str | bytes, *, mode: int = OWNER_ONLY, remedy: str | None = None
+) -> None:
     """Write a file, and its folder if absent, so that it is either the old one or the new one.
 
     It survives a crash of the machine.
@@ -91,12 +94,13 @@ def replace_file(path: Place, text: str | bytes, *, mode: int = OWNER_ONLY) -> N
       path: The file.
       text: Its text, or bytes.
       mode: Permissions, of which the process's mask takes some away; default: its owner's alone.
+      remedy: As in `writing`.
 
     Raises:
       OutputError: It cannot be written.
     """
     store, name = store_of(path)
-    with writing(path):
+    with writing(path, remedy=remedy):
         store.replace(name, _encoded(text), mode=mode)
 
 

@@ -10,6 +10,7 @@ from jobs.documents.survey import (
     read_tables,
 )
 from jobs.report.survey.release import SurveyRelease
+from jobs.storage.files import refuse_foreign
 from jobs.storage.layout import (
     ConfidentialLayout,
     ReleaseLayout,
@@ -22,8 +23,12 @@ from jobs.survey.means import means_json
 from jobs.survey.tables import tables_json
 
 
-def write_public_page(made: ReleaseLayout) -> Place:
+def write_public_page(made: ReleaseLayout, to: Place | None = None) -> Place:
     """Write the public report of a release, or of a solution beside it.
+
+    Args:
+      made: The release.
+      to: Folder for it; default: the release itself.
 
     Returns:
       The file.
@@ -33,8 +38,11 @@ def write_public_page(made: ReleaseLayout) -> Place:
     """
     from jobs.report.survey.public import write_survey_report  # draws plots: slow to import
 
-    write_survey_report(_released(made), made.report)
-    return made.report
+    file = made.report if to is None else to / made.report.name
+    if to is not None:
+        refuse_foreign(file, b"<!DOCTYPE html>", "a report, which is replaced")
+    write_survey_report(_released(made), file)
+    return file
 
 
 def write_internal_page(made: ReleaseLayout, confidential: ConfidentialLayout) -> Place:
@@ -55,8 +63,13 @@ def write_internal_page(made: ReleaseLayout, confidential: ConfidentialLayout) -
     return confidential.report
 
 
-def write_pages(roots: Roots, solution: str | None) -> list[Place]:
+def write_pages(roots: Roots, solution: str | None, to: Place | None = None) -> list[Place]:
     """Write the reports of a run, or of a solution of it, again.
+
+    Args:
+      roots: Of the run.
+      solution: Name of the solution, if it is one.
+      to: Folder for the public report, which is then all that is written; default: the release.
 
     Returns:
       The files, the confidential one first, if it was evaluated.
@@ -66,9 +79,9 @@ def write_pages(roots: Roots, solution: str | None) -> list[Place]:
     """
     made = release_layout(roots.out, solution)
     confidential = confidential_layout(roots, solution)
-    is_evaluated = confidential.evaluation.exists()
+    is_evaluated = to is None and confidential.evaluation.exists()
     internal = [write_internal_page(made, confidential)] if is_evaluated else []
-    return [*internal, write_public_page(made)]
+    return [*internal, write_public_page(made, to)]
 
 
 def _released(made: ReleaseLayout) -> SurveyRelease:

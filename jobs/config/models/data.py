@@ -6,16 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from jobs.config.models.values import Delimiter, LocalPath, Model, StoredPath, Text
-
-LeadingZeros = Annotated[
-    Literal["kept", "lost"],
-    Field(
-        description="lost: a program took the geocodes for numbers, which have no leading zeros; "
-        "they are put back, up to the length of a leaf geocode. Codes with letters stay as they "
-        "are."
-    ),
-]
+from jobs.config.models.values import (
+    Delimiter,
+    LeadingZeros,
+    LocalPath,
+    Model,
+    StoredPath,
+    Text,
+)
 
 
 class RecordColumn(Model):

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from jobs.config.models.values import Delimiter, Exact, Model, StoredPath, Text, Whole
+from jobs.config.models.values import (
+    Delimiter,
+    Exact,
+    LeadingZeros,
+    Model,
+    StoredPath,
+    Text,
+    Whole,
+)
 
 
 class AreasFile(Model):
@@ -18,6 +26,7 @@ class AreasFile(Model):
     delimiter: Delimiter = Field(
         default=",", description="What separates the columns of a CSV file."
     )
+    leading_zeros: LeadingZeros = "kept"
 
 
 class EvaluateConfig(Model):

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import (
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Tag,
+    model_serializer,
+    model_validator,
+)
 
-from jobs.config.models.values import Delimiter, Levels, Model, StoredPath, Text, Whole
+from jobs.config.models.values import (
+    Delimiter,
+    LeadingZeros,
+    Levels,
+    Model,
+    StoredPath,
+    Text,
+    Whole,
+)
 
 _LARGEST_LIMIT = 10**15  # persons; sums of such are exact in 64 bits
 
@@ -20,6 +35,15 @@ class PublicTable(Model):
         description="What is counted, such as a type or an answer of a query, to its column."
     )
     delimiter: Delimiter = Field(default=",", description="Field separator of CSV files.")
+    leading_zeros: LeadingZeros = "kept"
+
+    @model_serializer(mode="wrap")
+    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """What is not asked is left out, as it was before it could be: digests stay as they are."""
+        document: dict[str, Any] = handler(self)
+        if self.leading_zeros == "kept":
+            document.pop("leading_zeros", None)
+        return document
 
 
 class ReleasedCounts(Model):

@@ -17,12 +17,12 @@ from pydantic import (
 from das.definition import Definition
 from das.mechanisms.registry import chargeable
 from das.queries.sensitivity import Neighbors
-from jobs.config.models.data import LeadingZeros
 from jobs.config.models.products import ProductConfig
 from jobs.config.models.values import (
     LONGEST_NAME,
     Delimiter,
     Exact,
+    LeadingZeros,
     Model,
     ProductName,
     StoredPath,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Field,
     PlainSerializer,
     PlainValidator,
     StringConstraints,
@@ -87,6 +88,16 @@ Whole = Annotated[int, BeforeValidator(_whole)]
 
 
 Delimiter = Annotated[str, BeforeValidator(_delimiter)]
+
+
+LeadingZeros = Annotated[
+    Literal["kept", "lost"],
+    Field(
+        description="lost: a program took the geocodes for numbers, which have no leading zeros; "
+        "they are put back, up to the length of a geocode of the geolevel. Codes with letters stay "
+        "as they are."
+    ),
+]
 
 
 LocalPath = Annotated[Path, BeforeValidator(local_path)]
