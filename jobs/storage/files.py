@@ -44,7 +44,9 @@ def writing(path: Place, part: Place | None = None, *, remedy: str | None = None
             str(path),
             "cannot be written",
             got=_reason(path, error),
-            remedy=remedy or "give the disk room, or mend it; then go on with `das resume`",
+            remedy="give the disk room, or mend it; then go on with `das resume`"
+            if remedy is None
+            else remedy,
         ) from None
 
 

@@ -7,6 +7,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -184,6 +186,86 @@ def test_areas_of_a_file_that_are_odd_are_warned_of(release: Path, tmp_path: Pat
     areas.write_text(f"north,{toy.blocks()[0]}\n")
     with pytest.warns(UserWarning, match="blocks in no area"):
         open_release(release).estimates("total", areas=areas)
+
+
+def test_reports_go_to_another_folder_and_leave_the_release_as_it_is(
+    das: Das, release: Path, tmp_path: Path
+) -> None:
+    before = {path: path.read_bytes() for path in release.rglob("*") if path.is_file()}
+    own = sorted(path.relative_to(release) for path in release.rglob("report.html"))
+    code, printed = das("report", release, "--to", tmp_path / "mine")
+    assert code == 0, printed
+    assert len(own) == 2  # of persons and of units
+    written = tmp_path / "mine"
+    assert sorted(path.relative_to(written) for path in written.rglob("*.html")) == own
+    for path in own:
+        assert (written / path).read_bytes() == before[release / path]
+    assert {path: path.read_bytes() for path in release.rglob("*") if path.is_file()} == before
+    assert das("report", release, "--to", written)[0] == 0  # its own are replaced
+    (written / "report.html").write_text("notes of mine")
+    code, printed = das("report", release, "--to", written)
+    assert code == 2
+    assert "is another file and is not written over" in printed
+
+
+def test_of_a_run_public_reports_alone_go_to_another_folder(
+    das: Das, origin: Path, tmp_path: Path
+) -> None:
+    code, printed = das("report", origin / "out", "--to", tmp_path / "mine")
+    assert code == 0, printed
+    assert "CONFIDENTIAL" not in printed
+    assert len([*(tmp_path / "mine").rglob("*.html")]) == 2
+
+
+def _interval(table: pa.Table) -> np.ndarray:
+    """float64[rows]: half widths of the intervals of estimates, in standard errors."""
+    columns = ("estimate_upper", "estimate", "standard_error")
+    upper, estimate, error = (table[name].to_numpy() for name in columns)
+    return np.array((upper - estimate)[error > 0] / error[error > 0])
+
+
+@pytest.mark.parametrize("query", ["sex", "age[65+] * sex"])  # one with stored estimates, one not
+def test_tables_have_intervals_of_the_confidence_asked_for(
+    das: Das, release: Path, tmp_path: Path, query: str
+) -> None:
+    words = ("--table", query, "--geolevel", "tract", "--format", "parquet", "--to", tmp_path)
+    code, printed = das("tables", release, *words, "--confidence", "0.99")
+    assert code == 0, printed
+    (written,) = (tmp_path / "level=tract").iterdir()
+    table = pq.read_table(written, partitioning=None)
+    assert np.allclose(_interval(table), 2.5758, atol=0.01)
+    opened = open_release(release)
+    assert opened.table(query, "tract", confidence=0.99).to_pylist() == table.to_pylist()
+    assert np.allclose(_interval(opened.table(query, "tract")), 1.6449, atol=0.01)
+
+
+@pytest.mark.parametrize("confidence", ["0.5", "1", "95"])
+def test_a_confidence_of_no_interval_is_refused_before_anything_is_written(
+    das: Das, release: Path, tmp_path: Path, confidence: str
+) -> None:
+    folder = tmp_path / "mine"
+    code, printed = das("tables", release, "--to", folder, "--confidence", confidence)
+    assert code == ConfigError.exit_code
+    assert "confidence: is out of range" in printed
+    assert not folder.exists()
+
+
+def test_covariances_are_the_upper_triangle_of_one_query_and_all_pairs_of_two(
+    release: Path,
+) -> None:
+    opened = open_release(release)
+    ages, sexes = ("under_18", "18_to_64", "65_and_over"), ("female", "male")
+    one = opened.covariance("age", "99").to_pylist()
+    assert [(row["label"], row["other_label"]) for row in one] == [
+        (first, second) for i, first in enumerate(ages) for second in ages[i:]
+    ]
+    errors = opened.estimates("age", geounits=["99"])["standard_error"].to_numpy()
+    variances = [row["covariance"] for row in one if row["label"] == row["other_label"]]
+    assert np.allclose(variances, errors**2)
+    two = opened.covariance("age", "99", other="sex").to_pylist()
+    assert [(row["label"], row["other_label"]) for row in two] == [
+        (first, second) for first in ages for second in sexes
+    ]
 
 
 def test_a_release_of_a_newer_format_is_refused_by_name(das: Das, release: Path) -> None:

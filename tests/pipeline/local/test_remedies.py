@@ -623,6 +623,25 @@ def what_needs_a_release(desk: Desk) -> str:
     return message
 
 
+def _copied(desk: Desk) -> Path:
+    """A copy of a release whose report cannot be written, as on a read-only disk."""
+    copied = shutil.copytree(desk.shared.parent / "out" / "release", desk.folder / "copied")
+    (copied / "report.html").unlink()
+    (copied / "report.html").mkdir()
+    return Path(copied)
+
+
+def a_release_that_cannot_be_written_to(desk: Desk) -> str:
+    copied = _copied(desk)
+    return desk.tried(("report", copied), ("report", copied, "--to", desk.folder / "mine"))
+
+
+def a_folder_for_reports_that_is_a_file(desk: Desk) -> str:
+    copied, file = _copied(desk), desk.write("file", "")
+    bad = ("report", copied, "--to", file / "below")
+    return desk.tried(bad, ("report", copied, "--to", desk.folder / "mine"))
+
+
 def other_settings_of_a_sealed_release(desk: Desk) -> str:
     desk.done("run", desk.config(), "--quiet")
     config = desk.config(output__tables=["total", "sex * age"])
@@ -1072,6 +1091,9 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/planning/allocation.py", "set privacy.definition to zcdp"): optimization_needs_zcdp,
     ("jobs/analysis/respine.py", "name another file or remove it"): codes_that_exist,
     ("jobs/storage/files.py", "name a new file, or remove this one"): a_log_over_another_file,
+    ("jobs/cli.py", "`das report {} --to FOLDER` writes it elsewhere"):
+        a_release_that_cannot_be_written_to,
+    ("jobs/cli.py", "name another folder"): a_folder_for_reports_that_is_a_file,
     ("jobs/analysis/results.py", "use {} {}"): estimates_into_a_file_of_another_kind,
     ("jobs/analysis/results.py", "make it first"): estimates_into_a_folder_that_is_not_there,
     ("jobs/analysis/areas.py", "remove the folder, and run `das replicate` again"): DAMAGED,

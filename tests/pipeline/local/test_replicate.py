@@ -183,6 +183,18 @@ def test_settings_out_of_range_are_refused(replicated, das, option, value):
     assert contents(replicated / "out") == before
 
 
+def test_tables_have_intervals_of_counts_with_their_confidence_alone(folder, das, tmp_path):
+    wanted = ("--table", "total", "--geolevel", "county")
+    columns = {}
+    for confidence in (None, "0.9", "0.95"):
+        option = () if confidence is None else ("--confidence", confidence)
+        to = tmp_path / str(confidence)
+        assert das("tables", folder / "out", *wanted, "--to", to, *option)[0] == 0
+        header = (to / "level=county/total.csv").read_text().splitlines()[0]
+        columns[confidence] = "count_lower" in header
+    assert columns == {None: True, "0.9": True, "0.95": False}
+
+
 def test_the_public_report_shows_them(folder, das):
     report = folder / "out/release/report.html"
     first = report.read_text()

@@ -272,6 +272,9 @@ def test_pages_are_written_again_without_data_and_of_solutions(das, tmp_path):
     (tmp_path / "persons.csv").rename(tmp_path / "away.csv")
     for half in written:
         (tmp_path / "out" / half / "report.html").unlink()
+    assert "CONFIDENTIAL" not in done(das, "report", tmp_path / "out", "--to", tmp_path / "mine")
+    assert (tmp_path / "mine/report.html").read_text() == written["release"]
+    assert not (tmp_path / "out/release/report.html").exists()
     done(das, "report", tmp_path / "out")
     assert {half: page(tmp_path, half) for half in written} == written
     (tmp_path / "away.csv").rename(tmp_path / "persons.csv")
