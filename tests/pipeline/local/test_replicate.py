@@ -189,7 +189,7 @@ def test_tables_have_intervals_of_counts_with_their_confidence_alone(folder, das
     for confidence in (None, "0.9", "0.95"):
         option = () if confidence is None else ("--confidence", confidence)
         to = tmp_path / str(confidence)
-        assert das("tables", folder / "out", *wanted, "--to", to, *option)[0] == 0
+        assert das("tables", folder / "out/release", *wanted, "--to", to, *option)[0] == 0
         header = (to / "level=county/total.csv").read_text().splitlines()[0]
         columns[confidence] = "count_lower" in header
     assert columns == {None: True, "0.9": True, "0.95": False}
