@@ -18,6 +18,7 @@ from solvers.choices import (
     MOST_CELLS_OF_PARTITIONS,
     MOST_ENTRIES,
     MOST_UNKNOWNS,
+    Failsafe,
     LeastSquaresSolver,
     Method,
 )
@@ -64,6 +65,15 @@ def refuse_unsolvable(plan: Plan) -> None:
                 got=f"{cells} cells",
                 want=f"at most {int(MOST_ENTRIES**0.5)}",
                 remedy="choose method nnls",
+            )
+        penalty = level > 0 and has_rows and Failsafe(solving.failsafe) is Failsafe.PENALTY
+        if penalty and cells > MOST_CELLS_OF_PARTITIONS:
+            raise ConfigError(
+                where,
+                "the failsafe penalty forms matrices over cells where a parent is contradicted",
+                got=f"{cells} cells",
+                want=f"at most {MOST_CELLS_OF_PARTITIONS}",
+                remedy="choose failsafe exact",
             )
         exact = plan.levels[level].kept
         if not has_planned:

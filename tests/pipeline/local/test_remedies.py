@@ -956,6 +956,9 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/config/solve.py", "add an invariant `living_quarters` that names kinds which are "
      "housing units"): housing_units_are_given,
     ("jobs/config/solvable.py", "choose method nnls"): maxfit_takes_no_rows,
+    ("jobs/config/solvable.py", "choose failsafe exact"): TriedIn(
+        "tests/unit/jobs/config/test_config.py::"
+        "test_a_penalty_beside_rows_is_refused_where_matrices_are_too_large"),
     ("jobs/config/solvable.py", "choose targets own"): full_targets_need_complete_queries,
     ("jobs/analysis/estimate_area.py", "name another query; a run that does not list what it needs "
      "among privacy.lazy_queries has estimates of it"): other_queries_have_estimates,

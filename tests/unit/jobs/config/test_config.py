@@ -923,6 +923,30 @@ def test_how_answers_become_counts_is_resolved(project):
     assert (solving.method, solving.failsafe) == ("reweighted", "penalty")
 
 
+@pytest.mark.parametrize(
+    ("stated", "failsafe"),
+    [(True, "exact"), (False, "none"), *((name, name) for name in ("exact", "penalty", "none"))],
+)
+def test_a_failsafe_may_be_stated_as_older_files_did(project, stated, failsafe):
+    digest = project.load().plan.solve_digest
+    project.run["solve"]["failsafe"] = stated
+    plan = project.load().plan
+    assert plan.solving.failsafe == failsafe
+    assert (plan.solve_digest == digest) == (failsafe == "exact")
+
+
+def test_a_penalty_beside_rows_is_refused_where_matrices_are_too_large(project, monkeypatch):
+    row = {"name": "r", "row": [{"cells": {"sex": ["male"]}}], "geolevel": "block", "at_most": 9}
+    project.run["invariants"].append(row)
+    monkeypatch.setattr("jobs.config.solvable.MOST_CELLS_OF_PARTITIONS", 5)
+    assert project.load().plan.solving.failsafe == "exact"
+    project.run["solve"]["failsafe"] = "penalty"
+    with pytest.raises(ConfigError, match=r"geolevel block: the failsafe penalty forms matrices"):
+        project.load()
+    project.run["invariants"].pop()
+    assert project.load().plan.solving.failsafe == "penalty"
+
+
 # --- the digest ------------------------------------------------------------------------------------
 
 SAME: dict[str, Edit] = {
