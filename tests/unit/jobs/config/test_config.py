@@ -937,7 +937,7 @@ def test_a_failsafe_may_be_stated_as_older_files_did(project, stated, failsafe):
 
 def test_a_penalty_beside_rows_is_refused_where_matrices_are_too_large(project, monkeypatch):
     row = {"name": "r", "row": [{"cells": {"sex": ["male"]}}], "geolevel": "block", "at_most": 9}
-    project.run["invariants"].append(row)
+    project.run["invariants"] = [row]
     monkeypatch.setattr("jobs.config.solvable.MOST_CELLS_OF_PARTITIONS", 5)
     assert project.load().plan.solving.failsafe == "exact"
     project.run["solve"]["failsafe"] = "penalty"
