@@ -55,7 +55,7 @@ def write_public_reports(
     releases = [whole, *map(whole.product, whole.sealed_products)]
     files = [release.report for release in releases]
     if to is not None:
-        files = [to / names_below(file, whole.root) for file in files]
+        files = [to / names_below(file, whole.root).as_posix() for file in files]
         for file in files:
             refuse_foreign(file, b"<!DOCTYPE html>", "a report, which is replaced")
     for release, file in zip(releases, files, strict=True):
