@@ -72,7 +72,8 @@ def _claimed(product: Product) -> list[Place]:
 def _solved(product: Product) -> list[Place]:
     release, levels = product.release, product.plan.levels
     lazily = [release.lazy_measurements(level.name) for level in levels if level.lazy]
-    return [*lazily, *(release.counts(level.name) for level in levels)]
+    support = [release.support(levels[0].name)] if product.plan.support else []
+    return [*support, *lazily, *(release.counts(level.name) for level in levels)]
 
 
 def _estimated(product: Product) -> list[Place]:

@@ -171,7 +171,7 @@ def _lost_measurements(product: Product, there: Set[Place]) -> list[tuple[Place,
 
 def _lost_counts(product: Product, there: Set[Place]) -> list[tuple[Place, OutputError]]:
     """Counts that are gone while counts or outputs that were made of them are there."""
-    datasets = [product.release.counts(level) for level in product.plan.spine.levels]
+    datasets = _solved(product)
     made = [*datasets, *_outputs(product)]
     lost = []
     for index, dataset in enumerate(datasets):
@@ -179,6 +179,13 @@ def _lost_counts(product: Product, there: Set[Place]) -> list[tuple[Place, Outpu
             remedy = "`das resume` with the run folder makes it again"
             lost.append((dataset, OutputError(str(dataset), "is missing", remedy=remedy)))
     return lost
+
+
+def _solved(product: Product) -> list[Place]:
+    """Datasets of counts, each before those that are made of it."""
+    release, levels = product.release, product.plan.spine.levels
+    support = [release.support(levels[0])] if product.plan.support else []
+    return [*support, *map(release.counts, levels)]
 
 
 def _outputs(product: Product) -> list[Place]:
@@ -195,16 +202,18 @@ def _to_redo(product: Product, dataset: Place) -> tuple[Place, ...]:
     another machine solves a node otherwise; and with all others if the failsafe moved parents,
     whose counts were solved before they were moved.
     """
-    release, spine = product.release, product.plan.spine
+    release = product.release
     if dataset.parent in (release.measurements("").parent, release.lazy_measurements("").parent):
         return ()
     estimates = EstimateLayout.of(release)
     if dataset.parent == estimates.whole("").parent:
         return (dataset, estimates.tables(dataset.name.removeprefix("level=")))
-    counts = [release.counts(level) for level in spine.levels]
-    if dataset in counts:
-        first = 0 if any(_holds_moves(path) for path in counts) else counts.index(dataset)
-        return (*counts[first:], *_outputs(product))
+    solved = _solved(product)
+    counts = solved[-len(product.plan.spine.levels) :]
+    if dataset in solved:
+        is_moved = dataset in counts and any(_holds_moves(path) for path in counts)
+        first = solved.index(counts[0] if is_moved else dataset)
+        return (*solved[first:], *_outputs(product))
     return (dataset,)
 
 

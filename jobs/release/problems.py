@@ -73,8 +73,10 @@ class Family:
 
     @property
     def has_persons(self) -> bool:
-        """Whether the parent has a live cell, as the root has."""
-        return self.parent is None or len(self.parent.cells) > 0
+        """Whether the parent has a live cell, as the root has unless its support has none."""
+        if self.parent is not None:
+            return len(self.parent.cells) > 0
+        return self.support is None or len(self.support.cells) > 0
 
     def from_row(self, first: int) -> Family:
         """The same family among the geounits of the range from row `first` on."""

@@ -155,6 +155,9 @@ def _support_of(plan: Plan, release: ReleaseLayout, batch: Batch) -> PartFile:
         if known is not None:
             positions = of_answers(known[0], query).cells_of(positions)
         positions, cells = live_answers(query, positions, plan.limits.zeros)
+        if not len(positions):  # so nobody is anywhere
+            known = query, np.zeros((1, 0), np.int64)
+            continue
         problem = node_problem(
             solving.template.of_sums(query),
             replace(root, support=Support(cells, known)),

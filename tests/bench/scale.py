@@ -94,20 +94,23 @@ def run_size(template: str, blocks: int, slots: int) -> Cost:
     """Generate a state, run all stages, verify the release."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        config = generated(template, folder, blocks)
-        document = yaml.safe_load(config.read_text())
-        document.setdefault("runtime", {})["master"] = f"local[{slots},4]"
-        config.write_text(yaml.safe_dump(document))
-        started = time.monotonic()
-        outside = _run(config)
-        ran = time.monotonic()
-        before = _children()
-        das("verify", config)
-        verified = time.monotonic()
-        checking = _children() - before
-        out = folder / "out"
-        summary = json.loads((out / "summary.json").read_text())
-        totals = json.loads((out / "release" / "manifest.json").read_text())["totals"]
+        return run_whole(generated(template, folder, blocks), folder / "out", slots)
+
+
+def run_whole(config: Path, out: Path, slots: int) -> Cost:
+    """Run all stages of a run file whose run folder is `out`, and verify the release."""
+    document = yaml.safe_load(config.read_text())
+    document.setdefault("runtime", {})["master"] = f"local[{slots},4]"
+    config.write_text(yaml.safe_dump(document))
+    started = time.monotonic()
+    outside = _run(config)
+    ran = time.monotonic()
+    before = _children()
+    das("verify", config)
+    verified = time.monotonic()
+    checking = _children() - before
+    summary = json.loads((out / "summary.json").read_text())
+    totals = json.loads((out / "release" / "manifest.json").read_text())["totals"]
     stages = {stage: row["core_seconds"] for stage, row in summary["stages"].items()}
     seconds = {stage: row["seconds"] for stage, row in summary["stages"].items()}
     seconds["other"] = ran - started - sum(seconds.values())

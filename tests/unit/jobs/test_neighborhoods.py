@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from das.queries.query import parse_query
+from das.queries.sensitivity import Neighbors
+from das.schema import Attribute, Schema
+from invariants.constraints import Limits
+from invariants.zeros import StructuralZeros
 from jobs.cli import app
+from jobs.config.load import load_run
+from jobs.neighborhoods import invariance
 from tests.builders import toy
 
 
@@ -137,3 +146,41 @@ def test_how_far_apart_the_nearest_data_sets_are(tmp_path: Path) -> None:
     assert "nothing is left to promise" in found["in_words"]
     text = said(tmp_path, privacy__rho="1/2", invariants=exact)
     assert "k\N{SUPERSCRIPT TWO} rho = 2, by group privacy, so epsilon" in text
+
+
+@pytest.mark.parametrize(
+    "invariants",
+    [
+        [{"query": "total", "geolevel": "state"}],
+        [{"query": "sex", "geolevel": "tract"}, {"zero": {"sex": ["male"], "age": ["under_18"]}}],
+        [{"query": "total", "geolevel": "block"}, {"query": "age", "geolevel": "county"}],
+        [{"query": "detailed", "geolevel": "block"}],
+    ],
+)
+def test_levels_that_stand_for_others_say_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, invariants: list[dict[str, Any]]
+) -> None:
+    toy.write_records(tmp_path)
+    plan = load_run(toy.configuration(tmp_path, invariants=invariants)).plan
+    wide = Schema(
+        "wide",
+        (Attribute("kind", tuple(map(str, range(9)))), *plan.schema.attributes),
+        plan.schema.recodes,
+    )
+    held = [
+        replace(one, query=parse_query(wide, one.query.name))
+        for one in plan.invariants
+        if one.query.name != "detailed"
+    ]
+    zeros = plan.limits.zeros
+    if zeros is not None:
+        boxes = tuple((np.ones(9, np.bool_), *box) for box in zeros.boxes)
+        zeros = StructuralZeros(wide.shape, boxes)
+    large = replace(plan, schema=wide, invariants=tuple(held), limits=Limits(zeros=zeros))
+    whole = invariance(large, "public list")
+    monkeypatch.setattr("jobs.neighborhoods._MANY_CELLS", 0)
+    few = invariance(large, "public list")
+    assert np.prod(few.shape) < np.prod(whole.shape)
+    assert few.all() == whole.all()
+    for neighbors in Neighbors:
+        assert few.distance(neighbors) == whole.distance(neighbors)
