@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from das.arrays import FloatArray, IntArray, ObjectArray
+from das.arrays import BoolArray, FloatArray, IntArray, ObjectArray
 from das.errors import VerificationError
 from das.queries.query import Query
 from invariants.linear import LinearRow
@@ -97,25 +97,35 @@ def read_pieces(
             _read_constraints(files, release, piece, codes[low:high]),
             cells,
         )
-        limits = whole.constraints.limits
-        quarters = None if limits is None else limits.quarters
-        yield whole if quarters is None else without_empty(whole, quarters)
+        yield without_empty(whole, _known_empty(level, whole))
 
 
-def without_empty(piece: Piece, quarters: IntArray) -> Piece:
-    """The piece without the geounits in which nobody can live.
+def _known_empty(level: Level, piece: Piece) -> BoolArray:
+    """bool[G]: geounits without living quarters, or with nobody in the release that binds them."""
+    empty = np.zeros(len(piece.codes), np.bool_)
+    limits = piece.constraints.limits
+    if limits is not None and limits.quarters is not None:
+        empty |= without_quarters(limits.quarters)
+    for query, answers in zip(level.kept, piece.constraints.exact, strict=True):
+        if query in level.bound:
+            empty |= ~answers.any(axis=1)
+    return empty
+
+
+def without_empty(piece: Piece, empty: BoolArray) -> Piece:
+    """The piece without the geounits in which nobody can be.
 
     A family without any other has an empty parent, whose own geounits said so, and is left out.
 
     Args:
       piece: A piece.
-      quarters: int64[G, m], living quarters of its geounits by kind.
+      empty: bool[G], the geounits in which nobody can be.
 
     Raises:
-      VerificationError: A parent has persons who can live in none of its children; a defect of
+      VerificationError: A parent has persons who can be in none of its children; a defect of
         this program.
     """
-    keep = ~without_quarters(quarters)
+    keep = ~empty
     if keep.all():
         return piece
     ends = np.concatenate(([0], np.cumsum(keep)))
@@ -126,7 +136,7 @@ def without_empty(piece: Piece, quarters: IntArray) -> Piece:
             families.append(replace(family, rows=rows))
         elif family.has_persons:
             raise VerificationError(
-                f"node {family.geocode}", "has persons, and no living quarters below it"
+                f"node {family.geocode}", "has persons, and none of its children may have any"
             )
     constraints, kept = piece.constraints, np.flatnonzero(keep)
     targets, measured = piece.targets.take(kept)

@@ -670,13 +670,16 @@ def _shares(nodes, inverse, lower, k, room):
 
 
 @_compiled
-def _step(x, unit, inverse, has_parent, variance, precision, ends, chain, lower, crossing, maps,
-          chain_index, sizes, res, forcing, most_iterations, du):  # fmt: skip
-    """Newton step from residuals res [C, M], into du [C, M]; returns iterations."""
+def _step(x, unit, inverse, has_parent, variance, damped, precision, ends, chain, lower, crossing,
+          maps, chain_index, sizes, res, forcing, most_iterations, du):  # fmt: skip
+    """Newton step from residuals res [C, M], into du [C, M]; returns iterations.
+
+    `damped` are the variances with those of given sums that keep a step within bounds.
+    """
     C, k = x.shape
     P = len(chain)
     nodes = _find_nodes(
-        x, inverse, has_parent, variance, ends, chain, lower, crossing, maps, chain_index, sizes
+        x, inverse, has_parent, damped, ends, chain, lower, crossing, maps, chain_index, sizes
     )
     ptr, place, up, tau, alpha, phi, top, groups, number, own, first, middle = nodes
     elimination = _eliminate(nodes, P, lower)
@@ -749,7 +752,7 @@ def _step(x, unit, inverse, has_parent, variance, precision, ends, chain, lower,
 
 @_compiled
 def climb(field, level, u, x, parent, has_parent, unit, answers, variance, ends, on, index, starts,
-          chain, lower, crossing, maps, chain_index, sizes, goal, settings):  # fmt: skip
+          chain, lower, crossing, maps, chain_index, sizes, goal, damping, settings):  # fmt: skip
     """Newton steps with a line search until the residual is at most the goal.
 
     Args:
@@ -773,6 +776,7 @@ def climb(field, level, u, x, parent, has_parent, unit, answers, variance, ends,
       chain_index: int64[P, most], group of each group of the layer below, or of each cell.
       sizes: int64[layers].
       goal: Residual at which to stop.
+      damping: Of the multipliers of given sums, relative to the variance of a cell; 0 for none.
       settings: Most steps, most iterations of conjugate gradients in a step, trials of the line
         search, steps without a smaller residual, loose and tight forcing.
 
@@ -788,6 +792,7 @@ def climb(field, level, u, x, parent, has_parent, unit, answers, variance, ends,
         for c in range(C):
             v = variance[q, c]
             precision[q, c] = 1.0 / v if v > 0.0 and v < np.inf else 0.0
+    damped = variance.copy()
     res, du, change = np.empty((C, M)), np.zeros((C, M)), np.zeros((C, k))
     _project(field, change, 0.0, inverse, unit, parent, has_parent, level, x)
     steps, iterations, stale, forcing = 0, 0, 0, loose
@@ -800,8 +805,13 @@ def climb(field, level, u, x, parent, has_parent, unit, answers, variance, ends,
         best = min(best, off)
         if off <= goal or steps == most_steps or stale >= stale_steps or not off < np.inf:
             break
+        if damping > 0.0:
+            for q in range(len(on)):
+                for c in range(C):
+                    if variance[q, c] == 0.0:
+                        damped[q, c] = damping * min(1.0, off) * inverse[c]
         iterations += _step(
-            x, unit, inverse, has_parent, variance, precision, ends, chain, lower, crossing,
+            x, unit, inverse, has_parent, variance, damped, precision, ends, chain, lower, crossing,
             maps, chain_index, sizes, res, forcing, most_iterations, du,
         )  # fmt: skip
         constant, linear, moved = _spread(
@@ -835,5 +845,5 @@ def compile_all():
         square.copy(), two.copy(), np.zeros((2, 1)), square.copy(), two, True, two,
         np.ones((2, 1)), np.ones((1, 2)), np.arange(2), one - 1, np.zeros(2, np.int64), one,
         one, 1, np.zeros(0, np.int64), np.zeros((0, 1), np.int64), cells[None] * 0, one + 1,
-        1e-9, (1, 1, 1, 1, 0.3, 1e-3),
+        1e-9, 0.0, (1, 1, 1, 1, 0.3, 1e-3),
     )  # fmt: skip

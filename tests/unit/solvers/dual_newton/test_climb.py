@@ -107,6 +107,35 @@ def test_layers_in_both_parts_of_the_chain_and_outside_it(exact):
         close(solved(problem), solve_quadratic(problem, 1e-9).values)
 
 
+def bound_node(children: int, seed: int) -> NodeProblem:
+    """Few persons under much noise, and many sums of every child given: most cells are empty."""
+    rng = np.random.default_rng(seed)
+    cells = np.arange(160)
+    truth = rng.poisson(rng.gamma(0.3, 1.0, (children, 160)))
+    terms = []
+    for groups in (cells, cells // 2, cells % 7, cells // 3 % 5, cells // 11):
+        answers = group_sums(truth, groups, int(groups.max()) + 1)
+        noise = np.rint(rng.normal(0, 20, answers.shape))
+        terms.append(LeastSquaresTerm(groups, answers + noise, np.full(children, 1 / 400)))
+    given_sums = (ExactTerm(cells // 8, group_sums(truth, cells // 8, 20)),)
+    live = np.flatnonzero(truth.sum(0))
+    terms = [replace(t, groups=np.unique(t.groups[live], return_inverse=True)[1],
+                     answers=t.answers[:, np.unique(t.groups[live])]) for t in terms]  # fmt: skip
+    held, groups = np.unique(given_sums[0].groups[live], return_inverse=True)
+    exact = ExactTerm(groups, given_sums[0].targets[:, held])
+    return NodeProblem("bound", len(live), truth.sum(0)[live], tuple(terms), (exact,), ())
+
+
+def test_many_given_sums_under_much_noise(monkeypatch):
+    """Most sets of positive cells contradict the sums; undamped steps then go nowhere."""
+    nodes = [bound_node(8, seed) for seed in range(3)]
+    for problem in nodes:
+        close(solved(problem), solve_quadratic(problem, 1e-9).values)
+    monkeypatch.setattr(climb, "_DAMPING", 0.0)
+    undamped = [solve_compiled(problem, 1e-8) for problem in nodes]
+    assert any(one is not None and one.status is Status.LIMIT for one in undamped)
+
+
 @pytest.mark.parametrize("kinds", [(), ("exact",), ("unasked",)], ids="-".join)
 def test_sums_that_earlier_passes_fixed_are_kept(kinds):
     problem = crossing_node(6, 90, 4, kinds, persons=1.0)
