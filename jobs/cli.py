@@ -1312,8 +1312,9 @@ def generate(  # noqa: PLR0913 - one parameter per command-line option
     schema: Annotated[  # the list of jobs.synthetic.schemas, which takes long to import
         str,
         typer.Option(
-            help="pl94, pl94_tables, block16, group_quarters, dhc_persons, census1940, toy or "
-            "survey (persons without geography; the path of a schema file invents persons of it)."
+            help="pl94, pl94_tables, block16, group_quarters, dhc_persons, dhc_households, "
+            "census1940, toy or survey (persons without geography; the path of a schema file "
+            "invents persons of it)."
         ),
     ] = "pl94",
     like: Annotated[

@@ -14,10 +14,9 @@ from das.errors import ConfigError
 from das.schema import Schema
 from jobs.config.data import FILE_KINDS
 from jobs.synthetic.nation import Blocks
+from jobs.synthetic.persons import Entries
 from jobs.synthetic.schemas import levels_of
 
-REDISTRICTING = "redistricting"
-"""Folder of the redistricting cells of the same persons."""
 TRACTS_PER_FILE = 400
 TRACTS_PER_ROW_GROUP = 50
 MOST_COLUMNS = 2_016  # of a block table, which has one for every cell: those of pl94
@@ -39,7 +38,7 @@ class NationFiles:
 
     def __init__(self, out: Path, kind: str, schema: Schema, *, with_prims: bool = False) -> None:
         self._folder = out / kind
-        self._redistricting: pq.ParquetWriter | None = None
+        self._beside: dict[str, pq.ParquetWriter] = {}
         self._with_prims = with_prims
         self._out = out
         self._kind = kind
@@ -70,7 +69,7 @@ class NationFiles:
         self._flush()
         self._listing.close()
         self._units_file.close()
-        for writer in (self._part, self._redistricting):
+        for writer in (self._part, *self._beside.values()):
             if writer:
                 writer.close()
 
@@ -89,8 +88,8 @@ class NationFiles:
         census = [pa.array(blocks.census_geocodes)] if self._with_prims else []
         listed = [geocodes, total, *facilities, *census]
         self._listing.write_table(pa.table(listed, schema=self._geounits))
-        if blocks.redistricting is not None:
-            self._write_redistricting(blocks.geocodes, *blocks.redistricting)
+        for name, entries in blocks.beside.items():
+            self._write_beside(name, blocks.geocodes, *entries)
         occupancy = map(pa.array, blocks.housing_units.T)
         self._units_file.write_table(
             pa.table([geocodes, *occupancy, *facilities], schema=self._units)
@@ -106,18 +105,17 @@ class NationFiles:
             self._part.write_table(table)
         self._flushed += 1
 
-    def _write_redistricting(
-        self, geocodes: list[str], rows: IntArray, cells: IntArray, counts: IntArray
+    def _write_beside(
+        self, name: str, geocodes: list[str], rows: IntArray, cells: IntArray, counts: IntArray
     ) -> None:
-        """Append the redistricting cells of the persons of some tracts."""
+        """Append what else there is of some tracts, as histograms."""
         edges = np.searchsorted(rows, np.arange(len(geocodes) + 1))
         table = _lists(geocodes, edges, cells, counts)
-        if self._redistricting is None:
-            folder = self._out / REDISTRICTING
-            folder.mkdir()
-            path = folder / "part-00000.parquet"
-            self._redistricting = pq.ParquetWriter(path, table.schema, compression="zstd")
-        self._redistricting.write_table(table)
+        if name not in self._beside:
+            (self._out / name).mkdir()
+            path = self._out / name / "part-00000.parquet"
+            self._beside[name] = pq.ParquetWriter(path, table.schema, compression="zstd")
+        self._beside[name].write_table(table)
 
 
 class GrowingTable:
@@ -148,13 +146,12 @@ class GrowingTable:
 
 def _joined(parts: list[Blocks]) -> Blocks:
     starts = np.cumsum([0, *(len(part.geocodes) for part in parts)])
-    kept = [(one, start) for part, start in zip(parts, starts, strict=False)
-            if (one := part.redistricting) is not None]  # fmt: skip
-    redistricting = None
-    if kept:
-        rows = np.concatenate([one[0] + start for one, start in kept])
-        cells, counts = (np.concatenate([one[i] for one, _ in kept]) for i in (1, 2))
-        redistricting = rows, cells, counts
+    beside: dict[str, Entries] = {}
+    for name in parts[0].beside:
+        columns = [*zip(*(part.beside[name] for part in parts), strict=True)]
+        rows = [own + start for own, start in zip(columns[0], starts, strict=False)]
+        joined = (np.concatenate(column) for column in (rows, columns[1], columns[2]))
+        beside[name] = (next(joined), next(joined), next(joined))
     return Blocks(
         [code for part in parts for code in part.geocodes],
         np.concatenate([part.housing_units for part in parts]),
@@ -163,7 +160,7 @@ def _joined(parts: list[Blocks]) -> Blocks:
         np.concatenate([part.cells for part in parts]),
         np.concatenate([part.counts for part in parts]),
         [code for part in parts for code in part.census_geocodes],
-        redistricting,
+        beside,
     )
 
 

@@ -9,9 +9,16 @@ from pathlib import Path
 import numpy as np
 
 from das.errors import ConfigError, OutputError
-from jobs.synthetic.files import FORMATS, REDISTRICTING, NationFiles
+from jobs.synthetic.files import FORMATS, NationFiles
 from jobs.synthetic.listed import BlockList, list_tracts
-from jobs.synthetic.nation import Blocks, Nation, draw_tract, places_of, plan_tracts
+from jobs.synthetic.nation import (
+    HOUSEHOLDS,
+    Blocks,
+    Nation,
+    draw_tract,
+    places_of,
+    plan_tracts,
+)
 from jobs.synthetic.schemas import NAMES, schema_named
 from jobs.synthetic.survey import SURVEY
 
@@ -97,7 +104,9 @@ def generate(
     facilities; `out/<format>/` holds the persons; `out/units/` is a block table of occupied and
     vacant housing units and of facilities by type. Who lives in a household lives in an occupied
     unit, and who lives in group quarters lives in a facility of that type, of the same block. With
-    prims, `out/redistricting/` holds the same persons in the cells of pl94, as histograms.
+    prims, `out/redistricting/` holds the same persons in the cells of pl94, as histograms. Of
+    households, `out/dhc_units/` and `out/h1_units/` hold the same units in the cells of these
+    schemas: a household is in every occupied unit.
 
     Args:
       spec: What to generate.
@@ -113,7 +122,9 @@ def generate(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise OutputError(str(out), "is not an empty folder", remedy="choose another or remove it")
     schema = schema_named(spec.schema)
-    facts = {"blocks": 0, "empty_blocks": 0, "persons": 0, "units": 0}
+    records = "households" if spec.schema == HOUSEHOLDS else "persons"
+    facts = {"blocks": 0, "empty_blocks": 0, records: 0, "units": 0}
+    paths = {"data": str(out / spec.format), "geounits": str(out / "geounits.parquet")}
     drawn: Iterator[Blocks]
     if spec.listed is None:
         tracts = plan_tracts(spec.nation)
@@ -128,13 +139,11 @@ def generate(
                 files.write(blocks)
                 facts["blocks"] += len(blocks.geocodes)
                 facts["empty_blocks"] += len(blocks.geocodes) - len(np.unique(blocks.rows))
-                facts["persons"] += int(blocks.counts.sum())
+                facts[records] += int(blocks.counts.sum())
                 facts["units"] += int(blocks.housing_units.sum() + blocks.facilities.sum())
+                paths |= {name: str(out / name) for name in blocks.beside}
                 if progress and (done % 20 == 0 or done == n_tracts):
                     progress(done, n_tracts)
     except OSError as error:
         raise OutputError(str(out), "cannot be written", got=error.strerror) from None
-    paths = {"data": str(out / spec.format), "geounits": str(out / "geounits.parquet")}
-    if spec.with_prims:
-        paths[REDISTRICTING] = str(out / REDISTRICTING)
     return {**facts, "tracts": n_tracts, **paths}

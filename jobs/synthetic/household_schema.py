@@ -8,7 +8,7 @@ keeps the written file equal to what this module makes.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import yaml
@@ -74,7 +74,9 @@ def schema_document() -> dict[str, object]:
             {
                 "name": name,
                 "attribute": attribute,
-                "groups": {label: [*levels] for label, levels in groups.items()},
+                "groups": {
+                    label: _runs(levels, attributes[attribute]) for label, levels in groups.items()
+                },
             }
             for (name, attribute), groups in recodes.items()
         ],
@@ -85,6 +87,18 @@ def schema_text() -> str:
     """The schema file."""
     body = yaml.safe_dump(schema_document(), sort_keys=False, default_flow_style=None, width=100)
     return HEAD + body
+
+
+def _runs(levels: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Levels in order, consecutive ones as a range."""
+    place = {level: index for index, level in enumerate(known)}
+    runs: list[list[str]] = []
+    for level in levels:
+        if runs and place[level] == place[runs[-1][-1]] + 1:
+            runs[-1].append(level)
+        else:
+            runs.append([level])
+    return [run[0] if len(run) == 1 else f"{run[0]}..{run[-1]}" for run in runs]
 
 
 def _partner(one: HouseholdType) -> str:

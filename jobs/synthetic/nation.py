@@ -8,18 +8,23 @@ the work is cut; memory stays constant. The numbers below give roughly the shape
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import combinations, groupby
 
 import numpy as np
 
 from das.arrays import FloatArray, IntArray
-from jobs.synthetic.persons import Entries, add_persons_details
+from jobs.synthetic.households import add_household_details, tenure_of
+from jobs.synthetic.persons import Entries, add_persons_details, facility_shares
 from jobs.synthetic.prims import block_codes, tract_subsets
 from jobs.synthetic.schemas import schema_named
 
 COMBINATIONS = [c for size in range(1, 7) for c in combinations(range(6), size)]  # of races
+HOUSEHOLDS = "dhc_households"
+"""The schema whose records are households; its householders are drawn as persons are."""
+REDISTRICTING = "redistricting"
+"""Folder of the redistricting cells of the same persons."""
 _BLOCKS_PER_GROUP = 34
 _TRACT_PERSONS = 96 * 40
 # Eight groups as in block16: weight in the nation, share of minors.
@@ -43,6 +48,8 @@ _FACILITY_TILT = np.array(
 )
 
 
+# Of vacant units, in the order of the levels of dhc_units.
+_VACANCIES = np.array([0.22, 0.04, 0.08, 0.04, 0.32, 0.005, 0.295])
 # Of listed blocks: share of housing units that are occupied, persons in each, and persons of an
 # address of group quarters over those of a facility above. With the 142 million units and 193,000
 # addresses of 2021 that is 334 million persons, 8.1 million of them in group quarters.
@@ -145,7 +152,7 @@ class Blocks:
       cells: int64[m] cell of the requested schema, increasing within a block.
       counts: int64[m] persons, positive.
       census_geocodes: With prims, the geocodes of 15 digits; else none.
-      redistricting: With prims, rows, cells of pl94 and counts of the same persons; else None.
+      beside: What else is written of these blocks: name of the folder to rows, cells and counts.
     """
 
     geocodes: list[str]
@@ -155,7 +162,7 @@ class Blocks:
     cells: IntArray
     counts: IntArray
     census_geocodes: Sequence[str] = ()
-    redistricting: Entries | None = None
+    beside: Mapping[str, Entries] = field(default_factory=dict)
 
 
 def plan_tracts(nation: Nation) -> list[Tract]:
@@ -204,14 +211,20 @@ def draw_tract(nation: Nation, tract: Tract) -> Blocks:
     mix = _tract_mix(nation.seed, tract, rng)
     persons, units = _households(rng, tract.n_blocks, nation.places)
     facilities, residents = _group_quarters(rng, tract.n_blocks, nation.places)
+    if nation.schema == HOUSEHOLDS:
+        persons, residents = units[:, 0], 0 * residents
     drawn = _draw_persons(rng, mix, persons, residents)
-    rows, cells, counts = _to_schema(rng, nation.schema, *drawn)
+    records = _to_schema(rng, nation.schema, *drawn)
     codes = _geocodes(rng, tract)
+    beside = {}
+    if nation.schema == HOUSEHOLDS:
+        beside = _units_beside(rng, records, units, facilities)
+    elif nation.with_prims:
+        beside = {REDISTRICTING: _to_schema(rng, "pl94", *drawn)}
     if not nation.with_prims:
-        return Blocks(codes, units, facilities, rows, cells, counts)
-    redistricting = _to_schema(rng, "pl94", *drawn)
+        return Blocks(codes, units, facilities, *records, beside=beside)
     of_prims = block_codes(tract.subsets, codes)
-    return Blocks(of_prims, units, facilities, rows, cells, counts, codes, redistricting)
+    return Blocks(of_prims, units, facilities, *records, codes, beside)
 
 
 def draw_listed(
@@ -241,10 +254,36 @@ def draw_listed(
     facilities = rng.multinomial(group_quarters, kinds)
     sizes = _FACILITY_SIZES * _PERSONS_PER_ADDRESS * rng.lognormal(-0.3, 0.8, facilities.shape)
     residents = np.ceil(facilities * sizes).astype(np.int64)
-    rows, cells, counts = _draw_persons(rng, mix, persons, residents)
-    rows, cells, counts = _to_schema(rng, schema, rows, cells, counts)
     units = np.column_stack([occupied, housing_units - occupied])
-    return Blocks(geocodes, units, facilities, rows, cells, counts)
+    if schema == HOUSEHOLDS:
+        persons, residents = occupied, 0 * residents
+    records = _to_schema(rng, schema, *_draw_persons(rng, mix, persons, residents))
+    beside = {}
+    if schema == HOUSEHOLDS:
+        beside = _units_beside(rng, records, units, facilities)
+    return Blocks(geocodes, units, facilities, *records, beside=beside)
+
+
+def _units_beside(
+    rng: np.random.Generator, households: Entries, units: IntArray, facilities: IntArray
+) -> dict[str, Entries]:
+    """The units that these households live in, the vacant ones and the facilities: two schemas."""
+    tenure = tenure_of(rng.random, schema_named(HOUSEHOLDS), households, len(units))
+    vacant = rng.multinomial(units[:, 1], _VACANCIES)
+    by_type = [
+        rng.multinomial(facilities[:, kind], shares)
+        for kind, shares in enumerate(facility_shares())
+    ]
+    return {
+        "dhc_units": _sparse(np.hstack([tenure, vacant, *by_type])),
+        "h1_units": _sparse(np.hstack([units, *by_type])),
+    }
+
+
+def _sparse(counts: IntArray) -> Entries:
+    """Rows, cells and counts of what is not zero."""
+    rows, cells = np.nonzero(counts)
+    return rows, cells, counts[rows, cells]
 
 
 def _draw_persons(
@@ -360,6 +399,10 @@ def _to_schema(
         cells = cells // 252
     elif name == "block16":
         cells = 8 * adult + np.where(hispanic == 1, 0, np.minimum(race, 6) + 1)
+    elif name == HOUSEHOLDS:
+        entries = (rows, cells, counts)
+        races = np.minimum(np.arange(len(COMBINATIONS)), 6)  # two or more together
+        rows, cells, counts = add_household_details(rng.random, schema_named(name), races, entries)
     elif name in ("dhc_persons", "census1940"):
         schema = schema_named(name)
         first = np.array([c[0] for c in COMBINATIONS])

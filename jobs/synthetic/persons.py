@@ -40,6 +40,12 @@ _COMMONNESS = np.array(
 )
 
 
+def facility_shares() -> list[FloatArray]:
+    """Of each of the 7 types, how its facilities are of the finer ones of relgq, in their order."""
+    weights = [_COMMONNESS[np.array(some) - _N_RELATIONSHIPS] for some in _OF_TYPE.values()]
+    return [some / some.sum() for some in weights]
+
+
 def add_persons_details(
     uniform: Callable[[int], FloatArray], schema: Schema, races: IntArray, entries: Entries
 ) -> Entries:

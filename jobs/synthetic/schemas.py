@@ -9,7 +9,16 @@ from das.schema import Schema
 from jobs.config.ready import ready_folder
 from jobs.config.schema import load_schema
 
-NAMES = ("pl94", "pl94_tables", "block16", "group_quarters", "dhc_persons", "census1940", "toy")
+NAMES = (
+    "pl94",
+    "pl94_tables",
+    "block16",
+    "group_quarters",
+    "dhc_persons",
+    "dhc_households",
+    "census1940",
+    "toy",
+)
 
 
 @lru_cache

@@ -14,9 +14,13 @@ import yaml
 from typer.main import get_command
 
 from das.errors import ConfigError, OutputError
+from das.queries.query import parse_query
 from invariants.linear import cells_in
 from jobs.cli import app
+from jobs.config.files import read_model
 from jobs.config.models.data import BlockTableData, HistogramsData, RecordsData
+from jobs.config.models.invariants import ZeroConfig
+from jobs.config.models.run import RunConfig
 from jobs.config.schema import load_schema
 from jobs.synthetic import files
 from jobs.synthetic.files import FORMATS, pattern_of
@@ -243,6 +247,52 @@ def test_nobody_is_of_an_impossible_age(tmp_path: Path) -> None:
     cells = pc.list_flatten(pq.read_table(tmp_path / "data/histograms").column("cells")).to_numpy()
     assert not zeros[cells].any()
     assert len(np.unique(schema.codes_of(cells)["relgq"])) > 12
+
+
+def households(tmp_path: Path, blocks: int = 90, **changes: Any) -> tuple[Path, Any]:
+    spec = GenerateSpec(
+        seed=3, blocks=blocks, schema="dhc_households", format="histograms", **changes
+    )
+    facts = generate(spec, tmp_path / "data")
+    return tmp_path / "data", facts
+
+
+def test_households_live_in_the_occupied_units_of_their_block(tmp_path: Path) -> None:
+    folder, facts = households(tmp_path, with_prims=True)
+    tables = {
+        name: pq.read_table(folder / name).to_pylist()
+        for name in ("histograms", "dhc_units", "h1_units")
+    }
+    units, h1 = schema_named("dhc_units"), schema_named("h1_units")
+    occupancy = parse_query(units, "occupancy")
+    assert occupancy.labels() == list(h1.attributes[0].levels)
+    occupied = 0
+    for own, finer, coarser in zip(*tables.values(), strict=True):
+        answers = np.zeros(occupancy.size, np.int64)
+        cells = np.array(finer["cells"], np.int64)
+        np.add.at(answers, occupancy.rows_of(cells), finer["counts"])
+        assert dict(zip(coarser["cells"], coarser["counts"], strict=True)) == {
+            cell: count for cell, count in enumerate(answers.tolist()) if count
+        }
+        assert sum(own["counts"]) == answers[0]
+        occupied += answers[0]
+    assert facts["households"] == occupied > 500
+
+
+def test_no_household_is_of_a_cell_that_cannot_be(tmp_path: Path) -> None:
+    """The structural zeros of conf/run/dhc-households.yaml hold for what is generated."""
+    run = read_model(ROOT / "conf" / "run" / "dhc-households.yaml", RunConfig)
+    schema = schema_named("dhc_households")
+    stated = run.products["households"].invariants
+    zeros = [cells_in(schema, one.zero, "zero") for one in stated if isinstance(one, ZeroConfig)]
+    assert len(zeros) == 12
+    folder, _ = households(tmp_path, blocks=400)
+    cells = pc.list_flatten(pq.read_table(folder / "histograms").column("cells")).to_numpy()
+    assert not np.any(zeros, axis=0)[cells].any()
+    codes = schema.codes_of(cells)
+    assert len(np.unique(codes["hhtype"])) > 100
+    for attribute in schema.attributes[:-1]:
+        assert len(np.unique(codes[attribute.name])) == attribute.size
 
 
 def test_the_help_names_what_the_error_names() -> None:

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import product
+from pathlib import Path
 
 import numpy as np
+import pytest
 
-from jobs.synthetic.household_schema import FILE, RECODES, schema_text
+from das.errors import InputError
+from das.schema import Schema
+from jobs.config.files import read_model
+from jobs.config.models.data import RecordsData
+from jobs.config.models.invariants import ZeroConfig
+from jobs.config.models.run import RunConfig
+from jobs.config.schema import load_schema
+from jobs.synthetic.household_schema import ELDERLY, FILE, RECODES, schema_text
 from jobs.synthetic.household_types import (
     COUPLES,
     OTHERS,
@@ -16,6 +25,7 @@ from jobs.synthetic.household_types import (
     type_of,
 )
 from tests.checkout import ROOT
+from tests.unit.jobs.confidential.read.reading import read
 
 AGES = ("none", "under_6", "6_to_17", "both")
 
@@ -87,3 +97,90 @@ def test_groups_that_2020_measured_have_its_sizes() -> None:
     members = Counter(RECODES["members"][0](one) for one in household_types())
     assert members["one_and_two_children"] == 1
     assert members["couple_and_two_children"] == 4
+
+
+@pytest.fixture(scope="module")
+def schema() -> Schema:
+    return load_schema(ROOT / "conf" / "schema" / FILE)
+
+
+ONE = {
+    "sex": "female",
+    "hhage": "35_to_44",
+    "hispanic": "hispanic",
+    "race": "sor",
+    "elderly": "none",
+    "tenure": "rented",
+    "hhtype": "no_partner-own_under_6-size_2",
+}
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("hhtype", "married_opposite_sex-size_1"),  # a couple is two
+        ("hhtype", "no_partner-own_both-size_2"),  # who has two children is three
+        ("hhtype", "no_partner-three_generations-minor_head-size_3"),  # no minor has grown children
+        ("hhtype", "522"),
+        ("hhage", "0_to_14"),
+    ],
+)
+def test_a_household_outside_the_definition_is_refused_with_its_row(
+    tmp_path: Path, schema: Schema, column: str, value: str
+) -> None:
+    path = tmp_path / "households.csv"
+    rows = [ONE, ONE, {**ONE, column: value}]
+    lines = [",".join(["geocode", *ONE]), *(",".join(["0001", *row.values()]) for row in rows)]
+    path.write_text("\n".join(lines) + "\n")
+    data = RecordsData(format="records", path=str(path), columns={name: name for name in ONE})
+    with pytest.raises(InputError, match=rf"households.csv, row 4, column {column}: unknown code"):
+        read(data, schema)
+    path.write_text("\n".join(lines[:3]) + "\n")
+    assert sum(read(data, schema).values()) == 2
+
+
+STRUCTURAL = [
+    ({"hhtype": "no_partner-size_1", "hhage": "55_to_59"}, ("none",)),
+    ({"hhtype": "no_partner-size_1", "hhage": "60_to_64"}, ("60_to_64",)),
+    ({"hhtype": "no_partner-size_1", "hhage": "85_and_over"}, ("75_and_over",)),
+    ({"hhtype": "no_partner-minor_head-size_1", "hhage": "25_to_34"}, ()),
+    ({"hhtype": "no_partner-own_6_to_17-size_2", "hhage": "45_to_54"}, ("none",)),
+    ({"hhtype": "no_partner-own_both-size_3", "hhage": "65_to_74", "sex": "male"}, ("65_to_74",)),
+    ({"hhtype": "married_opposite_sex-size_2", "hhage": "65_to_74"}, ("65_to_74", "75_and_over")),
+    (
+        {"hhtype": "married_opposite_sex-size_2", "hhage": "15_to_24"},
+        ("none", "60_to_64", "65_to_74"),
+    ),
+    ({"hhtype": "no_partner-relatives-size_2", "hhage": "15_to_24"}, ELDERLY),
+    ({"hhtype": "no_partner-own_under_6-size_4", "hhage": "60_to_64", "sex": "female"}, ()),
+    ({"hhtype": "no_partner-own_6_to_17-size_4", "hhage": "75_to_84", "sex": "female"}, ()),
+    (
+        {"hhtype": "no_partner-own_6_to_17-size_4", "hhage": "75_to_84", "sex": "male"},
+        ("75_and_over",),
+    ),
+    ({"hhtype": "married_same_sex-own_both-size_4", "hhage": "75_to_84", "sex": "male"}, ()),
+]
+
+
+@pytest.mark.parametrize(("household", "oldest"), STRUCTURAL)
+def test_structural_zeros_are_those_of_2020(
+    schema: Schema, household: dict[str, str], oldest: tuple[str, ...]
+) -> None:
+    """Which ages the oldest member may be of, for some householders; all others are zeros."""
+    run = read_model(ROOT / "conf" / "run" / "dhc-households.yaml", RunConfig)
+    stated = [one for one in run.products["households"].invariants if isinstance(one, ZeroConfig)]
+    can_be = tuple(
+        level
+        for level in ELDERLY
+        if not any(is_zero(schema, one, {**ONE, **household, "elderly": level}) for one in stated)
+    )
+    assert can_be == oldest
+
+
+def is_zero(schema: Schema, entry: ZeroConfig, household: dict[str, str]) -> bool:
+    """Whether a household has one of the levels of a zero in all attributes and recodes of it."""
+    groups = {}
+    for recode in schema.recodes:
+        code = schema.attribute(recode.attribute).level_index[household[recode.attribute]]
+        groups[recode.name] = recode.groups[recode.codes[code]]
+    return all({**household, **groups}[name] in levels for name, levels in entry.zero.items())
