@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +48,13 @@ class Spine:
             raise GeographyError(
                 "spine", "prefix lengths must increase from the root", got=list(self.digits)
             )
+
+    def shared_with(self, other: Spine) -> int:
+        """How many first geolevels are the same as those of another spine of the same leaves."""
+        ours = zip(self.levels, self.digits, strict=True)
+        theirs = zip(other.levels, other.digits, strict=True)
+        pairs = zip(ours, theirs, strict=False)
+        return len([*takewhile(lambda pair: pair[0] == pair[1], pairs)])
 
     def code_at(self, leaf: str, level: int) -> str:
         """Geocode at a geolevel of the leaf's ancestor."""

@@ -6,9 +6,8 @@ Three steps, each a pure function of the geocodes and a public table of entities
 2. replace a geolevel (block groups) by groups of equal or similar entities;
 3. gather the children of a geolevel (tracts of a county) into groups, a new geolevel.
 
-Steps insert digits into geocodes, so the original geocode comes back by leaving them out, and a
-geounit's geocode stays a prefix of those of its leaves. Counts are never looked at: a spine made of
-public facts costs no privacy.
+Steps insert digits into geocodes, so a geounit's geocode stays a prefix of those of its leaves.
+Counts are never looked at: a spine made of public facts costs no privacy.
 
 References:
   Cumings-Menon et al., J. Privacy and Confidentiality 14(3), 2024, arXiv:2203.16654.
@@ -17,7 +16,7 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -30,15 +29,11 @@ from geography.lattice import Lattice, Spine
 from geography.offspine import Coverage, Entities, combine, coverage
 
 FAN_OUT_CUTOFF = 12  # the 2020 setting
+# Digits of the number of a group, the same whatever the leaves are, so that the geolevels of a
+# design are known before any leaf is read. Of n items there are at most 2 sqrt(n) + 1 groups, or
+# sqrt(n) + cutoff + 1: enough for geounits of 200,000 items.
+GROUP_DIGITS = 3
 _NEVER = np.iinfo(np.int64).max
-
-
-@dataclass(frozen=True)
-class Insertion:
-    """Digits inserted into every geocode: `width` of them before position `start`."""
-
-    start: int
-    width: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,12 +43,10 @@ class Respined:
     Attributes:
       spine: The new geolevels.
       codes: bytes[n], the new geocodes, in the order of the leaves given.
-      insertions: What was inserted, in order of application.
     """
 
     spine: Spine
     codes: Geocodes
-    insertions: tuple[Insertion, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,8 +55,10 @@ class SpineDesign:
 
     Attributes:
       split: Geolevel whose geounits, and all below them, are split by the mark of the leaves; None
-        leaves them whole. The halves are a geolevel of their own, `<split>_part`.
-      regroup: Geolevel whose geounits are replaced by groups of geounits of the geolevel below.
+        leaves them whole. The halves are a geolevel of their own, `<split>_part`, and the geolevels
+        below are parts too: `<name>_part`, but for the leaves.
+      regroup: Geolevel whose geounits are replaced by groups of geounits of the geolevel below, as
+        geolevel `<regroup>_regrouped`.
       gather: Geolevel whose children are gathered into groups, a new geolevel `<child>_group`.
       fan_out_cutoff: A geounit with n items below gets groups of at most ceil(sqrt(n)) + this.
     """
@@ -100,50 +95,105 @@ def optimize_spine(
     """
     codes = np.asarray(codes, np.bytes_)
     Lattice.from_leaves(spine, codes)
+    steps = [*_steps(spine, design)]
     made = Respined(spine, codes)
-    if design.split is not None:
-        if marked is None or marked.shape != codes.shape:
+    for step in steps:
+        if not step.is_split:
+            made = group_children(made, entities, step, design.fan_out_cutoff)
+        elif marked is None or marked.shape != codes.shape:
             raise GeographyError("spine design", "splits, so it needs one mark per leaf")
-        made = split_geounits(made, design.split, marked)
-    if design.regroup is not None:
-        level = _position(made.spine, design.regroup)
-        if not 0 < level < len(made.spine.levels) - 1:
-            raise GeographyError(
-                "spine design, regroup", "needs a geolevel above and one below", got=design.regroup
-            )
-        above = made.spine.levels[level - 1]
-        made = Respined(without_geolevel(made.spine, level), made.codes, made.insertions)
-        made = group_children(made, entities, above, design.regroup, design.fan_out_cutoff)
-    if design.gather is not None:
-        level = _position(made.spine, design.gather)
-        if level == len(made.spine.levels) - 1:
-            raise GeographyError(
-                "spine design, gather", "needs a geolevel below", got=design.gather
-            )
-        name = f"{made.spine.levels[level + 1]}_group"
-        made = group_children(made, entities, design.gather, name, design.fan_out_cutoff)
+        else:
+            made = _insert(made, step, marked.astype(np.int64))
     return made
 
 
-def original_codes(codes: Geocodes, insertions: Sequence[Insertion]) -> Geocodes:
-    """Return the geocodes without the inserted digits."""
-    digits = _digits(codes)
-    for insertion in reversed(insertions):
-        gone = np.arange(insertion.start, insertion.start + insertion.width)
-        digits = np.delete(digits, gone, axis=1)
-    return _joined(digits)
+@dataclass(frozen=True)
+class Step:
+    """A geolevel that a design inserts.
 
-
-def split_geounits(made: Respined, geolevel: str, marked: npt.NDArray[np.bool_]) -> Respined:
-    """Split the geounits of a geolevel, and all below them, into unmarked (0) and marked (1).
-
-    The geounit itself stays, with its halves as children: its invariants hold for their sum. A
-    geounit without marked leaves has one child and is measured once, with the budget of both.
+    Attributes:
+      before: The geolevels without it, and without one that it replaces.
+      after: The geolevels with it.
+      level: Position of the geolevel above it, in both.
+      is_split: Whether its geounits are the halves of those above.
     """
-    level = _position(made.spine, geolevel)
-    if level == len(made.spine.levels) - 1:
-        raise GeographyError("spine design, split", "cannot split leaves", got=geolevel)
-    return _insert(made, level, f"{geolevel}_part", marked.astype(np.int64))
+
+    before: Spine
+    after: Spine
+    level: int
+    is_split: bool = False
+
+    @property
+    def start(self) -> int:
+        """Position in a geocode of the digits that number its geounits."""
+        return self.before.digits[self.level]
+
+    @property
+    def width(self) -> int:
+        """How many digits that are."""
+        return self.after.digits[self.level + 1] - self.start
+
+
+def design_spine(spine: Spine, design: SpineDesign) -> Spine:
+    """The geolevels of a design, whatever the leaves are.
+
+    A geolevel that has the name of one of `spine` has the same geounits.
+
+    Raises:
+      GeographyError: A geolevel of the design is unknown or at the wrong place.
+
+    >>> census = Spine(("state", "tract", "block"), (2, 8, 11))
+    >>> design_spine(census, SpineDesign(split="state", regroup=None))
+    Spine(levels=('state', 'state_part', 'tract_part', 'block'), digits=(2, 3, 9, 12))
+    """
+    steps = [*_steps(spine, design)]
+    return steps[-1].after if steps else spine
+
+
+def _steps(spine: Spine, design: SpineDesign) -> Iterator[Step]:
+    census = spine
+    if design.split is not None:
+        level = _position(spine, design.split)
+        if level == len(spine.levels) - 1:
+            raise GeographyError("spine design, split", "cannot split leaves", got=design.split)
+        made = _with_geolevel(spine, level, f"{design.split}_part", 1, census)
+        names = [f"{name}_part" for name in spine.levels[level + 1 : -1]]
+        names = [*made.levels[: level + 2], *names, spine.levels[-1]]
+        split = Spine(tuple(names), made.digits)
+        yield Step(spine, split, level, is_split=True)
+        spine = split
+    if design.regroup is not None:
+        level = _position(spine, design.regroup)
+        if not 0 < level < len(spine.levels) - 1:
+            raise GeographyError(
+                "spine design, regroup", "needs a geolevel above and one below", got=design.regroup
+            )
+        bare, name = without_geolevel(spine, level), f"{design.regroup}_regrouped"
+        made = _with_geolevel(bare, level - 1, name, GROUP_DIGITS, census)
+        yield Step(bare, made, level - 1)
+        spine = made
+    if design.gather is not None:
+        level = _position(spine, design.gather)
+        if level == len(spine.levels) - 1:
+            raise GeographyError(
+                "spine design, gather", "needs a geolevel below", got=design.gather
+            )
+        name = f"{spine.levels[level + 1]}_group"
+        yield Step(spine, _with_geolevel(spine, level, name, GROUP_DIGITS, census), level)
+
+
+def _with_geolevel(spine: Spine, level: int, name: str, width: int, census: Spine) -> Spine:
+    """The spine with a geolevel below one, of geocodes `width` digits longer."""
+    if name in census.levels or name in spine.levels:
+        raise GeographyError(
+            "spine design", "would name a new geolevel as one that there is", got=name
+        )
+    start = spine.digits[level]
+    above, below = slice(level + 1), slice(level + 1, None)
+    return Spine(
+        (*spine.levels[above], name, *spine.levels[below]),
+        (*spine.digits[above], start + width, *(d + width for d in spine.digits[below])),
+    )
 
 
 def without_geolevel(spine: Spine, level: int) -> Spine:
@@ -154,29 +204,29 @@ def without_geolevel(spine: Spine, level: int) -> Spine:
     )
 
 
-def group_children(
-    made: Respined, entities: Entities, geolevel: str, name: str, cutoff: int
-) -> Respined:
+def group_children(made: Respined, entities: Entities, step: Step, cutoff: int) -> Respined:
     """Insert a geolevel of groups between the geounits of a geolevel and their children.
 
     Args:
-      made: Leaves and their spine.
+      made: Leaves and their spine; a geolevel that the step replaces is left out of it.
       entities: One row per leaf, in the order of `made.codes`.
-      geolevel: Whose children are grouped.
-      name: Name of the new geolevel.
+      step: The geolevel.
       cutoff: See `SpineDesign.fan_out_cutoff`.
+
+    Raises:
+      GeographyError: There are more groups than their numbers have digits for.
     """
-    level = _position(made.spine, geolevel)
-    lattice = Lattice.from_leaves(made.spine, made.codes)
+    level, spine = step.level, step.before
+    lattice = Lattice.from_leaves(spine, made.codes)
     order = np.argsort(made.codes)
     below = coverage(lattice, entities.take(order))[level + 1]
     first_child = lattice.first_child[level]
     groups = np.empty(len(lattice.codes[level + 1]), np.int64)
     for first, last in pairwise(first_child.tolist()):
         groups[first:last] = group_items(*_counts_of(below, first, last), cutoff)
-    prefixes = made.codes.astype(f"S{made.spine.digits[level + 1]}")
+    prefixes = made.codes.astype(f"S{spine.digits[level + 1]}")
     child = np.searchsorted(lattice.codes[level + 1], prefixes)
-    return _insert(made, level, name, groups[child])
+    return _insert(made, step, groups[child])
 
 
 def _counts_of(below: Coverage, first: int, last: int) -> tuple[IntArray, IntArray]:
@@ -296,23 +346,20 @@ def _changes(sums: IntArray, row: int, direct: npt.NDArray[np.bool_]) -> IntArra
     return np.asarray(change.sum(axis=1, dtype=np.int64))
 
 
-def _insert(made: Respined, level: int, name: str, numbers: IntArray) -> Respined:
-    """Insert a geolevel below one, and its number as digits into every geocode."""
-    spine = made.spine
-    start = spine.digits[level]
-    width = len(str(int(numbers.max())))
+def _insert(made: Respined, step: Step, numbers: IntArray) -> Respined:
+    """Insert a number as digits into every geocode."""
+    start, width = step.start, step.width
+    if int(numbers.max()) >= 10**width:
+        raise GeographyError(
+            f"spine design, geolevel {step.after.levels[step.level + 1]}",
+            "has more groups in a geounit than can be numbered",
+            got=int(numbers.max()) + 1,
+            want=f"{10**width} at most",
+        )
     inserted = _digits(np.char.zfill(numbers.astype(f"S{width}"), width))
     old = _digits(made.codes)
     codes = _joined(np.concatenate((old[:, :start], inserted, old[:, start:]), axis=1))
-    new = Spine(
-        (*spine.levels[: level + 1], name, *spine.levels[level + 1 :]),
-        (
-            *spine.digits[: level + 1],
-            start + width,
-            *(d + width for d in spine.digits[level + 1 :]),
-        ),
-    )
-    return Respined(new, codes, (*made.insertions, Insertion(start, width)))
+    return Respined(step.after, codes)
 
 
 def _digits(codes: Geocodes) -> npt.NDArray[np.uint8]:
@@ -326,8 +373,10 @@ def _joined(digits: npt.NDArray[np.uint8]) -> Geocodes:
 
 
 def _position(spine: Spine, geolevel: str) -> int:
-    if geolevel not in spine.levels:
-        raise GeographyError(
-            "spine design", "names an unknown geolevel", got=geolevel, want=list(spine.levels)
-        )
-    return spine.levels.index(geolevel)
+    """The position of a geolevel, or of the parts that a split made of it."""
+    for name in (geolevel, f"{geolevel}_part"):
+        if name in spine.levels:
+            return spine.levels.index(name)
+    raise GeographyError(
+        "spine design", "names an unknown geolevel", got=geolevel, want=list(spine.levels)
+    )

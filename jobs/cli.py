@@ -911,10 +911,9 @@ def estimate(  # noqa: PLR0913 - one parameter per command-line option
         IntervalSettings,
         estimate_areas,
         estimate_covariances,
-        geocodes_of,
-        leaf_geocodes,
         report_estimates,
     )
+    from jobs.analysis.geocodes import NamedGeounits
     from jobs.analysis.results import ResultFile
     from jobs.planning.covariances import parse_pair
 
@@ -922,14 +921,14 @@ def estimate(  # noqa: PLR0913 - one parameter per command-line option
     file.check(CSV_START)
     resolved = _finished(config, out, solution)
     release = resolved.last.release
-    spine, named = resolved.plan.spine.levels, AreaFile({}, ())
+    known, named = NamedGeounits(resolved.plan, release), AreaFile({}, ())
     if area is not None:
-        named = read_areas(area, leaf_geocodes(resolved.plan, release), spine[-1])
+        named = read_areas(area, known.leaves, resolved.plan.leaf.name)
     for note in named.notes:
         typer.echo(printable(f"{area}: {note}"), err=True)
     codes = list(geounit or [])
     if geolevel is not None:
-        codes += geocodes_of(resolved.plan, release, geolevel)
+        codes += known.all_of(geolevel)
     if covariance is not None:
         pair = parse_pair(resolved.plan.schema, f"{query}; {covariance}")
         found = estimate_covariances(resolved.plan, release, pair, named.areas, codes)
@@ -1260,33 +1259,12 @@ def replicate(  # noqa: PLR0913 - one parameter per command-line option
 
 
 @app.command()
-def spine(  # noqa: PLR0913 - one parameter per command-line option
-    config: ConfigArgument,
-    entities: Annotated[
-        Path, typer.Option(help="Table of the entities of every leaf; public.", parser=_local)
-    ],
-    kinds: Annotated[str, typer.Option(help="Columns of it, separated by commas.")],
-    codes: Annotated[Path, typer.Option("--codes", help="Parquet file to write.", parser=_local)],
-    geocode: Annotated[str, typer.Option(help="Column with the leaf geocode.")] = "geocode",
-    regroup: Annotated[
-        str | None, typer.Option(help="Geolevel whose geounits are formed anew.")
-    ] = None,
-    gather: Annotated[
-        str | None, typer.Option(help="Geolevel whose children are gathered.")
-    ] = None,
-    split: Annotated[str | None, typer.Option(help="Geolevel to split by --mark.")] = None,
-    mark: Annotated[str | None, typer.Option(help="Kind whose entities are one side.")] = None,
-    cutoff: Annotated[int, typer.Option(help="Children beyond the square root of leaves.")] = 12,
-) -> None:
-    """Write other geocodes, with which places and districts lie nearer to the spine."""
-    from geography.respine import SpineDesign
-    from jobs.analysis.respine import EntityTable, write_spine
+def spine(config: ConfigArgument) -> None:
+    """What the spine of a run changes, as JSON: geolevels, geounits, distances of entities."""
+    from jobs.analysis.respine import summarize_spine
     from jobs.config.load import load_run
 
-    table = EntityTable(entities, kinds.split(","), geocode)
-    design = SpineDesign(split, regroup, gather, cutoff)
-    summary = write_spine(load_run(config), table, codes, design, mark)
-    typer.echo(json.dumps(summary, indent=1))
+    typer.echo(json.dumps(summarize_spine(load_run(config)), indent=1))
 
 
 @app.command()

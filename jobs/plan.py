@@ -131,6 +131,7 @@ class Plan:
         queries are drawn below the positive ones of the last; without any, they are drawn whole.
       solve_digest: Digest of how counts are made, which may change after measuring.
       is_elsewhere: Whether the noisy answers were made elsewhere, and the budget spent there.
+      census: Geolevels of the geocodes of data, microdata and tables, where the spine has others.
     """
 
     schema: Schema
@@ -147,6 +148,27 @@ class Plan:
     support: tuple[Query, ...] = ()
     solve_digest: str = ""
     is_elsewhere: bool = False
+    census: Spine | None = None
+
+    @property
+    def census_spine(self) -> Spine:
+        """Geolevels of the geocodes of data, microdata and tables."""
+        return self.spine if self.census is None else self.census
+
+    @cached_property
+    def off_spine(self) -> tuple[str, ...]:
+        """Census geolevels that are not on the spine; their counts are sums over leaves."""
+        return tuple(name for name in self.census_spine.levels if name not in self.spine.levels)
+
+    @property
+    def geolevels(self) -> tuple[str, ...]:
+        """All that have counts: those of the spine, root first, and those off it."""
+        return (*self.spine.levels, *self.off_spine)
+
+    @cached_property
+    def shared_digits(self) -> int:
+        """First digits of a leaf geocode that are the same on the spine and in the census."""
+        return self.spine.digits[self.spine.shared_with(self.census_spine) - 1]
 
     @cached_property
     def levels(self) -> tuple[Level, ...]:

@@ -43,7 +43,7 @@ from jobs.tasks.resources import PeakMemory
 def _read(product: Product) -> list[Place]:
     if product.plan.is_elsewhere:
         return []
-    return [*map(product.confidential.histograms, product.plan.spine.levels)]
+    return [*map(product.confidential.histograms, product.plan.geolevels)]
 
 
 def _evaluated(product: Product) -> list[Place]:
@@ -54,7 +54,7 @@ def _evaluated(product: Product) -> list[Place]:
 
 def _planned(product: Product) -> list[Place]:
     release = product.release
-    return [*map(release.geography, product.plan.spine.levels), release.ledger]
+    return [*map(release.geography, product.plan.geolevels), release.ledger]
 
 
 def _settled(product: Product) -> list[Place]:
@@ -73,7 +73,7 @@ def _solved(product: Product) -> list[Place]:
     release, levels = product.release, product.plan.levels
     lazily = [release.lazy_measurements(level.name) for level in levels if level.lazy]
     support = [release.support(levels[0].name)] if product.plan.support else []
-    return [*support, *lazily, *(release.counts(level.name) for level in levels)]
+    return [*support, *lazily, *map(release.counts, product.plan.geolevels)]
 
 
 def _estimated(product: Product) -> list[Place]:
@@ -83,7 +83,7 @@ def _estimated(product: Product) -> list[Place]:
 
 
 def _written(product: Product) -> list[Place]:
-    release, output, levels = product.release, product.config.output, product.plan.spine.levels
+    release, output, levels = product.release, product.config.output, product.plan.geolevels
     microdata = [release.microdata / name for name in output.microdata]
     return [*microdata, *map(release.tables, levels)]
 

@@ -26,8 +26,8 @@ from das.metrics.replicates import own_intervals
 from das.queries.query import Query, parse_query
 from das.tree.intervals import central_intervals, normal_factor
 from jobs.analysis.area_files import AreaFile, read_areas
-from jobs.analysis.estimate import geocodes_of, leaf_geocodes
 from jobs.analysis.estimate_area import AreaEstimator
+from jobs.analysis.geocodes import NamedGeounits
 from jobs.config.product import Resolved
 from jobs.documents.intervals import digest_of
 from jobs.plan import Plan, without_estimates
@@ -135,13 +135,13 @@ def name_areas(
       InputError: The file cannot be understood, or a geounit does not exist.
     """
     plan, release = resolved.plan, resolved.last.release
-    codes = [*geounits]
+    codes, known = [*geounits], NamedGeounits(plan, release)
     if geolevel is not None:
-        codes += geocodes_of(plan, release, geolevel)
-    found = leaves_of(plan, release, codes)
+        codes += known.all_of(geolevel)
+    found = {code: known.leaves_of(code, "das areas") for code in codes}
     if assign is None:
         return AreaFile(found, ())
-    file = read_areas(assign, leaf_geocodes(plan, release), plan.leaf.name, column)
+    file = read_areas(assign, known.leaves, plan.leaf.name, column)
     return AreaFile({**found, **file.areas}, file.notes)
 
 
@@ -182,6 +182,8 @@ def tabulate_areas(
             *map(estimates.whole, above),
         ],
     )
+    known = NamedGeounits(plan, release)
+    areas = {name: known.on_spine(codes) for name, codes in areas.items()}
     members = _Members.of(areas)
     members.refuse_unknown(release, plan)
     counted = Dataset.open(release.counts(leaf))
@@ -374,27 +376,6 @@ def kept_leaves(resolved: Resolved) -> list[Dataset]:
         return []
     places: list[Place] = sorted((folder / "leaves" / resolved.last.name).glob("*"), key=str)
     return [Dataset.open(place) for place in places if is_published(place)]
-
-
-def leaves_of(plan: Plan, release: ReleaseLayout, geounits: Sequence[str]) -> dict[str, Geocodes]:
-    """Leaf geocodes of geounits of any geolevel, by geocode.
-
-    Raises:
-      InputError: A geounit does not exist.
-    """
-    leaves = read_public_geocodes(release, plan.leaf.name).astype(np.bytes_)
-    known = {
-        str(code) for level in plan.spine.levels for code in read_public_geocodes(release, level)
-    }
-    root = [str(code) for code in read_public_geocodes(release, plan.levels[0].name)]
-    found = {}
-    for code in geounits:
-        if code not in known:
-            raise InputError("das areas", "has no such geounit", got=code)
-        prefix = b"" if root == [code] else code.encode()
-        ends = np.searchsorted(leaves, [prefix, prefix + b"\x7f"])
-        found[code] = leaves[ends[0] : ends[1]]
-    return found
 
 
 def report_areas(found: AreaTables, *, as_json: bool) -> None:

@@ -26,12 +26,12 @@ from das.tree.intervals import (
 )
 from das.tree.passes import Moments
 from jobs.analysis.estimate_area import AreaEstimator
+from jobs.analysis.geocodes import NamedGeounits
 from jobs.analysis.results import ResultFile
 from jobs.plan import Plan
 from jobs.planning.covariances import Covariance, correlations, pairs_of_answers
 from jobs.printable import printable, result_console
 from jobs.release.estimate import LevelEstimator
-from jobs.storage.geography import read_public_geocodes
 from jobs.storage.layout import ReleaseLayout
 
 Areas = Mapping[str, Sequence[str] | Geocodes]
@@ -81,24 +81,6 @@ class IntervalSettings:
     confidence: float
     simultaneous: bool
     positive: bool
-
-
-def leaf_geocodes(plan: Plan, release: ReleaseLayout) -> Geocodes:
-    """bytes[G] geocodes of all leaf geounits of a release, ascending."""
-    return read_public_geocodes(release, plan.leaf.name).astype(np.bytes_)
-
-
-def geocodes_of(plan: Plan, release: ReleaseLayout, geolevel: str) -> list[str]:
-    """Geocodes of all geounits of a geolevel of a release, ascending.
-
-    Raises:
-      ConfigError: There is no such geolevel.
-    """
-    if geolevel not in plan.spine.levels:
-        levels = [*plan.spine.levels]
-        raise ConfigError("estimate", "names an unknown geolevel", got=geolevel, want=levels)
-    codes: list[str] = read_public_geocodes(release, geolevel).tolist()
-    return codes
 
 
 def estimate_areas(
@@ -188,10 +170,15 @@ def _moments(
     """The estimate of every geounit and area by its name."""
     if not areas and not geounits:
         raise ConfigError("estimate", "names no area", want="--area, --geounit or --geolevel")
+    named = NamedGeounits(one.estimator.plan, one.estimator.release)
     for code in geounits:
-        yield code, one.geounit(code)
+        own = named.spine_code(code)
+        if own is None:  # the sum of its leaves
+            yield code, one.blocks(named.on_spine(named.leaves_of(code)))
+        else:
+            yield code, one.geounit(own)
     for name, codes in areas.items():
-        yield name, one.blocks(codes)
+        yield name, one.blocks(named.on_spine(codes))
 
 
 def area_rows(

@@ -23,9 +23,8 @@ from jobs.analysis.estimate import (
     IntervalSettings,
     estimate_areas,
     estimate_covariances,
-    geocodes_of,
-    leaf_geocodes,
 )
+from jobs.analysis.geocodes import NamedGeounits
 from jobs.analysis.measurements import NoisyAnswers, read_measurements
 from jobs.analysis.tables import read_table
 from jobs.config.local_path import read_place, without_secrets
@@ -92,8 +91,8 @@ class Release:
 
     @property
     def geolevels(self) -> tuple[str, ...]:
-        """Names of the geolevels, the root first."""
-        return tuple(self._product.plan.spine.levels)
+        """Names of the geolevels, the root first; those of the census off the spine come last."""
+        return self._product.plan.geolevels
 
     def measured(self, geolevel: str) -> tuple[str, ...]:
         """Queries that were measured at a geolevel.
@@ -101,7 +100,9 @@ class Release:
         Raises:
           ConfigError: There is no such geolevel.
         """
-        dataset = Dataset.open(self._product.release.measurements(self._known(geolevel)))
+        if self._known(geolevel) in self._product.plan.off_spine:
+            return ()
+        dataset = Dataset.open(self._product.release.measurements(geolevel))
         return tuple(entry["query"] for entry in dataset.facts["queries"])
 
     def geounits(self, geolevel: str) -> pa.Table:
@@ -210,7 +211,8 @@ class Release:
           SchemaError: The query does not parse.
         """
         plan, release = self._product.plan, self._product.release
-        codes = [*geounits, *(geocodes_of(plan, release, geolevel) if geolevel else [])]
+        known = NamedGeounits(plan, release)
+        codes = [*geounits, *(known.all_of(geolevel) if geolevel else [])]
         wanted = IntervalSettings(confidence, simultaneous, positive)
         return estimate_areas(plan, release, query, self._areas(areas), codes, wanted)
 
@@ -309,7 +311,7 @@ class Release:
 
     def _file(self, areas: str | Path) -> AreaFile:
         plan = self._product.plan
-        leaves = leaf_geocodes(plan, self._product.release)
+        leaves = NamedGeounits(plan, self._product.release).leaves
         return read_areas(_place(areas), leaves, plan.leaf.name)
 
     def _known(self, geolevel: str) -> str:

@@ -162,7 +162,7 @@ def write_release_tables(
     estimates = EstimateLayout.of(release)
     leaf, *above = reversed(product.plan.spine.levels)
     used = [
-        *map(resolved.last.release.geography, product.plan.spine.levels),
+        *map(resolved.last.release.geography, product.plan.geolevels),
         *map(release.counts, wanted.queries),
         *map(estimates.tables, wanted.queries),
     ]
@@ -254,7 +254,7 @@ def _product(resolved: Resolved, name: str | None) -> Product:
 
 
 def _wanted(product: Product, request: TablesRequest) -> TablesWanted:
-    levels = product.plan.spine.levels
+    levels = product.plan.geolevels
     for what, names, known in (
         ("geolevel", request.geolevels, levels),
         ("format", request.formats, FORMATS),

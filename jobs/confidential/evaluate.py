@@ -59,6 +59,10 @@ class Design(Protocol):
         """Geolevels."""
 
     @property
+    def geolevels(self) -> Sequence[str]:
+        """All that have counts: those of the spine, and those of the census that are off it."""
+
+    @property
     def strategy(self) -> Strategy:
         """Measured queries."""
 
@@ -141,9 +145,9 @@ def evaluate(
       InputError: The types of geounits cannot be read.
     """
     compared = evaluated_queries(design, queries)
-    levels = design.spine.levels
-    areas = _areas(release, grouping, levels)
-    asked = {name: asked_at(grouping, areas[name]) for name in levels}
+    levels = design.geolevels
+    areas = _areas(release, grouping, design.spine.levels)
+    asked = {name: asked_at(grouping, areas.get(name, {})) for name in levels}
     slices = [
         piece
         for geolevel in levels
@@ -311,13 +315,13 @@ def _evaluation(
             "expected_rmse": noise.get((level, query.name)),
             **describe(summaries.get((level, query.name), empty_summary())),
         }
-        for level in design.spine.levels
+        for level in design.geolevels
         for query in queries
     ]
     return Evaluation(
         format=1,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        levels=tuple(design.spine.levels),
+        levels=tuple(design.geolevels),
         queries=tuple(query.name for query in queries),
         results=adapter(tuple[Result, ...]).validate_python(results),
         parity=tuple(parity),

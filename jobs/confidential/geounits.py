@@ -10,12 +10,20 @@ from jobs.confidential.inputs import check_inputs
 from jobs.confidential.read.formats import read_geocodes
 from jobs.config.product import Resolved
 from jobs.input.geounits import list_geounits
+from jobs.input.spine import public_lattice, run_leaves
+from jobs.storage.geography import Census
 from jobs.tasks.executor import Tasks, open_tasks
 
 
-def leaf_geocodes(resolved: Resolved, tasks: Tasks) -> Geocodes:
+def planned_geounits(resolved: Resolved, tasks: Tasks) -> tuple[Lattice, Census | None]:
+    """All geounits of a run, and those of the census where the spine has others."""
+    census = resolved.plan.census_spine
+    return run_leaves(resolved.config.geography, census, _leaf_geocodes(resolved, tasks))
+
+
+def _leaf_geocodes(resolved: Resolved, tasks: Tasks) -> Geocodes:
     """Geocodes of the public list; without one, those in the data of all products."""
-    public, spine = resolved.config.geography.geounits, resolved.plan.spine
+    public, spine = resolved.config.geography.geounits, resolved.plan.census_spine
     if public is not None:
         return list_geounits(public, spine)
     data = [product.config.input for product in resolved.products.values()]
@@ -30,9 +38,9 @@ def lattice_of(resolved: Resolved) -> Lattice:
     Raises:
       DasError: A geocode does not fit, or, without a list, an input file.
     """
-    spine, public = resolved.plan.spine, resolved.config.geography.geounits
-    if public is not None:
-        return Lattice.from_leaves(spine, list_geounits(public, spine))
+    geography = resolved.config.geography
+    if geography.geounits is not None:
+        return public_lattice(geography, resolved.plan.census_spine)[0]
     check_inputs(resolved)
     with open_tasks(resolved.config) as tasks:
-        return Lattice.from_leaves(spine, leaf_geocodes(resolved, tasks))
+        return planned_geounits(resolved, tasks)[0]

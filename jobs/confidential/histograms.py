@@ -20,6 +20,7 @@ from das.histograms import Histograms
 from das.schema import Schema
 from geography.lattice import ROOT_CODE, Lattice
 from jobs.confidential.leaves import EntrySource, gather_leaves, remove_runs
+from jobs.storage.census import CensusCodes
 from jobs.storage.dataset import (
     Dataset,
     PartFile,
@@ -43,6 +44,7 @@ def write_truth(
     schema: Schema,
     layout: ConfidentialLayout,
     tasks: Tasks,
+    census: CensusCodes | None = None,
 ) -> None:
     """Write the histograms of all geolevels, leaves first; published geolevels are skipped.
 
@@ -52,6 +54,7 @@ def write_truth(
       schema: Its cells.
       layout: Where to write; all workers must see the folder.
       tasks: What runs its steps.
+      census: The leaves under the geocodes of the data, where those of the lattice are others.
 
     Raises:
       InputError: The data breaks its format, or holds a geocode that is not in the lattice.
@@ -67,11 +70,14 @@ def write_truth(
             n_cells=schema.size,
             dataset=layout.histograms(leaf),
             tasks=tasks,
+            census=census,
         )
     remove_runs(layout.histograms(leaf))
     for level in range(len(levels) - 2, -1, -1):
         if not is_published(layout.histograms(levels[level])):
             _roll_up(lattice, level, schema=schema, layout=layout, tasks=tasks)
+    if census is not None:
+        _sum_census(census, leaf, schema=schema, layout=layout, tasks=tasks)
 
 
 def read_truth(
@@ -168,6 +174,34 @@ def _roll_up(
     if _persons(written) != _persons(fine.parts):
         raise VerificationError(str(coarse), "does not hold the persons of the geolevel below")
     publish(coarse, written, {"n_cells": schema.size})
+
+
+def _sum_census(
+    census: CensusCodes, leaf: str, *, schema: Schema, layout: ConfidentialLayout, tasks: Tasks
+) -> None:
+    """Write the histograms of census geolevels that are not on the spine."""
+    missing = [name for name in census.digits if not is_published(layout.histograms(name))]
+    if not missing:
+        return
+    leaves = Dataset.open(layout.histograms(leaf))
+
+    @redact_errors
+    def run(item: tuple[str, str, str]) -> PartFile:
+        geolevel, low, high = item
+        codes, sums = census.sums(leaves, geolevel, low, high, schema.size)
+        writer = PartWriter(layout.histograms(geolevel), SPARSE_SCHEMA)
+        writer.write(sparse_table(codes, sums))
+        return writer.close(persons=int(sums.counts.sum()))
+
+    ranges = census.ranges(tasks.sizing.merge_leaves.most)
+    items = [(name, low, high) for name in missing for low, high in ranges]
+    written = tasks.run("truth census", items, run)
+    for name in missing:
+        parts = [part for item, part in zip(items, written, strict=True) if item[0] == name]
+        place = layout.histograms(name)
+        if _persons(parts) != _persons(leaves.parts):
+            raise VerificationError(str(place), "does not hold the persons of the leaves")
+        publish(place, parts, {"n_cells": schema.size})
 
 
 def _persons(parts: Iterable[PartFile]) -> int:

@@ -47,11 +47,15 @@ def check_geounits(resolved: Resolved) -> None:
     """
     public = resolved.config.geography.geounits
     if public is not None and _is_open(public.path):
-        from jobs.input.geounits import list_geounits, list_names
+        from jobs.input.geounits import list_names
+        from jobs.input.spine import public_lattice
 
-        spine = resolved.plan.spine
-        lattice = Lattice.from_leaves(spine, list_geounits(public, spine))
-        list_names(public, lattice)
+        geography = resolved.config.geography
+        entities = None if geography.spine is None else geography.spine.entities
+        if entities is not None and not _is_open(entities.path):
+            return
+        lattice, census = public_lattice(geography, resolved.plan.census_spine)
+        list_names(public, lattice if census is None else census.lattice)
         for product in resolved.products.values():
             refuse_large_families(product.plan, lattice)
             check_areas(product, lattice)
@@ -80,7 +84,7 @@ def refuse_unreadable(resolved: Resolved) -> None:
     """
     from jobs.storage.dataset import is_published
 
-    products, levels = resolved.products.values(), resolved.plan.spine.levels
+    products, levels = resolved.products.values(), resolved.plan.geolevels
     read = [product.confidential.histograms(level) for product in products for level in levels]
     if not all(is_published(dataset) for dataset in read):
         check_inputs(resolved)
@@ -191,6 +195,9 @@ def _named_files(resolved: Resolved) -> Iterator[tuple[str, Place]]:
     geounits = resolved.config.geography.geounits
     if geounits is not None:
         yield "geography.geounits.path", geounits.path
+    spine = resolved.config.geography.spine
+    if spine is not None and spine.entities is not None:
+        yield "geography.spine.entities.path", spine.entities.path
     for product in resolved.products.values():
         yield f"{product.keys}data.path", product.config.input.path
         for index, entry in enumerate(product.config.invariants):

@@ -21,6 +21,7 @@ from das.arrays import Geocodes
 from das.confidential import redact_errors
 from das.errors import InputError
 from das.histograms import TOTAL_LIMIT, Histograms
+from jobs.storage.census import CensusCodes
 from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
 from jobs.storage.histograms import SPARSE_SCHEMA, sparse_table
 from jobs.storage.place import Place, remove_tree
@@ -55,6 +56,7 @@ def gather_leaves(
     n_cells: int,
     dataset: Place,
     tasks: Tasks,
+    census: CensusCodes | None = None,
 ) -> None:
     """Write the histograms of all leaf geounits that have persons, and publish them.
 
@@ -64,13 +66,15 @@ def gather_leaves(
       n_cells: Cells of the schema.
       dataset: Where to write; its sibling `runs` holds the first step until this is published.
       tasks: What runs both steps; all workers see the folders.
+      census: The leaves under the geocodes of the input, where those of `codes` are others.
 
     Raises:
-      InputError: The input breaks its format, or holds a geocode that is not in `codes`.
+      InputError: The input breaks its format, or holds a geocode that is not of a leaf.
       OutputError: A folder cannot be written.
     """
     runs = _runs_of(dataset)
-    ranges = _ranges(codes, tasks.slots, tasks.sizing.merge_leaves.most)
+    most = tasks.sizing.merge_leaves.most
+    ranges = _ranges(codes, tasks.slots, most) if census is None else census.ranges(most)
     if not is_published(runs):
 
         @redact_errors
@@ -93,10 +97,16 @@ def gather_leaves(
             )
         publish(runs, found, {"n_cells": n_cells})
     entries = Dataset.open(runs)
+    if census is not None:
+        try:
+            _refuse_unknown(runs, entries.parts, np.sort(census.read()[1]), source.place)
+        except InputError:
+            remove_runs(dataset)
+            raise
 
     @redact_errors
     def merge(bounds: tuple[str, str]) -> PartFile:
-        return _merge_range(bounds, entries, n_cells, dataset)
+        return _merge_range(bounds, entries, n_cells, dataset, census)
 
     leaves = tasks.run(
         "merge input",
@@ -104,7 +114,8 @@ def gather_leaves(
         merge,
     )
     try:
-        _refuse_unknown(dataset, leaves, codes, source.place)
+        if census is None:
+            _refuse_unknown(dataset, leaves, codes, source.place)
         publish(dataset, leaves, {"n_cells": n_cells})
     finally:  # whoever mends the input must not find what was read before
         remove_runs(dataset)
@@ -175,7 +186,13 @@ def _added_up(entries: pa.Table, n_cells: int) -> tuple[npt.NDArray[np.object_],
     return values[order], histograms
 
 
-def _merge_range(bounds: tuple[str, str], runs: Dataset, n_cells: int, dataset: Place) -> PartFile:
+def _merge_range(
+    bounds: tuple[str, str],
+    runs: Dataset,
+    n_cells: int,
+    dataset: Place,
+    census: CensusCodes | None,
+) -> PartFile:
     writer = PartWriter(dataset, SPARSE_SCHEMA)
     persons = 0
     table = runs.read(*bounds)
@@ -190,6 +207,8 @@ def _merge_range(bounds: tuple[str, str], runs: Dataset, n_cells: int, dataset: 
                 "n": pc.list_flatten(table.column("counts")),
             }
         )
+        if census is not None:
+            entries = _on_the_spine(entries, *census.read(*bounds))
         codes, histograms = _added_up(entries, n_cells)
         for start in range(0, len(codes), _ROWS):
             stop = min(start + _ROWS, len(codes))
@@ -198,11 +217,19 @@ def _merge_range(bounds: tuple[str, str], runs: Dataset, n_cells: int, dataset: 
     return writer.close(persons=persons)
 
 
+def _on_the_spine(entries: pa.Table, spine: Geocodes, census: Geocodes) -> pa.Table:
+    """Entries under the geocodes of the spine; all are known."""
+    known = pa.array(census.astype(np.str_), pa.string())
+    at = pc.index_in(entries.column("geocode"), value_set=known)
+    codes = pa.array(spine.astype(np.str_), pa.string()).take(at.combine_chunks())
+    return entries.set_column(0, "geocode", codes)
+
+
 @redact_errors
 def _refuse_unknown(
     dataset: Place, leaves: Sequence[PartFile], codes: Geocodes, place: Callable[[str], str]
 ) -> None:
-    """Stop if a leaf of the data is not among the known geounits."""
+    """Stop if a leaf of some parts of the data is not among the known geounits."""
     first, n_unknown = "", 0
     for part in leaves:
         if not part.rows:

@@ -13,7 +13,7 @@ from geography.lattice import Lattice
 from jobs.confidential.check import check_input
 from jobs.confidential.evaluate import evaluate as write_evaluation
 from jobs.confidential.exact import publish_invariants
-from jobs.confidential.geounits import leaf_geocodes
+from jobs.confidential.geounits import planned_geounits
 from jobs.confidential.histograms import write_truth
 from jobs.confidential.households import household_errors
 from jobs.confidential.inputs import check_areas
@@ -35,6 +35,7 @@ from jobs.neighborhoods import FROM_DATA, geounits_from_data
 from jobs.plan import Level
 from jobs.planning.ledger import planned_ledger
 from jobs.release.bound import bound_parts
+from jobs.release.census import census_codes
 from jobs.release.given import publish_given_counts
 from jobs.release.implied import publish_implied
 from jobs.storage.account import note_failed_check
@@ -55,8 +56,8 @@ def plan(job: Job) -> None:
     Raises:
       InputError: The input is not the one that was read before.
     """
-    config, spine = job.resolved.config, job.resolved.plan.spine
-    seen, levels = job.resolved.last.confidential.root / "input.json", spine.levels
+    config, levels = job.resolved.config, job.resolved.plan.geolevels
+    seen = job.resolved.last.confidential.root / "input.json"
     read = [p.confidential.histograms(level) for p in job.products for level in levels]
     read += [job.release.geography(level) for level in levels]
     measured = any((p.release.root / "measurements").exists() for p in job.products)
@@ -72,9 +73,9 @@ def plan(job: Job) -> None:
             remove_journal(product.release.ledger)
     write_json(seen, input_files(config))
     if config.geography.source == FROM_DATA:
-        job.reporter.say(f"exact: {geounits_from_data(levels[-1])}")
+        job.reporter.say(f"exact: {geounits_from_data(job.resolved.plan.leaf.name)}")
     with job.stage("plan", "geounits"):
-        lattice = Lattice.from_leaves(spine, leaf_geocodes(job.resolved, job.tasks))
+        lattice, census = planned_geounits(job.resolved, job.tasks)
         for product in job.products:
             refuse_large_families(product.plan, lattice)
             check_areas(product, lattice)
@@ -84,8 +85,9 @@ def plan(job: Job) -> None:
             granted = {**plan.budget.exact(), "randomness": plan.randomness}
             start_ledger(product.release.ledger, granted, planned_ledger(plan, lattice))
         listed = config.geography.geounits
-        names = {} if listed is None else list_names(listed, lattice)
-        write_geography(lattice, job.release, names)
+        named = lattice if census is None else census.lattice
+        names = {} if listed is None else list_names(listed, named)
+        write_geography(lattice, job.release, names, census)
 
 
 def freeze_strategy(product: Product) -> None:
@@ -100,15 +102,16 @@ def read(job: Job) -> None:
     """Write the confidential histograms of every product."""
     for product in job.products:
         plan, layout = product.plan, product.confidential
-        if all(is_published(layout.histograms(level)) for level in plan.spine.levels):
+        if all(is_published(layout.histograms(level)) for level in plan.geolevels):
             continue
         with job.stage("read", product.label("histograms")):
             write_truth(
-                read_entries(product.config.input, plan.schema, spine=plan.spine),
+                read_entries(product.config.input, plan.schema, spine=plan.census_spine),
                 _lattice(product),
                 schema=plan.schema,
                 layout=layout,
                 tasks=job.tasks,
+                census=census_codes(plan, product.release),
             )
 
 

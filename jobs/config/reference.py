@@ -127,6 +127,7 @@ geography:
     - {name: block, digits: 10}
   geounits:                       # public list of all blocks, empty ones too
     {path: blocks.csv, geocode: geocode, names: {county: county_name}}
+  spine: null                     # or another, such as {split: {geolevel: state, by: aian}}
 privacy:                          # of all products
   definition: zcdp                # or pure: then epsilon alone, and discrete Laplace noise
   delta: "1/10000000000"

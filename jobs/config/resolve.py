@@ -14,6 +14,7 @@ from das.privacy.budget import Budget, total_from_epsilon
 from das.queries.query import parse_query
 from das.strategy import Strategy
 from geography.lattice import Spine
+from geography.respine import design_spine
 from jobs.config.allocation import even_strategy, load_allocation
 from jobs.config.data import check_data, check_file_type, check_suffix
 from jobs.config.files import RunFile, named
@@ -79,16 +80,21 @@ def resolve_product(
     own, path = config.products[name], file.path
     place = len(config.products) - 1 - [*config.products].index(name)
     schema = load_schema(own.schema_)
-    spine = named(
+    census = named(
         f"{path}: geography.levels",
         lambda: Spine(
             tuple(level.name for level in config.geography.levels),
             tuple(level.digits for level in config.geography.levels),
         ),
     )
+    other = config.geography.spine
+    spine = census
+    if other is not None:
+        spine = named(f"{path}: geography.spine", lambda: design_spine(census, other.design))
     privacy = config.privacy
     kind = BudgetKind(privacy.definition, privacy.neighbors)
     stated, levels = own.invariants, spine.levels
+    counted = list(dict.fromkeys((*levels, *census.levels)))
     plans = {other: product.plan for other, product in before.items()}
     keys = f"{path}: {file.keys_of(name)}"
     attempt = _Attempts()
@@ -98,6 +104,9 @@ def resolve_product(
     public = config.geography.geounits
     if public is not None and not place:
         attempt(f"{path}: geography.geounits", partial(check_suffix, public.path))
+    if other is not None and other.entities is not None and not place:
+        named_file = f"{path}: geography.spine.entities"
+        attempt(named_file, partial(check_suffix, other.entities.path))
     for index, entry in enumerate(stated):
         table = table_of(entry)
         if table is not None:
@@ -150,10 +159,12 @@ def resolve_product(
         attempt(f"{keys}output.h1", lambda: h1_query(schema, h1))
     for text, where in map(entry_of, own.output.tables or []):
         attempt(f"{keys}output.tables", partial(parse_query, schema, text))
-        attempt(f"{keys}output.tables", partial(_refuse_unknown, text, where or (), levels))
+        attempt(f"{keys}output.tables", partial(_refuse_unknown, text, where or (), counted))
     asked = attempt(
         f"{keys}evaluate", lambda: grouping(own.evaluate, schema, levels, tabulated(own, schema))
     )
+    shared = levels[: spine.shared_with(census)]
+    attempt(f"{keys}evaluate.areas", partial(_refuse_areas, own.evaluate.areas, shared))
     attempt.refuse()
     seed = privacy.randomness.seed
     plan = Plan(
@@ -171,6 +182,7 @@ def resolve_product(
         support(),
         hashlib.sha256(own.solve.model_dump_json().encode()).hexdigest(),
         is_elsewhere,
+        None if other is None else census,
     )
     named(f"{keys}privacy.root_support", partial(check_support, plan))
     named(str(path), partial(refuse_large, plan))
@@ -267,6 +279,19 @@ class _NotBuiltError(Exception):
 
 def _not_built() -> NoReturn:
     raise _NotBuiltError
+
+
+def _refuse_areas(areas: Mapping[str, object], shared: Sequence[str]) -> None:
+    """Refuse types of geounits whose geocodes the spine of the run changes.
+
+    Raises:
+      ConfigError: There are some.
+    """
+    changed = [name for name in areas if name not in shared]
+    if changed:
+        raise ConfigError(
+            "geolevel", "has other geocodes on the spine", got=changed[0], want=list(shared)
+        )
 
 
 def _refuse_unknown(table: str, geolevels: Sequence[str], known: Sequence[str]) -> None:

@@ -39,7 +39,7 @@ class TablesWanted:
     def of(cls, product: Product) -> TablesWanted:
         """What the run file wants."""
         plan, output = product.plan, product.config.output
-        queries = {name: product.tables_at(name) for name in plan.spine.levels}
+        queries = {name: product.tables_at(name) for name in plan.geolevels}
         h1 = None if output.h1 is None else h1_query(plan.schema, output.h1)
         return cls(queries, output.table_formats, h1)
 

@@ -292,6 +292,21 @@ class LevelGeography:
 
 
 @document
+class OffSpineLevel:
+    """A geolevel of the geocodes of the data that the spine of the run has not.
+
+    Attributes:
+      geolevel: Its name.
+      digits: Length of its geocodes.
+      geounits: How many there are; their counts are sums over leaves.
+    """
+
+    geolevel: str
+    digits: int
+    geounits: int
+
+
+@document
 class _Solved:
     """Which geolevel was solved, and in which time.
 
@@ -523,6 +538,8 @@ class Manifest:
         them are closer to the truth than this.
       origin: Of noisy answers that were made elsewhere, where the budget was spent; absent if this
         run drew them.
+      off_spine: Geolevels of the geocodes of the data that the spine has not; none unless the run
+        file designs a spine of its own.
     """
 
     format: Literal[3]
@@ -553,11 +570,17 @@ class Manifest:
     together: Account | None = None
     expected_groups: tuple[ExpectedGroups, ...] = ()
     origin: Origin | None = None
+    off_spine: tuple[OffSpineLevel, ...] = ()
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """Names of the geolevels, the root first."""
+        """Names of the geolevels of the spine, the root first."""
         return tuple(row.geolevel for row in self.geography)
+
+    @property
+    def geolevels(self) -> tuple[str, ...]:
+        """Names of all geolevels that have counts: those of the spine, and those off it."""
+        return (*self.levels, *(row.geolevel for row in self.off_spine))
 
     @property
     def counted(self) -> int | None:

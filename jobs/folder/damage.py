@@ -192,7 +192,12 @@ def _outputs(product: Product) -> list[Place]:
     """Datasets that are made of counts."""
     release = product.release
     written = [release.microdata / name for name in MICRODATA]
-    return [*written, *map(release.tables, product.plan.spine.levels)]
+    plan = product.plan
+    return [
+        *written,
+        *map(release.tables, plan.geolevels),
+        *map(release.counts, plan.off_spine),
+    ]
 
 
 def _to_redo(product: Product, dataset: Place) -> tuple[Place, ...]:

@@ -20,6 +20,9 @@ def input_files(config: RunConfig) -> dict[str, list[int]]:
     roots = [product.input.path for product in products]
     if config.geography.geounits is not None:
         roots.append(config.geography.geounits.path)
+    spine = config.geography.spine
+    if spine is not None and spine.entities is not None:
+        roots.append(spine.entities.path)
     stated = [entry for product in products for entry in product.invariants]
     roots += [table.path for table in map(table_of, stated) if table is not None]
     released = [getattr(entry, "released", None) for entry in stated]

@@ -115,7 +115,7 @@ def remove_outdated(products: Sequence[Product]) -> list[Place]:
 def _outdated(product: Product) -> list[Place]:
     """Datasets of other settings, what is made of them first."""
     release, plan, output = product.release, product.plan, product.config.output
-    levels = plan.spine.levels
+    levels = plan.geolevels
     counts = [release.counts(level) for level in reversed(levels)]
     microdata = {release.microdata / name: name for name in MICRODATA}
     made, wanted = [*map(release.tables, levels)], TablesWanted.of(product)
@@ -135,7 +135,7 @@ def _outdated(product: Product) -> list[Place]:
         ]
     unknown = without_estimates(plan, product.tables)
     for level in levels:
-        path = EstimateLayout.of(release).tables(level)
+        path = EstimateLayout.of(release).tables(level)  # none off the spine
         asked = [name for name in tables if level not in unknown.get(name, ())]
         outdated += [
             path for facts in _facts(path) if [q["query"] for q in facts["queries"]] != asked

@@ -38,8 +38,11 @@ def codebook_of(plan: Plan, manifest: Manifest, tables: Sequence[str]) -> Codebo
         attributes=manifest.schema.attributes,
         recodes=tuple(_recode(plan.schema, recode) for recode in plan.schema.recodes),
         geolevels=tuple(
-            CodedGeolevel(name=row.geolevel, digits=row.digits, geounits=row.geounits)
-            for row in manifest.geography
+            CodedGeolevel(name=name, digits=digits, geounits=geounits)
+            for name, digits, geounits in (
+                *((row.geolevel, row.digits, row.geounits) for row in manifest.geography),
+                *((row.geolevel, row.digits, row.geounits) for row in manifest.off_spine),
+            )
         ),
         queries=_queries(plan, tables),
         datasets=tuple(

@@ -22,13 +22,15 @@ from jobs.config.models.invariants import (
     FacilitiesConfig,
     InvariantConfig,
     LivingQuartersConfig,
+    PublicTable,
     table_of,
 )
 from jobs.input.public_tables import read_public
 from jobs.plan import Level, Plan, exact_query
 from jobs.storage.answers import ANSWERS, answer_table, read_available
+from jobs.storage.columns import texts
 from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
-from jobs.storage.geography import read_public_geocodes
+from jobs.storage.geography import read_geography, read_public_geocodes
 from jobs.storage.layout import ReleaseLayout
 from jobs.tasks.batches import Batch
 
@@ -99,13 +101,14 @@ def publish_given_counts(
             continue
         # Structural zeros are of no geolevel.
         entries = [entry for entry in stated if getattr(entry, "geolevel", None) == level.name]
-        given = [_given(plan, level, entry, products) for entry in entries]
+        given = [_given(plan, release, level, entry, products) for entry in entries]
         tables = [counts for counts in given if counts is not None]
         _publish(release, level.name, tables, bound(level))
 
 
 def _given(
     plan: Plan,
+    release: ReleaseLayout,
     level: Level,
     entry: AnyInvariant,
     products: Mapping[str, tuple[Plan, ReleaseLayout]],
@@ -113,7 +116,7 @@ def _given(
     """What an invariant of a geolevel is made of, if not of the confidential data."""
     facilities, quarters = plan.limits.facilities, plan.limits.quarters
     if isinstance(entry, LivingQuartersConfig) and quarters is not None:
-        return _given_quarters(quarters, level, entry, products)
+        return _given_quarters(quarters, plan, release, level, entry, products)
     if isinstance(entry, FacilitiesConfig) and facilities is not None:
         name, labels = facilities_name(facilities), facilities.query.labels()
         if entry.exact is not None:
@@ -126,11 +129,30 @@ def _given(
     table, is_whole = table_of(entry), getattr(entry, "released", None) is not None
     if table is None:
         return None
-    return Given(name, *read_public(table, labels, level.digits), is_whole)
+    return Given(name, *_read(table, labels, plan, release, level), is_whole)
+
+
+def _read(
+    table: PublicTable, labels: Sequence[str], plan: Plan, release: ReleaseLayout, level: Level
+) -> tuple[ObjectArray, IntArray]:
+    """Geocodes and counts of a public table, whose geocodes are those of the census."""
+    if plan.census is None:
+        return read_public(table, labels, level.digits)
+    digits = plan.census.digits[plan.census.levels.index(level.name)]
+    codes, counts = read_public(table, labels, digits)
+    columns = ("geocode", "census_geocode")
+    geography = read_geography(release, level.name, columns=columns)
+    own, census = (texts(geography, column) for column in columns)
+    known = dict(zip(census, own, strict=True))
+    codes = np.array([known.get(code, code) for code in codes], object)
+    order = np.argsort(codes)
+    return codes[order], counts[order]
 
 
 def _given_quarters(
     quarters: LivingQuarters,
+    plan: Plan,
+    release: ReleaseLayout,
     level: Level,
     entry: LivingQuartersConfig,
     products: Mapping[str, tuple[Plan, ReleaseLayout]],
@@ -138,7 +160,7 @@ def _given_quarters(
     if entry.exact is not None:
         given = Given(NAME, *_exact_counts(entry.exact, level.name, quarters.kinds, products))
     elif entry.table is not None:
-        given = Given(NAME, *read_public(entry.table, quarters.kinds, level.digits))
+        given = Given(NAME, *_read(entry.table, quarters.kinds, plan, release, level))
     if not given.counts.any():
         raise InputError(
             f"table of {NAME}", "counts none in any geounit, so nobody could live anywhere"

@@ -25,6 +25,7 @@ from jobs.documents.manifest import (
     GeounitsSource,
     LevelGeography,
     Manifest,
+    OffSpineLevel,
     Origin,
     Output,
     OutputColumn,
@@ -137,6 +138,7 @@ def write_manifest(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: Ru
         together=facts.composition,
         expected_groups=facts.expected,
         origin=_origin(plan, release),
+        off_spine=_off_spine(plan, release),
     )
     codebook = codebook_of(plan, manifest, facts.tables)
     write_document(release.codebook, codebook, mode=READABLE)
@@ -175,6 +177,19 @@ def _geography(release: ReleaseLayout, level: Level) -> LevelGeography:
         geounits=geounits,
         measured=measured,
         only_children=geounits - measured,
+    )
+
+
+def _off_spine(plan: Plan, release: ReleaseLayout) -> tuple[OffSpineLevel, ...]:
+    spine = plan.census_spine
+    digits = dict(zip(spine.levels, spine.digits, strict=True))
+    return tuple(
+        OffSpineLevel(
+            geolevel=name,
+            digits=digits[name],
+            geounits=Dataset.open(release.geography(name)).rows,
+        )
+        for name in plan.off_spine
     )
 
 

@@ -14,9 +14,10 @@ import pyarrow as pa
 from das.arrays import ObjectArray
 from das.histograms import Histograms
 from jobs.plan import Plan
+from jobs.storage.columns import texts
 from jobs.storage.csv import CsvPartWriter
 from jobs.storage.dataset import PartFile, PartWriter, is_published, publish
-from jobs.storage.geography import read_public_geocodes
+from jobs.storage.geography import read_geography, read_public_geocodes
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import ReleaseLayout
 from jobs.tasks.batches import Batch, geounit_batches
@@ -68,6 +69,9 @@ def _microdata_part(
     geolevel = plan.levels[batch.level].name
     names = read_public_geocodes(release, geolevel, batch.low, batch.high)
     counts = read_counts(release, geolevel, names, plan.schema.size)
+    if plan.census is not None:
+        geography = read_geography(release, geolevel, batch.low, batch.high, ("census_geocode",))
+        names = texts(geography, "census_geocode")
     schema = pa.schema(
         [("geocode", pa.string())]
         + [(a.name, pa.dictionary(pa.int16(), pa.string())) for a in plan.schema.attributes]

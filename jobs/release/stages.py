@@ -21,6 +21,7 @@ from jobs.folder.progress import is_sealed
 from jobs.folder.solutions import note_solve, settings_of, solution_of
 from jobs.job import Job
 from jobs.plan import Level, why_no_estimates
+from jobs.release.census import publish_census_counts
 from jobs.release.estimate import CONFIDENCE, EstimateStage, LevelEstimator
 from jobs.release.expected import expected_groups
 from jobs.release.manifest import RunFacts, write_manifest
@@ -77,6 +78,7 @@ def solve(job: Job, measure_lazily: Callable[[Job, Product, Level], None]) -> No
                 solve_level(level, plan=product.plan, release=product.release, tasks=job.tasks)
             if is_new:
                 job.reporter.solved(line.place, statistics_of(Dataset.open(dataset)))
+        publish_census_counts(product.plan, product.release, job.tasks)
         if product.plan.lazy:
             seal_ledger(product.release.ledger)
 

@@ -139,11 +139,13 @@ class _Geounits:
 
     Attributes:
       codes: object[G] geocodes, ascending.
+      shown: The same as the census has them, where it has these geounits.
       names: Their names; None if there are none.
       counts: Their histograms.
     """
 
     codes: ObjectArray
+    shown: pa.ChunkedArray
     names: pa.ChunkedArray | None
     counts: Histograms
 
@@ -152,7 +154,7 @@ class _Geounits:
         rows = pa.array(np.repeat(np.arange(len(self.codes)), times))
         found = {
             "geolevel": repeated(geolevel, len(rows)),
-            "geocode": pa.array(self.codes, pa.string()).take(rows),
+            "geocode": self.shown.take(rows),
         }
         return found if self.names is None else {**found, "name": self.names.take(rows)}
 
@@ -168,7 +170,9 @@ def _read_geounits(
         table = geography.read(low, high)
         names = table.column("name") if "name" in table.column_names else None
         codes = texts(table)
-        yield _Geounits(codes, names, read_histograms(counts, codes, plan.schema.size))
+        known = "census_geocode" in table.column_names
+        shown = table.column("census_geocode" if known else "geocode")
+        yield _Geounits(codes, shown, names, read_histograms(counts, codes, plan.schema.size))
 
 
 @dataclass(frozen=True, eq=False)
@@ -359,7 +363,7 @@ def write_tables(plan: Plan, release: ReleaseLayout, wanted: TablesWanted, tasks
     Raises:
       OutputError: The counts are not complete, or a file cannot be written.
     """
-    missing = [level.name for level in plan.levels if not is_published(release.tables(level.name))]
+    missing = [name for name in plan.geolevels if not is_published(release.tables(name))]
     rows = {name: Dataset.open(release.geography(name)).rows for name in missing}
     items = [
         _Item(geolevel, query, stem)

@@ -19,9 +19,11 @@ from jobs.config.product import Resolved
 from jobs.documents.manifest import read_manifest
 from jobs.documents.statistics import HOLDS
 from jobs.plan import Plan
+from jobs.release.census import census_codes
 from jobs.release.given import facilities_name, facility_counts, quarter_counts
 from jobs.release.support import read_support
 from jobs.storage.answers import read_answers
+from jobs.storage.census import CensusCodes
 from jobs.storage.columns import texts
 from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest, verify_files
 from jobs.storage.geography import families, read_geography, read_public_geocodes
@@ -94,7 +96,8 @@ def verify_release(
       progress: Called with (finished, all) geolevels.
 
     Returns:
-      Numbers of datasets, families, exact answers, and geounits with limits checked.
+      Numbers of datasets, families, exact answers, and geounits with limits checked; where the run
+      has a spine of its own, of geounits of the census, too.
 
     Raises:
       OutputError: A dataset is incomplete, or a file is missing or changed.
@@ -130,6 +133,9 @@ def verify_release(
             checked["limited_geounits"] += _verify_limits(plan, release, batch)
         if progress:
             progress(level.index + 1, len(plan.levels))
+    census = census_codes(plan, release)
+    if census is not None:
+        checked["census_geounits"] = _verify_census(plan, release, census)
     return checked
 
 
@@ -224,6 +230,31 @@ def _first_difference(sums: Histograms, parents: Histograms) -> int | None:
         if not (np.array_equal(a.cells, b.cells) and np.array_equal(a.counts, b.counts))
     )
     return next(differ)
+
+
+def _verify_census(plan: Plan, release: ReleaseLayout, census: CensusCodes) -> int:
+    """Check that leaves add up to census geolevels off the spine; returns how many geounits."""
+    leaves, checked, n_cells = Dataset.open(release.counts(plan.leaf.name)), 0, plan.schema.size
+    for low, high in census.ranges(_GEOUNITS):
+        own, named = census.read(low, high)
+        kept = f"S{census.shared}"
+        is_other = census.shared and bool((own.astype(kept) != named.astype(kept)).any())
+        if is_other or len(np.unique(named)) < len(own):
+            place = str(release.geography(plan.leaf.name))
+            raise VerificationError(place, "does not give every leaf its geocode of the census")
+        for geolevel in plan.off_spine:
+            codes, sums = census.sums(leaves, geolevel, low, high, n_cells)
+            listed = read_public_geocodes(release, geolevel, low, high)
+            if not np.array_equal(listed, codes):
+                place = str(release.geography(geolevel))
+                raise VerificationError(place, "does not hold the geounits that leaves lie in")
+            wrong = _first_difference(sums, read_counts(release, geolevel, codes, n_cells))
+            if wrong is not None:
+                raise VerificationError(
+                    f"{geolevel} {codes[wrong]}", f"its {plan.leaf.name}s do not sum to it"
+                )
+            checked += len(codes)
+    return checked
 
 
 def _verify_invariants(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:

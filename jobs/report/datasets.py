@@ -111,6 +111,8 @@ _COLUMNS = {
     "n_children": "Number of geounits right below.",
     "only_child": "Whether it is the only geounit of its parent, and so is not measured again.",
     "chain_end": "The finest geolevel that shares its measurement.",
+    "census_geocode": "Its geocode in the data, the microdata and the tables; geocode is that of "
+    "the spine of the run.",
     "least": "Fewest {records} of each type, by rows of alike leaves.",
     "most": "Most {records} of each type.",
     "low": "Fewest {records} in all.",
@@ -261,12 +263,12 @@ def _described(
         types = dict(sorted(types.items(), key=lambda column: column[1] != TEXT))
 
     def only(column: str) -> str:
-        there = [level for level in manifest.levels if level in having[column]]
+        there = [level for level in manifest.geolevels if level in having[column]]
         return f" Only at {', '.join(there)}." if len(having[column]) < len(outputs) else ""
 
     return Described(
         kind,
-        tuple(v for v in manifest.levels if v in levels) if kind.endswith(LEVEL) else (),
+        tuple(v for v in manifest.geolevels if v in levels) if kind.endswith(LEVEL) else (),
         _ROWS.get(bare, "").replace("{records}", counted),
         tuple((name, shown, meaning(name) + only(name)) for name, shown in types.items()),
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -49,6 +51,7 @@ class NationFiles:
             [("geocode", pa.string()), ("housing_units", pa.int64())]
             + [(name, pa.int64()) for name in types]
             + [("census_geocode", pa.string())] * with_prims
+            + [(name, pa.string()) for name in ("aian", "place")]
         )
         self._listing = pq.ParquetWriter(
             out / "geounits.parquet", self._geounits, compression="zstd"
@@ -86,7 +89,8 @@ class NationFiles:
         geocodes, facilities = pa.array(blocks.geocodes), list(map(pa.array, blocks.facilities.T))
         total = pa.array(blocks.housing_units.sum(axis=1))
         census = [pa.array(blocks.census_geocodes)] if self._with_prims else []
-        listed = [geocodes, total, *facilities, *census]
+        lies_in = map(pa.array, _lies_in(blocks.geocodes))
+        listed = [geocodes, total, *facilities, *census, *lies_in]
         self._listing.write_table(pa.table(listed, schema=self._geounits))
         for name, entries in blocks.beside.items():
             self._write_beside(name, blocks.geocodes, *entries)
@@ -142,6 +146,23 @@ class GrowingTable:
             else:
                 self._writer = pq.ParquetWriter(self._path, table.schema, compression="zstd")
         self._writer.write_table(table)
+
+
+def _lies_in(geocodes: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Made-up codes of tribal areas and of places, "" for none; they follow from the geocodes.
+
+    A sixth of the block groups lies in a tribal area, in some counties. A place is most of three
+    neighbouring tracts of four, and some blocks of the tracts beside them.
+    """
+    aian, place = [], []
+    for code in geocodes:
+        county, group = code[:5], crc32(code[:-3].encode())
+        is_tribal = crc32(county.encode()) % 2 == 0 and group % 6 == 0
+        aian.append(f"{crc32(county.encode()) % 4999:04d}" if is_tribal else "")
+        number = int(code[5:11]) if code[5:11].isdigit() else crc32(code[:11].encode())
+        tract = number + (crc32(code.encode()) % 8 == 0)
+        place.append("" if tract % 4 == 0 else f"{county}{tract // 4}")
+    return aian, place
 
 
 def _joined(parts: list[Blocks]) -> Blocks:

@@ -107,7 +107,7 @@ def _refuse_other_formats(product: Product) -> None:
 
 def _leaves(resolved: Resolved, about: int) -> list[str]:
     """Geocodes of the public list; without one, invented ones."""
-    public, spine = resolved.config.geography.geounits, resolved.plan.spine
+    public, spine = resolved.config.geography.geounits, resolved.plan.census_spine
     if public is None:
         return invented_leaves(spine, about)
     return [code.decode() for code in list_geounits(public, spine).tolist()]

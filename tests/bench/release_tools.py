@@ -34,8 +34,8 @@ import numpy as np
 import yaml
 
 from jobs.analysis.area_files import read_areas
-from jobs.analysis.estimate import leaf_geocodes
 from jobs.analysis.explore import ExploreRequest, explore
+from jobs.analysis.geocodes import NamedGeounits
 from jobs.config.load import load_run
 from jobs.config.released import load_release
 from jobs.run import run
@@ -87,7 +87,7 @@ def tracts_of(folder: Path, tracts: int) -> Path:
 def explored(folder: Path, release: Path) -> tuple[int, list[str]]:
     """Bytes of the page of all geounits with outlines, and what was left out of it."""
     resolved = load_release(release)
-    codes = leaf_geocodes(resolved.plan, resolved.last.release).astype(np.str_).tolist()
+    codes = NamedGeounits(resolved.plan, resolved.last.release).leaves.astype(np.str_).tolist()
     outlines = folder / "outlines.json"
     write_boundaries(outlines, codes, (5, 11), bends=5)
     asked = ExploreRequest(boundaries=outlines, names="NAME")
@@ -158,7 +158,7 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         release = release_of(folder, arguments.blocks)
         resolved = load_release(release)
-        codes = leaf_geocodes(resolved.plan, resolved.last.release).astype(np.str_).tolist()
+        codes = NamedGeounits(resolved.plan, resolved.last.release).leaves.astype(np.str_).tolist()
         assigned = Path(temporary) / "baf.csv"
         write_districts(assigned, codes, arguments.districts)
         tables = [word for table in TABLES for word in ("--table", table)]

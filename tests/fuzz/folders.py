@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from tests.builders.toy import blocks
 from tests.fuzz.case import Case, Plain, Rng, places, value_at, write_csv, write_toy, yaml_text
 from tests.fuzz.configurations import ANY, INTEGERS, NAMES, PATHS, RAW, flipped
@@ -129,18 +131,23 @@ def _entities(rng: Rng, folder: Path) -> Case:
     else:
         rows[rng.randrange(len(rows))][rng.randrange(2)] = rng.choice(VALUES)
         write_csv(path, rows)
-    arguments = ["spine", str(folder / "run.yaml"), "--entities", str(path)]
-    arguments += ["--kinds", rng.choice(["place", "place", "place,place", "", "nope", "geocode"])]
-    arguments += ["--codes", str(folder / "codes.parquet")]
-    if rng.random() < 0.5:
-        arguments += ["--regroup", rng.choice(["tract", "block", "state", "nope", ""])]
+    near = rng.choice(["place", "place", "", "nope", "geocode"])
+    spine: dict[str, Any] = {"entities": {"path": str(path)}, "near": [near]}
+    if rng.random() < 0.7:
+        spine["regroup"] = rng.choice(["tract", "tract", "block", "state", "nope", ""])
     if rng.random() < 0.3:
-        arguments += ["--gather", rng.choice(["county", "tract", "block", "state", "nope"])]
+        spine["gather"] = rng.choice(["county", "tract", "block", "state", "nope"])
     if rng.random() < 0.3:
-        arguments += ["--split", rng.choice(["county", "state", "nope"]), "--mark", "place"]
+        codes = rng.choice([[], ["a"], ["a..b"], ["b..a"], [".."], [""]])
+        geolevel = rng.choice(["county", "state", "nope"])
+        spine["split"] = {"geolevel": geolevel, "by": "place", "codes": codes}
     if rng.random() < 0.2:
-        arguments += ["--cutoff", rng.choice(["-1", "0", "x", "99999999999999999999"])]
-    return Case("folder", note, arguments, [folder / "codes.parquet"])
+        spine["fan_out_cutoff"] = rng.choice([-1, 0, "x", 10**20])
+    run = yaml.safe_load((folder / "run.yaml").read_text(encoding="utf-8"))
+    run["geography"]["spine"] = spine
+    own = folder / "spine.yaml"
+    own.write_text(yaml_text(run))
+    return Case("folder", note, [rng.choice(["spine", "validate"]), str(own)], [])
 
 
 def _inspected(rng: Rng, folder: Path) -> Case:
@@ -244,7 +251,7 @@ def _options(rng: Rng, folder: Path) -> Case:
             ["resume", str(folder / "out"), "--check", "--config", path],
             ["estimate", config, "--area", path],
             ["estimate", config, "--geounit", "99001", "--parquet", path],
-            ["spine", config, "--entities", path, "--kinds", "x", "--codes", "codes.parquet"],
+            ["spine", path],
             ["solve", config, "--quiet", "--log-json", path],
             ["solve", config, "--quiet", "--cluster", path],
         ]
@@ -257,7 +264,7 @@ def _options(rng: Rng, folder: Path) -> Case:
         "folder",
         f"{arguments[0]} {arguments[-2]} {path!r:.40}",
         arguments,
-        [*finished(folder), *written, folder / "best.yaml", folder / "codes.parquet"],
+        [*finished(folder), *written, folder / "best.yaml"],
     )
 
 

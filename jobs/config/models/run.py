@@ -17,6 +17,7 @@ from pydantic import (
 from das.definition import Definition
 from das.mechanisms.registry import chargeable
 from das.queries.sensitivity import Neighbors
+from geography.respine import FAN_OUT_CUTOFF, SpineDesign
 from jobs.config.models.products import ProductConfig
 from jobs.config.models.values import (
     LONGEST_NAME,
@@ -75,6 +76,83 @@ class GeounitsFile(Model):
         return document
 
 
+class EntitiesFile(Model):
+    """Public table of what every leaf geounit lies in."""
+
+    path: StoredPath = Field(description="CSV or Parquet file with one row per leaf geounit.")
+    geocode: Text = Field(default="geocode", description="Column with the leaf geocode.")
+    delimiter: Delimiter = Field(default=",", description="Field separator of CSV files.")
+    leading_zeros: LeadingZeros = "kept"
+
+
+class SplitConfig(Model):
+    """Which geounits are split in two, and by what."""
+
+    geolevel: Text = Field(
+        description="Geolevel whose geounits, and all below, have a marked and an unmarked part."
+    )
+    by: Text = Field(
+        description="Column of which a leaf is marked that has a text, such as the code of a "
+        "tribal area; no text and null are unmarked."
+    )
+    codes: list[Text] = Field(
+        default=[],
+        description='Texts that mark a leaf, or ranges of them such as "0001..4989", ends '
+        "included, of texts of one length. Default: every text.",
+    )
+
+
+class SpineConfig(Model):
+    """Another spine to measure and solve on: geocodes of data, microdata and tables stay."""
+
+    split: SplitConfig | None = Field(
+        default=None,
+        description="Geounits in two parts, such as tribal areas and the rest of a state.",
+    )
+    regroup: Text | None = Field(
+        default=None,
+        description="Geolevel whose geounits are formed anew, of the geounits of the geolevel "
+        "below, so that entities come nearer.",
+    )
+    gather: Text | None = Field(
+        default=None, description="Geolevel whose children are gathered into groups, likewise."
+    )
+    near: list[Text] = Field(
+        default=[],
+        description="Columns with entities that are to come nearer to the spine, such as places, "
+        "one kind each; no text and null are no entity.",
+    )
+    fan_out_cutoff: Whole = Field(
+        default=FAN_OUT_CUTOFF,
+        description="Of n geounits groups are made of at most the root of n, rounded up, and this.",
+    )
+    entities: EntitiesFile | None = Field(
+        default=None, description="File with these columns. Default: `geounits`."
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> SpineConfig:
+        if self.split is None and self.regroup is None and self.gather is None:
+            raise ValueError("changes nothing; it may `split`, `regroup` or `gather`")
+        if bool(self.near) != (self.regroup is not None or self.gather is not None):
+            raise ValueError("`near` goes with `regroup` or `gather`, which bring entities nearer")
+        if len({*self.near}) < len(self.near):
+            raise ValueError("`near` names a column twice")
+        return self
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns that are read, each once."""
+        by = () if self.split is None else (self.split.by,)
+        return tuple(dict.fromkeys((*self.near, *by)))
+
+    @property
+    def design(self) -> SpineDesign:
+        """What is changed of the geolevels."""
+        split = None if self.split is None else self.split.geolevel
+        return SpineDesign(split, self.regroup, self.gather, self.fan_out_cutoff)
+
+
 class GeographyConfig(Model):
     """The spine, and which leaf geounits exist."""
 
@@ -85,6 +163,26 @@ class GeographyConfig(Model):
         "of the data, which are then published exactly; with person records this reveals which "
         "geounits are inhabited.",
     )
+
+    spine: SpineConfig | None = Field(
+        default=None,
+        description="Another spine to measure and solve on. Default: `levels`. Allocation, "
+        "invariants and passes name its geolevels.",
+    )
+
+    @model_serializer(mode="wrap")
+    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """What is not asked is left out, as it was before it could be: digests stay as they are."""
+        document: dict[str, Any] = handler(self)
+        if document.get("spine", ...) is None:
+            del document["spine"]
+        return document
+
+    @model_validator(mode="after")
+    def _public(self) -> GeographyConfig:
+        if self.spine is not None and self.geounits is None:
+            raise ValueError("`spine` needs `geounits`: it is made of public geounits alone")
+        return self
 
     @model_validator(mode="after")
     def _named_levels(self) -> GeographyConfig:

@@ -822,19 +822,6 @@ def optimization_needs_zcdp(desk: Desk) -> str:
     return message
 
 
-def codes_that_exist(desk: Desk) -> str:
-    config, old = desk.config(), desk.write("codes.parquet", "mine")
-    with (desk.folder / "places.csv").open("w") as handle:
-        handle.write("geocode,place\n")
-        handle.writelines(f"{code},p{index % 2}\n" for index, code in enumerate(toy.blocks()))
-    words = ("spine", config, "--entities", desk.folder / "places.csv", "--kinds", "place",
-             "--regroup", "tract", "--codes")  # fmt: skip
-    message = desk.refused(*words, old)
-    assert old.read_text() == "mine"
-    desk.done(*words, desk.folder / "new.parquet")
-    return message
-
-
 def boundaries_without_leading_zeros(desk: Desk) -> str:
     config = desk.shared
     areas = desk.folder / "areas.csv"
@@ -1092,7 +1079,6 @@ ENTRIES: dict[Key, Entry] = {
         groups_that_nobody_is_in,
     ("jobs/planning/groups.py", "name {} for {} in groups"): targets_in_a_known_unit,
     ("jobs/planning/allocation.py", "set privacy.definition to zcdp"): optimization_needs_zcdp,
-    ("jobs/analysis/respine.py", "name another file or remove it"): codes_that_exist,
     ("jobs/storage/files.py", "name a new file, or remove this one"): a_log_over_another_file,
     ("jobs/cli.py", "`das report {} --to FOLDER` writes it elsewhere"):
         a_release_that_cannot_be_written_to,

@@ -10,13 +10,7 @@ import pytest
 from das.errors import GeographyError
 from geography.lattice import Lattice, Spine
 from geography.offspine import NO_ENTITY, Entities, offspine_distances
-from geography.respine import (
-    Insertion,
-    SpineDesign,
-    group_items,
-    optimize_spine,
-    original_codes,
-)
+from geography.respine import SpineDesign, design_spine, group_items, optimize_spine
 from tests.checkout import ROOT
 
 SPINE = Spine(("state", "tract", "group", "block"), (1, 2, 3, 4))
@@ -32,10 +26,11 @@ def sorted_distances(made, entities, kind="place"):
 
 def test_groups_follow_the_entities():
     made = optimize_spine(SPINE, CODES, PLACE, SpineDesign(regroup="group"))
-    assert made.spine == Spine(("state", "tract", "group", "block"), (1, 2, 3, 5))
-    assert made.codes.tolist() == [b"71011", b"71112", b"71021", b"71122", b"72011", b"72012"]
-    assert made.insertions == (Insertion(2, 1),)
-    assert original_codes(made.codes, made.insertions).tolist() == CODES.tolist()
+    assert made.spine == Spine(("state", "tract", "group_regrouped", "block"), (1, 2, 5, 7))
+    assert made.codes.tolist() == [
+        *(b"7100011", b"7100112", b"7100021", b"7100122", b"7200011", b"7200012")
+    ]
+    assert design_spine(SPINE, SpineDesign(regroup="group")) == made.spine
 
 
 def test_the_place_comes_closer():
@@ -50,19 +45,40 @@ def test_split_makes_halves_below_the_geounit():
     marked = np.array([False, True, False, True, False, False])
     design = SpineDesign(split="state", regroup=None)
     made = optimize_spine(SPINE, CODES, PLACE, design, marked)
-    assert made.spine.levels == ("state", "state_part", "tract", "group", "block")
+    assert made.spine.levels == ("state", "state_part", "tract_part", "group_part", "block")
     assert made.spine.digits == (1, 2, 3, 4, 5)
     assert made.codes.tolist() == [b"70111", b"71112", b"70121", b"71122", b"70211", b"70212"]
     lattice = Lattice.from_leaves(made.spine, made.codes)
     assert [len(codes) for codes in lattice.codes] == [1, 2, 3, 5, 6]
 
 
-def test_all_three_steps_leave_the_geocode_to_be_found():
+def test_all_three_steps_in_one_design():
     marked = np.array([False, True, False, True, False, False])
     design = SpineDesign(split="state", regroup="group", gather="state_part")
     made = optimize_spine(SPINE, CODES, PLACE, design, marked)
-    assert made.spine.levels == ("state", "state_part", "tract_group", "tract", "group", "block")
-    assert original_codes(made.codes, made.insertions).tolist() == CODES.tolist()
+    names = ("state", "state_part", "tract_part_group", "tract_part", "group_regrouped", "block")
+    assert made.spine == Spine(names, (1, 2, 5, 6, 9, 11))
+    assert design_spine(SPINE, design) == made.spine
+
+
+def test_a_group_without_a_number_is_refused(monkeypatch):
+    monkeypatch.setattr("geography.respine.GROUP_DIGITS", 1)
+    codes = np.array([f"7{number:02d}".encode() for number in range(25)])
+    places = Entities(("place",), np.arange(25)[:, None])  # 25 blocks, at most 17 in a group
+    with pytest.raises(GeographyError) as caught:
+        optimize_spine(
+            Spine(("state", "block"), (1, 3)), codes, places, SpineDesign(None, None, "state")
+        )
+    assert str(caught.value) == (
+        "spine design, geolevel block_group: has more groups in a geounit than can be numbered; "
+        "got 17; expected 10 at most"
+    )
+
+
+def test_a_new_geolevel_takes_no_name_that_is_taken():
+    spine = Spine(("state", "tract", "tract_group", "block"), (1, 2, 3, 4))
+    with pytest.raises(GeographyError, match="as one that there is; got tract_group"):
+        design_spine(spine, SpineDesign(regroup=None, gather="state"))
 
 
 def test_pieces_of_one_class_are_even_and_in_order():

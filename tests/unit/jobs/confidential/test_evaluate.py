@@ -53,6 +53,10 @@ class Toy:
     strategy: Strategy
     invariants: tuple[Invariant, ...]
 
+    @property
+    def geolevels(self) -> tuple[str, ...]:
+        return self.spine.levels
+
 
 def level(name, *queries):
     shares = [QueryShare(parse_query(SCHEMA, q), Fraction(1, len(queries))) for q in queries]

@@ -1,0 +1,132 @@
+"""Geocodes as people name them, of the census, and those of the spine of a release.
+
+Where a run has no spine of its own, both are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from das.arrays import Geocodes, ObjectArray
+from das.errors import ConfigError, InputError
+from jobs.plan import Plan
+from jobs.storage.columns import texts
+from jobs.storage.dataset import LAST
+from jobs.storage.geography import read_geography, read_public_geocodes
+from jobs.storage.layout import ReleaseLayout
+
+
+@dataclass(frozen=True, eq=False)
+class NamedGeounits:
+    """The geounits of a release by the geocodes that people name.
+
+    Attributes:
+      plan: The plan.
+      release: Has the geography.
+    """
+
+    plan: Plan
+    release: ReleaseLayout
+
+    @cached_property
+    def _leaves(self) -> tuple[Geocodes, Geocodes]:
+        """bytes[G]: geocodes that people name, ascending, and those of the spine."""
+        if self.plan.census is None:
+            own = read_public_geocodes(self.release, self.plan.leaf.name).astype(np.bytes_)
+            return own, own
+        columns = ("geocode", "census_geocode")
+        table = read_geography(self.release, self.plan.leaf.name, columns=columns)
+        own, census = (texts(table, name).astype(np.bytes_) for name in columns)
+        order = np.argsort(census)
+        return census[order], own[order]
+
+    @property
+    def leaves(self) -> Geocodes:
+        """bytes[G] geocodes of all leaves as people name them, ascending."""
+        return self._leaves[0]
+
+    def on_spine(self, leaves: Sequence[str] | Geocodes) -> Geocodes:
+        """bytes[n] geocodes on the spine of some leaves, each once; unknown ones as they are."""
+        wanted = np.asarray(leaves)
+        if wanted.dtype.kind != "S":  # ? is in no geocode
+            wanted = np.char.encode(wanted.astype(np.str_), "ascii", "replace")
+        wanted = np.unique(wanted)
+        if self.plan.census is None:
+            return wanted
+        known, own = self._leaves
+        spots = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+        size = max(known.dtype.itemsize, own.dtype.itemsize, wanted.dtype.itemsize)
+        found = np.where(known[spots] == wanted, own[spots].astype(f"S{size}"), wanted)
+        return np.sort(found)
+
+    def all_of(self, geolevel: str) -> list[str]:
+        """Geocodes of all geounits of a geolevel as people name them, ascending.
+
+        Raises:
+          ConfigError: There is no such geolevel.
+        """
+        levels = self.plan.geolevels
+        if geolevel not in levels:
+            raise ConfigError("estimate", "names an unknown geolevel", got=geolevel, want=[*levels])
+        table = read_geography(self.release, geolevel)
+        return sorted(_named(table).tolist())
+
+    def spine_code(self, code: str) -> str | None:
+        """Geocode on the spine of a geounit; None of one of the census that is not on the spine.
+
+        Raises:
+          InputError: There is no such geounit, or there are two.
+        """
+        geolevel, own = self._found(code, "estimate")
+        return None if geolevel in self.plan.off_spine else own
+
+    def leaves_of(self, code: str, command: str = "estimate") -> Geocodes:
+        """bytes[n] geocodes of the leaves of a geounit as people name them, ascending.
+
+        Raises:
+          InputError: There is no such geounit, or there are two.
+        """
+        geolevel, own = self._found(code, command)
+        known, codes = self._leaves
+        if geolevel == self.plan.levels[0].name:
+            return known
+        if self.plan.census is None or geolevel in self.plan.off_spine:
+            ends = np.searchsorted(known, [own.encode(), own.encode() + b"\x7f"])
+            return known[ends[0] : ends[1]]
+        return known[np.char.startswith(codes, own.encode())]
+
+    def _found(self, code: str, command: str) -> tuple[str, str]:
+        """The geolevel of a geounit, and its geocode there."""
+        rows = ((name, self._code_at(name, code)) for name in self.plan.geolevels)
+        found = [(name, own) for name, own in rows if own is not None]
+        if not found:
+            raise InputError(command, "has no such geounit", got=code)
+        if len(found) > 1:
+            geolevels = [name for name, _ in found]
+            raise InputError(
+                command, "names two geounits, of different geolevels", got=code, want=geolevels
+            )
+        return found[0]
+
+    def _code_at(self, geolevel: str, code: str) -> str | None:
+        """Geocode in the dataset of a geolevel of what people name so; None if there is none."""
+        low, high = code, code
+        if self.plan.census is not None:  # what both geocodes begin with
+            low = code[: self.plan.shared_digits]
+            high = low + LAST
+        table = read_geography(self.release, geolevel, low, high)
+        if not table.num_rows:
+            return None
+        own = texts(table)[_named(table) == code]
+        return str(own[0]) if len(own) else None
+
+
+def _named(table: pa.Table) -> ObjectArray:
+    """Geocodes of a geolevel as people name them."""
+    is_census = "census_geocode" in table.column_names
+    return texts(table, "census_geocode" if is_census else "geocode")

@@ -1,0 +1,207 @@
+"""Another spine by a key of the run file: solved on it, published under the geocodes of the census."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from jobs.storage.dataset import Dataset
+from tests.builders import toy
+from tests.release_checks import microdata_rows, sparse
+
+BLOCKS = toy.blocks()
+AIAN = {code for index, code in enumerate(BLOCKS) if index % 3 == 0 and code[2:5] != "005"}
+PLACE = {code: f"p{index % 3}" if index % 4 else "" for index, code in enumerate(BLOCKS)}
+SPLIT = {"split": {"geolevel": "state", "by": "aian"}}
+BOTH = {**SPLIT, "regroup": "tract", "gather": "county", "near": ["place"], "fan_out_cutoff": 0}
+ON_AIAN = ["state", "state_part", "county_part", "tract_part", "block"]
+ON_BOTH = [*ON_AIAN[:3], "tract_regrouped_group", "tract_regrouped", "block"]
+ANSWERS = {"total": "1/4", "sex": "1/4", "detailed": "1/2"}
+
+
+def write_blocks(folder: Path, name: str = "blocks.csv", rows: list[str] = BLOCKS) -> Path:
+    """The list of blocks with what each lies in."""
+    with (folder / name).open("w") as file:
+        file.write("geocode,aian,place,county_name\n")
+        for code in rows:
+            aian = "0010" if code in AIAN else ""
+            file.write(f"{code},{aian},{PLACE[code]},County {code[2:5]}\n")
+    return folder / name
+
+
+def configured(folder: Path, spine: dict[str, Any], levels: list[str], **changes: Any) -> Path:
+    """The run file of the toy state with another spine, and its allocation."""
+    toy.write_records(folder)
+    blocks = write_blocks(folder)
+    shares = {level: {"share": f"1/{len(levels)}", "queries": ANSWERS} for level in levels}
+    allocation = folder / "spine.yaml"
+    allocation.write_text(yaml.safe_dump({"name": "spine", "levels": shares}))
+    listed = {"path": str(blocks), "names": {"county": "county_name"}}
+    given = {"geography__geounits": listed, "geography__spine": spine}
+    return toy.configuration(folder, privacy__allocation=str(allocation), **given, **changes)
+
+
+def totals(out: Path, geolevel: str) -> dict[str, int]:
+    with (out / "release" / "tables" / f"level={geolevel}" / "total.csv").open() as file:
+        return {row["geocode"]: int(row["count"]) for row in csv.DictReader(file)}
+
+
+def inhabitants(out: Path, digits: int) -> Counter[str]:
+    found = Counter[str]()
+    for (code, *_), n in microdata_rows(out).items():
+        found[code[:digits]] += n
+    return found
+
+
+@pytest.mark.parametrize(("spine", "levels"), [(SPLIT, ON_AIAN), (BOTH, ON_BOTH)])
+def test_a_spine_by_configuration(here, das, tmp_path, spine, levels):
+    config = configured(tmp_path, spine, levels)
+    code, said = das("validate", config)
+    assert code == 0, said
+    code, said = das("run", config)
+    assert code == 0, said
+    out = tmp_path / "out"
+    code, said = das("verify", config)
+    assert code == 0, said
+    assert json.loads(said)["census_geounits"] == 3 + 6  # counties and tracts
+
+    # Geocodes of the census, on microdata and tables; names go with them.
+    rows = microdata_rows(out)
+    assert {row[0] for row in rows} <= {*BLOCKS}
+    assert [*totals(out, "state")] == ["99"]
+    assert {*totals(out, "block")} == {*BLOCKS}
+    for geolevel, digits in (("state", 2), ("county", 5), ("tract", 7), ("block", 10)):
+        shown = totals(out, geolevel)
+        assert {*shown} == {block[:digits] for block in BLOCKS}
+        assert {k: n for k, n in shown.items() if n} == inhabitants(out, digits)
+    with (out / "release" / "tables" / "level=county" / "sex.csv").open() as file:
+        assert {(row["geocode"], row["name"]) for row in csv.DictReader(file)} == {
+            (f"99{county}", f"County {county}") for county in ("001", "003", "005")
+        }
+
+    # The spine's own geounits are published, too; the state is exact, its parts are not stated.
+    with (tmp_path / "records.csv").open() as file:
+        true = [row["block"] for row in csv.DictReader(file)]
+    assert totals(out, "state") == {"99": len(true)}
+    parts = totals(out, "state_part")
+    assert [*parts] == ["990", "991"]
+    assert sum(parts.values()) == len(true)
+    assert parts["991"] == sum(n for row, n in rows.items() if row[0] in AIAN)
+    measured = {path.name for path in (out / "release" / "measurements").iterdir()}
+    assert measured == {f"level={level}" for level in levels}
+
+    # The truth of the census is that of the input.
+    found = sparse(out / "confidential" / "histograms" / "level=county")
+    assert {k: sum(cells.values()) for k, cells in found.items()} == Counter(b[:5] for b in true)
+    evaluation = json.loads((out / "confidential" / "evaluation.json").read_text())
+    assert {row["geolevel"] for row in evaluation["results"]} == {*levels, "county", "tract"}
+
+
+def test_commands_take_geocodes_of_the_census(here, das, tmp_path):
+    config = configured(tmp_path, BOTH, ON_BOTH)
+    code, said = das("run", config)
+    assert code == 0, said
+    release = tmp_path / "out" / "release"
+
+    def estimate(*words: object) -> dict[str, float]:
+        code, said = das("estimate", release, "--query", "total", "--json", *words)
+        assert code == 0, said
+        return {row["area"]: row["estimate"] for row in json.loads(said)}
+
+    counties = estimate("--geolevel", "county")
+    blocks = estimate("--geolevel", "block")
+    assert {*blocks} == {*BLOCKS}
+    for county, found in counties.items():
+        assert found == pytest.approx(sum(n for b, n in blocks.items() if b[:5] == county))
+    parts = estimate("--geolevel", "state_part")
+    assert parts["991"] == pytest.approx(sum(blocks[code] for code in AIAN))
+    (tmp_path / "areas.csv").write_text("".join(f"{c},{c[2:5]}\n" for c in BLOCKS))
+    assert estimate("--area", tmp_path / "areas.csv") == pytest.approx(
+        {code[2:]: n for code, n in counties.items()}
+    )
+
+    code, said = das("areas", release, "--geolevel", "county", "--json")
+    assert code == 0, said
+    shown = {row["area"]: row["count"] for row in json.loads(said)["rows"]}
+    assert shown == totals(tmp_path / "out", "county")
+    code, said = das("tables", release, "--to", tmp_path / "tables", "--geolevel", "tract")
+    assert code == 0, said
+    made = (tmp_path / "tables" / "level=tract" / "total.csv").read_text()
+    assert made == (release / "tables" / "level=tract" / "total.csv").read_text()
+    for words in (("verify", release), ("inspect", release), ("resume", tmp_path / "out")):
+        code, said = das(*words)
+        assert code == 0, said
+
+
+def test_das_spine_says_what_a_design_changes(das, tmp_path):
+    config = configured(tmp_path, BOTH, ON_BOTH)
+    code, said = das("spine", config)
+    assert code == 0, said
+    found = json.loads(said)
+    assert [level["name"] for level in found["levels"]] == ON_BOTH
+    assert found["geounits"]["before"] == {"state": 1, "county": 3, "tract": 6, "block": 21}
+    assert found["distances"]["place"]["entities"] == 3
+    code, said = das("spine", toy.configuration(tmp_path))
+    assert (code, said.count("geography.spine")) == (2, 1), said
+
+
+def test_an_invariant_of_a_divided_geolevel_is_refused(das, tmp_path):
+    invariants = [{"query": "total", "geolevel": "county"}]
+    code, said = das("validate", configured(tmp_path, SPLIT, ON_AIAN, invariants=invariants))
+    assert code == 2
+    assert "county" in said
+    assert "county_part" in said
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (BLOCKS[1:], f"lacks a leaf geounit (1 such); expected a row for {BLOCKS[0]}"),
+        ([*BLOCKS, BLOCKS[2]], "geocode appears twice (1 such)"),
+    ],
+)
+@pytest.mark.parametrize("command", ["validate", "run"])
+def test_a_file_that_has_not_every_block_once_is_refused(
+    here, das, tmp_path, command, rows, message
+):
+    own = write_blocks(tmp_path, "entities.csv", rows)
+    config = configured(tmp_path, {**SPLIT, "entities": {"path": str(own)}}, ON_AIAN)
+    code, said = das(command, config)
+    assert code == 2
+    assert "entities.csv" in said
+    assert message in " ".join(said.split())
+    assert not (tmp_path / "out" / "release" / "geography").exists()
+
+
+def test_a_block_that_is_not_listed_is_refused_by_its_row(here, das, tmp_path):
+    config = configured(tmp_path, SPLIT, ON_AIAN)
+    with (tmp_path / "records.csv").open("a") as file:
+        file.write("9900109999,male,18_to_64\n")
+    code, said = das("run", config)
+    assert code == 2
+    assert "geocode is not in the list of geounits (1 such in the data)" in " ".join(said.split())
+    assert "9900109999" not in said
+
+
+def test_counts_that_leaves_do_not_add_up_to_are_found(here, das, tmp_path):
+    config = configured(tmp_path, SPLIT, ON_AIAN)
+    assert das("run", config)[0] == 0
+    from jobs.config.load import load_run
+    from jobs.release.census import census_codes
+    from jobs.release.verify import _verify_census
+
+    product = load_run(config).last
+    census = census_codes(product.plan, product.release)
+    assert _verify_census(product.plan, product.release, census) == 9
+    one, other = (Dataset.open(product.release.counts(name)) for name in ("county", "tract"))
+    (one.path / "_manifest.json").write_bytes((other.path / "_manifest.json").read_bytes())
+    for part in other.parts:
+        (one.path / part.file).write_bytes((other.path / part.file).read_bytes())
+    with pytest.raises(Exception, match="county 99001: its blocks do not sum to it"):
+        _verify_census(product.plan, product.release, census)
