@@ -8,6 +8,7 @@ import numpy as np
 
 from das.arrays import IntArray
 from das.schema import Schema
+from invariants.between import Ties
 from invariants.exact import Invariant
 from invariants.facilities import Facilities
 from invariants.linear import LinearRow
@@ -28,6 +29,7 @@ class Limits:
       rows: Linear rows.
       quarters: Living quarters, without which nobody lives in a geounit, or none.
       bound: Queries whose answers are those of an earlier release, and not of the data.
+      ties: What counts of products before this one bound; then there are no facilities.
     """
 
     facilities: Facilities | None = None
@@ -35,6 +37,17 @@ class Limits:
     rows: tuple[LinearRow, ...] = ()
     quarters: LivingQuarters | None = None
     bound: tuple[Invariant, ...] = ()
+    ties: Ties | None = None
+
+    @property
+    def by_type(self) -> Facilities | Ties | None:
+        """What bounds counts by type in the leaves, or none."""
+        return self.facilities or self.ties
+
+    @property
+    def hang_on_products(self) -> bool:
+        """Whether what they imply is known only once other products are counted."""
+        return self.ties is not None or any(row.cap is not None for row in self.rows)
 
     def possible(self, schema: Schema) -> IntArray:
         """int64[k]: cells in which somebody may be, sorted; a number for each of them."""
@@ -59,7 +72,7 @@ class Limits:
 
     def binds(self, geolevel: str) -> bool:
         """Whether geounits of a geolevel have leaves or bounded rows to keep."""
-        counted = self.facilities is not None and geolevel in self.facilities.geolevels
+        counted = self.by_type is not None and geolevel in self.by_type.geolevels
         return counted or bool(self.bounded_rows_at(geolevel))
 
     def has_quarters(self, geolevel: str) -> bool:
@@ -103,7 +116,12 @@ class Limits:
             rows.append({"kind": "structural zeros", "name": cells, "geolevels": []})
         for one in self.bound:
             rows.append({"kind": BOUND, "name": one.query.name, "geolevels": list(one.geolevels)})
+        for tie in () if self.ties is None else self.ties.entries:
+            geolevels = list(self.ties.geolevels) if self.ties is not None else []
+            rows.append({"kind": "between", "name": tie.name, "geolevels": geolevels})
         for row in self.rows:
+            if row.cap is not None:  # follows from what is stated
+                continue
             kind = "exact row" if row.is_exact else "bounded row"
             rows.append({"kind": kind, "name": row.name, "geolevels": list(row.geolevels)})
         return rows

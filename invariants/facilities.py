@@ -15,6 +15,34 @@ from invariants.leaves import MANY, Leaves
 
 
 @dataclass(frozen=True, eq=False)
+class Types:
+    """A partition of the cells of a schema into types that no query need name.
+
+    Attributes:
+      name: What a message calls it.
+      codes: int64[n], the type of each cell; every type has some.
+      size: Number of types, t.
+    """
+
+    name: str
+    codes: IntArray
+    size: int
+
+    @property
+    def n_cells(self) -> int:
+        """N."""
+        return len(self.codes)
+
+    def first_cells(self, positions: IntArray) -> IntArray:
+        """int64[p]: the first cell of some types."""
+        return np.asarray(np.unique(self.codes, return_index=True)[1][positions], np.int64)
+
+    def rows_of(self, cells: IntArray) -> IntArray:
+        """int64[k]: the type of each of some cells."""
+        return np.asarray(self.codes[cells], np.int64)
+
+
+@dataclass(frozen=True, eq=False)
 class Facilities:
     """Facility counts by type, published exactly at a geolevel.
 
@@ -57,11 +85,16 @@ class Facilities:
         These are the totals that bind the types here; those that are exact further down already
         bind the leaves.
         """
-        held = invariants_at(invariants, geolevel)
-        if not held:
-            return None
-        last = held[-1].geolevels.index(geolevel) == len(held[-1].geolevels) - 1
-        return held[-1].query if geolevel == self.geolevel or last else None
+        return binding_totals(self.geolevel, invariants, geolevel)
+
+
+def binding_totals(leaf: str, invariants: Sequence[Invariant], geolevel: str) -> Query | None:
+    """As `Facilities.totals_at`, of types that are bounded at the geolevel `leaf`."""
+    held = invariants_at(invariants, geolevel)
+    if not held:
+        return None
+    last = held[-1].geolevels.index(geolevel) == len(held[-1].geolevels) - 1
+    return held[-1].query if geolevel == leaf or last else None
 
 
 def check_facilities(facilities: Facilities, invariants: Sequence[Invariant]) -> None:
@@ -96,6 +129,6 @@ def check_facilities(facilities: Facilities, invariants: Sequence[Invariant]) ->
                 )
 
 
-def groups_of(types: Query, totals: Query) -> IntArray:
+def groups_of(types: Query | Types, totals: Query | Types) -> IntArray:
     """int64[t]: the answer of a coarser partition in which each type counts."""
     return totals.rows_of(types.first_cells(np.arange(types.size)))

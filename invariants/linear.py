@@ -11,6 +11,7 @@ from das.arrays import BoolArray, IntArray
 from das.errors import SchemaError
 from das.histograms import Histograms
 from das.schema import Schema, written_out
+from invariants.between import Cap, weighted_sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +28,7 @@ class LinearRow:
       geolevels: Geolevels at which it is imposed, root first, its own last.
       least: Fewest, in every geounit of its own geolevel; None without limit.
       most: Most; None without limit. Both None: the sum of the confidential data, published.
+      cap: Where its bounds come from, geounit by geounit, if a later product demands it.
     """
 
     name: str
@@ -34,6 +36,7 @@ class LinearRow:
     geolevels: tuple[str, ...]
     least: int | None
     most: int | None
+    cap: Cap | None = None
 
     @property
     def size(self) -> int:
@@ -43,13 +46,11 @@ class LinearRow:
     @property
     def is_exact(self) -> bool:
         """Whether its answers are those of the confidential data."""
-        return self.least is None and self.most is None
+        return self.least is None and self.most is None and self.cap is None
 
     def answer(self, histograms: Histograms) -> IntArray:
         """int64[G, 1]."""
-        out = np.zeros(histograms.n_geounits, np.int64)
-        np.add.at(out, histograms.owners(), self.coefficients[histograms.cells] * histograms.counts)
-        return out[:, None]
+        return weighted_sums(self.coefficients, histograms)[:, None]
 
 
 def cells_in(schema: Schema, group: Mapping[str, Sequence[str]], where: str) -> BoolArray:

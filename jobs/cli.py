@@ -1291,8 +1291,8 @@ def generate(  # noqa: PLR0913 - one parameter per command-line option
         str,
         typer.Option(
             help="pl94, pl94_tables, block16, group_quarters, dhc_persons, dhc_households, "
-            "census1940, toy or survey (persons without geography; the path of a schema file "
-            "invents persons of it)."
+            "census1940, toy, residents (persons beside units by size) or survey (persons without "
+            "geography; the path of a schema file invents persons of it)."
         ),
     ] = "pl94",
     like: Annotated[

@@ -46,6 +46,8 @@ def invariance(plan: Plan, geounits_source: str) -> Invariance:
         name = f"{query.name} in every {last}"
         held.append(Held(name, levels.index(last), query.rows_of(cells), nobody))
     for row in limits.rows:
+        if row.cap is not None:  # of released counts, not of the data
+            continue
         name, deepest = f"row {row.name} in every {row.geolevels[-1]}", len(row.geolevels) - 1
         fixed = row.is_exact or row.least == row.most
         coefficients = row.coefficients[cells]

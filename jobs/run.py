@@ -27,6 +27,7 @@ from jobs.folder.solutions import begin_solution, refuse_sealed, remove_outdated
 from jobs.job import Job, Stage
 from jobs.plan import why_no_estimates
 from jobs.printable import result_console
+from jobs.release.implied import implied_limits
 from jobs.release.stages import estimate, seal, solve, write
 from jobs.report.console import terminal_table
 from jobs.report.finished import costs_folder, write_internal_reports
@@ -61,8 +62,15 @@ def _settled(product: Product) -> list[Place]:
     plan, release = product.plan, product.release
     exact = [release.invariants(level.name) for level in plan.levels if level.published]
     given = [release.given(level.name) for level in plan.levels if level.bound]
+    if plan.limits.hang_on_products:
+        return [*exact, *given]
+    return [*exact, *given, *_implied(product)]
+
+
+def _implied(product: Product) -> list[Place]:
+    plan, release = product.plan, product.release
     bound = [level for level in plan.spine.levels if plan.limits.is_implied(level)]
-    return [*exact, *given, *map(release.implied, bound)]
+    return [implied_limits(plan, release, level) for level in bound]
 
 
 def _claimed(product: Product) -> list[Place]:
@@ -73,7 +81,8 @@ def _solved(product: Product) -> list[Place]:
     release, levels = product.release, product.plan.levels
     lazily = [release.lazy_measurements(level.name) for level in levels if level.lazy]
     support = [release.support(levels[0].name)] if product.plan.support else []
-    return [*support, *lazily, *map(release.counts, product.plan.geolevels)]
+    tied = _implied(product) if product.plan.limits.hang_on_products else []
+    return [*support, *tied, *lazily, *map(release.counts, product.plan.geolevels)]
 
 
 def _estimated(product: Product) -> list[Place]:

@@ -558,7 +558,8 @@ def _publish_exact(product: Product, found: _Found, exact: Exact) -> None:
             writer.write(answer_table(codes[some].tolist(), "total", totals[some, None]))
         publish(dataset, [writer.close()], {"geolevel": level.name, "queries": ["total"]})
     publish_given_counts(plan, product.config.invariants, release, {})
-    publish_implied(plan, release, LocalTasks(Sizing(1)))
+    if not plan.limits.hang_on_products:
+        publish_implied(plan, release, LocalTasks(Sizing(1)))
 
 
 def _publish_answers(

@@ -10,6 +10,7 @@ from functools import partial
 from das.errors import InfeasibleError, InputError, LedgerError
 from das.mechanisms.entropy import NoiseKey
 from geography.lattice import Lattice
+from jobs.confidential.between import check_ties
 from jobs.confidential.check import check_input
 from jobs.confidential.evaluate import evaluate as write_evaluation
 from jobs.confidential.exact import publish_invariants
@@ -148,7 +149,12 @@ def settle(job: Job) -> None:
                     confidential=product.confidential,
                     tasks=job.tasks,
                 )
-            publish_implied(plan, release, job.tasks)
+            if not plan.limits.hang_on_products:  # else once the others are solved
+                publish_implied(plan, release, job.tasks)
+    for product in job.products:
+        if product.plan.limits.ties is not None:
+            with job.stage("settle", product.label("constraints")), noted_failures(job, product):
+                check_ties(product, products, job.tasks)
 
 
 @contextmanager

@@ -52,6 +52,8 @@ def run_digest(written: RunConfig, config: RunConfig) -> str:
     }
     if [*products] not in ([PERSONS], [UNITS, PERSONS]):
         document["products"] = [*products]
+    if written.between:
+        document["between"] = [entry.model_dump(mode="json") for entry in written.between]
     text = json.dumps(document)  # in order: the order of groups numbers the answers
     return hashlib.sha256(text.encode()).hexdigest()
 

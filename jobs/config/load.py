@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from das.errors import ConfigError, SchemaError
 from das.queries.query import parse_query
+from jobs.config.between import tied_products
 from jobs.config.digest import run_digest
 from jobs.config.files import RunFile, absolute, absolute_path, named, read_run_file
 from jobs.config.format_1 import NOTICE
@@ -27,7 +28,7 @@ from jobs.storage.place import Place
 
 # Folders and files beside those of other products, and keys beside their names in documents.
 _TAKEN = {
-    *("geography", "measurements", "lazy_measurements", "invariants", "given", "implied"),
+    *("geography", "measurements", "lazy_measurements", "invariants", "given", "implied", "tied"),
     "support",
     *("estimates", "counts", "microdata", "tables", "h1", "histograms", "keys", "solutions"),
     *("configuration", "schemas", "intervals", "about"),
@@ -141,7 +142,7 @@ def _resolve(config: RunConfig, file: RunFile, solution: str | None) -> Resolved
                     got=other.account_name,
                 )
         products[name] = product
-    return Resolved(config, path, products, solution)
+    return Resolved(config, path, tied_products(config, path, products), solution)
 
 
 def check_solution_name(name: str | None) -> None:

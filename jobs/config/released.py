@@ -17,6 +17,7 @@ import yaml
 from pydantic import BaseModel
 
 from das.errors import ConfigError, OutputError
+from jobs.config.between import tied_products
 from jobs.config.files import absolute, absolute_path, read_model, read_run_file
 from jobs.config.models.allocation import AllocationFile
 from jobs.config.models.data import NmfData
@@ -65,6 +66,7 @@ def released_configuration(resolved: Resolved) -> dict[str, str]:
         "geography": geography,
         "privacy": privacy,
         "products": products,
+        **({"between": [_document(entry) for entry in config.between]} if config.between else {}),
         "output": {"directory": "../.."},
         "about": _document(config.about),
     }
@@ -111,7 +113,7 @@ def load_release(root: Place) -> Resolved:
         made = resolve_product(config, name, file, digest, products, places)
         plan = dataclasses.replace(made.plan, not_for_release=manifest.not_for_release)
         products[name] = dataclasses.replace(made, plan=plan)
-    return Resolved(config, path, products)
+    return Resolved(config, path, tied_products(config, path, products))
 
 
 def _is_of_survey(manifest: Place) -> bool:

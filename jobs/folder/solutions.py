@@ -122,7 +122,7 @@ def _outdated(product: Product) -> list[Place]:
     tables = [parse_query(plan.schema, name).name for name in product.tables]
     solved = {facts["solve_digest"] for path in counts for facts in _facts(path)}
     if solved - {plan.solve_digest} and not plan.lazy:
-        outdated = [*microdata, *made, *counts]
+        outdated = [*microdata, *made, *counts, *map(release.tied, levels)]
     else:
         outdated = [path for path, name in microdata.items() if name not in output.microdata]
         outdated += [

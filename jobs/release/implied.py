@@ -1,12 +1,14 @@
 """What public counts and exact answers imply for every geounit.
 
 From what was given and the exact answers, the leaves below every geounit are added up from the
-geolevel of the facilities to the root, and bounds of linear rows likewise. No confidential data are
-read here.
+geolevel of the facilities to the root, and bounds of linear rows likewise. Where products are tied
+to each other, released counts of those before one are given for it, and this waits until they are
+solved. No confidential data are read here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +16,8 @@ import pyarrow as pa
 
 from das.arrays import IntArray, ObjectArray
 from das.errors import OutputError
+from das.histograms import Histograms
+from invariants.between import Cap, Ties
 from invariants.facilities import Facilities, groups_of
 from invariants.leaves import Leaves, LeavesTable, add_up, limit_totals
 from invariants.quarters import without_quarters
@@ -23,7 +27,9 @@ from jobs.storage.answers import read_answers
 from jobs.storage.columns import flattened, lengths, lists, ragged_lists, texts
 from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
 from jobs.storage.geography import families, read_geography
+from jobs.storage.histograms import read_counts
 from jobs.storage.layout import ReleaseLayout
+from jobs.storage.place import Place
 from jobs.tasks.batches import Batch, geounit_batches
 from jobs.tasks.executor import Tasks
 from solvers.problem import NO_LIMIT
@@ -74,7 +80,7 @@ def publish_implied(plan: Plan, release: ReleaseLayout, tasks: Tasks) -> None:
     """
     bound = [level for level in plan.levels if plan.limits.is_implied(level.name)]
     for level in reversed(bound):
-        dataset = release.implied(level.name)
+        dataset = implied_limits(plan, release, level.name)
         if is_published(dataset):
             continue
         below = next((finer for finer in bound if finer.index == level.index + 1), level)
@@ -88,12 +94,35 @@ def publish_implied(plan: Plan, release: ReleaseLayout, tasks: Tasks) -> None:
         publish(dataset, parts, {"geolevel": level.name})
 
 
+def implied_limits(plan: Plan, release: ReleaseLayout, geolevel: str) -> Place:
+    """Where what is implied for a geolevel lies."""
+    tied = plan.limits.hang_on_products
+    return release.tied(geolevel) if tied else release.implied(geolevel)
+
+
+def other_counts(
+    release: ReleaseLayout, sizes: Mapping[str, int], geolevel: str, codes: ObjectArray
+) -> dict[str, Histograms]:
+    """Released counts of products before one, of some geounits, by name.
+
+    Args:
+      release: That of the product.
+      sizes: Names of the others, with the number of cells of each.
+      geolevel: Where.
+      codes: object[G].
+    """
+    return {
+        name: read_counts(release.beside(name), geolevel, codes, n_cells)
+        for name, n_cells in sizes.items()
+    }
+
+
 def _write_implied(plan: Plan, release: ReleaseLayout, level: Level, batch: Batch) -> PartFile:
     """The limits of one geolevel, from the geounits of the geolevel below it in a range.
 
     The range is of the geolevel itself where nothing below is limited.
     """
-    geolevel, facilities = level.name, plan.limits.facilities
+    geolevel = level.name
     read = read_geography(
         release, plan.levels[batch.level].name, batch.low, batch.high, ("geocode", "parent")
     )
@@ -109,10 +138,10 @@ def _write_implied(plan: Plan, release: ReleaseLayout, level: Level, batch: Batc
         codes = parents[[start for start, _ in ranges]]
     own = Batch(level.index, str(codes[0]), str(codes[-1]), len(codes))
     quarters = _quarters(plan, release, below, owners, codes, own)
-    leaves = None
-    if facilities is not None and geolevel in facilities.geolevels:
-        if geolevel == facilities.geolevel:
-            boxes = facilities.boxes(facility_counts(release, facilities, codes, own))
+    bound, leaves = plan.limits.by_type, None
+    if bound is not None and geolevel in bound.geolevels:
+        if geolevel == bound.geolevel:
+            boxes = _boxes(bound, release, codes, own)
             if quarters is not None:
                 boxes = boxes.nobody_in(without_quarters(quarters))
             leaves = add_up(boxes, np.arange(len(codes)), len(codes))
@@ -120,17 +149,26 @@ def _write_implied(plan: Plan, release: ReleaseLayout, level: Level, batch: Batc
             finer = below.leaves
             leaves = add_up(finer.leaves, owners[finer.owners()], len(codes))
         if leaves is not None:
-            leaves = _with_totals(plan, release, facilities, leaves, codes, own)
-    least, most = _row_bounds(plan, level, below, owners, len(codes))
+            leaves = _with_totals(plan, release, bound, leaves, codes, own)
+    least, most = _row_bounds(plan, release, level, below, owners, codes)
     if quarters is not None:
         nobody = without_quarters(quarters)
         least[nobody], most[nobody] = 0, 0
     table = _implied_table(codes, leaves, least, most)
     if quarters is not None:
         table = table.append_column(_QUARTERS, lists(quarters))
-    writer = PartWriter(release.implied(geolevel), table.schema)
+    writer = PartWriter(implied_limits(plan, release, geolevel), table.schema)
     writer.write(table)
     return writer.close()
+
+
+def _boxes(
+    bound: Facilities | Ties, release: ReleaseLayout, codes: ObjectArray, batch: Batch
+) -> Leaves:
+    """What some geounits of the geolevel of the bounds can hold, by type."""
+    if isinstance(bound, Facilities):
+        return bound.boxes(facility_counts(release, bound, codes, batch))
+    return bound.boxes(other_counts(release, bound.sizes, bound.geolevel, codes), len(codes))
 
 
 def _quarters(
@@ -156,18 +194,18 @@ def _quarters(
 def _with_totals(
     plan: Plan,
     release: ReleaseLayout,
-    facilities: Facilities,
+    bound: Facilities | Ties,
     leaves: LeavesTable,
     codes: ObjectArray,
     batch: Batch,
 ) -> LeavesTable:
     """Impose totals that are exact here and not further down."""
     geolevel = plan.levels[batch.level].name
-    query = facilities.totals_at(plan.invariants, geolevel)
+    query = bound.totals_at(plan.invariants, geolevel)
     if query is None:
         return leaves
     totals = read_answers(Dataset.open(release.invariants(geolevel)), [query], codes)[0]
-    types = facilities.query
+    types = bound.query
     if query.size > types.size or query.name == types.name:  # the types themselves are exact
         exact = np.zeros((len(codes), types.size), np.int64)
         np.add.at(exact.T, groups_of(query, types), totals.T)
@@ -177,16 +215,27 @@ def _with_totals(
 
 
 def _row_bounds(
-    plan: Plan, level: Level, below: BatchLimits | None, owners: IntArray, n_geounits: int
+    plan: Plan,
+    release: ReleaseLayout,
+    level: Level,
+    below: BatchLimits | None,
+    owners: IntArray,
+    codes: ObjectArray,
 ) -> tuple[IntArray, IntArray]:
-    """int64[G, r] least and most of the bounded rows: stated, or added up from below."""
-    rows = level.bounded_rows
+    """int64[G, r] least and most of the bounded rows: stated, or added up from below.
+
+    What exact answers of another product demand is read of every geolevel itself.
+    """
+    rows, n_geounits = level.bounded_rows, len(codes)
     least = np.zeros((n_geounits, len(rows)), np.int64)
     most = np.zeros((n_geounits, len(rows)), np.int64)
     finer: list[str] = []
     if below is not None:
         finer = [row.name for row in plan.levels[level.index + 1].bounded_rows]
     for index, row in enumerate(rows):
+        if row.cap is not None:
+            least[:, index], most[:, index] = _demanded(row.cap, release, level.name, codes)
+            continue
         if below is not None and row.name in finer:
             np.add.at(least[:, index], owners, below.row_least[:, finer.index(row.name)])
             np.add.at(most[:, index], owners, below.row_most[:, finer.index(row.name)])
@@ -201,6 +250,18 @@ def _row_bounds(
     return least, most
 
 
+def _demanded(
+    cap: Cap, release: ReleaseLayout, geolevel: str, codes: ObjectArray
+) -> tuple[IntArray, IntArray]:
+    """int64[G] least and most that exact answers of another product leave of a row."""
+    dataset = Dataset.open(release.beside(cap.folder).invariants(geolevel))
+    answers = read_answers(dataset, [cap.query], codes)[0][:, list(cap.answers)].sum(1)
+    sizes = {name: len(own) for name, own in cap.others.parts.items()}
+    taken = cap.others.answer(other_counts(release, sizes, geolevel, codes), len(codes))
+    none = np.full(len(codes), NO_LIMIT)
+    return (-none, answers - taken) if cap.is_most else (answers - taken, none)
+
+
 def read_limits(
     plan: Plan, release: ReleaseLayout, batch: Batch, codes: ObjectArray
 ) -> BatchLimits:
@@ -210,7 +271,7 @@ def read_limits(
       OutputError: They are not published, or not of every geounit.
     """
     geolevel = plan.levels[batch.level].name
-    dataset = release.implied(geolevel)
+    dataset = implied_limits(plan, release, geolevel)
     table = Dataset.open(dataset).read(batch.low, batch.high)
     present = texts(table)
     if not np.array_equal(present, codes):
@@ -222,10 +283,10 @@ def read_limits(
         for name in ("least", "most", "low", "high", "row_least", "row_most")
     }
     rows = len(plan.levels[batch.level].bounded_rows)
-    facilities = plan.limits.facilities
+    bound = plan.limits.by_type
     leaves = None
-    if facilities is not None and geolevel in facilities.geolevels:
-        t = facilities.query.size
+    if bound is not None and geolevel in bound.geolevels:
+        t = bound.query.size
         leaves = LeavesTable(
             np.concatenate(([0], np.cumsum(lengths(table.column("low"))))),
             Leaves(

@@ -16,6 +16,7 @@ import numpy as np
 from das.arrays import FloatArray, IntArray
 from das.histograms import Histograms
 from das.queries.query import Query, is_answered_by, is_refinement
+from invariants.facilities import Types
 from jobs.plan import Level, Plan
 from jobs.release.implied import BatchLimits
 from jobs.storage.answers import DrawnAnswers
@@ -155,7 +156,7 @@ class CellGroups:
     n_cells: int
     known: dict[str, IntArray] = field(default_factory=dict)
 
-    def rows_of(self, query: Query, cells: IntArray) -> IntArray:
+    def rows_of(self, query: Query | Types, cells: IntArray) -> IntArray:
         """int64[k]: the answer in which each of some cells counts."""
         if self.n_cells > _KEPT_CELLS:
             return query.rows_of(cells)
@@ -184,7 +185,7 @@ class NodeTemplate:
       n_cells: n, of the schema.
       possible: int64[k], cells in which somebody may be; the live cells of a root without support,
         and asked for there alone.
-      types: The query of facilities by type, if leaves below are bound by them.
+      types: What is bound by type in the leaves below, if something is.
       passes: Rounding passes.
       order: Least-squares passes, as names of queries.
       groups: Cells by answer, shared by all families of a task.
@@ -193,7 +194,7 @@ class NodeTemplate:
     level: Level
     n_cells: int
     possible: Callable[[], IntArray]
-    types: Query | None
+    types: Query | Types | None
     passes: tuple[tuple[Query, ...], ...]
     order: tuple[tuple[str, ...], ...]
     groups: CellGroups
@@ -201,13 +202,12 @@ class NodeTemplate:
     @classmethod
     def of(cls, plan: Plan, level: Level) -> NodeTemplate:
         """The template of a geolevel of a plan."""
-        facilities = plan.limits.facilities
-        counted = facilities is not None and level.name in facilities.geolevels
+        bound = plan.limits.by_type
         return cls(
             level,
             plan.schema.size,
             partial(plan.limits.possible, plan.schema),
-            facilities.query if facilities is not None and counted else None,
+            bound.query if bound is not None and level.name in bound.geolevels else None,
             plan.passes,
             plan.solving.order.get(level.name, ()),
             CellGroups(plan.schema.size),

@@ -24,6 +24,7 @@ from jobs.plan import Level, why_no_estimates
 from jobs.release.census import publish_census_counts
 from jobs.release.estimate import CONFIDENCE, EstimateStage, LevelEstimator
 from jobs.release.expected import expected_groups
+from jobs.release.implied import publish_implied
 from jobs.release.manifest import RunFacts, write_manifest
 from jobs.release.microdata import write_microdata
 from jobs.release.solve import solve_level, solve_support
@@ -67,6 +68,9 @@ def solve(job: Job, measure_lazily: Callable[[Job, Product, Level], None]) -> No
     """
     note_solve(job.release, settings_of(job.resolved.config))
     for product in job.products:
+        if product.plan.limits.hang_on_products:
+            with job.stage("solve", product.label("constraints")):
+                publish_implied(product.plan, product.release, job.tasks)
         for level in product.plan.levels:
             if product.plan.support and not level.index:
                 with job.stage("solve", product.label(f"support of {level.name}"), level.name):

@@ -21,6 +21,7 @@ from jobs.documents.statistics import HOLDS
 from jobs.plan import Plan
 from jobs.release.census import census_codes
 from jobs.release.given import facilities_name, facility_counts, quarter_counts
+from jobs.release.implied import other_counts
 from jobs.release.support import read_support
 from jobs.storage.answers import read_answers
 from jobs.storage.census import CensusCodes
@@ -96,8 +97,9 @@ def verify_release(
       progress: Called with (finished, all) geolevels.
 
     Returns:
-      Numbers of datasets, families, exact answers, and geounits with limits checked; where the run
-      has a spine of its own, of geounits of the census, too.
+      Numbers of datasets, families, exact answers, geounits with limits, and geounits that keep
+      constraints between products checked; where the run has a spine of its own, of geounits of
+      the census, too.
 
     Raises:
       OutputError: A dataset is incomplete, or a file is missing or changed.
@@ -122,6 +124,7 @@ def verify_release(
         if hashlib.sha256(path.read_bytes()).hexdigest() != file.sha256:
             raise VerificationError(str(path), "is not the one the manifest of the release names")
     checked = {"datasets": 0, "families": 0, "exact_answers": 0, "limited_geounits": 0}
+    checked |= {"tied_geounits": 0}
     for path in found_under(release.root, MANIFEST):
         verify_files(path.parent)
         checked["datasets"] += 1
@@ -131,6 +134,7 @@ def verify_release(
             checked["exact_answers"] += _verify_invariants(plan, release, batch)
             _verify_support(plan, release, batch)
             checked["limited_geounits"] += _verify_limits(plan, release, batch)
+            checked["tied_geounits"] += _verify_ties(plan, release, batch)
         if progress:
             progress(level.index + 1, len(plan.levels))
     census = census_codes(plan, release)
@@ -336,5 +340,25 @@ def _verify_limits(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
         if mask.any():
             raise VerificationError(
                 f"{geolevel} {codes[int(np.argmax(mask))]}", f"breaks the invariant {name}"
+            )
+    return len(codes)
+
+
+def _verify_ties(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
+    """Check that products agree in one range, from their counts alone; returns how many geounits.
+
+    At coarser geolevels they agree because counts add up there.
+    """
+    geolevel, ties = plan.levels[batch.level].name, plan.limits.ties
+    if ties is None or ties.geolevel != geolevel:
+        return 0
+    codes = read_public_geocodes(release, geolevel, batch.low, batch.high)
+    counts = read_counts(release, geolevel, codes, plan.schema.size)
+    others = other_counts(release, ties.sizes, geolevel, codes)
+    for tie in ties.entries:
+        broken = tie.broken(counts, others)
+        if broken.any():
+            raise VerificationError(
+                f"{geolevel} {codes[int(np.argmax(broken))]}", f"breaks between {tie.name}"
             )
     return len(codes)

@@ -63,6 +63,7 @@ _ROWS = {
     "guarantee.",
     "given": "One geounit and table of public counts that the {records} must fit, as given.",
     "implied": "One geounit: what the given counts imply for it. For programs.",
+    "tied": "One geounit: what the counts of other products imply for it. For programs.",
     "geography": "One geounit, with its place in the tree.",
 }
 
@@ -81,6 +82,7 @@ _KINDS = {
     "invariants": "exact",
     "given": "exact",
     "implied": "working file",
+    "tied": "working file",
     "geography": "exact",
 }
 

@@ -15,6 +15,7 @@ OUT/release/support/level=<L>/           counts of the root that say where its l
 OUT/release/invariants/level=<L>/        exact answers of the invariants
 OUT/release/given/level=<L>/             facility counts and published tables, as given
 OUT/release/implied/level=<L>/           what they imply for every geounit
+OUT/release/tied/level=<L>/              the same where counts of other products imply something
 OUT/release/counts/level=<L>/            protected counts
 OUT/release/microdata/{parquet,csv}/     one row per person
 OUT/release/tables/level=<L>/            a file for each table and format
@@ -71,6 +72,11 @@ class ReleaseLayout:
         """A product that comes before the one whose folder this is."""
         return ReleaseLayout(self.root / name, self.root)
 
+    def beside(self, folder: str | None) -> ReleaseLayout:
+        """Another product of the run, by its folder; None is the last."""
+        whole = ReleaseLayout(self.public or self.root)
+        return whole if folder is None else whole.product(folder)
+
     @property
     def sealed_products(self) -> list[str]:
         """Names of the products before this one that have a manifest."""
@@ -103,6 +109,10 @@ class ReleaseLayout:
     def implied(self, geolevel: str) -> Place:
         """Dataset of what given counts imply for the geounits of a geolevel."""
         return self.root / "implied" / f"level={geolevel}"
+
+    def tied(self, geolevel: str) -> Place:
+        """Dataset of what is implied for a geolevel, where other products are part of it."""
+        return self.root / "tied" / f"level={geolevel}"
 
     def counts(self, geolevel: str) -> Place:
         """Dataset of the protected counts of a geolevel."""
@@ -325,6 +335,10 @@ class ReplicateLayout(ReleaseLayout):
     def implied(self, geolevel: str) -> Place:
         """Dataset of what given counts imply for the geounits of a geolevel."""
         return self.exact.implied(geolevel)
+
+    def tied(self, geolevel: str) -> Place:
+        """Dataset of what is implied for a geolevel, where other products are part of it."""
+        return self.exact.tied(geolevel)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from das.arrays import FloatArray, IntArray
 from jobs.synthetic.households import add_household_details, tenure_of
 from jobs.synthetic.persons import Entries, add_persons_details, facility_shares
 from jobs.synthetic.prims import block_codes, tract_subsets
+from jobs.synthetic.residents import DWELLINGS, RESIDENTS, householders, sizes_of_households
 from jobs.synthetic.schemas import schema_named
 
 COMBINATIONS = [c for size in range(1, 7) for c in combinations(range(6), size)]  # of races
@@ -214,13 +215,18 @@ def draw_tract(nation: Nation, tract: Tract) -> Blocks:
     if nation.schema == HOUSEHOLDS:
         persons, residents = units[:, 0], 0 * residents
     drawn = _draw_persons(rng, mix, persons, residents)
-    records = _to_schema(rng, nation.schema, *drawn)
+    beside: dict[str, Entries] = {}
+    if nation.schema == RESIDENTS:
+        own = _rng(nation.seed, 8, tract.state, tract.county, tract.tract)
+        records = householders(own, units[:, 0], drawn)
+        beside = {DWELLINGS: _dwellings(own, persons, units, facilities)}
+    else:
+        records = _to_schema(rng, nation.schema, *drawn)
     codes = _geocodes(rng, tract)
-    beside = {}
     if nation.schema == HOUSEHOLDS:
         beside = _units_beside(rng, records, units, facilities)
     elif nation.with_prims:
-        beside = {REDISTRICTING: _to_schema(rng, "pl94", *drawn)}
+        beside |= {REDISTRICTING: _to_schema(rng, "pl94", *drawn)}
     if not nation.with_prims:
         return Blocks(codes, units, facilities, *records, beside=beside)
     of_prims = block_codes(tract.subsets, codes)
@@ -257,8 +263,14 @@ def draw_listed(
     units = np.column_stack([occupied, housing_units - occupied])
     if schema == HOUSEHOLDS:
         persons, residents = occupied, 0 * residents
-    records = _to_schema(rng, schema, *_draw_persons(rng, mix, persons, residents))
-    beside = {}
+    drawn = _draw_persons(rng, mix, persons, residents)
+    beside: dict[str, Entries] = {}
+    if schema == RESIDENTS:
+        own = _rng(seed, 8, tract.state, tract.county, tract.tract)
+        records = householders(own, occupied, drawn)
+        beside = {DWELLINGS: _dwellings(own, persons, units, facilities)}
+    else:
+        records = _to_schema(rng, schema, *drawn)
     if schema == HOUSEHOLDS:
         beside = _units_beside(rng, records, units, facilities)
     return Blocks(geocodes, units, facilities, *records, beside=beside)
@@ -278,6 +290,14 @@ def _units_beside(
         "dhc_units": _sparse(np.hstack([tenure, vacant, *by_type])),
         "h1_units": _sparse(np.hstack([units, *by_type])),
     }
+
+
+def _dwellings(
+    rng: np.random.Generator, persons: IntArray, units: IntArray, facilities: IntArray
+) -> Entries:
+    """Units by size and facilities: int64[B] persons in households live in the occupied ones."""
+    sizes = sizes_of_households(rng, persons, units[:, 0])
+    return _sparse(np.hstack([units[:, 1:], sizes, facilities]))
 
 
 def _sparse(counts: IntArray) -> Entries:

@@ -18,6 +18,7 @@ NAMES = (
     "dhc_households",
     "census1940",
     "toy",
+    "residents",
 )
 
 

@@ -18,6 +18,7 @@ from das.definition import Definition
 from das.mechanisms.registry import chargeable
 from das.queries.sensitivity import Neighbors
 from geography.respine import FAN_OUT_CUTOFF, SpineDesign
+from jobs.config.models.between import BetweenConfig
 from jobs.config.models.products import ProductConfig
 from jobs.config.models.values import (
     LONGEST_NAME,
@@ -360,6 +361,9 @@ class RunConfig(Model):
         min_length=1,
         description="Name of each product, such as persons, to what it is, in the order of work. "
         "The last lies in the folder of the release itself, every other in one of its name there.",
+    )
+    between: list[BetweenConfig] = Field(
+        default=[], description="What products must agree on, by definition of their records."
     )
     output: OutputConfig = Field(description="Where everything is written.")
     about: AboutConfig = Field(

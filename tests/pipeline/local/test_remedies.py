@@ -906,6 +906,7 @@ _SOLUTIONS = "tests/pipeline/local/test_solutions.py"
 _REPLICATE = "tests/pipeline/local/test_replicate.py"
 _ALONE = "tests/pipeline/local/test_release_alone.py"
 _INIT = "tests/pipeline/local/test_init.py"
+_BETWEEN = "tests/pipeline/local/test_between.py"
 _REHEARSAL = "tests/pipeline/local/test_rehearsal.py"
 _REFUSED = "test_what_cannot_be_proposed_is_refused_and_leaves_nothing"
 _EXPLORE = "tests/pipeline/local/test_explore.py"
@@ -993,6 +994,18 @@ ENTRIES: dict[Key, Entry] = {
         ("drafting/draft", "name the column by --geocode, and lengths by --geolevels", _REFUSED),
         ("drafting/draft", "name a new one, or remove it", "test_nothing_is_overwritten"),
     )},
+    **{(module, text): TriedIn(f"{_BETWEEN}::test_remedies_of_constraints_help") for module, text in (
+        ("invariants/between.py", "leave it out"),
+        ("invariants/between.py", "raise what is at most, or leave one of them out"),
+        ("invariants/between.py", "state one lower and one upper bound of the same cells"),
+        ("invariants/between.py", "state what bounds the others by the same cells"),
+        ("jobs/config/between.py", "put this product before the other one"),
+        ("jobs/config/between.py", "state a row among the invariants of that product"),
+        ("jobs/config/between.py",
+         "state what facilities hold as constraints too, at_least and at_most"),
+    )},
+    ("jobs/confidential/between.py", "correct the data or the constraint"):
+        TriedIn(f"{_BETWEEN}::test_data_that_contradict_each_other_are_refused_before_anything_is_spent"),
     ("jobs/synthetic/rehearsal.py", "choose another or remove it"):
         TriedIn(f"{_REHEARSAL}::test_a_full_folder_and_other_formats_are_refused"),
     ("jobs/synthetic/own_schema.py", "choose another or remove it"):

@@ -1,0 +1,342 @@
+"""Persons and the units they live in, in one run: they agree in every block, or it is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from das.errors import ConfigError, InputError, SchemaError, VerificationError
+from jobs.cli import app
+from jobs.config.load import load_run
+from jobs.release.verify import _verify_ties, verify_run
+from jobs.storage.dataset import Dataset, PartWriter, replace_published, sweep
+from jobs.storage.histograms import SPARSE_SCHEMA
+from jobs.synthetic.generate import GenerateSpec, generate
+from jobs.tasks.batches import Batch
+from tests.builders.in_process import execute
+from tests.checkout import ROOT
+from tests.release_checks import geography, sparse, tree_is_consistent
+
+LEVELS = ["state", "county", "tract", "block_group", "block"]
+SIZES = range(1, 8)  # cells of dwellings: vacant, 1 to 7 and more, then facilities
+FACILITIES = range(8, 15)
+GROUPS = 16  # cells of residents of each residence
+Change = Callable[[dict[str, Any]], None]
+
+
+def written(folder: Path, data: Path, change: Change = lambda run: None) -> Path:
+    """conf/run/residents.yaml at little budget, seeded, with data of its own and a change."""
+    run = yaml.safe_load((ROOT / "conf" / "run" / "residents.yaml").read_text())
+    run["geography"]["geounits"]["path"] = str(data / "geounits.parquet")
+    run["privacy"] = {"randomness": {"source": "seeded_not_for_release", "seed": 7}}
+    for name, rho in (("dwellings", "1/20"), ("persons", "1/10")):
+        product = run["products"][name]
+        product["schema"] = str(ROOT / "conf" / "schema" / Path(product["schema"]).name)
+        product["data"]["path"] = str(data / Path(product["data"]["path"]).name)
+        allocation = ROOT / "conf" / "allocation" / Path(product["privacy"]["allocation"]).name
+        product["privacy"] = {"rho": rho, "allocation": str(allocation)}
+    run["output"]["directory"] = str(folder / "out")
+    run["runtime"] = {"master": "local[2,3]", "driver_memory": "1g"}
+    change(run)
+    target = folder / "run.yaml"
+    target.write_text(yaml.safe_dump(run, sort_keys=False))
+    return target
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("residents")
+    generate(GenerateSpec(seed=5, blocks=200, schema="residents"), folder / "data")
+    return folder / "data"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, data: Path) -> tuple[Path, Path]:
+    """The run file, and the run folder."""
+    folder = tmp_path_factory.mktemp("between")
+    config = written(folder, data)
+    return config, execute(config)
+
+
+def disagreeing(out: Path, level: str) -> dict[str, int]:
+    """Geounits in which persons and units contradict each other, counted here from their cells."""
+    release = out / "release"
+    persons = sparse(release / "counts" / f"level={level}")
+    units = sparse(release / "dwellings" / "counts" / f"level={level}")
+    found = dict.fromkeys(("householders", "too few", "too many", "facilities"), 0)
+    for code in {*persons, *units}:
+        own, other = persons.get(code, {}), units.get(code, {})
+        residence = [
+            sum(own.get(GROUPS * kind + cell, 0) for cell in range(GROUPS)) for kind in range(9)
+        ]
+        sizes = [other.get(size, 0) for size in SIZES]
+        fewest = sum(size * n for size, n in zip(SIZES, sizes, strict=True))
+        found["householders"] += residence[0] != sum(sizes)
+        found["too few"] += sum(residence[:2]) < fewest
+        found["too many"] += sum(residence[:2]) > fewest + 90 * sizes[-1]
+        found["facilities"] += any(
+            not other.get(cell, 0) <= n <= 99_999 * other.get(cell, 0)
+            for cell, n in zip(FACILITIES, residence[2:], strict=True)
+        )
+    return found
+
+
+def test_products_agree_in_every_geounit_of_every_geolevel(finished) -> None:
+    _, out = finished
+    assert tree_is_consistent(out, LEVELS)
+    for level in LEVELS:
+        assert not any(disagreeing(out, level).values()), level
+
+
+def test_apart_they_contradict_each_other(tmp_path: Path, data: Path) -> None:
+    out = execute(written(tmp_path, data, lambda run: run.pop("between")))
+    found = disagreeing(out, "block")
+    assert found["householders"] > 20
+    assert found["too few"] > 5
+
+
+def test_no_node_needs_the_failsafe(finished) -> None:
+    _, out = finished
+    for name in ("", "dwellings"):
+        manifest = json.loads((out / "release" / name / "manifest.json").read_text())
+        assert not any(level["moved"] for level in manifest["solve"])
+
+
+def test_verify_checks_them_from_the_release_alone(finished) -> None:
+    config, out = finished
+    resolved = load_run(config)
+    checked = verify_run(resolved)
+    blocks = len(geography(out, "block"))
+    assert checked["tied_geounits"] == blocks
+    result = CliRunner().invoke(app, ["verify", str(out / "release")])
+    assert result.exit_code == 0, result.output
+    assert f'"tied_geounits": {blocks}' in result.stdout
+
+
+def test_the_manifest_names_the_constraints(finished) -> None:
+    _, out = finished
+    manifest = json.loads((out / "release" / "manifest.json").read_text())
+    named = [limit for limit in manifest["limits"] if limit["kind"] == "between"]
+    assert len(named) == 17
+    assert named[0]["name"] == "householders are occupied units"
+    assert named[0]["geolevels"] == LEVELS
+
+
+def test_a_block_that_disagrees_is_found_in_a_release(finished) -> None:
+    """A unit becomes vacant in the counts of the dwellings, which are put back afterwards."""
+    config, out = finished
+    product = load_run(config).last
+    dataset = product.release.beside("dwellings").counts("block")
+    files = {p: p.read_bytes() for p in (*dataset.glob("part-*"), dataset / "_manifest.json")}
+    rows = pa.concat_tables([pq.read_table(p) for p in sorted(dataset.glob("part-*"))]).to_pylist()
+    rows.sort(key=lambda row: row["geocode"])
+    planted = next(row for row in rows if row["cells"][:2] == [0, 1])  # vacant, of one person
+    planted["counts"] = [planted["counts"][0] + planted["counts"][1], *planted["counts"][2:]]
+    planted["cells"] = [0, *planted["cells"][2:]]
+    writer = PartWriter(dataset, SPARSE_SCHEMA)
+    writer.write(pa.Table.from_pylist(rows, schema=SPARSE_SCHEMA))
+    batch = Batch(4, "", "\x7f", len(rows))
+    try:
+        replace_published(Dataset.open(dataset), [writer.close()], {})
+        with pytest.raises(VerificationError, match=f"{planted['geocode']}.*householders"):
+            _verify_ties(product.plan, product.release, batch)
+    finally:
+        for path, content in files.items():
+            path.write_bytes(content)
+        sweep(dataset)
+    assert _verify_ties(product.plan, product.release, batch) == len(geography(out, "block"))
+
+
+def test_data_that_contradict_each_other_are_refused_before_anything_is_spent(
+    tmp_path: Path, data: Path
+) -> None:
+    """A household more than there are householders, in one block."""
+    table = pq.read_table(data / "dwellings")
+    rows = table.to_pylist()
+    changed = next(row for row in rows if {1, 2} <= {*row["cells"]})
+    changed["counts"][changed["cells"].index(1)] += 1
+    (tmp_path / "data" / "dwellings").mkdir(parents=True)
+    pq.write_table(
+        pa.Table.from_pylist(rows, schema=table.schema),
+        tmp_path / "data" / "dwellings" / "a.parquet",
+    )
+
+    def other_units(run: dict[str, Any]) -> None:
+        run["products"]["dwellings"]["data"]["path"] = str(tmp_path / "data" / "dwellings")
+
+    with pytest.raises(InputError, match="contradict each other") as caught:
+        execute(written(tmp_path, data, other_units))
+    assert caught.value.where == f"block {changed['geocode']}"
+    assert caught.value.got == "between householders are occupied units"
+    assert not list((tmp_path / "out" / "release").rglob("measurements/*/*.parquet"))
+
+
+def _first(run: dict[str, Any]) -> dict[str, Any]:
+    return run["between"][0]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda run: _first(run)["left"].update(product="people"), "is unknown"),
+        (lambda run: _first(run)["left"].update(product="dwellings"), "is the left one"),
+        (lambda run: _first(run)["left"]["row"][0].update(coefficient=2), "at most"),
+        (lambda run: _first(run).update(geolevel="town"), "do not hold at one geolevel"),
+        (lambda run: _first(run).update(geolevel="tract"), "do not hold at one geolevel"),
+        (lambda run: run["between"].append(_first(run)), "has the name of another"),
+        (
+            lambda run: _first(run)["left"]["row"][0]["cells"].update(residence=["nobody"]),
+            "unknown level",
+        ),
+        (
+            lambda run: _first(run).update(relation="at_least"),
+            "only equalities may",
+        ),
+        (
+            lambda run: run["products"]["persons"]["invariants"].append(
+                {
+                    "facilities": "hhgq",
+                    "geolevel": "block",
+                    "exact": {"product": "dwellings", "query": "hhgq"},
+                    "at_least": {"household": 0},
+                }
+            ),
+            "stand beside facilities",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_constraints_that_cannot_be_kept_are_refused(
+    tmp_path: Path, data: Path, change: Change, said: str
+) -> None:
+    with pytest.raises((ConfigError, SchemaError), match=said):
+        load_run(written(tmp_path, data, change))
+
+
+def test_the_digest_of_a_run_without_constraints_is_what_it_was(tmp_path: Path, data: Path) -> None:
+    without = load_run(written(tmp_path, data, lambda run: run.pop("between")))
+    empty = load_run(written(tmp_path, data, lambda run: run.update(between=[])))
+    full = load_run(written(tmp_path, data))
+    assert without.plan.digest == empty.plan.digest != full.plan.digest
+
+
+def test_other_settings_of_the_first_product_make_both_anew(finished) -> None:
+    """Counts of the persons follow from those of the dwellings."""
+    config, _ = finished
+    run = yaml.safe_load(config.read_text())
+    run["products"]["dwellings"]["solve"]["targets"] = "own"
+    before = load_run(config)
+    other = config.with_name("other.yaml")
+    other.write_text(yaml.safe_dump(run, sort_keys=False))
+    after = load_run(other)
+    for name in ("dwellings", "persons"):
+        assert after.products[name].plan.solve_digest != before.products[name].plan.solve_digest
+    assert after.plan.digest == before.plan.digest
+
+
+def _parts(run: dict[str, Any], number: int, side: str = "left") -> dict[str, Any]:
+    return run["between"][number][side]
+
+
+def _swap(run: dict[str, Any]) -> None:
+    run["products"] = dict(reversed(run["products"].items()))
+
+
+def _weigh(run: dict[str, Any]) -> None:
+    """Units counted twice: fine of the product that comes first."""
+    run["between"] = [run["between"][0] | {"relation": "at_least"}]
+    _parts(run, 0)["row"][0]["coefficient"] = 2
+    run["products"]["dwellings"]["invariants"] = []  # their kinds would cross who is occupied
+
+
+def _facilities(run: dict[str, Any]) -> None:
+    run["products"]["persons"]["invariants"].append(
+        {
+            "facilities": "hhgq",
+            "geolevel": "block",
+            "exact": {"product": "dwellings", "query": "hhgq"},
+            "at_least": {"household": 0},
+        }
+    )
+
+
+def _no_zero(run: dict[str, Any]) -> None:
+    zeros = {"zero": {"residence": ["military"]}}
+    run["products"]["persons"]["invariants"].append(zeros)
+
+
+def _lower(run: dict[str, Any]) -> None:
+    """The most of an open size is less than its least."""
+    _parts(run, 2, "right")["row"][-1]["coefficient"] = 6
+
+
+def _raise(run: dict[str, Any]) -> None:
+    _parts(run, 2, "right")["row"][-1]["coefficient"] = 97
+
+
+def _negative(run: dict[str, Any]) -> None:
+    """Persons in households are at most the households of 7 and more."""
+    run["between"] = [run["between"][0], run["between"][2]]
+    _parts(run, 1, "right")["row"] = _parts(run, 1, "right")["row"][-1:]
+
+
+def _same_cells(run: dict[str, Any]) -> None:
+    _parts(run, 1, "right")["row"] = [{"cells": {"occupancy": ["occupied"]}, "coefficient": 97}]
+
+
+def _either(run: dict[str, Any]) -> None:
+    """Vacant units hold one, and households of one hold two: either may bind."""
+    run["between"] = [run["between"][1] | {"name": "other"}, run["between"][1]]
+    one = {"product": "dwellings", "row": [{"cells": {"unit": ["vacant"]}}]}
+    run["between"] = [run["between"][0] | {"right": one}, run["between"][1]]
+
+
+def _other_side(run: dict[str, Any]) -> None:
+    _parts(run, 0, "right")["product"] = "persons"
+
+
+def _leave_out(*numbers: int) -> Change:
+    def change(run: dict[str, Any]) -> None:
+        run["between"] = [one for at, one in enumerate(run["between"]) if at not in numbers]
+
+    return change
+
+
+def _no_facilities(run: dict[str, Any]) -> None:
+    del run["products"]["persons"]["invariants"][-1]
+
+
+@pytest.mark.parametrize(
+    ("mistake", "said", "mend"),
+    [
+        (_weigh, "put this product before the other one", _swap),
+        (_other_side, "state a row among the invariants of that product", _leave_out(0)),
+        (_facilities, "state what facilities hold as constraints too", _no_facilities),
+        (_no_zero, "leave it out", _leave_out(13, 14)),
+        (_lower, "raise what is at most, or leave one of them out", _raise),
+        (_lower, "raise what is at most, or leave one of them out", _leave_out(2)),
+        (_negative, "state what bounds the others by the same cells", _same_cells),
+        (_either, "state one lower and one upper bound of the same cells", _leave_out(0)),
+    ],
+    ids=lambda value: getattr(value, "__name__", "")[:12],
+)
+def test_remedies_of_constraints_help(
+    tmp_path: Path, data: Path, mistake: Change, said: str, mend: Change
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_run(written(tmp_path, data, mistake))
+    assert said in str(caught.value)
+
+    def both(run: dict[str, Any]) -> None:
+        mistake(run)
+        mend(run)
+
+    load_run(written(tmp_path, data, both))
