@@ -131,6 +131,21 @@ SIZES = {
 }
 
 
+def test_levels_written_as_ranges_are_the_same_schema_and_the_same_run(project):
+    project.schema["attributes"][1]["levels"] = [str(age) for age in range(8, 13)]
+    project.schema["recodes"][0]["groups"] = {"minor": ["8", "9", "10"], "grown": ["11", "12"]}
+    project.run["data"]["columns"]["age"] = "age"
+    listed = project.load()
+    project.schema["attributes"][1]["levels"] = "8..12"
+    project.schema["recodes"][0]["groups"] = {"minor": "8..10", "grown": ["11 .. 12"]}
+    ranges = project.load()
+    assert ranges.plan.schema == listed.plan.schema
+    assert ranges.plan.digest == listed.plan.digest
+    project.schema["attributes"][1]["levels"] = ["08..12"]
+    project.schema["recodes"][0]["groups"] = {"minor": "08..10", "grown": "11..12"}
+    assert project.load().plan.schema.attribute("age").levels == ("08", "09", "10", "11", "12")
+
+
 @pytest.mark.parametrize("path", shipped("schema"))
 def test_every_shipped_schema_loads(path):
     schema = load_schema(path)
@@ -630,6 +645,27 @@ MISTAKES: list[tuple[str, Edit, type[DasError], str, list[str]]] = [
         SchemaError,
         "schema",
         ["recode voting of age: leaves levels without a group; got ['old']"],
+    ),
+    (
+        "a range of levels that ends with none",
+        put("schema", "recodes", 0, "groups", "grown", value="adult..older"),
+        SchemaError,
+        "schema",
+        ["recode voting, group grown: has the range adult..older", "got ['older']"],
+    ),
+    (
+        "a range of levels that ends before it begins",
+        put("schema", "recodes", 0, "groups", "grown", value=["old..adult"]),
+        SchemaError,
+        "schema",
+        ["group grown: has a range that ends before it begins; got old..adult"],
+    ),
+    (
+        "levels by a range of numbers that falls",
+        put("schema", "attributes", 1, "levels", value="9..3"),
+        ConfigError,
+        "schema",
+        ["attributes.1.levels: range 9..3 must rise, by at most 100000 levels"],
     ),
     (
         "recode of an unknown attribute",
