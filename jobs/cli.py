@@ -31,6 +31,7 @@ from jobs.tasks.failures import hide_bridge_logs, machine_failure
 
 if TYPE_CHECKING:
     from jobs.config.product import Product, Resolved
+    from jobs.documents.account import Account
     from jobs.storage.layout import Roots
     from jobs.tasks.progress import Reporter
 
@@ -269,7 +270,16 @@ def validate(
     }
     last = resolved.last.name
     summaries[last] = replace(summaries[last], absent=absent, closed=closed)
-    print_summaries(summaries, as_json=as_json)
+    print_summaries(summaries, as_json=as_json, together=_together(resolved))
+
+
+def _together(resolved: Resolved) -> Account | None:
+    """What the products of a run cost together; None of one."""
+    from jobs.config.claims import claim_of
+    from jobs.documents.account import account_of_grants
+
+    claims = [claim_of(resolved, product, "") for product in resolved.products.values()]
+    return account_of_grants(claims) if len(claims) > 1 else None
 
 
 @app.command()
@@ -365,7 +375,7 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
     goal = GoalFiles(optimize, weights, targets, floors, others, allocation)
     request = PlanRequest(asked, losses, goal, equity, information, report, covariance)
     summaries = explain(resolved, request, partial(lattice_of, resolved), Reporter(quiet=quiet))
-    print_summaries(summaries, as_json=as_json)
+    print_summaries(summaries, as_json=as_json, together=_together(resolved))
 
 
 @app.command()

@@ -34,7 +34,7 @@ _TAKEN = {
     *("configuration", "schemas", "intervals", "about"),
     *("schema", "data", "privacy", "solve", "output", "products", "name", "budget", "limits"),
     *("statements", "leaf", "formulas", "predicted", "optimized", "absent", "closed"),
-    "without_estimates",
+    *("without_estimates", "together"),
 }
 
 

@@ -27,16 +27,29 @@ from jobs.storage.place import Place
 _MOST_FORMULAS = 5  # shown
 
 
-def print_summaries(summaries: Mapping[str, PlanSummary], *, as_json: bool) -> None:
-    """Print the summaries of the products of a run, in the order of work, as JSON or as tables."""
+def print_summaries(
+    summaries: Mapping[str, PlanSummary], *, as_json: bool, together: Account | None = None
+) -> None:
+    """Print the summaries of the products of a run, in the order of work, as JSON or as tables.
+
+    Args:
+      summaries: By product.
+      as_json: Whether as JSON.
+      together: What they cost together; None of one product.
+    """
     *others, last = summaries
     if as_json:
         document = json_of(summaries[last]) | {name: json_of(summaries[name]) for name in others}
+        if together is not None:
+            document["together"] = json_of(together)
         typer.echo(json.dumps(document, indent=1))
         return
     console = result_console()
     for name in (last, *others):
         _print_summary(console, summaries[name])
+    if together is not None:
+        table = account_table(together, "together", "What the products cost together")
+        console.print(terminal_table(table))
 
 
 def _print_summary(console: Console, summary: PlanSummary) -> None:

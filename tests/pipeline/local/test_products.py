@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from fractions import Fraction
 from pathlib import Path
@@ -65,6 +66,54 @@ def test_three_products_are_made_and_verified(tmp_path):
         document = json.loads(said.stdout)
         assert document["units"]["schema"]["name"] == "units"
         assert document["dwellings"]["privacy"]["total"] == "1/9"
+        together = [Fraction(one["total"]) for one in document["together"]["composed"]]
+        assert together == [sum(spent)]
     resumed = CliRunner().invoke(app, ["resume", str(out), "--check"])
     assert resumed.exit_code == 0, resumed.output
     assert resumed.stdout.count("of") > 3 * 6
+
+
+def test_two_products_of_the_same_people_under_one_account(here, das, tmp_path):
+    """Sex by age for all, and citizenship by age beside it, of the same file of records."""
+    toy.write_records(tmp_path)
+    with (tmp_path / "records.csv").open(newline="") as file:
+        rows = [*csv.DictReader(file)]
+    for index, row in enumerate(rows):
+        row["citizen"] = "yes" if index % 3 else "no"
+    with (tmp_path / "records.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, [*rows[0]])
+        writer.writeheader()
+        writer.writerows(rows)
+    ages = [{"name": "age", "levels": [*toy.AGE]}, {"name": "citizen", "levels": ["yes", "no"]}]
+    (tmp_path / "cvap.yaml").write_text(yaml.safe_dump({"name": "cvap", "attributes": ages}))
+    shares = {"share": "1/4", "queries": {"citizen": "1/2", "detailed": "1/2"}}
+    allocation = {"name": "cvap", "levels": dict.fromkeys(toy.LEVELS, shares)}
+    (tmp_path / "cvap-shares.yaml").write_text(yaml.safe_dump(allocation))
+    path = toy.configuration(
+        tmp_path,
+        privacy__randomness={"source": "operating_system"},
+        privacy__account=str(tmp_path / "account.jsonl"),
+    )
+    document = yaml.safe_load(path.read_text())
+    persons = document["products"]["persons"]
+    citizens = {
+        **persons,
+        "schema": str(tmp_path / "cvap.yaml"),
+        "data": {**persons["data"], "columns": {"age": "age", "citizen": "citizen"}},
+        "privacy": {"rho": "1/5", "allocation": str(tmp_path / "cvap-shares.yaml")},
+    }
+    document["products"] = {"citizens": citizens, "persons": persons}
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    for command in ("validate", "run", "verify"):
+        code, said = das(command, path)
+        assert code == 0, said
+    for product in ("citizens", ""):
+        folder = tmp_path / "out" / "release" / product / "microdata" / "csv"
+        lines = sum(len(file.read_text().splitlines()) - 1 for file in folder.glob("*.csv"))
+        assert lines == len(rows)  # the total of the state is exact in both
+    code, said = das("account", path, "--json")
+    assert code == 0, said
+    account = json.loads(said)
+    granted = {one["product"]: one["total"] for one in account["grants"]}
+    assert granted == {"cvap": "1/5", "toy": "1"}
+    assert [one["total"] for one in account["composed"]] == ["6/5"]

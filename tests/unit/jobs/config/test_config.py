@@ -125,6 +125,7 @@ SIZES = {
     "h1_units": 26,
     "housing_units": 2,
     "pl94": 2016,
+    "pl94_cvap": 4032,
     "pl94_tables": 252,
     "toy": 6,
     "units": 9,
