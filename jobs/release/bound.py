@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from das.arrays import IntArray, ObjectArray
+from das.arrays import BoolArray, IntArray, ObjectArray
 from das.errors import ConfigError, InputError
 from das.queries.query import Query, is_refinement, parse_query
 from invariants.facilities import groups_of
@@ -209,13 +209,13 @@ def check_geounits(released: Released, codes: ObjectArray) -> None:
 
 
 def refuse_impossible(
-    query: Query, possible: IntArray, codes: ObjectArray, counts: IntArray, where: str
+    query: Query, possible: BoolArray, codes: ObjectArray, counts: IntArray, where: str
 ) -> None:
     """Refuse persons of a release whom the structural zeros of the run leave no cell.
 
     Args:
       query: The query here, m answers.
-      possible: int64[k], cells in which somebody may be.
+      possible: bool[m], answers of which some cell is no structural zero.
       codes: object[G], geounits.
       counts: int64[G, m], of the release.
       where: For the error.
@@ -223,9 +223,7 @@ def refuse_impossible(
     Raises:
       InputError: There are some.
     """
-    may_be = np.zeros(query.size, np.bool_)
-    may_be[query.rows_of(possible)] = True
-    wrong = (counts != 0) & ~may_be
+    wrong = (counts != 0) & ~possible
     if wrong.any():
         row, answer = np.argwhere(wrong)[0]
         raise InputError(
@@ -268,7 +266,8 @@ def bound_parts(
             released = open_released(plan, entry, config)
             check_released(released)
             check_geounits(released, read_public_geocodes(release, level.name))
-            possible = plan.limits.possible(plan.schema)
+            possible = np.zeros(query.size, np.bool_)
+            possible[query.rows_of(plan.limits.possible(plan.schema))] = True
             run = partial(_copy, release, level.name, released, possible)
         else:
             source = plan.levels[level.index + 1]
@@ -280,7 +279,7 @@ def bound_parts(
 
 
 def _copy(
-    release: ReleaseLayout, geolevel: str, released: Released, possible: IntArray, batch: Batch
+    release: ReleaseLayout, geolevel: str, released: Released, possible: BoolArray, batch: Batch
 ) -> PartFile:
     """Write the counts of a release in the geounits of a range."""
     query = released.query
