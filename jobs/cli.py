@@ -1296,6 +1296,13 @@ def generate(  # noqa: PLR0913 - one parameter per command-line option
         typer.Option(help="Of the list: geocode, housing units and perhaps group quarters."),
     ] = "geocode, housing_units",
     every: Annotated[int, typer.Option(help="Of the list: one of so many tracts.")] = 1,
+    tracts: Annotated[
+        float | None,
+        typer.Option(
+            help="Mean number of tracts of a county, 27 in the census of 2020; by default 8, and "
+            "more in a state of over 150 counties."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same nation.")] = 2020,
     schema: Annotated[  # the list of jobs.synthetic.schemas, which takes long to import
         str,
@@ -1361,7 +1368,13 @@ def generate(  # noqa: PLR0913 - one parameter per command-line option
 
     if listed is None:
         spec = GenerateSpec(
-            seed=seed, blocks=blocks, states=states, schema=schema, format=output, with_prims=prims
+            seed=seed,
+            blocks=blocks,
+            states=states,
+            schema=schema,
+            format=output,
+            with_prims=prims,
+            tracts=tracts,
         )
     else:
         named = tuple(name.strip() for name in columns.split(","))

@@ -40,6 +40,8 @@ class GenerateSpec:
       format: How persons are written.
       with_prims: Whether blocks are on the spine of eight geolevels (`jobs.synthetic.prims`); then
         the redistricting cells of the same persons are written too.
+      tracts: Mean number of tracts of a county, at least 1; None for one that grows with a state
+        of over 150 counties. Not with a list.
 
     Raises:
       ConfigError: A value is out of range.
@@ -53,6 +55,7 @@ class GenerateSpec:
     schema: str = "pl94"
     format: str = "records"
     with_prims: bool = False
+    tracts: float | None = None
 
     def __post_init__(self) -> None:
         if (self.blocks, self.persons, self.listed).count(None) != 2:
@@ -77,6 +80,8 @@ class GenerateSpec:
                               want=f"at least one per state, {self.states}")  # fmt: skip
         if self.with_prims and (self.listed is not None or self.schema in _WITHOUT_BLOCKS):
             raise ConfigError("generate, prims", "are of generated blocks alone")
+        if self.tracts is not None and not self.tracts >= 1:
+            raise ConfigError("generate, tracts", "is too small", got=self.tracts, want="1 or more")
         if self.seed < 0:
             raise ConfigError("generate, seed", "is negative", got=self.seed)
 
@@ -92,7 +97,9 @@ class GenerateSpec:
     @property
     def nation(self) -> Nation:
         """What is drawn, however it is written."""
-        return Nation(self.seed, self.states, self.n_blocks, self.schema, self.with_prims)
+        return Nation(
+            self.seed, self.states, self.n_blocks, self.schema, self.with_prims, self.tracts
+        )
 
 
 def generate(

@@ -83,6 +83,7 @@ class Places:
 
 
 _BLOCKS = Places()
+_MOST_COUNTIES = 499  # odd numbers of three digits
 # 152,000 enumeration districts of 132 million persons in 3,200 districts of 3,100 counties.
 _ENUMERATION_DISTRICTS = Places(870, (6.62, 0.55), (1, 49), 10_000, 48, 1.03, 400)
 
@@ -98,6 +99,7 @@ class Nation:
       schema: One of `jobs.synthetic.schemas.NAMES`.
       with_prims: Whether geocodes are those of `jobs.synthetic.prims`, and the redistricting cells
         of the same persons are kept.
+      tracts: Mean number of tracts of a county; None for one that fits the size of the state.
     """
 
     seed: int
@@ -105,6 +107,7 @@ class Nation:
     blocks: int
     schema: str
     with_prims: bool = False
+    tracts: float | None = None
 
     @property
     def places(self) -> Places:
@@ -176,7 +179,8 @@ def plan_tracts(nation: Nation) -> list[Tract]:
     for state, n_blocks in enumerate(np.diff(edges) + 1):
         leaves = nation.places.leaves
         sizes = _sizes(_rng(nation.seed, 1, state), int(n_blocks), leaves, 0.8, 1500)
-        mean_tracts = max(nation.places.tracts, len(sizes) / nation.places.most_counties)
+        fitting = max(nation.places.tracts, len(sizes) / nation.places.most_counties)
+        mean_tracts = max(nation.tracts or fitting, len(sizes) / _MOST_COUNTIES)
         per_county = _sizes(_rng(nation.seed, 2, state), len(sizes), mean_tracts, 0.9, 9000)
         places = [(county, t) for county, n in enumerate(per_county) for t in range(n)]
         for (county, number), size in zip(places, sizes, strict=True):

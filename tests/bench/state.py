@@ -36,11 +36,14 @@ def configuration(arguments: argparse.Namespace, folder: Path) -> Path:
     )
 
 
-def generated(template: str, folder: Path, blocks: int, states: int = 1) -> Path:
+def generated(
+    template: str, folder: Path, blocks: int, states: int = 1, tracts: float | None = None
+) -> Path:
     """Generate blocks of the schema of a run file, and write that file for them."""
     schema = persons_of(yaml.safe_load((RUNS / template).read_text()))["schema"]
     wanted = ("--blocks", blocks, "--schema", Path(schema).stem, "--format", "histograms")
-    das("generate", folder / "data", "--states", states, *wanted)
+    shape = () if tracts is None else ("--tracts", tracts)
+    das("generate", folder / "data", "--states", states, *shape, *wanted)
 
     def put(document: dict[str, Any]) -> None:
         data = {"format": "histograms", "path": str(folder / "data" / "histograms")}

@@ -46,6 +46,17 @@ def test_equal_specifications_give_equal_data(tmp_path: Path) -> None:
     assert content(tmp_path / "a") != content(tmp_path / "c")
 
 
+def test_counties_are_as_large_as_wanted() -> None:
+    """And as many as three digits can number, whatever is wanted."""
+    for tracts, counties in ((27.0, 39), (9.0, 116), (1.0, 499)):
+        places = plan_tracts(spec(blocks=100_000, states=1, tracts=tracts).nation)
+        assert max(tract.county for tract in places) + 1 == pytest.approx(counties, abs=1)
+        assert len({tract.geocode for tract in places}) == len(places)
+        assert {len(tract.geocode) for tract in places} == {11}
+    with pytest.raises(ConfigError, match=r"tracts: is too small; got 0\.5"):
+        spec(tracts=0.5)
+
+
 def test_data_do_not_depend_on_how_the_work_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
