@@ -8,7 +8,7 @@ again without new noise. Lost noisy answers stay lost: the budget was spent on t
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from das.errors import LedgerError, OutputError
@@ -68,8 +68,23 @@ def damage_of(resolved: Resolved) -> list[Damage]:
             }
             paths = [path for path in paths if not inner & {*path.parents}]
         broken = [(path, error) for path in paths for error in find_damage(path)[:1]]
-        damages += [Damage(p, e, _to_redo(product, p)) for p, e in [*missing, *broken]]
+        found = [(path, error, _to_redo(product, path)) for path, error in [*missing, *broken]]
+        damages += [Damage(p, e, (*redo, *_tied_to(resolved, redo))) for p, e, redo in found]
     return damages
+
+
+def _tied_to(resolved: Resolved, redo: Sequence[Place]) -> list[Place]:
+    """What was made of counts that are made again, of products that must agree with them."""
+    gone, found = {*redo}, list[Place]()
+    for product in resolved.products.values():
+        ties = product.plan.limits.ties
+        before = [] if ties is None else [resolved.products[name] for name in ties.sizes]
+        if gone & {path for other in before for path in _solved(other)}:
+            tied = map(product.release.tied, product.plan.spine.levels)
+            made = [*tied, *_solved(product), *_outputs(product)]
+            gone |= {*made}
+            found += made
+    return found
 
 
 def refuse_damage(resolved: Resolved) -> None:

@@ -100,29 +100,36 @@ def _differences(one: Mapping[str, Any], other: Mapping[str, Any], under: str = 
 def remove_outdated(products: Sequence[Product]) -> list[Place]:
     """Remove what other settings made of the measurements, so that it is made again.
 
-    Counts under lazy queries stay: the noise of finer geolevels was drawn for them. Geolevels that
-    are not solved yet are solved with the new settings.
+    Counts under lazy queries stay: the noise of finer geolevels was drawn for them. So do those of
+    products that they must agree with. Geolevels that are not solved yet are solved with the new
+    settings.
 
     Returns:
       The datasets removed.
     """
-    found = [path for product in products for path in _outdated(product)]
+    stay = {product.name for product in products if product.plan.lazy}
+    for product in products:
+        ties = product.plan.limits.ties
+        if ties is not None and product.plan.lazy:
+            stay |= {*ties.sizes}
+    found = [path for one in products for path in _outdated(one, stays=one.name in stay)]
     for path in found:
         remove_dataset(path)
     return found
 
 
-def _outdated(product: Product) -> list[Place]:
-    """Datasets of other settings, what is made of them first."""
+def _outdated(product: Product, *, stays: bool) -> list[Place]:
+    """Datasets of other settings, what is made of them first; but for counts that stay."""
     release, plan, output = product.release, product.plan, product.config.output
     levels = plan.geolevels
     counts = [release.counts(level) for level in reversed(levels)]
     microdata = {release.microdata / name: name for name in MICRODATA}
     made, wanted = [*map(release.tables, levels)], TablesWanted.of(product)
     tables = [parse_query(plan.schema, name).name for name in product.tables]
-    solved = {facts["solve_digest"] for path in counts for facts in _facts(path)}
-    if solved - {plan.solve_digest} and not plan.lazy:
-        outdated = [*microdata, *made, *counts, *map(release.tied, levels)]
+    tied = [*map(release.tied, plan.spine.levels)]
+    solved = {facts["solve_digest"] for path in (*counts, *tied) for facts in _facts(path)}
+    if solved - {plan.solve_digest} and not stays:
+        outdated = [*microdata, *made, *counts, *tied]
     else:
         outdated = [path for path, name in microdata.items() if name not in output.microdata]
         outdated += [

@@ -91,7 +91,10 @@ def publish_implied(plan: Plan, release: ReleaseLayout, tasks: Tasks) -> None:
             return _write_implied(plan, release, level, batch)
 
         parts = tasks.run(f"implied {level.name}", batches, run)
-        publish(dataset, parts, {"geolevel": level.name})
+        facts = {"geolevel": level.name}
+        if plan.limits.hang_on_products:  # made of counts, which other settings make anew
+            facts["solve_digest"] = plan.solve_digest
+        publish(dataset, parts, facts)
 
 
 def implied_limits(plan: Plan, release: ReleaseLayout, geolevel: str) -> Place:

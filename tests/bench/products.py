@@ -1,0 +1,218 @@
+"""Persons and the units they live in, solved apart and so that they agree; against the truth.
+
+    python -m tests.bench.products [--quick] [--blocks N] [--seeds N]
+
+A generated state of the schemas `residents` and `dwellings`, of which `das generate` draws persons and units together. The run
+is conf/run/residents.yaml, once without its constraints and once with them: the same noise. `inconsistent` is how many geounits
+break some constraint as it was stated, by geolevel, and by constraint in the blocks. `cuts` are sets of types whose bounds nodes missed,
+`failsafes` parents that moved. `ratio` is the mean squared error of counts with constraints over that without, per query and
+geolevel. Seconds are of the processor, of the stage `solve`. Prints tables and one line of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+import solvers.node
+from das.histograms import Histograms
+from das.queries.query import parse_query
+from invariants.between import Ties
+from jobs.config.load import load_run
+from jobs.config.product import Product, Resolved
+from jobs.documents.statistics import statistics_of
+from jobs.run import MEASURING, do_stages, open_job
+from jobs.storage.dataset import Dataset
+from jobs.storage.geography import read_public_geocodes
+from jobs.storage.histograms import read_counts, read_histograms
+from jobs.synthetic.generate import GenerateSpec, generate
+from jobs.tasks.batches import Sizing
+from jobs.tasks.executor import LocalTasks
+from jobs.tasks.progress import Reporter
+from tests.checkout import ROOT
+
+RUN = ROOT / "conf" / "run" / "residents.yaml"
+QUERIES = {"persons": ("total", "residence", "detailed"), "dwellings": ("occupancy", "detailed")}
+WAYS = ("apart", "together")
+
+
+def resolved(folder: Path, data: Path, way: str, seed: int) -> Resolved:
+    """The run of a way, seeded."""
+    run = yaml.safe_load(RUN.read_text())
+    run["geography"]["geounits"]["path"] = str(data / "geounits.parquet")
+    run["privacy"] = {"randomness": {"source": "seeded_not_for_release", "seed": seed}}
+    for product in run["products"].values():
+        for key, kind in (("schema", "schema"),):
+            product[key] = str(ROOT / "conf" / kind / Path(product[key]).name)
+        allocation = Path(product["privacy"]["allocation"]).name
+        product["privacy"]["allocation"] = str(ROOT / "conf" / "allocation" / allocation)
+        product["data"]["path"] = str(data / Path(product["data"]["path"]).name)
+    if way == "apart":
+        del run["between"]
+    out = folder / way
+    out.mkdir()
+    run["output"]["directory"] = str(out / "out")
+    (out / "run.yaml").write_text(yaml.safe_dump(run, sort_keys=False))
+    return load_run(out / "run.yaml")
+
+
+@contextmanager
+def counted_cuts() -> Iterator[list[int]]:
+    """The cuts of every node with leaves that is solved."""
+    found: list[int] = []
+    inner = solvers.node.solve_with_cuts
+
+    def solve_with_cuts(*arguments: Any) -> Any:
+        solved = inner(*arguments)
+        found.append(solved.cuts)
+        return solved
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(solvers.node, "solve_with_cuts", solve_with_cuts)
+        yield found
+
+
+def counts(product: Product, geolevel: str, *, truth: bool = False) -> Histograms:
+    """All geounits of a geolevel."""
+    codes, size = read_public_geocodes(product.release, geolevel), product.plan.schema.size
+    if truth:
+        dataset = Dataset.open(product.confidential.histograms(geolevel))
+        return read_histograms(dataset, codes, size)
+    return read_counts(product.release, geolevel, codes, size)
+
+
+def inconsistent(run: Resolved, ties: Ties, geolevel: str) -> dict[str, int]:
+    """Geounits that break each constraint, and some, of `geounits`."""
+    others = {name: counts(run.products[name], geolevel) for name in ties.sizes}
+    own = counts(run.last, geolevel)
+    broken = {tie.name: tie.broken(own, others) for tie in ties.entries}
+    found = {name: int(mask.sum()) for name, mask in broken.items()}
+    some = np.logical_or.reduce([*broken.values()])
+    return {"geounits": own.n_geounits, "some": int(some.sum()), **found}
+
+
+def squared_errors(run: Resolved) -> dict[str, float]:
+    """Mean squared error of an answer, by product, query and geolevel."""
+    out = {}
+    for name, texts in QUERIES.items():
+        product = run.products[name]
+        for level in product.plan.levels:
+            released, truth = (counts(product, level.name, truth=t) for t in (False, True))
+            for text in texts:
+                query = parse_query(product.plan.schema, text)
+                off = query.answer(released) - query.answer(truth)
+                out[f"{name} {text} {level.name}"] = float((off**2).mean())
+    return out
+
+
+def solved(folder: Path, data: Path, way: str, seed: int, ties: Ties | None) -> dict[str, Any]:
+    """One way, from its input to its counts."""
+    run = resolved(folder, data, way, seed)
+    stated = run.plan.limits.ties if ties is None else ties
+    with counted_cuts() as cuts, open_job(run, Reporter(quiet=True), tasks=tasks()) as job:
+        do_stages(job, (*MEASURING, "estimate"))
+        started = time.process_time()
+        do_stages(job, ("solve",))
+        seconds = time.process_time() - started
+    moved = [
+        move
+        for product in run.products.values()
+        for level in product.plan.levels
+        for move in statistics_of(Dataset.open(product.release.counts(level.name))).moved
+    ]
+    assert stated is not None
+    return {
+        "ties": stated,
+        "seconds": seconds,
+        "cuts": sum(cuts),
+        "nodes_with_bounds": len(cuts),
+        "failsafes": len(moved),
+        "inconsistent": {
+            level.name: inconsistent(run, stated, level.name) for level in run.plan.levels
+        },
+        "errors": squared_errors(run),
+    }
+
+
+def tasks() -> LocalTasks:
+    """In this process, without a session."""
+    return LocalTasks(Sizing(1))
+
+
+def compared(data: Path, seeds: int) -> dict[str, Any]:
+    """Both ways for some seeds, added up."""
+    runs: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
+    for seed in range(seeds):
+        with tempfile.TemporaryDirectory() as folder:
+            together = solved(Path(folder), data, "together", seed, None)
+            apart = solved(Path(folder), data, "apart", seed, together["ties"])
+        runs["together"].append(together)
+        runs["apart"].append(apart)
+    out: dict[str, Any] = {"seeds": seeds}
+    for way, found in runs.items():
+        out[way] = {
+            key: sum(one[key] for one in found)
+            for key in ("seconds", "cuts", "nodes_with_bounds", "failsafes")
+        }
+        out[way]["inconsistent"] = {
+            level: {
+                name: sum(one["inconsistent"][level][name] for one in found)
+                for name in found[0]["inconsistent"][level]
+            }
+            for level in found[0]["inconsistent"]
+        }
+        out[way]["errors"] = {
+            name: float(np.mean([one["errors"][name] for one in found]))
+            for name in found[0]["errors"]
+        }
+    apart, both = out["apart"]["errors"], out["together"]["errors"]
+    out["ratio"] = {name: both[name] / apart[name] for name in apart if apart[name]}
+    return out
+
+
+def show(found: dict[str, Any]) -> None:
+    """Tables."""
+    print(f"{'geounits that contradict themselves':<56}{'apart':>9}{'together':>10}{'of':>9}")
+    apart, both = (found[way]["inconsistent"] for way in WAYS)
+    for level, row in apart.items():
+        print(f"{level:<56}{row['some']:>9}{both[level]['some']:>10}{row['geounits']:>9}")
+    leaf = [*apart][-1]
+    for name in [*apart[leaf]][2:]:
+        print(f"  {leaf}: {name[:46]:<46}{apart[leaf][name]:>9}{both[leaf][name]:>10}")
+    for key in ("failsafes", "cuts", "nodes_with_bounds", "seconds"):
+        values = (found[way][key] for way in WAYS)
+        print(f"{key:<56}" + "".join(f"{value:>9.4g} " for value in values))
+    print(f"\n{'mean squared error':<56}{'apart':>9}{'together':>10}{'ratio':>9}")
+    for name, ratio in found["ratio"].items():
+        values = [found[way]["errors"][name] for way in WAYS]
+        print(f"{name:<56}{values[0]:>9.4g}{values[1]:>10.4g}{ratio:>9.3f}")
+
+
+def main() -> None:
+    """Generate, solve, compare, print."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true", help="600 blocks, one seed")
+    parser.add_argument("--blocks", type=int, default=8_000)
+    parser.add_argument("--seeds", type=int, default=2)
+    given = parser.parse_args()
+    blocks, seeds = (600, 1) if given.quick else (given.blocks, given.seeds)
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "data"
+        generate(GenerateSpec(seed=2020, blocks=blocks, schema="residents"), data)
+        found = compared(data, seeds)
+    show(found)
+    print(json.dumps({"bench": "products", "blocks": blocks, **found}))
+
+
+if __name__ == "__main__":
+    main()
