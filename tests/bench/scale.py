@@ -122,7 +122,7 @@ def run_whole(config: Path, out: Path, slots: int) -> Cost:
     stages |= {"other": outside, "verify": checking}
     return Cost(
         totals["leaf_geounits"],
-        totals["persons"],
+        totals[[*document["products"]][-1]],
         verified - started,
         summary["total"]["peak_memory_bytes"] / 1e9,
         summary["total"]["task_peak_memory_bytes"] / 1e9,

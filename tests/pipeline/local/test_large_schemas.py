@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tracemalloc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +16,12 @@ from das.errors import DasError
 from das.queries.query import parse_query
 from jobs.cli import app
 from jobs.config.load import load_run
-from jobs.job import Job
 from jobs.release.verify import verify_run
 from tests.builders.in_process import execute
-from tests.builders.large import AIANSF_HOUSEHOLDS, SF2_PERSONS, Large, write_run
+from tests.builders.large import SF2_PERSONS, write_run
 from tests.release_checks import sparse, totals_are_exact, tree_is_consistent
 
 ANSWERS = 2 * 6 + 2 * 4 * 2 + 2 * 511 * (1 + 2 * 23 * (1 + 6)) + 9_958_368  # of every query
-ROOT_STAGES = {"measure records, state", "solve records, support of state", "solve records, state"}
 LEVELS = ["state", "county", "tract", "block"]
 
 
@@ -111,43 +105,3 @@ def test_an_invariant_of_the_root_is_a_sum_of_the_first_query(tmp_path: Path) ->
     path = changed(tmp_path, lambda product: product["invariants"].append(exact))
     assert "invariant sex: is no sum of hispanic * race, which comes first" in refused(path)
     assert parse_query(load_run(write_run(SF2_PERSONS, tmp_path / "as_is", 2)).plan.schema, "sex")
-
-
-def peaks(large: Large, folder: Path) -> dict[str, int]:
-    """Most bytes that each stage of a run allocates at a time, by its name and what it works on."""
-    resolved, found = load_run(write_run(large, folder, 82)), dict[str, int]()
-    stage = Job.stage
-
-    @contextmanager
-    def watched(self: Job, *words: Any) -> Iterator[Any]:
-        tracemalloc.reset_peak()
-        before = tracemalloc.get_traced_memory()[0]
-        with stage(self, *words) as line:
-            yield line
-        found[" ".join(words[:2])] = tracemalloc.get_traced_memory()[1] - before
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Job, "stage", watched)
-        execute(resolved)  # loads modules and kernels, whose memory is nobody's
-        shutil.rmtree(folder / "out")
-        (folder / "account.jsonl").unlink()
-        tracemalloc.start()
-        try:
-            execute(load_run(folder / "run.yaml"))
-        finally:
-            tracemalloc.stop()
-    return found
-
-
-@pytest.mark.long
-def test_no_stage_allocates_more_for_a_schema_of_ten_times_as_many_cells(tmp_path: Path) -> None:
-    few = replace(AIANSF_HOUSEHOLDS, sizes={**AIANSF_HOUSEHOLDS.sizes, "tribe": 39})
-    small, large = peaks(few, tmp_path / "few"), peaks(AIANSF_HOUSEHOLDS, tmp_path / "many")
-    assert small.keys() == large.keys()
-    assert AIANSF_HOUSEHOLDS.cells > 9 * few.cells > 79_000_000
-    # Answers to the queries of the support are drawn at the root, whatever is live.
-    answers = AIANSF_HOUSEHOLDS.cells // 36
-    for name, most in large.items():
-        whole = 48 * answers if name in ROOT_STAGES else 0
-        assert most < 1.5 * small[name] + whole + 4_000_000, name
-        assert most < 2 * AIANSF_HOUSEHOLDS.cells, name  # not two bytes for a cell

@@ -50,7 +50,7 @@ def test_the_release_says_where_it_drew(done: Path) -> None:
     assert "support/level=" in (release / "codebook.md").read_text()
 
 
-@pytest.mark.parametrize("lost", ["support/level=state", "counts/level=state"])
+@pytest.mark.parametrize("lost", ["support/level=state"])
 def test_what_is_lost_is_made_again_as_it_was(
     done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
