@@ -1,9 +1,10 @@
 """Persons and the units they live in, solved apart and so that they agree; against the truth.
 
-    python -m tests.bench.products [--quick] [--blocks N] [--seeds N]
+    python -m tests.bench.products [--quick] [--blocks N] [--seeds N] [--without-sizes]
 
 A generated state of the schemas `residents` and `dwellings`, of which `das generate` draws persons and units together. The run
-is conf/run/residents.yaml, once without its constraints and once with them: the same noise. `inconsistent` is how many geounits
+is conf/run/residents.yaml, once without its constraints and once with them: the same noise. With --without-sizes, occupied units
+hold 1 to 97 persons each, whatever their size. `inconsistent` is how many geounits
 break some constraint as it was stated, by geolevel, and by constraint in the blocks. `cuts` are sets of types whose bounds nodes missed,
 `failsafes` parents that moved. `ratio` is the mean squared error of counts with constraints over that without, per query and
 geolevel. Seconds are of the processor, of the stage `solve`. Prints tables and one line of JSON.
@@ -46,7 +47,7 @@ QUERIES = {"persons": ("total", "residence", "detailed"), "dwellings": ("occupan
 WAYS = ("apart", "together")
 
 
-def resolved(folder: Path, data: Path, way: str, seed: int) -> Resolved:
+def resolved(folder: Path, data: Path, way: str, seed: int, *, with_sizes: bool = True) -> Resolved:
     """The run of a way, seeded."""
     run = yaml.safe_load(RUN.read_text())
     run["geography"]["geounits"]["path"] = str(data / "geounits.parquet")
@@ -57,6 +58,10 @@ def resolved(folder: Path, data: Path, way: str, seed: int) -> Resolved:
         allocation = Path(product["privacy"]["allocation"]).name
         product["privacy"]["allocation"] = str(ROOT / "conf" / "allocation" / allocation)
         product["data"]["path"] = str(data / Path(product["data"]["path"]).name)
+    for constraint, persons in zip(run["between"][1:3], (1, 97), strict=True):
+        if not with_sizes:
+            occupied = {"cells": {"occupancy": ["occupied"]}, "coefficient": persons}
+            constraint["right"]["row"] = [occupied]
     if way == "apart":
         del run["between"]
     out = folder / way
@@ -115,9 +120,8 @@ def squared_errors(run: Resolved) -> dict[str, float]:
     return out
 
 
-def solved(folder: Path, data: Path, way: str, seed: int, ties: Ties | None) -> dict[str, Any]:
-    """One way, from its input to its counts."""
-    run = resolved(folder, data, way, seed)
+def solved(run: Resolved, ties: Ties | None) -> dict[str, Any]:
+    """One way, from its input to its counts; `ties` are those of the other way."""
     stated = run.plan.limits.ties if ties is None else ties
     with counted_cuts() as cuts, open_job(run, Reporter(quiet=True), tasks=tasks()) as job:
         do_stages(job, (*MEASURING, "estimate"))
@@ -149,13 +153,17 @@ def tasks() -> LocalTasks:
     return LocalTasks(Sizing(1))
 
 
-def compared(data: Path, seeds: int) -> dict[str, Any]:
+def compared(data: Path, seeds: int, *, with_sizes: bool) -> dict[str, Any]:
     """Both ways for some seeds, added up."""
     runs: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
     for seed in range(seeds):
         with tempfile.TemporaryDirectory() as folder:
-            together = solved(Path(folder), data, "together", seed, None)
-            apart = solved(Path(folder), data, "apart", seed, together["ties"])
+            both, alone = (
+                resolved(Path(folder), data, way, seed, with_sizes=with_sizes)
+                for way in ("together", "apart")
+            )
+            together = solved(both, None)
+            apart = solved(alone, together["ties"])
         runs["together"].append(together)
         runs["apart"].append(apart)
     out: dict[str, Any] = {"seeds": seeds}
@@ -204,14 +212,19 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="600 blocks, one seed")
     parser.add_argument("--blocks", type=int, default=8_000)
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--without-sizes", action="store_true", help="of households")
     given = parser.parse_args()
     blocks, seeds = (600, 1) if given.quick else (given.blocks, given.seeds)
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
         generate(GenerateSpec(seed=2020, blocks=blocks, schema="residents"), data)
-        found = compared(data, seeds)
+        found = compared(data, seeds, with_sizes=not given.without_sizes)
     show(found)
-    print(json.dumps({"bench": "products", "blocks": blocks, **found}))
+    print(
+        json.dumps(
+            {"bench": "products", "blocks": blocks, "sizes": not given.without_sizes, **found}
+        )
+    )
 
 
 if __name__ == "__main__":
