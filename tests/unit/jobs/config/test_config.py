@@ -120,6 +120,7 @@ SIZES = {
     "dhc_households": 1_578_528,
     "dhc_persons": 1_227_744,
     "dhc_units": 35,
+    "dwellings": 15,
     "group_quarters": 8,
     "h1": 2,
     "h1_units": 26,
@@ -127,6 +128,7 @@ SIZES = {
     "pl94": 2016,
     "pl94_cvap": 4032,
     "pl94_tables": 252,
+    "residents": 144,
     "toy": 6,
     "units": 9,
 }
