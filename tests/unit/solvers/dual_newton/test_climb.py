@@ -107,8 +107,8 @@ def test_layers_in_both_parts_of_the_chain_and_outside_it(exact):
         close(solved(problem), solve_quadratic(problem, 1e-9).values)
 
 
-def bound_node(children: int, seed: int) -> NodeProblem:
-    """Few persons under much noise, and many sums of every child given: most cells are empty."""
+def bound_node(children: int, seed: int, sums: int = 20) -> NodeProblem:
+    """Few persons under much noise, and sums of every child given: most cells are empty."""
     rng = np.random.default_rng(seed)
     cells = np.arange(160)
     truth = rng.poisson(rng.gamma(0.3, 1.0, (children, 160)))
@@ -117,7 +117,8 @@ def bound_node(children: int, seed: int) -> NodeProblem:
         answers = group_sums(truth, groups, int(groups.max()) + 1)
         noise = np.rint(rng.normal(0, 20, answers.shape))
         terms.append(LeastSquaresTerm(groups, answers + noise, np.full(children, 1 / 400)))
-    given_sums = (ExactTerm(cells // 8, group_sums(truth, cells // 8, 20)),)
+    held = cells // (160 // sums)
+    given_sums = (ExactTerm(held, group_sums(truth, held, sums)),)
     live = np.flatnonzero(truth.sum(0))
     terms = [replace(t, groups=np.unique(t.groups[live], return_inverse=True)[1],
                      answers=t.answers[:, np.unique(t.groups[live])]) for t in terms]  # fmt: skip
@@ -132,6 +133,15 @@ def test_many_given_sums_under_much_noise(monkeypatch):
     for problem in nodes:
         close(solved(problem), solve_quadratic(problem, 1e-9).values)
     monkeypatch.setattr(climb, "_DAMPING", 0.0)
+    undamped = [solve_compiled(problem, 1e-8) for problem in nodes]
+    assert any(one is not None and one.status is Status.LIMIT for one in undamped)
+
+
+def test_one_given_sum_is_damped_where_nothing_else_arrives(monkeypatch):
+    nodes = [bound_node(8, seed, 1) for seed in range(6)]
+    for problem in nodes:
+        close(solved(problem), solve_quadratic(problem, 1e-9).values)
+    monkeypatch.setattr(climb, "_dampings", lambda _: (0.0,))
     undamped = [solve_compiled(problem, 1e-8) for problem in nodes]
     assert any(one is not None and one.status is Status.LIMIT for one in undamped)
 
