@@ -208,7 +208,7 @@ def show(found: dict[str, Any]) -> None:
 
 def main() -> None:
     """Generate, solve, compare, print."""
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="600 blocks, one seed")
     parser.add_argument("--blocks", type=int, default=8_000)
     parser.add_argument("--seeds", type=int, default=2)
