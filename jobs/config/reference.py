@@ -185,6 +185,7 @@ products:                         # in the order of work; most runs have one
       areas: {county: {path: rural.csv}}            # columns geocode, type: groups of counties
       tables: [age]               # errors of these, and of the total, in each group
       floor: 10                   # relative errors of groups of so many records, or more
+between: []                       # what products must agree on: docs/between.md
 output:
   directory: out                  # this and other places may lie in stores: docs/storage.md
   confidential: out-confidential  # of its own, for other rights; else out/confidential
