@@ -73,7 +73,7 @@ def natural_residual(q: Quadratic, point: Point, g: FloatArray) -> float:
     if q.coefficients.size:
         nu = point.rows / q.scale[:, None]
         parts += _row_residuals(x @ q.coefficients.T, q.least, q.most, nu)
-    return max(parts) / max(1.0, float(x.max(initial=0.0)))
+    return float(np.max(parts)) / max(1.0, float(x.max(initial=0.0)))  # not a number stays one
 
 
 def _row_residuals(

@@ -45,8 +45,12 @@ def follow_path(
     path = _Path(q, start.x)
     best, least, stale = start, np.inf, 0
     for step in range(most_steps):
-        point = path.point()
-        residual = natural_residual(q, point, gradient(q, point))
+        # A path may leave the numbers, then its residual is not finite and it ends.
+        with np.errstate(all="ignore"):
+            if step:
+                path.advance()
+            point = path.point()
+            residual = natural_residual(q, point, gradient(q, point))
         if not np.isfinite(residual):
             return best, least, step
         stale += 1
@@ -56,8 +60,6 @@ def follow_path(
             return best, least, step  # round-off dominates the barrier term
         if least <= tolerance or path.is_at_its_end():
             return best, least, step
-        with np.errstate(all="ignore"):  # a path that leaves the numbers ends at the check above
-            path.advance()
     return best, least, most_steps
 
 

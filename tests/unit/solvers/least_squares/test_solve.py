@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from das.errors import SolverError
-from solvers.least_squares import active_set
+from solvers.least_squares import active_set, interior_point
 from solvers.least_squares import blocks as structure
 from solvers.least_squares import solve as least_squares
 from solvers.least_squares.active_set import Guess, first_guess
@@ -123,6 +123,27 @@ def test_the_first_guess_is_the_solution_without_signs_projected_cell_by_cell():
         expected = x + give * high > 1e-9
         assert not expected.all()
         assert np.array_equal(first_guess(q).support, expected)
+
+
+@pytest.mark.parametrize("name", ["low", "x"])
+@pytest.mark.parametrize("wrong", [np.inf, np.nan])
+def test_a_path_that_leaves_the_numbers_ends_quietly_with_its_best_point(monkeypatch, name, wrong):
+    """Warnings are errors here: what infinite multipliers do to products is no news."""
+    q = arrange(random_node(Shape(4, 6, exact=(2,), rows=2), 4))
+    advance = interior_point._Path.advance
+    steps: list[int] = []
+
+    def spoiled(path: interior_point._Path) -> None:
+        advance(path)
+        steps.append(1)
+        if len(steps) == 4:
+            getattr(path, name)[:] = wrong
+
+    monkeypatch.setattr(interior_point._Path, "advance", spoiled)
+    best, residual, taken = follow_path(q, origin(q), 1e-8, 100)
+    assert taken == len(steps) == 4
+    assert 1e-8 < residual < np.inf
+    assert residual == natural_residual(q, best, gradient(q, best))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
