@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -155,14 +155,17 @@ def draft(request: Request) -> Draft:
         )
     others = [one.name for one in usable if one.name != geocode and not one.fault]
     geography = look_at_geocodes(request.data, look, geocode, others, request.rows)
-    listed = None if request.geounits is None else _listed(request.geounits, geocode)
+    listed = None
+    if request.geounits is not None:
+        listed = _listed(request.geounits, geocode, geography.geocodes)
     found = _geography(request, column, geography, listed)
-    kept = {*request.kept, *_named(usable, request.tables)}
+    asked = [_by_attributes(table, usable) for table in request.tables]
+    kept = {*request.kept, *_named(usable, asked)}
     codebook = {} if request.codebook is None else read_codebook(request.codebook)
-    wanted = Wanted(request.left_out, kept, request.tables, codebook)
+    wanted = Wanted(request.left_out, kept, asked, codebook)
     proposed = propose(look.columns, geocode, geography.following - kept, wanted)
     name = attribute_name(request.data.stem)
-    tables = [*request.tables] or ["total", *(one.name for one in proposed.attributes)]
+    tables = asked or ["total", *(one.name for one in proposed.attributes)]
     _refuse_unknown_tables(tables, name, proposed)
     text = RunText(
         name,
@@ -230,8 +233,19 @@ def _named(columns: Sequence[Column], tables: Sequence[str]) -> set[str]:
     return {one.name for one in columns if attribute_name(one.name) in terms}
 
 
-def _listed(path: Place, geocode: str) -> _Listed:
-    """Look at the list of geounits; its column has the name of that of the data, or is found out.
+def _by_attributes(table: str, columns: Sequence[Column]) -> str:
+    """A table with names of columns, as the file has them, replaced by those of attributes."""
+    names = {one.name.strip(): attribute_name(one.name) for one in columns}
+    known = {*names.values()}
+    terms = [term.strip() for term in table.split("*")]
+    return " * ".join(term if term in known else names.get(term, term) for term in terms)
+
+
+def _listed(path: Place, geocode: str, geocodes: Collection[str]) -> _Listed:
+    """Look at the list of geounits.
+
+    Its column is that with the name that the data give it, or the one that holds most of the
+    geocodes of the data, with or without their zeros; else names and lengths tell.
 
     Raises:
       InputError, ConfigError: It cannot be read, or its column is not clear.
@@ -241,12 +255,26 @@ def _listed(path: Place, geocode: str) -> _Listed:
     if by_name is None and len(look.columns) == 1:
         by_name = look.columns[0]
     if by_name is None:
-        name = find_geocode(look.columns)
-        by_name = look.column(name)
+        by_name = _holding(path, look, geocodes)
+    if by_name is None:
+        by_name = look.column(named(str(path), partial(find_geocode, look.columns, geocode)))
     if by_name is None or not by_name.is_code:
         raise InputError(str(path), "holds no geocodes", want="letters and digits in every row")
     others = [one.name for one in look.columns if one.name != by_name.name and not one.fault]
     return _Listed(path, by_name, look, look_at_geocodes(path, look, by_name.name, others, 1 << 62))
+
+
+def _holding(path: Place, look: Look, geocodes: Collection[str]) -> Column | None:
+    """The column of a list that holds most of the geocodes of the data; None if none holds any."""
+    wanted = {code.lstrip("0") for code in geocodes}
+    held: dict[str, int] = {}
+    for one in look.columns:
+        if one.is_code and not one.fault:
+            codes = look_at_geocodes(path, look, one.name, (), 1 << 62).geocodes
+            held[one.name] = len(wanted & {code.lstrip("0") for code in codes})
+    most = max(held.values(), default=0)
+    found = [name for name, number in held.items() if number == most]
+    return look.column(found[0]) if most and len(found) == 1 else None
 
 
 def _geography(

@@ -20,6 +20,7 @@ _PLACES = frozenset(
     }
 )
 _NAMES = frozenset({"name", "names", "nom", "nome", "nombre", "naam", "label", "bezeichnung"})
+_NAME_ENDS = ("name", "naam", "bezeichnung")  # of words put together: Gemeindename, gemeentenaam
 _ROOT = "country"
 _FAN = 3  # a geolevel with fewer children to a parent, on average, says little
 _LONGEST = 100  # characters; what a run file takes
@@ -41,8 +42,12 @@ class Geolevel:
     why: str = ""
 
 
-def find_geocode(columns: Iterable[Column]) -> str:
+def find_geocode(columns: Iterable[Column], of_data: str = "") -> str:
     """The column that holds geocodes, by names and lengths.
+
+    Args:
+      columns: Of a file.
+      of_data: Of a list of geounits: what the column is called in the data.
 
     Raises:
       ConfigError: None does, or several may.
@@ -60,7 +65,9 @@ def find_geocode(columns: Iterable[Column]) -> str:
             "cannot tell which column holds the geocodes",
             got=found or [one.name for one in fitting] or None,
             want="a column of letters and digits, alike in length",
-            remedy="name it by --geocode",
+            remedy=f"call it {of_data} in this list, as in the data"
+            if of_data
+            else "name it by --geocode",
         )
     return found[0]
 
@@ -121,7 +128,7 @@ def propose_names(
     """
     found: dict[str, str] = {}
     for column, of_code in said.items():
-        if not _words(column) & _NAMES or len({*of_code.values()}) < 2:
+        if not _is_of_names(column) or len({*of_code.values()}) < 2:
             continue
         for level in levels[1:]:
             pairs = {(code[: level.digits], text) for code, text in of_code.items()}
@@ -150,6 +157,11 @@ def _level_name(column: str, digits: int, taken: set[str]) -> str:
         name = f"first_{digits}"
     taken.add(name)
     return name
+
+
+def _is_of_names(column: str) -> bool:
+    words = _words(column)
+    return bool(words & _NAMES) or any(word.endswith(_NAME_ENDS) for word in words)
 
 
 def _words(name: str) -> set[str]:

@@ -45,7 +45,8 @@ def plan_tables(summary: PlanSummary) -> list[Table]:
         tables.append(attacks_table(attacks, summary.privacy.mu_gdp))
     if summary.geography is not None:
         tables.append(geography_table(summary.geography))
-    tables.append(measured_table(spending_of(summary)))
+    has_list = summary.geography is not None
+    tables.append(measured_table(spending_of(summary), counted=has_list))
     if summary.predicted:
         tables.append(predicted_table(summary.predicted, summary.records))
     if summary.groups is not None:

@@ -99,8 +99,8 @@ def _notes(summary: PlanSummary) -> list[str]:
         shown = ", ".join(repr(formula) for formula in summary.formulas[:_MOST_FORMULAS])
         more = len(summary.formulas) - _MOST_FORMULAS
         lines.append(
-            "warning: a spreadsheet computes text that begins with = + - or @, and CSV files are "
-            f"written as they are: {shown}{f' and {more} more' if more > 0 else ''}"
+            "note: a spreadsheet computes text that begins with = + - or @, so in CSV files an "
+            f"apostrophe stands before {shown}{f' and {more} more' if more > 0 else ''}"
         )
     if summary.not_predicted:
         lines.append(f"no predicted errors: {summary.not_predicted}")

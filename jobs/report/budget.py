@@ -379,8 +379,13 @@ def noise_kinds(budget: Sequence[BudgetRow]) -> list[type[Mechanism]]:
     return [mechanism_of(kind) for kind in dict.fromkeys(row.mechanism for row in budget)]
 
 
-def measured_table(spending: Spending) -> Table:
-    """Every measured query with its share, cost and noise."""
+def measured_table(spending: Spending, *, counted: bool = True) -> Table:
+    """Every measured query with its share, cost and noise.
+
+    Args:
+      spending: The budget.
+      counted: Whether the geounits of each row were counted.
+    """
     symbols = " or ".join(kind.symbol for kind in noise_kinds(spending.rows))
     columns = [
         Column("Query", numeric=False),
@@ -392,7 +397,7 @@ def measured_table(spending: Spending) -> Table:
         Column("Std. dev.", hint=spending.records),
         Column("9 in 10", hint="within ±"),
         Column("Answers", hint="per geounit"),
-        Column("Geounits"),
+        *([Column("Geounits")] if counted else []),
     ]
     body = []
     for row in spending.rows:
@@ -409,7 +414,7 @@ def measured_table(spending: Spending) -> Table:
                 number(deviation, text.decimal),
                 number(NORMAL_90 * deviation, text.decimal),
                 number(row.answers),
-                number(row.geounits),
+                *([number(row.geounits)] if counted else []),
             ]
         )
     note = (

@@ -235,6 +235,43 @@ def test_a_list_with_other_geounits_is_told(das: Das, tmp_path: Path) -> None:
     assert "10101" not in said
 
 
+def test_a_list_and_tables_are_understood_by_what_stands_in_the_files(
+    das: Das, tmp_path: Path
+) -> None:
+    """A key of another name than in the data, and tables by names of columns with blanks."""
+    lines = (VILLAGES / "villages.csv").read_text("utf-8-sig").splitlines()
+    named = [line.split(";") for line in lines[1:]]
+    rows = [f"{i};{name};{int(code)}" for i, (code, name, _) in enumerate(named, 100_000)]
+    path = tmp_path / "orte.csv"
+    path.write_text("\n".join(["Nr;Ortsname;Schlüssel", *rows, ""]))
+    tables = ("--table", "Marital status * Sex", "--table", "total")
+    words = ("init", VILLAGES / "persons.csv", tmp_path / "new", "--geounits", path, *tables)
+    code, said = das(*words)
+    assert code == 0, said
+    run = load_run(tmp_path / "new" / "run.yaml")
+    listed = run.config.geography.geounits
+    assert listed is not None
+    assert (listed.geocode, listed.names) == ("Schlüssel", {"village": "Ortsname"})
+    assert run.config.products["persons"].output.tables == ["marital_status * sex", "total"]
+
+
+def test_a_list_without_a_geocode_of_the_data_is_refused_and_helped(
+    das: Das, tmp_path: Path
+) -> None:
+    path, listed = tmp_path / "persons.csv", tmp_path / "listed.csv"
+    path.write_text(GOOD)
+    listed.write_text("kod;nr\n9901;17\n9902;18\n")
+    words = ("init", path, tmp_path / "new", "--geounits", listed)
+    code, said = das(*words)
+    assert code == 2, said
+    assert f"{listed}: das init: cannot tell which column holds the geocodes" in said
+    assert "call it village in this list, as in the data" in said
+    listed.write_text("village;nr\n9901;17\n9902;18\n")
+    code, said = das(*words)
+    assert code == 0, said
+    assert "some geocodes of the data are not in the list of geounits" in said
+
+
 def test_a_code_list_gives_levels_and_labels(das: Das, tmp_path: Path) -> None:
     """Also such as nobody has; and what the list lacks is told, without a word of the codes."""
     codes = tmp_path / "codes.csv"

@@ -990,6 +990,8 @@ ENTRIES: dict[Key, Entry] = {
         ("confidential/look", "name another separator by --delimiter", _REFUSED),
         ("confidential/look", "put a line with the names of the columns before it", _REFUSED),
         ("drafting/geolevels", "name it by --geocode", _REFUSED),
+        ("drafting/geolevels", "call it {} in this list, as in the data",
+         "test_a_list_without_a_geocode_of_the_data_is_refused_and_helped"),
         ("drafting/draft", "name another column by --geocode, or complete it", _REFUSED),
         ("drafting/draft", "name the column by --geocode, and lengths by --geolevels", _REFUSED),
         ("drafting/draft", "name a new one, or remove it", "test_nothing_is_overwritten"),

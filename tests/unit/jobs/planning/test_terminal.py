@@ -72,6 +72,14 @@ def test_a_plan_has_more_tables_than_a_budget(validated, planned) -> None:
     ]
 
 
+def test_geounits_are_told_where_they_were_counted(validated, planned) -> None:
+    def titles(summary: PlanSummary) -> list[str]:
+        tables = {table.key: table for table in plan_tables(summary)}
+        return [column.title for column in tables["budget-table"].columns]
+
+    assert titles(planned) == [*titles(validated), "Geounits"]
+
+
 def test_terminal_and_page_show_the_same_cells(capsys, planned, tmp_path) -> None:
     page = tmp_path / "plan.html"
     write_plan_report(planned, page)
