@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from das.arrays import FloatArray, ObjectArray
 from das.errors import ConfigError
-from das.queries.query import Query, parse_query
+from das.queries.query import Query
 from das.tree.intervals import normal_factor
 from jobs.config.product import Product, Resolved
-from jobs.config.tables import H1, TablesWanted
+from jobs.config.tables import H1, TablesWanted, table_query
 from jobs.documents.intervals import read_intervals
 from jobs.plan import without_estimates
 from jobs.release.estimate import CONFIDENCE, LevelEstimator
@@ -211,12 +211,12 @@ def read_table(
       A row per geounit and answer, with labels as text.
 
     Raises:
-      ConfigError: The confidence is not between 1/2 and 1.
+      ConfigError: The confidence is not between 1/2 and 1, or a geounit has too many answers.
       SchemaError: The query does not parse.
       OutputError: The release is not complete, or was changed.
     """
     _check(confidence)
-    query = parse_query(product.plan.schema, text)
+    query = table_query(product.plan.schema, text)
     intervals = _intervals(product, confidence)
     table = _table(product, geolevel, query, "", intervals, confidence)
     rows = pa.concat_tables(table.rows())
@@ -267,7 +267,7 @@ def _wanted(product: Product, request: TablesRequest) -> TablesWanted:
     if not request.queries:
         own = TablesWanted.of(product)
         return TablesWanted({level: own.queries[level] for level in chosen}, formats, own.h1)
-    parsed = (parse_query(product.plan.schema, text) for text in request.queries)
+    parsed = (table_query(product.plan.schema, text) for text in request.queries)
     queries = [*{query.name: query for query in parsed}.values()]
     return TablesWanted(dict.fromkeys(chosen, queries), formats)
 

@@ -35,6 +35,7 @@ from jobs.config.solve import (
     solving,
 )
 from jobs.config.support import check_support, refuse_large
+from jobs.config.tables import table_query
 from jobs.config.target import budget_by_noise
 from jobs.config.workload import BudgetKind
 from jobs.plan import Plan, exact_query
@@ -158,7 +159,7 @@ def resolve_product(
     if h1 is not None:
         attempt(f"{keys}output.h1", lambda: h1_query(schema, h1))
     for text, where in map(entry_of, own.output.tables or []):
-        attempt(f"{keys}output.tables", partial(parse_query, schema, text))
+        attempt(f"{keys}output.tables", partial(table_query, schema, text))
         attempt(f"{keys}output.tables", partial(_refuse_unknown, text, where or (), counted))
     asked = attempt(
         f"{keys}evaluate", lambda: grouping(own.evaluate, schema, levels, tabulated(own, schema))

@@ -9,8 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from das.queries.query import Query
+from das.errors import ConfigError
+from das.queries.query import Query, parse_query
+from das.schema import Schema
 from jobs.config.product import Product, h1_query
+from jobs.config.support import MOST_ANSWERS
 
 FORMAT = 2
 """Of datasets of tables; those of format 1, of older versions, say none."""
@@ -59,6 +62,26 @@ class TablesWanted:
             "queries": [{"query": query.name, "file": stem} for stem, query in tables],
             H1: None if self.h1 is None else self.h1.name,
         }
+
+
+def table_query(schema: Schema, text: str) -> Query:
+    """The query of a table, which has a row for every answer of every geounit.
+
+    Raises:
+      SchemaError: It does not parse.
+      ConfigError: One geounit has more rows than a task holds, empty cells and all.
+    """
+    query = parse_query(schema, text)
+    if query.size > MOST_ANSWERS:
+        raise ConfigError(
+            f"table {query.name}",
+            "has more rows for every geounit than a task holds",
+            got=query.size,
+            want=f"at most {MOST_ANSWERS}",
+            remedy="ask fewer attributes or groups of levels; counts and microdata have a row for "
+            "what is there alone",
+        )
+    return query
 
 
 def file_stems(queries: Sequence[str]) -> list[str]:

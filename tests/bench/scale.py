@@ -114,15 +114,15 @@ def run_whole(config: Path, out: Path, slots: int) -> Cost:
     verified = time.monotonic()
     checking = _children() - before
     summary = json.loads((out / "summary.json").read_text())
-    totals = json.loads((out / "release" / "manifest.json").read_text())["totals"]
+    manifest = json.loads((out / "release" / "manifest.json").read_text())
     stages = {stage: row["core_seconds"] for stage, row in summary["stages"].items()}
     seconds = {stage: row["seconds"] for stage, row in summary["stages"].items()}
     seconds["other"] = ran - started - sum(seconds.values())
     seconds["verify"] = verified - ran
     stages |= {"other": outside, "verify": checking}
     return Cost(
-        totals["leaf_geounits"],
-        totals[[*document["products"]][-1]],
+        manifest["totals"]["leaf_geounits"],
+        manifest["totals"][manifest["records"]],
         verified - started,
         summary["total"]["peak_memory_bytes"] / 1e9,
         summary["total"]["task_peak_memory_bytes"] / 1e9,

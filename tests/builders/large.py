@@ -122,8 +122,56 @@ AIANSF_HOUSEHOLDS = Large(
     16,
 )
 
-SCHEMAS = {one.name: one for one in (SF2_PERSONS, AIANSF_HOUSEHOLDS)}
-"""Those of 10 and 85 million cells."""
+SF2_HOUSEHOLDS = Large(
+    "sf2_households",
+    {
+        "sex": 2,
+        "hhage": 9,
+        "hispanic": 2,
+        "race": 133,
+        "elderly": 4,
+        "tenure": 3,
+        "hhtype": 522,
+    },
+    {"hhtype": (29, 58), "race": (7,)},
+    ("sex * hhage", "elderly * tenure * hhtype29", "hispanic * race * tenure"),
+    (
+        "sex * hispanic * race * tenure * hhtype29",
+        "sex * hhage * hispanic * race * tenure * hhtype58",
+        "detailed",
+    ),
+    (
+        "hispanic * race * tenure",
+        "sex * hispanic * race * tenure * hhtype29",
+        "sex * hhage * hispanic * race * tenure * hhtype58",
+    ),
+    {"hhage": (7, 8), "elderly": (0,)},
+    16,
+)
+
+AIANSF_PERSONS = Large(
+    "aiansf_persons",
+    {"relgq": 42, "sex": 2, "age": 116, "hispanic": 2, "tribe": 1539},
+    {"relgq": (6,), "age": (4, 23), "tribe": (13,)},
+    ("relgq6 * sex", "sex * age4 * hispanic", "hispanic * tribe"),
+    (
+        "sex * age23 * hispanic * tribe",
+        "relgq6 * sex * age23 * hispanic * tribe",
+        "detailed",
+    ),
+    (
+        "hispanic * tribe",
+        "sex * age23 * hispanic * tribe",
+        "relgq6 * sex * age23 * hispanic * tribe",
+    ),
+    {"relgq": (0, 1, 2), "age": tuple(range(15))},
+    40,
+)
+
+SCHEMAS = {
+    one.name: one for one in (SF2_PERSONS, SF2_HOUSEHOLDS, AIANSF_PERSONS, AIANSF_HOUSEHOLDS)
+}
+"""Those of 10, 30, 30 and 85 million cells."""
 
 _GEOLEVELS = {"state": 2, "county": 5, "tract": 11, "block": 15}
 

@@ -61,6 +61,11 @@ def test_ten_million_cells_from_input_to_verification(tmp_path: Path) -> None:
     assert json.loads(drawn.read_text())["facts"]["lazy_queries"] == ["detailed"]
     assert verify_run(resolved)["families"] == 5
 
+    asked = CliRunner().invoke(app, ["tables", str(out / "release"), "--table", "detailed"])
+    assert "9958368" in str(asked.exception)
+    assert "at most 4000000" in str(asked.exception)
+    assert "ask fewer attributes or groups of levels" in str(asked.exception)
+
 
 def test_what_is_as_large_as_the_schema_is_refused_with_what_to_do(tmp_path: Path) -> None:
     def without_lazy(product: dict[str, Any]) -> None:
@@ -76,12 +81,16 @@ def test_what_is_as_large_as_the_schema_is_refused_with_what_to_do(tmp_path: Pat
             {"row": row, "name": "women", "geolevel": "county", "at_least": 0}
         )
 
+    def with_table(product: dict[str, Any]) -> None:
+        product["output"]["tables"].append("detailed")
+
     said = refused(changed(tmp_path / "complete", without_lazy))
     assert "geolevel state" in said
     assert f"{ANSWERS} answers, 9958368 of them of detailed" in said
     assert "name the query in privacy.lazy_queries, and for the root" in said
     assert "geolevel state" in refused(changed(tmp_path / "root", without_support))
     assert "leave it out; structural zeros" in refused(changed(tmp_path / "row", with_row))
+    assert "ask fewer attributes" in refused(changed(tmp_path / "table", with_table))
     CliRunner().invoke(app, ["validate", str(changed(tmp_path / "good", lambda _: None))])
 
 

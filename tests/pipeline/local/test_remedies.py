@@ -961,6 +961,9 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/config/support.py", "name the query in privacy.lazy_queries, and for the root in "
      "privacy.root_support queries that say where it is drawn"): TriedIn(
         f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
+    ("jobs/config/tables.py", "ask fewer attributes or groups of levels; counts and microdata have a "
+     "row for what is there alone"): TriedIn(
+        f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
     ("jobs/config/invariants.py", "leave it out; structural zeros and exact queries take schemas of "
      "any size"): TriedIn(f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
     ("jobs/config/solvable.py", "ask prefixes, ranges or recodes of fewer attributes"): LARGE,
