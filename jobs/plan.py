@@ -156,6 +156,12 @@ class Plan:
         return self.spine if self.census is None else self.census
 
     @cached_property
+    def census_digits(self) -> dict[str, int]:
+        """Lengths of geocodes of the census by geolevel, those that only the spine has left out."""
+        census = self.census_spine
+        return dict(zip(census.levels, census.digits, strict=True))
+
+    @cached_property
     def off_spine(self) -> tuple[str, ...]:
         """Census geolevels that are not on the spine; their counts are sums over leaves."""
         return tuple(name for name in self.census_spine.levels if name not in self.spine.levels)

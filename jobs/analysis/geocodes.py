@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import pyarrow as pa
 
-from das.arrays import Geocodes, ObjectArray
+from das.arrays import Geocodes
 from das.errors import ConfigError, InputError
 from jobs.plan import Plan
-from jobs.storage.columns import texts
 from jobs.storage.dataset import LAST
-from jobs.storage.geography import read_geography, read_public_geocodes
+from jobs.storage.geography import read_both_geocodes, read_public_geocodes
 from jobs.storage.layout import ReleaseLayout
 
 
@@ -39,9 +37,8 @@ class NamedGeounits:
         if self.plan.census is None:
             own = read_public_geocodes(self.release, self.plan.leaf.name).astype(np.bytes_)
             return own, own
-        columns = ("geocode", "census_geocode")
-        table = read_geography(self.release, self.plan.leaf.name, columns=columns)
-        own, census = (texts(table, name).astype(np.bytes_) for name in columns)
+        found = read_both_geocodes(self.release, self.plan.leaf.name)
+        own, census = (codes.astype(np.bytes_) for codes in found)
         order = np.argsort(census)
         return census[order], own[order]
 
@@ -73,8 +70,7 @@ class NamedGeounits:
         levels = self.plan.geolevels
         if geolevel not in levels:
             raise ConfigError("estimate", "names an unknown geolevel", got=geolevel, want=[*levels])
-        table = read_geography(self.release, geolevel)
-        return sorted(_named(table).tolist())
+        return sorted(read_both_geocodes(self.release, geolevel)[1].tolist())
 
     def spine_code(self, code: str) -> str | None:
         """Geocode on the spine of a geounit; None of one of the census that is not on the spine.
@@ -119,14 +115,6 @@ class NamedGeounits:
         if self.plan.census is not None:  # what both geocodes begin with
             low = code[: self.plan.shared_digits]
             high = low + LAST
-        table = read_geography(self.release, geolevel, low, high)
-        if not table.num_rows:
-            return None
-        own = texts(table)[_named(table) == code]
+        codes, named = read_both_geocodes(self.release, geolevel, low, high)
+        own = codes[named == code]
         return str(own[0]) if len(own) else None
-
-
-def _named(table: pa.Table) -> ObjectArray:
-    """Geocodes of a geolevel as people name them."""
-    is_census = "census_geocode" in table.column_names
-    return texts(table, "census_geocode" if is_census else "geocode")

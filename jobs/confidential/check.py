@@ -134,12 +134,11 @@ def _agreements(plan: Plan, stated: Sequence[AnyInvariant]) -> dict[str, list[Ag
             continue
         released = open_released(plan, entry, entry.released)
         for digits, exact_there in released.exact().items():
-            level = next((one for one in plan.levels if one.digits == digits), None)
-            if level is None:
-                continue
-            for called, groups in exact_there:
-                name = f"{called}, which is exact in the release"
-                found.setdefault(level.name, []).append(Agreement(name, released.query, groups))
+            here = [name for name in plan.spine.levels if plan.census_digits.get(name) == digits]
+            for geolevel in here[:1]:
+                for called, groups in exact_there:
+                    name = f"{called}, which is exact in the release"
+                    found.setdefault(geolevel, []).append(Agreement(name, released.query, groups))
     return found
 
 

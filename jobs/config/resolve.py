@@ -22,7 +22,7 @@ from jobs.config.frozen import read_frozen
 from jobs.config.groups import grouping
 from jobs.config.invariants import exact_queries, limits_of
 from jobs.config.models.data import NmfData, WithheldData
-from jobs.config.models.invariants import table_of
+from jobs.config.models.invariants import AnyInvariant, table_of
 from jobs.config.models.products import BudgetConfig, ProductPrivacyConfig
 from jobs.config.models.run import PrivacyConfig, RunConfig
 from jobs.config.product import Product, entry_of, h1_query, tabulated
@@ -112,6 +112,8 @@ def resolve_product(
         table = table_of(entry)
         if table is not None:
             attempt(f"{keys}invariants.{index}.table", partial(check_suffix, table.path))
+        if table is not None or getattr(entry, "released", None) is not None:
+            attempt(f"{keys}invariants.{index}", partial(_refuse_parts, entry, spine, census))
     for geolevel, types in own.evaluate.areas.items():
         attempt(f"{keys}evaluate.areas.{geolevel}", partial(check_suffix, types.path))
 
@@ -280,6 +282,22 @@ class _NotBuiltError(Exception):
 
 def _not_built() -> NoReturn:
     raise _NotBuiltError
+
+
+def _refuse_parts(entry: AnyInvariant, spine: Spine, census: Spine) -> None:
+    """Refuse public counts of a geolevel whose geounits nobody else knows.
+
+    Raises:
+      ConfigError: The spine alone has the geolevel.
+    """
+    geolevel = getattr(entry, "geolevel", None)
+    if geolevel in spine.levels and geolevel not in census.levels:
+        raise ConfigError(
+            "geolevel",
+            "has geounits that are made by geography.spine, which no public counts name",
+            got=geolevel,
+            want=[name for name in spine.levels if name in census.levels],
+        )
 
 
 def _refuse_areas(areas: Mapping[str, object], shared: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ They are protected already, so they are public: nothing confidential is read, an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,8 +23,8 @@ from jobs.plan import Level, Plan
 from jobs.release.verify import verify_datasets
 from jobs.storage.answers import ANSWERS, answer_table, read_answers
 from jobs.storage.columns import texts
-from jobs.storage.dataset import Dataset, PartFile, PartWriter
-from jobs.storage.geography import families, read_geography, read_public_geocodes
+from jobs.storage.dataset import LAST, Dataset, PartFile, PartWriter
+from jobs.storage.geography import families, read_both_geocodes, read_geography
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import ReleaseLayout
 from jobs.tasks.batches import Batch, geounit_batches
@@ -40,41 +41,52 @@ class Released:
       query: The query here, m answers.
       there: The query of the release, k answers.
       source: The product of the release.
-      level: Its geolevel, whose geocodes are as long as those here.
+      geolevel: Its geolevel, whose geocodes in the census are as long as those here.
       answers: int64[m], the answer there that each answer here is.
     """
 
     query: Query
     there: Query
     source: Product
-    level: Level
+    geolevel: str
     answers: IntArray
 
     def geocodes(self) -> ObjectArray:
-        """All geounits of the release at the geolevel, sorted."""
-        return read_public_geocodes(self.source.release, self.level.name)
+        """All geounits of the release at the geolevel, as the census has them, sorted."""
+        return np.sort(read_both_geocodes(self.source.release, self.geolevel)[1])
 
     def read(self, codes: ObjectArray) -> IntArray:
-        """int64[G, m]: its counts in some geounits, sorted; 0 where it has nobody."""
-        plan = self.source.plan
-        counts = read_counts(self.source.release, self.level.name, codes, plan.schema.size)
-        return self.there.answer_at(counts, np.sort(self.answers))[:, _ranks(self.answers)]
+        """int64[G, m]: its counts in some geounits of the census; 0 where it has nobody."""
+        plan, release = self.source.plan, self.source.release
+        low, high = min(codes), max(codes)
+        if plan.census is not None:  # further digits may be other ones on the spine
+            low, high = low[: plan.shared_digits], high[: plan.shared_digits] + LAST
+        own, census = read_both_geocodes(release, self.geolevel, low, high)
+        by_census = np.argsort(census)
+        spots = np.sort(by_census[np.searchsorted(census[by_census], codes)])
+        counts = read_counts(release, self.geolevel, own[spots], plan.schema.size)
+        answers = self.there.answer_at(counts, np.sort(self.answers))[:, _ranks(self.answers)]
+        by_census = np.argsort(census[spots])
+        return answers[by_census[np.searchsorted(census[spots][by_census], codes)]]
 
     def exact(self) -> dict[int, list[tuple[str, IntArray]]]:
         """What the release has exactly as in the data, in terms of the answers here.
 
         Returns:
-          By length of geocodes: name of the query there, and int64[m], in which of its answers
-          each answer here counts.
+          By length of geocodes in the census: name of the query there, and int64[m], in which of
+          its answers each answer here counts.
         """
         found: dict[int, list[tuple[str, IntArray]]] = {}
         if len(self.answers) < self.there.size:  # the others are nobody's here
             return found
-        for level in self.source.plan.levels[: self.level.index + 1]:
+        digits = self.source.plan.census_digits
+        for level in self.source.plan.levels:
+            if digits.get(level.name, math.inf) > digits[self.geolevel]:
+                continue
             for query in level.exact:
                 if is_refinement(self.there, query):
                     groups = groups_of(self.there, query)[self.answers]
-                    found.setdefault(level.digits, []).append((query.name, groups))
+                    found.setdefault(digits[level.name], []).append((query.name, groups))
         return found
 
 
@@ -122,19 +134,20 @@ def open_released(plan: Plan, entry: InvariantConfig, config: ReleasedCounts) ->
             "has seeded noise, so its counts are not protected, and this run is for release",
             remedy="make it again with noise of the operating system",
         )
-    digits = plan.level(entry.geolevel).digits
-    level = next((one for one in source.plan.levels if one.digits == digits), None)
-    if level is None:
+    digits = plan.census_digits[entry.geolevel]
+    theirs = source.plan.census_digits
+    geolevel = next((name for name, own in theirs.items() if own == digits), None)
+    if geolevel is None:
         raise ConfigError(
             where,
             f"has no geolevel whose geocodes are as long as those of {entry.geolevel}",
-            got=[one.digits for one in source.plan.levels],
+            got=[*theirs.values()],
             want=digits,
         )
     query = bound_query(plan, entry)
     there = parse_query(source.plan.schema, config.query or query.name)
     answers = _answers(where, query, there, config.answers)
-    return Released(query, there, source, level, answers)
+    return Released(query, there, source, geolevel, answers)
 
 
 def _answers(where: str, query: Query, there: Query, named: dict[str, str] | None) -> IntArray:
@@ -179,8 +192,8 @@ def check_released(released: Released) -> None:
       OutputError: A file is missing or was changed.
       VerificationError: The counts are not those that the manifest names.
     """
-    layout, level = released.source.release, released.level.name
-    verify_datasets(layout, [layout.counts(level)])
+    layout, geolevel = released.source.release, released.geolevel
+    verify_datasets(layout, [layout.geography(geolevel), layout.counts(geolevel)])
 
 
 def check_geounits(released: Released, codes: ObjectArray) -> None:
@@ -188,7 +201,7 @@ def check_geounits(released: Released, codes: ObjectArray) -> None:
 
     Args:
       released: The release.
-      codes: object[G], all geounits of the geolevel, sorted.
+      codes: object[G], all geounits of the geolevel as the census has them, sorted.
 
     Raises:
       InputError: One of them has a geounit that the other lacks.
@@ -201,7 +214,7 @@ def check_geounits(released: Released, codes: ObjectArray) -> None:
     some, what = (lacking, "lacks") if len(lacking) else (strange, "has, beyond those of the run,")
     raise InputError(
         f"released {released.source.release.root}",
-        f"{what} geounits of the geolevel {released.level.name} ({len(some)} such)",
+        f"{what} geounits of the geolevel {released.geolevel} ({len(some)} such)",
         got=str(some[0]),
         want="the geounits of the run",
         remedy="bind the run to a release of the same geounits",
@@ -265,7 +278,7 @@ def bound_parts(
         if is_stated:
             released = open_released(plan, entry, config)
             check_released(released)
-            check_geounits(released, read_public_geocodes(release, level.name))
+            check_geounits(released, np.sort(read_both_geocodes(release, level.name)[1]))
             possible = np.zeros(query.size, np.bool_)
             possible[query.rows_of(plan.limits.possible(plan.schema))] = True
             run = partial(_copy, release, level.name, released, possible)
@@ -283,13 +296,13 @@ def _copy(
 ) -> PartFile:
     """Write the counts of a release in the geounits of a range."""
     query = released.query
-    codes = read_public_geocodes(release, geolevel, batch.low, batch.high)
+    codes, census = read_both_geocodes(release, geolevel, batch.low, batch.high)
     writer, step = PartWriter(release.given(geolevel), ANSWERS), max(1, _NUMBERS // query.size)
     for start in range(0, len(codes), step):
-        some = codes[start : start + step]
-        counts = released.read(some)
-        refuse_impossible(query, possible, some, counts, geolevel)
-        writer.write(answer_table(some, query.name, counts))
+        some = slice(start, start + step)
+        counts = released.read(census[some])
+        refuse_impossible(query, possible, census[some], counts, geolevel)
+        writer.write(answer_table(codes[some], query.name, counts))
     return writer.close()
 
 

@@ -16,8 +16,7 @@ def census_codes(plan: Plan, release: ReleaseLayout) -> CensusCodes | None:
     """The leaves under the geocodes of the census; None if those of the spine are the same."""
     if plan.census is None:
         return None
-    digits = dict(zip(plan.census.levels, plan.census.digits, strict=True))
-    off = {name: digits[name] for name in plan.off_spine}
+    off = {name: plan.census_digits[name] for name in plan.off_spine}
     return CensusCodes(release, plan.leaf.name, plan.shared_digits, off)
 
 

@@ -28,9 +28,8 @@ from jobs.config.models.invariants import (
 from jobs.input.public_tables import read_public
 from jobs.plan import Level, Plan, exact_query
 from jobs.storage.answers import ANSWERS, answer_table, read_available
-from jobs.storage.columns import texts
 from jobs.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
-from jobs.storage.geography import read_geography, read_public_geocodes
+from jobs.storage.geography import read_both_geocodes, read_public_geocodes
 from jobs.storage.layout import ReleaseLayout
 from jobs.tasks.batches import Batch
 
@@ -136,13 +135,10 @@ def _read(
     table: PublicTable, labels: Sequence[str], plan: Plan, release: ReleaseLayout, level: Level
 ) -> tuple[ObjectArray, IntArray]:
     """Geocodes and counts of a public table, whose geocodes are those of the census."""
+    codes, counts = read_public(table, labels, plan.census_digits[level.name])
     if plan.census is None:
-        return read_public(table, labels, level.digits)
-    digits = plan.census.digits[plan.census.levels.index(level.name)]
-    codes, counts = read_public(table, labels, digits)
-    columns = ("geocode", "census_geocode")
-    geography = read_geography(release, level.name, columns=columns)
-    own, census = (texts(geography, column) for column in columns)
+        return codes, counts
+    own, census = read_both_geocodes(release, level.name)
     known = dict(zip(census, own, strict=True))
     codes = np.array([known.get(code, code) for code in codes], object)
     order = np.argsort(codes)

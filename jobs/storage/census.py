@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 from das.arrays import Geocodes, IntArray, ObjectArray
 from das.histograms import Histograms
 from geography.lattice import ROOT_CODE
-from jobs.storage.columns import texts
 from jobs.storage.dataset import LAST, Dataset, RangeReader
-from jobs.storage.geography import read_geography
+from jobs.storage.geography import read_both_geocodes, read_geography
 from jobs.storage.histograms import align_histograms
 from jobs.storage.layout import ReleaseLayout
 
@@ -66,10 +65,8 @@ class CensusCodes:
         Raises:
           OutputError: The geography is not complete, or a file cannot be read.
         """
-        columns = ("geocode", "census_geocode")
-        table = read_geography(self.release, self.leaf, low, high, columns)
-        own, census = (texts(table, name).astype(np.bytes_) for name in columns)
-        return own, census
+        own, census = read_both_geocodes(self.release, self.leaf, low, high)
+        return own.astype(np.bytes_), census.astype(np.bytes_)
 
     def sums(
         self, leaves: Dataset, geolevel: str, low: str, high: str, n_cells: int

@@ -172,6 +172,23 @@ def read_public_geocodes(
     return texts(table)
 
 
+def read_both_geocodes(
+    layout: ReleaseLayout, geolevel: str, low: str = "", high: str = LAST
+) -> tuple[ObjectArray, ObjectArray]:
+    """Read the geocodes of the geounits low..high of a geolevel.
+
+    Returns:
+      object[G] geocodes of the geolevel, sorted, and object[G], those of the census; they differ
+      where the spine has others. What the spine alone has keeps its own.
+
+    Raises:
+      OutputError: The geography is not complete, or a file cannot be read.
+    """
+    table = read_geography(layout, geolevel, low, high)
+    is_census = _CENSUS.name in table.column_names
+    return texts(table), texts(table, _CENSUS.name if is_census else "geocode")
+
+
 def families(parents: npt.NDArray[Any]) -> Iterator[tuple[int, int]]:
     """Ranges [start, stop) of rows that share a parent."""
     if not len(parents):

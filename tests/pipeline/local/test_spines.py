@@ -159,6 +159,43 @@ def test_an_invariant_of_a_divided_geolevel_is_refused(das, tmp_path):
     assert "county_part" in said
 
 
+def test_a_run_is_bound_to_a_release_on_another_spine(here, das, tmp_path):
+    """Geounits go by their geocodes of the census, whatever the two spines are."""
+    first = configured(tmp_path, SPLIT, ON_AIAN)
+    assert das("run", first)[0] == 0
+    (tmp_path / "out").rename(tmp_path / "first")
+    bound = {"path": str(tmp_path / "first" / "release"), "query": "sex"}
+    invariants = [
+        {"query": "total", "geolevel": "state"},
+        {"query": "sex", "geolevel": "block", "released": bound},
+    ]
+    second = configured(tmp_path, BOTH, ON_BOTH, invariants=invariants)
+    code, said = das("validate", second)
+    assert code == 0, said
+    code, said = das("run", second)
+    assert code == 0, said
+    one, other = (Counter[tuple[str, str]](), Counter[tuple[str, str]]())
+    for found, out in ((one, "first"), (other, "out")):
+        for (code, sex, _), n in microdata_rows(tmp_path / out).items():
+            found[code, sex] += n
+    assert one == other
+    assert das("verify", tmp_path / "out" / "release")[0] == 0
+
+
+@pytest.mark.parametrize("what", ["table", "released"])
+def test_public_counts_of_geounits_that_the_spine_made_are_refused(das, tmp_path, what):
+    given = {"path": str(tmp_path / "blocks.csv")}
+    if what == "table":
+        given |= {"geocode": "geocode", "columns": {"total": "n"}}
+    entry = {"query": "total", "geolevel": "county_part", what: given}
+    code, said = das("validate", configured(tmp_path, SPLIT, ON_AIAN, invariants=[entry]))
+    assert code == 2
+    assert "invariants.0: geolevel: has geounits that are made by geography.spine" in " ".join(
+        said.split()
+    )
+    assert "got county_part; expected [state, block]" in " ".join(said.split())
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
