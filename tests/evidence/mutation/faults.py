@@ -53,6 +53,9 @@ POSTERIOR = "das/tree/prior.py"
 LARGEST = "das/tree/largest.py"
 GROUPS = "jobs/planning/groups.py"
 PROPOSALS = "jobs/drafting/attributes.py"
+SPINE_FILES = "jobs/input/spine.py"
+RESPINE = "geography/respine.py"
+OFFSPINE = "geography/offspine.py"
 
 TABLE_LAW = "tests/evidence/exact/test_table_law.py::"
 REFERENCE_LAW = "tests/evidence/exact/test_reference_law.py::"
@@ -68,6 +71,10 @@ JOINT_ORACLE = "tests/unit/das/queries/test_joint_sensitivity_oracle.py::"
 CHANGES_UNIT = "tests/unit/das/test_change_costs.py::"
 BUDGET_UNIT = "tests/unit/das/privacy/test_budget.py::"
 LEDGER_UNIT = "tests/unit/das/privacy/test_ledger.py::"
+SPINE_FILES_UNIT = "tests/unit/jobs/input/test_spine.py::"
+RESPINE_UNIT = "tests/unit/geography/test_respine.py::"
+RESPINE_LAWS = "tests/unit/geography/test_respine_properties.py::"
+OFFSPINE_ORACLE = "tests/unit/geography/test_offspine_oracle.py::"
 PROPOSALS_UNIT = "tests/unit/jobs/drafting/test_attributes.py::"
 DIVERGENCE = "tests/evidence/privacy/test_divergence.py::"
 SOLVER_UNIT = "tests/unit/solvers/least_squares/test_solve.py::"
@@ -686,5 +693,61 @@ FAULTS = (
         'return f"has more than {_FEW_CODES} whole numbers; ',
         'return f"has {len(column.codes)} whole numbers; ',
         (PROPOSALS_UNIT + "test_why_a_column_is_left_out",),
+    ),
+    Fault(
+        "a file of entities may lack blocks, which get the marks of others",
+        SPINE_FILES,
+        "    if len(absent):\n",
+        "    if len(absent) > 1:\n",
+        (SPINE_FILES_UNIT + "test_every_leaf_is_named_once",),
+    ),
+    Fault(
+        "a file of entities may name blocks that nobody listed",
+        SPINE_FILES,
+        "unknown = np.flatnonzero(leaves[at] != own)",
+        "unknown = np.flatnonzero(leaves[at] > own)",
+        (SPINE_FILES_UNIT + "test_every_leaf_is_named_once",),
+    ),
+    Fault(
+        "blocks have the marks that stand in the same row of another order",
+        SPINE_FILES,
+        "np.concatenate(parts)[order] for",
+        "np.concatenate(parts) for",
+        (SPINE_FILES_UNIT + "test_columns_come_in_the_order_of_the_leaves",),
+    ),
+    Fault(
+        "blocks of the spine have the geocodes of others in the census",
+        SPINE_FILES,
+        "Census(lattice, leaves[order])",
+        "Census(lattice, leaves)",
+        (SPINE_FILES_UNIT + "test_leaves_have_both_geocodes",),
+    ),
+    Fault(
+        "a range of codes marks codes of other lengths",
+        SPINE_FILES,
+        "of_length = np.char.str_len(texts) == len(low)",
+        "of_length = np.char.str_len(texts) > 0",
+        (SPINE_FILES_UNIT + "test_marks_are_texts_or_ranges_of_them",),
+    ),
+    Fault(
+        "groups of geounits may be larger than the largest",
+        RESPINE,
+        "alive & (union <= limit), 1)",
+        "alive & (union <= limit + 1), 1)",
+        (RESPINE_LAWS + "test_groups_keep_their_limits",),
+    ),
+    Fault(
+        "a split leaves the marked blocks where they were",
+        RESPINE,
+        "made = _insert(made, step, marked.astype(np.int64))",
+        "made = _insert(made, step, 0 * marked)",
+        (RESPINE_UNIT + "test_split_makes_halves_below_the_geounit",),
+    ),
+    Fault(
+        "an off-spine entity is never the geounit less the rest of it",
+        OFFSPINE,
+        "return np.minimum(inside, 1 + outside), np.minimum(outside, 1 + inside)",
+        "return inside, np.minimum(outside, 1 + inside)",
+        (OFFSPINE_ORACLE + "test_no_sum_with_signs_is_shorter",),
     ),
 )

@@ -193,7 +193,7 @@ def test_public_counts_of_geounits_that_the_spine_made_are_refused(das, tmp_path
     assert "invariants.0: geolevel: has geounits that are made by geography.spine" in " ".join(
         said.split()
     )
-    assert "got county_part; expected [state, block]" in " ".join(said.split())
+    assert "got county_part; expected ['state', 'block']" in " ".join(said.split())
 
 
 @pytest.mark.parametrize(

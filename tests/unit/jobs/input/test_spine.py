@@ -47,6 +47,8 @@ def test_parquet_numbers_and_nulls_are_texts_too(tmp_path):
         (ROWS + "7999,,\n", "row 7, geoid: geocode is not in the list of geounits (1 such in these "
          "rows); got 7999"),
         (ROWS.replace("place", "ward"), "place"),
+        (ROWS.replace("7121,", "712,"), "row 4, column geoid: geocode does not fit the leaf geolevel"),
+        (ROWS.replace("7121,", ",", 1), "row 4, column geoid: geocode is missing"),
     ],
 )  # fmt: skip
 def test_every_leaf_is_named_once(tmp_path, text, message):
@@ -74,6 +76,7 @@ def geography(folder: Path, **split: object) -> GeographyConfig:
         (["0001..4999"], [b"7111"]),
         (["0012", "99"], [b"7111", b"7112"]),
         (["0013..5100"], [b"7121"]),
+        (["1000..9999"], [b"7121"]),
         (["1"], []),
     ],
 )
