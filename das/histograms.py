@@ -131,3 +131,19 @@ class Histograms:
             cells.astype(np.int64),
             counts[owners, cells].astype(np.int64),
         )
+
+
+def first_difference(found: Histograms, wanted: Histograms) -> int | None:
+    """The first geounit in which two histograms differ, if there is one."""
+    if all(
+        np.array_equal(getattr(found, name), getattr(wanted, name))
+        for name in ("offsets", "cells", "counts")
+    ):
+        return None
+    differ = (
+        i
+        for i in range(found.n_geounits)
+        for a, b in [(found.slice(i, i + 1), wanted.slice(i, i + 1))]
+        if not (np.array_equal(a.cells, b.cells) and np.array_equal(a.counts, b.counts))
+    )
+    return next(differ)

@@ -94,7 +94,12 @@ def _estimated(product: Product) -> list[Place]:
 def _written(product: Product) -> list[Place]:
     release, output, levels = product.release, product.config.output, product.plan.geolevels
     microdata = [release.microdata / name for name in output.microdata]
-    return [*microdata, *map(release.tables, levels)]
+    joined = [] if output.joined is None else output.joined.formats
+    return [
+        *microdata,
+        *(release.joined / name for name in joined),
+        *map(release.tables, levels),
+    ]
 
 
 def _of_levels(

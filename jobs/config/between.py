@@ -14,6 +14,7 @@ from das.errors import ConfigError
 from invariants.between import Form, Tie, caps_of, tie_types
 from invariants.linear import LinearRow, cells_in
 from jobs.config.files import named
+from jobs.config.joined import joining_of
 from jobs.config.models.between import BetweenConfig, SideConfig
 from jobs.config.models.run import RunConfig
 from jobs.config.product import Product
@@ -37,10 +38,18 @@ def tied_products(
 
     Raises:
       ConfigError, SchemaError: A constraint names what is unknown, cannot be kept by solving one
-        product after the other, or might contradict others.
+        product after the other, or might contradict others; or joined microdata are asked for of
+        what cannot be joined.
     """
-    if not config.between:
-        return dict(products)
+    tied = _tied_products(config, path, products) if config.between else dict(products)
+    for name, product in tied.items():
+        named(f"{path}: products.{name}.output", partial(joining_of, product, tied))
+    return tied
+
+
+def _tied_products(
+    config: RunConfig, path: Place, products: Mapping[str, Product]
+) -> dict[str, Product]:
     plans = {name: product.plan for name, product in products.items()}
     stated: dict[str, list[tuple[BetweenConfig, Tie]]] = {}
     for number, entry in enumerate(config.between):

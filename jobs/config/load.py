@@ -30,7 +30,17 @@ from jobs.storage.place import Place
 _TAKEN = {
     *("geography", "measurements", "lazy_measurements", "invariants", "given", "implied", "tied"),
     "support",
-    *("estimates", "counts", "microdata", "tables", "h1", "histograms", "keys", "solutions"),
+    *(
+        "estimates",
+        "counts",
+        "microdata",
+        "joined",
+        "tables",
+        "h1",
+        "histograms",
+        "keys",
+        "solutions",
+    ),
     *("configuration", "schemas", "intervals", "about"),
     *("schema", "data", "privacy", "solve", "output", "products", "name", "budget", "limits"),
     *("statements", "leaf", "formulas", "predicted", "optimized", "absent", "closed"),

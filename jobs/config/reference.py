@@ -180,6 +180,7 @@ products:                         # in the order of work; most runs have one
       tables: [total, {query: sex * votingage, geolevels: [state, county]}]
       table_formats: [csv, parquet, xlsx]
       h1: null                    # of a product of housing units alone: their attribute
+      joined: null                # of persons whom `between` ties to units: {adults: {...}}
     evaluate:                     # for whom the release is worse than for others
       groups: [sex, sex * votingage]                # each answer is a group
       areas: {county: {path: rural.csv}}            # columns geocode, type: groups of counties

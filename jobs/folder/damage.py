@@ -206,7 +206,8 @@ def _solved(product: Product) -> list[Place]:
 def _outputs(product: Product) -> list[Place]:
     """Datasets that are made of counts."""
     release = product.release
-    written = [release.microdata / name for name in MICRODATA]
+    made = (release.microdata, release.joined)
+    written = [folder / name for folder in made for name in MICRODATA]
     plan = product.plan
     return [
         *written,

@@ -17,7 +17,8 @@ from typing import Any
 
 from das.errors import ConfigError, OutputError
 from das.queries.query import parse_query
-from jobs.config.models.products import ProductConfig
+from jobs.config.joined import joined_settings
+from jobs.config.models.products import JoinedConfig, ProductConfig
 from jobs.config.models.run import RunConfig
 from jobs.config.product import Product, Resolved
 from jobs.config.tables import TablesWanted
@@ -124,7 +125,8 @@ def _outdated(product: Product, *, stays: bool) -> list[Place]:
     levels = plan.geolevels
     counts = [release.counts(level) for level in reversed(levels)]
     microdata = {release.microdata / name: name for name in MICRODATA}
-    made, wanted = [*map(release.tables, levels)], TablesWanted.of(product)
+    joined = {release.joined / name: name for name in MICRODATA}
+    made, wanted = [*map(release.tables, levels), *joined], TablesWanted.of(product)
     tables = [parse_query(plan.schema, name).name for name in product.tables]
     tied = [*map(release.tied, plan.spine.levels)]
     solved = {facts["solve_digest"] for path in (*counts, *tied) for facts in _facts(path)}
@@ -132,6 +134,7 @@ def _outdated(product: Product, *, stays: bool) -> list[Place]:
         outdated = [*microdata, *made, *counts, *tied]
     else:
         outdated = [path for path, name in microdata.items() if name not in output.microdata]
+        outdated += _other_joined(output.joined, joined)
         outdated += [
             release.tables(level)
             for level in levels
@@ -150,6 +153,19 @@ def _outdated(product: Product, *, stays: bool) -> list[Place]:
     if not release.manifest.is_file():  # of an older version that had begun the run
         outdated += [path.parent for path in (release.root / "h1").glob(f"*/{MANIFEST}")]
     return [path for path in outdated if is_published(path)]
+
+
+def _other_joined(wanted: JoinedConfig | None, joined: Mapping[Place, str]) -> list[Place]:
+    """Joined microdata that are not asked for, or were made in another way."""
+    if wanted is None:
+        return [*joined]
+    settings = joined_settings(wanted)
+    return [
+        path
+        for path, name in joined.items()
+        if name not in wanted.formats
+        or any(facts["settings"] != settings for facts in _facts(path))
+    ]
 
 
 def _facts(dataset: Place) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from das.queries.query import parse_query
 from jobs.config.claims import claim_of
+from jobs.config.joined import joining_of
 from jobs.config.product import Product
 from jobs.config.released import released_configuration
 from jobs.config.tables import TablesWanted
@@ -25,6 +26,7 @@ from jobs.release.census import publish_census_counts
 from jobs.release.estimate import CONFIDENCE, EstimateStage, LevelEstimator
 from jobs.release.expected import expected_groups
 from jobs.release.implied import publish_implied
+from jobs.release.joined import write_joined
 from jobs.release.manifest import RunFacts, write_manifest
 from jobs.release.microdata import write_microdata
 from jobs.release.solve import solve_level, solve_support
@@ -88,11 +90,14 @@ def solve(job: Job, measure_lazily: Callable[[Job, Product, Level], None]) -> No
 
 
 def write(job: Job) -> None:
-    """Write microdata and tables."""
+    """Write microdata, joined ones too, and tables."""
     for product in job.products:
         plan, release, output = product.plan, product.release, product.config.output
         with job.stage("write", product.label("microdata and tables")):
             write_microdata(plan, release, output.microdata, job.tasks)
+            joining = joining_of(product, job.resolved.products)
+            if joining is not None:
+                write_joined(plan, release, joining, job.tasks)
             write_tables(plan, release, TablesWanted.of(product), job.tasks)
 
 

@@ -13,8 +13,9 @@ import numpy as np
 
 from das.arrays import BoolArray
 from das.errors import OutputError, VerificationError
-from das.histograms import Histograms
+from das.histograms import Histograms, first_difference
 from invariants.quarters import NAME, without_quarters
+from jobs.config.joined import joining_of
 from jobs.config.product import Resolved
 from jobs.documents.manifest import read_manifest
 from jobs.documents.statistics import HOLDS
@@ -23,6 +24,7 @@ from jobs.release.census import census_codes
 from jobs.release.given import facilities_name, facility_counts, quarter_counts
 from jobs.release.implied import other_counts
 from jobs.release.support import read_support
+from jobs.release.verify_joined import verify_joined
 from jobs.storage.answers import read_answers
 from jobs.storage.census import CensusCodes
 from jobs.storage.columns import texts
@@ -47,7 +49,7 @@ def verify_run(resolved: Resolved, progress: Progress | None = None) -> dict[str
       progress: Called with (finished, all) geolevels of a product.
 
     Returns:
-      As `verify_release`, all products together.
+      As `verify_release`, all products together; where microdata are joined, of their records too.
 
     Raises:
       OutputError, LedgerError, VerificationError: As `verify_release`; or the manifest of a product
@@ -55,6 +57,12 @@ def verify_run(resolved: Resolved, progress: Progress | None = None) -> dict[str
     """
     *others, last = resolved.products.values()
     checked = verify_release(last.plan, last.release, progress)
+    joined = 0
+    for product in resolved.products.values():
+        joining = joining_of(product, resolved.products)
+        if joining is not None:
+            joined += verify_joined(product.plan, product.release, joining)
+            checked["joined_records"] = joined
     if not others:
         return checked
     manifest = read_manifest(last.release)
@@ -66,7 +74,7 @@ def verify_run(resolved: Resolved, progress: Progress | None = None) -> dict[str
                 f"is not the one the manifest of the {last.name} holds",
             )
         # Datasets of the others lie within those of the last and were counted with them.
-        checked = {key: n if key == "datasets" else n + more[key] for key, n in checked.items()}
+        checked |= {key: checked[key] + n for key, n in more.items() if key != "datasets"}
     ledgers = [product.release.ledger for product in resolved.products.values()]
     spent = sum((read_ledger(path).spent().granted for path in ledgers), Fraction())
     composed = manifest.together.composed if manifest.together else ()
@@ -89,7 +97,7 @@ def verify_release(
     Every dataset and file is the one that the manifest of the release names, every part has the
     digest its dataset records, children sum to their parent, cell by cell, every invariant's
     published answer is the answer of the counts, and counts keep all limits. Microdata and tables
-    are checked by digest only.
+    are checked by digest only; joined ones by `verify_joined`.
 
     Args:
       plan: The plan of the run.
@@ -214,26 +222,10 @@ def _verify_families(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
     )
     names = parents[[start for start, _ in ranges]]
     expected = read_counts(release, above, names, plan.schema.size)
-    wrong = _first_difference(sums, expected)
+    wrong = first_difference(sums, expected)
     if wrong is not None:
         raise VerificationError(f"{above} {names[wrong]}", f"its {geolevel}s do not sum to it")
     return len(ranges)
-
-
-def _first_difference(sums: Histograms, parents: Histograms) -> int | None:
-    """The first geounit in which two histograms differ, if there is one."""
-    if all(
-        np.array_equal(getattr(sums, name), getattr(parents, name))
-        for name in ("offsets", "cells", "counts")
-    ):
-        return None
-    differ = (
-        i
-        for i in range(sums.n_geounits)
-        for a, b in [(sums.slice(i, i + 1), parents.slice(i, i + 1))]
-        if not (np.array_equal(a.cells, b.cells) and np.array_equal(a.counts, b.counts))
-    )
-    return next(differ)
 
 
 def _verify_census(plan: Plan, release: ReleaseLayout, census: CensusCodes) -> int:
@@ -252,7 +244,7 @@ def _verify_census(plan: Plan, release: ReleaseLayout, census: CensusCodes) -> i
             if not np.array_equal(listed, codes):
                 place = str(release.geography(geolevel))
                 raise VerificationError(place, "does not hold the geounits that leaves lie in")
-            wrong = _first_difference(sums, read_counts(release, geolevel, codes, n_cells))
+            wrong = first_difference(sums, read_counts(release, geolevel, codes, n_cells))
             if wrong is not None:
                 raise VerificationError(
                     f"{geolevel} {codes[wrong]}", f"its {plan.leaf.name}s do not sum to it"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from jobs.config.joined import NUMBER
 from jobs.config.tables import file_stems
 from jobs.documents.manifest import Manifest, Output
 from jobs.report import text
@@ -56,6 +57,10 @@ _ROWS = {
     "microdata/parquet": "One of the {records} of the protected counts. Tabulating them gives the "
     "protected counts again.",
     "microdata/csv": "One of the {records} of the protected counts, as the Parquet files.",
+    "joined/parquet": "One of the {records} of the protected counts, with the unit it is put into. "
+    "Which units hold how many follows from what the products agree on; who is with whom beyond "
+    "that is made up, and says nothing about anybody.",
+    "joined/csv": "One of the {records} with its unit, as the Parquet files.",
     "tables": "One geounit and answer of a table, in a file of its own: the protected count beside "
     "the unbiased estimate of the truth. A table has the same rows in every format.",
     "h1": "One geounit, with table H1 of protected counts as CSV.",
@@ -77,6 +82,8 @@ _KINDS = {
     "counts": "protected",
     "microdata/parquet": "protected",
     "microdata/csv": "protected",
+    "joined/parquet": "protected",
+    "joined/csv": "protected",
     "tables": "protected",
     "h1": "protected",
     "invariants": "exact",
@@ -245,6 +252,16 @@ def _described(
     def meaning(column: str) -> str:
         if bare.startswith("microdata") and column in attributes:
             return f"The level of {column}, by its label."
+        if bare.startswith("joined") and column in attributes:
+            return f"The level of {column}, by its label."
+        if bare.startswith("joined") and column != "geocode":
+            units = max((n for n in manifest.products or () if column.startswith(f"{n}_")), key=len)
+            what = column.removeprefix(f"{units}_")
+            if what == NUMBER:
+                return (
+                    f"The number of its unit: the row of the geounit in the microdata of {units}."
+                )
+            return f"The level of {what} of its unit, by its label."
         if bare == "tables" and column.endswith(": …"):  # of releases of older versions
             return f"The protected counts of {column.partition(':')[0]}, by label."
         if bare == "tables":
@@ -370,6 +387,10 @@ def example(manifest: Manifest) -> str:
     path = next((path for path in people if path in there), "")
     if path:
         lines.append(f'{manifest.records} = read("{path}"{people[path]})')
+    joined = {"joined/parquet": "", "joined/csv": ", str"}
+    path = next((path for path in joined if path in there), "")
+    if path:
+        lines.append(f'joined = read("{path}"{joined[path]})')
     return "\n".join([_WITH_TIDY if has_tidy else _CENSUS, "", *lines])
 
 

@@ -18,6 +18,7 @@ OUT/release/implied/level=<L>/           what they imply for every geounit
 OUT/release/tied/level=<L>/              the same where counts of other products imply something
 OUT/release/counts/level=<L>/            protected counts
 OUT/release/microdata/{parquet,csv}/     one row per person
+OUT/release/joined/{parquet,csv}/        one row per person, with the unit it lives in
 OUT/release/tables/level=<L>/            a file for each table and format
 OUT/release/ledger.jsonl                 what was granted, what every query costs, what is measured
 OUT/release/planned.json                 planned strategies, once they are measured
@@ -126,6 +127,11 @@ class ReleaseLayout:
     def microdata(self) -> Place:
         """Folder of the microdata."""
         return self.root / "microdata"
+
+    @property
+    def joined(self) -> Place:
+        """Folder of the joined microdata."""
+        return self.root / "joined"
 
     @property
     def ledger(self) -> Place:

@@ -63,7 +63,7 @@ def resolved(folder: Path, data: Path, way: str, seed: int, *, with_sizes: bool 
             occupied = {"cells": {"occupancy": ["occupied"]}, "coefficient": persons}
             constraint["right"]["row"] = [occupied]
     if way == "apart":
-        del run["between"]
+        del run["between"], run["products"]["persons"]["output"]["joined"]
     out = folder / way
     out.mkdir()
     run["output"]["directory"] = str(out / "out")

@@ -19,7 +19,7 @@ from das.errors import ConfigError
 from jobs.config.models.data import AnyDataConfig, DataConfig, WithheldData
 from jobs.config.models.evaluation import EvaluateConfig
 from jobs.config.models.invariants import AnyInvariant
-from jobs.config.models.values import Exact, LocalPath, Model, Text
+from jobs.config.models.values import Exact, LocalPath, Model, Text, Whole
 
 
 class BudgetConfig(Model):
@@ -226,6 +226,33 @@ TableFormat = Literal["csv", "parquet", "xlsx"]
 _TABLE_FORMATS: list[TableFormat] = ["csv", "parquet"]
 
 
+class JoinedConfig(Model):
+    """Microdata in which every record has the number of the unit it lives in."""
+
+    formats: list[Literal["parquet", "csv"]] = Field(
+        default=["parquet", "csv"], min_length=1, description="Formats of the file."
+    )
+    adults: dict[Text, list[Text]] = Field(
+        default={},
+        description="Levels of attributes or recodes of records that come first, such as "
+        "`{votingage: [18_and_over]}`: others are alone in a unit only where there are too few of "
+        "them. Default: nobody comes first.",
+    )
+    alike: list[Text] = Field(
+        default=[],
+        description="Attributes or recodes that units have in common, such as `[ethnicity_race]`: "
+        "records come to a householder of the same level, as far as there are any; where the "
+        "product of the units has an attribute or recode of this name and these levels, "
+        "householders come to a unit of theirs.",
+    )
+    seed: Whole = Field(
+        default=0,
+        ge=0,
+        lt=2**63,
+        description="Public number that, with the geocode, draws who lives with whom beyond that.",
+    )
+
+
 class ProductOutputConfig(Model):
     """What is written of a product."""
 
@@ -247,6 +274,11 @@ class ProductOutputConfig(Model):
         description="Attribute or recode with the levels `occupied` and `vacant`, of which table "
         "H1 is written: all, occupied and vacant housing units.",
     )
+    joined: JoinedConfig | None = Field(
+        default=None,
+        description="Microdata of this product with the units of the product that `between` ties "
+        "it to, which comes before. Default: none.",
+    )
 
     @model_serializer(mode="wrap")
     def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -254,6 +286,8 @@ class ProductOutputConfig(Model):
         document: dict[str, Any] = handler(self)
         if self.table_formats == _TABLE_FORMATS:
             document.pop("table_formats", None)
+        if self.joined is None:
+            document.pop("joined", None)
         return document
 
 

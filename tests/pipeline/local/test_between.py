@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import json
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +19,13 @@ from typer.testing import CliRunner
 
 from das.errors import ConfigError, InputError, SchemaError, VerificationError
 from jobs.cli import app
+from jobs.config.joined import joining_of
 from jobs.config.load import load_run
+from jobs.release.joined import joined_schema
 from jobs.release.verify import _verify_ties, verify_run
-from jobs.storage.dataset import Dataset, PartWriter, replace_published, sweep
+from jobs.release.verify_joined import verify_joined
+from jobs.storage.csv import CsvPartWriter
+from jobs.storage.dataset import Dataset, PartWriter, publish, replace_published, sweep
 from jobs.storage.histograms import SPARSE_SCHEMA
 from jobs.synthetic.generate import GenerateSpec, generate
 from jobs.tasks.batches import Batch
@@ -32,7 +40,9 @@ GROUPS = 16  # cells of residents of each residence
 Change = Callable[[dict[str, Any]], None]
 
 
-def written(folder: Path, data: Path, change: Change = lambda run: None) -> Path:
+def written(
+    folder: Path, data: Path, change: Change = lambda run: None, *, joined: bool = False
+) -> Path:
     """conf/run/residents.yaml at little budget, seeded, with data of its own and a change."""
     run = yaml.safe_load((ROOT / "conf" / "run" / "residents.yaml").read_text())
     run["geography"]["geounits"]["path"] = str(data / "geounits.parquet")
@@ -45,6 +55,8 @@ def written(folder: Path, data: Path, change: Change = lambda run: None) -> Path
         product["privacy"] = {"rho": rho, "allocation": str(allocation)}
     run["output"]["directory"] = str(folder / "out")
     run["runtime"] = {"master": "local[2,3]", "driver_memory": "1g"}
+    if not joined:
+        del run["products"]["persons"]["output"]["joined"]
     change(run)
     target = folder / "run.yaml"
     target.write_text(yaml.safe_dump(run, sort_keys=False))
@@ -62,7 +74,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def finished(tmp_path_factory: pytest.TempPathFactory, data: Path) -> tuple[Path, Path]:
     """The run file, and the run folder."""
     folder = tmp_path_factory.mktemp("between")
-    config = written(folder, data)
+    config = written(folder, data, joined=True)
     return config, execute(config)
 
 
@@ -177,6 +189,112 @@ def test_data_that_contradict_each_other_are_refused_before_anything_is_spent(
     assert caught.value.where == f"block {changed['geocode']}"
     assert caught.value.got == "between householders are occupied units"
     assert not list((tmp_path / "out" / "release").rglob("measurements/*/*.parquet"))
+
+
+def test_joined_persons_fill_the_units_of_their_block(finished) -> None:
+    """Counted here from the CSV files alone, and from the microdata of both products."""
+    _, out = finished
+    release = out / "release"
+    rows = read_csv(release / "joined" / "csv")
+    persons = read_csv(release / "microdata" / "csv")
+    assert Counter(map(person, rows)) == Counter(map(person, persons))
+    units: dict[tuple[str, int], str] = {}
+    seen: Counter[str] = Counter()
+    for row in read_csv(release / "dwellings" / "microdata" / "csv"):
+        seen[row["geocode"]] += 1
+        units[row["geocode"], seen[row["geocode"]]] = row["unit"]
+    held: dict[tuple[str, int], list[dict[str, str]]] = {key: [] for key in units}
+    for row in rows:
+        key = row["geocode"], int(row["dwellings_number"])
+        assert row["dwellings_unit"] == units[key]
+        held[key].append(row)
+    for key, unit in units.items():
+        residence = [row["residence"] for row in held[key]]
+        if unit in {"vacant"} | {f"{n}_persons" for n in range(2, 7)} | {"1_person"}:
+            assert len(residence) == (0 if unit == "vacant" else int(unit[0])), key
+        if unit == "7_or_more":
+            assert 7 <= len(residence) <= 97
+        if unit == "vacant" or unit[0].isdigit():
+            assert residence.count("householder") == (unit != "vacant")
+            assert {*residence} <= {"householder", "other_in_household"}
+        else:
+            assert residence
+            assert {*residence} == {unit}
+
+
+def person(row: dict[str, str]) -> tuple[str, ...]:
+    return tuple(row[name] for name in ("geocode", "residence", "votingage", "ethnicity_race"))
+
+
+def read_csv(folder: Path) -> list[dict[str, str]]:
+    return [
+        row
+        for path in sorted(folder.glob("part-*"))
+        for row in csv.DictReader(path.read_text().splitlines())
+    ]
+
+
+def test_verify_counts_joined_persons(finished) -> None:
+    config, out = finished
+    manifest = json.loads((out / "release" / "manifest.json").read_text())
+    assert verify_run(load_run(config))["joined_records"] == manifest["totals"]["persons"]
+
+
+def _moved(rows: list[dict[str, Any]]) -> str:
+    """One who is no householder goes to the unit of another size beside theirs."""
+    for one, other in pairwise(rows):
+        if one["geocode"] == other["geocode"] and one["residence"] == "other_in_household":
+            if other["dwellings_number"] != one["dwellings_number"]:
+                for name in ("dwellings_number", "dwellings_unit"):
+                    one[name] = other[name]
+                return "persons in households are at"
+    raise AssertionError
+
+
+def _renamed(rows: list[dict[str, Any]]) -> str:
+    rows[0]["dwellings_unit"] = "vacant"
+    return "says another unit than its number"
+
+
+def _unhoused(rows: list[dict[str, Any]]) -> str:
+    rows[0] |= {"dwellings_number": None, "dwellings_unit": None}
+    return "in no unit"
+
+
+def _older(rows: list[dict[str, Any]]) -> str:
+    minor = next(row for row in rows if row["votingage"] == "under_18")
+    minor["votingage"] = "18_and_over"
+    return "other records than its counts"
+
+
+def _beyond(rows: list[dict[str, Any]]) -> str:
+    rows[0]["dwellings_number"] = 10_000
+    return "in a unit it lacks"
+
+
+@pytest.mark.parametrize("mistake", [_moved, _renamed, _unhoused, _older, _beyond])
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_a_joined_file_that_is_wrong_is_found(finished, tmp_path: Path, mistake, kind) -> None:
+    """A copy of the file with a mistake, checked against the counts of the release."""
+    config, out = finished
+    resolved = load_run(config)
+    product = resolved.last
+    joining = joining_of(product, resolved.products)
+    assert joining is not None
+    settings = joining.config.model_copy(update={"formats": [kind]})
+    joining = replace(joining, config=settings)
+    wrong = replace(product.release, root=tmp_path, public=out / "release")
+    for name in ("counts", "dwellings", "invariants"):
+        (tmp_path / name).symlink_to(out / "release" / name)
+    schema = joined_schema(product.plan.schema, joining)
+    rows = Dataset.open(product.release.joined / "parquet").read().to_pylist()
+    said = mistake(rows)
+    folder = tmp_path / "joined" / kind
+    writer = CsvPartWriter(folder) if kind == "csv" else PartWriter(folder, schema)
+    writer.write(pa.Table.from_pylist(rows, schema=schema))
+    publish(folder, [writer.close()], {})
+    with pytest.raises(VerificationError, match=said):
+        verify_joined(product.plan, wrong, joining)
 
 
 def _first(run: dict[str, Any]) -> dict[str, Any]:
@@ -299,6 +417,44 @@ def _either(run: dict[str, Any]) -> None:
     run["between"] = [run["between"][0] | {"right": one}, run["between"][1]]
 
 
+def _join(run: dict[str, Any]) -> None:
+    run["products"]["persons"]["output"]["joined"] = {}
+
+
+def _join_open(run: dict[str, Any]) -> None:
+    """How many live in a facility at most is left open."""
+    _join(run)
+    del run["between"][-1]
+
+
+def _close(run: dict[str, Any]) -> None:
+    most = run["between"][-1] | {"name": "at most", "relation": "at_most"}
+    row = [most["right"]["row"][0] | {"coefficient": 500}]
+    run["between"].append(most | {"right": most["right"] | {"row": row}})
+
+
+def _join_too_few(run: dict[str, Any]) -> None:
+    """A household of one may have fewer persons than householders, and others more."""
+    _join(run)
+    run["products"]["persons"]["invariants"] = []
+    _parts(run, 1, "right")["row"] = _parts(run, 1, "right")["row"][1:]
+
+
+def _join_alone(run: dict[str, Any]) -> None:
+    _join(run)
+    del run["between"]
+
+
+def _state(run: dict[str, Any]) -> None:
+    stated = yaml.safe_load((ROOT / "conf" / "run" / "residents.yaml").read_text())
+    run["between"] = stated["between"]
+
+
+def _equal(run: dict[str, Any]) -> None:
+    one = {"cells": {"unit": ["1_person"]}, "coefficient": 1}
+    _parts(run, 1, "right")["row"].insert(0, one)
+
+
 def _other_side(run: dict[str, Any]) -> None:
     _parts(run, 0, "right")["product"] = "persons"
 
@@ -324,6 +480,9 @@ def _no_facilities(run: dict[str, Any]) -> None:
         (_lower, "raise what is at most, or leave one of them out", _raise),
         (_lower, "raise what is at most, or leave one of them out", _leave_out(2)),
         (_negative, "state what bounds the others by the same cells", _same_cells),
+        (_join_open, "state one lower and one upper bound of the same cells", _close),
+        (_join_too_few, "count what lies within a bound in that bound, too", _equal),
+        (_join_alone, "state what the two must agree on under `between`", _state),
         (_either, "state one lower and one upper bound of the same cells", _leave_out(0)),
     ],
     ids=lambda value: getattr(value, "__name__", "")[:12],
