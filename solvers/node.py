@@ -41,6 +41,10 @@ _BEARABLE_NUMBERS = 50_000_000  # of matrices over cells, where nothing else sol
 # the demographic and housing data 28 and more, and they take 2.5 to 20 times as long. So they do
 # where children have weights of their own: states of 12 to 72 counties took 2 to 14 times as long.
 _COUPLED_BLOCK = 20
+# Children times cells squared, about what supports factorise in a step, from which on they take
+# longer at any coupling: 0.59 of the time of climbing at 270,000 (12 x 150, redistricting data), 4
+# times at 2 million (10 x 449, the 1940 shape), 70 times at 265 million (59 x 2,118).
+_MOST_FACTORISED = 500_000
 _NEARLY = 1e-6  # relative; see `feasibility`
 _LARGE_BLOCK = 1_000  # cells whose coupling takes longer to factorise than no matrix at all
 
@@ -205,7 +209,7 @@ def is_without_matrices(problem: NodeProblem) -> bool:
 
 def _is_loose(problem: NodeProblem, fixed: Fixed) -> bool:
     """Whether a node falls apart into blocks so small that supports are found at once."""
-    if _is_large(problem, fixed):
+    if problem.n_children * problem.n_cells**2 > _MOST_FACTORISED or _is_large(problem, fixed):
         return False
     size = extent(problem, fixed)
     return size.largest_block < _COUPLED_BLOCK and size.patterns == 1

@@ -117,9 +117,11 @@ def test_the_arrays_stand_behind_the_compiled_loops(monkeypatch, is_taken):
     assert np.array_equal(estimate.values, wanted)
 
 
-def test_loops_are_first_where_blocks_are_large(monkeypatch):
+@pytest.mark.parametrize("limit", ["_COUPLED_BLOCK", "_MOST_FACTORISED"])
+def test_loops_are_first_where_blocks_are_large_or_cells_are_many(monkeypatch, limit):
+    assert node._is_loose(CROSSING, ())
     monkeypatch.setattr(node, "solve_by_supports", None)  # calling it fails
-    monkeypatch.setattr(node, "_COUPLED_BLOCK", 0)
+    monkeypatch.setattr(node, limit, 0)
     assert estimate_node(CROSSING, SETTINGS).status is Status.SOLVED
 
 
