@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from jobs.config.product import Product, Resolved
     from jobs.documents.account import Account
     from jobs.storage.layout import Roots
+    from jobs.survey.plan import SurveyPlan
     from jobs.tasks.progress import Reporter
 
     AnyPlace = Place
@@ -604,8 +605,11 @@ def tables(  # noqa: PLR0913 - one parameter per command-line option
         typer.Option("--format", help="csv, parquet or xlsx; again for more. Default: csv."),
     ] = None,
     to: Annotated[
-        Path, typer.Option(help="Folder for the files, which may be there.", parser=_local)
-    ] = Path("tables"),
+        Path | None,
+        typer.Option(
+            help="Folder for the files, which may be there. Default: tables.", parser=_local
+        ),
+    ] = None,
     confidence: Annotated[
         float | None,
         typer.Option(
@@ -626,6 +630,13 @@ def tables(  # noqa: PLR0913 - one parameter per command-line option
     Of a survey: draw the tables that keep exact marginals, once, and write them.
     """
     if isinstance(config, Path) and not config.is_dir() and _is_survey(config):
+        of_releases = {"--table": table, "--geolevel": geolevel, "--format": formats, "--to": to,
+                       "--confidence": confidence, "--product": product}  # fmt: skip
+        for option, value in of_releases.items():
+            if value is not None:
+                raise ConfigError(
+                    option, "is for censuses: the run file of a survey says which tables are drawn"
+                )
         _run_survey(config, out, solution, options, ("tables",))
         return
     from jobs.analysis.tables import TablesRequest, write_release_tables
@@ -634,7 +645,8 @@ def tables(  # noqa: PLR0913 - one parameter per command-line option
     names = (table or (), geolevel or (), formats or ("csv",))
     request = TablesRequest(*names, product, confidence)
     resolved = _with_arrow_alone(_finished(config, out, solution))
-    for path in write_release_tables(resolved, request, to, options.reporter()):
+    folder = Path("tables") if to is None else to
+    for path in write_release_tables(resolved, request, folder, options.reporter()):
         typer.echo(printable(f"{path}  publishable"))
 
 
@@ -787,15 +799,19 @@ def report(
     """
     from jinja2 import TemplateError
 
+    from jobs.config.released import is_survey_release
     from jobs.folder.roots import remembered_roots
     from jobs.report.finished import write_internal_reports, write_public_reports
     from jobs.storage.files import understanding
     from jobs.storage.layout import ReleaseLayout, Roots, is_release, release_layout
     from jobs.survey.folder import is_survey_folder
-    from jobs.survey.reports import write_pages
+    from jobs.survey.reports import write_pages, write_public_page
 
     alone = is_release(out) and solution is None
     roots = Roots.of(out) if alone else remembered_roots(out)
+    if alone and is_survey_release(out):
+        _name_files([write_public_page(ReleaseLayout(out), to)], roots)
+        return
     if (out / "run.json").exists() and is_survey_folder(out):
         _name_files(write_pages(roots, solution, to), roots)
         return
@@ -820,11 +836,11 @@ def verify(
     quiet: QuietOption = False,
 ) -> None:
     """Check a finished release from its files alone: digests, sums over the tree, invariants."""
-    if isinstance(config, Path) and not config.is_dir() and _is_survey(config):
-        from jobs.survey.plan import load_survey
+    survey = _finished_survey(config, out, solution)
+    if survey is not None:
         from jobs.survey.verify import verify_survey
 
-        typer.echo(json.dumps(verify_survey(load_survey(config, output=out, solution=solution))))
+        typer.echo(json.dumps(verify_survey(survey)))
         return
     from jobs.release.verify import verify_run
     from jobs.tasks.progress import Reporter
@@ -1134,6 +1150,19 @@ def certificate(
     from jobs.tasks.progress import Reporter
 
     refuse_foreign(output, START, "a page, which is replaced")
+    survey = _finished_survey(config, out, solution)
+    if survey is not None:
+        from jobs.documents.survey import read_survey_manifest
+        from jobs.report.survey.certificate import write_survey_certificate
+        from jobs.survey.verify import verify_survey
+
+        if product is not None:
+            raise ConfigError("--product", "is for censuses: a survey is one product", got=product)
+        place = survey.made.manifest
+        found = Verified(digest_of(place), datetime.now(UTC), verify_survey(survey))
+        write_survey_certificate(read_survey_manifest(place), found, output)
+        typer.echo(printable(f"{output}  publishable"))
+        return
     resolved = _with_arrow_alone(_finished(config, out, solution))
     own = _product(resolved, product)
     with Reporter(quiet=quiet).line("verify", str(resolved.last.release.root)) as tick:
@@ -1410,9 +1439,31 @@ def _finished(config: Place, out: Place | None, solution: str | None) -> Resolve
 
     if isinstance(config, Path) and not config.is_dir():
         return load_run(config, output=out, solution=solution)
+    _refuse_with_folder(config, out, solution)
+    return load_release(config)
+
+
+def _finished_survey(config: Place, out: Place | None, solution: str | None) -> SurveyPlan | None:
+    """The run of a survey, by its run file or the folder of its release alone; None of a census."""
+    from jobs.config.released import is_survey_release
+
+    if isinstance(config, Path) and not config.is_dir():
+        if not _is_survey(config):
+            return None
+        from jobs.survey.plan import load_survey
+
+        return load_survey(config, output=out, solution=solution)
+    if not is_survey_release(config):
+        return None
+    from jobs.survey.released import load_survey_release
+
+    _refuse_with_folder(config, out, solution)
+    return load_survey_release(config)
+
+
+def _refuse_with_folder(config: Place, out: Place | None, solution: str | None) -> None:
     if out is not None or solution is not None:
         raise ConfigError("--out and --solution", "go with a run file", got=f"the folder {config}")
-    return load_release(config)
 
 
 def _finished_run(config: Place, out: Place | None, solution: str | None) -> Resolved:

@@ -191,8 +191,9 @@ def write_release_tables(
         os.umask(mask)
         for draft, place in made:  # all, once none can fail for what it holds
             draft.chmod(0o666 & ~mask)
-            place.parent.mkdir(exist_ok=True)
-            draft.replace(place)
+            with writing(place):
+                place.parent.mkdir(exist_ok=True)
+                draft.replace(place)
     return [*places.values()]
 
 

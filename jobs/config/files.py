@@ -61,7 +61,8 @@ def read_run_file(path: Place) -> RunFile:
         raise ConfigError(
             str(path),
             "is the run file of a survey, and this command is for censuses: there are no geounits",
-            want="validate, run, means, tables, synthesize, evaluate, verify or account",
+            want="validate, run, means, tables, synthesize, evaluate, verify, certificate or "
+            "account",
         )
     if document.get("format", 1) != 1:
         return RunFile(path, 2, _validated(path, document, RunConfig))

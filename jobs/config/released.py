@@ -42,22 +42,24 @@ def released_configuration(resolved: Resolved) -> dict[str, str]:
     products = {}
     for name, product in config.products.items():
         schema, allocation = f"{name}-schema.yaml", f"{name}-allocation.yaml"
-        files[schema] = _text(_document(read_schema(product.schema_)))
+        files[schema] = yaml_text(public_document(read_schema(product.schema_)))
         if product.privacy.allocation is None:
             raise ValueError("a run without an allocation was measured")
-        files[allocation] = _text(_document(read_model(product.privacy.allocation, AllocationFile)))
-        document = _document(product)
+        files[allocation] = yaml_text(
+            public_document(read_model(product.privacy.allocation, AllocationFile))
+        )
+        document = public_document(product)
         document |= {"schema": schema, "data": {"format": "withheld"}}
         document["privacy"]["allocation"] = allocation
         document.pop("evaluate", None)
         if isinstance(product.data, NmfData):  # public itself
-            document["data"] = _document(product.data)
+            document["data"] = public_document(product.data)
         products[name] = document
-    geography = _document(config.geography)
+    geography = public_document(config.geography)
     if config.geography.geounits is not None:
         leaf = ReleaseLayout(Path("..")).geography(config.geography.levels[-1].name)
         geography["geounits"] = {"path": str(leaf)}
-    privacy = _document(config.privacy)
+    privacy = public_document(config.privacy)
     for key in ("account", "grant", "randomness"):
         privacy.pop(key, None)
     run = {
@@ -66,11 +68,15 @@ def released_configuration(resolved: Resolved) -> dict[str, str]:
         "geography": geography,
         "privacy": privacy,
         "products": products,
-        **({"between": [_document(entry) for entry in config.between]} if config.between else {}),
+        **(
+            {"between": [public_document(entry) for entry in config.between]}
+            if config.between
+            else {}
+        ),
         "output": {"directory": "../.."},
-        "about": _document(config.about),
+        "about": public_document(config.about),
     }
-    return {RUN_FILE: _HEAD + _text(run), **files}
+    return {RUN_FILE: _HEAD + yaml_text(run), **files}
 
 
 def load_release(root: Place) -> Resolved:
@@ -88,11 +94,12 @@ def load_release(root: Place) -> Resolved:
         raise OutputError(
             str(root), "is no folder of a finished release", want="OUT/release, or a copy of it"
         )
-    if _is_of_survey(layout.manifest):
+    if is_survey_release(layout.root):
         raise ConfigError(
             str(root),
             "is the release of a survey, which has no geounits",
-            want="the release of a census; `das verify` takes the run file of a survey",
+            want="das verify, certificate, report or inspect; means.csv, tables/ and microdata/ "
+            "are read as they are",
         )
     manifest = read_manifest(layout)
     path = layout.configuration / RUN_FILE
@@ -116,7 +123,11 @@ def load_release(root: Place) -> Resolved:
     return Resolved(config, path, tied_products(config, path, products))
 
 
-def _is_of_survey(manifest: Place) -> bool:
+def is_survey_release(root: Place) -> bool:
+    """Whether a folder is the release of a survey, or of a solution beside one."""
+    manifest = ReleaseLayout(root).manifest
+    if not manifest.is_file():
+        return False
     try:
         document = json.loads(manifest.read_bytes())
     except ValueError:  # `read_manifest` says so
@@ -124,7 +135,7 @@ def _is_of_survey(manifest: Place) -> bool:
     return isinstance(document, dict) and document.get("kind") == SURVEY
 
 
-def _document(model: BaseModel) -> dict[str, Any]:
+def public_document(model: BaseModel) -> dict[str, Any]:
     """What a model says beyond defaults; of paths their names."""
     document = _plain(model.model_dump(by_alias=True, exclude_defaults=True))
     return dict(document)
@@ -142,5 +153,6 @@ def _plain(value: object) -> Any:  # noqa: ANN401 - whatever a model holds
     return str(value)
 
 
-def _text(document: Mapping[str, Any]) -> str:
+def yaml_text(document: Mapping[str, Any]) -> str:
+    """A document as YAML, keys in their order."""
     return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100))

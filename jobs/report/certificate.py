@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
+from typing import Any
 
 from das.privacy.attack import attacks_of_total
 from das.privacy.neighborhoods import Comparable
 from das.privacy.semantics import Change
 from das.queries.sensitivity import Neighbors
+from jobs.documents.account import Guarantee
 from jobs.documents.manifest import Manifest, Statement
+from jobs.documents.survey import SurveyManifest
 from jobs.neighborhoods import FROM_DATA
 from jobs.report import text
 from jobs.report.budget import Spending, account_table, query_order, share_table
@@ -35,16 +38,17 @@ class Verified:
     Attributes:
       manifest: SHA-256 of the manifest.
       when: When it was checked.
-      checked: How much of what: datasets, families, exact answers, geounits with limits.
+      checked: How much of what: datasets, families, exact answers, geounits with limits. What is
+        no number is left out.
     """
 
     manifest: str
     when: datetime
-    checked: Mapping[str, int]
+    checked: Mapping[str, int | str]
 
 
 def write_certificate(manifest: Manifest, verified: Verified, out: Place) -> None:
-    """Write the certificate as one HTML page, which fits a sheet of A4.
+    """Write the certificate of a census as one HTML page, which fits a sheet of A4.
 
     Args:
       manifest: Of the release.
@@ -55,20 +59,64 @@ def write_certificate(manifest: Manifest, verified: Verified, out: Place) -> Non
       OutputError: It cannot be written.
     """
     privacy = manifest.privacy
-    is_pure = privacy.definition.is_pure
+    protects_none = privacy.neighborhood.comparable is Comparable.NONE
     spending = Spending.of(manifest)
-    total = Fraction(privacy.total)
-    group = total * (_HOUSEHOLD if is_pure else _HOUSEHOLD**2)
-    one = manifest.records.removesuffix("s")
     is_wide = len(query_order(spending.rows)) > _MOST_QUERIES
+    from_data = manifest.geounits_source == FROM_DATA
+    remarks = [
+        "The list of geounits "
+        + ("comes from the confidential data and is published as it is." if from_data
+           else "was public before."),
+        "" if protects_none else privacy.neighborhood.in_words,
+        "" if privacy.nearest is None else privacy.nearest.in_words,
+    ]  # fmt: skip
+    advantages = [] if privacy.attacks is None else [privacy.attacks.advantage]
     context = {
-        "manifest": manifest,
-        "one": one,
-        "many": manifest.records,
+        "neighborhood": privacy.neighborhood.in_words,
+        "protects_none": protects_none,
+        "changes": changes_table(
+            privacy, [_change(one, advantages) for one in manifest.statements]
+        ),
+        "budget": _levels_table(spending) if is_wide else share_table(spending),
+        "exact": [
+            (row.query, f"at {', '.join(map(words, row.geolevels))}") for row in manifest.invariants
+        ],
+        "limits": [f"{words(limit.kind)} {words(limit.name)}".strip() for limit in manifest.limits],
+        "remarks": [remark for remark in remarks if remark],
+        "open_sessions": manifest.open_sessions,
+    }
+    write_page(manifest, manifest.records, context, verified, out)
+
+
+def write_page(
+    manifest: Manifest | SurveyManifest,
+    records: str,
+    context: Mapping[str, Any],
+    verified: Verified,
+    out: Place,
+) -> None:
+    """Write the certificate of any release.
+
+    Args:
+      manifest: Of the release.
+      records: What is counted, such as persons.
+      context: What only releases of its kind say, for the template.
+      verified: What was found when the release was verified.
+      out: The file; replaced at once.
+
+    Raises:
+      OutputError: It cannot be written.
+    """
+    privacy = manifest.privacy
+    is_pure = privacy.definition.is_pure
+    total = Fraction(privacy.total)
+    shared = {
+        "title": manifest.name,
+        "one": records.removesuffix("s"),
+        "many": records,
         "is_pure": is_pure,
         "is_bounded": privacy.neighbors is Neighbors.BOUNDED,
         "is_void": manifest.not_for_release,
-        "protects_none": privacy.neighborhood.comparable is Comparable.NONE,
         "unit": text.unit(privacy.definition),
         "total": privacy.total,
         "value": text.decimal(float(total)),
@@ -76,18 +124,15 @@ def write_certificate(manifest: Manifest, verified: Verified, out: Place) -> Non
         "delta": text.small(privacy.delta),
         "epsilon_simple": text.upward(privacy.epsilon_simple),
         "odds": odds(privacy.epsilon_simple),
-        "group": str(group),
+        "group": str(total * (_HOUSEHOLD if is_pure else _HOUSEHOLD**2)),
         "household": _HOUSEHOLD,
-        "changes": _changes_table(manifest),
-        "budget": _levels_table(spending) if is_wide else share_table(spending),
         "account": None if manifest.account is None else account_table(manifest.account),
-        "exact": [(row.query, ", ".join(map(words, row.geolevels))) for row in manifest.invariants],
-        "limits": [f"{words(limit.kind)} {words(limit.name)}".strip() for limit in manifest.limits],
-        "from_data": manifest.geounits_source == FROM_DATA,
         "identity": _identity(manifest, verified),
         "signatures": ("Prepared by", "Privacy reviewed by", "Release approved by"),
     }
-    page = render("certificate.html.j2", context, styles=("style.css", "certificate.css"))
+    page = render(
+        "certificate.html.j2", {**shared, **context}, styles=("style.css", "certificate.css")
+    )
     replace_file(out, page, mode=READABLE)
 
 
@@ -115,26 +160,47 @@ def odds(epsilon: float) -> str:
     return f"{text.scientific(mantissa * 10.0**power)} to 1"
 
 
-def _changes_table(manifest: Manifest) -> Table:
-    """For each kind of change: what it costs, as odds, and how often a guess can be right."""
-    is_pure = manifest.privacy.definition.is_pure
+@dataclass(frozen=True)
+class Claim:
+    """What a kind of change costs.
+
+    Attributes:
+      total: rho or epsilon; a fraction.
+      epsilon: At delta.
+      epsilon_simple: By the textbook formula.
+    """
+
+    total: str
+    epsilon: float
+    epsilon_simple: float
+
+
+def changes_table(
+    privacy: Guarantee, changes: Sequence[tuple[str, Claim | None, Sequence[float]]]
+) -> Table:
+    """For each kind of change: what it costs, as odds, and how often a guess can be right.
+
+    Args:
+      privacy: The guarantee.
+      changes: In what two records differ; what that costs, or None where it is not protected; and
+        advantages of an attacker that are known to hold for it, beside that of its cost.
+    """
+    is_pure = privacy.definition.is_pure
     rows = []
-    for one in manifest.statements:
-        if one.total is None or one.epsilon_simple is None or one.comparable is Comparable.NONE:
-            rows.append([Cell(_changed(one)), *[Cell("not protected")] * (3 if is_pure else 4)])
+    for what, claim, advantages in changes:
+        if claim is None:
+            rows.append([Cell(what), *[Cell("not protected")] * (3 if is_pure else 4)])
             continue
-        attacks = attacks_of_total(manifest.privacy.definition, Fraction(one.total))
-        found = float(attacks.advantage())
-        if one.change is Change.RECORD and manifest.privacy.attacks is not None:
-            found = min(found, manifest.privacy.attacks.advantage)
+        attacks = attacks_of_total(privacy.definition, Fraction(claim.total))
+        found = min([float(attacks.advantage()), *advantages])
         right = math.ceil(500 * (1 + found)) / 10
         rows.append(
             [
-                Cell(_changed(one)),
-                Cell(odds(one.epsilon_simple)),
+                Cell(what),
+                Cell(odds(claim.epsilon_simple)),
                 Cell(f"{min(right, 100):.1f} of 100"),
-                *([] if is_pure else [Cell(text.upward(one.epsilon))]),
-                Cell(one.total, code=True),
+                *([] if is_pure else [Cell(text.upward(claim.epsilon))]),
+                Cell(claim.total, code=True),
             ]
         )
     columns = [
@@ -142,9 +208,20 @@ def _changes_table(manifest: Manifest) -> Table:
         Column("Even odds become at most"),
         Column("Right guesses at most"),
         *([] if is_pure else [Column(f"{text.EPSILON} at δ")]),
-        Column(f"{text.unit(manifest.privacy.definition)}, exact"),
+        Column(f"{text.unit(privacy.definition)}, exact"),
     ]
     return Table("changes", "What can be learned of one record", columns, rows)
+
+
+def _change(
+    one: Statement, advantages: Sequence[float]
+) -> tuple[str, Claim | None, Sequence[float]]:
+    """A row of what can be learned; the advantages are known of a change of the whole record."""
+    is_void = one.comparable is Comparable.NONE
+    if is_void or one.total is None or one.epsilon is None or one.epsilon_simple is None:
+        return _changed(one), None, ()
+    claim = Claim(one.total, one.epsilon, one.epsilon_simple)
+    return _changed(one), claim, advantages if one.change is Change.RECORD else ()
 
 
 def _changed(one: Statement) -> str:
@@ -167,12 +244,16 @@ def _levels_table(spending: Spending) -> Table:
     return Table("budget", "Budget by geolevel", columns, rows, note)
 
 
-def _identity(manifest: Manifest, verified: Verified) -> list[tuple[str, str, bool]]:
+def _identity(
+    manifest: Manifest | SurveyManifest, verified: Verified
+) -> list[tuple[str, str, bool]]:
     """(what, value, whether it is code) of all that says which release this is."""
     software = manifest.software
     ledger = next((file.sha256 for file in manifest.files if file.path == "ledger.jsonl"), None)
     checked = ", ".join(
-        f"{count:,} {words(kind)}" for kind, count in verified.checked.items() if count
+        f"{count:,} {words(kind)}"
+        for kind, count in verified.checked.items()
+        if isinstance(count, int) and count
     )
     when = verified.when.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
     return [

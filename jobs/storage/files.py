@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,10 @@ _NOT_UNDERSTOOD = (
     TypeError,
     ValueError,
 )
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+_IN_THE_WAY = (errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY)
+_GO_ON = "; then go on with `das resume`, or where it is no run, with the same command"
 
 
 @contextmanager
@@ -29,7 +34,7 @@ def writing(path: Place, part: Place | None = None, *, remedy: str | None = None
     Args:
       path: What is written.
       part: A file nobody can read yet, removed to give back what it took.
-      remedy: What to do; default: see to the disk.
+      remedy: What to do; default: what the reason asks for.
 
     Raises:
       OutputError: The disk is full, or the file cannot be written for another reason.
@@ -44,10 +49,21 @@ def writing(path: Place, part: Place | None = None, *, remedy: str | None = None
             str(path),
             "cannot be written",
             got=_reason(path, error),
-            remedy="give the disk room, or mend it; then go on with `das resume`"
-            if remedy is None
-            else remedy,
+            remedy=_remedy_of(path, error) if remedy is None else remedy,
         ) from None
+
+
+def _remedy_of(path: Place, error: OSError) -> str:
+    """What to do where something cannot be written."""
+    if isinstance(path, StoredPlace):
+        return "see to the store" + _GO_ON
+    if error.errno in _FULL:
+        return "give the disk room" + _GO_ON
+    if error.errno in _FORBIDDEN:
+        return "give this user the right to write there, or name another place" + _GO_ON
+    if error.errno in _IN_THE_WAY:
+        return "move away what lies there, or name another place" + _GO_ON
+    return "see to the disk" + _GO_ON
 
 
 def _reason(path: Place, error: OSError) -> str:

@@ -45,7 +45,8 @@ def refuse_survey_folder(out: Place) -> None:
         raise ConfigError(
             str(out),
             "is the folder of a survey, and this is for censuses",
-            want="das inspect, resume, verify, evaluate or report",
+            want="das inspect, resume or report; verify and certificate take its release, "
+            "evaluate its run file",
         )
 
 

@@ -27,6 +27,7 @@ from jobs.survey.ledger import read_ledger
 from jobs.survey.means import means_csv, means_json
 from jobs.survey.microdata import microdata_folders
 from jobs.survey.plan import SYNTHESIS, SurveyPlan
+from jobs.survey.released import released_configuration
 from jobs.survey.tables import conditioned_of, tables_csv, tables_json
 
 _NOTICE = (
@@ -35,7 +36,7 @@ _NOTICE = (
 
 
 def write_manifest(plan: SurveyPlan, parts: list[str]) -> SurveyManifest:
-    """Gather and write the manifest of what has been released so far.
+    """Gather and write the manifest of what has been released so far, and the public configuration.
 
     One that says the same already is left as it is, with the time of its sealing.
 
@@ -49,6 +50,9 @@ def write_manifest(plan: SurveyPlan, parts: list[str]) -> SurveyManifest:
     made, ledger = plan.made, read_ledger(plan.release.ledger)
     if plan.not_for_release:
         replace_file(made.root / NOT_FOR_RELEASE, _NOTICE, mode=READABLE)
+    if plan.solution is None:
+        for name, text in released_configuration(plan).items():
+            replace_file(made.configuration / name, text, mode=READABLE)
     has_microdata = SYNTHESIS in parts
     definition, total = plan.budget.definition, plan.budget.total
     names = plan.microdata_domain.names if has_microdata else ()
@@ -123,7 +127,10 @@ def _account(plan: SurveyPlan) -> Account | None:
 def _files(plan: SurveyPlan) -> list[Place]:
     """Files beside the datasets; a solution states the measurements, which lie in the release."""
     own = [means_csv(plan.made), means_json(plan.made), tables_json(plan.made), *tables_csv(plan)]
-    return own if plan.solution else [plan.release.ledger, plan.release.account, *own]
+    if plan.solution is not None:
+        return own
+    configuration = [plan.release.configuration / name for name in released_configuration(plan)]
+    return [plan.release.ledger, plan.release.account, *own, *configuration]
 
 
 def _file(path: Place, root: Place) -> ReleasedFile:

@@ -28,6 +28,7 @@ from jobs.config.files import absolute, absolute_path, is_survey, named, read_mo
 from jobs.config.load import check_solution_name
 from jobs.config.models.survey import (
     PredictConfig,
+    ReleasedSurveyConfig,
     StatisticConfig,
     SurveyConfig,
     SynthesisConfig,
@@ -114,6 +115,7 @@ class SurveyPlan:
       tables: The tables that keep exact marginals.
       strata: Those of the microdata, if they have any.
       solution: Name of a solution beside the release.
+      alone: Folder of the release, if there is no run around it.
     """
 
     config: SurveyConfig
@@ -125,6 +127,7 @@ class SurveyPlan:
     tables: tuple[TablePlan, ...] = ()
     strata: SynthesisStrata | None = None
     solution: str | None = None
+    alone: Place | None = None
 
     @property
     def out(self) -> Place:
@@ -134,12 +137,12 @@ class SurveyPlan:
     @property
     def release(self) -> ReleaseLayout:
         """The publishable half, where measurements lie."""
-        return release_layout(self.out)
+        return release_layout(self.out) if self.alone is None else ReleaseLayout(self.alone)
 
     @property
     def made(self) -> ReleaseLayout:
         """Where what is made of measurements goes: the release, or a solution beside it."""
-        return release_layout(self.out, self.solution)
+        return self.release if self.solution is None else release_layout(self.out, self.solution)
 
     @property
     def confidential(self) -> ConfidentialLayout:
@@ -219,6 +222,7 @@ def load_survey(
     output: Place | None = None,
     confidential: Place | None = None,
     solution: str | None = None,
+    released: tuple[Place, str] | None = None,
 ) -> SurveyPlan:
     """Read the run file of a survey and the public files it names.
 
@@ -227,6 +231,8 @@ def load_survey(
       output: Replaces `output.directory`.
       confidential: Replaces `output.confidential`.
       solution: Name of a solution beside the release.
+      released: Of the configuration in a release: folder of that, and the digest of the run file
+        that it is a part of.
 
     Raises:
       ConfigError, InputError, BudgetError, SchemaError: Something in it cannot be used; the message
@@ -237,13 +243,14 @@ def load_survey(
         raise ConfigError(
             str(path), "is not the run file of a survey", want="a file that says `kind: survey`"
         )
-    written = read_model(path, SurveyConfig)
+    written = read_model(path, SurveyConfig if released is None else ReleasedSurveyConfig)
     config = absolute(written, absolute_path(path).parent)
     stated = {"directory": output, "confidential": confidential}
     places = {name: absolute_path(place) for name, place in stated.items() if place is not None}
     config = config.model_copy(update={"output": config.output.model_copy(update=places)})
-    refuse_tangled(path, config, config.output.roots)
-    named(f"{path}: data.path", lambda: check_suffix(config.data.path))
+    if released is None:
+        refuse_tangled(path, config, config.output.roots)
+        named(f"{path}: data.path", lambda: check_suffix(config.data.path))
     budget = budget_of(config.privacy, config.privacy, f"{path}: privacy")
     _check_shares(config, path)
     _check_limits(config, path)
@@ -268,8 +275,8 @@ def load_survey(
     )
     strata = named(f"{path}: synthesis.strata", lambda: _synthesis_strata(config, domain))
     _check_tables(tables, path)
-    digest = _digest(written, config)
-    return SurveyPlan(config, path, digest, budget, domain, means, tables, strata, solution)
+    root, digest = released or (None, _digest(written, config))
+    return SurveyPlan(config, path, digest, budget, domain, means, tables, strata, solution, root)
 
 
 def _microdata_domain(synthesis: SynthesisConfig, domain: Domain) -> Domain:

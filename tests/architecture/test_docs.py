@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 import typer.main
+import yaml
 
 from das.privacy.accounting import epsilon_bun_steinke, epsilon_from_rho
 from das.queries.factor import FUNCTIONS
@@ -194,3 +196,14 @@ def test_configured_limits_in_the_cluster_page() -> None:
     text = (ROOT / "pyproject.toml").read_text()
     assert '"pyspark>=4.0,<4.4"' in text  # docs/cluster.md says so
     assert 'requires-python = ">=3.11"' in text  # README.md says so
+
+
+def test_the_citation_is_of_this_version() -> None:
+    """CITATION.cff 1.2.0: what its schema requires, and what pyproject.toml says too."""
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert {"cff-version", "message", "title", "authors"} <= {*cited}
+    assert (cited["cff-version"], cited["type"]) == ("1.2.0", "software")
+    assert [cited["title"], str(cited["version"]), cited["license"]] == [
+        project["name"], project["version"], project["license"]
+    ]  # fmt: skip

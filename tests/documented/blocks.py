@@ -26,6 +26,7 @@ from tests.checkout import ROOT, project_files
 
 SHELL = frozenset({"sh", "bash", "console", "shell"})
 PYTHON = frozenset({"python", "pycon", "py"})
+R = frozenset({"r"})  # run by recipes.py alone
 DATA = frozenset({"yaml", "json"})
 FREE = frozenset({"text", "mermaid"})  # nobody copies them into a shell or a file
 _FENCE = re.compile(r"^( *)(`{3,}|~{3,})\s*(.*?)\s*$")
@@ -116,7 +117,7 @@ def goes_on_from(page: Path, text: str | None = None) -> Path | None:
 def problems(blocks: list[Block]) -> Iterator[str]:
     """What of the marks is wrong, or missing."""
     for block in blocks:
-        kinds = SHELL | PYTHON | DATA | FREE
+        kinds = SHELL | PYTHON | R | DATA | FREE
         if block.language not in kinds:
             yield f"{block.where}: language {block.language!r}; expected one of {sorted(kinds)}"
         if block.mark in _WITH_REASON + _WITH_NAME:
@@ -130,6 +131,8 @@ def problems(blocks: list[Block]) -> Iterator[str]:
                 yield f"{block.where}: is no reason not to run it: {block.value}"
         elif block.mark and block.mark not in _ALONE:
             yield f"{block.where}: there is no mark `{block.mark}`"
+        elif block.language in R and block.mark != "run by":
+            yield f"{block.where}: R is run by tests/documented/recipes.py, and the mark says so"
         elif block.language in DATA and not block.mark:
             yield f"{block.where}: mark it with `file`, `part of` or `not run`"
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.checkout import checkout
-from tests.documented.blocks import blocks_of, goes_on_from, pages, problems, read
+from tests.documented import recipes
+from tests.documented.blocks import Block, blocks_of, goes_on_from, pages, problems, read
 from tests.documented.reader import BlockError, Reader
 
 WITH_BLOCKS = [page for page in pages() if any(block.is_run for block in read(page))]
@@ -102,11 +104,20 @@ def test_a_block_that_fails_is_found(text: str, what: str, reader: Reader) -> No
         ("<!-- run instead: true -->\n```sh\nfalse\n```\n", "COMMANDS | REASON"),
         ("```\nfalse\n```\n", "language ''"),
         ("```ruby\nputs 1\n```\n", "language 'ruby'"),
+        ("```r\nstop()\n```\n", "R is run by"),
     ],
 )
 def test_a_mark_that_says_nothing_is_found(text: str, what: str) -> None:
     (problem,) = problems(blocks_of(PAGE, text))
     assert what in problem
+
+
+def test_a_recipe_that_fails_is_found(tmp_path: Path) -> None:
+    """And one that runs is none: of those that the documents mark, by the interpreter given."""
+    assert {block.language for block in recipes.recipes()} == {"python", "r"}
+    for text, code in (("assert 1 == 1\n", 0), ("assert 1 == 2\n", 1)):
+        done = recipes.run(Block(PAGE, 1, "python", text), tmp_path, sys.executable)
+        assert done.returncode == code
 
 
 def test_a_page_has_one_shell_one_session_and_its_files(reader: Reader) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
@@ -401,3 +402,20 @@ class SurveyConfig(Model):
         description="What `das evaluate` looks at besides; may be changed after measuring.",
     )
     output: OutputConfig = Field(description="Where everything is written.")
+
+
+class WithheldSurveyData(SurveyData):
+    """The survey file in the configuration of a release: its columns, and not where it is."""
+
+    path: StoredPath = Field(
+        default=Path("withheld"), description="Nothing: the data stay where they are."
+    )
+
+
+class ReleasedSurveyConfig(SurveyConfig):
+    """configuration/run.yaml of a release of a survey."""
+
+    data: WithheldSurveyData = Field(description="The survey file, which is not there.")
+    output: OutputConfig = Field(
+        default=OutputConfig(directory=Path("..")), description="Nothing: it lies in the release."
+    )

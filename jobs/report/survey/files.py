@@ -45,6 +45,8 @@ _FILES = {
     "means.csv": "Means with weights, standard errors and intervals, a row per stratum.",
     "means.json": "The same as a document, with methods, pooled strata and warnings.",
     "tables.json": "Tables that keep exact marginals, with what is proved of each.",
+    "configuration/run.yaml": "The public part of the run file: columns, bounds, shares and "
+    "settings. `das verify` and `das certificate` read it.",
     "ledger.jsonl": "What was granted, planned and measured, by part; each line carries the digest "
     "of the line before.",
 }
@@ -71,6 +73,8 @@ def files_section(manifest: SurveyManifest) -> Section:
 
 
 def _meaning(path: str) -> str:
+    if path.startswith("configuration/weights-"):
+        return "The public strata that it names, with their weights, and sizes if any were given."
     if path.startswith(_TABLES):
         return "The counts of a table, a row per combination of levels."
     return _FILES.get(path) or FILES[path]

@@ -83,6 +83,13 @@ def survey_budget_section(release: SurveyRelease) -> Section:
         "Strata have no records in common, so all of them, measured at the full share of a part, "
         "cost what one does."
     )
+    return Section("budget", "Privacy budget", lead, [TableBlock(survey_budget_table(release))])
+
+
+def survey_budget_table(release: SurveyRelease) -> Table:
+    """Share and exact cost of each part, of all that was measured, and of what is left."""
+    manifest = release.manifest
+    unit = text.unit(manifest.privacy.definition)
     body = [
         [
             name(release.part_in_words(part.name)),
@@ -106,8 +113,7 @@ def survey_budget_section(release: SurveyRelease) -> Section:
         Column("Share", hint=f"of {unit}"),
         Column(unit, hint="exact", numeric=False),
     ]
-    table = Table("budget-parts", f"Share of {unit} by part", columns, body)
-    return Section("budget", "Privacy budget", lead, [TableBlock(table)])
+    return Table("budget-parts", f"Share of {unit} by part", columns, body)
 
 
 def _left(manifest: SurveyManifest) -> list[tuple[str, str]]:

@@ -924,6 +924,7 @@ MACHINE = NotTried("needs a machine that lacks or breaks something; its tests pl
 INSTALLS = NotTried("installs a package from a registry")
 SOLVER = NotTried("no run file makes a solver stop there for sure; tests/unit/solvers does")
 _ADDRESSES = "tests/pipeline/local/test_addresses.py"
+_TABLES = "tests/pipeline/local/test_tables.py"
 _ROOTS = "tests/pipeline/local/test_two_roots.py"
 DAMAGED = NotTried("needs run.json or the manifest to be lost between two steps of one command")
 ENTRIES: dict[Key, Entry] = {
@@ -1224,7 +1225,17 @@ ENTRIES: dict[Key, Entry] = {
         f"{_ADDRESSES}::test_a_store_that_refuses_is_told_in_words"),
     ("jobs/storage/stores/kinds.py", "pip install 'topdown-das[{}]', on driver and workers"): INSTALLS,
     ("jobs/tasks/failures.py", "see to memory, disks and machines, then go on with `das resume`"): MACHINE,
-    ("jobs/storage/files.py", "give the disk room, or mend it; then go on with `das resume`"): MACHINE,
+    **{("jobs/storage/files.py", f"{text}; then go on with `das resume`, or where it is no run, with the same "
+        "command"): tried for text, tried in (
+        ("give the disk room", MACHINE),
+        ("see to the disk", MACHINE),
+        ("see to the store", MACHINE),
+        ("give this user the right to write there, or name another place", MACHINE),
+        ("move away what lies there, or name another place", TriedIn(
+            f"{_TABLES}::test_a_folder_that_cannot_be_written_is_told_as_it_is")),
+    )},
+    ("jobs/survey/released.py", "give the run file: solutions, and releases of older versions, need it"): TriedIn(
+        "tests/pipeline/local/test_surveys.py::test_a_release_without_its_configuration_needs_the_run_file"),
     ("jobs/storage/modes.py", "put it on a file system with permissions, in a folder of the user of the "
      "run"): MACHINE,
     ("jobs/confidential/noise_key.py", "nothing, if another attempt of this task was done; else go on with "

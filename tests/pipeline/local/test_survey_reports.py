@@ -76,6 +76,7 @@ def test_every_file_and_column_is_described_and_the_example_reads_them(
     datasets = [path.parent for path in release.rglob("_manifest.json")]
     said = described(text)
     files = {path.name for path in release.iterdir() if path.is_file()}
+    files |= {f"configuration/{path.name}" for path in (release / "configuration").iterdir()}
     assert set(said) == files | {str(path.relative_to(release)) for path in datasets}
     assert all(len(meaning.strip()) >= len("This page.") for meaning in said.values())
     for dataset in datasets:

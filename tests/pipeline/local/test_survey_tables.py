@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -73,6 +74,31 @@ def test_tables_keep_their_exact_marginals_and_verify(das, tmp_path):
     assert found[0]["l1"] == sum(map(abs, errors))
     assert found[0]["l2"] == pytest.approx(sum(error**2 for error in errors) ** 0.5)
     assert [one["exact_held"] for one in found] == [True] * 3
+
+
+def test_a_release_of_tables_is_certified_alone_and_names_what_is_exact(das, tmp_path):
+    config = survey(tmp_path)
+    done(das, "run", config)
+    release, page = tmp_path / "out/release", tmp_path / "page.html"
+    assert json.loads(done(das, "verify", release)) == json.loads(done(das, "verify", config))
+    done(das, "certificate", release, "-o", page)
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", page.read_text()))
+    assert "sex in the table sex group" in text
+    assert "total in the table ages" in text
+    assert "compares data sets that agree on all of this" in text
+    assert "pure differential privacy with ε = 8" in text
+
+
+def test_options_of_censuses_are_refused(das, tmp_path):
+    """Nothing is drawn: with a grant, a command that did something else would be dear."""
+    config = survey(tmp_path)
+    for option, value in (("--table", "sex"), ("--geolevel", "tract"), ("--format", "xlsx"),
+                          ("--confidence", "0.95"), ("--to", tmp_path / "to"),
+                          ("--product", "units")):  # fmt: skip
+        said = refused(das, "tables", config, option, value)
+        assert f"{option}: is for censuses: the run file of a survey says which" in said
+        assert not (tmp_path / "out").exists()
+    done(das, "tables", config)
 
 
 def test_what_is_proved_is_charged_and_stated(das, tmp_path):

@@ -86,7 +86,7 @@ def measurements(folder: Path) -> dict[str, str]:
 def test_a_run_makes_means_microdata_and_a_manifest_that_verify(das, config, tmp_path):
     done(das, "run", config)
     checked = json.loads(done(das, "verify", config))
-    assert checked == {"parts": 3, "datasets": 5, "files": 4, "records": RECORDS, "spent": "4",
+    assert checked == {"parts": 3, "datasets": 5, "files": 6, "records": RECORDS, "spent": "4",
                        "granted": "4"}  # fmt: skip
     manifest = json.loads((tmp_path / "out/release/manifest.json").read_text())
     assert [part["share"] for part in manifest["parts"]] == ["1/4", "1/4", "1/2"]
@@ -624,6 +624,58 @@ def test_commands_of_censuses_say_that_a_survey_is_none(das, config, tmp_path):
     census = toy.configuration(tmp_path / "census")
     assert "not the run file of a survey" in refused(das, "means", census)
     assert "one process" in refused(das, "means", config, "--master", "local[2]")
+
+
+def test_the_folder_of_a_release_is_enough(das, config, tmp_path):
+    """Copied anywhere: it is verified, certified and reported; whatever was changed is found."""
+    done(das, "run", config)
+    checked, alone = json.loads(done(das, "verify", config)), tmp_path / "elsewhere" / "copy"
+    shutil.copytree(tmp_path / "out/release", alone)
+    for name in ("run.yaml", "weights.csv", "persons.csv"):
+        (tmp_path / name).rename(tmp_path / f"moved-{name}")
+    assert json.loads(done(das, "verify", alone)) == checked
+    published = "".join(path.read_text() for path in (alone / "configuration").iterdir())
+    assert "persons.csv" not in published
+    page = tmp_path / "page.html"
+    done(das, "certificate", alone, "-o", page)
+    text = page.read_text()
+    digest = hashlib.sha256((alone / "manifest.json").read_bytes()).hexdigest()
+    assert digest in text
+    assert "One record is <strong>one person</strong>" in text
+    assert "mean of income" in text
+    before = (alone / "report.html").read_bytes()
+    (alone / "report.html").unlink()
+    done(das, "report", alone)
+    assert (alone / "report.html").read_bytes() == before
+    for command in ("tables", "explore", "estimate", "areas"):
+        said = refused(das, command, alone)
+        assert "is the release of a survey, which has no geounits" in said
+        assert "das verify, certificate, report or inspect" in said
+    weights = alone / "configuration" / "weights-income.csv"
+    weights.write_text(weights.read_text().replace("m,a,3/10", "m,a,1/10").replace(
+        "m,b,3/20", "m,b,7/20"))  # fmt: skip
+    assert "is not the file the manifest names" in refused(das, "verify", alone)
+    assert "is not the file the manifest names" in refused(das, "certificate", alone, "-o", page)
+
+
+def test_a_release_without_its_configuration_needs_the_run_file(das, config, tmp_path):
+    """As releases of older versions are, and solutions beside a release."""
+    done(das, "run", config)
+    release = tmp_path / "out/release"
+    shutil.rmtree(release / "configuration")
+    manifest = json.loads((release / "manifest.json").read_text())
+    manifest["files"] = [
+        one for one in manifest["files"] if not one["path"].startswith("configuration")
+    ]
+    (release / "manifest.json").write_text(json.dumps(manifest))
+    assert "give the run file: solutions, and releases of older versions" in refused(
+        das, "verify", release
+    )
+    done(das, "verify", config)
+    configure(tmp_path, synthesis__components=3)
+    done(das, "synthesize", config, "--solution", "other")
+    assert "give the run file" in refused(das, "verify", tmp_path / "out/solutions/other")
+    assert json.loads(done(das, "verify", config, "--solution", "other"))["parts"] == 1
 
 
 def test_a_survey_without_means_or_without_microdata(das, tmp_path):

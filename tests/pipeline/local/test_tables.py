@@ -182,6 +182,28 @@ def test_the_file_of_somebody_else_stays(das: Das, release: Path, tmp_path: Path
     }
 
 
+def test_a_folder_that_cannot_be_written_is_told_as_it_is(
+    das: Das, release: Path, tmp_path: Path
+) -> None:
+    """By what is in the way, not by the room on the disk; and elsewhere they are written."""
+    (tmp_path / "file").touch()
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "level=county").touch()
+    words = ("tables", release, "--table", "total", "--geolevel", "county", "--to")
+    for to, why in (
+        ("file", "got File exists"),
+        ("file/below", "got Not a directory"),
+        ("half", "half/level=county/total.csv: cannot be written; got File exists"),
+    ):
+        code, said = das(*words, tmp_path / to)
+        assert code == 2
+        assert why in said
+        assert "move away what lies there, or name another place; then go on with" in said
+        assert "or where it is no run, with the same command" in said
+    (tmp_path / "half" / "level=county").unlink()
+    assert das(*words, tmp_path / "half")[0] == 0
+
+
 @pytest.mark.parametrize("dataset", ["counts", "geography", "estimates/tables"])
 def test_a_release_that_was_changed_gives_no_tables(
     das: Das, release: Path, tmp_path: Path, dataset: str

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 
 from das.errors import OutputError
 from jobs.cli import main
-from jobs.storage.files import create_file, read_json, refuse_foreign, write_json
+from jobs.storage.files import create_file, read_json, refuse_foreign, write_json, writing
 
 
 def test_what_is_written_is_read(tmp_path):
@@ -66,3 +68,22 @@ def test_commands_write_over_no_other_file(tmp_path, monkeypatch, capsys, words)
     assert main() == 2
     assert "is another file and is not written over" in capsys.readouterr().err
     assert kept.read_text() == "dear reader"
+
+
+@pytest.mark.parametrize(
+    ("number", "what"),
+    [
+        (errno.ENOSPC, "give the disk room"),
+        (errno.EACCES, "give this user the right to write there, or name another place"),
+        (errno.EROFS, "give this user the right to write there, or name another place"),
+        (errno.EIO, "see to the disk"),
+    ],
+)
+def test_what_to_do_follows_from_why_it_cannot_be_written(
+    tmp_path: Path, number: int, what: str
+) -> None:
+    with (
+        pytest.raises(OutputError, match=f"got {os.strerror(number)}; {what}; then go on"),
+        writing(tmp_path / "file"),
+    ):
+        raise OSError(number, "")

@@ -1,0 +1,49 @@
+"""The certificate of a survey's release: one page to sign. Public."""
+
+from __future__ import annotations
+
+from jobs.documents.survey import SurveyManifest
+from jobs.report.certificate import Claim, Verified, changes_table, write_page
+from jobs.report.survey.public import survey_budget_table
+from jobs.report.survey.release import SurveyRelease
+from jobs.report.text import words
+from jobs.storage.place import Place
+
+_AGREE = "What is promised compares data sets that agree on all of this."
+_PUBLIC = (
+    "Public before: columns, bins, bounds and spreads, weights and sizes of strata, and the number "
+    "of records that means are divided by."
+)
+
+
+def write_survey_certificate(manifest: SurveyManifest, verified: Verified, out: Place) -> None:
+    """Write the certificate of a survey as one HTML page, which fits a sheet of A4.
+
+    Args:
+      manifest: Of the release.
+      verified: What was found when the release was verified.
+      out: The file; replaced at once.
+
+    Raises:
+      OutputError: It cannot be written.
+    """
+    privacy = manifest.privacy
+    claim = Claim(privacy.total, privacy.epsilon, privacy.epsilon_simple)
+    advantages = [] if privacy.attacks is None else [privacy.attacks.advantage]
+    exact = [
+        (marginal, f"in the table {words(part.name)}")
+        for part in manifest.parts
+        if part.conditioned is not None
+        for marginal in part.conditioned.exact
+    ]
+    context = {
+        "neighborhood": "",
+        "protects_none": False,
+        "changes": changes_table(privacy, [("anything", claim, advantages)]),
+        "budget": survey_budget_table(SurveyRelease(manifest, None, None)),
+        "exact": exact,
+        "limits": [],
+        "remarks": [*([_AGREE] if exact else []), _PUBLIC],
+        "open_sessions": (),
+    }
+    write_page(manifest, "persons", context, verified, out)
