@@ -47,6 +47,7 @@ class Solving:
         its own geolevel, "own".
       learned_prior: Geolevels whose cells are fitted to posterior means.
       order: Least-squares passes of geolevels, as names of measured queries.
+      round_passes: Whether the answers of a pass are whole numbers before they are fixed.
       method: What the continuous stage minimises, a `solvers.choices.Method`.
       least_squares: A `solvers.choices.LeastSquaresSolver`.
       integers: A `solvers.choices.IntegerSolver`.
@@ -59,6 +60,7 @@ class Solving:
     targets: str = "full"
     learned_prior: tuple[str, ...] = ()
     order: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    round_passes: bool = False
     method: str = "nnls"
     least_squares: str = "structured"
     integers: str = "highs"

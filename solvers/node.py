@@ -17,7 +17,7 @@ from solvers.dual_newton.solve import solve_matrix_free
 from solvers.least_squares.blocks import Equality, extent, given_sums
 from solvers.least_squares.cuts import solve_with_cuts
 from solvers.least_squares.feasibility import contradiction
-from solvers.least_squares.passes import Fixed, Solve, solve_in_passes
+from solvers.least_squares.passes import Fixed, Solve, count_in_passes, solve_in_passes
 from solvers.least_squares.solve import solve_by_supports
 from solvers.objectives.in_node import apply_method, fit_largest_in_node
 from solvers.problem import (
@@ -58,6 +58,7 @@ class NodeSettings:
       least_squares: Solver of the continuous stage.
       integers: Solver of integer stages that are no flow.
       method: What the continuous stage minimises.
+      rounds_passes: Whether a pass is rounded before the next, see `passes.count_in_passes`.
       noise: Distribution of the noise, but for its variance; only `Method.REWEIGHTED` asks it.
     """
 
@@ -65,6 +66,7 @@ class NodeSettings:
     least_squares: LeastSquaresSolver = LeastSquaresSolver.STRUCTURED
     integers: IntegerSolver = IntegerSolver.HIGHS
     method: Method = Method.NNLS
+    rounds_passes: bool = False
     noise: type[Continuous] | None = None
 
 
@@ -100,6 +102,8 @@ def solve_node(problem: NodeProblem, settings: NodeSettings) -> NodeSolution:
       RuntimeSetupError: A solver that was asked for is not there.
       VerificationError: The counts break a constraint; a defect of this program.
     """
+    if problem.order and settings.rounds_passes:
+        problem = count_in_passes(problem, lambda one: solve_node(one, settings).counts)
     where = f"node {problem.geocode} ({problem.n_children} children, {problem.n_cells} live cells)"
     estimate = estimate_node(problem, settings)
     if estimate.status is Status.INFEASIBLE:

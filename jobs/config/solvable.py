@@ -5,7 +5,6 @@ Everything here is known from the run file, and of geounits from their public li
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 from das.errors import ConfigError, SchemaError
@@ -76,6 +75,8 @@ def refuse_unsolvable(plan: Plan) -> None:
                 remedy="choose failsafe exact",
             )
         exact = plan.levels[level].kept
+        if solving.round_passes and geolevel in solving.order:
+            _refuse_unrounded(plan, level, has_rows)
         if not has_planned:
             _refuse_crossing(plan, level, cells, exact, has_rows)
             continue
@@ -94,31 +95,81 @@ def refuse_unsolvable(plan: Plan) -> None:
             _refuse_many_groups(where, [*targets, *exact])
 
 
+def _refuse_unrounded(plan: Plan, level: int, has_rows: bool) -> None:
+    """Refuse passes whose answers, once they are whole numbers, some counts could not keep.
+
+    Where one query of a pass refines all others, what comes before and what is exact, any whole
+    numbers that add up to the parent are margins of tables of which the parent's cells are the
+    others. So the next pass has a solution.
+    """
+    plan_level = plan.levels[level]
+    where = f"solve.round_passes, geolevel {plan_level.name}"
+    if Method(plan.solving.method) is not Method.NNLS or has_rows:
+        raise ConfigError(
+            where,
+            "goes with exact queries and structural zeros alone, and with method nnls",
+            got="linear rows or facilities" if has_rows else f"method {plan.solving.method}",
+            remedy="set round_passes: false",
+        )
+    queries = {query.name: query for query in plan_level.queries}
+    given, rounded = [*plan_level.kept], [query for one in plan.passes for query in one]
+    for names in plan.solving.order[plan_level.name]:
+        own = [queries[name] for name in names]
+        given = _finest([*given, *own])
+        if len(given) > 1 or given[0].name not in names:
+            raise ConfigError(
+                where,
+                "has a pass of which no query refines all others, those before it and exact ones",
+                got=list(names),
+                remedy="name such a query, if one is measured, or set round_passes: false",
+            )
+        for query in rounded:
+            if not (is_refinement(given[0], query) or is_refinement(query, given[0])):
+                raise ConfigError(
+                    where,
+                    "has a pass whose finest query crosses one of solve.rounding",
+                    got=f"{given[0].name}, {query.name}",
+                    remedy=f"round {given[0].name} in the place of {query.name}",
+                )
+
+
 def _refuse_crossing(
     plan: Plan, level: int, cells: int, exact: Sequence[Query], has_rows: bool
 ) -> None:
     """Refuse what makes the solver of partitions form matrices over very many cells."""
     geolevel = plan.levels[level].name
     targets = {query.name: query for query in _targets(plan, level)}
-    passes = plan.solving.order.get(geolevel, ())
-    fixed = [targets[name] for one in passes for name in one]
+    passes = [[targets[name] for name in one] for one in plan.solving.order.get(geolevel, ())]
     if Method(plan.solving.method) is Method.SEQUENTIAL:
-        fixed = [query for query in targets.values() if query.size < plan.schema.size]
-    given = [*exact, *(query for query in fixed if query.size < plan.schema.size)]
-    crossing = any(
-        not (is_refinement(one, other) or is_refinement(other, one))
-        for one, other in itertools.combinations(given, 2)
-    )
+        coarse = [query for query in targets.values() if query.size < plan.schema.size]
+        passes = [[query] for query in sorted(coarse, key=lambda query: query.size)]
+    elif {*targets} == {query.name for queries in passes for query in queries}:
+        passes = passes[:-1]  # the last pass, of which nothing is fixed
+    given = [*exact] if passes else []
+    for queries in passes:
+        given = _finest([*given, *queries])
+        if len(given) > 1:
+            break
     at_root = level == 0 and has_rows and bool(exact)
-    if cells > MOST_CELLS_OF_PARTITIONS and ((fixed and crossing) or at_root):
+    if cells > MOST_CELLS_OF_PARTITIONS and (len(given) > 1 or at_root):
         what = "linear rows beside exact queries" if at_root else "passes whose queries cross"
+        names = "" if at_root else f", {given[0].name} beside {given[1].name}"
         raise ConfigError(
             f"solve, geolevel {geolevel}",
             f"{what} form matrices over cells",
-            got=f"{cells} cells",
+            got=f"{cells} cells{names}",
             want=f"at most {MOST_CELLS_OF_PARTITIONS}",
             remedy="leave them out, or solve in one pass with method nnls",
         )
+
+
+def _finest(queries: Sequence[Query]) -> list[Query]:
+    """Queries whose answers are no sums of those of another, each once."""
+    kept: list[Query] = []
+    for query in sorted(queries, key=lambda query: -query.size):
+        if not any(is_refinement(one, query) for one in kept):
+            kept.append(query)
+    return kept
 
 
 def refuse_large_families(plan: Plan, lattice: Lattice) -> None:

@@ -116,6 +116,7 @@ def solving(config: SolveConfig, schema: Schema, strategy: Strategy) -> Solving:
         config.targets,
         tuple(config.learned_prior),
         order,
+        config.round_passes,
         config.method,
         config.least_squares,
         config.integers,

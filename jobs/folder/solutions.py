@@ -45,8 +45,10 @@ def settings_of(config: RunConfig) -> dict[str, Any]:
 
 
 def _settings(product: ProductConfig) -> dict[str, Any]:
+    # As settings were before files could say that passes are rounded.
+    unnamed = set() if product.solve.round_passes else {"round_passes"}
     return {
-        "solve": product.solve.model_dump(mode="json"),
+        "solve": product.solve.model_dump(mode="json", exclude=unnamed),
         "output": product.output.model_dump(mode="json"),
     }
 

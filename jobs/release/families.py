@@ -26,8 +26,8 @@ def questions_of(plan: Plan, level: Level) -> Questions | None:
     """How the families of a geolevel are rounded; None if they are solved one by one.
 
     So are those of the root, which has no parent, of geolevels with invariants, limits, lazy or
-    planned queries, a learned prior, or first passes of more than one query, and all of a run with
-    another method or least-squares solver.
+    planned queries, a learned prior, first passes of more than one query or that are rounded, and
+    all of a run with another method or least-squares solver.
     """
     solving = plan.solving
     is_plain = (
@@ -36,7 +36,8 @@ def questions_of(plan: Plan, level: Level) -> Questions | None:
         and level.name not in solving.learned_prior
     )
     order = solving.order.get(level.name, ())
-    if len(order) > 1 or any(len(names) > 1 for names in order):
+    is_rounded = bool(order) and solving.round_passes
+    if is_rounded or len(order) > 1 or any(len(names) > 1 for names in order):
         return None
     is_free = not (
         level.published or level.bound or level.bounded_rows or plan.limits.binds(level.name)

@@ -253,6 +253,7 @@ def node_settings(plan: Plan) -> NodeSettings:
         LeastSquaresSolver(solving.least_squares),
         IntegerSolver(solving.integers),
         Method(solving.method),
+        solving.round_passes,
         choose_mechanism(plan.budget.definition, plan.strategy.mechanism).continuous,
     )
 

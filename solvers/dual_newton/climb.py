@@ -20,25 +20,17 @@ from solvers.dual_newton.solve import (
     _STALE_STEPS,
     _TIGHT,
     _TRIALS,
+    DAMPED_STALE,
+    DAMPED_STEPS,
     DualPoint,
     certify,
+    dampings,
 )
 from solvers.least_squares.blocks import Fixed
 from solvers.least_squares.machine_code import CLIMBING, kernels
 from solvers.problem import Estimate, NodeProblem, Status, coarsening
 
 _CROSSING = 1_000  # groups of the layers outside the chain: a matrix of 8 MB per child at most
-# Many given sums contradict each other on most sets of positive cells, and an undamped step then
-# goes nowhere near. Of 12 nodes of persons bound to redistricting counts, with 16 to 97 given sums
-# per child, all were solved with 0.1 to 3 of the variance of a cell, and soonest with 1; with 0.01
-# and with 10 some stopped short, and without damping all did but one. One given sum per child is
-# mostly climbed without: counties and tracts of the redistricting data take 2.5 to 3 times as long
-# with it. But 64 of 65 nodes of blocks' households, whose cells are nearly all noise, diverge.
-_DAMPING = 1.0
-# Of 31 nodes of persons of blocks, one of 92 children and 1,469 cells took 236 steps, over a
-# hundred of them without a smaller residual before the last few; the others took 140 at most.
-_DAMPED_STEPS = 1_000
-_DAMPED_STALE = 300
 _OVERSHOOT = 1e-2  # of the tolerance: the certificate adds up what the layers are off by
 
 
@@ -107,19 +99,11 @@ def solve_compiled(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) ->
     if division is None:
         return None
     estimate = None
-    for damping in _dampings(q):
+    for damping in dampings(q):
         estimate = _climb(problem, q, division, damping, tolerance)
         if estimate.status is Status.SOLVED:
             break
     return estimate
-
-
-def _dampings(q: Lifted) -> tuple[float, ...]:
-    """How damped given sums are, at first and where that stops short."""
-    given = [layer.size for layer in q.layers if layer.is_exact]
-    if any(size > 1 for size in given):
-        return (_DAMPING,)
-    return (0.0, _DAMPING) if given else (0.0,)
 
 
 def _climb(
@@ -130,7 +114,7 @@ def _climb(
     ends = np.append(0, np.cumsum(sizes))
     u, x = np.zeros((C, ends[-1])), np.empty((C, k))
     level = np.full(k, 0.0 if q.parent is None else -np.inf)
-    most, stale = (_DAMPED_STEPS, _DAMPED_STALE) if damping else (_NEWTON_STEPS, _STALE_STEPS)
+    most, stale = (DAMPED_STEPS, DAMPED_STALE) if damping else (_NEWTON_STEPS, _STALE_STEPS)
     steps, iterations, _ = kernels(CLIMBING).climb(
         q.base.copy(),
         level,

@@ -3,7 +3,11 @@
 A pass minimises the squares of its own queries alone. Its answers are unique even where its
 queries are short of full column rank, and they become equalities of the passes after it. The
 solution of a pass satisfies them and everything else exactly as well as its certificate says, so
-later passes are feasible within a tolerance that was found, not chosen.
+later passes are feasible within a tolerance that was found, not chosen. Answers that are sums of
+others of the same pass are kept with these.
+
+Or a pass is counted before the next begins, as in 2020: its answers become whole numbers, which the
+passes after it keep exactly.
 """
 
 from __future__ import annotations
@@ -21,14 +25,17 @@ from solvers.problem import (
     LeastSquaresTerm,
     LeavesTerm,
     NodeProblem,
+    RoundingQuery,
     RowsTerm,
     Status,
     Term,
+    coarsening,
     group_sums,
 )
 
 Fixed = tuple[tuple[IntArray, FloatArray], ...]
 Solve = Callable[[NodeProblem, float, Fixed], Estimate]
+Count = Callable[[NodeProblem], IntArray]
 
 _MOST_PROXIMAL_STEPS = 60  # then the status is LIMIT
 _PROXIMAL_WEIGHT = 1e-3  # of the smallest weight of the pass; steps shrink the error by as much
@@ -53,11 +60,32 @@ def solve_in_passes(problem: NodeProblem, tolerance: float, solve: Solve) -> Est
         estimate, first = _solve_coarse(problem, kept, fixed, tolerance, solve)
         if estimate.status is not Status.SOLVED:
             return estimate
-        for term in kept:
+        for term in _finest(kept):
             sums = group_sums(estimate.values, term.groups[first], _size(term))
             fixed = (*fixed, (term.groups, sums))
     last = replace(problem, terms=tuple(problem.terms[i] for i in problem.order[-1]), order=())
     return solve(_with_full_rank(last, problem), tolerance, fixed)
+
+
+def count_in_passes(problem: NodeProblem, count: Count) -> NodeProblem:
+    """Count all passes but the last; what is left is the last, around their counts.
+
+    Args:
+      problem: The node problem. In each pass, one query refines all others, those of the passes
+        before, exact ones and, up to itself, those that are rounded; there are no rows or leaves.
+      count: int64[C, m], nonnegative counts of a node problem that keep everything exact.
+
+    Returns:
+      A node of one pass, which counts can keep: within every answer of the pass before, its
+      children's cells are a table whose margins are the parent's cells and these answers.
+    """
+    for indices in problem.order[:-1]:
+        terms = [_partition(problem, problem.terms[index]) for index in indices]
+        coarse, _, groups = _coarse(problem, terms, ())
+        counted = ExactTerm(groups, count(coarse))
+        problem = replace(problem, exact=(*problem.exact, counted))
+    last = replace(problem, terms=tuple(problem.terms[i] for i in problem.order[-1]), order=())
+    return _with_full_rank(last, problem)
 
 
 def _partition(problem: NodeProblem, term: Term) -> LeastSquaresTerm:
@@ -74,6 +102,15 @@ def _partition(problem: NodeProblem, term: Term) -> LeastSquaresTerm:
         )
     least = np.min([np.where(t.weights > 0, t.weights, np.inf) for t in problem.terms], axis=0)
     return replace(term, weights=np.where(term.weights > 0, term.weights, least))
+
+
+def _finest(terms: list[LeastSquaresTerm]) -> list[LeastSquaresTerm]:
+    """The terms of a pass whose answers are no sums of those of another."""
+    kept: list[LeastSquaresTerm] = []
+    for term in sorted(terms, key=lambda one: -_size(one)):
+        if not any(coarsening(one.groups, term.groups) is not None for one in kept):
+            kept.append(term)
+    return kept
 
 
 def _size(term: LeastSquaresTerm) -> int:
@@ -108,26 +145,9 @@ def _solve_coarse(
     Returns:
       An estimate of the groups, and the first cell of each group.
     """
-    C, k = problem.n_children, problem.n_cells
-    seen = [t.groups for t in terms] + [e.groups for e in problem.exact] + [g for g, _ in fixed]
-    seen += [row for rows in problem.rows for row in rows.coefficients]
-    if problem.leaves is not None:
-        seen.append(problem.leaves.groups)
-    _, first, groups = np.unique(np.array(seen).T, axis=0, return_index=True, return_inverse=True)
-    groups = groups.reshape(k).astype(np.int64)
+    C = problem.n_children
+    coarse, first, _ = _coarse(problem, terms, fixed)
     m = len(first)
-    coarse = NodeProblem(
-        problem.geocode,
-        m,
-        None if problem.parent is None else group_sums(problem.parent[None], groups, m)[0],
-        tuple(LeastSquaresTerm(t.groups[first], t.answers, t.weights) for t in terms),
-        tuple(ExactTerm(e.groups[first], e.targets) for e in problem.exact),
-        (),
-        tuple(RowsTerm(r.coefficients[:, first], r.least, r.most, r.names) for r in problem.rows),
-        None
-        if problem.leaves is None
-        else LeavesTerm(problem.leaves.groups[first], problem.leaves.leaves),
-    )
     within = tuple((g[first], targets) for g, targets in fixed)
     if any(_size(term) == m for term in terms):
         return solve(coarse, tolerance, within), first
@@ -148,6 +168,65 @@ def _solve_coarse(
         if np.abs(answers - before).max() <= tolerance * max(1.0, np.abs(answers).max()):
             return estimate, first
     return replace(estimate, status=Status.LIMIT), first
+
+
+def _coarse(
+    problem: NodeProblem, terms: list[LeastSquaresTerm], fixed: Fixed
+) -> tuple[NodeProblem, IntArray, IntArray]:
+    """The node on the coarsest partition that some terms and all constraints can see.
+
+    Returns:
+      The node with these terms, a cell for each of m groups; int64[m], the first cell of each
+      group; int64[k], the group of each cell.
+    """
+    first, groups = _common_refinement(problem, terms, fixed)
+    m = len(first)
+    rounded = [
+        tuple(
+            RoundingQuery(query.groups[first])
+            for query in queries
+            if coarsening(groups, query.groups) is not None
+        )
+        for queries in problem.passes
+    ]
+    coarse = NodeProblem(
+        problem.geocode,
+        m,
+        None if problem.parent is None else group_sums(problem.parent[None], groups, m)[0],
+        tuple(LeastSquaresTerm(t.groups[first], t.answers, t.weights) for t in terms),
+        tuple(ExactTerm(e.groups[first], e.targets) for e in problem.exact),
+        (*(queries for queries in rounded if queries), (RoundingQuery(np.arange(m)),)),
+        tuple(RowsTerm(r.coefficients[:, first], r.least, r.most, r.names) for r in problem.rows),
+        None
+        if problem.leaves is None
+        else LeavesTerm(problem.leaves.groups[first], problem.leaves.leaves),
+    )
+    return coarse, first, groups
+
+
+def _common_refinement(
+    problem: NodeProblem, terms: list[LeastSquaresTerm], fixed: Fixed
+) -> tuple[IntArray, IntArray]:
+    """The coarsest partition that some terms and all constraints can see.
+
+    Returns:
+      int64[m], the first cell of each group, and int64[k], the group of each cell; groups are in
+      the order of what terms and constraints see of them.
+    """
+    seen = [t.groups for t in terms] + [e.groups for e in problem.exact] + [g for g, _ in fixed]
+    if problem.leaves is not None:
+        seen.append(problem.leaves.groups)
+    finest = max(seen, key=lambda groups: int(groups.max(initial=0)))
+    seen += [row for rows in problem.rows for row in rows.coefficients]
+    every = np.array(seen)
+    if all(coarsening(finest, one) is not None for one in seen):  # no rows of all cells to sort
+        _, first, found = np.unique(finest, return_index=True, return_inverse=True)
+        order = np.lexsort(every[::-1, first])
+        rank = np.empty(len(first), np.int64)
+        rank[order] = np.arange(len(first))
+        return first[order], rank[found.reshape(-1)]
+    _, first, found = np.unique(every.T, axis=0, return_index=True, return_inverse=True)
+    return first, found.reshape(-1).astype(np.int64)
 
 
 def _answers(terms: list[LeastSquaresTerm], values: FloatArray, first: IntArray) -> FloatArray:

@@ -105,7 +105,7 @@ def run_whole(config: Path, out: Path, slots: int) -> Cost:
     """Run all stages of a run file whose run folder is `out`, and verify the release."""
     document = yaml.safe_load(config.read_text())
     document.setdefault("runtime", {})["master"] = f"local[{slots},4]"
-    config.write_text(yaml.safe_dump(document))
+    config.write_text(yaml.safe_dump(document, sort_keys=False))  # products stay in order
     started = time.monotonic()
     outside = _run(config)
     ran = time.monotonic()

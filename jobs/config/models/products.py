@@ -171,6 +171,12 @@ class SolveConfig(Model):
         "answers are fixed for the passes after it; queries not named follow in a last pass. "
         "Default: one pass.",
     )
+    round_passes: bool = Field(
+        default=False,
+        description="Whether the answers that a pass of `order` finds are rounded before they are "
+        "fixed, as in 2020; then one query of each pass refines all others, those of passes before "
+        "and all exact ones.",
+    )
     method: Literal["nnls", "sequential", "reweighted", "maxfit"] = Field(
         default="nnls",
         description="nnls: nonnegative least squares. sequential: one query after the other, "

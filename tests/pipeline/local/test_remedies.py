@@ -281,6 +281,29 @@ def maxfit_takes_no_rows(desk: Desk) -> str:
     return message
 
 
+def passes_are_rounded_beside_nnls(desk: Desk) -> str:
+    asked = {"order": {"county": [["total"]]}, "round_passes": True}
+    message = desk.refused("validate", desk.config(solve={**asked, "method": "sequential"}))
+    desk.done("validate", desk.config(solve=asked))
+    return message
+
+
+def rounded_passes_get_finer(desk: Desk) -> str:
+    back = {"order": {"county": [["sex"], ["total"]]}, "round_passes": True}
+    message = desk.refused("validate", desk.config(solve=back))
+    forth = {"order": {"county": [["total"], ["sex"]]}, "round_passes": True}
+    desk.done("validate", desk.config(solve=forth))
+    return message
+
+
+def rounded_passes_nest_with_rounding(desk: Desk) -> str:
+    asked = {"order": {"county": [["sex"]]}, "round_passes": True}
+    crossed = {**asked, "rounding": [["age"], ["detailed"]]}
+    message = desk.refused("validate", desk.config(solve=crossed))
+    desk.done("validate", desk.config(solve={**asked, "rounding": [["sex"], ["detailed"]]}))
+    return message
+
+
 def plain_numbers(desk: Desk) -> str:
     path = desk.config()
     text = path.read_text()
@@ -945,6 +968,10 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/config/solve.py", "add an invariant `living_quarters` that names kinds which are "
      "housing units"): housing_units_are_given,
     ("jobs/config/solvable.py", "choose method nnls"): maxfit_takes_no_rows,
+    ("jobs/config/solvable.py", "set round_passes: false"): passes_are_rounded_beside_nnls,
+    ("jobs/config/solvable.py", "name such a query, if one is measured, or set round_passes: false"):
+        rounded_passes_get_finer,
+    ("jobs/config/solvable.py", "round {} in the place of {}"): rounded_passes_nest_with_rounding,
     ("jobs/config/solvable.py", "choose failsafe exact"): TriedIn(
         "tests/unit/jobs/config/test_config.py::"
         "test_a_penalty_beside_rows_is_refused_where_matrices_are_too_large"),

@@ -44,6 +44,7 @@ CHOICES: dict[str, dict[str, Any]] = {
     "own": {"targets": "own"},
     "prior": {"learned_prior": ["block"]},
     "order": {"order": TOTAL_FIRST},
+    "rounded": {"order": TOTAL_FIRST, "round_passes": True},
     "sequential": {"method": "sequential"},
     "reweighted": {"method": "reweighted"},
     "maxfit": {"method": "maxfit", "targets": "own"},
@@ -260,6 +261,17 @@ def test_totals_that_come_first_are_those_solved_alone(released, name):
     assert [one.total("county", code) for code in codes] == rounded(alone).tolist()
     together = released["full"].nodes["county"]["99"][1].estimate.values.sum(1)
     assert np.abs(together - alone).max() > 0.01
+
+
+def test_rounded_totals_are_kept_by_the_real_counts_after_them(released):
+    one = released["rounded"]
+    problem, solution = one.nodes["county"]["99"]
+    total = next(t for t in problem.terms if t.answers.shape[1] == 1)
+    alone = nearest_totals(total.answers[:, 0], total.weights, float(problem.parent.sum()))
+    np.testing.assert_allclose(solution.estimate.values.sum(1), rounded(alone), atol=1e-5)
+    codes = ["99001", "99003", "99005"]
+    assert [one.total("county", code) for code in codes] == rounded(alone).tolist()
+    assert np.abs(alone - rounded(alone)).max() > 0.01
 
 
 def test_order_holds_at_the_geolevels_it_names(released):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numba.core.dispatcher import Dispatcher
 
 from solvers.dual_newton import climb
+from solvers.dual_newton import solve as in_arrays
 from solvers.dual_newton.climb import solve_compiled
 from solvers.dual_newton.layers import FORBIDDEN, lift
 from solvers.dual_newton.solve import project, solve_matrix_free
@@ -131,17 +132,22 @@ def test_many_given_sums_under_much_noise(monkeypatch):
     """Most sets of positive cells contradict the sums; undamped steps then go nowhere."""
     nodes = [bound_node(8, seed) for seed in range(3)]
     for problem in nodes:
-        close(solved(problem), solve_quadratic(problem, 1e-9).values)
-    monkeypatch.setattr(climb, "_DAMPING", 0.0)
+        values = solve_quadratic(problem, 1e-9).values
+        close(solved(problem), values)
+        close(solve_matrix_free(problem, 1e-8).values, values)
+    monkeypatch.setattr(climb, "dampings", lambda _: (0.0,))
     undamped = [solve_compiled(problem, 1e-8) for problem in nodes]
     assert any(one is not None and one.status is Status.LIMIT for one in undamped)
+    monkeypatch.setattr(in_arrays, "dampings", lambda _: (0.0,))
+    undamped = [solve_matrix_free(problem, 1e-8) for problem in nodes]
+    assert any(one.status is Status.LIMIT for one in undamped)
 
 
 def test_one_given_sum_is_damped_where_nothing_else_arrives(monkeypatch):
     nodes = [bound_node(8, seed, 1) for seed in range(6)]
     for problem in nodes:
         close(solved(problem), solve_quadratic(problem, 1e-9).values)
-    monkeypatch.setattr(climb, "_dampings", lambda _: (0.0,))
+    monkeypatch.setattr(climb, "dampings", lambda _: (0.0,))
     undamped = [solve_compiled(problem, 1e-8) for problem in nodes]
     assert any(one is not None and one.status is Status.LIMIT for one in undamped)
 
