@@ -127,11 +127,8 @@ def shuffled(blocks: Blocks, seed: int) -> Blocks:
     return replace(blocks, units=units)
 
 
-def real(path: Path, every: int) -> Blocks:
-    """Blocks of a file, of every so manieth tract."""
-    table = pq.read_table(path)
-    codes = np.array(table["geoid"].to_pylist())
-    column = {name: table[name].to_numpy() for name in table.column_names if name != "geoid"}
+def counts_of(column: Mapping[str, np.ndarray]) -> np.ndarray:
+    """int64[N, 2, 8], by age and group, of columns of 16 or 44 cells."""
     if "m_hisp" in column:
         counts = np.stack([np.stack([column[f"{a}_{g}"] for g in GROUPS], 1) for a in "ma"], 1)
     else:
@@ -151,7 +148,15 @@ def real(path: Path, every: int) -> Blocks:
             ],
             1,
         )
-    counts = counts.astype(np.int64)
+    return np.asarray(counts, np.int64)
+
+
+def real(path: Path, every: int) -> Blocks:
+    """Blocks of a file, of every so manieth tract."""
+    table = pq.read_table(path)
+    codes = np.array(table["geoid"].to_pylist())
+    column = {name: table[name].to_numpy() for name in table.column_names if name != "geoid"}
+    counts = counts_of(column)
     units = column["hu"].astype(np.int64)
     inferred = (units == 0) & (counts.sum((1, 2)) > 0)
     facilities = column.get("gq_facilities", inferred).astype(np.int64)
