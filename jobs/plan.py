@@ -271,15 +271,16 @@ def without_estimates(plan: Plan, names: Sequence[str]) -> dict[str, tuple[str, 
       plan: The plan.
       names: Queries on the schema.
     """
-    levels, queries = plan.spine.levels, [parse_query(plan.schema, name) for name in names]
+    levels, queries = plan.geolevels, [parse_query(plan.schema, name) for name in names]
     if why_no_estimates(plan) is not None:
         return {query.name: tuple(levels) for query in queries}
     if not plan.lazy:
         return {}
     out = {}
     for query in queries:
-        pairs = zip(levels, plan_terms(plan), strict=True)
-        without = tuple(level for level, terms in pairs if not terms.determines(query))
+        terms = plan_terms(plan)  # what is not on the spine is estimated from leaves
+        pairs = zip(levels, (*terms, *terms[-1:] * len(plan.off_spine)), strict=True)
+        without = tuple(level for level, own in pairs if not own.determines(query))
         if without:
             out[query.name] = without
     return out

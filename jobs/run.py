@@ -88,7 +88,7 @@ def _solved(product: Product) -> list[Place]:
 def _estimated(product: Product) -> list[Place]:
     if why_no_estimates(product.plan) is not None:
         return []
-    return [*map(EstimateLayout.of(product.release).tables, product.plan.spine.levels)]
+    return [*map(EstimateLayout.of(product.release).tables, product.plan.geolevels)]
 
 
 def _written(product: Product) -> list[Place]:

@@ -26,13 +26,13 @@ from das.metrics.replicates import own_intervals
 from das.queries.query import Query, parse_query
 from das.tree.intervals import central_intervals, normal_factor
 from jobs.analysis.area_files import AreaFile, read_areas
-from jobs.analysis.estimate_area import AreaEstimator
 from jobs.analysis.geocodes import NamedGeounits
 from jobs.config.product import Resolved
 from jobs.documents.intervals import digest_of
 from jobs.plan import Plan, without_estimates
 from jobs.printable import printable, result_console
 from jobs.release.estimate import LevelEstimator
+from jobs.release.estimate_area import AreaEstimator
 from jobs.release.verify import verify_datasets
 from jobs.storage.dataset import Dataset, RangeReader, is_published
 from jobs.storage.files import read_json

@@ -25,13 +25,13 @@ from das.tree.intervals import (
     simultaneous_factor,
 )
 from das.tree.passes import Moments
-from jobs.analysis.estimate_area import AreaEstimator
 from jobs.analysis.geocodes import NamedGeounits
 from jobs.analysis.results import ResultFile
 from jobs.plan import Plan
 from jobs.planning.covariances import Covariance, correlations, pairs_of_answers
 from jobs.printable import printable, result_console
 from jobs.release.estimate import LevelEstimator
+from jobs.release.estimate_area import AreaEstimator
 from jobs.storage.layout import ReleaseLayout
 
 Areas = Mapping[str, Sequence[str] | Geocodes]

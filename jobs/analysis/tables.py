@@ -21,6 +21,7 @@ from jobs.config.product import Product, Resolved
 from jobs.config.tables import H1, TablesWanted, table_query
 from jobs.documents.intervals import read_intervals
 from jobs.plan import without_estimates
+from jobs.release.census_estimates import CensusEstimates
 from jobs.release.estimate import CONFIDENCE, LevelEstimator
 from jobs.release.evidence import LevelRange, select_moments
 from jobs.release.intervals import ClassTable, class_tables
@@ -289,6 +290,9 @@ def _table(
     is_made = is_published(EstimateLayout.of(release).tables(geolevel))
     if estimates is None and is_made and geolevel not in unknown:
         estimator = LevelEstimator(plan, release, (query,), CONFIDENCE)
-        estimates = ComputedEstimates(estimator, plan.level(geolevel).index, query)
+        if geolevel in plan.off_spine:
+            estimates = CensusEstimates(estimator, geolevel, query)
+        else:
+            estimates = ComputedEstimates(estimator, plan.level(geolevel).index, query)
     classes = intervals.get((geolevel, query.name))
     return GeolevelTable(plan, release, geolevel, query, estimates, classes, confidence)

@@ -147,7 +147,7 @@ def _outdated(product: Product, *, stays: bool) -> list[Place]:
         ]
     unknown = without_estimates(plan, product.tables)
     for level in levels:
-        path = EstimateLayout.of(release).tables(level)  # none off the spine
+        path = EstimateLayout.of(release).tables(level)
         asked = [name for name in tables if level not in unknown.get(name, ())]
         outdated += [
             path for facts in _facts(path) if [q["query"] for q in facts["queries"]] != asked

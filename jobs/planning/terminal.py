@@ -105,7 +105,7 @@ def _notes(summary: PlanSummary) -> list[str]:
     if summary.not_predicted:
         lines.append(f"no predicted errors: {summary.not_predicted}")
     for query, geolevels in (summary.without_estimates or {}).items():
-        places = "" if len(geolevels) == len(summary.levels) else f" at {', '.join(geolevels)}"
+        places = "" if len(geolevels) >= len(summary.levels) else f" at {', '.join(geolevels)}"
         lines.append(
             f"no estimates of {query}{places}: it does not follow from what is measured completely"
         )

@@ -334,6 +334,39 @@ class LevelEstimator:
         return read_moments(Dataset.open(dataset), self.coordinates, rows.parents[rows.starts])
 
 
+def facts_of(
+    estimator: LevelEstimator, geolevel: str, asked: Sequence[Query], seconds: float
+) -> dict[str, Any]:
+    """Facts of a dataset of estimates: of what, of which queries, and what it took."""
+    return {
+        "geolevel": geolevel,
+        "configuration_digest": estimator.plan.digest,
+        "not_for_release": estimator.plan.not_for_release,
+        "format": FORMAT,
+        "confidence": estimator.confidence,
+        "queries": [
+            {"query": q.name, "answers": q.size, "shape": list(q.shape), "labels": q.labels()}
+            for q in asked
+        ],
+        "seconds": seconds,
+    }
+
+
+def said_of_tables(asked: Sequence[Query], parts: Sequence[Descended]) -> dict[str, Any]:
+    """Facts of the tables of a geolevel: the largest estimate, and sums of standard errors.
+
+    Six digits: how tasks are cut changes the last ones, and those of what is exact.
+    """
+    sums = [sum(column) for column in zip(*(part.errors for part in parts), strict=True)]
+    return {
+        "largest_estimate": float(f"{max(part.largest for part in parts):.6g}"),
+        "standard_error_sums": {
+            query.name: [round(float(f"{value:.6g}"), 4) for value in np.asarray(column).tolist()]
+            for query, column in zip(asked, sums, strict=True)
+        },
+    }
+
+
 def sum_answers(children: LevelRange, answers: RangeAnswers) -> RangeAnswers:
     """Add up the answers of whole families, zero for those without a measured leaf."""
     passes = children.is_only[children.starts]
@@ -397,16 +430,8 @@ class EstimateStage:
         if level < estimator.leaf and not is_published(layout.whole(geolevel)):
             whole = [part.whole for part in parts if part.whole is not None]
             self._publish(layout.whole(geolevel), whole, level, started)
-        sums = [sum(column) for column in zip(*(part.errors for part in parts), strict=True)]
         tables = [part.tables for part in parts]
-        # Six digits: how tasks are cut changes the last ones, and those of what is exact.
-        said = {
-            "largest_estimate": float(f"{max(part.largest for part in parts):.6g}"),
-            "standard_error_sums": {
-                query.name: [round(float(f"{value:.6g}"), 4) for value in column.tolist()]
-                for query, column in zip(estimator.tables_at(level), sums, strict=True)
-            },
-        }
+        said = said_of_tables(estimator.tables_at(level), parts)
         self._publish(layout.tables(geolevel), tables, level, started, said)
 
     def _publish(
@@ -419,19 +444,8 @@ class EstimateStage:
     ) -> None:
         """Publish a dataset; `said` are facts of its own."""
         estimator = self.estimator
-        facts = {
-            "geolevel": estimator.plan.levels[level].name,
-            "configuration_digest": estimator.plan.digest,
-            "not_for_release": estimator.plan.not_for_release,
-            "format": FORMAT,
-            "confidence": estimator.confidence,
-            "queries": [
-                {"query": q.name, "answers": q.size, "shape": list(q.shape), "labels": q.labels()}
-                for q in estimator.tables_at(level)
-            ],
-            "seconds": time.monotonic() - started,
-            **said,
-        }
+        geolevel, asked = estimator.plan.levels[level].name, estimator.tables_at(level)
+        facts = {**facts_of(estimator, geolevel, asked, time.monotonic() - started), **said}
         publish(dataset, parts, facts)
 
     def _run(self, label: str, level: int, task: Callable[[Batch], T]) -> list[T]:

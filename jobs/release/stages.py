@@ -23,6 +23,7 @@ from jobs.folder.solutions import note_solve, settings_of, solution_of
 from jobs.job import Job
 from jobs.plan import Level, why_no_estimates
 from jobs.release.census import publish_census_counts
+from jobs.release.census_estimates import publish_census_estimates
 from jobs.release.estimate import CONFIDENCE, EstimateStage, LevelEstimator
 from jobs.release.expected import expected_groups
 from jobs.release.implied import publish_implied
@@ -58,6 +59,7 @@ def estimate(job: Job) -> None:
         )
         with job.stage("estimate", product.label("intervals")):
             stage.run()
+            publish_census_estimates(stage.estimator, job.tasks)
 
 
 def solve(job: Job, measure_lazily: Callable[[Job, Product, Level], None]) -> None:

@@ -228,7 +228,9 @@ def _standard_error(resolved: Any, names: np.ndarray, codes: np.ndarray) -> floa
     """Mean standard error of the unbiased estimates of totals."""
     areas = {name: codes[names == name].tolist() for name in np.unique(names[names != ""])}
     plan, layout = resolved.plan, resolved.last.release
-    rows = estimate_areas(plan, layout, "total", areas, [], IntervalSettings(0.9, simultaneous=False, positive=False))
+    rows = estimate_areas(
+        plan, layout, "total", areas, [], IntervalSettings(0.9, simultaneous=False, positive=False)
+    )
     return float(np.mean(rows["standard_error"].to_numpy()))
 
 

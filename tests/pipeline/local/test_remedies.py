@@ -976,7 +976,7 @@ ENTRIES: dict[Key, Entry] = {
         "tests/unit/jobs/config/test_config.py::"
         "test_a_penalty_beside_rows_is_refused_where_matrices_are_too_large"),
     ("jobs/config/solvable.py", "choose targets own"): full_targets_need_complete_queries,
-    ("jobs/analysis/estimate_area.py", "name another query; a run that does not list what it needs "
+    ("jobs/release/estimate_area.py", "name another query; a run that does not list what it needs "
      "among privacy.lazy_queries has estimates of it"): other_queries_have_estimates,
     ("jobs/storage/answers.py", "go on with the version that drew them"):
         NotTried("needs an older version"),

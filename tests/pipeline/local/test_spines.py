@@ -52,6 +52,11 @@ def totals(out: Path, geolevel: str) -> dict[str, int]:
         return {row["geocode"]: int(row["count"]) for row in csv.DictReader(file)}
 
 
+def estimates(path: Path) -> dict[str, float]:
+    with path.open() as file:
+        return {row["geocode"]: float(row["estimate"]) for row in csv.DictReader(file)}
+
+
 def inhabitants(out: Path, digits: int) -> Counter[str]:
     found = Counter[str]()
     for (code, *_), n in microdata_rows(out).items():
@@ -115,6 +120,9 @@ def test_commands_take_geocodes_of_the_census(here, das, tmp_path):
         return {row["area"]: row["estimate"] for row in json.loads(said)}
 
     counties = estimate("--geolevel", "county")
+    assert estimates(release / "tables" / "level=county" / "total.csv") == pytest.approx(
+        counties, abs=0.001
+    )
     blocks = estimate("--geolevel", "block")
     assert {*blocks} == {*BLOCKS}
     for county, found in counties.items():
@@ -134,6 +142,19 @@ def test_commands_take_geocodes_of_the_census(here, das, tmp_path):
     assert code == 0, said
     made = (tmp_path / "tables" / "level=tract" / "total.csv").read_text()
     assert made == (release / "tables" / "level=tract" / "total.csv").read_text()
+    words = ("--geolevel", "tract", "--table", "age")
+    assert das("tables", release, "--to", tmp_path / "tables", *words)[0] == 0
+    code, said = das("estimate", release, "--geolevel", "tract", "--query", "age", "--json")
+    assert code == 0, said
+    rows = {(row["area"], row["label"]): row for row in json.loads(said)}
+    with (tmp_path / "tables" / "level=tract" / "age.csv").open() as file:
+        made_rows = [*csv.DictReader(file)]
+    assert {(row["geocode"], row["age"]) for row in made_rows} == {*rows}
+    for row in made_rows:
+        wanted = rows[row["geocode"], row["age"]]
+        for column, name in {"estimate": "estimate", "standard_error": "standard_error",
+                             "estimate_lower": "lower", "estimate_upper": "upper"}.items():  # fmt: skip
+            assert float(row[column]) == pytest.approx(wanted[name], abs=0.001)
     for words in (("verify", release), ("inspect", release), ("resume", tmp_path / "out")):
         code, said = das(*words)
         assert code == 0, said

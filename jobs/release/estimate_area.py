@@ -17,9 +17,9 @@ from das.tree.passes import Moments, sum_below
 from jobs.plan import why_no_estimates, without_estimates
 from jobs.release.estimate import LevelEstimator
 from jobs.release.evidence import AnswersReader, LevelRange, select_moments
-from jobs.storage.dataset import Dataset, RangeReader
+from jobs.storage.dataset import LAST, Dataset, RangeReader
 from jobs.storage.estimates import read_moments
-from jobs.tasks.batches import all_geounits
+from jobs.tasks.batches import Batch, all_geounits
 
 _WINDOW_NUMBERS = 10_000_000  # numbers read at once
 _MOST_BETWEEN = 256  # geounits that are read though no cut family has them: a tract or two
@@ -33,10 +33,13 @@ class AreaEstimator:
     Attributes:
       estimator: The finished estimate stage of a release.
       queries: Any queries.
+      within: First and last prefix of the leaves that areas may have, each that of whole geounits
+        of one geolevel; an area lies below one of these. Nothing of other leaves is read.
     """
 
     estimator: LevelEstimator
     queries: tuple[Query, ...]
+    within: tuple[str, str] = ("", "")
 
     @cached_property
     def coordinates(self) -> Coordinates:
@@ -70,9 +73,12 @@ class AreaEstimator:
 
     @cache  # noqa: B019 - an estimator lives as long as its command
     def geounits(self, level: int) -> LevelRange:
-        """All geounits of a geolevel."""
-        one = self.estimator
-        return LevelRange.read(one.release, one.plan.spine.levels[level], all_geounits(level))
+        """All geounits of a geolevel, as far as areas may have some."""
+        one, (low, high) = self.estimator, self.within
+        batch = all_geounits(level)
+        if one.plan.spine.digits[level] >= len(low):
+            batch = Batch(level, low, high + LAST, 0)
+        return LevelRange.read(one.release, one.plan.spine.levels[level], batch)
 
     @cache  # noqa: B019
     def _bounds(self, level: int) -> IntArray:
