@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
+from das.arrays import BoolArray, IntArray
 from das.change_costs import Chain, change_costs
 from das.errors import ConfigError, SchemaError
 from das.privacy.budget import Budget
@@ -66,6 +67,32 @@ class Solving:
     integers: str = "highs"
     failsafe: str = "exact"
     covariate: Covariate | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Hint:
+    """What noisy answers of a later product say of one before it, by what ties them.
+
+    Records of a type are as many as a weighted sum of units, but for what units of some cells,
+    which are open, hold beyond their least.
+
+    Attributes:
+      folder: That of the later product; None of the last.
+      plan: Its plan.
+      query: Its query that is estimated.
+      types: int64[t, m], 0 or 1: the answers that count records of each type.
+      sums: int64[d, t], 0 or 1: sums of types that its ties bound, and the types themselves.
+      least: int64[t, n], how many of each type a unit of each cell holds at least.
+      is_open: bool[t, n], whether it may hold more.
+    """
+
+    folder: str | None
+    plan: Plan
+    query: Query
+    types: IntArray
+    sums: IntArray
+    least: IntArray
+    is_open: BoolArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +161,7 @@ class Plan:
       solve_digest: Digest of how counts are made, which may change after measuring.
       is_elsewhere: Whether the noisy answers were made elsewhere, and the budget spent there.
       census: Geolevels of the geocodes of data, microdata and tables, where the spine has others.
+      hints: What noisy answers of later products say of this one.
     """
 
     schema: Schema
@@ -151,6 +179,7 @@ class Plan:
     solve_digest: str = ""
     is_elsewhere: bool = False
     census: Spine | None = None
+    hints: tuple[Hint, ...] = ()
 
     @property
     def census_spine(self) -> Spine:

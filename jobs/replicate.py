@@ -143,25 +143,33 @@ class ReplicateTask:
 
     def _generations(self, number: int, room: Place) -> Iterator[tuple[Asked, Compared]]:
         generations = 2 if is_checked(number) else 1
-        for product in self.products:
-            truth: ReleaseLayout = product.release
-            for generation in range(1, generations + 1):
-                root = room / f"{product.name}-{generation}"
-                made = ReplicateLayout(root, exact=product.release)
-                repeat(
+        truths: dict[str, ReleaseLayout] = {one.name: one.release for one in self.products}
+        for generation in range(1, generations + 1):
+            roots = {one.name: room / f"{one.name}-{generation}" for one in self.products}
+            last = self.products[-1].name
+            others = {None if name == last else name: root for name, root in roots.items()}
+            repeats = [
+                Repeat(
                     product.plan,
-                    truth,
-                    made,
+                    truths[product.name],
+                    ReplicateLayout(roots[product.name], exact=product.release, others=others),
                     partial(self.key, f"replicate {number} {generation} {product.name}"),
                     LocalTasks(self.sizing),
                 )
+                for product in self.products
+            ]
+            for one in repeats:  # all before any is solved: one may be fitted to answers of others
+                one.measure()
+            for product, one in zip(self.products, repeats, strict=True):
+                one.solve()
+                truth, made = truths[product.name], one.made
                 for level in product.plan.levels:
                     compared = compare_level(product.plan, level, product.queries, truth, made)
                     for name, found in compared.items():
                         yield Asked(generation, product.name, level.name, name), found
                 if self.keep and generation == 1:
                     keep_leaves(product.plan, made, self.leaves(product.name, number))
-                truth = made
+                truths[product.name] = made
 
 
 def keep_leaves(plan: Plan, made: ReleaseLayout, kept: Place) -> None:
@@ -176,37 +184,51 @@ def keep_leaves(plan: Plan, made: ReleaseLayout, kept: Place) -> None:
     publish(kept, [writer.close()], {"geolevel": plan.leaf.name, "not_for_release": True})
 
 
-def repeat(
-    plan: Plan,
-    truth: ReleaseLayout,
-    made: ReplicateLayout,
-    key: Callable[[str], NoiseKey],
-    tasks: Tasks,
-) -> None:
-    """Measure and solve the counts of a release as if they were the truth.
+@dataclass(frozen=True, eq=False)
+class Repeat:
+    """Counts of a product of a release that are measured and solved as if they were the truth.
 
-    Args:
+    Attributes:
       plan: The plan of the run, marked as not for release.
       truth: Whose counts are measured.
       made: Where noisy answers, messages and counts go.
       key: The key of the noise of a geolevel, by its name; nothing secret.
       tasks: What runs the steps.
-
-    Raises:
-      SolverError, InfeasibleError: A node failed.
     """
-    stage = MeasureStage(plan, made, ReleasedTruth(made.root, released=truth), tasks)
-    for level in plan.levels:
-        stage.measure(level.index, key(level.name))
-    if why_no_estimates(plan) is None:
-        estimate = EstimateStage(LevelEstimator(plan, made, (), CONFIDENCE), tasks)
-        for level in plan.levels[-2::-1]:
-            estimate.climb(level.index)
-    for level in plan.levels:
-        if plan.support and not level.index:
-            solve_support(plan=plan, release=made, tasks=tasks)
-        stage.measure_lazily(level.index, key(f"{level.name}, lazy queries"))
-        solve_level(level, plan=plan, release=made, tasks=tasks)
+
+    plan: Plan
+    truth: ReleaseLayout
+    made: ReplicateLayout
+    key: Callable[[str], NoiseKey]
+    tasks: Tasks
+
+    @property
+    def _stage(self) -> MeasureStage:
+        truth = ReleasedTruth(self.made.root, released=self.truth)
+        return MeasureStage(self.plan, self.made, truth, self.tasks)
+
+    def measure(self) -> None:
+        """Draw what is drawn completely, and estimate upwards."""
+        plan, made = self.plan, self.made
+        for level in plan.levels:
+            self._stage.measure(level.index, self.key(level.name))
+        if why_no_estimates(plan) is None:
+            estimate = EstimateStage(LevelEstimator(plan, made, (), CONFIDENCE), self.tasks)
+            for level in plan.levels[-2::-1]:
+                estimate.climb(level.index)
+
+    def solve(self) -> None:
+        """Draw lazy queries and solve, geolevel by geolevel; all products are measured.
+
+        Raises:
+          SolverError, InfeasibleError: A node failed.
+        """
+        plan, made = self.plan, self.made
+        for level in plan.levels:
+            if plan.support and not level.index:
+                solve_support(plan=plan, release=made, tasks=self.tasks)
+            self._stage.measure_lazily(level.index, self.key(f"{level.name}, lazy queries"))
+            solve_level(level, plan=plan, release=made, tasks=self.tasks)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from das.errors import ConfigError
 from invariants.between import Form, Tie, caps_of, tie_types
 from invariants.linear import LinearRow, cells_in
 from jobs.config.files import named
+from jobs.config.hints import hints_of
 from jobs.config.joined import joining_of
 from jobs.config.models.between import BetweenConfig, SideConfig
 from jobs.config.models.run import RunConfig
@@ -150,6 +151,9 @@ def _tied(
         limits = plans[name].limits
         changed[name] = replace(plans[name], limits=replace(limits, rows=(*limits.rows, *own)))
     # Its counts follow from those of the others, and so do the settings that it is solved with.
+    hinted = hints_of(folder, plan, ties)
+    for name, hint in hinted.items():
+        changed[name] = replace(changed[name], hints=(*changed[name].hints, hint))
     text = "".join((*(plans[name].solve_digest for name in before), plan.solve_digest))
     digest = hashlib.sha256(text.encode()).hexdigest()
     changed[later] = replace(plan, limits=replace(plan.limits, ties=ties), solve_digest=digest)

@@ -330,6 +330,7 @@ def with_expected(
         (*noisy, expected),
         (*targets.weights, precision),
         targets.row,
+        targets.told,
     )
     return replace(piece, targets=more)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -291,6 +291,34 @@ class LevelEstimator:
         read = messages or self.reader(batch.level)
         subtree = read_moments(read, self.coordinates, rows.codes).take(~rows.is_only)
         return subtree_targets(self.terms[batch.level], self.target_queries(batch.level), subtree)
+
+    def subtree_estimates(
+        self, batch: Batch, query: Query, messages: RangeReader | None
+    ) -> Iterator[tuple[FloatArray, FloatArray, IntArray]]:
+        """Estimates of a query from the subtrees of geounits that are not only children.
+
+        Args:
+          batch: The range, read piece by piece.
+          query: Any query of m answers that is determined.
+          messages: Reads the messages of its geolevel; None at the leaves, which have none.
+
+        Yields:
+          Of some geounits float64[G, m]; by kind float64[K, m, m], their covariances; int64[G].
+        """
+        rows = self._range(batch)
+        coordinates, answers = self.coordinates, self.answers_reader(batch.level)
+        terms = self.leaf_terms(coordinates.touched_by([query]))
+        if messages is None:
+            coordinates = terms.coordinates
+        for start, stop in rows.pieces(max(1, _CHUNK_NUMBERS // self.numbers(batch.level))):
+            piece = rows.slice(start, stop)
+            if messages is not None:
+                found = read_moments(messages, coordinates, piece.codes)
+            else:
+                found = self.leaf_messages(terms, piece, answers.read(piece))
+            subtree = found.take(~piece.is_only)
+            covariances = coordinates.covariances(query, query, subtree.matrices)
+            yield coordinates.answer(query, subtree.values), covariances, subtree.kind
 
     def cell_estimates(self, batch: Batch) -> tuple[FloatArray, FloatArray]:
         """Estimates of all cells of the geounits of a range that are not only children.

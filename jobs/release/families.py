@@ -40,7 +40,11 @@ def questions_of(plan: Plan, level: Level) -> Questions | None:
     if is_rounded or len(order) > 1 or any(len(names) > 1 for names in order):
         return None
     is_free = not (
-        level.published or level.bound or level.bounded_rows or plan.limits.binds(level.name)
+        level.published
+        or level.bound
+        or level.bounded_rows
+        or plan.limits.binds(level.name)
+        or plan.hints
     )
     if not (level.index and is_plain and is_free) or plan.schema.size > _MOST_CELLS:
         return None

@@ -18,6 +18,7 @@ from invariants.linear import LinearRow
 from invariants.quarters import without_quarters
 from jobs.plan import Level, Plan
 from jobs.release.estimate import CONFIDENCE, LevelEstimator
+from jobs.release.hints import HintReader, hint_readers
 from jobs.release.implied import read_limits
 from jobs.release.prior import CellEstimates
 from jobs.release.problems import Constraints, Family, Support, Targets
@@ -217,6 +218,7 @@ class _Files:
     lazily: RangeReader | None
     invariants: RangeReader | None
     given: RangeReader | None
+    hints: Sequence[HintReader] = ()
 
     @classmethod
     def of(
@@ -242,7 +244,8 @@ class _Files:
         if level.published:
             invariants = answers_reader(Dataset.open(release.invariants(level.name)))
         given = answers_reader(Dataset.open(release.given(level.name))) if level.bound else None
-        return cls(plan, estimator, messages, own, measurements, lazily, invariants, given)
+        hints = hint_readers(plan, release, level.index)
+        return cls(plan, estimator, messages, own, measurements, lazily, invariants, given, hints)
 
 
 def _read_constraints(
@@ -289,7 +292,8 @@ def _read_targets(files: _Files, batch: Batch, geography: pa.Table) -> Targets:
         queries += files.own
         answers += [found[query] for query in files.own]
         weights += [inverse[query] for query in files.own]
-    return Targets(queries, answers, weights, row)
+    told = [one for reader in files.hints for one in reader.read(batch)]
+    return Targets(queries, answers, weights, row, told)
 
 
 def _read_own(

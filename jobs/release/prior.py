@@ -17,7 +17,7 @@ from das.arrays import FloatArray, IntArray
 from das.histograms import Histograms
 from das.tree.prior import LearnedPrior, Tally, learn_prior, merge, tally
 from solvers.node import NodeSettings, estimate_node
-from solvers.problem import LeastSquaresTerm, NodeProblem
+from solvers.problem import GeneralTerm, LeastSquaresTerm, NodeProblem
 
 Priors = Mapping[float, LearnedPrior]  # by variance of the noise
 Tallies = Mapping[float, Tally]  # likewise
@@ -120,7 +120,7 @@ def fit_to_posterior(
     """The node problem with posterior means of the cells in place of noisy answers.
 
     Each cell of a child weighs 1 / variance of its noise; least-squares passes make no difference
-    between cells, so there is one.
+    between cells, so there is one. What a later product tells of weighted sums stays.
     """
     means = [
         priors[child.variance].posterior_mean(child.noisy, child.expected) for child in children
@@ -128,4 +128,5 @@ def fit_to_posterior(
     weights = [1 / child.variance for child in children]
     cells = np.arange(problem.n_cells)
     term = LeastSquaresTerm(cells, np.array(means), np.array(weights))
-    return replace(problem, terms=(term,), order=())
+    told = (one for one in problem.terms if isinstance(one, GeneralTerm))  # of other records
+    return replace(problem, terms=(term, *told), order=())

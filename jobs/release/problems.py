@@ -18,10 +18,12 @@ from das.histograms import Histograms
 from das.queries.query import Query, is_answered_by, is_refinement
 from invariants.facilities import Types
 from jobs.plan import Level, Plan
+from jobs.release.hints import ToldSum
 from jobs.release.implied import BatchLimits
 from jobs.storage.answers import DrawnAnswers
 from solvers.problem import (
     ExactTerm,
+    GeneralTerm,
     KroneckerTerm,
     LeastSquaresTerm,
     LeavesTerm,
@@ -35,6 +37,9 @@ from solvers.problem import (
 # and query. Beyond, they are found again for the live cells of each family: slower per cell, but
 # few of many cells are live.
 _KEPT_CELLS = 50_000
+# Live cells up to which weighted sums are targets: each has a matrix over the live cells, and nodes
+# with one are solved with such matrices (`solvers.node`).
+_MOST_TOLD = 1_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,12 +98,14 @@ class Targets:
       answers: Per query, numbers[M, m] of the M measured geounits, or those drawn of a lazy one.
       weights: Per query, float64[M], inverse variances.
       row: int64[G], row of each geounit among the measured; meaningless for only children.
+      told: What a later product tells of weighted sums.
     """
 
     queries: Sequence[Query]
     answers: Sequence[FloatArray | IntArray | DrawnAnswers]
     weights: Sequence[FloatArray]
     row: IntArray
+    told: Sequence[ToldSum] = ()
 
     def measured(self, rows: slice) -> slice:
         """Rows of a family of at least two among the measured geounits."""
@@ -112,6 +119,7 @@ class Targets:
             queries=[self.queries[at] for at in kept],
             answers=[self.answers[at] for at in kept],
             weights=[self.weights[at] for at in kept],
+            told=(),
         )
 
     def take(self, geounits: IntArray) -> tuple[Targets, IntArray]:
@@ -126,6 +134,7 @@ class Targets:
             ],
             [weights[measured] for weights in self.weights],
             np.cumsum(is_measured[geounits]) - 1,
+            [one.take(measured) for one in self.told],
         ), measured
 
 
@@ -256,6 +265,7 @@ def node_problem(
         tuple(RoundingQuery(groups.present(query, cells)[1]) for query in queries)
         for queries in template.passes
     )
+    terms += _told_terms(family, targets, measured, cells, exact)
     return NodeProblem(
         family.geocode,
         len(cells),
@@ -265,7 +275,7 @@ def node_problem(
         passes,
         _row_terms(template, cells, rows, constraints),
         _leaves_term(template, cells, rows, constraints),
-        _order(template, targets.queries),
+        _order(template, targets.queries, len(terms)),
     )
 
 
@@ -288,12 +298,14 @@ def histograms_of(template: NodeTemplate, family: Family, counts: IntArray) -> H
     return Histograms(template.n_cells, offsets, cells[live], counts[children, live])
 
 
-def _order(template: NodeTemplate, queries: Sequence[Query]) -> tuple[tuple[int, ...], ...]:
-    """Least-squares passes as positions of terms; queries that are not named come last."""
+def _order(
+    template: NodeTemplate, queries: Sequence[Query], n_terms: int
+) -> tuple[tuple[int, ...], ...]:
+    """Least-squares passes as positions of terms; what is not named comes last."""
     names = [query.name for query in queries]
     passes = [tuple(names.index(name) for name in stated) for stated in template.order]
     named = {index for indices in passes for index in indices}
-    last = tuple(index for index in range(len(names)) if index not in named)
+    last = tuple(index for index in range(n_terms) if index not in named)
     return (*passes, last) if passes and last else tuple(passes)
 
 
@@ -323,6 +335,39 @@ def _leaves_term(
     leaves = constraints.limits.leaves
     types = template.groups.rows_of(template.types, cells)
     return LeavesTerm(types, tuple(leaves.of(child) for child in range(rows.start, rows.stop)))
+
+
+def _told_terms(
+    family: Family,
+    targets: Targets,
+    measured: slice,
+    cells: IntArray,
+    exact: Sequence[ExactTerm],
+) -> list[Term]:
+    """Weighted sums that a later product tells, but for those that exact answers fix.
+
+    Children have as many units whose records vary as there are in their parent, in the mean.
+    """
+    found: list[Term] = []
+    if len(cells) > _MOST_TOLD:
+        return found
+    for told in targets.told:
+        row, weights = told.coefficients[cells], told.weights[measured]
+        if not weights.any() or any(_is_fixed_by(one.groups, row) for one in exact):
+            continue
+        if family.parent is not None:
+            spread = float(told.spread[cells] @ family.parent.counts) / family.n_children
+            weights = weights / (1 + spread * weights)
+        adjoint = told.answers[measured][:, None] * row
+        found.append(GeneralTerm(np.outer(row, row), adjoint, weights))
+    return found
+
+
+def _is_fixed_by(groups: IntArray, row: FloatArray) -> bool:
+    """Whether a weighted sum is one of the sums over groups."""
+    first = np.zeros(int(groups.max(initial=-1)) + 1)
+    first[groups] = row
+    return np.array_equal(first[groups], row)
 
 
 def _term(

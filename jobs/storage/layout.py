@@ -48,6 +48,7 @@ which are one for all.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from jobs.storage.place import Place, names_below
@@ -322,9 +323,16 @@ class ReplicateLayout(ReleaseLayout):
 
     Attributes:
       exact: The release; a replicate keeps its geounits, invariants and given counts.
+      others: Replicates of the other products, by their folders in the release; None is the last.
     """
 
     exact: ReleaseLayout = field(kw_only=True)
+    others: Mapping[str | None, Place] = field(kw_only=True, default_factory=dict)
+
+    def beside(self, folder: str | None) -> ReleaseLayout:
+        """The replicate of another product that was made with this one."""
+        exact = self.exact.beside(folder)
+        return ReplicateLayout(self.others[folder], exact=exact, others=self.others)
 
     def geography(self, geolevel: str) -> Place:
         """Dataset of the geounits of a geolevel."""

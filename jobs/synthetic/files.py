@@ -21,6 +21,7 @@ from jobs.synthetic.schemas import levels_of
 
 TRACTS_PER_FILE = 400
 TRACTS_PER_ROW_GROUP = 50
+TOGETHER = "households"  # who lives with whom, where that is drawn
 MOST_COLUMNS = 2_016  # of a block table, which has one for every cell: those of pl94
 # What the name of a column of a block table calls an attribute; its level's position follows.
 _LETTERS = {"hhgq": "q", "votingage": "v", "hispanic": "h", "cenrace": "r", "ethnicity_race": "e",
@@ -93,7 +94,9 @@ class NationFiles:
         listed = [geocodes, total, *facilities, *census, *lies_in]
         self._listing.write_table(pa.table(listed, schema=self._geounits))
         for name, entries in blocks.beside.items():
-            self._write_beside(name, blocks.geocodes, *entries)
+            self._append(name, _histogram_table(blocks.geocodes, *entries))
+        if blocks.together is not None:
+            self._append(TOGETHER, _together(blocks.geocodes, blocks.together, self._schema))
         occupancy = map(pa.array, blocks.housing_units.T)
         self._units_file.write_table(
             pa.table([geocodes, *occupancy, *facilities], schema=self._units)
@@ -109,12 +112,8 @@ class NationFiles:
             self._part.write_table(table)
         self._flushed += 1
 
-    def _write_beside(
-        self, name: str, geocodes: list[str], rows: IntArray, cells: IntArray, counts: IntArray
-    ) -> None:
-        """Append what else there is of some tracts, as histograms."""
-        edges = np.searchsorted(rows, np.arange(len(geocodes) + 1))
-        table = _lists(geocodes, edges, cells, counts)
+    def _append(self, name: str, table: pa.Table) -> None:
+        """Append what else there is of some tracts."""
         if name not in self._beside:
             (self._out / name).mkdir()
             path = self._out / name / "part-00000.parquet"
@@ -165,6 +164,34 @@ def _lies_in(geocodes: Sequence[str]) -> tuple[list[str], list[str]]:
     return aian, place
 
 
+def _histogram_table(
+    geocodes: list[str], rows: IntArray, cells: IntArray, counts: IntArray
+) -> pa.Table:
+    edges = np.searchsorted(rows, np.arange(len(geocodes) + 1))
+    return _lists(geocodes, edges, cells, counts)
+
+
+def _together(geocodes: list[str], entries: Entries, schema: Schema) -> pa.Table:
+    """One row per person in a household, by block and household, the householder first."""
+    rows, numbers, cells = entries
+    columns = {
+        "geocode": pa.array(geocodes).take(pa.array(rows)),
+        "household": pa.array(numbers.astype(np.int32)),
+    }
+    return pa.table(columns | _labels(cells, schema))
+
+
+def _labels(cells: IntArray, schema: Schema) -> dict[str, pa.DictionaryArray]:
+    """The attributes of cells, by their names."""
+    codes = schema.codes_of(cells)
+    return {
+        one.name: pa.DictionaryArray.from_arrays(
+            codes[one.name].astype(np.int8), pa.array(one.levels)
+        )
+        for one in schema.attributes
+    }
+
+
 def _joined(parts: list[Blocks]) -> Blocks:
     starts = np.cumsum([0, *(len(part.geocodes) for part in parts)])
     beside: dict[str, Entries] = {}
@@ -173,6 +200,13 @@ def _joined(parts: list[Blocks]) -> Blocks:
         rows = [own + start for own, start in zip(columns[0], starts, strict=False)]
         joined = (np.concatenate(column) for column in (rows, columns[1], columns[2]))
         beside[name] = (next(joined), next(joined), next(joined))
+    found = [
+        (own[0] + start, own[1], own[2])
+        for part, start in zip(parts, starts, strict=False)
+        if (own := part.together) is not None
+    ]
+    joined = (np.concatenate(column) for column in zip(*found, strict=True))
+    together = (next(joined), next(joined), next(joined)) if found else None
     return Blocks(
         [code for part in parts for code in part.geocodes],
         np.concatenate([part.housing_units for part in parts]),
@@ -182,17 +216,14 @@ def _joined(parts: list[Blocks]) -> Blocks:
         np.concatenate([part.counts for part in parts]),
         [code for part in parts for code in part.census_geocodes],
         beside,
+        together,
     )
 
 
 def _records(blocks: Blocks, schema: Schema) -> pa.Table:
     rows, cells = np.repeat(blocks.rows, blocks.counts), np.repeat(blocks.cells, blocks.counts)
     columns = {"geocode": pa.array(blocks.geocodes).take(pa.array(rows))}
-    for attribute in schema.attributes:
-        codes = schema.codes_of(cells)[attribute.name].astype(np.int8)
-        levels = pa.array(attribute.levels)
-        columns[attribute.name] = pa.DictionaryArray.from_arrays(pa.array(codes), levels)
-    return pa.table(columns)
+    return pa.table(columns | _labels(cells, schema))
 
 
 def _histograms(blocks: Blocks, schema: Schema) -> pa.Table:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from das.errors import ConfigError, OutputError
-from jobs.synthetic.files import FORMATS, NationFiles
+from jobs.synthetic.files import FORMATS, TOGETHER, NationFiles
 from jobs.synthetic.listed import BlockList, list_tracts
 from jobs.synthetic.nation import (
     HOUSEHOLDS,
@@ -113,7 +113,9 @@ def generate(
     unit, and who lives in group quarters lives in a facility of that type, of the same block. With
     prims, `out/redistricting/` holds the same persons in the cells of pl94, as histograms. Of
     households, `out/dhc_units/` and `out/h1_units/` hold the same units in the cells of these
-    schemas: a household is in every occupied unit.
+    schemas: a household is in every occupied unit. Of residents, `out/dwellings/` holds units by
+    size and facilities, and `out/households/` everybody in a household with its number, from 1 on
+    in each block, the householder first.
 
     Args:
       spec: What to generate.
@@ -149,6 +151,8 @@ def generate(
                 facts[records] += int(blocks.counts.sum())
                 facts["units"] += int(blocks.housing_units.sum() + blocks.facilities.sum())
                 paths |= {name: str(out / name) for name in blocks.beside}
+                if blocks.together is not None:
+                    paths[TOGETHER] = str(out / TOGETHER)
                 if progress and (done % 20 == 0 or done == n_tracts):
                     progress(done, n_tracts)
     except OSError as error:

@@ -18,7 +18,14 @@ from das.arrays import FloatArray, IntArray
 from jobs.synthetic.households import add_household_details, tenure_of
 from jobs.synthetic.persons import Entries, add_persons_details, facility_shares
 from jobs.synthetic.prims import block_codes, tract_subsets
-from jobs.synthetic.residents import DWELLINGS, RESIDENTS, householders, sizes_of_households
+from jobs.synthetic.residents import (
+    DWELLINGS,
+    RESIDENTS,
+    by_size,
+    drawn_households,
+    householders,
+    members,
+)
 from jobs.synthetic.schemas import schema_named
 
 COMBINATIONS = [c for size in range(1, 7) for c in combinations(range(6), size)]  # of races
@@ -157,6 +164,8 @@ class Blocks:
       counts: int64[m] persons, positive.
       census_geocodes: With prims, the geocodes of 15 digits; else none.
       beside: What else is written of these blocks: name of the folder to rows, cells and counts.
+      together: Of everybody in a household the row, the number of the household and the cell, if
+        it is drawn who lives with whom.
     """
 
     geocodes: list[str]
@@ -167,6 +176,7 @@ class Blocks:
     counts: IntArray
     census_geocodes: Sequence[str] = ()
     beside: Mapping[str, Entries] = field(default_factory=dict)
+    together: Entries | None = None
 
 
 def plan_tracts(nation: Nation) -> list[Tract]:
@@ -220,10 +230,13 @@ def draw_tract(nation: Nation, tract: Tract) -> Blocks:
         persons, residents = units[:, 0], 0 * residents
     drawn = _draw_persons(rng, mix, persons, residents)
     beside: dict[str, Entries] = {}
+    together = None
     if nation.schema == RESIDENTS:
         own = _rng(nation.seed, 8, tract.state, tract.county, tract.tract)
         records = householders(own, units[:, 0], drawn)
-        beside = {DWELLINGS: _dwellings(own, persons, units, facilities)}
+        homes = drawn_households(own, persons, units[:, 0])
+        beside = {DWELLINGS: _dwellings(homes, units, facilities)}
+        together = members(own, homes, records)
     else:
         records = _to_schema(rng, nation.schema, *drawn)
     codes = _geocodes(rng, tract)
@@ -232,9 +245,9 @@ def draw_tract(nation: Nation, tract: Tract) -> Blocks:
     elif nation.with_prims:
         beside |= {REDISTRICTING: _to_schema(rng, "pl94", *drawn)}
     if not nation.with_prims:
-        return Blocks(codes, units, facilities, *records, beside=beside)
+        return Blocks(codes, units, facilities, *records, beside=beside, together=together)
     of_prims = block_codes(tract.subsets, codes)
-    return Blocks(of_prims, units, facilities, *records, codes, beside)
+    return Blocks(of_prims, units, facilities, *records, codes, beside, together)
 
 
 def draw_listed(
@@ -269,15 +282,18 @@ def draw_listed(
         persons, residents = occupied, 0 * residents
     drawn = _draw_persons(rng, mix, persons, residents)
     beside: dict[str, Entries] = {}
+    together = None
     if schema == RESIDENTS:
         own = _rng(seed, 8, tract.state, tract.county, tract.tract)
         records = householders(own, occupied, drawn)
-        beside = {DWELLINGS: _dwellings(own, persons, units, facilities)}
+        homes = drawn_households(own, persons, occupied)
+        beside = {DWELLINGS: _dwellings(homes, units, facilities)}
+        together = members(own, homes, records)
     else:
         records = _to_schema(rng, schema, *drawn)
     if schema == HOUSEHOLDS:
         beside = _units_beside(rng, records, units, facilities)
-    return Blocks(geocodes, units, facilities, *records, beside=beside)
+    return Blocks(geocodes, units, facilities, *records, beside=beside, together=together)
 
 
 def _units_beside(
@@ -297,10 +313,10 @@ def _units_beside(
 
 
 def _dwellings(
-    rng: np.random.Generator, persons: IntArray, units: IntArray, facilities: IntArray
+    households: tuple[IntArray, IntArray], units: IntArray, facilities: IntArray
 ) -> Entries:
-    """Units by size and facilities: int64[B] persons in households live in the occupied ones."""
-    sizes = sizes_of_households(rng, persons, units[:, 0])
+    """Units by size and facilities; every occupied one has a household."""
+    sizes = by_size(*households, len(units))
     return _sparse(np.hstack([units[:, 1:], sizes, facilities]))
 
 

@@ -7,7 +7,12 @@ is conf/run/residents.yaml, once without its constraints and once with them: the
 hold 1 to 97 persons each, whatever their size. `inconsistent` is how many geounits
 break some constraint as it was stated, by geolevel, and by constraint in the blocks. `cuts` are sets of types whose bounds nodes missed,
 `failsafes` parents that moved. `ratio` is the mean squared error of counts with constraints over that without, per query and
-geolevel. Seconds are of the processor, of the stage `solve`. Prints tables and one line of JSON.
+geolevel. Seconds are of the processor, of the stage `solve`.
+
+`households` compares joint tables of persons and households, which neither product has, with those of the true households of
+`das generate`, by table and geolevel: what share of the households of a geounit is in another cell (half the sum of absolute differences, added over
+geounits, by all households). `rule` and `chance` are joined from the true counts, by the rule of the run and by chance alone: the error of joining. `released` is the joined
+file of the release, and `released by chance` of the same counts: with the noise. Prints tables and one line of JSON.
 """
 
 from __future__ import annotations
@@ -22,13 +27,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
 import solvers.node
 from das.histograms import Histograms
 from das.queries.query import parse_query
+from das.schema import Schema
 from invariants.between import Ties
+from invariants.joining import Order, join
+from jobs.config.joined import Joining, joining_of
 from jobs.config.load import load_run
 from jobs.config.product import Product, Resolved
 from jobs.documents.statistics import statistics_of
@@ -148,6 +159,83 @@ def solved(run: Resolved, ties: Ties | None) -> dict[str, Any]:
     }
 
 
+People = tuple[np.ndarray, np.ndarray, np.ndarray]  # leaf, number of the household, cell
+
+
+def joint_tables(schema: Schema, people: People, n_leaves: int) -> dict[str, np.ndarray]:
+    """int64[n_leaves, cells]: households by size and minors, and by size and householder."""
+    leaf, number, cell = people
+    codes = schema.codes_of(cell)
+    home, first, who = np.unique(
+        leaf * (int(number.max()) + 1) + number, return_index=True, return_inverse=True
+    )
+    head = codes["residence"] == 0
+    group = np.zeros(len(home), np.int64)
+    group[who[head]] = codes["ethnicity_race"][head]
+    size = np.minimum(np.bincount(who), 7) - 1
+    minors = np.minimum(np.bincount(who, codes["votingage"] == 0).astype(np.int64), 4)
+    others = np.bincount(who, codes["ethnicity_race"] != group[who]).astype(np.int64)
+    found = {
+        "size x minors": 5 * size + minors,
+        "size x group of householder": 8 * size + group,
+        "size x all of one group": 2 * size + (others > 0),
+    }
+    out = {}
+    for name, kind in found.items():
+        out[name] = np.zeros((n_leaves, 56), np.int64)
+        np.add.at(out[name], (leaf[first], kind), 1)
+    return out
+
+
+def true_people(data: Path, codes: np.ndarray, schema: Schema) -> People:
+    """Everybody in a household, as generated."""
+    table = pq.read_table(data / "households")
+    leaf = np.searchsorted(codes.astype(str), table.column("geocode").to_numpy().astype(str))
+    levels = {
+        one.name: pc.index_in(table.column(one.name).cast(pa.string()), pa.array(one.levels))
+        for one in schema.attributes
+    }
+    cells = schema.cells_of({name: column.to_numpy() for name, column in levels.items()})
+    return leaf, table.column("household").to_numpy(), cells
+
+
+def joined_people(run: Resolved, joining: Joining, order: Order, *, truth: bool) -> People:
+    """Everybody in a household, joined from the counts of both products."""
+    leaf = run.plan.leaf.name
+    codes = read_public_geocodes(run.last.release, leaf)
+    units = counts(run.products[joining.places.product], leaf, truth=truth)
+    found = join(joining.places, order, codes.tolist(), units, counts(run.last, leaf, truth=truth))
+    inside = run.plan.schema.codes_of(found.cells)["residence"] <= 1
+    return found.leaves[inside], found.numbers[inside], found.cells[inside]
+
+
+def households(run: Resolved, data: Path) -> dict[str, dict[str, dict[str, float]]]:
+    """By table and geolevel, the share of households in another cell than in truth."""
+    schema, spine = run.plan.schema, run.plan.spine
+    joining = joining_of(run.last, run.products)
+    assert joining is not None
+    codes = read_public_geocodes(run.last.release, run.plan.leaf.name)
+    nobody = np.zeros(schema.size)
+    chance = Order(nobody > 0, nobody.astype(np.int64), joining.order.units, 0)
+    people = {
+        "rule": joined_people(run, joining, joining.order, truth=True),
+        "chance": joined_people(run, joining, chance, truth=True),
+        "released": joined_people(run, joining, joining.order, truth=False),
+        "released by chance": joined_people(run, joining, chance, truth=False),
+    }
+    truth = joint_tables(schema, true_people(data, codes, schema), len(codes))
+    out: dict[str, dict[str, dict[str, float]]] = {name: {} for name in truth}
+    for way, some in people.items():
+        for name, table in joint_tables(schema, some, len(codes)).items():
+            for level, digits in zip(spine.levels, spine.digits, strict=True):
+                _, above = np.unique([code[:digits] for code in codes], return_inverse=True)
+                sums = np.zeros((int(above.max()) + 1, table.shape[1]), np.int64)
+                np.add.at(sums, above, table - truth[name])
+                wrong = np.abs(sums).sum() / 2 / truth[name].sum()
+                out[name].setdefault(level, {})[way] = float(wrong)
+    return out
+
+
 def tasks() -> LocalTasks:
     """In this process, without a session."""
     return LocalTasks(Sizing(1))
@@ -156,6 +244,7 @@ def tasks() -> LocalTasks:
 def compared(data: Path, seeds: int, *, with_sizes: bool) -> dict[str, Any]:
     """Both ways for some seeds, added up."""
     runs: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
+    joined: list[dict[str, dict[str, dict[str, float]]]] = []
     for seed in range(seeds):
         with tempfile.TemporaryDirectory() as folder:
             both, alone = (
@@ -163,6 +252,7 @@ def compared(data: Path, seeds: int, *, with_sizes: bool) -> dict[str, Any]:
                 for way in ("together", "apart")
             )
             together = solved(both, None)
+            joined.append(households(both, data))
             apart = solved(alone, together["ties"])
         runs["together"].append(together)
         runs["apart"].append(apart)
@@ -183,6 +273,13 @@ def compared(data: Path, seeds: int, *, with_sizes: bool) -> dict[str, Any]:
             name: float(np.mean([one["errors"][name] for one in found]))
             for name in found[0]["errors"]
         }
+    out["households"] = {
+        name: {
+            level: {way: float(np.mean([one[name][level][way] for one in joined])) for way in ways}
+            for level, ways in levels.items()
+        }
+        for name, levels in joined[0].items()
+    }
     apart, both = out["apart"]["errors"], out["together"]["errors"]
     out["ratio"] = {name: both[name] / apart[name] for name in apart if apart[name]}
     return out
@@ -204,6 +301,11 @@ def show(found: dict[str, Any]) -> None:
     for name, ratio in found["ratio"].items():
         values = [found[way]["errors"][name] for way in WAYS]
         print(f"{name:<56}{values[0]:>9.4g}{values[1]:>10.4g}{ratio:>9.3f}")
+    ways = ("rule", "chance", "released", "released by chance")
+    print(f"\n{'share of households in another cell':<44}" + "".join(f"{way:>20}" for way in ways))
+    for name, levels in found["households"].items():
+        for level, shares in levels.items():
+            print(f"{f'{name} {level}':<44}" + "".join(f"{shares[way]:>20.3f}" for way in ways))
 
 
 def main() -> None:

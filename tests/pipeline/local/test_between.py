@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -24,12 +27,16 @@ from jobs.config.load import load_run
 from jobs.release.joined import joined_schema
 from jobs.release.verify import _verify_ties, verify_run
 from jobs.release.verify_joined import verify_joined
+from jobs.replicate import ReplicateSettings, replicate
 from jobs.storage.csv import CsvPartWriter
 from jobs.storage.dataset import Dataset, PartWriter, publish, replace_published, sweep
 from jobs.storage.histograms import SPARSE_SCHEMA
+from jobs.storage.layout import IntervalLayout, ReleaseLayout
 from jobs.synthetic.generate import GenerateSpec, generate
-from jobs.tasks.batches import Batch
-from tests.builders.in_process import execute
+from jobs.tasks.batches import Batch, Sizing
+from jobs.tasks.executor import LocalTasks
+from jobs.tasks.progress import Reporter
+from tests.builders.in_process import execute, leave_out_figures
 from tests.checkout import ROOT
 from tests.release_checks import geography, sparse, tree_is_consistent
 
@@ -108,11 +115,57 @@ def test_products_agree_in_every_geounit_of_every_geolevel(finished) -> None:
         assert not any(disagreeing(out, level).values()), level
 
 
-def test_apart_they_contradict_each_other(tmp_path: Path, data: Path) -> None:
-    out = execute(written(tmp_path, data, lambda run: run.pop("between")))
-    found = disagreeing(out, "block")
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+    """The run folder of the same noise without constraints."""
+    folder = tmp_path_factory.mktemp("apart")
+    return execute(written(folder, data, lambda run: run.pop("between")))
+
+
+def test_apart_they_contradict_each_other(apart: Path) -> None:
+    found = disagreeing(apart, "block")
     assert found["householders"] > 20
     assert found["too few"] > 5
+
+
+def squared_error(out: Path, product: str, level: str) -> float:
+    """Mean squared error of the total of a geounit, of occupied units or persons."""
+    some = range(1, 8) if product else range(9 * GROUPS)
+    counts, truth = (
+        sparse(out / half / product / kind / f"level={level}")
+        for half, kind in (("release", "counts"), ("confidential", "histograms"))
+    )
+    off = [
+        sum(side.get(code, {}).get(cell, 0) * sign for side, sign in ((counts, 1), (truth, -1))
+            for cell in some)
+        for code in geography(out, level)
+    ]  # fmt: skip
+    return float(np.mean(np.square(off)))
+
+
+def test_units_are_fitted_to_what_persons_say(finished, apart: Path) -> None:
+    """Persons' totals are as good as without constraints: 9 to 20 times the error if units hear
+    of no persons, as sizes bind them. Occupied units are better than without."""
+    _, out = finished
+    for level, most in (("block_group", 1.5), ("block", 1.5)):
+        assert squared_error(out, "", level) < most * squared_error(apart, "", level)
+        assert squared_error(out, "dwellings", level) < squared_error(apart, "dwellings", level)
+
+
+def test_replicates_of_products_that_agree(finished, tmp_path: Path) -> None:
+    """Units of a replicate are fitted to the persons of the replicate, not to those of the run."""
+    config, out = finished
+    copy = tmp_path / "out"
+    shutil.copytree(out / "release", copy / "release")
+    shutil.copy(out / "run.json", copy)
+    settings = ReplicateSettings(1, 1, Fraction(9, 10))
+    with pytest.MonkeyPatch.context() as patch:
+        leave_out_figures(patch)
+        replicate(
+            load_run(config, output=copy), settings, Reporter(quiet=True), LocalTasks(Sizing(1))
+        )
+    for folder in (copy / "release", copy / "release" / "dwellings"):
+        assert IntervalLayout.of(ReleaseLayout(folder)).document.is_file()
 
 
 def test_no_node_needs_the_failsafe(finished) -> None:

@@ -46,6 +46,29 @@ def test_equal_specifications_give_equal_data(tmp_path: Path) -> None:
     assert content(tmp_path / "a") != content(tmp_path / "c")
 
 
+def test_residents_live_in_households_of_the_sizes_of_their_dwellings(tmp_path: Path) -> None:
+    """Who lives with whom adds up to both files: everybody in households, and units by size."""
+    generate(spec(schema="residents"), tmp_path / "a")
+    people = pq.read_table(tmp_path / "a" / "households").to_pandas()
+    named = ["geocode", "residence", "votingage", "ethnicity_race"]
+    records = pq.read_table(tmp_path / "a" / "records").to_pandas()
+    housed = records[records["residence"].isin(["householder", "other_in_household"])]
+    assert people[named].value_counts().to_dict() == housed[named].value_counts().to_dict()
+    homes = people.groupby(["geocode", "household"], sort=False)
+    assert (homes["residence"].first() == "householder").all()
+    assert people["residence"].eq("householder").sum() == len(homes)
+    sizes = homes.size().clip(upper=7).reset_index(name="cell")  # vacant is the first cell
+    units = pq.read_table(tmp_path / "a" / "dwellings").to_pandas()
+    units = units.explode(["cells", "counts"]).query("1 <= cells <= 7")
+    found = sizes.groupby(["geocode", "cell"]).size()
+    assert found.to_dict() == units.set_index(["geocode", "cells"])["counts"].to_dict()
+    minors = homes["votingage"].apply(lambda ages: (ages == "under_18").sum())
+    pairs = homes.size() == 2
+    assert 0.03 < (minors[pairs] > 0).mean() < 0.3  # a third of all others are minors
+    alike = homes["ethnicity_race"].nunique()[homes.size() > 1] == 1
+    assert 0.4 < alike.mean() < 0.8
+
+
 def test_counties_are_as_large_as_wanted() -> None:
     """And as many as three digits can number, whatever is wanted."""
     for tracts, counties in ((27.0, 39), (9.0, 116), (1.0, 499)):

@@ -1,0 +1,123 @@
+"""What noisy answers of persons say of units: which sums, with which weight, in which node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from das.histograms import Histograms
+from jobs.config.load import load_run
+from jobs.config.product import Resolved
+from jobs.plan import Hint
+from jobs.release.hints import _LEAST_VARIANCE, ToldSum, weights_of
+from jobs.release.problems import Constraints, Family, NodeTemplate, Targets, node_problem
+from solvers.problem import GeneralTerm
+from tests.checkout import ROOT
+
+SIZES = np.arange(8)  # vacant, 1 to 7 and more
+
+
+@pytest.fixture(scope="module")
+def resolved() -> Resolved:
+    return load_run(ROOT / "conf" / "run" / "residents.yaml")
+
+
+@pytest.fixture(scope="module")
+def hint(resolved: Resolved) -> Hint:
+    (found,) = resolved.products["dwellings"].plan.hints
+    return found
+
+
+def test_units_are_told_of_by_householders_and_by_persons_in_households(hint: Hint) -> None:
+    assert hint.query.name == "residence"
+    assert hint.folder is None
+    types = {tuple(np.flatnonzero(row)): number for number, row in enumerate(hint.types)}
+    householders, others = types[0,], types[1,]
+    assert {tuple(np.flatnonzero(members)) for members in hint.sums} == {
+        tuple(sorted({householders, others})),
+        *((one,) for one in types.values()),
+    }
+    assert np.array_equal(hint.least[householders, :8], np.minimum(SIZES, 1))
+    assert np.array_equal(hint.least[others, :8], np.maximum(SIZES - 1, 0))
+    assert np.flatnonzero(hint.is_open[others]).tolist() == [7]
+    assert not hint.is_open[householders].any()
+
+
+def test_persons_are_told_nothing_and_a_run_apart_neither(tmp_path: Path) -> None:
+    run = yaml.safe_load((ROOT / "conf" / "run" / "residents.yaml").read_text())
+    del run["between"], run["products"]["persons"]["output"]["joined"]
+    for product in run["products"].values():
+        product["schema"] = str(ROOT / "conf" / "run" / product["schema"])
+        product["privacy"]["allocation"] = str(
+            ROOT / "conf" / "run" / product["privacy"]["allocation"]
+        )
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(run))
+    for product in load_run(tmp_path / "run.yaml").products.values():
+        assert product.plan.hints == ()
+
+
+def test_the_last_product_is_told_nothing(resolved: Resolved) -> None:
+    assert resolved.last.plan.hints == ()
+
+
+def test_weights_of_sums_are_those_that_were_measured(hint: Hint) -> None:
+    """Answers by residence, and of all in households once more: their covariance and back."""
+    precision = np.diag([1 / 10, 1 / 20, *[1 / 8] * 7])
+    both = np.zeros(9)
+    both[:2] = 1
+    precision += np.outer(both, both) / 4
+    covariance = np.linalg.inv(precision) - _LEAST_VARIANCE * np.eye(9)
+    weights = weights_of(hint, covariance)
+    for members, weight in zip(hint.sums, weights, strict=True):
+        seen = np.flatnonzero(members @ hint.types)
+        wanted = {(0,): 1 / 10, (1,): 1 / 20, (0, 1): 1 / 4}.get(tuple(seen), 1 / 8)
+        assert weight == pytest.approx(wanted, rel=1e-6)
+
+
+def test_what_is_exact_has_a_bounded_weight(hint: Hint) -> None:
+    assert weights_of(hint, np.zeros((9, 9))).max() <= 1 / _LEAST_VARIANCE + 1e-6
+
+
+PARENT = np.array([4, 0, 6, 0, 0, 0, 0, 2] + [0] * 7)  # four vacant, six of two, two open ones
+
+
+def told_terms(
+    resolved: Resolved, coefficients: np.ndarray, spread: np.ndarray
+) -> list[GeneralTerm]:
+    """Terms of a family of four children that are told of one sum."""
+    plan = resolved.products["dwellings"].plan
+    level = plan.levels[-1]
+    detailed, kinds = level.queries[-1], level.exact[0]
+    told = ToldSum(coefficients, spread, np.array([5.0, 6, 7, 8]), np.array([1.0, 1, 1, 0]))
+    targets = Targets([detailed], [np.zeros((4, 15))], [np.ones(4)], np.arange(4), [told])
+    exact = np.zeros((4, kinds.size), np.int64)
+    exact[:, 0] = 3
+    family = Family("0", slice(0, 4), Histograms.from_dense(PARENT[None]))
+    template = NodeTemplate.of(plan, level)
+    problem = node_problem(template, family, targets, Constraints([exact], [], None))
+    return [term for term in problem.terms if isinstance(term, GeneralTerm)]
+
+
+def test_a_told_sum_is_an_answer_of_every_child(resolved: Resolved) -> None:
+    sizes = np.append(SIZES, [0] * 7).astype(float)
+    (term,) = told_terms(resolved, sizes, np.zeros(15))
+    row = np.array([0, 2, 7])  # of the live cells
+    assert np.array_equal(term.gram, np.outer(row, row))
+    assert np.array_equal(term.adjoint, np.outer([5, 6, 7, 8], row))
+    assert term.weights.tolist() == [1, 1, 1, 0]
+
+
+def test_what_open_units_add_widens_it(resolved: Resolved) -> None:
+    """Two open units among four children: half of one each, of variance 6."""
+    sizes, spread = np.append(SIZES, [0] * 7).astype(float), np.zeros(15)
+    spread[7] = 6
+    (term,) = told_terms(resolved, sizes, spread)
+    assert term.weights.tolist() == [1 / 4, 1 / 4, 1 / 4, 0]
+
+
+def test_what_exact_answers_fix_is_no_target(resolved: Resolved) -> None:
+    all_units = np.append(np.ones(8), [0] * 7)  # housing units, which are exact
+    assert told_terms(resolved, all_units, np.zeros(15)) == []
