@@ -34,6 +34,10 @@ from jobs.storage.xlsx import XlsxPartWriter
 from jobs.tasks.executor import Tasks
 
 _ROWS = 200_000  # held at once: with the texts of CSV some 50 MB
+# Of counts as files have them, read at once, some tens of MB as they are held. Bounded apart from
+# rows: 152,000 enumeration districts have one row each of a table of totals and 320 cells each, and
+# took 4.6 GB.
+_BYTES = 4_000_000
 _DECIMALS = 3  # of estimates; the noise of none is as small
 
 Piece = tuple[str, str]
@@ -110,6 +114,13 @@ class ReleasedEstimates:
         columns = (flattened(table.column(name)) for name in ("estimate", "standard_error"))
         values, errors = (one.astype(np.float64).reshape(len(codes), -1) for one in columns)
         return values, errors
+
+
+def most_geounits(release: ReleaseLayout, geolevel: str, rows: int) -> int:
+    """How many geounits of a geolevel to read at once, for a table of so many rows for each."""
+    counts = Dataset.open(release.counts(geolevel))
+    by_counts = _BYTES * counts.rows // max(1, counts.bytes)
+    return max(1, min(_ROWS // rows, by_counts))
 
 
 def even_pieces(release: ReleaseLayout, geolevel: str, most: int) -> Iterator[Piece]:
@@ -199,7 +210,7 @@ class GeolevelTable:
 
     def rows(self) -> Iterator[pa.Table]:
         """A row per geounit and answer."""
-        most = max(1, _ROWS // self.query.size)
+        most = most_geounits(self.release, self.geolevel, self.query.size)
         if self.estimates is None:
             pieces = even_pieces(self.release, self.geolevel, most)
         else:
@@ -286,7 +297,8 @@ class H1Table:
         """A row per geounit, with columns under their official names."""
         labels = self.query.labels()
         wanted = [labels.index("occupied"), labels.index("vacant")]
-        pieces = even_pieces(self.release, self.geolevel, max(1, _ROWS // len(labels)))
+        most = most_geounits(self.release, self.geolevel, len(labels))
+        pieces = even_pieces(self.release, self.geolevel, most)
         for some in _read_geounits(self.plan, self.release, self.geolevel, pieces):
             answers = self.query.answer(some.counts)[:, wanted]
             columns = some.columns(self.geolevel, 1)

@@ -19,7 +19,7 @@ from das.queries.query import parse_query
 from das.schema import Attribute, Schema
 from jobs.config.tables import TablesWanted
 from jobs.release.estimate import EstimateStage, LevelEstimator
-from jobs.release.tables import write_tables
+from jobs.release.tables import most_geounits, write_tables
 from jobs.storage.dataset import Dataset
 from jobs.storage.layout import EstimateLayout, ReleaseLayout
 from tests.builders import two_families as two
@@ -140,11 +140,24 @@ def test_rows_of_children_sum_to_the_row_of_their_parent(release: ReleaseLayout)
             assert numbers == np.sum(own, axis=0).tolist()
 
 
-@pytest.mark.parametrize("rows", [1, 3, 200_000])
+def test_geounits_are_read_by_the_rows_and_by_the_counts_they_have(
+    release: ReleaseLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = Dataset.open(release.counts("block"))
+    monkeypatch.setattr(jobs.release.tables, "_ROWS", 12)
+    assert [most_geounits(release, "block", rows) for rows in (1, 4, 100)] == [12, 3, 1]
+    monkeypatch.setattr(jobs.release.tables, "_BYTES", 2 * counts.bytes // counts.rows)
+    assert most_geounits(release, "block", 1) in (1, 2)
+    monkeypatch.setattr(jobs.release.tables, "_BYTES", 0)
+    assert most_geounits(release, "block", 1) == 1
+
+
+@pytest.mark.parametrize(("rows", "size"), [(1, 10**6), (3, 10**6), (200_000, 10**6), (200_000, 0)])
 def test_estimates_stand_beside_the_counts(
-    release: ReleaseLayout, monkeypatch: pytest.MonkeyPatch, rows: int
+    release: ReleaseLayout, monkeypatch: pytest.MonkeyPatch, rows: int, size: int
 ) -> None:
     monkeypatch.setattr(jobs.release.tables, "_ROWS", rows)
+    monkeypatch.setattr(jobs.release.tables, "_BYTES", size)
     estimator = with_estimates(release, "total", "age")
     write_tables(two.plan(), release, wanted("total", "age"), two.TASKS)
     for geolevel in two.SPINE.levels:
