@@ -171,6 +171,7 @@ products:                         # in the order of work; most runs have one
       housing_units:              # or left out
         {geolevels: [block], expect: totals, kappa: 2, certified: true}
       order: {state: [[total]]}   # totals of the state first, then all else
+      round_passes: false         # or true: totals are whole numbers before all else is fitted
       method: nnls
       least_squares: structured
       integers: highs

@@ -39,7 +39,8 @@ class Damage:
     Attributes:
       dataset: Its folder.
       error: What is wrong with it.
-      redo: Datasets that are made again for it, itself included; none if it cannot be.
+      redo: Datasets that are made again for it, itself included, of those that are there; none if
+        it cannot be.
     """
 
     dataset: Place
@@ -53,14 +54,16 @@ def damage_of(resolved: Resolved) -> list[Damage]:
     Raises:
       LedgerError: The ledger was tampered with, or is gone though the grant was claimed.
     """
-    damages: list[Damage] = []
+    damages: list[tuple[Place, OutputError, tuple[Place, ...]]] = []
     *others, _ = resolved.products.values()
+    everything = set[Place]()
     for product in resolved.products.values():
         release = product.release
         _refuse_lost_ledger(resolved, product)
         roots = [release.root, product.confidential.root]
         paths = sorted((path.parent for root in roots for path in root.rglob(MANIFEST)), key=str)
         there = frozenset(paths)
+        everything |= there
         missing = [*_lost_measurements(product, there), *_lost_counts(product, there)]
         if product is resolved.last:  # the folders of the others lie within
             inner = {
@@ -69,8 +72,13 @@ def damage_of(resolved: Resolved) -> list[Damage]:
             paths = [path for path in paths if not inner & {*path.parents}]
         broken = [(path, error) for path in paths for error in find_damage(path)[:1]]
         found = [(path, error, _to_redo(product, path)) for path, error in [*missing, *broken]]
-        damages += [Damage(p, e, (*redo, *_tied_to(resolved, redo))) for p, e, redo in found]
-    return damages
+        damages += [(path, e, (*redo, *_tied_to(resolved, redo))) for path, e, redo in found]
+    return [
+        Damage(
+            dataset, error, tuple(path for path in redo if path == dataset or path in everything)
+        )
+        for dataset, error, redo in damages
+    ]
 
 
 def _tied_to(resolved: Resolved, redo: Sequence[Place]) -> list[Place]:
