@@ -344,10 +344,7 @@ def _told_terms(
     cells: IntArray,
     exact: Sequence[ExactTerm],
 ) -> list[Term]:
-    """Weighted sums that a later product tells, but for those that exact answers fix.
-
-    Children have as many units whose records vary as there are in their parent, in the mean.
-    """
+    """Weighted sums that a later product tells, but for those that exact answers fix."""
     found: list[Term] = []
     if len(cells) > _MOST_TOLD:
         return found
@@ -356,8 +353,7 @@ def _told_terms(
         if not weights.any() or any(_is_fixed_by(one.groups, row) for one in exact):
             continue
         if family.parent is not None:
-            spread = float(told.spread[cells] @ family.parent.counts) / family.n_children
-            weights = weights / (1 + spread * weights)
+            weights = told.of_family(family.parent.counts, cells, measured)
         adjoint = told.answers[measured][:, None] * row
         found.append(GeneralTerm(np.outer(row, row), adjoint, weights))
     return found

@@ -81,17 +81,30 @@ def test_what_is_exact_has_a_bounded_weight(hint: Hint) -> None:
     assert weights_of(hint, np.zeros((9, 9))).max() <= 1 / _LEAST_VARIANCE + 1e-6
 
 
+def test_weights_that_are_not_found_tell_nothing(
+    hint: Hint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a grant is claimed, what is only an improvement makes no run fail."""
+
+    def nnls(matrix: np.ndarray, right: np.ndarray) -> None:
+        raise RuntimeError("Maximum number of iterations reached.")
+
+    monkeypatch.setattr("jobs.release.hints.nnls", nnls)
+    assert not weights_of(hint, np.eye(9)).any()
+
+
 PARENT = np.array([4, 0, 6, 0, 0, 0, 0, 2] + [0] * 7)  # four vacant, six of two, two open ones
 
 
 def told_terms(
-    resolved: Resolved, coefficients: np.ndarray, spread: np.ndarray
+    resolved: Resolved, coefficients: np.ndarray, beyond: np.ndarray, spread: np.ndarray
 ) -> list[GeneralTerm]:
     """Terms of a family of four children that are told of one sum."""
     plan = resolved.products["dwellings"].plan
     level = plan.levels[-1]
     detailed, kinds = level.queries[-1], level.exact[0]
-    told = ToldSum(coefficients, spread, np.array([5.0, 6, 7, 8]), np.array([1.0, 1, 1, 0]))
+    answers, weights = np.array([5.0, 10, -1, 5]), np.array([1.0, 1, 1, 0])
+    told = ToldSum(coefficients, beyond, spread, answers, weights)
     targets = Targets([detailed], [np.zeros((4, 15))], [np.ones(4)], np.arange(4), [told])
     exact = np.zeros((4, kinds.size), np.int64)
     exact[:, 0] = 3
@@ -103,21 +116,25 @@ def told_terms(
 
 def test_a_told_sum_is_an_answer_of_every_child(resolved: Resolved) -> None:
     sizes = np.append(SIZES, [0] * 7).astype(float)
-    (term,) = told_terms(resolved, sizes, np.zeros(15))
+    (term,) = told_terms(resolved, sizes, np.zeros(15), np.zeros(15))
     row = np.array([0, 2, 7])  # of the live cells
     assert np.array_equal(term.gram, np.outer(row, row))
-    assert np.array_equal(term.adjoint, np.outer([5, 6, 7, 8], row))
+    assert np.array_equal(term.adjoint, np.outer([5, 10, -1, 5], row))
     assert term.weights.tolist() == [1, 1, 1, 0]
 
 
 def test_what_open_units_add_widens_it(resolved: Resolved) -> None:
-    """Two open units among four children: half of one each, of variance 6."""
-    sizes, spread = np.append(SIZES, [0] * 7).astype(float), np.zeros(15)
-    spread[7] = 6
-    (term,) = told_terms(resolved, sizes, spread)
-    assert term.weights.tolist() == [1 / 4, 1 / 4, 1 / 4, 0]
+    """Two open units, one of them in the child with half of the answers and none in one without.
+
+    One holds 3 beyond its least, of variance 12, and that mean has a variance of 1 there.
+    """
+    sizes, beyond, spread = np.append(SIZES, [0] * 7).astype(float), np.zeros(15), np.zeros(15)
+    beyond[7], spread[7] = 3, 12
+    (term,) = told_terms(resolved, sizes, beyond, spread)
+    varies = [12 / 2 + 1 / 4, 12 + 1, 0]
+    assert term.weights == pytest.approx([*(1 / (1 + one) for one in varies), 0])
 
 
 def test_what_exact_answers_fix_is_no_target(resolved: Resolved) -> None:
     all_units = np.append(np.ones(8), [0] * 7)  # housing units, which are exact
-    assert told_terms(resolved, all_units, np.zeros(15)) == []
+    assert told_terms(resolved, all_units, np.zeros(15), np.zeros(15)) == []
