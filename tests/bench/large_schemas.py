@@ -5,9 +5,9 @@
 Every schema is run twice, as states of two sizes, from input to evaluation, and verified; the
 cost of a further block is what the larger state took more. Persons and households of the
 demographic and housing characteristics are generated (`das generate`), those of the summary files
-by detailed race and by tribe drawn level by level (`tests.builders.large`). The release that the
-households are bound to, of occupied and vacant units, is made before and not counted; the units
-that are made with them are. The nation is
+by detailed race and by tribe drawn level by level (`tests.builders.large`). The releases that the
+households are bound to, of units and of their occupancy, are made before and not counted. The
+nation is
 
     cost of the smaller state + further blocks x cost of a further block.
 
@@ -34,10 +34,12 @@ from tests.release_checks import sparse, totals_are_exact, tree_is_consistent
 _QUICK, _WHOLE = (200, 800), (2_000, 10_000)  # blocks of the two states
 
 
+_BEFORE_HOUSEHOLDS = ("dhc-households-h1", "dhc-households-units")
+
+
 def bound_households(folder: Path, blocks: int) -> Path:
-    """Generate households, make the release that binds them, and write their run file."""
-    data, before = folder / "data", folder / "before"
-    before.mkdir()
+    """Generate households, make the releases that bind them, and write their run file."""
+    data = folder / "data"
     what = ("--schema", "dhc_households", "--format", "histograms", "--prims")
     das("generate", "--blocks", blocks, *what, data)
 
@@ -47,9 +49,12 @@ def bound_households(folder: Path, blocks: int) -> Path:
             product["data"]["path"] = str(data / Path(product["data"]["path"]).name)
             for invariant in product["invariants"]:
                 if "released" in invariant:
+                    before = folder / Path(invariant["released"]["path"]).parent.name
                     invariant["released"]["path"] = str(before / "out" / "release")
 
-    das("run", run_file("dhc-households-h1.yaml", before, put))
+    for name in _BEFORE_HOUSEHOLDS:
+        (folder / name).mkdir()
+        das("run", run_file(f"{name}.yaml", folder / name, put))
     return run_file("dhc-households.yaml", folder, put)
 
 
@@ -75,13 +80,13 @@ def keeps_what_is_exact(config: Path, out: Path) -> bool:
     levels = [level.name for level in plan.levels]
     totals = [level.name for level in plan.levels for one in level.exact if one.name == "total"]
     is_exact = all(totals_are_exact(out, level) for level in totals)
-    before = config.parent / "before" / "out" / "release" / "counts" / "level=block"
-    if before.exists():
-        units = sparse(before)
+    first = config.parent / _BEFORE_HOUSEHOLDS[0]
+    if first.exists():
+        units = sparse(first / "out" / "release" / "counts" / "level=block")
         households = sparse(out / "release" / "counts" / "level=block")
         occupied = {code: cells[0] for code, cells in units.items() if 0 in cells}
         is_exact &= occupied == {code: sum(cells.values()) for code, cells in households.items()}
-    return is_exact and bool(totals or before.exists()) and tree_is_consistent(out, levels)
+    return is_exact and bool(totals or first.exists()) and tree_is_consistent(out, levels)
 
 
 def run_state(name: str, blocks: int, slots: int) -> tuple[Cost, int, bool]:

@@ -1,4 +1,4 @@
-"""Households of the 2020 schema on a few blocks, bound to a release of occupied and vacant units."""
+"""Households of the 2020 schema on a few blocks, bound to a release of units, bound to another."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
+from das.queries.query import Query, parse_query
 from jobs.config.load import load_run
 from jobs.release.verify import verify_run
 from jobs.synthetic.generate import GenerateSpec, generate
@@ -64,7 +65,7 @@ def cut_allocation(folder: Path, path: Path, levels: list[str]) -> str:
 @pytest.mark.parametrize(
     "levels", [FEW, pytest.param(LEVELS, marks=pytest.mark.long)], ids=["few", "all"]
 )
-def test_a_household_is_in_every_unit_that_was_released_as_occupied(
+def test_owners_and_renters_are_in_the_units_that_were_released_as_theirs(
     tmp_path: Path, levels: list[str]
 ) -> None:
     spec = GenerateSpec(
@@ -72,11 +73,14 @@ def test_a_household_is_in_every_unit_that_was_released_as_occupied(
     )
     generate(spec, tmp_path / "dhc-households-data")
     before = execute(run_file(tmp_path, "dhc-households-h1", levels))
+    beside = execute(run_file(tmp_path, "dhc-households-units", levels))
     run = run_file(tmp_path, "dhc-households", levels)
     out = execute(run)
     resolved = load_run(run)
     assert verify_run(resolved)["families"] > 0
+    assert tree_is_consistent(beside, levels)
     assert tree_is_consistent(out, levels)
+    tenure = parse_query(resolved.plan.schema, "tenure2")
     released = sparse(before / "release/counts/level=block")
     for geolevel in levels:
         digits = resolved.plan.level(geolevel).digits
@@ -85,16 +89,27 @@ def test_a_household_is_in_every_unit_that_was_released_as_occupied(
             units = np.array([cells.get(cell, 0) for cell in range(26)])
             wanted[code[:digits] or "0"] = wanted.get(code[:digits] or "0", 0) + units
         households = sparse(out / f"release/counts/level={geolevel}")
-        units_here = sparse(out / f"release/units/counts/level={geolevel}")
-        assert {*households} <= {*wanted}
+        units_here = sparse(beside / f"release/counts/level={geolevel}")
+        assert {*households} <= {*units_here} <= {*wanted}
         for code, answers in wanted.items():
             by_level = [units_here.get(code, {}).get(cell, 0) for cell in range(35)]
-            assert sum(households.get(code, {}).values()) == answers[0]
             found = [sum(by_level[:4]), sum(by_level[4:11]), *by_level[11:]]
             assert found == answers.tolist()
+            assert by_tenure(tenure, households.get(code, {})) == [
+                sum(by_level[:2]),
+                sum(by_level[2:4]),
+            ]
     truth = sparse(out / "confidential/histograms/level=block")
-    occupied = {code: cells.get(0, 0) for code, cells in released.items()}
-    assert {code: sum(cells.values()) for code, cells in truth.items()} != occupied
+    assert {code: by_tenure(tenure, cells) for code, cells in truth.items()} != {
+        code: by_tenure(tenure, cells) for code, cells in households.items()
+    }
     possible = resolved.plan.limits.possible(resolved.plan.schema)
     assert len(possible) == 1_578_528 - 466_956
     assert {cell for cells in households.values() for cell in cells} <= {*possible.tolist()}
+
+
+def by_tenure(tenure: Query, cells: dict[int, int]) -> list[int]:
+    """Owners and renters of a histogram."""
+    rows = tenure.rows_of(np.array([*cells], np.int64))
+    counts = np.array([*cells.values()], np.int64)
+    return [int(counts[rows == row].sum()) for row in range(2)]
