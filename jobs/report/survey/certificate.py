@@ -9,7 +9,10 @@ from jobs.report.survey.release import SurveyRelease
 from jobs.report.text import words
 from jobs.storage.place import Place
 
-_AGREE = "What is promised compares data sets that agree on all of this."
+_CONDITION = (
+    "It holds between possibilities that agree on what is published exactly, named below; of a "
+    "change that alters it, nothing is promised."
+)
 _PUBLIC = (
     "Public before: columns, bins, bounds and spreads, weights and sizes of strata, and the number "
     "of records that means are divided by."
@@ -36,14 +39,16 @@ def write_survey_certificate(manifest: SurveyManifest, verified: Verified, out: 
         if part.conditioned is not None
         for marginal in part.conditioned.exact
     ]
+    what = "anything but what is exact" if exact else "anything"
     context = {
+        "condition": _CONDITION if exact else "",
         "neighborhood": "",
         "protects_none": False,
-        "changes": changes_table(privacy, [("anything", claim, advantages)]),
+        "changes": changes_table(privacy, [(what, claim, advantages)]),
         "budget": survey_budget_table(SurveyRelease(manifest, None, None)),
         "exact": exact,
         "limits": [],
-        "remarks": [*([_AGREE] if exact else []), _PUBLIC],
+        "remarks": [_PUBLIC],
         "open_sessions": (),
     }
     write_page(manifest, "persons", context, verified, out)

@@ -85,7 +85,8 @@ def test_a_release_of_tables_is_certified_alone_and_names_what_is_exact(das, tmp
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", page.read_text()))
     assert "sex in the table sex group" in text
     assert "total in the table ages" in text
-    assert "compares data sets that agree on all of this" in text
+    assert "between possibilities that agree on what is published exactly" in text
+    assert "anything but what is exact" in text
     assert "pure differential privacy with ε = 8" in text
 
 

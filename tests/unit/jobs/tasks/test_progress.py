@@ -75,6 +75,16 @@ def test_a_line_watches_the_steps_that_are_run_in_it(log, capsys):
     assert re.search(r"solve +block .* s +40 geounits", shown)
 
 
+def test_where_lines_are_not_live_they_say_how_far_the_run_is(capsys):
+    reporter = Reporter(every_seconds=0)
+    with reporter.stages(7, 10), reporter.line("solve", "block"):
+        current_watch()(lagging_step())
+    assert re.search(r"0:15 left; stage 7 of 10, 0:0\d so far\n", capsys.readouterr().err)
+    with reporter.line("solve", "block"):
+        current_watch()(lagging_step())
+    assert "so far" not in capsys.readouterr().err
+
+
 def test_progress_is_told_now_and_then(log, capsys):
     with Reporter(log=log, every_seconds=1000).line("solve", "block"):
         current_watch()(Step("solve block", [1]))
