@@ -357,6 +357,10 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
             "or of one."
         ),
     ] = None,
+    product: Annotated[
+        str | None,
+        typer.Option(help="Product that all options are about. Default: the last."),
+    ] = None,
 ) -> None:
     """Read the list of geounits; print what will be measured where, and how far off tables will be.
 
@@ -372,9 +376,9 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
 
     asked = None if tables is None else split_queries(tables)
     wanted = None if optimize is None else asked or []
-    resolved = load_plan(config, wanted, allocation, master)
+    resolved = load_plan(config, wanted, allocation, master, product)
     goal = GoalFiles(optimize, weights, targets, floors, others, allocation)
-    request = PlanRequest(asked, losses, goal, equity, information, report, covariance)
+    request = PlanRequest(asked, losses, goal, equity, information, report, covariance, product)
     summaries = explain(resolved, request, partial(lattice_of, resolved), Reporter(quiet=quiet))
     print_summaries(summaries, as_json=as_json, together=_together(resolved))
 

@@ -90,16 +90,18 @@ def load_plan(
     wanted: Sequence[str] | None = None,
     allocation: Path | None = None,
     master: str | None = None,
+    product: str | None = None,
 ) -> Resolved:
     """Read a run file to plan with it.
 
     Args:
       path: The run file.
-      wanted: Tables that an allocation is to be made for, beside those of the run: a product that
-        names no allocation then has even shares of geolevels and of all these tables. None where
-        every product must name one.
-      allocation: Allocation file of the last product, in the place of that of the run file.
+      wanted: Tables that an allocation is to be made for, beside those of the run: the product that
+        is planned, where it names no allocation, then has even shares of geolevels and of all these
+        tables, and any other of its own. None where every product must name one.
+      allocation: Allocation file of the product, in the place of that of the run file.
       master: Replaces `runtime.master`.
+      product: Which product is planned; None for the last.
 
     Raises:
       ConfigError, SchemaError, GeographyError, BudgetError: As `load_run`.
@@ -109,13 +111,15 @@ def load_plan(
     config = absolute(file.config, folder)
     if master is not None:
         config = _with(config, "runtime", master=master)
+    if product is not None and product not in config.products:
+        raise ConfigError("--product", "is unknown", got=product, want=[*config.products])
+    planned = [*config.products][-1] if product is None else product
     if allocation is not None:
-        last = [*config.products][-1]
-        privacy = config.products[last].privacy
+        privacy = config.products[planned].privacy
         privacy = privacy.model_copy(update={"allocation": absolute_path(allocation)})
-        own = config.products[last].model_copy(update={"privacy": privacy})
-        config = config.model_copy(update={"products": {**config.products, last: own}})
-    return _resolve(config, file, None)
+        own = config.products[planned].model_copy(update={"privacy": privacy})
+        config = config.model_copy(update={"products": {**config.products, planned: own}})
+    return _resolve(config, file, None, planned)
 
 
 def _read(path: Path) -> tuple[RunFile, Path]:
@@ -127,8 +131,11 @@ def _read(path: Path) -> tuple[RunFile, Path]:
     return file, folder
 
 
-def _resolve(config: RunConfig, file: RunFile, solution: str | None) -> Resolved:
+def _resolve(
+    config: RunConfig, file: RunFile, solution: str | None, planned: str | None = None
+) -> Resolved:
     path = file.path
+    unplanned = file if file.wanted is None else replace(file, wanted=())
     for own in config.products.values():
         named(str(path), partial(getattr, own, "input"))
     _refuse_taken_names(config, path)
@@ -143,7 +150,8 @@ def _resolve(config: RunConfig, file: RunFile, solution: str | None) -> Resolved
             product_confidential(config.output.roots, solution, product_folder),
             product_release(config.output.directory, None, product_folder).planned,
         )
-        product = resolve_product(config, name, file, digest, products, places)
+        own_file = file if name == planned else unplanned
+        product = resolve_product(config, name, own_file, digest, products, places)
         for other in products.values():
             if other.account_name == product.account_name:
                 raise ConfigError(

@@ -38,13 +38,14 @@ class PlanRequest:
     """What to say of a run that was not begun.
 
     Attributes:
-      tables: Queries to predict and optimize for the last product; None for its tables.
+      product: The product that all other questions are about; None for the last.
+      tables: Queries to predict and optimize; None for the tables of the product.
       losses: Whether to compute epsilon by privacy loss distributions too.
       goal: File to write with the best allocation for the tables, and what says which is best.
       equity: YAML with groups whose errors are predicted, and made equal by the best allocation.
       information: From which measurements estimates are made, for the best allocation.
       report: HTML file to write.
-      covariance: Two queries, separated by a semicolon, on the last product.
+      covariance: Two queries, separated by a semicolon.
     """
 
     tables: list[str] | None = None
@@ -54,6 +55,7 @@ class PlanRequest:
     information: Information = Information.OWN
     report: Path | None = None
     covariance: str | None = None
+    product: str | None = None
 
 
 def explain(
@@ -76,9 +78,10 @@ def explain(
     """
     if request.report is not None:
         refuse_foreign(request.report, b"<!DOCTYPE html>", "a report, which is replaced")
-    last, source = resolved.last, resolved.config.geography.source
-    tables = last.tables if request.tables is None else request.tables
-    goal, out = read_goal(resolved.plan, request.goal), request.goal.out
+    planned = resolved.last if request.product is None else resolved.products[request.product]
+    plan, source = planned.plan, resolved.config.geography.source
+    tables = planned.tables if request.tables is None else request.tables
+    goal, out = read_goal(plan, request.goal), request.goal.out
     equity = None
     if request.equity is not None:
         asked = (goal.weights, goal.targets, goal.floors)
@@ -88,10 +91,10 @@ def explain(
                 "takes --equity, or --weights, --targets, --floors and --others; a file of groups "
                 "has keys `targets`, `limits` and `others` of its own",
             )
-        equity = read_equity(resolved.plan, request.equity)
+        equity = read_equity(plan, request.equity)
     pair = None
     if request.covariance is not None:
-        pair = parse_pair(resolved.plan.schema, request.covariance)
+        pair = parse_pair(plan.schema, request.covariance)
     with reporter.line("plan", "geounits"):
         lattice = geounits()
     with reporter.line("plan", "errors"):
@@ -102,17 +105,17 @@ def explain(
                 source,
                 lattice,
                 classes,
-                request.tables if product is last else None,
+                request.tables if product is planned else None,
                 losses=request.losses,
             )
             for name, product in resolved.products.items()
         }
         if equity is not None and out is None:
-            groups = predict_groups(resolved.plan, classes, equity)
-            summaries[last.name] = replace(summaries[last.name], groups=groups)
+            groups = predict_groups(plan, classes, equity)
+            summaries[planned.name] = replace(summaries[planned.name], groups=groups)
     if out is not None:
-        plan, information = resolved.plan, request.information
-        is_even = last.config.privacy.allocation is None
+        information = request.information
+        is_even = planned.config.privacy.allocation is None
         with reporter.line("plan", "optimize"):
             if equity is None:
                 goal = replace(goal, reference=EVEN) if is_even else goal
@@ -126,15 +129,15 @@ def explain(
         best = replace(best, source=f"{made}: {best.source}; {sizes}")
         optimized = replace(optimized, source=best.source)
         write_allocation(best, out)
-        summaries[last.name] = replace(summaries[last.name], optimized=optimized)
+        summaries[planned.name] = replace(summaries[planned.name], optimized=optimized)
     if pair is not None:
         with reporter.line("plan", "covariances"):
-            covariances = predict_covariances(resolved.plan, classes, pair)
-        summaries[last.name] = replace(summaries[last.name], covariances=covariances)
+            covariances = predict_covariances(plan, classes, pair)
+        summaries[planned.name] = replace(summaries[planned.name], covariances=covariances)
     if request.report is not None:
         from jobs.planning.page import write_plan_report
 
-        write_plan_report(summaries[last.name], request.report)
+        write_plan_report(summaries[planned.name], request.report)
     return summaries
 
 
@@ -142,6 +145,7 @@ def _command(run: Place, request: PlanRequest, out: Path) -> str:
     """What makes the allocation, to be typed again."""
     goal = request.goal
     options = {
+        "--product": request.product,
         "--allocation": goal.allocation,
         "--tables": None if request.tables is None else ",".join(request.tables),
         "--weights": goal.weights,

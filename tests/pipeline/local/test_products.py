@@ -73,6 +73,35 @@ def test_three_products_are_made_and_verified(tmp_path):
     assert resumed.stdout.count("of") > 3 * 6
 
 
+def test_any_product_is_planned_and_optimised(das, tmp_path):
+    """Of that product alone; the file names the command, and even shares are made without one."""
+    path = three(tmp_path)
+    document = yaml.safe_load(path.read_text())
+    best = tmp_path / "best.yaml"
+    words = ("--quiet", "--json", "--product", "units", "--tables", "occupancy")
+    code, said = das("plan", path, *words, "--optimize", best)
+    assert code == 0, said
+    planned = json.loads(said)
+    assert planned["units"]["optimized"]
+    assert not planned["dwellings"].get("optimized")
+    assert not planned.get("optimized")
+    assert "--product units --tables occupancy" in " ".join(best.read_text().split())
+    code, said = das("plan", path, *words, "--allocation", best)
+    assert code == 0, said
+    again = json.loads(said)
+    assert again["predicted"] == planned["predicted"]
+    assert again["units"]["predicted"] != planned["units"]["predicted"]
+    document["products"]["units"]["privacy"].pop("allocation")
+    document["products"]["persons"]["privacy"].pop("allocation")
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    code, said = das("plan", path, *words, "--optimize", tmp_path / "units.yaml")
+    assert code == 0, said
+    code, said = das("plan", path, "--quiet", "--product", "unit")
+    assert code != 0
+    assert "--product: is unknown" in said
+    assert "dwellings" in said
+
+
 def test_two_products_of_the_same_people_under_one_account(here, das, tmp_path):
     """Sex by age for all, and citizenship by age beside it, of the same file of records."""
     toy.write_records(tmp_path)

@@ -207,11 +207,14 @@ def test_every_shipped_allocation_spends_exactly_rho(path):
 
 
 @pytest.mark.parametrize(
-    "path", sorted((CONF / "allocation").glob("*-2020-*.yaml")), ids=lambda p: p.stem
+    "path",
+    sorted(p for p in (CONF / "allocation").iterdir() if re.search("-2020-|-production-", p.stem)),
+    ids=lambda p: p.stem,
 )
 def test_beside_every_allocation_of_2020_lies_an_optimised_one(path):
     """Of the same geolevels; its source is the command that made it, with run files that exist."""
-    other = path.with_name(path.name.replace("-2020-", "-optimised-"))
+    name = path.name.replace("-persons-production-", "-persons-prims-production-")
+    other = path.with_name(re.sub("-2020-|-production-", "-optimised-", name))
     names = [[level.geolevel for level in shipped_strategy(one).levels] for one in (path, other)]
     assert names[0] == names[1]
     source = yaml.safe_load(other.read_text())["source"]
