@@ -301,12 +301,20 @@ def histograms_of(template: NodeTemplate, family: Family, counts: IntArray) -> H
 def _order(
     template: NodeTemplate, queries: Sequence[Query], n_terms: int
 ) -> tuple[tuple[int, ...], ...]:
-    """Least-squares passes as positions of terms; what is not named comes last."""
+    """Least-squares passes as positions of terms.
+
+    What is not named comes last. Sums that a later product tells have no names, and are in the last
+    pass that there is.
+    """
     names = [query.name for query in queries]
     passes = [tuple(names.index(name) for name in stated) for stated in template.order]
     named = {index for indices in passes for index in indices}
-    last = tuple(index for index in range(n_terms) if index not in named)
-    return (*passes, last) if passes and last else tuple(passes)
+    last = tuple(index for index in range(len(names)) if index not in named)
+    if passes and last:
+        passes.append(last)
+    if passes:
+        passes[-1] += tuple(range(len(names), n_terms))
+    return tuple(passes)
 
 
 def _row_terms(

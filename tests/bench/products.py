@@ -10,9 +10,9 @@ break some constraint as it was stated, by geolevel, and by constraint in the bl
 geolevel. Seconds are of the processor, of the stage `solve`.
 
 `households` compares joint tables of persons and households, which neither product has, with those of the true households of
-`das generate`, by table and geolevel: what share of the households of a geounit is in another cell (half the sum of absolute differences, added over
-geounits, by all households). `rule` and `chance` are joined from the true counts, by the rule of the run and by chance alone: the error of joining. `released` is the joined
-file of the release, and `released by chance` of the same counts: with the noise. Prints tables and one line of JSON.
+`das generate`, by table and geolevel: what share of the households or persons of a geounit is in another cell (half the sum of absolute
+differences, added over geounits, by all of them). `rule` and `chance` are joined from the true counts, by the rule of the run and by chance alone: the error
+of joining. `released` is the joined file of the release, and `released by chance` of the same counts: with the noise. Prints tables and one line of JSON.
 """
 
 from __future__ import annotations
@@ -163,27 +163,36 @@ People = tuple[np.ndarray, np.ndarray, np.ndarray]  # leaf, number of the househ
 
 
 def joint_tables(schema: Schema, people: People, n_leaves: int) -> dict[str, np.ndarray]:
-    """int64[n_leaves, cells]: households by size and minors, and by size and householder."""
+    """int64[n_leaves, cells]: what is asked of a joined file, of households or of who lives there.
+
+    Sizes are up to 7 and more, minors up to 4 and more, adults up to 3 and more.
+    """
     leaf, number, cell = people
     codes = schema.codes_of(cell)
     home, first, who = np.unique(
         leaf * (int(number.max()) + 1) + number, return_index=True, return_inverse=True
     )
-    head = codes["residence"] == 0
-    group = np.zeros(len(home), np.int64)
-    group[who[head]] = codes["ethnicity_race"][head]
+    head, group, adult = codes["residence"] == 0, codes["ethnicity_race"], codes["votingage"]
+    householder = np.zeros(len(home), np.int64)
+    householder[who[head]] = group[head]
     size = np.minimum(np.bincount(who), 7) - 1
-    minors = np.minimum(np.bincount(who, codes["votingage"] == 0).astype(np.int64), 4)
-    others = np.bincount(who, codes["ethnicity_race"] != group[who]).astype(np.int64)
+    minors = np.minimum(np.bincount(who, adult == 0).astype(np.int64), 4)
+    adults = np.minimum(np.bincount(who, adult == 1).astype(np.int64), 3)
+    others = np.bincount(who, group != householder[who]).astype(np.int64)
     found = {
-        "size x minors": 5 * size + minors,
-        "size x group of householder": 8 * size + group,
-        "size x all of one group": 2 * size + (others > 0),
+        "households: size x minors": (leaf[first], 5 * size + minors),
+        "households: adults x minors": (leaf[first], 5 * adults + minors),
+        "households: group of householder x minors": (leaf[first], 5 * householder + minors),
+        "households: size x group of householder": (leaf[first], 8 * size + householder),
+        "households: size x all of one group": (leaf[first], 2 * size + (others > 0)),
+        "persons: adult x size of household": (leaf, 7 * adult + size[who]),
+        "persons: adult x adults in the household": (leaf, 4 * (1 - adult) + adults[who]),
+        "persons: group x group of householder": (leaf, 8 * group + householder[who]),
     }
     out = {}
-    for name, kind in found.items():
-        out[name] = np.zeros((n_leaves, 56), np.int64)
-        np.add.at(out[name], (leaf[first], kind), 1)
+    for name, (where, kind) in found.items():
+        out[name] = np.zeros((n_leaves, 64), np.int64)
+        np.add.at(out[name], (where, kind), 1)
     return out
 
 
@@ -210,7 +219,7 @@ def joined_people(run: Resolved, joining: Joining, order: Order, *, truth: bool)
 
 
 def households(run: Resolved, data: Path) -> dict[str, dict[str, dict[str, float]]]:
-    """By table and geolevel, the share of households in another cell than in truth."""
+    """By table and geolevel, the share of households or persons in another cell than in truth."""
     schema, spine = run.plan.schema, run.plan.spine
     joining = joining_of(run.last, run.products)
     assert joining is not None
@@ -302,10 +311,10 @@ def show(found: dict[str, Any]) -> None:
         values = [found[way]["errors"][name] for way in WAYS]
         print(f"{name:<56}{values[0]:>9.4g}{values[1]:>10.4g}{ratio:>9.3f}")
     ways = ("rule", "chance", "released", "released by chance")
-    print(f"\n{'share of households in another cell':<44}" + "".join(f"{way:>20}" for way in ways))
+    print(f"\n{'share of records in another cell':<54}" + "".join(f"{way:>20}" for way in ways))
     for name, levels in found["households"].items():
         for level, shares in levels.items():
-            print(f"{f'{name} {level}':<44}" + "".join(f"{shares[way]:>20.3f}" for way in ways))
+            print(f"{f'{name} {level}':<54}" + "".join(f"{shares[way]:>20.3f}" for way in ways))
 
 
 def main() -> None:

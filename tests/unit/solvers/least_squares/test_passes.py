@@ -15,6 +15,7 @@ from solvers.problem import (
     LeastSquaresTerm,
     NodeProblem,
     RoundingQuery,
+    RowsTerm,
     group_sums,
 )
 
@@ -83,3 +84,42 @@ def test_what_is_left_of_counted_passes_is_one_pass_around_them() -> None:
     assert last.order == ()
     assert last.terms == problem.terms[2:]
     np.testing.assert_array_equal(last.exact[-1].targets, wanted)
+
+
+def bound_node(seed: int, children: int = 40) -> tuple[NodeProblem, NodeProblem]:
+    """Totals first, of householders that are given and of others within bounds; and totals alone.
+
+    Half of the children have others up to their bound at most.
+    """
+    rng = np.random.default_rng(seed)
+    homes = rng.poisson(8, children) + 1
+    others = rng.poisson(1.6 * homes)
+    least = np.maximum(others - rng.integers(0, 4, children), 0)
+    most = others + rng.integers(0, 4, children) * (rng.random(children) < 0.5)
+    truth = np.stack([homes, others], 1)
+    weights, cells = np.full(children, 1 / 16), np.arange(2)
+    answers = truth.sum(1, keepdims=True) + rng.normal(0, 4, (children, 1))
+    total = LeastSquaresTerm(np.zeros(2, np.int64), answers, weights)
+    single = LeastSquaresTerm(cells, truth + rng.normal(0, 4, (children, 2)), weights)
+    bounds = np.stack([homes, least], 1), np.stack([homes, most], 1)
+    rows = RowsTerm(np.eye(2, dtype=np.int64), *bounds, ("householders", "others"))
+    rounding = ((RoundingQuery(cells),),)
+    whole = NodeProblem(
+        "n", 2, truth.sum(0), (total, single), (), rounding, (rows,), None, ((0,), (1,))
+    )
+    one = RowsTerm(
+        np.ones((1, 1), np.int64), *(side.sum(1, keepdims=True) for side in bounds), ("all",)
+    )
+    first = LeastSquaresTerm(np.zeros(1, np.int64), answers, weights)
+    rounding = ((RoundingQuery(np.zeros(1, np.int64)),),)
+    alone = NodeProblem("n", 1, truth.sum()[None], (first,), (), rounding, (one,))
+    return whole, alone
+
+
+@pytest.mark.parametrize("seed", [0, 1, 4, 13])
+def test_a_pass_short_of_rank_finds_its_answers_within_bounds(seed: int) -> None:
+    """Seeds 0, 4 and 13 stopped at the limit of iterations with small proximal steps alone."""
+    whole, alone = bound_node(seed)
+    totals = solve_node(whole, NodeSettings()).estimate.values.sum(1)
+    wanted = solve_node(alone, NodeSettings()).estimate.values[:, 0]
+    assert totals == pytest.approx(wanted, abs=1e-4)
