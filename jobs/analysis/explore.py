@@ -28,7 +28,7 @@ from jobs.report.explore import write_explore_page
 from jobs.storage.columns import flattened, texts
 from jobs.storage.dataset import Dataset, is_published
 from jobs.storage.estimates import read_tables
-from jobs.storage.geography import read_geography, read_public_geocodes
+from jobs.storage.geography import read_both_geocodes, read_geography
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import EstimateLayout, IntervalLayout, ReleaseLayout
 from jobs.storage.modes import READABLE
@@ -101,14 +101,14 @@ def explore(
     manifest = read_manifest(release)
     queries = _queries(product, request.tables)
     wanted = _geolevels(plan, request.geolevels)
-    codes = {level: read_public_geocodes(release, level) for level in wanted}
+    geounits = {level: _Geounits.read(plan, release, level) for level in wanted}
     most = int(request.megabytes * _MEGABYTE) - _FRAME
     page = _Page(release, Embedding(most), [], errors)
-    found = None if request.boundaries is None else _joined(request, codes)
+    found = None if request.boundaries is None else _joined(request, geounits)
     names = {} if found is None else found.names
-    levels = page.places(wanted, codes, plan, names)
+    levels = page.places(wanted, geounits, plan, names)
     drawn = None if found is None else page.map(found, [one["name"] for one in levels])
-    tables = page.tables(levels, queries, codes, plan)
+    tables = page.tables(levels, queries, geounits, plan)
     notes = (*page.notes, *(() if found is None else found.notes))
     header = {
         "title": manifest.name,
@@ -145,15 +145,53 @@ def _queries(product: Product, asked: Sequence[str] | None) -> list[Query]:
 
 
 def _geolevels(plan: Plan, asked: Sequence[str] | None) -> list[str]:
-    unknown = [name for name in asked or [] if name not in plan.spine.levels]
+    """Those of the census, root first, and then those that the spine alone has."""
+    census = plan.census_spine.levels
+    known = [*census, *(name for name in plan.spine.levels if name not in census)]
+    unknown = [name for name in asked or [] if name not in known]
     if unknown:
         raise ConfigError(
-            "explore --geolevel",
-            "names an unknown geolevel",
-            got=unknown[0],
-            want=[*plan.spine.levels],
+            "explore --geolevel", "names an unknown geolevel", got=unknown[0], want=known
         )
-    return [name for name in plan.spine.levels if asked is None or name in asked]
+    return [name for name in known if asked is None or name in asked]
+
+
+def _above(plan: Plan, level: str, levels: Sequence[str]) -> int | None:
+    """The last of some geolevels whose geocodes are what those of a geolevel begin with."""
+    census, spine = plan.census_spine.levels, plan.spine.levels
+    if level in census:
+        above = {*census[: census.index(level)]}
+    else:
+        above = {
+            name
+            for name in spine[: spine.index(level)]
+            if name not in census or plan.level(name).digits <= plan.shared_digits
+        }
+    return max((i for i, name in enumerate(levels) if name in above), default=None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Geounits:
+    """The geounits of a geolevel.
+
+    Attributes:
+      own: object[G], geocodes in the order of the files of the release.
+      named: object[G], ascending, those of the census where it has these geounits.
+      order: int64[G], where in `own` each of `named` is.
+      digits: Length of `named`; 0 where the root has the whole prefix to itself.
+    """
+
+    own: ObjectArray
+    named: ObjectArray
+    order: IntArray
+    digits: int
+
+    @classmethod
+    def read(cls, plan: Plan, release: ReleaseLayout, level: str) -> _Geounits:
+        own, named = read_both_geocodes(release, level)
+        order = np.argsort(named, kind="stable")
+        digits = plan.census_digits.get(level)
+        return cls(own, named[order], order, plan.level(level).digits if digits is None else digits)
 
 
 class _Page:
@@ -181,25 +219,31 @@ class _Page:
     def places(
         self,
         wanted: Sequence[str],
-        codes: Mapping[str, ObjectArray],
+        geounits: Mapping[str, _Geounits],
         plan: Plan,
         names: Mapping[str, str],
     ) -> list[dict[str, Any]]:
         """Geolevels with the codes and names of their geounits."""
-        found = []
+        found: list[dict[str, Any]] = []
         for level in wanted:
-            own = self._names(level)
-            named = [names.get(code, own.get(code, "")) for code in codes[level]]
-            text = "\n".join(codes[level])
+            one = geounits[level]
+            own = self._names(level, one)
+            named = [names.get(code, name) for code, name in zip(one.named, own, strict=True)]
+            text = "\n".join(one.named)
             if any(named):
                 text += "\x00" + "\n".join(name.replace("\n", " ") for name in named)
             place = self._add(pack_text(text))
             if place is None:
-                self._leave_out(f"{level}, which has {len(codes[level]):,} geounits")
+                self._leave_out(f"{level}, which has {len(one.named):,} geounits")
                 continue
-            digits = plan.level(level).digits
             found.append(
-                {"name": level, "size": len(codes[level]), "digits": digits, "places": place}
+                {
+                    "name": level,
+                    "size": len(one.named),
+                    "digits": one.digits,
+                    "above": _above(plan, level, [above["name"] for above in found]),
+                    "places": place,
+                }
             )
         if not found:
             raise ConfigError(
@@ -207,29 +251,29 @@ class _Page:
             )
         return found
 
-    def _names(self, level: str) -> dict[str, str]:
-        """Names that the release has of the geounits of a geolevel, by geocode."""
+    def _names(self, level: str, geounits: _Geounits) -> list[str]:
+        """Names that the release has of the geounits of a geolevel; "" where it has none."""
         table = read_geography(self.release, level)
         if "name" not in table.column_names:
-            return {}
-        return dict(zip(texts(table), texts(table, "name"), strict=True))
+            return [""] * len(geounits.own)
+        return [*texts(table, "name")[geounits.order]]
 
     def tables(
         self,
         levels: Sequence[Mapping[str, Any]],
         queries: Sequence[Query],
-        codes: Mapping[str, ObjectArray],
+        geounits: Mapping[str, _Geounits],
         plan: Plan,
     ) -> dict[str, Any]:
         """Answers by geolevel and table, those of few numbers first."""
         n_levels = {one["name"]: index for index, one in enumerate(levels)}
         each = [(name, query) for name in n_levels for query in queries]
-        each.sort(key=lambda pair: len(codes[pair[0]]) * pair[1].size)
+        each.sort(key=lambda pair: len(geounits[pair[0]].own) * pair[1].size)
         found: dict[str, Any] = {}
         for level, query in each:
             packed = None
-            if len(codes[level]) * query.size <= _MOST_ANSWERS:
-                packed = pack_arrays(self._answers(level, query, codes[level], plan))
+            if len(geounits[level].own) * query.size <= _MOST_ANSWERS:
+                packed = pack_arrays(self._answers(level, query, geounits[level], plan))
             place = None if packed is None else self._add(packed)
             if packed is None or place is None:
                 self._leave_out(f"{query.name} of every {level}")
@@ -239,13 +283,13 @@ class _Page:
         return found
 
     def _answers(
-        self, level: str, query: Query, codes: ObjectArray, plan: Plan
+        self, level: str, query: Query, geounits: _Geounits, plan: Plan
     ) -> dict[str, IntArray]:
         """Numbers of one table at one geolevel, int64[m, G] each.
 
         Estimates are tenths beyond ten times the count, standard errors hundredths.
         """
-        counts = query.answer(read_counts(self.release, level, codes, plan.schema.size))
+        counts = query.answer(read_counts(self.release, level, geounits.own, plan.schema.size))
         arrays = {"count": counts}
         dataset = EstimateLayout.of(self.release).tables(level)
         if is_published(dataset):
@@ -265,7 +309,8 @@ class _Page:
                     arrays[name] = sign * (ends.astype(np.int64) - counts)
         if self.errors is not None:
             arrays["off"] = self.errors(level, query)
-        return {name: np.ascontiguousarray(values.T) for name, values in arrays.items()}
+        order = geounits.order
+        return {name: np.ascontiguousarray(values[order].T) for name, values in arrays.items()}
 
     def map(self, found: _Joined, levels: Sequence[str]) -> dict[str, Any] | None:
         """Outlines of the geounits of geolevels that are in the page."""
@@ -332,14 +377,15 @@ class _Joined:
     notes: tuple[str, ...]
 
 
-def _joined(request: ExploreRequest, codes: Mapping[str, ObjectArray]) -> _Joined:
+def _joined(request: ExploreRequest, geounits: Mapping[str, _Geounits]) -> _Joined:
     """Find the geounits of areas by a property that is their geocode."""
     if request.boundaries is None:
         raise ValueError("no boundaries are asked for")
     read = read_polygons(request.boundaries)
-    units = {
+    codes = {level: one.named for level, one in geounits.items()}
+    units = {  # of two geounits of one geocode that of the census, which comes first
         code: (level, place)
-        for level, own in codes.items()
+        for level, own in reversed(codes.items())
         for place, code in enumerate(own.tolist())
     }
     field = request.join or max(

@@ -34,7 +34,7 @@ from jobs.documents.manifest import Manifest, read_manifest
 from jobs.planning.covariances import parse_pair
 from jobs.release.verify import verify_run
 from jobs.storage.dataset import Dataset
-from jobs.storage.geography import read_geography
+from jobs.storage.geography import read_both_geocodes, read_geography
 from jobs.storage.place import Place
 
 _MEASURED = pa.schema(
@@ -110,7 +110,8 @@ class Release:
 
         Returns:
           Columns geocode, parent, n_children, only_child and chain_end (docs/data-model.md); codes
-          are text.
+          are text. Of a run on another spine than the census they are those of the spine, and
+          census_geocode is that of the census, at geolevels that both have.
 
         Raises:
           ConfigError: There is no such geolevel.
@@ -149,10 +150,12 @@ class Release:
 
         Returns:
           Columns geocode, query, label, answer (whole number), mechanism, parameter (an exact
-          fraction as text) and variance (of the noise of one answer).
+          fraction as text) and variance (of the noise of one answer). Of a run on another spine
+          than the census geocode is that of the spine, and census_geocode, the last column, that of
+          tables and microdata, at geolevels that both have.
 
         Raises:
-          ConfigError: There is no such geolevel.
+          ConfigError: There is no such geolevel, or it is not on the spine.
           OutputError: The query was not measured there, or a file cannot be read.
         """
         found = self.noisy_answers(query, geolevel)
@@ -169,7 +172,13 @@ class Release:
             np.repeat(np.array(variances, np.float64), each),
         ]
         arrays = [pa.array(c, f.type) for c, f in zip(columns, _MEASURED, strict=True)]
-        return pa.table(arrays, schema=_MEASURED)
+        table = pa.table(arrays, schema=_MEASURED)
+        plan = self._product.plan
+        if plan.census is None or geolevel not in plan.census_digits:
+            return table
+        own, census = read_both_geocodes(self._product.release, geolevel)
+        named = census[np.searchsorted(own, found.geocodes)]
+        return table.append_column("census_geocode", pa.array(np.repeat(named, each), pa.string()))
 
     def noisy_answers(self, query: str, geolevel: str) -> NoisyAnswers:
         """The same as an int64 matrix with the exact mechanism of each row, for inference.
@@ -177,7 +186,14 @@ class Release:
         Raises:
           ConfigError, OutputError: As `measurements`.
         """
-        return read_measurements(self._product.release.root, self._known(geolevel), query)
+        if self._known(geolevel) in self._product.plan.off_spine:
+            raise ConfigError(
+                str(self.folder),
+                f"was not measured at {geolevel}, which the spine has not: estimates are sums of "
+                f"{self._product.plan.leaf.name}",
+                want=[*self._product.plan.spine.levels],
+            )
+        return read_measurements(self._product.release.root, geolevel, query)
 
     def estimates(  # noqa: PLR0913 - as the options of `das estimate`
         self,

@@ -45,11 +45,16 @@ class CodedGeolevel:
       digits: Length of its geocodes, which are the first characters of those below; 0 for `0`, the
         whole.
       geounits: How many there are; `geography/level=NAME` lists them.
+      on_spine: Whether noise was added to it, by these geocodes.
+      census_digits: Where the run has another spine than the census, length of its geocodes of the
+        census; none of a geolevel that the spine alone has.
     """
 
     name: str
     digits: int
     geounits: int
+    on_spine: bool = True
+    census_digits: int | None = None
 
 
 @document

@@ -38,7 +38,13 @@ def codebook_of(plan: Plan, manifest: Manifest, tables: Sequence[str]) -> Codebo
         attributes=manifest.schema.attributes,
         recodes=tuple(_recode(plan.schema, recode) for recode in plan.schema.recodes),
         geolevels=tuple(
-            CodedGeolevel(name=name, digits=digits, geounits=geounits)
+            CodedGeolevel(
+                name=name,
+                digits=digits,
+                geounits=geounits,
+                on_spine=name in plan.spine.levels,
+                census_digits=None if plan.census is None else plan.census_digits.get(name),
+            )
             for name, digits, geounits in (
                 *((row.geolevel, row.digits, row.geounits) for row in manifest.geography),
                 *((row.geolevel, row.digits, row.geounits) for row in manifest.off_spine),

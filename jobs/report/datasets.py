@@ -189,6 +189,16 @@ def described(manifest: Manifest) -> list[Described]:
     ]
 
 
+def census_levels(manifest: Manifest) -> list[str]:
+    """Geolevels whose geounits have a geocode of the census beside that of the spine."""
+    having = {
+        output.path
+        for output in manifest.outputs
+        if any(column.name == "census_geocode" for column in output.columns)
+    }
+    return [level for level in manifest.levels if f"geography/level={level}" in having]
+
+
 def kind_of(manifest: Manifest, dataset: Described) -> str:
     """Whether a dataset is exact, noisy, an estimate, protected or a working file."""
     return _KINDS.get(_product(manifest, dataset.path)[1], "")
@@ -247,9 +257,12 @@ def _described(
     product = (manifest.products or {}).get(prefix, manifest)
     counted = product.records
     attributes = {attribute.name for attribute in product.schema.attributes}
+    census = census_levels(manifest)
     levels = {_level(output) for output in outputs}
 
     def meaning(column: str) -> str:
+        if column == "geocode" and census:
+            return f"{_GEOCODE} {_whose(manifest, census, bare, levels)}"
         if bare.startswith("microdata") and column in attributes:
             return f"The level of {column}, by its label."
         if bare.startswith("joined") and column in attributes:
@@ -291,6 +304,17 @@ def _described(
         _ROWS.get(bare, "").replace("{records}", counted),
         tuple((name, shown, meaning(name) + only(name)) for name, shown in types.items()),
     )
+
+
+def _whose(manifest: Manifest, census: Sequence[str], bare: str, levels: set[str]) -> str:
+    """Whether the geocodes of a dataset of these geolevels are of the spine or of the census."""
+    if bare.startswith(("microdata", "joined")):
+        return "Of the census."
+    if bare in ("tables", "h1"):
+        alone = ", ".join(v for v in manifest.levels if v in levels and v not in census)
+        return f"Of the census, at {alone} of the spine." if alone else "Of the census."
+    off = ", ".join(row.geolevel for row in manifest.off_spine if row.geolevel in levels)
+    return f"Of the spine, at {off} of the census." if off else "Of the spine."
 
 
 def _level(output: Output) -> str:

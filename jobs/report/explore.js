@@ -311,13 +311,19 @@ async function list() {
 
 // The parents of the chosen geolevel, to narrow the list.
 async function parents() {
-  const above = state.level - 1;
+  const { above } = header.levels[state.level];
   const select = at("within");
-  select.parentElement.hidden = above < 1;
-  if (above < 1) { state.within = ""; return; }
+  select.parentElement.hidden = !above; // none, or the root
+  if (!above) { state.within = ""; return; }
   const { codes, names } = await placesOf(above);
   if (!codes.some((code) => state.within === code)) state.within = "";
   options(select, [["", `every ${words(header.levels[above].name)}`], ...codes.map((code, i) => [code, names[i] || code])], state.within);
+}
+
+// Whether geocodes of a geolevel begin with those of another.
+function isIn(level, other) {
+  for (let one = level; one !== null; one = header.levels[one].above) if (one === other) return true;
+  return false;
 }
 
 // --- map ----------------------------------------------------------------------------------------
@@ -384,8 +390,9 @@ async function color() {
   if (!canvas) return;
   map.shapes ||= await shapesOf();
   const levels = [...new Set(map.shapes.map((shape) => shape.level))].sort((a, b) => a - b);
-  const drawn = levels.includes(state.level) ? state.level : levels[levels.length - 1];
-  const level = Math.min(state.level, drawn); // a coarser one colors the places within alike
+  const finer = levels.filter((one) => isIn(one, state.level));
+  const drawn = levels.includes(state.level) ? state.level : finer[finer.length - 1] ?? levels[levels.length - 1];
+  const level = isIn(drawn, state.level) ? state.level : drawn; // a coarser one colors the places within alike
   const found = await answersOf(level, state.table);
   const { number } = await placesOf(level);
   const own = await placesOf(drawn);

@@ -10,7 +10,7 @@ from jobs.documents.codebook import Codebook
 from jobs.documents.manifest import Manifest
 from jobs.neighborhoods import FROM_DATA
 from jobs.report import text
-from jobs.report.datasets import FILES, described, kind_of, other_files
+from jobs.report.datasets import FILES, census_levels, described, kind_of, other_files
 from jobs.report.render import render
 from jobs.report.text import words
 
@@ -31,6 +31,8 @@ def readme(manifest: Manifest, about: AboutConfig) -> str:
         "about": about,
         "title": f"{about.title}, {manifest.records}" if about.title else manifest.name,
         "manifest": manifest,
+        "census": census_levels(manifest),
+        "off_spine": [row.geolevel for row in manifest.off_spine],
         "attributes": [attribute.name for attribute in manifest.schema.attributes],
         "others": [*(manifest.products or {})],
         "guarantee": f"{text.EPSILON} = {privacy.total}, pure differential privacy"
@@ -54,7 +56,8 @@ def readme(manifest: Manifest, about: AboutConfig) -> str:
 
 def codebook_page(codebook: Codebook) -> str:
     """codebook.md of a release: what `codebook.json` says, for people."""
-    return render("codebook.md.j2", {"book": codebook})
+    both = [v.name for v in codebook.geolevels if v.on_spine and v.census_digits is not None]
+    return render("codebook.md.j2", {"book": codebook, "both": both})
 
 
 def _measured(manifest: Manifest) -> tuple[str, str] | None:

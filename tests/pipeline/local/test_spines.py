@@ -11,9 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
+from das.errors import ConfigError
 from jobs.storage.dataset import Dataset
 from tests.builders import toy
+from tests.builders.boundaries import write_boundaries
+from tests.pipeline.local.test_explore import block, header, numbers
 from tests.release_checks import microdata_rows, sparse
+from topdown_das import open_release
 
 BLOCKS = toy.blocks()
 AIAN = {code for index, code in enumerate(BLOCKS) if index % 3 == 0 and code[2:5] != "005"}
@@ -158,6 +162,77 @@ def test_commands_take_geocodes_of_the_census(here, das, tmp_path):
     for words in (("verify", release), ("inspect", release), ("resume", tmp_path / "out")):
         code, said = das(*words)
         assert code == 0, said
+
+    page = tmp_path / "page.html"
+    write_boundaries(tmp_path / "map.json", [*{block[:7] for block in BLOCKS}])
+    code, said = das("explore", release, "-o", page, "--boundaries", tmp_path / "map.json")
+    assert code == 0, said
+    assert "outline" not in said  # all fit, though tracts are not on the spine
+    levels = {one["name"]: one for one in header(page)["levels"]}
+    assert [*levels] == ["state", "county", "tract", "block", *ON_BOTH[1:-1]]
+    assert [one["digits"] for one in levels.values()][:4] == [2, 5, 7, 10]
+    assert [one["above"] for one in levels.values()] == [None, 0, 1, 2, 0, 4, 5, 6]
+    for level, found in levels.items():
+        codes, *names = block(page, found["places"]).decode().split("\x00")
+        with (release / "tables" / f"level={level}" / "total.csv").open() as file:
+            rows = sorted(csv.DictReader(file), key=lambda row: row["geocode"])
+        assert codes.split("\n") == [row["geocode"] for row in rows]
+        shown = numbers(page, level, "total")
+        assert shown["count"][0].tolist() == [int(row["count"]) for row in rows]
+        estimated = shown["estimate"][0] / 10 + shown["count"][0]
+        assert estimated == pytest.approx([float(row["estimate"]) for row in rows], abs=0.051)
+        assert (names != []) == (level == "county")
+
+
+def test_a_release_alone_knows_both_geocodes(here, das, tmp_path):
+    """What lies beside the files says whose geocodes they have, and noisy answers come with both."""
+    config = configured(tmp_path, SPLIT, ON_AIAN)
+    code, said = das("run", config)
+    assert code == 0, said
+    (tmp_path / "out" / "release").rename(tmp_path / "copy")
+    release = open_release(tmp_path / "copy")
+    for level, width in (("state", 2), ("block", 10)):
+        for query in ("total", "detailed"):
+            rows = release.measurements(query, level).to_pylist()
+            shown = release.table(query, level).to_pylist()
+            assert {len(row["census_geocode"]) for row in rows} == {width}
+            assert {row["census_geocode"] for row in rows} <= {row["geocode"] for row in shown}
+    listed = release.geounits("block").to_pylist()
+    both = {row["geocode"]: row["census_geocode"] for row in listed}
+    assert {*both.values()} == {*BLOCKS}
+    assert len(rows) > len(BLOCKS)  # of all but only children
+    assert all(both[row["geocode"]] == row["census_geocode"] for row in rows)
+    marked = {own[2] == "1": set[str]() for own in both}
+    for own, census in both.items():
+        marked[own[2] == "1"].add(census)
+    assert marked[True] == AIAN
+    assert "census_geocode" not in release.measurements("total", "state_part").column_names
+    with pytest.raises(ConfigError, match="was not measured at county, which the spine has not"):
+        release.measurements("total", "county")
+
+    book = json.loads((tmp_path / "copy" / "codebook.json").read_text())
+    found = {
+        v["name"]: (v.get("on_spine", True), v["digits"], v.get("census_digits"))
+        for v in book["geolevels"]
+    }
+    assert found["block"] == (True, 11, 10)
+    assert found["county_part"] == (True, 6, None)
+    assert found["county"] == (False, 5, 5)
+    geocode = {
+        one["path"]: column["meaning"]
+        for one in book["datasets"]
+        for column in one["columns"]
+        if column["name"] == "geocode"
+    }
+    assert geocode["measurements/level=…"].endswith("Of the spine.")
+    assert geocode["counts/level=…"].endswith("Of the spine, at county, tract of the census.")
+    assert geocode["microdata/csv"].endswith("Of the census.")
+    alone = "state_part, county_part, tract_part"
+    assert geocode["tables/level=…"].endswith(f"Of the census, at {alone} of the spine.")
+    said = (tmp_path / "copy" / "README.md").read_text()
+    assert "| microdata; `tables` of `state`, `block`, `county`, `tract` | of the census |" in said
+    assert "`geography` of `state`, `block` has both" in said
+    assert "- `county`: 3 geounits, sums of `block`" in said
 
 
 def test_das_spine_says_what_a_design_changes(das, tmp_path):
