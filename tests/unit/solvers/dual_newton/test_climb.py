@@ -108,11 +108,11 @@ def test_layers_in_both_parts_of_the_chain_and_outside_it(exact):
         close(solved(problem), solve_quadratic(problem, 1e-9).values)
 
 
-def bound_node(children: int, seed: int, sums: int = 20) -> NodeProblem:
+def bound_node(children: int, seed: int, sums: int = 20, persons: float = 0.3) -> NodeProblem:
     """Few persons under much noise, and sums of every child given: most cells are empty."""
     rng = np.random.default_rng(seed)
     cells = np.arange(160)
-    truth = rng.poisson(rng.gamma(0.3, 1.0, (children, 160)))
+    truth = rng.poisson(rng.gamma(persons, 1.0, (children, 160)))
     terms = []
     for groups in (cells, cells // 2, cells % 7, cells // 3 % 5, cells // 11):
         answers = group_sums(truth, groups, int(groups.max()) + 1)
@@ -145,11 +145,35 @@ def test_many_given_sums_under_much_noise(monkeypatch):
 
 def test_one_given_sum_is_damped_where_nothing_else_arrives(monkeypatch):
     nodes = [bound_node(8, seed, 1) for seed in range(6)]
+    monkeypatch.setattr(climb, "_stiffnesses", lambda _: (1.0,))
     for problem in nodes:
         close(solved(problem), solve_quadratic(problem, 1e-9).values)
     monkeypatch.setattr(climb, "dampings", lambda _: (0.0,))
     undamped = [solve_compiled(problem, 1e-8) for problem in nodes]
     assert any(one is not None and one.status is Status.LIMIT for one in undamped)
+
+
+def test_under_much_noise_stiffer_nodes_lead_there_in_few_steps(monkeypatch):
+    """To the same solution, which the one without the detour takes at least twice the steps for."""
+    nodes = [bound_node(30, seed, persons=0.08) for seed in range(2)]
+    led = [solve_compiled(problem, 1e-8) for problem in nodes]
+    monkeypatch.setattr(climb, "_stiffnesses", lambda _: (1.0,))
+    alone = [solve_compiled(problem, 1e-8) for problem in nodes]
+    for one, other in zip(led, alone, strict=True):
+        assert one is not None
+        assert other is not None
+        assert one.status is other.status is Status.SOLVED
+        close(one.values, other.values)
+        assert 2 * one.newton_steps < other.newton_steps
+
+
+def test_stiffer_nodes_are_for_noise_alone():
+    for problem, is_noisy in (
+        (bound_node(8, 0), True),
+        (bound_node(30, 0), False),
+        (node("block", 3, 200, 900, 0.103), False),
+    ):
+        assert (len(climb._stiffnesses(lift(problem))) > 1) == is_noisy
 
 
 @pytest.mark.parametrize("kinds", [(), ("exact",), ("unasked",)], ids="-".join)
