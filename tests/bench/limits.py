@@ -49,8 +49,11 @@ from tests.bench.state import generated
 
 ACTIVITIES = ("measure", "estimate", "solve", "write")
 # Cells -> run file, blocks of the larger state, and with --quick.
-SHAPES = {2_016: ("demo.yaml", 12_000, 4_000), 16: ("ri-2010.yaml", 60_000, 15_000)}
-_SMALL = 0.1  # of the larger state
+SHAPES = {2_016: ("demo.yaml", 120_000, 36_000), 16: ("ri-2010.yaml", 240_000, 90_000)}
+# Of the larger state. Below 12,000 blocks of 2,016 cells a further block costs more than twice what
+# it does above, since there are more tasks, each of which starts.
+_SMALL = 1 / 3
+_FIRST = 500  # blocks
 _BYTES = 1 << 24  # of the arrays that primitives work on: beyond the caches of a core
 _NODE = 1 << 13  # doubles of a node, which stay in the caches
 _TRIES = 5
@@ -194,8 +197,8 @@ def run_here(template: str, blocks: int) -> tuple[dict[str, float], dict[str, An
 def measured(template: str, blocks: int, repeat: int) -> tuple[dict[str, float], Amounts]:
     """Microseconds of a further block by activity, and what a block holds."""
     found: list[dict[str, float]] = []
-    least = max(200, int(_SMALL * blocks))
-    run_here(template, least)  # loads compiled code, fills caches
+    least = int(_SMALL * blocks)
+    run_here(template, min(least, _FIRST))  # loads compiled code, fills caches
     for _ in range(repeat):
         small, first, _ = run_here(template, least)
         large, manifest, estimates = run_here(template, blocks)
