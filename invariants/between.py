@@ -149,6 +149,11 @@ class Ties:
         found = [form for tie in self.entries for form in (tie.least, tie.most) if form is not None]
         return {name: len(own) for form in found for name, own in form.parts.items()}
 
+    def named(self, one: int) -> str:
+        """What a type is called in errors: the ties that bound it."""
+        cells = self.query.codes == one
+        return _named([tie for tie in self.entries if (tie.cells & cells).any()])
+
     def boxes(self, counts: Counts, n_geounits: int) -> Leaves:
         """One row per geounit of their geolevel, totals free.
 
@@ -341,17 +346,8 @@ def caps_of(
         geolevels = tuple(level for level in invariant.geolevels if level in ties.geolevels)
         query = invariant.query
         for types, answers in _sums_of(query, ties.query) if geolevels else ():
+            _refuse_unsummable(ties, types, query)
             lows, highs = [ties.least[i] for i in types], [ties.most[i] for i in types]
-            if max(map(len, (*lows, *highs)), default=0) > 1 or not all(
-                low.is_nonnegative for forms in lows for low in forms
-            ):
-                raise ConfigError(
-                    "between",
-                    "bounds records by sums of which either may bind, beside an answer that is "
-                    "exact",
-                    got=query.name,
-                    remedy="state one lower and one upper bound of the same cells",
-                )
             fewest = Form.sum_of([low for forms in lows for low in forms])
             for number, name in enumerate(order):
                 if name in fewest.products:
@@ -365,6 +361,27 @@ def caps_of(
                     others = largest.of([other for other in order if other != name])
                     cap = Cap(folder, query, answers, False, others)
                     yield name, largest.parts[name], geolevels, cap
+
+
+def _refuse_unsummable(ties: Ties, types: Sequence[int], query: Query) -> None:
+    """Refuse bounds of types that do not add up over geounits to those of an exact answer."""
+    for one in types:
+        lows, highs = ties.least[one], ties.most[one]
+        if max(len(lows), len(highs)) > 1:
+            raise ConfigError(
+                ties.named(one),
+                "bounds records by sums of which either may bind, beside an answer that is exact",
+                got=query.name,
+                remedy="state one lower and one upper bound of the same cells",
+            )
+        if not all(low.is_nonnegative for low in lows):
+            raise ConfigError(
+                ties.named(one),
+                "demands fewer than what lies within it counts, for some counts of the products "
+                "before, beside an answer that is exact",
+                got=query.name,
+                remedy="count what lies within a bound in that bound, too",
+            )
 
 
 def _sums_of(query: Query, types: Types) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:

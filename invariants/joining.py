@@ -112,23 +112,24 @@ def places_of(ties: Ties, name: str) -> Places:
     n_cells, n_types = ties.sizes[product], ties.query.size
     least, most = (np.zeros((n_types, n_cells), np.int64) for _ in range(2))
     housed = np.array([bool(ties.least[one] or ties.most[one]) for one in range(n_types)])
-    for one in np.flatnonzero(housed):
+    for one in np.flatnonzero(housed).tolist():
         lows = ties.least[one] or (Form({product: np.zeros(n_cells, np.int64)}),)
         highs = ties.most[one]
         if len(lows) != 1 or len(highs) != 1:
             raise ConfigError(
                 f"joined {name}",
                 "need to know how many of them one unit holds at least and at most",
-                got=f"{len(ties.least[one])} lower and {len(highs)} upper bounds of the same cells",
+                got=f"{len(ties.least[one])} lower, {len(highs)} upper bounds, {ties.named(one)}",
                 remedy="state one lower and one upper bound of the same cells",
             )
         least[one], most[one] = lows[0].parts[product], highs[0].parts[product]
-    if (least < 0).any() or (most < least).any():
-        raise ConfigError(
-            f"joined {name}",
-            "cannot be put into units one by one: some unit would hold fewer than none",
-            remedy="count what lies within a bound in that bound, too",
-        )
+        if (least[one] < 0).any() or (most[one] < least[one]).any():
+            raise ConfigError(
+                f"joined {name}",
+                "cannot be put into units one by one: some unit would hold fewer than none",
+                got=ties.named(one),
+                remedy="count what lies within a bound in that bound, too",
+            )
     return Places(product, ties.query, least, most, housed)
 
 

@@ -71,9 +71,9 @@ def _tied_products(
 def _tie(entry: BetweenConfig, plans: Mapping[str, Plan]) -> tuple[str, Tie]:
     """The product that a constraint binds, the later of the two, and the constraint."""
     order = [*plans]
-    for side in (entry.left, entry.right):
+    for name, side in (("left", entry.left), ("right", entry.right)):
         if side.product not in order:
-            raise ConfigError("product", "is unknown", got=side.product, want=order)
+            raise ConfigError(f"{name}.product", "is unknown", got=side.product, want=order)
     if entry.left.product == entry.right.product:
         raise ConfigError(
             "right.product",

@@ -503,6 +503,16 @@ def _state(run: dict[str, Any]) -> None:
     run["between"] = stated["between"]
 
 
+def _open_without_least(run: dict[str, Any]) -> None:
+    """A household of seven or more may have fewer persons than householders."""
+    del _parts(run, 1, "right")["row"][-1]
+
+
+def _of_seven(run: dict[str, Any]) -> None:
+    seven = {"cells": {"unit": ["7_or_more"]}, "coefficient": 7}
+    _parts(run, 1, "right")["row"].append(seven)
+
+
 def _equal(run: dict[str, Any]) -> None:
     one = {"cells": {"unit": ["1_person"]}, "coefficient": 1}
     _parts(run, 1, "right")["row"].insert(0, one)
@@ -535,6 +545,7 @@ def _no_facilities(run: dict[str, Any]) -> None:
         (_negative, "state what bounds the others by the same cells", _same_cells),
         (_join_open, "state one lower and one upper bound of the same cells", _close),
         (_join_too_few, "count what lies within a bound in that bound, too", _equal),
+        (_open_without_least, "count what lies within a bound in that bound, too", _of_seven),
         (_join_alone, "state what the two must agree on under `between`", _state),
         (_either, "state one lower and one upper bound of the same cells", _leave_out(0)),
     ],
@@ -552,3 +563,78 @@ def test_remedies_of_constraints_help(
         mend(run)
 
     load_run(written(tmp_path, data, both))
+
+
+def _alone(run: dict[str, Any]) -> None:
+    """Persons without the units that constraints name."""
+    del run["products"]["dwellings"]
+
+
+def _joined_alone(run: dict[str, Any]) -> None:
+    del run["products"]["dwellings"], run["between"]
+
+
+def _other_units(run: dict[str, Any]) -> None:
+    """Units of a schema that knows no sizes."""
+    other = str(ROOT / "conf" / "schema" / "units.yaml")
+    run["products"]["dwellings"]["schema"] = other
+
+
+def _join_units(run: dict[str, Any]) -> None:
+    run["products"]["dwellings"]["output"]["joined"] = {}
+
+
+def _at_tracts(run: dict[str, Any]) -> None:
+    for one in run["between"]:
+        one["geolevel"] = "tract"
+
+
+def _open_joined(run: dict[str, Any]) -> None:
+    """No exact total, and seven or more may be any number of persons."""
+    run["products"]["persons"]["invariants"] = []
+    _open_without_least(run)
+
+
+def _no_most(run: dict[str, Any]) -> None:
+    del run["between"][2]
+
+
+SIZED = "persons in households are at least those of the sizes"
+MORE = "only a household of 7 or more may have more, and no more than 97"
+
+
+@pytest.mark.parametrize(
+    ("mistake", "said"),
+    [
+        (_alone, ["between.0: right.product: is unknown; got dwellings", "['persons']"]),
+        (_joined_alone, ["products.persons.output: joined persons", "under `between`"]),
+        (_join_units, ["products.dwellings.output: joined dwellings", "under `between`"]),
+        (_other_units, ["between.1: row of dwellings.unit", "names an unknown level", "1_person"]),
+        (_at_tracts, ["joined persons", "got constraints at tract; expected block"]),
+        (_no_most, ["joined persons", "1 lower, 0 upper bounds", SIZED]),
+        (
+            _open_without_least,
+            [f"between: between {SIZED} and {MORE}", "demands fewer", "count what lies within"],
+        ),
+        (_open_joined, ["joined persons", f"got between {SIZED}", "count what lies within"]),
+        (lambda run: run["between"].append(run["between"][1]), ["between.17", f"got {SIZED}"]),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_cannot_be_joined_is_refused_by_validate(
+    tmp_path: Path, data: Path, mistake: Change, said: list[str]
+) -> None:
+    config = written(tmp_path, data, mistake, joined=True)
+    result = CliRunner().invoke(app, ["validate", str(config)])
+    assert isinstance(result.exception, (ConfigError, SchemaError))
+    for text in said:
+        assert text in str(result.exception)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_second_section_of_constraints_is_refused(tmp_path: Path, data: Path) -> None:
+    """YAML itself would take the last one and say nothing."""
+    config = written(tmp_path, data)
+    config.write_text(config.read_text() + "between: []\n")
+    with pytest.raises(ConfigError, match="'between' appears twice"):
+        load_run(config)

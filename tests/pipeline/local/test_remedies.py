@@ -1028,6 +1028,7 @@ ENTRIES: dict[Key, Entry] = {
         ("drafting/draft", "name a new one, or remove it", "test_nothing_is_overwritten"),
     )},
     **{(module, text): TriedIn(f"{_BETWEEN}::test_remedies_of_constraints_help") for module, text in (
+        ("invariants/between.py", "count what lies within a bound in that bound, too"),
         ("invariants/between.py", "leave it out"),
         ("invariants/between.py", "raise what is at most, or leave one of them out"),
         ("invariants/between.py", "state one lower and one upper bound of the same cells"),
