@@ -116,11 +116,14 @@ def _span(label: str) -> tuple[int, int] | None:
 def _refusal(levels: Sequence[str], text: str) -> SchemaError:
     spans = [_span(level) for level in levels]
     starts = [str(span[0]) for span in spans if span is not None]
+    want = f"levels such as {', '.join(levels[:3])}, or A..B"
+    if starts and _SPAN.fullmatch(text):
+        want = f"levels, A..B, or numbers such as N-M and N+; levels begin at {', '.join(starts)}"
+    elif starts:
+        want += ", or numbers such as N-M and N+"
     return SchemaError(
         f"group [{text}]",
         "is none of the levels, and no range of them",
         got=text or "nothing",
-        want=f"levels, A..B, or numbers such as N-M and N+; levels begin at {', '.join(starts)}"
-        if _SPAN.fullmatch(text) and starts
-        else f"levels such as {', '.join(levels[:3])}, or A..B",
+        want=want,
     )

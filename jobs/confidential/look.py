@@ -335,7 +335,7 @@ def _delimiter_of(file: Place, *, alone: bool) -> str:
             str(file),
             f"has one column, if any of {list(_DELIMITERS)} separates them",
             want="a geocode and at least one attribute",
-            remedy="name another separator by --delimiter",
+            remedy="name another separator by --delimiter, or remove lines above the header",
         )
     return found
 

@@ -260,7 +260,7 @@ def _smaller(proposed: Proposed, tables: Sequence[str]) -> Proposed:
         largest = max(spare, key=lambda one: len(one.levels))
         attributes.remove(largest)
         left_out[largest.column] = (
-            f"with it, the schema would have {proposed.cells:,} cells; a first run has at most "
+            f"makes a schema of {proposed.cells:,} cells; a first run has at most "
             f"{MOST_CELLS:,}. Name it in --table to keep it"
         )
         proposed = Proposed(tuple(attributes), left_out)

@@ -46,6 +46,7 @@ from jobs.storage.files import writing
 from jobs.storage.place import Place
 
 _RHO = "1"
+_NEARLY = 0.9  # of the geocodes of the data are in a list that belongs to it
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,10 @@ def draft(request: Request) -> Draft:
     look = look_at(request.data, request.rows, request.delimiter)
     _refuse_unknown(look, request)
     usable = [one for one in look.columns if one.name not in request.left_out]
-    geocode = request.geocode or find_geocode(usable)
+    place = request.geounits
+    list_look = None if place is None else look_at(place, 1 << 62, alone=True)
+    held = None if list_look is None else _held_by_list(request, look, usable, list_look)
+    geocode = request.geocode or held or find_geocode(usable)
     column = look.column(geocode)
     if column is None or not column.is_code:
         raise InputError(
@@ -156,8 +160,8 @@ def draft(request: Request) -> Draft:
     others = [one.name for one in usable if one.name != geocode and not one.fault]
     geography = look_at_geocodes(request.data, look, geocode, others, request.rows)
     listed = None
-    if request.geounits is not None:
-        listed = _listed(request.geounits, geocode, geography.geocodes)
+    if place is not None and list_look is not None:
+        listed = _listed(place, list_look, geocode, geography.geocodes)
     found = _geography(request, column, geography, listed)
     asked = [_by_attributes(table, usable) for table in request.tables]
     kept = {*request.kept, *_named(usable, asked)}
@@ -172,7 +176,7 @@ def draft(request: Request) -> Draft:
         request.data.name,
         _written(request.data, folder),
         geocode,
-        request.geocode is None,
+        request.geocode is None and held is None,
         look.delimiter,
         found.lost,
         found.levels,
@@ -241,16 +245,51 @@ def _by_attributes(table: str, columns: Sequence[Column]) -> str:
     return " * ".join(term if term in known else names.get(term, term) for term in terms)
 
 
-def _listed(path: Place, geocode: str, geocodes: Collection[str]) -> _Listed:
-    """Look at the list of geounits.
+def _held_by_list(
+    request: Request, look: Look, usable: Sequence[Column], list_look: Look
+) -> str | None:
+    """The column of the data that a list of geounits says to be that of the geocodes.
+
+    Nearly all of its values are among the longest codes of the list, with or without zeros. Names
+    are not asked, so it may be called anything. None if no column is so, or several are alike.
+    """
+    if request.geocode is not None or request.geounits is None:
+        return None
+    listed = [one for one in list_look.columns if one.is_code and not one.fault]
+    longest = max((one.longest for one in listed), default=0)
+    known = [
+        _bare(look_at_geocodes(request.geounits, list_look, one.name, (), 1 << 62).geocodes)
+        for one in listed
+        if one.longest == longest
+    ]
+    found = []
+    for one in usable:
+        if one.is_code and not one.fault and one.longest <= longest:
+            codes = _bare(
+                look_at_geocodes(request.data, look, one.name, (), request.rows).geocodes
+                if one.codes is None
+                else one.codes
+            )
+            if any(len(codes & of) >= _NEARLY * len(codes) for of in known):
+                found.append(one)
+    finest = [one.name for one in found if one.longest == max(each.longest for each in found)]
+    return finest[0] if len(finest) == 1 else None
+
+
+def _bare(codes: Collection[str]) -> set[str]:
+    """Codes without leading zeros, which spreadsheets lose."""
+    return {code.lstrip("0") for code in codes}
+
+
+def _listed(path: Place, look: Look, geocode: str, geocodes: Collection[str]) -> _Listed:
+    """What a list of geounits says.
 
     Its column is that with the name that the data give it, or the one that holds most of the
     geocodes of the data, with or without their zeros; else names and lengths tell.
 
     Raises:
-      InputError, ConfigError: It cannot be read, or its column is not clear.
+      InputError, ConfigError: It holds no geocodes, or its column is not clear.
     """
-    look = look_at(path, 1 << 62, alone=True)
     by_name = next((look.column(name) for name in (geocode, "geocode") if look.column(name)), None)
     if by_name is None and len(look.columns) == 1:
         by_name = look.columns[0]
@@ -266,12 +305,12 @@ def _listed(path: Place, geocode: str, geocodes: Collection[str]) -> _Listed:
 
 def _holding(path: Place, look: Look, geocodes: Collection[str]) -> Column | None:
     """The column of a list that holds most of the geocodes of the data; None if none holds any."""
-    wanted = {code.lstrip("0") for code in geocodes}
+    wanted = _bare(geocodes)
     held: dict[str, int] = {}
     for one in look.columns:
         if one.is_code and not one.fault:
             codes = look_at_geocodes(path, look, one.name, (), 1 << 62).geocodes
-            held[one.name] = len(wanted & {code.lstrip("0") for code in codes})
+            held[one.name] = len(wanted & _bare(codes))
     most = max(held.values(), default=0)
     found = [name for name, number in held.items() if number == most]
     return look.column(found[0]) if most and len(found) == 1 else None

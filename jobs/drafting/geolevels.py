@@ -67,7 +67,7 @@ def find_geocode(columns: Iterable[Column], of_data: str = "") -> str:
             want="a column of letters and digits, alike in length",
             remedy=f"call it {of_data} in this list, as in the data"
             if of_data
-            else "name it by --geocode",
+            else "name it by --geocode; one that several columns make is put together first",
         )
     return found[0]
 

@@ -206,7 +206,7 @@ def _products(run: RunText) -> list[str]:
     if run.proposed.left_out:
         lines += _comment("Columns that are not used:", 6)
         for name, why in run.proposed.left_out.items():
-            lines += _check(f"{quoted(name)} {why}", 6)
+            lines += _check(f"{quoted(name)} is not used: it {why}", 6)
     privacy = _comment if run.chosen else _check
     lines += [
         "    privacy:",

@@ -215,7 +215,7 @@ def test_parquet_with_numbers_missing_values_and_dates(
     levels = ("--geolevels", "country 0, county 2, place 6")
     code, said = das("init", tmp_path / "persons.parquet", tmp_path / "new", *levels)
     assert code == 0, said
-    assert '"born" has values of type date32[day]' in said
+    assert '"born" is not used: it has values of type date32[day]' in said
     schema = load_schema(tmp_path / "new" / "schema.yaml")
     assert schema.attribute("sex").levels == ("1", "2", "missing")
     assert schema.attribute("age").size == 101
@@ -253,6 +253,22 @@ def test_a_list_and_tables_are_understood_by_what_stands_in_the_files(
     assert listed is not None
     assert (listed.geocode, listed.names) == ("Schlüssel", {"village": "Ortsname"})
     assert run.config.products["persons"].output.tables == ["marital_status * sex", "total"]
+
+
+def test_a_list_says_which_column_of_the_data_holds_the_geocodes(das: Das, tmp_path: Path) -> None:
+    """Whatever it is called, where names tell nothing, or another column; and without its zeros."""
+    lines = (VILLAGES / "persons.csv").read_text("utf-8-sig").splitlines(keepends=True)
+    path = tmp_path / "persons.csv"
+    for header in (lines[0].replace("Village", "kod"),
+                   lines[0].replace("Village", "kod").replace("Nationality", "Region")):  # fmt: skip
+        path.write_text("".join([header, *lines[1:]]))
+        folder = tmp_path / header.strip().replace(";", "-")
+        code, said = das("init", path, folder, "--geounits", VILLAGES / "villages.csv")
+        assert code == 0, said
+        assert "was guessed" not in said
+        run = load_run(folder / "run.yaml")
+        assert run.config.products["persons"].data.geocode == "kod"
+        assert load_schema(folder / "schema.yaml").attribute("sex").levels == ("1", "2")
 
 
 def test_a_list_without_a_geocode_of_the_data_is_refused_and_helped(

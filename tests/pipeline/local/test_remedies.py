@@ -1018,9 +1018,11 @@ ENTRIES: dict[Key, Entry] = {
     **{(f"jobs/{module}.py", text): TriedIn(f"{_INIT}::{test}") for module, text, test in (
         ("confidential/look", "save it as CSV in UTF-8: spreadsheets offer it, and so does `iconv`",
          _REFUSED),
-        ("confidential/look", "name another separator by --delimiter", _REFUSED),
+        ("confidential/look", "name another separator by --delimiter, or remove lines above the header",
+         _REFUSED),
         ("confidential/look", "put a line with the names of the columns before it", _REFUSED),
-        ("drafting/geolevels", "name it by --geocode", _REFUSED),
+        ("drafting/geolevels", "name it by --geocode; one that several columns make is put together first",
+         _REFUSED),
         ("drafting/geolevels", "call it {} in this list, as in the data",
          "test_a_list_without_a_geocode_of_the_data_is_refused_and_helped"),
         ("drafting/draft", "name another column by --geocode, or complete it", _REFUSED),

@@ -62,6 +62,8 @@ def test_what_is_no_group_is_refused(text: str) -> None:
 def test_a_number_within_a_level_says_where_levels_begin() -> None:
     with pytest.raises(SchemaError, match="levels begin at 0, 5, 18, 65, 75"):
         parse_query(SCHEMA, "age[60+]")
+    with pytest.raises(SchemaError, match=r"A\.\.B, or numbers such as N-M and N\+"):
+        parse_query(SCHEMA, "age[65-]")
 
 
 def test_a_query_of_groups_counts_what_they_hold() -> None:
