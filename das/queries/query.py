@@ -348,9 +348,10 @@ def is_refinement(fine: Query, coarse: Query) -> bool:
     if not (fine.is_partition and coarse.is_partition):
         return False
     for f, c in zip(fine.factors, coarse.factors, strict=True):
-        for group in range(f.matrix.shape[0]):
-            if len(np.unique(c.codes[f.codes == group])) > 1:
-                return False
+        one_of_each = np.zeros(len(f.labels), np.int64)  # the coarse answer of a level of it
+        one_of_each[f.codes] = c.codes
+        if not np.array_equal(one_of_each[f.codes], c.codes):
+            return False
     return True
 
 
