@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from das.arrays import IntArray
+from das.arrays import BoolArray, IntArray
+from das.queries.query import Query
 from das.schema import Schema
 from invariants.between import Ties
 from invariants.exact import Invariant
@@ -53,6 +54,15 @@ class Limits:
         """int64[k]: cells in which somebody may be, sorted; a number for each of them."""
         cells = np.arange(schema.size)
         return cells if self.zeros is None else cells[~self.zeros.holds(cells)]
+
+    def possible_answers(self, query: Query) -> BoolArray:
+        """bool[m]: answers of a partition query that count a cell in which somebody may be.
+
+        Memory follows the answers, not the cells.
+        """
+        if self.zeros is None:
+            return np.ones(query.size, np.bool_)
+        return self.zeros.first_outside(query, np.arange(query.size)) >= 0
 
     def n_possible(self, schema: Schema) -> int:
         """k, the number of cells in which somebody may be."""

@@ -1020,6 +1020,8 @@ def areas(  # noqa: PLR0913 - one parameter per command-line option
     """
     from jobs.analysis.areas import (
         CSV_START,
+        MOST_PRINTED,
+        MOST_ROWS,
         AreaSettings,
         name_areas,
         report_areas,
@@ -1035,7 +1037,9 @@ def areas(  # noqa: PLR0913 - one parameter per command-line option
     named = name_areas(resolved, assign, geounit or (), geolevel, column)
     for note in named.notes:
         typer.echo(printable(f"{assign}: {note}"), err=True)
-    settings = AreaSettings(confidence, ideal)
+    is_printed = asked is None and file.path is None
+    most = MOST_PRINTED if is_printed else MOST_ROWS
+    settings = AreaSettings(confidence, ideal, most)
     found = tabulate_areas(resolved, named.areas, table or (), settings, named.notes)
     if asked is not None:
         for note in asked.write(found.table):
@@ -1044,7 +1048,7 @@ def areas(  # noqa: PLR0913 - one parameter per command-line option
     if file.path is not None:
         file.write(found.table)
         typer.echo(printable(f"{file.path}  publishable"))
-    if asked is None and file.path is None:
+    if is_printed:
         report_areas(found, as_json=as_json)
 
 

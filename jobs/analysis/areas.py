@@ -44,6 +44,10 @@ from jobs.storage.place import Place
 CSV_START = b'"area","table","label"'
 """How CSV files start that are written, and may be written again."""
 TOTAL = "total"
+MOST_ROWS = 4_000_000
+"""Of a file: 4.1 million took 0.9 GB."""
+MOST_PRINTED = 200_000
+"""Of what is printed: 197 thousand took 0.7 GB and 39 core seconds."""
 _LEAVES = 100_000  # whose counts are held at once
 _KNOWN = [
     ("area", pa.string()),
@@ -73,10 +77,12 @@ class AreaSettings:
     Attributes:
       confidence: Of all intervals.
       ideal: Persons of the ideal area; None for an even share of all.
+      most_rows: Of all tables together.
     """
 
     confidence: float = 0.9
     ideal: float | None = None
+    most_rows: int = MOST_ROWS
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +168,7 @@ def tabulate_areas(
       notes: What is known of the areas.
 
     Raises:
-      ConfigError: No area is named.
+      ConfigError: No area is named, or the tables have more rows than are wanted.
       InputError: A leaf does not exist.
       SchemaError: A table does not parse.
       OutputError: The release is not complete or was damaged.
@@ -172,6 +178,15 @@ def tabulate_areas(
     queries = tuple({query.name: query for query in parsed}.values())
     if not areas:
         raise ConfigError("das areas", "names no area", want="--assign, --geounit or --geolevel")
+    rows = len(areas) * sum(query.size for query in queries)
+    if rows > settings.most_rows:
+        raise ConfigError(
+            "das areas",
+            "has more rows than are held at once",
+            got=f"{rows}, {len(areas)} areas of {[query.name for query in queries]}",
+            want=f"at most {MOST_ROWS} by --csv or --parquet, {MOST_PRINTED} printed",
+            remedy="ask fewer attributes or groups of levels, or fewer areas",
+        )
     estimates = EstimateLayout.of(release)
     leaf, *above = reversed(plan.spine.levels)
     verify_datasets(

@@ -15,6 +15,7 @@ from invariants.between import Form, Tie, caps_of, tie_types
 from invariants.linear import LinearRow, cells_in
 from jobs.config.files import named
 from jobs.config.hints import hints_of
+from jobs.config.invariants import refuse_many_cells
 from jobs.config.joined import joining_of
 from jobs.config.models.between import BetweenConfig, SideConfig
 from jobs.config.models.run import RunConfig
@@ -100,6 +101,7 @@ def _tie(entry: BetweenConfig, plans: Mapping[str, Plan]) -> tuple[str, Tie]:
 
 def _coefficients(side: SideConfig, plans: Mapping[str, Plan], name: str) -> IntArray:
     schema = plans[side.product].schema
+    refuse_many_cells(schema, f"row of {side.product}")
     coefficients = np.zeros(schema.size, np.int64)
     for part in side.row:
         coefficients += part.coefficient * cells_in(schema, part.cells, f"row of {side.product}")

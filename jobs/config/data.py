@@ -28,6 +28,7 @@ FILE_KINDS: Mapping[str, Literal["csv", "parquet"]] = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
+MOST_COLUMNS = 100_000  # of a block table, which has one for every cell
 PL94_AXES: Mapping[str, Mapping[str, int]] = {
     "persons": {"votingage": 2, "hispanic": 2, "cenrace": 63},
     "group_quarters": {"hhgq": 8},
@@ -138,6 +139,14 @@ def layout_of(data: BlockTableData, schema: Schema) -> Layout:
     Raises:
       ConfigError: A name is unknown, a cell has no column, or two cells have the same one.
     """
+    if schema.size > MOST_COLUMNS:
+        raise ConfigError(
+            "data.format",
+            "has a column for every cell, and the schema has too many",
+            got=f"{schema.size} cells",
+            want=f"at most {MOST_COLUMNS}",
+            remedy="give the data as records or histograms",
+        )
     if data.pattern is not None:
         columns = _from_pattern(data.pattern, schema)
     else:

@@ -238,15 +238,24 @@ def _quarters(
     return LivingQuarters(tuple(counted), np.isin(counted, entry.living_quarters), geolevels)
 
 
-def _row(entry: RowConfig, schema: Schema, spine: Sequence[str]) -> LinearRow:
+def refuse_many_cells(schema: Schema, row: str) -> None:
+    """Refuse a row of a schema of so many cells that their coefficients fill the memory.
+
+    Raises:
+      SchemaError: It has more than 4,000,000.
+    """
     if schema.size > MOST_CELLS_OF_ROWS:
         raise SchemaError(
-            f"row {entry.name}",
+            row,
             "keeps a coefficient for every cell",
             got=f"{schema.size} cells",
             want=f"at most {MOST_CELLS_OF_ROWS}",
             remedy="leave it out; structural zeros and exact queries take schemas of any size",
         )
+
+
+def _row(entry: RowConfig, schema: Schema, spine: Sequence[str]) -> LinearRow:
+    refuse_many_cells(schema, f"row {entry.name}")
     coefficients = np.zeros(schema.size, np.int64)
     for part in entry.row:
         coefficients += part.coefficient * cells_in(schema, part.cells, f"row {entry.name}")

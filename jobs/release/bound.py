@@ -279,9 +279,7 @@ def bound_parts(
             released = open_released(plan, entry, config)
             check_released(released)
             check_geounits(released, np.sort(read_both_geocodes(release, level.name)[1]))
-            possible = np.zeros(query.size, np.bool_)
-            possible[query.rows_of(plan.limits.possible(plan.schema))] = True
-            run = partial(_copy, release, level.name, released, possible)
+            run = partial(_copy, release, level.name, released, plan.limits.possible_answers(query))
         else:
             source = plan.levels[level.index + 1]
             run = partial(_add_up, release, level.name, source.name, query)

@@ -221,10 +221,12 @@ def _one_geounit(n_cells: int, cells: IntArray, counts: IntArray) -> Histograms:
 
 def _counts_in(histograms: Histograms | None, cells: IntArray) -> IntArray:
     """int64[k]: counts of one geounit in some cells, 0 where there is none."""
-    dense = np.zeros(int(cells.max(initial=-1)) + 1, np.int64)
-    if histograms is not None:
-        dense[histograms.cells] = histograms.counts
-    return dense[cells]
+    counts = np.zeros(len(cells), np.int64)
+    if histograms is not None and len(cells):
+        spots = np.minimum(np.searchsorted(cells, histograms.cells), len(cells) - 1)
+        found = cells[spots] == histograms.cells
+        counts[spots[found]] = histograms.counts[found]
+    return counts
 
 
 def carry_up(level: int, *, spine: Spine, n_cells: int, release: ReleaseLayout) -> None:

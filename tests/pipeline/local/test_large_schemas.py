@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,17 @@ def test_ten_million_cells_from_input_to_verification(tmp_path: Path) -> None:
     assert "at most 4000000" in str(asked.exception)
     assert "ask fewer attributes or groups of levels" in str(asked.exception)
 
+    def areas(*words: str) -> str:
+        named = ["areas", str(out / "release"), *words]
+        return str(CliRunner().invoke(app, named).exception)
+
+    said = areas("--geounit", "01", "--table", "detailed", "--csv", str(tmp_path / "a.csv"))
+    assert "9958369, 1 areas" in said
+    assert "ask fewer attributes or groups of levels, or fewer areas" in said
+    most_printed = "at most 4000000 by --csv or --parquet, 200000 printed"
+    assert most_printed in areas("--geolevel", "block", "--table", "hispanic * race * age4")
+    assert areas("--geounit", "01", "--table", "race") == "None"
+
 
 def test_what_is_as_large_as_the_schema_is_refused_with_what_to_do(tmp_path: Path) -> None:
     def without_lazy(product: dict[str, Any]) -> None:
@@ -84,6 +96,15 @@ def test_what_is_as_large_as_the_schema_is_refused_with_what_to_do(tmp_path: Pat
     def with_table(product: dict[str, Any]) -> None:
         product["output"]["tables"].append("detailed")
 
+    def with_columns(product: dict[str, Any]) -> None:
+        (tmp_path / "wide.csv").write_text("geocode\n")
+        pattern = "r{relgq}s{sex}a{age}h{hispanic}c{race}"
+        product["data"] = {
+            "format": "block_table",
+            "path": str(tmp_path / "wide.csv"),
+            "pattern": pattern,
+        }
+
     said = refused(changed(tmp_path / "complete", without_lazy))
     assert "geolevel state" in said
     assert f"{ANSWERS} answers, 9958368 of them of detailed" in said
@@ -91,6 +112,26 @@ def test_what_is_as_large_as_the_schema_is_refused_with_what_to_do(tmp_path: Pat
     assert "geolevel state" in refused(changed(tmp_path / "root", without_support))
     assert "leave it out; structural zeros" in refused(changed(tmp_path / "row", with_row))
     assert "ask fewer attributes" in refused(changed(tmp_path / "table", with_table))
+    wide = changed(tmp_path / "columns", with_columns)
+    assert "has a column for every cell" in (said := refused(wide))
+    assert "got 9958368 cells" in said
+    assert "give the data as records or histograms" in said
+    document = yaml.safe_load(wide.read_text())
+    document["products"]["records"]["data"] = {"format": "histograms", "path": "histograms"}
+    others = deepcopy(document["products"]["records"])
+    others["privacy"]["product"] = "others"
+    document["products"]["others"] = others
+    women = [{"cells": {"sex": ["0"]}}]
+    sides = {
+        side: {"product": name, "row": women}
+        for side, name in zip(("left", "right"), ("records", "others"), strict=True)
+    }
+    entry = {"name": "as many women", "geolevel": "block", "relation": "equals", **sides}
+    wide.write_text(yaml.safe_dump({**document, "between": [entry]}, sort_keys=False))
+    assert "between.0: row of others" in (said := refused(wide))
+    assert "leave it out; structural zeros" in said
+    wide.write_text(yaml.safe_dump(document, sort_keys=False))
+    CliRunner().invoke(app, ["validate", str(wide)], catch_exceptions=False)
     CliRunner().invoke(app, ["validate", str(changed(tmp_path / "good", lambda _: None))])
 
 

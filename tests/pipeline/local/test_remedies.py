@@ -992,6 +992,8 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/config/tables.py", "ask fewer attributes or groups of levels; counts and microdata have a "
      "row for what is there alone"): TriedIn(
         f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
+    ("jobs/config/data.py", "give the data as records or histograms"): TriedIn(
+        f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
     ("jobs/config/invariants.py", "leave it out; structural zeros and exact queries take schemas of "
      "any size"): TriedIn(f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
     ("jobs/config/solvable.py", "ask prefixes, ranges or recodes of fewer attributes"): LARGE,
@@ -1137,6 +1139,8 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/cli.py", "name another folder"): a_folder_for_reports_that_is_a_file,
     ("jobs/analysis/results.py", "use {} {}"): estimates_into_a_file_of_another_kind,
     ("jobs/analysis/results.py", "make it first"): estimates_into_a_folder_that_is_not_there,
+    ("jobs/analysis/areas.py", "ask fewer attributes or groups of levels, or fewer areas"): TriedIn(
+        f"{_LARGE}::test_ten_million_cells_from_input_to_verification"),
     ("jobs/analysis/areas.py", "remove the folder, and run `das replicate` again"): DAMAGED,
     ("jobs/analysis/boundaries.py", "programs that read codes as numbers drop leading zeros: keep them "
      "as text"): boundaries_without_leading_zeros,
