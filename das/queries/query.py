@@ -85,8 +85,12 @@ class Query:
         if not self.is_partition:
             raise SchemaError(f"query {self.name}", "is not a partition of the cells")
         out = np.zeros(len(cells), np.int64)
-        for factor, levels in zip(self.factors, self._levels(cells), strict=True):
-            out = out * len(factor.labels) + factor.codes[levels]
+        below = self.n_cells
+        for factor in self.factors:
+            below //= factor.matrix.shape[1]
+            if factor.kind is not FactorKind.TOTAL:  # whose levels need not be known
+                levels = cells // below % factor.matrix.shape[1]
+                out = out * len(factor.labels) + factor.codes[levels]
         return out
 
     def first_cells(self, positions: IntArray) -> IntArray:
