@@ -24,7 +24,7 @@ from solvers.problem import NodeProblem, Status
 from solvers.rounding.flow import Contradiction, explain_contradiction, solve_flow
 from solvers.rounding.mixed_integer import MixedIntegerSolver, Outcome, solve_mixed_integer
 from solvers.rounding.program import write_program
-from solvers.rounding.sums import Penalty, Sums, gather_sums, on_grid
+from solvers.rounding.sums import Penalty, Sums, gather_sums, on_grid, with_leaves_as_rows
 
 TIME_LIMIT = 600.0  # seconds of one integer program; reaching it is an error, not a solution
 
@@ -110,6 +110,10 @@ def round_counts(
     """
     children = _order_of_children(values)
     sums = gather_sums(problem, values, children)
+    if method is None and not sums.is_flow:
+        bound = with_leaves_as_rows(problem)
+        nested = None if bound is None else gather_sums(bound, values, children)
+        sums = sums if nested is None or not nested.is_flow else nested
     if method is None:
         method = Method.FLOW if sums.is_flow else Method.MIXED_INTEGER
     programs = _Programs(problem.geocode, solver, time.monotonic() + time_limit)

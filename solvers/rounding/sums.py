@@ -7,14 +7,14 @@ equal sets count once; what is left are rows of several coefficients and the lea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from das.arrays import BoolArray, FloatArray, IntArray
 from das.errors import InfeasibleError
-from invariants.leaves import Leaves
+from invariants.leaves import MANY, Leaves, stack
 from solvers.problem import NO_LIMIT, NodeProblem, RowsTerm
 from solvers.rounding.laminar import Family, arrange
 
@@ -118,7 +118,7 @@ class Sums:
         """Whether every constraint is one of a network.
 
         The sets must nest. Leaves are passed on the way from the types to the whole child, so
-        nothing but the whole child may contain a type.
+        nothing but the whole child may contain a type; `with_leaves_as_rows` is for the others.
         """
         parents = self.family.parents
         if parents is None or len(self.rows.coefficients):
@@ -220,6 +220,26 @@ def gather_sums(problem: NodeProblem, values: FloatArray, children: IntArray) ->
         leaves,
         item_of_type,
     )
+
+
+def with_leaves_as_rows(problem: NodeProblem) -> NodeProblem | None:
+    """The node with rows for its leaves, where these are one row in every child; else None.
+
+    Bounds of single types and of all of them say everything about one row, and as sets they may lie
+    in other sets, which types of leaves may not (`Sums.is_flow`).
+    """
+    if problem.leaves is None or any(one.n_rows > 1 for one in problem.leaves.leaves):
+        return None
+    leaves = stack(problem.leaves.leaves)
+    types = np.arange(problem.leaves.leaves[0].n_types)
+    sets = [*(problem.leaves.groups == types[:, None]), np.ones(problem.n_cells, np.bool_)]
+    least, most = (
+        np.hstack([of_types, whole[:, None]])
+        for of_types, whole in ((leaves.least, leaves.low), (leaves.most, leaves.high))
+    )
+    names = (*(f"type {one}" for one in types), "all types")
+    rows = RowsTerm(np.array(sets, np.int64), least, np.where(most >= MANY, NO_LIMIT, most), names)
+    return replace(problem, rows=(*problem.rows, rows), leaves=None)
 
 
 def _nobody_there(problem: NodeProblem) -> InfeasibleError:

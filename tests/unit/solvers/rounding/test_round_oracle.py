@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from das.errors import InfeasibleError
+from invariants.leaves import MANY, Leaves
 from solvers.least_squares.solve import solve_quadratic
-from solvers.problem import NodeProblem, RoundingQuery
+from solvers.problem import LeavesTerm, NodeProblem, RoundingQuery, group_sums
 from solvers.rounding.laminar import arrange
 from solvers.rounding.round import Method, round_counts
 from solvers.rounding.sums import STEPS
@@ -135,6 +136,31 @@ def test_leaves_of_types_inside_a_rounded_set_are_no_flow():
     values = fractional_point(problem, 0)
     problem = with_leaves(problem, values, np.arange(4), 0)
     assert round_counts(problem, values).method is Method.MIXED_INTEGER
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_one_row_of_leaves_inside_a_rounded_set_is_a_flow_of_the_same_cost(seed):
+    """Persons by type bounded by one box per child, such as by the units they live in."""
+    rng = np.random.default_rng(seed)
+    problem = random_node(Shape(3, 6, passes=((1,), (2,)), persons=4.0), seed)
+    values = fractional_point(problem, seed)
+    types = np.array([0, 0, 1, 2, 2, 3])  # within halves
+    sums = group_sums(values, types, 5)  # of the last type no cell is
+    least = np.floor(sums).astype(int) - rng.integers(0, 2, sums.shape)
+    most = np.ceil(sums).astype(int) + rng.integers(0, 2, sums.shape)
+    most[:, 0] = MANY
+    low, high = np.floor(values.sum(1)).astype(int), np.ceil(values.sum(1)).astype(int)
+    boxes = tuple(
+        Leaves(np.maximum(least[c], 0)[None], most[c][None], low[c : c + 1], high[c : c + 1])
+        for c in range(3)
+    )
+    problem = replace(problem, leaves=LeavesTerm(types, boxes))
+    ours = round_counts(problem, values)
+    program = round_counts(problem, values, method=Method.MIXED_INTEGER)
+    assert (ours.method, program.method) == (Method.FLOW, Method.MIXED_INTEGER)
+    verify_counts(problem, ours.counts)
+    assert not ours.widened
+    assert ours.cost[0] == pytest.approx(program.cost[0], abs=1e-6)
 
 
 def leaning_point(problem: NodeProblem, seed: int) -> np.ndarray:
