@@ -44,6 +44,7 @@ def check_geounits(resolved: Resolved) -> None:
       InputError, GeographyError: A geocode does not fit, appears twice, or has another root; or a
         geounit has two names.
       ConfigError: A family of geounits is too large for the method that solves it.
+      InputError: An earlier release that is there and binds a product has other geounits.
     """
     public = resolved.config.geography.geounits
     if public is not None and _is_open(public.path):
@@ -55,10 +56,13 @@ def check_geounits(resolved: Resolved) -> None:
         if entities is not None and not _is_open(entities.path):
             return
         lattice, census = public_lattice(geography, resolved.plan.census_spine)
-        list_names(public, lattice if census is None else census.lattice)
+        under_census = lattice if census is None else census.lattice
+        list_names(public, under_census)
         for product in resolved.products.values():
             refuse_large_families(product.plan, lattice)
             check_areas(product, lattice)
+            for entry, config in _bound_entries(product):
+                _check_bound_geounits(product, entry, config, under_census)
 
 
 def check_areas(product: Product, lattice: Lattice) -> None:
@@ -170,12 +174,18 @@ def _present_checks(resolved: Resolved) -> Iterator[Callable[[], object]]:
                     plan_chunks,
                     Table(table.path, columns, table.delimiter, "the delimiter of this table"),
                 )
-        queries = [one for one in product.config.invariants if isinstance(one, InvariantConfig)]
-        for query in queries:
-            released = query.released
-            if released is not None and released.path is not None and _is_open(released.path):
-                yield partial(_check_bound, product, query, released)
+        for entry, config in _bound_entries(product):
+            yield partial(_check_bound, product, entry, config)
     yield partial(check_geounits, resolved)
+
+
+def _bound_entries(product: Product) -> Iterator[tuple[InvariantConfig, ReleasedCounts]]:
+    """Invariants that are counts of earlier releases, those that are there."""
+    for entry in product.config.invariants:
+        if isinstance(entry, InvariantConfig) and entry.released is not None:
+            path = entry.released.path
+            if path is not None and _is_open(path):
+                yield entry, entry.released
 
 
 def _check_bound(product: Product, entry: InvariantConfig, config: ReleasedCounts) -> None:
@@ -185,6 +195,21 @@ def _check_bound(product: Product, entry: InvariantConfig, config: ReleasedCount
     where = f"{product.keys}invariants"
     released = named(where, lambda: open_released(product.plan, entry, config))
     named(where, lambda: check_released(released))
+
+
+def _check_bound_geounits(
+    product: Product, entry: InvariantConfig, config: ReleasedCounts, lattice: Lattice
+) -> None:
+    """Check that an earlier release has the geounits of the run."""
+    from jobs.release.bound import check_geounits as check_bound_geounits
+    from jobs.release.bound import open_released
+
+    try:
+        released = open_released(product.plan, entry, config)
+    except DasError:  # told by the check of the release
+        return
+    codes = lattice.codes[lattice.spine.levels.index(entry.geolevel)]
+    named(f"{product.keys}invariants", lambda: check_bound_geounits(released, codes))
 
 
 def _is_open(path: Place) -> bool:

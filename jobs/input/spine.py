@@ -14,7 +14,7 @@ from das.errors import InputError
 from geography.lattice import Lattice, Spine
 from geography.offspine import NO_ENTITY, Entities
 from geography.respine import Respined, optimize_spine
-from jobs.config.models.run import EntitiesFile, GeographyConfig, GeounitsFile, SpineConfig
+from jobs.config.models.run import EntitiesFile, GeographyConfig, GeounitsFile, SplitConfig
 from jobs.input import values
 from jobs.input.files import Table, read_table
 from jobs.input.geounits import list_geounits, refuse_twice, rows_of
@@ -72,15 +72,26 @@ def respined(
       The leaves in the order given, and the entities that come nearer.
 
     Raises:
-      InputError: As `run_leaves`.
+      InputError: As `run_leaves`; or a mark divides nothing, or a column names no entity.
       GeographyError: The design does not fit the leaves.
     """
     asked, file = geography.spine, geography.geounits
     if asked is None or file is None:
         raise ValueError("there is no design of another spine")
-    texts = read_columns(asked.entities or file, leaves, census.digits[-1], asked.columns)
+    listed = asked.entities or file
+    texts = read_columns(listed, leaves, census.digits[-1], asked.columns)
+    for kind in asked.near:
+        if not (texts[kind] != "").any():
+            raise InputError(
+                f"{listed.path}, column {kind}",
+                "names no entity, so that geography.spine.near brings nothing nearer",
+                want="a text for some leaves",
+            )
     entities = _entities(texts, asked.near)
-    marked = None if asked.split is None else _marked(texts[asked.split.by], asked)
+    marked = None
+    if asked.split is not None:
+        marked = _marked(texts[asked.split.by], asked.split.codes)
+        _refuse_undivided(listed, asked.split, texts[asked.split.by], marked)
     return optimize_spine(census, leaves, entities, asked.design, marked), entities
 
 
@@ -155,9 +166,29 @@ def _entities(texts: dict[str, npt.NDArray[np.str_]], kinds: Sequence[str]) -> E
     return Entities(tuple(kinds), members)
 
 
-def _marked(texts: npt.NDArray[np.str_], asked: SpineConfig) -> BoolArray:
+def _refuse_undivided(
+    file: EntitiesFile | GeounitsFile,
+    split: SplitConfig,
+    texts: npt.NDArray[np.str_],
+    marked: BoolArray,
+) -> None:
+    """Refuse a mark that no leaf has, or every leaf: another column was meant, or other codes."""
+    if marked.any() and not marked.all():
+        return
+    there = np.unique(texts[texts != ""])
+    some = f"such as {', '.join(there[:3])}" if len(there) else "no text at all"
+    by_codes = f" by codes {split.codes}" if split.codes else ""
+    raise InputError(
+        f"{file.path}, column {split.by}",
+        f"marks {'every' if marked.any() else 'no'} leaf{by_codes}, so that geography.spine.split "
+        "divides nothing",
+        got=some,
+        want="marks on some leaves; without any there is nothing to split",
+    )
+
+
+def _marked(texts: npt.NDArray[np.str_], codes: Sequence[str]) -> BoolArray:
     """bool[G]: leaves of the marked part."""
-    codes = () if asked.split is None else asked.split.codes
     if not codes:
         return np.asarray(texts != "", np.bool_)
     marked = np.zeros(len(texts), np.bool_)

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from das.arrays import BoolArray, IntArray, ObjectArray
+from das.arrays import BoolArray, Geocodes, IntArray, ObjectArray
 from das.errors import ConfigError, InputError
 from das.queries.query import Query, is_refinement, parse_query
 from invariants.facilities import groups_of
@@ -51,9 +51,9 @@ class Released:
     geolevel: str
     answers: IntArray
 
-    def geocodes(self) -> ObjectArray:
-        """All geounits of the release at the geolevel, as the census has them, sorted."""
-        return np.sort(read_both_geocodes(self.source.release, self.geolevel)[1])
+    def geocodes(self) -> Geocodes:
+        """bytes[G]: all geounits of the release at the geolevel, as the census has them, sorted."""
+        return np.sort(read_both_geocodes(self.source.release, self.geolevel)[1].astype(np.bytes_))
 
     def read(self, codes: ObjectArray) -> IntArray:
         """int64[G, m]: its counts in some geounits of the census; 0 where it has nobody."""
@@ -196,12 +196,12 @@ def check_released(released: Released) -> None:
     verify_datasets(layout, [layout.geography(geolevel), layout.counts(geolevel)])
 
 
-def check_geounits(released: Released, codes: ObjectArray) -> None:
+def check_geounits(released: Released, codes: Geocodes) -> None:
     """Check that the release has the geounits of the run, and no others.
 
     Args:
       released: The release.
-      codes: object[G], all geounits of the geolevel as the census has them, sorted.
+      codes: bytes[G], all geounits of the geolevel as the census has them, sorted.
 
     Raises:
       InputError: One of them has a geounit that the other lacks.
@@ -209,13 +209,13 @@ def check_geounits(released: Released, codes: ObjectArray) -> None:
     theirs = released.geocodes()
     if len(codes) == len(theirs) and bool((codes == theirs).all()):
         return
-    lacking = np.setdiff1d(codes.astype(np.str_), theirs.astype(np.str_), assume_unique=True)
-    strange = np.setdiff1d(theirs.astype(np.str_), codes.astype(np.str_), assume_unique=True)
+    lacking = np.setdiff1d(codes, theirs, assume_unique=True)
+    strange = np.setdiff1d(theirs, codes, assume_unique=True)
     some, what = (lacking, "lacks") if len(lacking) else (strange, "has, beyond those of the run,")
     raise InputError(
         f"released {released.source.release.root}",
         f"{what} geounits of the geolevel {released.geolevel} ({len(some)} such)",
-        got=str(some[0]),
+        got=some[0].decode(),
         want="the geounits of the run",
         remedy="bind the run to a release of the same geounits",
     )
@@ -278,7 +278,8 @@ def bound_parts(
         if is_stated:
             released = open_released(plan, entry, config)
             check_released(released)
-            check_geounits(released, np.sort(read_both_geocodes(release, level.name)[1]))
+            census = read_both_geocodes(release, level.name)[1]
+            check_geounits(released, np.sort(census.astype(np.bytes_)))
             run = partial(_copy, release, level.name, released, plan.limits.possible_answers(query))
         else:
             source = plan.levels[level.index + 1]

@@ -102,6 +102,17 @@ class SplitConfig(Model):
         "included, of texts of one length. Default: every text.",
     )
 
+    @field_validator("codes")
+    @classmethod
+    def _ranges(cls, codes: list[str]) -> list[str]:
+        for code in codes:
+            low, dots, high = code.partition("..")
+            if dots and (len(low) != len(high) or low > high):
+                raise ValueError(
+                    f"{code!r} is no range: its ends are texts of one length, in order"
+                )
+        return codes
+
 
 class SpineConfig(Model):
     """Another spine to measure and solve on: geocodes of data, microdata and tables stay."""

@@ -35,7 +35,7 @@ def write_blocks(folder: Path, name: str = "blocks.csv", rows: list[str] = BLOCK
         file.write("geocode,aian,place,county_name\n")
         for code in rows:
             aian = "0010" if code in AIAN else ""
-            file.write(f"{code},{aian},{PLACE[code]},County {code[2:5]}\n")
+            file.write(f"{code},{aian},{PLACE.get(code, '')},County {code[2:5]}\n")
     return folder / name
 
 
@@ -277,6 +277,19 @@ def test_a_run_is_bound_to_a_release_on_another_spine(here, das, tmp_path):
     assert one == other
     assert das("verify", tmp_path / "out" / "release")[0] == 0
 
+    # Of other geounits it is refused before anything is read.
+    for rows, message in (
+        (
+            BLOCKS[1:],
+            f"has, beyond those of the run, geounits of the geolevel block (1 such); got {BLOCKS[0]}",
+        ),
+        ([*BLOCKS, "9900500999"], "lacks geounits of the geolevel block (1 such); got 9900500999"),
+    ):
+        write_blocks(tmp_path, rows=rows)
+        code, said = das("validate", second)
+        assert code == 2
+        assert message in " ".join(said.split())
+
 
 @pytest.mark.parametrize("what", ["table", "released"])
 def test_public_counts_of_geounits_that_the_spine_made_are_refused(das, tmp_path, what):
@@ -297,6 +310,12 @@ def test_public_counts_of_geounits_that_the_spine_made_are_refused(das, tmp_path
     [
         (BLOCKS[1:], f"lacks a leaf geounit (1 such); expected a row for {BLOCKS[0]}"),
         ([*BLOCKS, BLOCKS[2]], "geocode appears twice (1 such)"),
+        (
+            [*BLOCKS, "9900999999"],
+            "row 23, geocode: geocode is not in the list of geounits (1 such in these rows); "
+            "got 9900999999",
+        ),
+        ([block[:-1] for block in BLOCKS], "geocode does not fit the leaf geolevel (21 rows"),
     ],
 )
 @pytest.mark.parametrize("command", ["validate", "run"])
@@ -310,6 +329,37 @@ def test_a_file_that_has_not_every_block_once_is_refused(
     assert "entities.csv" in said
     assert message in " ".join(said.split())
     assert not (tmp_path / "out" / "release" / "geography").exists()
+
+
+@pytest.mark.parametrize(
+    ("spine", "levels", "message"),
+    [
+        ({"by": "aian", "codes": ["5000..6000"]}, ON_AIAN, "aian: marks no leaf by codes"),
+        ({"by": "aian", "codes": ["0001..499"]}, ON_AIAN, "'0001..499' is no range"),
+        ({"by": "aian", "codes": ["0002..0001"]}, ON_AIAN, "'0002..0001' is no range"),
+        ({"by": "nothing"}, ON_AIAN, "nothing: marks no leaf, so that geography.spine.split divid"),
+        ({"by": "all"}, ON_AIAN, "column all: marks every leaf"),
+        ("nothing", ON_BOTH, "column nothing: names no entity"),
+        (
+            "town",
+            ON_BOTH,
+            "lacks columns; got columns ['geocode', 'aian', 'place', 'nothing', 'all",
+        ),
+    ],
+)
+def test_a_column_that_changes_nothing_is_refused(das, tmp_path, spine, levels, message):
+    """It is another column than was meant, or other codes."""
+    rows = [(code, "0010" * (code in AIAN), PLACE[code], "", "x") for code in BLOCKS]
+    with (tmp_path / "entities.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("geocode", "aian", "place", "nothing", "all"), *rows])
+    split = spine if isinstance(spine, dict) else SPLIT["split"]
+    asked = {"split": {"geolevel": "state", **split}}
+    if isinstance(spine, str):
+        asked = {**BOTH, "near": ["place", spine]}
+    asked["entities"] = {"path": str(tmp_path / "entities.csv")}
+    code, said = das("validate", configured(tmp_path, asked, levels))
+    assert code == 2
+    assert message in " ".join(said.split())
 
 
 def test_a_block_that_is_not_listed_is_refused_by_its_row(here, das, tmp_path):

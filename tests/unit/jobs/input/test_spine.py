@@ -77,7 +77,6 @@ def geography(folder: Path, **split: object) -> GeographyConfig:
         (["0012", "99"], [b"7111", b"7112"]),
         (["0013..5100"], [b"7121"]),
         (["1000..9999"], [b"7121"]),
-        (["1"], []),
     ],
 )
 def test_marks_are_texts_or_ranges_of_them(tmp_path, codes, marked):
