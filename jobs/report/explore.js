@@ -85,7 +85,7 @@ function answersOf(level, table) {
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const tenth = new Intl.NumberFormat("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
-const signed = (text) => text.replace("-", MINUS);
+const signed = (text) => text.replace(/^-(?=[0.]*$)/, "").replace("-", MINUS);  // 0.0, not -0.0
 const integer = (value) => signed(whole.format(value));
 const decimal = (value) => signed((Math.abs(value) >= 1e5 ? whole : tenth).format(value));
 const range = (low, high, show) => `${show(low)} to ${show(high)}`;
