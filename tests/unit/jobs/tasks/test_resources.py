@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 from jobs.tasks import resources
@@ -49,6 +50,24 @@ def test_a_process_older_than_the_run_counts_from_when_it_was_seen(alone):
     meter.note({"a 1": Reading(old, 50.0)})
     meter.note({"a 1": Reading(old, 53.0)})
     assert meter.core_seconds() == pytest.approx(3)
+
+
+def test_a_process_that_the_system_calls_a_little_too_old_counts_whole(alone):
+    """Births are counted from the system's start, which is known in whole seconds."""
+    meter = Meter()
+    meter.note({"a 1": Reading(time.time() - 0.9, 2.4)})
+    assert meter.core_seconds() == pytest.approx(2.4)
+
+
+def test_what_ran_before_counts_from_the_start_of_the_run():
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        try:
+            name = next(iter(read_processes([psutil.Process(busy.pid)])))
+            while read_processes([psutil.Process(busy.pid)])[name].seconds < 0.3:
+                time.sleep(0.01)
+            assert Meter().core_seconds() < 0.2
+        finally:
+            busy.kill()
 
 
 def test_own_work_is_measured():
