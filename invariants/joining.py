@@ -238,6 +238,9 @@ def _shared_out(
 
     What units take beyond their least is shared out evenly among those with room; what does not
     go round goes to the units of the least keys.
+
+    Raises:
+      VerificationError: The units of a leaf need more of them than it has, or have room for less.
     """
     held, n_leaves = least.copy(), len(wanted)
     rest = wanted.copy()
@@ -293,10 +296,13 @@ def _paired(
     theirs = (2 * s_leaf + (rank >= n_first[s_leaf])) * n_codes + s_code + 1
     classes, numbered = np.unique(np.concatenate([own, theirs]), return_inverse=True)
     own, theirs = numbered[: len(own)], numbered[len(own) :]
-    both = np.minimum(np.bincount(own, minlength=len(classes)),
-                      np.bincount(theirs, minlength=len(classes)))  # fmt: skip
-    return _matched_order(own, key, both, classes // n_codes), _matched_order(
-        theirs, s_key, both, classes // n_codes
+    matched = np.minimum(
+        np.bincount(own, minlength=len(classes)), np.bincount(theirs, minlength=len(classes))
+    )
+    groups = classes // n_codes
+    return (
+        _matched_order(own, key, matched, groups),
+        _matched_order(theirs, s_key, matched, groups),
     )
 
 

@@ -168,6 +168,21 @@ SolutionOption = Annotated[
     typer.Option("--solution", help="Name of a solution beside the release, in OUT/solutions."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+NewFolderArgument = Annotated[Path, typer.Argument(help="Empty or new folder.", parser=_local)]
+MovedConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", help="Where the run file is now, if it moved.", parser=_local),
+]
+GeolevelOption = Annotated[
+    str | None, typer.Option(help="All geounits of this geolevel, such as county.")
+]
+ConfidenceOption = Annotated[float, typer.Option(help="Of the intervals.")]
+ParquetOption = Annotated[Path | None, typer.Option(help="Write this Parquet file.", parser=_local)]
+CsvOption = Annotated[Path | None, typer.Option(help="Write this CSV file.", parser=_local)]
+PageOption = Annotated[
+    Path, typer.Option("--output", "-o", help="HTML file to write.", parser=_local)
+]
+WhoseOption = Annotated[str | None, typer.Option(help="Whose release. Default: the last product.")]
 
 
 @dataclass(frozen=True)
@@ -439,9 +454,7 @@ def run(config: ConfigArgument, out: OutOption = None, *, options: RunOptions) -
 @app.command()
 @_with_run_options
 def demo(
-    folder: Annotated[Path, typer.Argument(help="Empty or new folder.", parser=_local)] = Path(
-        "das-demo"
-    ),
+    folder: NewFolderArgument = Path("das-demo"),
     blocks: Annotated[int, typer.Option(help="About how many blocks.")] = 2500,
     seed: Annotated[int, typer.Option(help="Of the state; the noise is secret.")] = 2020,
     *,
@@ -470,9 +483,7 @@ def init(  # noqa: PLR0913 - one parameter per command-line option
         AnyPlace,
         typer.Argument(help="CSV or Parquet file of person records, or a folder.", parser=_place),
     ],
-    folder: Annotated[Path, typer.Argument(help="Empty or new folder.", parser=_local)] = Path(
-        "das-init"
-    ),
+    folder: NewFolderArgument = Path("das-init"),
     geocode: Annotated[
         str | None, typer.Option(help="Column of the geocodes. Default: found out.")
     ] = None,
@@ -708,10 +719,7 @@ def resume(
     out: Annotated[
         AnyPlace, typer.Argument(help="Folder of a run, complete or not.", parser=_place)
     ],
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", help="Where the run file is now, if it moved.", parser=_local),
-    ] = None,
+    config: MovedConfigOption = None,
     check: Annotated[
         bool, typer.Option("--check", help="Only say what is done and what is damaged.")
     ] = False,
@@ -912,10 +920,8 @@ def estimate(  # noqa: PLR0913 - one parameter per command-line option
         ),
     ] = None,
     geounit: Annotated[list[str] | None, typer.Option(help="Geocode of any geolevel.")] = None,
-    geolevel: Annotated[
-        str | None, typer.Option(help="All geounits of this geolevel, such as county.")
-    ] = None,
-    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.9,
+    geolevel: GeolevelOption = None,
+    confidence: ConfidenceOption = 0.9,
     simultaneous: Annotated[
         bool, typer.Option("--simultaneous", help="For all answers of a table together.")
     ] = False,
@@ -926,10 +932,8 @@ def estimate(  # noqa: PLR0913 - one parameter per command-line option
         str | None,
         typer.Option(help="Covariances with the answers of this query, instead of estimates."),
     ] = None,
-    parquet: Annotated[
-        Path | None, typer.Option(help="Write this Parquet file.", parser=_local)
-    ] = None,
-    csv: Annotated[Path | None, typer.Option(help="Write this CSV file.", parser=_local)] = None,
+    parquet: ParquetOption = None,
+    csv: CsvOption = None,
     out: OutOption = None,
     solution: SolutionOption = None,
     as_json: JsonOption = False,
@@ -988,10 +992,8 @@ def areas(  # noqa: PLR0913 - one parameter per command-line option
     geounit: Annotated[
         list[str] | None, typer.Option(help="Geocode of any geolevel, as one more area.")
     ] = None,
-    geolevel: Annotated[
-        str | None, typer.Option(help="All geounits of this geolevel, such as county.")
-    ] = None,
-    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.9,
+    geolevel: GeolevelOption = None,
+    confidence: ConfidenceOption = 0.9,
     ideal: Annotated[
         float | None,
         typer.Option(help="Persons of the ideal area. Default: an even share of all."),
@@ -1006,10 +1008,8 @@ def areas(  # noqa: PLR0913 - one parameter per command-line option
         Path | None,
         typer.Option(help="Write the boundaries with the numbers to this file.", parser=_local),
     ] = None,
-    parquet: Annotated[
-        Path | None, typer.Option(help="Write this Parquet file.", parser=_local)
-    ] = None,
-    csv: Annotated[Path | None, typer.Option(help="Write this CSV file.", parser=_local)] = None,
+    parquet: ParquetOption = None,
+    csv: CsvOption = None,
     out: OutOption = None,
     solution: SolutionOption = None,
     as_json: JsonOption = False,
@@ -1061,9 +1061,7 @@ def explore(  # noqa: PLR0913 - one parameter per command-line option
             parser=_place,
         ),
     ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="HTML file to write.", parser=_local)
-    ] = Path("explore.html"),
+    output: PageOption = Path("explore.html"),
     boundaries: Annotated[
         Path | None,
         typer.Option(
@@ -1087,9 +1085,7 @@ def explore(  # noqa: PLR0913 - one parameter per command-line option
     geolevel: Annotated[
         list[str] | None, typer.Option(help="Geolevel to show. Default: all.")
     ] = None,
-    product: Annotated[
-        str | None, typer.Option(help="Whose release. Default: the last product.")
-    ] = None,
+    product: WhoseOption = None,
     internal: Annotated[
         bool,
         typer.Option(
@@ -1133,12 +1129,8 @@ def explore(  # noqa: PLR0913 - one parameter per command-line option
 @app.command()
 def certificate(
     config: FinishedArgument,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="HTML file to write.", parser=_local)
-    ] = Path("certificate.html"),
-    product: Annotated[
-        str | None, typer.Option(help="Whose release. Default: the last product.")
-    ] = None,
+    output: PageOption = Path("certificate.html"),
+    product: WhoseOption = None,
     out: OutOption = None,
     solution: SolutionOption = None,
     quiet: QuietOption = False,
@@ -1272,15 +1264,12 @@ def replicate(  # noqa: PLR0913 - one parameter per command-line option
     out: Annotated[AnyPlace, typer.Argument(help="Folder of a finished run.", parser=_place)],
     count: Annotated[int, typer.Option(help="How many, those of earlier starts included.")] = 40,
     seed: Annotated[int, typer.Option(help="Of their noise; no secret.")] = 1,
-    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.9,
+    confidence: ConfidenceOption = 0.9,
     areas: Annotated[
         bool,
         typer.Option("--areas", help="Keep leaf counts, for intervals of `das areas`."),
     ] = False,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", help="Where the run file is now, if it moved.", parser=_local),
-    ] = None,
+    config: MovedConfigOption = None,
     solution: SolutionOption = None,
     *,
     options: RunOptions,
@@ -1316,7 +1305,7 @@ def spine(config: ConfigArgument) -> None:
 
 @app.command()
 def generate(  # noqa: PLR0913 - one parameter per command-line option
-    out: Annotated[Path, typer.Argument(help="Empty or new folder.", parser=_local)],
+    out: NewFolderArgument,
     blocks: Annotated[int, typer.Option(help="About how many blocks.")] = 3000,
     states: Annotated[int, typer.Option(help="Number of states.")] = 1,
     listed: Annotated[

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 import numpy as np
 
 from das.arrays import BoolArray
-from das.errors import ConfigError, DasError, SchemaError
+from das.errors import ConfigError, SchemaError
 from das.queries.query import Query, parse_query
 from das.schema import Schema
 from invariants.constraints import Limits
@@ -17,6 +16,7 @@ from invariants.facilities import Facilities, check_facilities
 from invariants.linear import LinearRow, cells_in, levels_in
 from invariants.quarters import NAME, LivingQuarters
 from invariants.zeros import StructuralZeros
+from jobs.config.files import named
 from jobs.config.models.invariants import (
     AnyInvariant,
     FacilitiesConfig,
@@ -27,7 +27,6 @@ from jobs.config.models.invariants import (
     ZeroConfig,
 )
 
-T = TypeVar("T")
 MOST_CELLS_OF_ROWS = 4_000_000
 """Of a schema with linear rows, 32 MB a row in every process."""
 _LEAST, _MOST = 1, 99_999  # persons of one facility
@@ -47,7 +46,7 @@ def exact_queries(
             continue
         invariant = Invariant.build(schema, spine, entry.query, entry.geolevel)
         if entry.table is not None:
-            _at(index, lambda q=invariant.query, t=entry.table: check_answers(q, t))  # type: ignore[misc]
+            named(str(index), lambda q=invariant.query, t=entry.table: check_answers(q, t))  # type: ignore[misc]
         invariants.append(invariant)
     check_invariants(invariants)
     return tuple(invariants)
@@ -81,7 +80,7 @@ def bound_queries(
             raise SchemaError(f"{index}: query {one.query.name}", "is no partition of the records")
         if entry.released.table is not None:
             table = entry.released.table
-            _at(index, lambda q=one.query, t=table: check_answers(q, t))  # type: ignore[misc]
+            named(str(index), lambda q=one.query, t=table: check_answers(q, t))  # type: ignore[misc]
         bound.append(one)
     check_invariants([*invariants, *bound])
     other = next((e for e in entries if isinstance(e, FacilitiesConfig | RowConfig)), None)
@@ -138,15 +137,15 @@ def limits_of(
             if facilities is not None:
                 raise ConfigError(f"{index}.facilities", "are stated twice")
             build = lambda e=entry: _facilities(e, schema, spine, exact)  # noqa: E731
-            facilities = _at(index, build)
+            facilities = named(str(index), build)
         elif isinstance(entry, LivingQuartersConfig):
             if quarters is not None:
                 raise ConfigError(f"{index}.living_quarters", "are stated twice")
-            quarters = _at(index, lambda e=entry: _quarters(e, spine, exact))  # type: ignore[misc]
+            quarters = named(str(index), lambda e=entry: _quarters(e, spine, exact))  # type: ignore[misc]
         elif isinstance(entry, ZeroConfig):
-            boxes.append(_at(index, lambda e=entry: levels_in(schema, e.zero, "zero")))  # type: ignore[misc]
+            boxes.append(named(str(index), lambda e=entry: levels_in(schema, e.zero, "zero")))  # type: ignore[misc]
         elif isinstance(entry, RowConfig):
-            row = _at(index, lambda e=entry: _row(e, schema, spine))  # type: ignore[misc]
+            row = named(str(index), lambda e=entry: _row(e, schema, spine))  # type: ignore[misc]
             if row.name in {*(r.name for r in rows), *(i.query.name for i in invariants)}:
                 raise ConfigError(f"{index}.name", "is used twice", got=row.name)
             rows.append(row)
@@ -164,20 +163,6 @@ def limits_of(
             )
     bound = bound_queries(entries, schema, spine, invariants)
     return Limits(facilities, zeros, tuple(rows), quarters, bound)
-
-
-def _at(index: int, build: Callable[[], T]) -> T:
-    """Build a value; errors say which invariant."""
-    try:
-        return build()
-    except DasError as error:
-        raise type(error)(
-            f"{index}: {error.where}",
-            error.what,
-            got=error.got,
-            want=error.want,
-            remedy=error.remedy,
-        ) from None
 
 
 def _down_to(spine: Sequence[str], geolevel: str) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ def refuse_unsolvable(plan: Plan) -> None:
         number of cells.
       SchemaError: The measured queries group the levels in too many ways.
     """
-    solving, levels = plan.solving, plan.spine.levels
+    solving = plan.solving
     if solving.targets == "full" or solving.learned_prior:
         why = why_no_estimates(plan)
         if why is not None:
@@ -43,56 +43,61 @@ def refuse_unsolvable(plan: Plan) -> None:
             )
     if not plan.lazy:  # every such run has estimates
         plan_terms(plan)
+    for level in range(len(plan.spine.levels)):
+        _refuse_geolevel(plan, level)
+
+
+def _refuse_geolevel(plan: Plan, level: int) -> None:
+    """Refuse what the solver could not take at a geolevel, given by its position."""
+    solving, geolevel = plan.solving, plan.spine.levels[level]
     method = Method(solving.method)
     cells = plan.limits.n_possible(plan.schema)
-    for level, geolevel in enumerate(levels):
-        targets = _targets(plan, level)
-        has_planned = any(not query.is_partition for query in targets)
-        has_rows = bool(plan.limits.rows_at(geolevel)) or plan.limits.binds(geolevel)
-        where = f"solve, geolevel {geolevel}"
-        if method is Method.MAXFIT and (has_planned or has_rows):
-            raise ConfigError(
-                where,
-                "maxfit takes partition queries alone, beside exact queries",
-                got="planned queries or strata" if has_planned else "linear rows or facilities",
-                remedy="choose method nnls",
-            )
-        if method is Method.REWEIGHTED and cells**2 > MOST_ENTRIES:
-            raise ConfigError(
-                where,
-                "reweighted forms a matrix over the cells",
-                got=f"{cells} cells",
-                want=f"at most {int(MOST_ENTRIES**0.5)}",
-                remedy="choose method nnls",
-            )
-        penalty = level > 0 and has_rows and Failsafe(solving.failsafe) is Failsafe.PENALTY
-        if penalty and cells > MOST_CELLS_OF_PARTITIONS:
-            raise ConfigError(
-                where,
-                "the failsafe penalty forms matrices over cells where a parent is contradicted",
-                got=f"{cells} cells",
-                want=f"at most {MOST_CELLS_OF_PARTITIONS}",
-                remedy="choose failsafe exact",
-            )
-        exact = plan.levels[level].kept
-        if solving.round_passes and geolevel in solving.order:
-            _refuse_unrounded(plan, level, has_rows)
-        if not has_planned:
-            _refuse_crossing(plan, level, cells, exact, has_rows)
-            continue
-        needs = _needs_matrices(plan, method, has_rows)
-        if needs and cells > MOST_CELLS_IN_MATRICES:
-            raise ConfigError(
-                where,
-                f"{needs} forms matrices over cells beside queries that are no partitions, "
-                "planned or of strata",
-                got=f"{cells} cells",
-                want=f"at most {MOST_CELLS_IN_MATRICES}",
-                remedy="leave it out, or plan with hdmm on plain counts, whose queries are "
-                "partitions",
-            )
-        if cells > MOST_CELLS_IN_MATRICES:
-            _refuse_many_groups(where, [*targets, *exact])
+    targets = _targets(plan, level)
+    has_planned = any(not query.is_partition for query in targets)
+    has_rows = bool(plan.limits.rows_at(geolevel)) or plan.limits.binds(geolevel)
+    where = f"solve, geolevel {geolevel}"
+    if method is Method.MAXFIT and (has_planned or has_rows):
+        raise ConfigError(
+            where,
+            "maxfit takes partition queries alone, beside exact queries",
+            got="planned queries or strata" if has_planned else "linear rows or facilities",
+            remedy="choose method nnls",
+        )
+    if method is Method.REWEIGHTED and cells**2 > MOST_ENTRIES:
+        raise ConfigError(
+            where,
+            "reweighted forms a matrix over the cells",
+            got=f"{cells} cells",
+            want=f"at most {int(MOST_ENTRIES**0.5)}",
+            remedy="choose method nnls",
+        )
+    penalty = level > 0 and has_rows and Failsafe(solving.failsafe) is Failsafe.PENALTY
+    if penalty and cells > MOST_CELLS_OF_PARTITIONS:
+        raise ConfigError(
+            where,
+            "the failsafe penalty forms matrices over cells where a parent is contradicted",
+            got=f"{cells} cells",
+            want=f"at most {MOST_CELLS_OF_PARTITIONS}",
+            remedy="choose failsafe exact",
+        )
+    exact = plan.levels[level].kept
+    if solving.round_passes and geolevel in solving.order:
+        _refuse_unrounded(plan, level, has_rows)
+    if not has_planned:
+        _refuse_crossing(plan, level, cells, exact, has_rows)
+        return
+    needs = _needs_matrices(plan, method, has_rows)
+    if needs and cells > MOST_CELLS_IN_MATRICES:
+        raise ConfigError(
+            where,
+            f"{needs} forms matrices over cells beside queries that are no partitions, "
+            "planned or of strata",
+            got=f"{cells} cells",
+            want=f"at most {MOST_CELLS_IN_MATRICES}",
+            remedy="leave it out, or plan with hdmm on plain counts, whose queries are partitions",
+        )
+    if cells > MOST_CELLS_IN_MATRICES:
+        _refuse_many_groups(where, [*targets, *exact])
 
 
 def _refuse_unrounded(plan: Plan, level: int, has_rows: bool) -> None:

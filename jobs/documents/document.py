@@ -23,6 +23,7 @@ from jobs.storage.place import Place
 from jobs.storage.stores.store import OWNER_ONLY
 
 D = TypeVar("D")
+_AS_THEY_ARE = (str, int, float, type(None))
 _ADAPTERS: dict[object, TypeAdapter[Any]] = {}
 
 
@@ -87,6 +88,9 @@ def write_document(path: Place, value: object, *, mode: int = OWNER_ONLY) -> Non
 
 
 def _plain(value: object) -> object:
+    # Asked first, or 15 MB of results take 0.45 s in the place of 0.15.
+    if isinstance(value, _AS_THEY_ARE):
+        return value
     if is_dataclass(value):
         return {
             field.name: _plain(own)

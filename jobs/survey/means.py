@@ -78,7 +78,7 @@ def released_mean(
     """
     config, sizes = mean.config, np.array([*mean.strata.sizes.values()], np.float64)
     if config.method == "clipped":
-        found = _clipped(mean, history, definition)
+        found = _clipped(mean, history)
     else:
         found = estimates_of(history, mean.column, mean.steps, mean.strata)
     variances = found.noise_sd**2 + found.size_sd**2 + config.spread**2 / sizes
@@ -130,13 +130,11 @@ def released_mean(
         pooled=mean.pooled,
         everybody=everybody,
         means=rows,
-        warnings=_warnings(mean, rows),
+        warnings=_warnings(rows),
     )
 
 
-def _clipped(
-    mean: MeanPlan, history: Sequence[tuple[NoisySum, ...]], definition: Definition
-) -> MeanEstimates:
+def _clipped(mean: MeanPlan, history: Sequence[tuple[NoisySum, ...]]) -> MeanEstimates:
     """Estimates of one step that clips wide."""
     config, [sums] = mean.config, history
     sizes = [*mean.strata.sizes.values()]
@@ -185,7 +183,7 @@ def _deviations(failure: float, definition: Definition) -> float:
     return max(normal, math.log(1.0 / failure) / math.sqrt(2.0))
 
 
-def _warnings(mean: MeanPlan, rows: Sequence[StratumMean]) -> tuple[str, ...]:
+def _warnings(rows: Sequence[StratumMean]) -> tuple[str, ...]:
     outside = [row.stratum for row in rows if row.outside]
     if not outside:
         return ()

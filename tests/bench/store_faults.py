@@ -36,9 +36,10 @@ from jobs.release.verify import verify_run
 from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest
 from jobs.storage.journal import read_journal
 from jobs.storage.layout import release_layout
-from jobs.storage.place import Place, StoredPlace, found_under, names_below
+from jobs.storage.place import Place, StoredPlace, found_under
 from jobs.storage.stores.objects import ObjectStoreFiles
 from tests.builders import in_process, toy
+from tests.builders.datasets import contents
 from tests.builders.patience import lose_patience
 from tests.builders.turns import Died
 from tests.servers import faults
@@ -81,16 +82,6 @@ class Case:
     def out(self) -> Place:
         """The run folder."""
         return load_run(self.config).config.output.directory
-
-
-def contents(out: Place) -> dict[str, list[str]]:
-    """Digests of all published files by dataset, whatever their names."""
-    return {
-        str(names_below(path.parent, out)): sorted(
-            p.sha256 for p in Dataset.open(path.parent).parts
-        )
-        for path in found_under(out, MANIFEST)
-    }
 
 
 # --- faults --------------------------------------------------------------------------------------

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.storage.answers import MEASUREMENTS
-from jobs.storage.dataset import PartWriter, publish
+from jobs.storage.dataset import MANIFEST, Dataset, PartWriter, publish
 from jobs.storage.packed import with_lists
-from jobs.storage.place import Place, open_input
+from jobs.storage.place import Place, found_under, names_below, open_input
 
 MEASUREMENTS_OF_FORMAT_1 = pa.schema(
     [
@@ -35,6 +35,16 @@ def publish_tables(
         writer.write(table)
         parts.append(writer.close())
     publish(folder, parts, dict(facts or {}))
+
+
+def contents(out: Place) -> dict[str, list[str]]:
+    """Digests of all published files by dataset, whatever their names."""
+    return {
+        str(names_below(path.parent, out)): sorted(
+            p.sha256 for p in Dataset.open(path.parent).parts
+        )
+        for path in found_under(out, MANIFEST)
+    }
 
 
 def rows_of(folder: Place) -> list[dict[str, Any]]:

@@ -20,10 +20,11 @@ from jobs.release.verify import verify_run
 from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest
 from jobs.storage.journal import read_journal
 from jobs.storage.layout import release_layout
-from jobs.storage.place import Place, StoredPlace, found_under, names_below
+from jobs.storage.place import Place, StoredPlace, found_under
 from jobs.storage.stores import objects
 from jobs.storage.stores.objects import ObjectStoreFiles
 from tests.builders import in_process, toy
+from tests.builders.datasets import contents
 from tests.builders.patience import lose_patience
 from tests.builders.turns import Died
 from tests.servers import faults
@@ -83,16 +84,6 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> str:
 def configuration(folder: Path, url: str, **changes: Any) -> Path:
     toy.write_records(folder)
     return toy.configuration(folder, output__directory=f"{url}/runs/toy", **changes)
-
-
-def contents(out: Place) -> dict[str, list[str]]:
-    """Digests of all published files by dataset, whatever their names."""
-    return {
-        str(names_below(path.parent, out)): sorted(
-            p.sha256 for p in Dataset.open(path.parent).parts
-        )
-        for path in found_under(out, MANIFEST)
-    }
 
 
 def check_draws(config: Path, out: Place) -> None:

@@ -27,15 +27,9 @@ from jobs.planning.allocation import (
     write_allocation,
 )
 from jobs.planning.errors import parse_tables, predict, subtree_classes
+from tests.builders.planned import LEAVES, LEVELS, write_run
 
-LEAVES = ["111", "112", "113", "121", "131", "132", "211", "212", "221", "222", "223", "231"]
-LEVELS = ("nation", "county", "block")
-
-
-@pytest.fixture
-def run_file(tmp_path):
-    (tmp_path / "schema.yaml").write_text(
-        """
+SCHEMA = """
 name: s
 attributes:
   - {name: sex, levels: [f, m]}
@@ -43,32 +37,11 @@ attributes:
 recodes:
   - {name: adult, attribute: age, groups: {"no": ["0"], "yes": ["1", "2"]}}
 """
-    )
-    shares = {"total": "1/2", "adult": "1/4", "detailed": "1/4"}
-    levels = {
-        name: {"share": share, "queries": shares}
-        for name, share in zip(LEVELS, ("1/2", "1/4", "1/4"), strict=True)
-    }
-    (tmp_path / "old.yaml").write_text(yaml.safe_dump({"name": "old", "levels": levels}))
-    (tmp_path / "blocks.csv").write_text("\n".join(["geocode", *LEAVES]) + "\n")
-    run = {
-        "name": "toy",
-        "schema": "schema.yaml",
-        "data": {"format": "histograms", "path": "absent"},
-        "geography": {
-            "levels": [
-                {"name": name, "digits": digits}
-                for name, digits in zip(LEVELS, (0, 2, 3), strict=True)
-            ],
-            "geounits": {"path": "blocks.csv"},
-        },
-        "privacy": {"rho": "2", "allocation": "old.yaml"},
-        "invariants": [{"query": "total", "geolevel": "nation"}],
-        "output": {"directory": "out", "tables": ["total", "sex * adult", "prefix(age)"]},
-    }
-    path = tmp_path / "run.yaml"
-    path.write_text(yaml.safe_dump(run))
-    return path
+
+
+@pytest.fixture
+def run_file(tmp_path):
+    return write_run(tmp_path, SCHEMA, "adult", ["total", "sex * adult", "prefix(age)"])
 
 
 @pytest.fixture

@@ -18,16 +18,10 @@ from jobs.config.load import load_run
 from jobs.planning.equity import optimize_equity, predict_groups
 from jobs.planning.errors import subtree_classes
 from jobs.planning.groups import read_equity
+from tests.builders.planned import LEAVES, write_run
 
-LEAVES = ["111", "112", "113", "121", "131", "132", "211", "212", "221", "222", "223", "231"]
-LEVELS = ("nation", "county", "block")
 SIZES = "query,group,persons\nrace,a,9000\nrace,b,600\nrace,c,120\n"
-
-
-@pytest.fixture
-def run_file(tmp_path):
-    (tmp_path / "schema.yaml").write_text(
-        """
+SCHEMA = """
 name: s
 attributes:
   - {name: sex, levels: [f, m]}
@@ -35,33 +29,12 @@ attributes:
 recodes:
   - {name: most, attribute: race, groups: {"a": ["a"], "other": ["b", "c"]}}
 """
-    )
-    shares = {"total": "1/2", "most": "1/4", "detailed": "1/4"}
-    levels = {
-        name: {"share": share, "queries": shares}
-        for name, share in zip(LEVELS, ("1/2", "1/4", "1/4"), strict=True)
-    }
-    (tmp_path / "old.yaml").write_text(yaml.safe_dump({"name": "old", "levels": levels}))
-    (tmp_path / "blocks.csv").write_text("\n".join(["geocode", *LEAVES]) + "\n")
+
+
+@pytest.fixture
+def run_file(tmp_path):
     (tmp_path / "sizes.csv").write_text(SIZES)
-    run = {
-        "name": "toy",
-        "schema": "schema.yaml",
-        "data": {"format": "histograms", "path": "absent"},
-        "geography": {
-            "levels": [
-                {"name": name, "digits": digits}
-                for name, digits in zip(LEVELS, (0, 2, 3), strict=True)
-            ],
-            "geounits": {"path": "blocks.csv"},
-        },
-        "privacy": {"rho": "2", "allocation": "old.yaml"},
-        "invariants": [{"query": "total", "geolevel": "nation"}],
-        "output": {"directory": "out", "tables": ["total", "sex * most"]},
-    }
-    path = tmp_path / "run.yaml"
-    path.write_text(yaml.safe_dump(run))
-    return path
+    return write_run(tmp_path, SCHEMA, "most", ["total", "sex * most"])
 
 
 @pytest.fixture
