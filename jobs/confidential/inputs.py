@@ -1,8 +1,9 @@
 """Input files before anything is read: whether they are there, and fit the run file.
 
 Opens no more than the names of columns of confidential files, and of public ones the list of
-geounits. What can be told here is told before Spark is started. Whatever opens files is imported
-where it is used: a run file whose files are not there yet is checked without Arrow.
+geounits and tables of counts. What can be told here is told before Spark is started. Whatever opens
+files is imported where it is used: a run file whose files are not there yet is checked without
+Arrow.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ from pathlib import Path
 from das.errors import DasError, InputError
 from geography.lattice import Lattice
 from jobs.config.files import named
-from jobs.config.models.invariants import InvariantConfig, ReleasedCounts, table_of
+from jobs.config.models.invariants import (
+    InvariantConfig,
+    PublicTable,
+    ReleasedCounts,
+    ZeroConfig,
+    table_of,
+)
 from jobs.config.product import Product, Resolved
 from jobs.config.solvable import refuse_large_families
 from jobs.storage.place import Place
@@ -44,7 +51,8 @@ def check_geounits(resolved: Resolved) -> None:
       InputError, GeographyError: A geocode does not fit, appears twice, or has another root; or a
         geounit has two names.
       ConfigError: A family of geounits is too large for the method that solves it.
-      InputError: An earlier release that is there and binds a product has other geounits.
+      InputError: An earlier release that is there and binds a product has other geounits, or a
+        public table of counts has some that the list has not.
     """
     public = resolved.config.geography.geounits
     if public is not None and _is_open(public.path):
@@ -63,6 +71,8 @@ def check_geounits(resolved: Resolved) -> None:
             check_areas(product, lattice)
             for entry, config in _bound_entries(product):
                 _check_bound_geounits(product, entry, config, under_census)
+            for where, geolevel, table in _tables(product):
+                _check_table_geounits(where, geolevel, table, under_census)
 
 
 def check_areas(product: Product, lattice: Lattice) -> None:
@@ -164,19 +174,43 @@ def _present_checks(resolved: Resolved) -> Iterator[Callable[[], object]]:
             if _is_open(data.path):
                 yield partial(check_columns, data, product.plan.schema)
     for product in resolved.products.values():
-        for entry in product.config.invariants:
-            table = table_of(entry)
-            if table is not None and _is_open(table.path):
-                from jobs.input.files import Table, plan_chunks
-
-                columns = (table.geocode, *table.columns.values())
-                yield partial(
-                    plan_chunks,
-                    Table(table.path, columns, table.delimiter, "the delimiter of this table"),
-                )
+        for _, _, table in _tables(product):
+            yield partial(_check_table_columns, table)
         for entry, config in _bound_entries(product):
             yield partial(_check_bound, product, entry, config)
     yield partial(check_geounits, resolved)
+
+
+def _tables(product: Product) -> Iterator[tuple[str, str, PublicTable]]:
+    """Public tables among the invariants that are there, each with its key and geolevel."""
+    for index, entry in enumerate(product.config.invariants):
+        table = table_of(entry)
+        if not isinstance(entry, ZeroConfig) and table is not None and _is_open(table.path):
+            yield f"{product.keys}invariants.{index}", entry.geolevel, table
+
+
+def _check_table_columns(table: PublicTable) -> None:
+    """Check that a public table has the columns that the run file names."""
+    from jobs.input.files import Table, plan_chunks
+
+    columns = (table.geocode, *table.columns.values())
+    plan_chunks(Table(table.path, columns, table.delimiter, "the delimiter of this table"))
+
+
+def _check_table_geounits(where: str, geolevel: str, table: PublicTable, lattice: Lattice) -> None:
+    """Read a public table of counts, and check that the list has all of its geounits."""
+    from jobs.input.public_tables import read_public
+    from jobs.release.given import refuse_strange
+
+    try:
+        _check_table_columns(table)
+    except DasError:  # told by the check of the columns
+        return
+    place = lattice.spine.levels.index(geolevel)
+    codes, _ = named(
+        where, lambda: read_public(table, [*table.columns], lattice.spine.digits[place])
+    )
+    named(where, lambda: refuse_strange(str(table.path), codes, lattice.codes[place], geolevel))
 
 
 def _bound_entries(product: Product) -> Iterator[tuple[InvariantConfig, ReleasedCounts]]:

@@ -19,6 +19,7 @@ from jobs.config.invariants import refuse_many_cells
 from jobs.config.joined import joining_of
 from jobs.config.models.between import BetweenConfig, SideConfig
 from jobs.config.models.run import RunConfig
+from jobs.config.off_spine import refuse_off_spine
 from jobs.config.product import Product
 from jobs.config.solvable import refuse_unsolvable
 from jobs.config.support import check_support
@@ -116,6 +117,9 @@ def _tied(
     """The plans with the ties of a product, and what its exact answers demand of others."""
     plan, order = plans[later], [*plans]
     geolevels, levels = {entry.geolevel for entry, _ in stated}, plan.spine.levels
+    refuse_off_spine(
+        f"constraints of the {later}", sorted(geolevels), levels, plan.census_spine.levels
+    )
     if len(geolevels) > 1 or not geolevels <= {*levels}:
         raise ConfigError(
             f"constraints of the {later}",

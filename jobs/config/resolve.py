@@ -15,6 +15,7 @@ from das.queries.query import parse_query
 from das.strategy import Strategy
 from geography.lattice import Spine
 from geography.respine import design_spine
+from invariants.exact import Invariant
 from jobs.config.allocation import even_strategy, load_allocation
 from jobs.config.data import check_data, check_file_type, check_suffix
 from jobs.config.files import RunFile, named
@@ -25,6 +26,7 @@ from jobs.config.models.data import NmfData, WithheldData
 from jobs.config.models.invariants import AnyInvariant, table_of
 from jobs.config.models.products import BudgetConfig, ProductPrivacyConfig
 from jobs.config.models.run import PrivacyConfig, RunConfig
+from jobs.config.off_spine import refuse_off_spine
 from jobs.config.product import Product, entry_of, h1_query, tabulated
 from jobs.config.schema import load_schema
 from jobs.config.solvable import refuse_unsolvable
@@ -38,7 +40,7 @@ from jobs.config.support import check_support, refuse_large
 from jobs.config.tables import table_query
 from jobs.config.target import budget_by_noise
 from jobs.config.workload import BudgetKind
-from jobs.plan import Plan, exact_query
+from jobs.plan import Plan, Solving, exact_query
 from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
 from jobs.storage.place import Place
 
@@ -135,7 +137,19 @@ def resolve_product(
     asks_last = isinstance(own.data, NmfData) and own.data.chains == "last"
     strategy = attempt("", lambda: replace(allocated(), asks_last=asks_last))
     budget = attempt("", lambda: _product_budget(privacy, own.privacy, strategy, f"{keys}privacy"))
-    invariants = attempt(f"{keys}invariants", lambda: exact_queries(stated, schema, levels))
+
+    def exact() -> tuple[Invariant, ...]:
+        for index, entry in enumerate(stated):
+            geolevel = getattr(entry, "geolevel", "")  # structural zeros are of none
+            refuse_off_spine(f"{index}: geolevel", [geolevel], levels, census.levels)
+        return exact_queries(stated, schema, levels)
+
+    def solved_how() -> Solving:
+        for key in ("learned_prior", "order"):
+            refuse_off_spine(key, getattr(own.solve, key), levels, census.levels)
+        return solving(own.solve, schema, strategy())
+
+    invariants = attempt(f"{keys}invariants", exact)
     limits = attempt(
         f"{keys}invariants",
         lambda: limits_of(stated, schema, levels, invariants(), partial(exact_query, plans)),
@@ -148,7 +162,7 @@ def resolve_product(
         f"{keys}solve",
         lambda: rounding_passes(schema, own.solve.rounding, [*invariants(), *limits().bound]),
     )
-    solved = attempt(f"{keys}solve", lambda: solving(own.solve, schema, strategy()))
+    solved = attempt(f"{keys}solve", solved_how)
     lazy = attempt(
         f"{keys}privacy.lazy_queries",
         lambda: lazy_queries(own.privacy.lazy_queries, own.solve, schema, strategy()),

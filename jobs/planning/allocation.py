@@ -33,6 +33,7 @@ from das.tree.classes import SubtreeClasses
 from das.tree.information import Information
 from das.tree.largest import Aim
 from das.tree.search import find_shares
+from jobs.config.off_spine import refuse_off_spine
 from jobs.config.yaml_file import read_map
 from jobs.plan import Plan
 from jobs.planning.errors import Prediction, parse_tables, predict, spine_model
@@ -230,6 +231,7 @@ def read_numbers(plan: Plan, path: Path, missing: float) -> TableNumbers:
         if table.name in tables:
             raise ConfigError(where, "names a table twice", got=table.name)
         per_level = given if isinstance(given, dict) else dict.fromkeys(levels, given)
+        refuse_off_spine(where, per_level, levels, plan.census_spine.levels)
         unknown = [str(name) for name in per_level if name not in levels]
         if unknown:
             raise ConfigError(where, "names an unknown geolevel", got=unknown, want=list(levels))

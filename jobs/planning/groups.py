@@ -18,6 +18,7 @@ from das.errors import ConfigError, DasError, InputError
 from das.queries.query import Query, groups_of, parse_query, restricted
 from jobs.config.files import read_model
 from jobs.config.models.equity import Comparison, EquityFile
+from jobs.config.off_spine import refuse_off_spine
 from jobs.plan import Plan
 
 T = TypeVar("T")
@@ -117,7 +118,6 @@ def read_equity(plan: Plan, path: Path) -> Equity:
       InputError: The file of sizes cannot be used.
     """
     file = read_model(path, EquityFile)
-    levels = plan.spine.levels
     tables = [_partition(plan, text, f"{path}: tables") for text in file.tables]
     rows: list[GroupTable] = []
     known: dict[str, Query] = {}
@@ -127,7 +127,7 @@ def read_equity(plan: Plan, path: Path) -> Equity:
         if groups.name in known:
             raise ConfigError(where, "names a query twice", got=groups.name)
         known[groups.name] = groups
-        compared = _per_level(where, given, levels)
+        compared = _per_level(where, given, plan)
         for table in tables:
             for label, group in zip(groups.labels(), groups_of(plan.schema, groups), strict=True):
                 inside = restricted(table, group)
@@ -179,6 +179,9 @@ def read_sizes(plan: Plan, path: Path, groups: Mapping[str, Query]) -> PublicSiz
                         got=group,
                         want=f"one of {sorted(labels[query])}",
                     )
+                refuse_off_spine(
+                    batch.where(index), [level], plan.spine.levels, plan.census_spine.levels
+                )
                 if level and level not in plan.spine.levels:
                     raise InputError(
                         batch.where(index),
@@ -234,10 +237,12 @@ def _partition(plan: Plan, text: str, where: str) -> Query:
     return query
 
 
-def _per_level(where: str, given: T | dict[str, T], levels: tuple[str, ...]) -> dict[str, T]:
+def _per_level(where: str, given: T | dict[str, T], plan: Plan) -> dict[str, T]:
     """What is given by geolevel; one value stands for all of them."""
+    levels = plan.spine.levels
     if not isinstance(given, dict):
         return dict.fromkeys(levels, given)
+    refuse_off_spine(where, given, levels, plan.census_spine.levels)
     unknown = [name for name in given if name not in levels]
     if unknown:
         raise ConfigError(where, "names an unknown geolevel", got=unknown, want=list(levels))
@@ -266,7 +271,7 @@ def _targets(
         for group, given in groups.items():
             if group not in labels:
                 raise ConfigError(where, "names an unknown group", got=group, want=labels)
-            for name, target in _per_level(f"{where}.{group}", given, levels).items():
+            for name, target in _per_level(f"{where}.{group}", given, plan).items():
                 for index, row in enumerate(rows):
                     if (row.query, row.group) == (query, group):
                         if name not in row.compared:
@@ -289,7 +294,7 @@ def _limits(path: Path, plan: Plan, file: EquityFile) -> tuple[tuple[Query, ...]
         if table.name in tables:
             raise ConfigError(where, "names a table twice", got=table.name)
         tables[table.name] = table
-        per_level = _per_level(where, given, levels)
+        per_level = _per_level(where, given, plan)
         numbers.append([per_level.get(name, np.inf) for name in levels])
     return tuple(tables.values()), np.array(numbers).reshape(len(tables), len(levels))
 

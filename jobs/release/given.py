@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from das.arrays import IntArray, ObjectArray
+from das.arrays import Geocodes, IntArray, ObjectArray
 from das.errors import InputError
 from das.queries.query import Query, parse_query
 from invariants.facilities import Facilities
@@ -188,6 +188,30 @@ def _exact_counts(
     return codes, counts
 
 
+def refuse_strange(
+    where: str, codes: ObjectArray, known: ObjectArray | Geocodes, geolevel: str
+) -> None:
+    """Refuse public counts of geounits that the run has not.
+
+    Args:
+      where: Whose counts, for the error.
+      codes: object[G] geocodes with counts.
+      known: object[K] or bytes[K], all geounits of the geolevel.
+      geolevel: Name of the geolevel.
+
+    Raises:
+      InputError: Some geounit is not known.
+    """
+    strange = ~np.isin(codes.astype(np.bytes_), known.astype(np.bytes_))
+    if strange.any():
+        raise InputError(
+            where,
+            f"has geounits that do not exist ({int(strange.sum())} such)",
+            got=codes[strange][0],
+            want=f"geocodes of the geolevel {geolevel}",
+        )
+
+
 def _publish(
     release: ReleaseLayout,
     geolevel: str,
@@ -201,14 +225,7 @@ def _publish(
     known = read_public_geocodes(release, geolevel)
     parts = [part for _, part in bound]
     for table in given:
-        strange = ~np.isin(table.codes, known)
-        if strange.any():
-            raise InputError(
-                f"table of {table.name}",
-                f"has geounits that do not exist ({int(strange.sum())} such)",
-                got=table.codes[strange][0],
-                want=f"geocodes of the geolevel {geolevel}",
-            )
+        refuse_strange(f"table of {table.name}", table.codes, known, geolevel)
         writer = PartWriter(dataset, ANSWERS)
         for codes, counts in table.rows(known):
             writer.write(answer_table(codes, table.name, counts))

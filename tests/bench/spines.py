@@ -36,7 +36,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from das.errors import DasError
+from das.errors import ConfigError
 from geography.lattice import Spine
 from geography.respine import SpineDesign, design_spine
 from jobs.analysis.estimate import IntervalSettings, estimate_areas
@@ -82,8 +82,16 @@ class Blocks:
 
     @classmethod
     def read(cls, path: Path, kinds: Sequence[str], every: int) -> Blocks:
-        """Blocks of every so manieth tract of a file."""
+        """Blocks of every so manieth tract of a file.
+
+        Raises:
+          ConfigError: The file has no such column, no kept block lies in an entity of a kind, or no
+            block is marked.
+        """
         table = pq.read_table(path)
+        lacking = [one for one in ("geoid", *kinds) if one not in table.column_names]
+        if lacking:
+            raise ConfigError(str(path), "lacks columns", got=table.column_names, want=lacking)
         codes = np.array(table["geoid"].to_pylist())
         tracts = np.array([code[:11] for code in codes])
         kept = np.flatnonzero(np.isin(tracts, np.unique(tracts)[::every]))
@@ -92,7 +100,19 @@ class Blocks:
         lies_in = {kind: _texts(table, kind)[rows] for kind in kinds}
         if not kinds:
             lies_in["area"] = np.array([f"{n // RUN_OF_BLOCKS:05d}" for n in range(len(rows))])
-        return cls(codes[rows], counts_of(column)[rows], lies_in)
+        blocks = cls(codes[rows], counts_of(column)[rows], lies_in)
+        for kind, names in blocks.areas().items():
+            if not (names != "").any():
+                kept_tracts = len(np.unique(tracts[rows]))
+                raise ConfigError(
+                    f"{path}, {kind}",
+                    "has no block, so there is nothing to compare",
+                    got=f"{len(rows)} blocks in {kept_tracts} tracts",
+                    want=f"{MARKED_TRACTS // 2 + 1} tracts or more: a lower --tracts or another file"
+                    if kind == "marked"
+                    else "codes in this column, in the tracts that --tracts keeps",
+                )
+        return blocks
 
     @property
     def marked(self) -> np.ndarray:
@@ -288,7 +308,15 @@ def main() -> None:
     parser.add_argument("--one", type=int, default=0, help="seed of one release; prints its JSON")
     asked = parser.parse_args()
     kinds = [kind for kind in asked.kinds.split(",") if kind]
-    blocks = Blocks.read(asked.data, kinds, asked.tracts)
+    unknown = [name for name in asked.spines.split(",") if name not in DESIGNS]
+    if unknown:
+        parser.error(f"--spines has no {unknown[0]!r}; there are {', '.join(DESIGNS)}")
+    if asked.tracts < 1:
+        parser.error("--tracts wants 1 or more")
+    try:
+        blocks = Blocks.read(asked.data, kinds, asked.tracts)
+    except (ConfigError, FileNotFoundError) as error:
+        parser.error(str(error))
     if asked.one:
         print(json.dumps(released(blocks, asked.spines, asked.one)))
         return
@@ -299,9 +327,9 @@ def main() -> None:
         runs = []
         for seed in range(1, asked.seeds + 1):
             words = [*own, "--spines", name, "--one", str(seed)]
-            done = subprocess.run(words, capture_output=True, text=True, check=False)
+            done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)
             if done.returncode:
-                raise DasError("bench of spines", f"failed on {name}", got=done.stderr)
+                sys.exit(f"spines.py: the release on {name} failed with seed {seed}, as said above")
             runs.append(json.loads(done.stdout.splitlines()[-1]))
         found[name] = averaged(runs)
         print(name, json.dumps(found[name]), flush=True)

@@ -982,6 +982,10 @@ ENTRIES: dict[Key, Entry] = {
         NotTried("needs an older version"),
     ("das/tree/span.py", "measure fewer recodes, prefixes or ranges"): LARGE,
     ("jobs/config/solvable.py", "leave them out, or solve in one pass with method nnls"): LARGE,
+    ("jobs/config/off_spine.py", "name a geolevel of the spine; only output.tables, das tables, das "
+     "estimate, das areas and das explore know those off it"): TriedIn(
+        "tests/pipeline/local/test_spines.py::"
+        "test_a_geolevel_off_the_spine_is_refused_where_it_cannot_be"),
     ("jobs/folder/draws.py", "go on there"): TriedIn(
         f"{_DRAWS}::test_a_copy_that_draws_at_the_same_time_leaves_one_of_both"),
     ("jobs/config/solvable.py", "leave it out, or plan with hdmm on plain counts, whose queries "

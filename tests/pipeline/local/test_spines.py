@@ -247,12 +247,59 @@ def test_das_spine_says_what_a_design_changes(das, tmp_path):
     assert (code, said.count("geography.spine")) == (2, 1), said
 
 
-def test_an_invariant_of_a_divided_geolevel_is_refused(das, tmp_path):
-    invariants = [{"query": "total", "geolevel": "county"}]
-    code, said = das("validate", configured(tmp_path, SPLIT, ON_AIAN, invariants=invariants))
+@pytest.mark.parametrize(
+    ("key", "changes"),
+    [
+        ("invariants: 0: geolevel", {"invariants": [{"query": "total", "geolevel": "county"}]}),
+        ("solve: order", {"solve": {"order": {"county": [["total"]]}}}),
+        ("solve: learned_prior", {"solve": {"learned_prior": ["county"]}}),
+    ],
+)
+def test_a_geolevel_off_the_spine_is_refused_where_it_cannot_be(das, tmp_path, key, changes):
+    """The remedy helps: a geolevel of the spine there, and the county in tables."""
+    code, said = das("validate", configured(tmp_path, SPLIT, ON_AIAN, **changes))
+    told = " ".join(said.split())
     assert code == 2
-    assert "county" in said
-    assert "county_part" in said
+    assert f"{key}: names a geolevel of the census that is off the spine of this run" in told
+    assert f"got county; expected one of {ON_AIAN}; name a geolevel of the spine" in told
+    assert "unknown" not in told
+    on_spine = yaml.safe_load(yaml.safe_dump(changes).replace("county", "county_part"))
+    on_spine["output__tables"] = [{"query": "total", "geolevels": ["county"]}]
+    code, said = das("validate", configured(tmp_path, SPLIT, ON_AIAN, **on_spine))
+    assert code == 0, said
+
+
+def test_planning_knows_geolevels_of_the_spine_alone(das, tmp_path):
+    weights = tmp_path / "weights.yaml"
+    weights.write_text("total: {county: 1}")
+    words = ("--optimize", tmp_path / "made.yaml", "--weights", weights)
+    code, said = das("plan", configured(tmp_path, SPLIT, ON_AIAN), *words)
+    assert code == 2
+    assert "total: names a geolevel of the census that is off the spine" in " ".join(said.split())
+
+
+@pytest.mark.parametrize("spine", [None, SPLIT])
+def test_a_public_table_of_other_geounits_is_refused_before_reading(das, tmp_path, spine):
+    levels = ON_AIAN if spine else [*toy.LEVELS]
+    table = {"path": str(tmp_path / "table.csv"), "geocode": "g", "columns": {"total": "n"}}
+    entry = {"query": "total", "geolevel": "block", "table": table}
+    config = configured(tmp_path, spine, levels, invariants=[entry])
+    rows = {code: f"{code},1\n" for code in BLOCKS}
+    for text, message in (
+        ("".join(rows.values()), ""),
+        (rows[BLOCKS[0]], ""),
+        (
+            "".join(rows.values()) + "9900500999,1\n",
+            f"invariants.0: {tmp_path}/table.csv: has geounits that do not exist (1 such); "
+            "got 9900500999; expected geocodes of the geolevel block",
+        ),
+        (rows[BLOCKS[0]] * 2, f"geocode appears twice (1 such); got {BLOCKS[0]}"),
+        (f"{BLOCKS[0][:-1]},1\n", "invariants.0"),
+    ):
+        (tmp_path / "table.csv").write_text("g,n\n" + text)
+        code, said = das("validate", config)
+        assert code == (2 if message else 0), said
+        assert message.replace(" ", "") in "".join(said.split())
 
 
 def test_a_run_is_bound_to_a_release_on_another_spine(here, das, tmp_path):
