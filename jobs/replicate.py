@@ -29,6 +29,7 @@ from jobs.folder.lock import only_driver
 from jobs.folder.solutions import refuse_sealed
 from jobs.plan import Plan, why_no_estimates
 from jobs.printable import result_console
+from jobs.release.census import publish_census_counts
 from jobs.release.estimate import CONFIDENCE, EstimateStage, LevelEstimator
 from jobs.release.intervals import Made, describe_intervals, write_intervals
 from jobs.release.replicates import (
@@ -163,10 +164,10 @@ class ReplicateTask:
             for product, one in zip(self.products, repeats, strict=True):
                 one.solve()
                 truth, made = truths[product.name], one.made
-                for level in product.plan.levels:
-                    compared = compare_level(product.plan, level, product.queries, truth, made)
+                for geolevel in product.plan.geolevels:
+                    compared = compare_level(product.plan, geolevel, product.queries, truth, made)
                     for name, found in compared.items():
-                        yield Asked(generation, product.name, level.name, name), found
+                        yield Asked(generation, product.name, geolevel, name), found
                 if self.keep and generation == 1:
                     keep_leaves(product.plan, made, self.leaves(product.name, number))
                 truths[product.name] = made
@@ -220,6 +221,8 @@ class Repeat:
     def solve(self) -> None:
         """Draw lazy queries and solve, geolevel by geolevel; all products are measured.
 
+        Counts of census geolevels off the spine are sums over leaves, as in a release.
+
         Raises:
           SolverError, InfeasibleError: A node failed.
         """
@@ -229,6 +232,7 @@ class Repeat:
                 solve_support(plan=plan, release=made, tasks=self.tasks)
             self._stage.measure_lazily(level.index, self.key(f"{level.name}, lazy queries"))
             solve_level(level, plan=plan, release=made, tasks=self.tasks)
+        publish_census_counts(plan, made, self.tasks)
 
 
 @dataclass(frozen=True)
@@ -316,10 +320,10 @@ def replicate(
             ):
                 write_intervals(one.plan, one.release, one.queries, document, tasks)
             if not reporter.console.quiet:
-                table = errors_table(one.plan.spine.levels, document)
+                table = errors_table(one.plan.geolevels, document)
                 result_console().print(terminal_table(table))
             layout = IntervalLayout.of(one.release)
-            written += [layout.document, *map(layout.tables, one.plan.spine.levels)]
+            written += [layout.document, *map(layout.tables, one.plan.geolevels)]
     return [*write_public_reports(resolved.last.release), *written]
 
 
@@ -330,7 +334,7 @@ def is_checked(number: int) -> bool:
 
 def _said(release: ReleaseLayout, seed: int) -> dict[str, object]:
     """What errors of replicates are of."""
-    return {"format": 1, "manifest": digest_of(release.manifest), "seed": seed}
+    return {"format": 2, "manifest": digest_of(release.manifest), "seed": seed}
 
 
 def _claim(folder: Place, said: Mapping[str, object]) -> None:

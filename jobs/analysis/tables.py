@@ -29,10 +29,8 @@ from jobs.release.tables import (
     Estimates,
     GeolevelTable,
     H1Table,
-    Piece,
     ReleasedEstimates,
     Tabulated,
-    even_pieces,
     write_table,
 )
 from jobs.release.verify import verify_datasets
@@ -40,7 +38,7 @@ from jobs.storage.dataset import Dataset, RangeReader, is_published
 from jobs.storage.estimates import read_moments
 from jobs.storage.files import refuse_foreign, writing
 from jobs.storage.layout import EstimateLayout, IntervalLayout
-from jobs.tasks.batches import Batch, geounit_batches
+from jobs.tasks.batches import Batch, Piece, even_pieces, geounit_batches
 from jobs.tasks.progress import Reporter
 
 FORMATS = ("csv", "parquet", "xlsx")

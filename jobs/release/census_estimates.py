@@ -15,7 +15,6 @@ from das.tree.passes import Moments
 from jobs.plan import Plan
 from jobs.release.estimate import Descended, LevelEstimator, facts_of, said_of_tables
 from jobs.release.estimate_area import AreaEstimator
-from jobs.release.tables import Piece, even_pieces
 from jobs.storage.dataset import LAST, Dataset, PartWriter, is_published, publish
 from jobs.storage.estimates import (
     estimate_rows,
@@ -25,6 +24,7 @@ from jobs.storage.estimates import (
 )
 from jobs.storage.geography import read_both_geocodes, read_public_geocodes
 from jobs.storage.layout import ReleaseLayout
+from jobs.tasks.batches import Piece, even_pieces
 from jobs.tasks.executor import Tasks
 
 _GEOUNITS = 2_000  # of a task: they take some 10 to 30 ms each

@@ -22,11 +22,12 @@ from das.queries.query import Query
 from jobs.documents.document import adapter, write_document
 from jobs.documents.intervals import Intervals, Marked, SeenInterval, SizeErrors, digest_of
 from jobs.documents.manifest import read_manifest
-from jobs.plan import Level, Plan
+from jobs.plan import Plan
 from jobs.release.replicates import Asked
 from jobs.storage.columns import lists, repeated
 from jobs.storage.dataset import (
     MANIFEST,
+    Dataset,
     PartFile,
     PartWriter,
     publish,
@@ -36,7 +37,7 @@ from jobs.storage.geography import read_public_geocodes
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import IntervalLayout, ReleaseLayout
 from jobs.storage.modes import open_to_readers
-from jobs.tasks.batches import Batch, geounit_batches
+from jobs.tasks.batches import Piece, even_pieces
 from jobs.tasks.executor import Tasks
 
 FORMAT = 1
@@ -223,39 +224,40 @@ def write_intervals(
     """
     layout, classes = IntervalLayout.of(release), class_tables(document)
     layout.document.unlink(missing_ok=True)
-    for level in plan.levels:
-        if (layout.tables(level.name) / MANIFEST).exists():
-            remove_dataset(layout.tables(level.name))
-        own = [(query, classes[level.name, query.name]) for query in queries]
-        _write_level(plan, level, release, own, document, tasks)
+    for geolevel in plan.geolevels:
+        if (layout.tables(geolevel) / MANIFEST).exists():
+            remove_dataset(layout.tables(geolevel))
+        own = [(query, classes[geolevel, query.name]) for query in queries]
+        _write_level(plan, geolevel, release, own, document, tasks)
     write_document(layout.document, document)
     open_to_readers(layout.root)
 
 
 def _write_level(
     plan: Plan,
-    level: Level,
+    geolevel: str,
     release: ReleaseLayout,
     classes: Sequence[tuple[Query, ClassTable]],
     document: Intervals,
     tasks: Tasks,
 ) -> None:
-    dataset = IntervalLayout.of(release).tables(level.name)
+    dataset = IntervalLayout.of(release).tables(geolevel)
 
-    def run(batch: Batch) -> PartFile:
-        codes = read_public_geocodes(release, level.name, batch.low, batch.high)
-        counts = read_counts(release, level.name, codes, plan.schema.size)
+    def run(piece: Piece) -> PartFile:
+        codes = read_public_geocodes(release, geolevel, *piece)
+        counts = read_counts(release, geolevel, codes, plan.schema.size)
         writer = PartWriter(dataset, TABLES)
         writer.write_apart(interval_rows(query, table, codes, counts) for query, table in classes)
         return writer.close()
 
     most = max(1, _NUMBERS // max(1, sum(query.size for query, _ in classes)))
     size = tasks.sizing.write_geounits
-    batches = geounit_batches(release, level, tasks.batches, min(most, size.most), size.least)
-    parts = tasks.run(f"intervals {level.name}", batches, run)
+    wanted = -(-Dataset.open(release.geography(geolevel)).rows // tasks.batches)
+    pieces = even_pieces(release, geolevel, min(most, size.most, max(size.least, wanted)))
+    parts = tasks.run(f"intervals {geolevel}", [*pieces], run)
     facts = {
         "format": FORMAT,
-        "geolevel": level.name,
+        "geolevel": geolevel,
         "manifest": document.manifest,
         "not_for_release": document.not_for_release,
         "confidence": document.confidence,

@@ -19,7 +19,7 @@ from das.errors import OutputError
 from das.metrics.accuracy import pack
 from das.metrics.replicates import ClassErrors, Compared, add_errors, compare
 from das.queries.query import Query
-from jobs.plan import Level, Plan
+from jobs.plan import Plan
 from jobs.storage.columns import chosen
 from jobs.storage.dataset import Dataset
 from jobs.storage.files import read_bytes, replace_file
@@ -27,7 +27,7 @@ from jobs.storage.geography import read_public_geocodes
 from jobs.storage.histograms import read_histograms
 from jobs.storage.layout import ReleaseLayout
 from jobs.storage.place import Place
-from jobs.tasks.batches import geounit_batches
+from jobs.tasks.batches import even_pieces
 
 _GEOUNITS = 20_000  # compared at a time, as by `das verify`
 _BOTH = ("by_release", "by_replicate")
@@ -66,16 +66,16 @@ Errors = Mapping[Asked, Compared]
 
 def compare_level(
     plan: Plan,
-    level: Level,
+    geolevel: str,
     queries: Sequence[Query],
     release: ReleaseLayout,
     replicate: ReleaseLayout,
 ) -> dict[str, Compared]:
     """Compare queries of all geounits of a geolevel, by name of the query."""
     found: dict[str, list[Compared]] = {query.name: [] for query in queries}
-    ours, theirs = (Dataset.open(one.counts(level.name)) for one in (release, replicate))
-    for batch in geounit_batches(release, level, 1, _GEOUNITS):
-        codes = read_public_geocodes(release, level.name, batch.low, batch.high)
+    ours, theirs = (Dataset.open(one.counts(geolevel)) for one in (release, replicate))
+    for low, high in even_pieces(release, geolevel, _GEOUNITS):
+        codes = read_public_geocodes(release, geolevel, low, high)
         first, second = (read_histograms(one, codes, plan.schema.size) for one in (ours, theirs))
         for query in queries:
             found[query.name].append(compare(query, first, second))

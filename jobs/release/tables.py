@@ -31,6 +31,7 @@ from jobs.storage.histograms import read_histograms
 from jobs.storage.layout import EstimateLayout, ReleaseLayout
 from jobs.storage.place import Place
 from jobs.storage.xlsx import XlsxPartWriter
+from jobs.tasks.batches import Piece, even_pieces
 from jobs.tasks.executor import Tasks
 
 _ROWS = 200_000  # held at once: with the texts of CSV some 50 MB
@@ -39,9 +40,6 @@ _ROWS = 200_000  # held at once: with the texts of CSV some 50 MB
 # took 4.6 GB.
 _BYTES = 4_000_000
 _DECIMALS = 3  # of estimates; the noise of none is as small
-
-Piece = tuple[str, str]
-"""First and last geocode of a range of geounits."""
 
 
 class Estimates(Protocol):
@@ -121,16 +119,6 @@ def most_geounits(release: ReleaseLayout, geolevel: str, rows: int) -> int:
     counts = Dataset.open(release.counts(geolevel))
     by_counts = _BYTES * counts.rows // max(1, counts.bytes)
     return max(1, min(_ROWS // rows, by_counts))
-
-
-def even_pieces(release: ReleaseLayout, geolevel: str, most: int) -> Iterator[Piece]:
-    """All geounits of a geolevel in ranges of `most`, in order."""
-    dataset = Dataset.open(release.geography(geolevel))
-    for part in dataset.parts:
-        codes = dataset.read(part.low, part.high, ("geocode",)).column("geocode")
-        for start in range(0, len(codes), most):
-            last = min(start + most, len(codes)) - 1
-            yield codes[start].as_py(), codes[last].as_py()
 
 
 class Tabulated(Protocol):

@@ -26,11 +26,11 @@ def intervals_section(manifest: Manifest, intervals: Intervals) -> Section:
         "from the truth; nothing here was compared with confidential data. Every released count "
         "has an interval in the folder intervals."
     )
-    places = _places(manifest.levels, intervals)
+    places = _places(manifest.geolevels, intervals)
     bias = tilted(_grid(intervals, places, "bias"))
     leaning = "Mean error by size of the count: which way solving leans"
     blocks = [
-        TableBlock(errors_table(manifest.levels, intervals)),
+        TableBlock(errors_table(manifest.geolevels, intervals)),
         TableBlock(_table("interval-bias", leaning, places, bias)),
     ]
     return Section("intervals", "Error of released counts", lead, blocks)

@@ -5,15 +5,19 @@ docs/sizes.md says why each size is what it is, and what was measured.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow.compute as pc
 
 from jobs.plan import Level
-from jobs.storage.dataset import LAST
+from jobs.storage.dataset import LAST, Dataset
 from jobs.storage.geography import read_geography
 from jobs.storage.layout import ReleaseLayout
+
+Piece = tuple[str, str]
+"""First and last geocode of a range of geounits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,16 @@ def geounit_batches(
             batches.append(Batch(level.index, low, high, int(end - starts[first])))
             first = index + 1
     return sorted(batches, key=lambda batch: (-batch.cost, batch.low))
+
+
+def even_pieces(release: ReleaseLayout, geolevel: str, most: int) -> Iterator[Piece]:
+    """All geounits of a geolevel in ranges of `most`, in order."""
+    dataset = Dataset.open(release.geography(geolevel))
+    for part in dataset.parts:
+        codes = dataset.read(part.low, part.high, ("geocode",)).column("geocode")
+        for start in range(0, len(codes), most):
+            last = min(start + most, len(codes)) - 1
+            yield codes[start].as_py(), codes[last].as_py()
 
 
 def all_geounits(level: int) -> Batch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from tests.builders.datasets import rows_of
 from tests.builders.in_process import execute, leave_out_figures
 from tests.builders.units import section, write_units
 from tests.checkout import ROOT
+from tests.pipeline.local.test_spines import ON_AIAN, SPLIT, configured
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -261,6 +263,41 @@ def test_units_and_the_persons_bound_by_them_are_repeated(tmp_path, das):
     # Facilities are exact in every block, and so in every replicate.
     assert {row["rmse"] for row in units["errors"] if row["query"] == "hhgq"} == {0.0}
     assert any(row["rmse"] for row in units["errors"] if row["query"] != "hhgq")
+
+
+def test_geolevels_off_the_spine_have_intervals_of_sums_over_their_blocks(tmp_path, das):
+    """Errors of counties are those of sums of the kept leaf counts, by geocodes of the census."""
+    execute(configured(tmp_path, SPLIT, ON_AIAN))
+    out = tmp_path / "out"
+    code, printed = das("replicate", out, "--count", COUNT, "--areas")
+    assert code == 0, printed
+    release = release_layout(out)
+    county = {
+        row["geocode"]: row["census_geocode"][:5] for row in rows_of(release.geography("block"))
+    }
+    kept = sorted((out / "replicates/release/leaves/persons").iterdir())
+    released, *replicates = (
+        {name: sum(sum(row["counts"]) for row in rows if county[row["geocode"]] == name)
+         for name in sorted(set(county.values()))}
+        for rows in map(rows_of, (release.counts("block"), *kept))
+    )  # fmt: skip
+    off = [one[name] - count for one in replicates for name, count in released.items()]
+    rows = [row for row in document_of(tmp_path)["errors"] if row["query"] == "total"]
+    assert {row["geolevel"] for row in rows} == {*ON_AIAN, "county", "tract"}
+    own = [row for row in rows if row["geolevel"] == "county"]
+    assert sum(row["answers"] for row in own) == len(off)
+    assert any(off)
+    squares = sum(row["answers"] * row["rmse"] ** 2 for row in own)
+    assert squares == pytest.approx(sum(error**2 for error in off))
+    intervals = rows_of(IntervalLayout.of(release).tables("county"))
+    seen = {row["geocode"]: row["count"][0] for row in intervals if row["query"] == "total"}
+    assert seen == released
+    assert is_sealed(release)
+    assert das("tables", out / "release", "--geolevel", "county", "--to", tmp_path / "t")[0] == 0
+    with (tmp_path / "t/level=county/total.csv").open() as file:
+        for row in csv.DictReader(file):
+            assert int(row["count_lower"]) <= released[row["geocode"]] <= int(row["count_upper"])
+    assert das("explore", out / "release", "-o", tmp_path / "page.html")[0] == 0
 
 
 # --- areas ---------------------------------------------------------------------------------------
