@@ -254,4 +254,4 @@ def test_a_table_of_unknown_geounits_is_refused(tmp_path):
     people = toy.write_records(tmp_path)
     rows = {**facilities_of(people), "9900199999": [1, 0, 0]}
     error = refused(configuration(tmp_path, people, rows=rows), InputError)
-    assert error.where == "table of facilities age"
+    assert error.where == f"products.persons.invariants.1: {tmp_path}/facilities.csv"
