@@ -485,7 +485,11 @@ def init(  # noqa: PLR0913 - one parameter per command-line option
     ],
     folder: NewFolderArgument = Path("das-init"),
     geocode: Annotated[
-        str | None, typer.Option(help="Column of the geocodes. Default: found out.")
+        str | None,
+        typer.Option(
+            help="Column of the geocodes, or, root first, those that make them, such as "
+            "PROV,MUN,SECC. Default: one is found out."
+        ),
     ] = None,
     geolevels: Annotated[
         str | None,

@@ -15,6 +15,7 @@ import pyarrow as pa
 from das.confidential import redact_errors
 from das.errors import InputError
 from jobs.config.data import FILE_KINDS
+from jobs.config.models.values import GeocodeColumns, names_of
 from jobs.input import values
 from jobs.input.files import (
     Batch,
@@ -154,29 +155,35 @@ def look_at(path: Place, rows: int, delimiter: str | None = None, *, alone: bool
 
 @redact_errors
 def look_at_geocodes(
-    path: Place, look: Look, geocode: str, others: Sequence[str], rows: int
+    path: Place, look: Look, geocode: GeocodeColumns, others: Sequence[str], rows: int
 ) -> Geography:
     """Look at the geocodes of a file, and at which other columns say something about geounits.
 
     Args:
       path: The file.
       look: What `look_at` found.
-      geocode: Column of the geocodes.
+      geocode: Column of the geocodes, or the columns that are put together.
       others: Columns that may.
       rows: How many to look at.
 
     Raises:
       InputError: It cannot be read.
     """
-    columns = (geocode, *others)
+    columns = (*names_of(geocode), *others)
     table = Table(path, columns, look.delimiter or ",", "--delimiter")
     found: set[str] = set()
     following: dict[str, dict[str, str]] = {name: {} for name in others}
     batches = _Batches(table, rows)
     for batch in batches:
-        found |= values.distinct(batch, geocode)
+        codes: pa.Array | None = None
+        if isinstance(geocode, str):
+            found |= values.distinct(batch, geocode)
+        else:
+            codes = values.put_together(batch, geocode)
+            found |= {*codes.unique().to_pylist()}
         for name in [*following]:
-            if not _follows(following[name], batch, geocode, name):
+            codes = values.texts(batch, names_of(geocode)[0]) if codes is None else codes
+            if not _follows(following[name], codes, values.texts(batch, name)):
                 del following[name]
     if batches.done < _FEW_ROWS:
         following = {}
@@ -193,9 +200,8 @@ def look_at_geocodes(
     return Geography(frozenset(found), sure, prefixes, following)
 
 
-def _follows(of_code: dict[str, str], batch: Batch, geocode: str, name: str) -> bool:
+def _follows(of_code: dict[str, str], codes: pa.Array, texts: pa.Array) -> bool:
     """Whether every geocode has one value of a column, with those before it in `of_code`."""
-    codes, texts = (values.texts(batch, column) for column in (geocode, name))
     pairs = pa.table([codes, texts], ["geocode", "text"])
     for pair in pairs.group_by(["geocode", "text"], use_threads=False).aggregate([]).to_pylist():
         if of_code.setdefault(pair["geocode"], pair["text"]) != pair["text"]:

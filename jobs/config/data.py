@@ -19,6 +19,7 @@ from jobs.config.models.data import (
     Pl94Data,
     RecordsData,
 )
+from jobs.config.models.values import digits_of
 from jobs.storage.place import Place
 
 FILE_KINDS: Mapping[str, Literal["csv", "parquet"]] = {
@@ -53,6 +54,22 @@ def check_data(data: DataConfig, schema: Schema) -> None:
             raise ConfigError(
                 f"data.product {data.product}", "does not fit the schema", got=got, want=want
             )
+
+
+def check_geocode(data: DataConfig, digits: int) -> None:
+    """Check that several columns make a whole geocode of the last geolevel.
+
+    Raises:
+      ConfigError: Their digits do not add up to those of the geolevel.
+    """
+    got = digits_of(data.geocode) if isinstance(data, RecordsData | BlockTableData) else None
+    if got is not None and got != digits:
+        raise ConfigError(
+            "data.geocode",
+            "has columns whose digits do not add up to those of the last geolevel",
+            got=got,
+            want=digits,
+        )
 
 
 def check_file_type(data: DataConfig) -> None:

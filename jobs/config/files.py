@@ -18,7 +18,15 @@ from jobs.config.yaml_file import read_map
 from jobs.storage.place import Place, StoredPlace
 
 _MOST_PROBLEMS = 20  # named at once
-_TAGS = ("records", "block_table", "pl94", "histograms", "RecordColumn")
+_TAGS = (
+    "records",
+    "block_table",
+    "pl94",
+    "histograms",
+    "RecordColumn",
+    "geocode_column",
+    "geocode_parts",
+)
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from geography.lattice import Spine
 from geography.respine import design_spine
 from invariants.exact import Invariant
 from jobs.config.allocation import even_strategy, load_allocation
-from jobs.config.data import check_data, check_file_type, check_suffix
+from jobs.config.data import check_data, check_file_type, check_geocode, check_suffix
 from jobs.config.files import RunFile, named
 from jobs.config.frozen import read_frozen
 from jobs.config.groups import grouping
@@ -104,6 +104,7 @@ def resolve_product(
     if not isinstance(own.data, WithheldData):
         attempt(keys.rstrip(": ."), lambda: check_data(own.input, schema))
         attempt(f"{keys}data.path", lambda: check_file_type(own.input))
+        attempt(keys.rstrip(": ."), lambda: check_geocode(own.input, census.digits[-1]))
     public = config.geography.geounits
     if public is not None and not place:
         attempt(f"{path}: geography.geounits", partial(check_suffix, public.path))

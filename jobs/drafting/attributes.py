@@ -85,14 +85,11 @@ class Proposed:
         return math.prod(len(one.levels) for one in self.attributes)
 
 
-def propose(
-    columns: Iterable[Column], geocode: str, following: Collection[str], wanted: Wanted
-) -> Proposed:
+def propose(columns: Iterable[Column], following: Collection[str], wanted: Wanted) -> Proposed:
     """Propose attributes.
 
     Args:
-      columns: Of the file.
-      geocode: That of the geocodes.
+      columns: Of the file, without those of the geocodes.
       following: Columns with one value in every geounit.
       wanted: What is asked of them.
 
@@ -103,8 +100,6 @@ def propose(
     attributes: list[Proposal] = []
     taken: set[str] = set()
     for column in columns:
-        if column.name == geocode:
-            continue
         listed = wanted.codebook.get(column.name.strip())
         reason = _reason(column, following, wanted)
         if reason:

@@ -6,9 +6,9 @@ import os
 import shutil
 import tempfile
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 from das.errors import ConfigError, InputError, OutputError
@@ -20,11 +20,13 @@ from geography.lattice import Lattice, Spine
 from jobs.confidential.look import Column, Geography, Look, look_at, look_at_geocodes
 from jobs.config.files import named
 from jobs.config.load import load_plan, load_run
+from jobs.config.models.values import GeocodeColumns, GeocodePart, names_of
 from jobs.drafting.attributes import CODEBOOK, Proposed, Wanted, attribute_name, propose
 from jobs.drafting.codebook import read_codebook
 from jobs.drafting.geolevels import (
     Geolevel,
     find_geocode,
+    is_of_places,
     propose_geolevels,
     propose_names,
     read_geolevels,
@@ -56,7 +58,8 @@ class Request:
     Attributes:
       data: A CSV or Parquet file of person records, or a folder of such files.
       folder: Where the proposal is written: a new or empty folder.
-      geocode: Column of the geocodes; found out if None.
+      geocode: Column of the geocodes, or several that make them, with commas between; found out if
+        None.
       geolevels: Names and lengths, such as "province 2"; proposed if there are none.
       geounits: Public list of all geounits.
       tables: Wanted, such as "sex * age".
@@ -102,6 +105,7 @@ class _Listed:
     """The public list of geounits."""
 
     path: Place
+    geocode: GeocodeColumns
     column: Column
     look: Look
     geography: Geography
@@ -148,26 +152,35 @@ def draft(request: Request) -> Draft:
     place = request.geounits
     list_look = None if place is None else look_at(place, 1 << 62, alone=True)
     held = None if list_look is None else _held_by_list(request, look, usable, list_look)
-    geocode = request.geocode or held or find_geocode(usable)
-    column = look.column(geocode)
-    if column is None or not column.is_code:
-        raise InputError(
-            f"{request.data}, column {geocode}",
-            "holds values that are no geocodes",
-            want="ASCII letters and digits in every row",
-            remedy="name another column by --geocode, or complete it",
-        )
-    others = [one.name for one in usable if one.name != geocode and not one.fault]
+    names_known = request.geocode is not None or held is not None
+    names = _asked_columns(request, look) or (held or find_geocode(usable),)
+    columns = [_of_codes(request.data, look, name) for name in names]
+    geocode: GeocodeColumns = names[0]
+    if len(names) > 1:
+        geocode = _parts(names, [look, *([list_look] if list_look else [])], request.geolevels)
+    others = [one.name for one in usable if one.name not in names and not one.fault]
     geography = look_at_geocodes(request.data, look, geocode, others, request.rows)
+    column = columns[0]
+    if not isinstance(geocode, str):
+        column = _as_one(geocode, columns)
+        geography = replace(geography, prefixes=_ends(geocode))
     listed = None
     if place is not None and list_look is not None:
         listed = _listed(place, list_look, geocode, geography.geocodes)
-    found = _geography(request, column, geography, listed)
+    found = _geography(request, geocode, column, geography, listed)
+    apart = [name for name in others if name not in geography.said]
+    notes = [
+        f"{geocode} does not tell {quoted(one.name)}: if a geocode has both as its parts, name "
+        "all of them by --geocode, root first, with commas between"
+        for one in usable
+        if one.name in apart and is_of_places(one) and not names_known
+    ]
     asked = [_by_attributes(table, usable) for table in request.tables]
     kept = {*request.kept, *_named(usable, asked)}
     codebook = {} if request.codebook is None else read_codebook(request.codebook)
     wanted = Wanted(request.left_out, kept, asked, codebook)
-    proposed = propose(look.columns, geocode, geography.following - kept, wanted)
+    counted = [one for one in look.columns if one.name not in names]
+    proposed = propose(counted, geography.following - kept, wanted)
     name = attribute_name(request.data.stem)
     tables = asked or ["total", *(one.name for one in proposed.attributes)]
     _refuse_unknown_tables(tables, name, proposed)
@@ -176,7 +189,7 @@ def draft(request: Request) -> Draft:
         request.data.name,
         _written(request.data, folder),
         geocode,
-        request.geocode is None and held is None,
+        not names_known,
         look.delimiter,
         found.lost,
         found.levels,
@@ -186,7 +199,7 @@ def draft(request: Request) -> Draft:
         rho,
         request.rho is not None,
         bool(request.tables),
-        [*found.notes, *_unlisted(look, proposed)],
+        [*notes, *found.notes, *_unlisted(look, proposed)],
     )
     files = _write(folder, text)
     checks = [check for path in files for check in checks_of(path.read_text(encoding="utf-8"))]
@@ -197,13 +210,99 @@ def _refuse_unknown(look: Look, request: Request) -> None:
     """Refuse names of columns that the file does not have."""
     known = [one.name for one in look.columns]
     asked = {"--leave-out": request.left_out, "--keep": request.kept}
-    asked["--geocode"] = [] if request.geocode is None else [request.geocode]
+    asked["--geocode"] = _asked_columns(request, look)
     for option, names in asked.items():
         unknown = [name for name in names if name not in known]
         if unknown:
             raise ConfigError(
                 option, "names a column that is not there", got=unknown, want=f"of {known}"
             )
+
+
+def _asked_columns(request: Request, look: Look) -> tuple[str, ...]:
+    """The columns that `--geocode` names; none if it does not."""
+    if request.geocode is None:
+        return ()
+    if look.column(request.geocode) is not None:  # a name may hold a comma
+        return (request.geocode,)
+    return tuple(name.strip() for name in request.geocode.split(","))
+
+
+def _of_codes(path: Place, look: Look, name: str) -> Column:
+    """A column that holds geocodes or parts of them.
+
+    Raises:
+      InputError: It holds something else, or there is no such.
+    """
+    column = look.column(name)
+    if column is None or not column.is_code:
+        raise InputError(
+            f"{path}, column {name}",
+            "holds values that are no geocodes",
+            want="ASCII letters and digits in every row",
+            remedy="name another column by --geocode, or complete it",
+        )
+    return column
+
+
+def _parts(
+    names: Sequence[str], looks: Sequence[Look], geolevels: Sequence[str]
+) -> list[GeocodePart]:
+    """How long the part of a geocode in each of several columns is.
+
+    What geolevels say, if each column is a step from one to the next; else the longest text.
+
+    Args:
+      names: The columns, in their order.
+      looks: Of the data, and of the list of geounits.
+      geolevels: As the command line has them.
+
+    Raises:
+      ConfigError: A part is longer, or shorter and no number that lost zeros.
+    """
+    ends = [0, *(level.digits for level in read_geolevels(geolevels) if level.digits)]
+    seen = [[one for look in looks if (one := look.column(name)) is not None] for name in names]
+    longest = [max(one.longest for one in columns) for columns in seen]
+    steps = [below - above for above, below in pairwise(ends)]
+    digits = steps if len(steps) == len(names) else longest
+    for name, columns, length in zip(names, seen, digits, strict=True):
+        for one in columns:
+            _refuse_lengths(one, length, f"its part of a geocode, {name}")
+    return [
+        GeocodePart(column=name, digits=length) for name, length in zip(names, digits, strict=True)
+    ]
+
+
+def _refuse_lengths(column: Column, digits: int, of: str) -> None:
+    """Refuse codes that are longer, or shorter without being numbers that lost zeros.
+
+    Raises:
+      ConfigError: There are such.
+    """
+    if column.longest > digits or (column.shortest < digits and not column.is_number):
+        raise ConfigError(
+            f"column {column.name}",
+            f"has geocodes of other lengths than those of {of}",
+            got=f"{column.shortest} to {column.longest} characters",
+            want=f"{digits}",
+            remedy="name the column by --geocode, and lengths by --geolevels",
+        )
+
+
+def _as_one(geocode: Sequence[GeocodePart], columns: Sequence[Column]) -> Column:
+    """Several columns as that of the geocodes that they make, called like the last of them."""
+    digits = sum(part.digits for part in geocode)
+    lost = any(
+        one.shortest < part.digits or not one.is_text
+        for part, one in zip(geocode, columns, strict=True)
+    )
+    return Column(columns[-1].name, shortest=digits, longest=digits, is_code=True, is_text=not lost)
+
+
+def _ends(geocode: Sequence[GeocodePart]) -> dict[str, int]:
+    """Length of the geocode up to each of its columns but the last."""
+    ends = accumulate(part.digits for part in geocode)
+    return {part.column: end for part, end in zip(geocode[:-1], ends, strict=False)}
 
 
 def _refuse_unknown_tables(tables: Sequence[str], name: str, proposed: Proposed) -> None:
@@ -281,26 +380,36 @@ def _bare(codes: Collection[str]) -> set[str]:
     return {code.lstrip("0") for code in codes}
 
 
-def _listed(path: Place, look: Look, geocode: str, geocodes: Collection[str]) -> _Listed:
+def _listed(path: Place, look: Look, geocode: GeocodeColumns, geocodes: Collection[str]) -> _Listed:
     """What a list of geounits says.
 
+    Where several columns of the data make a geocode, those of the same names, if it has them all.
     Its column is that with the name that the data give it, or the one that holds most of the
     geocodes of the data, with or without their zeros; else names and lengths tell.
 
     Raises:
       InputError, ConfigError: It holds no geocodes, or its column is not clear.
     """
-    by_name = next((look.column(name) for name in (geocode, "geocode") if look.column(name)), None)
+    names = names_of(geocode)
+    if not isinstance(geocode, str) and all(look.column(name) for name in names):
+        columns = [_of_codes(path, look, name) for name in names]
+        others = [one.name for one in look.columns if one.name not in names and not one.fault]
+        geography = look_at_geocodes(path, look, geocode, others, 1 << 62)
+        together = replace(geography, prefixes=_ends(geocode))
+        return _Listed(path, geocode, _as_one(geocode, columns), look, together)
+    known = (*names, "geocode") if isinstance(geocode, str) else ("geocode",)
+    by_name = next((look.column(name) for name in known if look.column(name)), None)
     if by_name is None and len(look.columns) == 1:
         by_name = look.columns[0]
     if by_name is None:
         by_name = _holding(path, look, geocodes)
     if by_name is None:
-        by_name = look.column(named(str(path), partial(find_geocode, look.columns, geocode)))
+        by_name = look.column(named(str(path), partial(find_geocode, look.columns, names[-1])))
     if by_name is None or not by_name.is_code:
         raise InputError(str(path), "holds no geocodes", want="letters and digits in every row")
     others = [one.name for one in look.columns if one.name != by_name.name and not one.fault]
-    return _Listed(path, by_name, look, look_at_geocodes(path, look, by_name.name, others, 1 << 62))
+    geography = look_at_geocodes(path, look, by_name.name, others, 1 << 62)
+    return _Listed(path, by_name.name, by_name, look, geography)
 
 
 def _holding(path: Place, look: Look, geocodes: Collection[str]) -> Column | None:
@@ -317,7 +426,11 @@ def _holding(path: Place, look: Look, geocodes: Collection[str]) -> Column | Non
 
 
 def _geography(
-    request: Request, column: Column, geography: Geography, listed: _Listed | None
+    request: Request,
+    geocode: GeocodeColumns,
+    column: Column,
+    geography: Geography,
+    listed: _Listed | None,
 ) -> _Geography:
     """Geolevels, and whether geocodes of the data lost leading zeros.
 
@@ -328,14 +441,7 @@ def _geography(
     given = read_geolevels(request.geolevels)
     digits = given[-1].digits if given else max(source.longest, column.longest)
     for one in {id(column): column, id(source): source}.values():
-        if one.longest > digits or (one.shortest < digits and not one.is_number):
-            raise ConfigError(
-                f"column {one.name}",
-                "has geocodes of other lengths than those of the last geolevel",
-                got=f"{one.shortest} to {one.longest} characters",
-                want=f"{digits}",
-                remedy="name the column by --geocode, and lengths by --geolevels",
-            )
+        _refuse_lengths(one, digits, "the last geolevel")
     codes = {code.zfill(digits) for code in of.geocodes}
     lost, list_lost = (one.shortest < digits or not one.is_text for one in (column, source))
     notes = []
@@ -349,6 +455,11 @@ def _geography(
         if len({code[: given[0].digits] for code in codes}) > 1:
             levels = [Geolevel(_free_root(given), 0), *given]
     else:
+        if lost and not isinstance(geocode, str) and (listed is None or list_lost):
+            notes.append(
+                "the digits of each column of the geocodes are those of its largest number here: "
+                "can your office's codes be longer?"
+            )
         levels = propose_geolevels(codes, {**geography.prefixes, **of.prefixes}, column.name)
     return _Geography(levels, lost, list_lost, notes)
 
@@ -366,7 +477,7 @@ def _geounits_text(listed: _Listed, folder: Path, found: _Geography) -> Geounits
     }
     return GeounitsText(
         _written(listed.path, folder),
-        listed.column.name,
+        listed.geocode,
         listed.look.delimiter or ",",
         found.list_lost,
         propose_names(said, found.levels),

@@ -53,7 +53,7 @@ def find_geocode(columns: Iterable[Column], of_data: str = "") -> str:
       ConfigError: None does, or several may.
     """
     fitting = [one for one in columns if one.is_code and not one.fault and one.longest <= _LONGEST]
-    named = [one for one in fitting if _words(one.name) & _PLACES]
+    named = [one for one in fitting if is_of_places(one)]
     if named:
         longest = max(one.longest for one in named)
         found = [one.name for one in named if one.longest == longest]
@@ -67,9 +67,14 @@ def find_geocode(columns: Iterable[Column], of_data: str = "") -> str:
             want="a column of letters and digits, alike in length",
             remedy=f"call it {of_data} in this list, as in the data"
             if of_data
-            else "name it by --geocode; one that several columns make is put together first",
+            else "name it by --geocode, or, root first, all columns that make it, with commas",
         )
     return found[0]
+
+
+def is_of_places(column: Column) -> bool:
+    """Whether a column is called like what a geocode names, and holds codes."""
+    return column.is_code and not column.fault and bool(_words(column.name) & _PLACES)
 
 
 def read_geolevels(texts: Sequence[str]) -> list[Geolevel]:

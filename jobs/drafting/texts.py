@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from jobs.config.models.values import GeocodeColumns
 from jobs.drafting.attributes import AGES, CODEBOOK, Proposal, Proposed
 from jobs.drafting.geolevels import Geolevel
 
@@ -19,14 +20,14 @@ class GeounitsText:
 
     Attributes:
       path: As written.
-      geocode: Its column.
+      geocode: Its column, or several that make it.
       delimiter: Of a CSV file.
       zeros_lost: Whether its geocodes lost leading zeros.
       names: Columns with names of geounits, by geolevel.
     """
 
     path: str
-    geocode: str
+    geocode: GeocodeColumns
     delimiter: str
     zeros_lost: bool
     names: Mapping[str, str]
@@ -40,7 +41,7 @@ class RunText:
       name: Of the run.
       file: Of the data, for comments.
       path: Of the data, as written.
-      geocode: Column of the geocodes.
+      geocode: Column of the geocodes, or several that make them.
       guessed: Whether that column was guessed.
       delimiter: Of a CSV file; None of a Parquet file.
       zeros_lost: Whether geocodes lost leading zeros.
@@ -57,7 +58,7 @@ class RunText:
     name: str
     file: str
     path: str
-    geocode: str
+    geocode: GeocodeColumns
     guessed: bool
     delimiter: str | None
     zeros_lost: bool
@@ -172,11 +173,11 @@ def _geography(run: RunText) -> list[str]:
             "of them, empty ones included, made without the data:",
             2,
         )
-        lines.append(f"  # geounits: {{path: geounits.csv, geocode: {quoted(run.geocode)}}}")
+        lines.append(f"  # geounits: {{path: geounits.csv, geocode: {_columns(run.geocode)}}}")
         return lines
     own = run.geounits
     lines += ["  geounits:                     # public, empty geounits included"]
-    lines += [f"    path: {quoted(own.path)}", f"    geocode: {quoted(own.geocode)}"]
+    lines += [f"    path: {quoted(own.path)}", f"    geocode: {_columns(own.geocode)}"]
     lines += [f"    delimiter: {quoted(own.delimiter)}"] if own.delimiter != "," else []
     lines += _zeros(own.zeros_lost, 4)
     if own.names:
@@ -196,7 +197,7 @@ def _products(run: RunText) -> list[str]:
     ]
     if run.guessed:
         lines += _check("the column of the geocodes was guessed from names and lengths", 6)
-    lines.append(f"      geocode: {quoted(run.geocode)}")
+    lines.append(f"      geocode: {_columns(run.geocode)}")
     if run.delimiter not in (None, ","):
         lines.append(f"      delimiter: {quoted(str(run.delimiter))}")
     lines += _zeros(run.zeros_lost, 6)
@@ -246,6 +247,14 @@ def _column(one: Proposal) -> list[str]:
     lines.append("          codes:")
     pairs = [f"{quoted(code)}: {quoted(label)}" for code, label in one.codes.items()]
     return lines + _wrapped("            {", pairs, "}")
+
+
+def _columns(geocode: GeocodeColumns) -> str:
+    """The column of the geocodes, or those that make them, as the key `geocode` has them."""
+    if isinstance(geocode, str):
+        return quoted(geocode)
+    parts = [f"{{column: {quoted(part.column)}, digits: {part.digits}}}" for part in geocode]
+    return f"[{', '.join(parts)}]"
 
 
 def _zeros(lost: bool, indent: int) -> list[str]:

@@ -41,7 +41,7 @@ def read_areas(file: AreasFile, geocodes: Geocodes) -> Areas:
         parts.append(values.geocode_bytes(values.geocodes(batch, file.geocode, digits), digits))
         types.append(_types(batch, file.type))
     codes = np.concatenate(parts)
-    listed = sorted_unique(parts, table, digits)
+    listed = sorted_unique(parts, table, file.geocode, digits)
     _refuse_other(file, np.setdiff1d(listed, geocodes), "names geounits that there are not")
     _refuse_other(file, np.setdiff1d(geocodes, listed), "lacks geounits")
     labels, kinds = np.unique(np.concatenate(types), return_inverse=True)

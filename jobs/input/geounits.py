@@ -12,6 +12,7 @@ from das.arrays import BoolArray, Geocodes, IntArray, ObjectArray
 from das.errors import InputError
 from geography.lattice import Lattice, Spine
 from jobs.config.models.run import GeounitsFile
+from jobs.config.models.values import GeocodeColumns, names_of
 from jobs.input import values
 from jobs.input.files import Batch, Table, read_table
 
@@ -27,14 +28,15 @@ def list_geounits(geounits: GeounitsFile, spine: Spine) -> Geocodes:
     """
     digits = spine.digits[-1]
     table = _table(geounits)
-    return sorted_unique(geocode_column(table, geounits.geocode, digits), table, digits)
+    parts = geocode_column(table, geounits.geocode, digits)
+    return sorted_unique(parts, table, geounits.geocode, digits)
 
 
 def _table(geounits: GeounitsFile, *columns: str) -> Table:
     """The geocodes of the list, and other columns."""
     return Table(
         geounits.path,
-        (geounits.geocode, *columns),
+        (*names_of(geounits.geocode), *columns),
         geounits.delimiter,
         "geography.geounits.delimiter",
         geounits.leading_zeros == "lost",
@@ -95,7 +97,7 @@ def _note_names(
         )
 
 
-def geocode_column(table: Table, column: str, digits: int) -> list[Geocodes]:
+def geocode_column(table: Table, column: GeocodeColumns, digits: int) -> list[Geocodes]:
     """Read the geocodes of a table: bytes[m] for each of its batches, in order.
 
     Raises:
@@ -107,14 +109,16 @@ def geocode_column(table: Table, column: str, digits: int) -> list[Geocodes]:
     ]
 
 
-def sorted_unique(parts: list[Geocodes], table: Table, digits: int) -> Geocodes:
+def sorted_unique(
+    parts: list[Geocodes], table: Table, column: GeocodeColumns, digits: int
+) -> Geocodes:
     """Geocodes of a table with one row per geounit: bytes[G], sorted.
 
     Raises:
       InputError: One appears twice.
     """
     codes = np.sort(np.concatenate(parts))
-    refuse_twice(codes, lambda code: rows_of(table, code, digits))
+    refuse_twice(codes, lambda code: rows_of(table, column, code, digits))
     return codes
 
 
@@ -135,11 +139,11 @@ def refuse_twice(codes: Geocodes, places: Callable[[str], list[str]]) -> None:
         )
 
 
-def rows_of(table: Table, code: str, digits: int) -> list[str]:
+def rows_of(table: Table, column: GeocodeColumns, code: str, digits: int) -> list[str]:
     """First two places of a geocode."""
     found: list[str] = []
     for batch in read_table(table):
-        codes = values.geocodes(batch, table.columns[0], digits)
+        codes = values.geocodes(batch, column, digits)
         for index in np.flatnonzero(np.asarray(pc.equal(codes, code))):
             found.append(batch.where(int(index)))
             if len(found) == 2:

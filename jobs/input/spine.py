@@ -15,6 +15,7 @@ from geography.lattice import Lattice, Spine
 from geography.offspine import NO_ENTITY, Entities
 from geography.respine import Respined, optimize_spine
 from jobs.config.models.run import EntitiesFile, GeographyConfig, GeounitsFile, SplitConfig
+from jobs.config.models.values import names_of
 from jobs.input import values
 from jobs.input.files import Table, read_table
 from jobs.input.geounits import list_geounits, refuse_twice, rows_of
@@ -113,9 +114,10 @@ def read_columns(
       InputError: The file cannot be read, lacks a column, has a leaf twice or one that is unknown,
         or lacks a leaf.
     """
+    names = names_of(file.geocode)
     table = Table(
         file.path,
-        (file.geocode, *columns),
+        (*names, *columns),
         file.delimiter,
         "the delimiter of this table",
         file.leading_zeros == "lost",
@@ -127,7 +129,7 @@ def read_columns(
         unknown = np.flatnonzero(leaves[at] != own)
         if len(unknown):
             raise InputError(
-                f"{batch.where(int(unknown[0]))}, {file.geocode}",
+                f"{batch.where(int(unknown[0]))}, {', '.join(names)}",
                 f"geocode is not in the list of geounits ({len(unknown)} such in these rows)",
                 got=own[unknown[0]].decode(),
             )
@@ -136,11 +138,11 @@ def read_columns(
             texts[name].append(_texts(batch.table, name, str(file.path)))
     rows = np.concatenate(codes) if codes else np.zeros(0, leaves.dtype)
     order = np.argsort(rows, kind="stable")
-    refuse_twice(rows[order], lambda code: rows_of(table, code, digits))
+    refuse_twice(rows[order], lambda code: rows_of(table, file.geocode, code, digits))
     absent = leaves[~np.isin(leaves, rows)]
     if len(absent):
         raise InputError(
-            f"{file.path}, {file.geocode}",
+            f"{file.path}, {', '.join(names)}",
             f"lacks a leaf geounit ({len(absent)} such)",
             want=f"a row for {absent[0].decode()}",
         )

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from das.arrays import BoolArray, Geocodes, IntArray
 from das.errors import InputError
 from das.histograms import TOTAL_LIMIT
+from jobs.config.models.values import GeocodeColumns, GeocodePart
 from jobs.input.files import Batch, read_table
 
 Fault = tuple[str, BoolArray]  # what is wrong, and bool[m] with which rows
@@ -83,21 +84,30 @@ def refuse(
     )
 
 
-def geocodes(batch: Batch, column: str, digits: int) -> pa.Array:
-    """Read a column of geocodes; where the table says that they lost leading zeros, with these.
+def geocodes(batch: Batch, column: GeocodeColumns, digits: int) -> pa.Array:
+    """Read geocodes; where the table says that they lost leading zeros, with these.
 
     Args:
       batch: Rows of a file.
-      column: Name of the column.
-      digits: Length every geocode must have.
+      column: Name of the column, or the columns whose texts are put together.
+      digits: Length every geocode must have; of several columns, what theirs add up to.
 
     Returns:
       string[m] without nulls.
 
     Raises:
-      InputError: A geocode is null, not text, has another length, or holds anything but ASCII
-        letters and digits.
+      InputError: A geocode, or what a column holds of it, is null, not text, has another length,
+        or holds anything but ASCII letters and digits.
     """
+    if isinstance(column, str):
+        return _geocodes(batch, column, digits, "the leaf geolevel")
+    of = "the digits of this column"
+    parts = [_geocodes(batch, part.column, part.digits, of) for part in column]
+    return pc.binary_join_element_wise(*parts, "")
+
+
+def _geocodes(batch: Batch, column: str, digits: int, of: str) -> pa.Array:
+    """A column of geocodes, or of parts of them, checked; `of` says what they have to fit."""
     array = _geocode_texts(batch, column, digits)
     if not pa.types.is_string(array.type):
         raise InputError(
@@ -115,7 +125,7 @@ def geocodes(batch: Batch, column: str, digits: int) -> pa.Array:
             wrong = _wrong_geocodes(array, digits) & ~missing
             return [
                 ("geocode is missing", missing),
-                ("geocode does not fit the leaf geolevel", wrong),
+                (f"geocode does not fit {of}", wrong),
             ]
 
         shorter = _mask(pc.less(pc.fill_null(pc.binary_length(array), digits), digits)).any()
@@ -144,6 +154,11 @@ def _geocode_texts(batch: Batch, column: str, digits: int) -> pa.Array:
         array = array.cast(pa.string())
     if not pa.types.is_string(array.type):
         return array
+    return _with_zeros(array, digits)
+
+
+def _with_zeros(array: pa.Array, digits: int) -> pa.Array:
+    """Texts, those that are numbers with zeros before them up to so many digits."""
     number = pc.match_substring_regex(array, "^[0-9]+$")
     return pc.if_else(number, pc.utf8_lpad(array, digits, "0"), array)
 
@@ -411,6 +426,12 @@ def texts(batch: Batch, column: str) -> pa.Array:
     missing = len(known)
     indices = pc.fill_null(encoded.indices.cast(pa.int64()), missing)
     return pa.array([*known, ""], pa.string()).take(indices)
+
+
+def put_together(batch: Batch, parts: Sequence[GeocodePart]) -> pa.Array:
+    """string[m]: what columns make of geocodes, numbers with leading zeros; nothing is checked."""
+    arrays = [_with_zeros(texts(batch, part.column), part.digits) for part in parts]
+    return pc.binary_join_element_wise(*arrays, "")
 
 
 def _encoded(batch: Batch, column: str) -> pa.DictionaryArray:

@@ -103,7 +103,7 @@ def list_tracts(listed: BlockList) -> ListedTracts:
     found = np.concatenate(codes)
     order = np.argsort(found, kind="stable")
     found = found[order]
-    refuse_twice(found, lambda code: rows_of(table, code, _DIGITS))
+    refuse_twice(found, lambda code: rows_of(table, geocode, code, _DIGITS))
     units, *quarters = (np.concatenate(column)[order] for column in columns)
     tracts = found.astype(f"S{_TRACT_DIGITS}")
     starts = np.flatnonzero(np.append(True, tracts[1:] != tracts[:-1]))

@@ -119,5 +119,5 @@ class OwnSpec:
         digits, lost = column.longest, not column.is_text or column.shortest < column.longest
         table = Table(self.listed, (self.geocode,), look.delimiter or ",", "", lost)
         parts = geocode_column(table, self.geocode, digits)
-        codes = sorted_unique(parts, table, digits)
+        codes = sorted_unique(parts, table, self.geocode, digits)
         yield from (code.decode() for code in codes.tolist())

@@ -175,8 +175,9 @@ def _choices(data: RecordsData, schema: Schema) -> list[Choice]:
 def _table(data: DataConfig, schema: Schema, choices: Sequence[Choice], drawn: Persons) -> pa.Table:
     """What is written of some leaves."""
     if isinstance(data, RecordsData):
-        geocodes = pa.array(_written(drawn.geocodes, data.leading_zeros)).take(pa.array(drawn.rows))
-        columns = {data.geocode: geocodes}
+        rows = pa.array(drawn.rows)
+        written = _written(drawn.geocodes, data)
+        columns = {name: array.take(rows) for name, array in written.items()}
         for choice in choices:
             values = pa.array(choice.values, pa.string())
             columns[choice.name] = values.take(pa.array(drawn.picks[choice.name]))
@@ -190,7 +191,7 @@ def _block_table(data: BlockTableData, schema: Schema, drawn: Persons) -> pa.Tab
     layout, blocks = layout_of(data, schema), drawn.blocks()
     dense = np.zeros((schema.size, len(blocks.geocodes)), np.int64)
     dense[blocks.cells, blocks.rows] = blocks.counts
-    columns = {data.geocode: pa.array(_written(blocks.geocodes, data.leading_zeros))}
+    columns = _written(blocks.geocodes, data)
     done: set[int] = set()
     for name, cell in layout.columns.items():  # several columns may add to one cell
         columns[name] = pa.array(dense[cell] if cell not in done else 0 * dense[cell])
@@ -200,11 +201,17 @@ def _block_table(data: BlockTableData, schema: Schema, drawn: Persons) -> pa.Tab
     return pa.table(columns)
 
 
-def _written(geocodes: Sequence[str], zeros: str) -> list[str]:
-    """Geocodes as the file has them."""
-    if zeros == "kept":
-        return [*geocodes]
-    return [code.lstrip("0") or "0" if code.isdigit() else code for code in geocodes]
+def _written(geocodes: Sequence[str], data: RecordsData | BlockTableData) -> dict[str, pa.Array]:
+    """Geocodes as the file has them: its columns."""
+    parts = {data.geocode: [*geocodes]} if isinstance(data.geocode, str) else {}
+    start = 0
+    for part in () if isinstance(data.geocode, str) else data.geocode:
+        parts[part.column] = [code[start : start + part.digits] for code in geocodes]
+        start += part.digits
+    if data.leading_zeros == "lost":
+        for name, codes in parts.items():
+            parts[name] = [code.lstrip("0") or "0" if code.isdigit() else code for code in codes]
+    return {name: pa.array(codes, pa.string()) for name, codes in parts.items()}
 
 
 def _file_name(data: DataConfig) -> str:

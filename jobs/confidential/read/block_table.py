@@ -11,6 +11,7 @@ import pyarrow as pa
 from das.schema import Schema
 from jobs.config.data import layout_of
 from jobs.config.models.data import BlockTableData
+from jobs.config.models.values import names_of
 from jobs.input import values
 from jobs.input.files import Batch, Chunk, Table, read_chunk
 
@@ -22,7 +23,7 @@ def table_of(data: BlockTableData, schema: Schema) -> Table:
       ConfigError: As in `layout_of`.
     """
     layout = layout_of(data, schema)
-    names = dict.fromkeys((data.geocode, *layout.columns, *layout.checks))
+    names = dict.fromkeys((*names_of(data.geocode), *layout.columns, *layout.checks))
     lost = data.leading_zeros == "lost"
     return Table(data.path, tuple(names), data.delimiter, "data.delimiter", lost)
 

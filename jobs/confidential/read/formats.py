@@ -28,6 +28,7 @@ from jobs.config.models.data import (
     RecordsData,
 )
 from jobs.config.models.run import GeounitsFile
+from jobs.config.models.values import GeocodeColumns, names_of
 from jobs.input import values
 from jobs.input.files import Chunk, Table, plan_chunks, read_chunk
 from jobs.input.geounits import (
@@ -118,7 +119,7 @@ def _data_geocodes(data: DataConfig, digits: int, tasks: Tasks) -> Geocodes:
     if isinstance(data, NmfData):
         raise _is_measured(data)
     table, column = _geocode_table(data)
-    return sorted_unique(geocode_column(table, column, digits), table, digits)
+    return sorted_unique(geocode_column(table, column, digits), table, column, digits)
 
 
 def _is_measured(data: NmfData) -> ConfigError:
@@ -128,10 +129,12 @@ def _is_measured(data: NmfData) -> ConfigError:
     )
 
 
-def _geocode_table(data: RecordsData | BlockTableData | HistogramsData) -> tuple[Table, str]:
+def _geocode_table(
+    data: RecordsData | BlockTableData | HistogramsData,
+) -> tuple[Table, GeocodeColumns]:
     if isinstance(data, HistogramsData):
         return Table(data.path, ("geocode",)), "geocode"
-    columns, lost = (data.geocode,), data.leading_zeros == "lost"
+    columns, lost = names_of(data.geocode), data.leading_zeros == "lost"
     return Table(data.path, columns, data.delimiter, "data.delimiter", lost), data.geocode
 
 
@@ -160,5 +163,5 @@ def _place(data: DataConfig, code: str) -> str:
         return str(data.path)
     if isinstance(data, NmfData):
         return str(data.path)
-    table, _ = _geocode_table(data)
-    return rows_of(table, code, len(code))[0]
+    table, column = _geocode_table(data)
+    return rows_of(table, column, code, len(code))[0]

@@ -10,6 +10,7 @@ import pyarrow as pa
 from das.schema import Schema
 from jobs.config.data import legal_codes
 from jobs.config.models.data import RecordsData
+from jobs.config.models.values import names_of
 from jobs.input import values
 from jobs.input.files import Chunk, Table, read_chunk
 
@@ -24,7 +25,9 @@ def table_of(data: RecordsData, schema: Schema) -> Table:
     legal_codes(data, schema)
     names = [_column(data, attribute.name) for attribute in schema.attributes]
     lost = data.leading_zeros == "lost"
-    return Table(data.path, (data.geocode, *names), data.delimiter, "data.delimiter", lost)
+    return Table(
+        data.path, (*names_of(data.geocode), *names), data.delimiter, "data.delimiter", lost
+    )
 
 
 def read_entries(

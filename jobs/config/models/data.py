@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from jobs.config.models.values import (
     Delimiter,
+    GeocodeColumns,
     LeadingZeros,
     LocalPath,
     Model,
@@ -31,7 +32,9 @@ class RecordsData(Model):
 
     format: Literal["records"]
     path: StoredPath = Field(description="CSV or Parquet file, or a folder of such files.")
-    geocode: Text = Field(default="geocode", description="Column with the leaf geocode.")
+    geocode: GeocodeColumns = Field(
+        default="geocode", description="Column with the leaf geocode, or several that make it."
+    )
     columns: dict[Text, RecordColumn | Text] = Field(
         description="Attribute to its column, or to {column, codes}."
     )
@@ -44,7 +47,9 @@ class BlockTableData(Model):
 
     format: Literal["block_table"]
     path: StoredPath = Field(description="CSV or Parquet file, or a folder of such files.")
-    geocode: Text = Field(default="geocode", description="Column with the leaf geocode.")
+    geocode: GeocodeColumns = Field(
+        default="geocode", description="Column with the leaf geocode, or several that make it."
+    )
     pattern: Text | None = Field(
         default=None,
         description="Name of the column of a cell, with level positions in braces, such as "

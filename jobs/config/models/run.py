@@ -24,12 +24,14 @@ from jobs.config.models.values import (
     LONGEST_NAME,
     Delimiter,
     Exact,
+    GeocodeColumns,
     LeadingZeros,
     Model,
     ProductName,
     StoredPath,
     Text,
     Whole,
+    digits_of,
 )
 from jobs.config.protection import (
     PROTECTION,
@@ -57,7 +59,9 @@ class GeounitsFile(Model):
     """Public list of all leaf geounits."""
 
     path: StoredPath = Field(description="CSV or Parquet file with one row per leaf geounit.")
-    geocode: Text = Field(default="geocode", description="Column with the leaf geocode.")
+    geocode: GeocodeColumns = Field(
+        default="geocode", description="Column with the leaf geocode, or several that make it."
+    )
     names: dict[Text, Text] = Field(
         default={},
         description="Columns with names of geounits, by geolevel, such as `{county: county_name}`; "
@@ -81,7 +85,9 @@ class EntitiesFile(Model):
     """Public table of what every leaf geounit lies in."""
 
     path: StoredPath = Field(description="CSV or Parquet file with one row per leaf geounit.")
-    geocode: Text = Field(default="geocode", description="Column with the leaf geocode.")
+    geocode: GeocodeColumns = Field(
+        default="geocode", description="Column with the leaf geocode, or several that make it."
+    )
     delimiter: Delimiter = Field(default=",", description="Field separator of CSV files.")
     leading_zeros: LeadingZeros = "kept"
 
@@ -194,6 +200,18 @@ class GeographyConfig(Model):
     def _public(self) -> GeographyConfig:
         if self.spine is not None and self.geounits is None:
             raise ValueError("`spine` needs `geounits`: it is made of public geounits alone")
+        return self
+
+    @model_validator(mode="after")
+    def _whole_geocodes(self) -> GeographyConfig:
+        entities = None if self.spine is None else self.spine.entities
+        for key, file in {"geounits": self.geounits, "spine.entities": entities}.items():
+            digits = None if file is None else digits_of(file.geocode)
+            if digits is not None and self.levels and digits != self.levels[-1].digits:
+                raise ValueError(
+                    f"`{key}.geocode` has columns of {digits} digits together; the geocodes of "
+                    f"the last geolevel have {self.levels[-1].digits}"
+                )
         return self
 
     @model_validator(mode="after")

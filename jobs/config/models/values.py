@@ -10,10 +10,13 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     PlainSerializer,
     PlainValidator,
     StringConstraints,
+    Tag,
+    model_validator,
 )
 
 from das.errors import BudgetError
@@ -111,3 +114,41 @@ class Model(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", arbitrary_types_allowed=True, defer_build=True
     )
+
+
+class GeocodePart(Model):
+    """One of several columns whose texts make a geocode, put together in their order."""
+
+    column: Text = Field(description="Column of the file.")
+    digits: Whole = Field(ge=1, le=100, description="How many characters of the geocode it holds.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_digits(cls, value: object) -> object:
+        if isinstance(value, str):
+            raise ValueError(
+                f"says no length; write {{column: {value}, digits: ...}}, with the number of its "
+                "characters in the geocode"
+            )
+        return value
+
+
+def _kind_of_geocode(value: object) -> str:
+    return "geocode_parts" if isinstance(value, list) else "geocode_column"
+
+
+GeocodeColumns = Annotated[
+    Annotated[Text, Tag("geocode_column")]
+    | Annotated[list[GeocodePart], Field(min_length=2), Tag("geocode_parts")],
+    Discriminator(_kind_of_geocode),
+]
+
+
+def names_of(geocode: GeocodeColumns) -> tuple[str, ...]:
+    """The column of the geocodes, or all that make one."""
+    return (geocode,) if isinstance(geocode, str) else tuple(part.column for part in geocode)
+
+
+def digits_of(geocode: GeocodeColumns) -> int | None:
+    """Length of a geocode that several columns make; None of one column, which does not say."""
+    return None if isinstance(geocode, str) else sum(part.digits for part in geocode)

@@ -271,6 +271,94 @@ def test_a_list_says_which_column_of_the_data_holds_the_geocodes(das: Das, tmp_p
         assert load_schema(folder / "schema.yaml").attribute("sex").levels == ("1", "2")
 
 
+def in_columns(path: Path, lines: list[str], at: int, kind: Callable[[str], object]) -> None:
+    """A file whose column of six digits becomes three of two digits, by any kind of value."""
+    header, *rows = (line.split(";") for line in lines)
+    with path.open("w", encoding="utf-8") as file:
+        file.write(";".join(["PROV", "MUN", "SECC", *header[:at], *header[at + 1 :]]) + "\n")
+        for row in rows:
+            code = row[at].zfill(6)
+            parts = [str(kind(code[start : start + 2])) for start in (0, 2, 4)]
+            file.write(";".join([*parts, *row[:at], *row[at + 1 :]]) + "\n")
+
+
+def test_a_geocode_in_three_columns_becomes_a_run(das: Das, here: None, tmp_path: Path) -> None:
+    """Numbers in the data and text in the list, as offices have them; nobody joins anything."""
+    persons, listed, folder = (tmp_path / name for name in ("persons.csv", "list.csv", "new"))
+    people, villages = (
+        (VILLAGES / name).read_text("utf-8-sig").splitlines()
+        for name in ("persons.csv", "villages.csv")
+    )
+    in_columns(persons, people, people[0].split(";").index("Village"), int)
+    in_columns(listed, villages, villages[0].split(";").index("Village"), str)
+    code, said = das("init", persons, folder, "--geounits", listed)
+    assert code == 2, said
+    assert "all columns that make it, with commas" in said
+    words = ("--geounits", listed, "--geocode", "PROV,MUN,SECC", "--table", "sex")
+    code, said = das("init", persons, folder, *words)
+    assert code == 0, said
+    run = folder / "run.yaml"
+    spine = load_run(run).plan.spine
+    assert (spine.levels, spine.digits) == (("country", "prov", "mun", "secc"), (0, 2, 4, 6))
+    columns = [{"column": name, "digits": 2} for name in ("PROV", "MUN", "SECC")]
+    written = yaml.safe_load(run.read_text())
+    data = written["products"]["persons"]["data"]
+    assert data["geocode"] == written["geography"]["geounits"]["geocode"] == columns
+    assert data["leading_zeros"] == "lost"
+    assert not {"PROV", "MUN", "SECC"} & {*data["columns"]}
+
+    run.write_text(run.read_text() + SEEDED)
+    code, said = das("validate", run)
+    assert code == 0, said
+    release = execute(run) / "release"
+    table = pa_csv.read_csv(
+        next((release / "tables").rglob("level=mun/sex.csv")),
+        convert_options=pa_csv.ConvertOptions(column_types={"geocode": pa.string()}),
+    )
+    assert {*table["geocode"].to_pylist()} == {code[:4] for code, _ in foreign.villages()}
+
+    code, said = das("generate", tmp_path / "invented", "--like", run, "--persons", 90)
+    assert code == 0, said
+    invented = tmp_path / "invented" / "data" / "persons" / "persons.csv"
+    header, first, *_ = invented.read_text().replace('"', "").splitlines()
+    assert header.split(";")[:3] == ["PROV", "MUN", "SECC"]
+    parts = [int(part) for part in first.split(";")[:3]]
+    assert first.split(";")[:3] == [str(part) for part in parts]
+    assert "".join(f"{part:02}" for part in parts) in {code for code, _ in foreign.villages()}
+
+    good = run.read_text()
+    for old, new, message in (
+        ('"MUN"', '"MUNI"', "expected also ['MUNI']"),
+        ('"MUN", digits: 2', '"MUN", digits: 3', "`geounits.geocode` has columns of 7 digits"),
+        ('{column: "MUN", digits: 2}', "MUN", "write {column: MUN, digits: ...}"),
+    ):
+        run.write_text(good.replace(old, new))
+        code, said = das("validate", run)
+        assert (code, message in said) == (2, True), said
+    head, _, tail = good.partition("products:")
+    run.write_text(f"{head}products:{tail.replace('digits: 2}]', 'digits: 3}]')}")
+    code, said = das("validate", run)
+    assert code == 2
+    assert "whose digits do not add up to those of the last geolevel; got 7; expected 6" in said
+
+
+def test_a_column_that_may_be_a_part_of_the_geocode_is_told(das: Das, tmp_path: Path) -> None:
+    """A guess by names takes one of several; that another does not follow from it is seen."""
+    path = tmp_path / "persons.csv"
+    rows = [f"{prov},{mun:03},{sex}" for prov in (1, 2) for mun in range(9) for sex in "mf" * 5]
+    path.write_text("\n".join(["province,municipality,sex", *rows, ""]))
+    told = 'municipality does not tell "province": if a geocode has both as its parts'
+    code, said = das("init", path, tmp_path / "guessed")
+    assert (code, told in said) == (0, True), said
+    words = ("--geocode", "province, municipality", "--geolevels", "prov 2, mun 5")
+    code, said = das("init", path, tmp_path / "named", *words)
+    assert (code, "does not tell" in said) == (0, False), said
+    parts = load_run(tmp_path / "named" / "run.yaml").config.products["persons"].data.geocode
+    assert [(part.column, part.digits) for part in parts] == [("province", 2), ("municipality", 3)]
+    code, said = das("init", path, tmp_path / "unknown", "--geocode", "province,mun")
+    assert (code, "names a column that is not there; got ['mun']" in said) == (2, True), said
+
+
 def test_a_list_without_a_geocode_of_the_data_is_refused_and_helped(
     das: Das, tmp_path: Path
 ) -> None:

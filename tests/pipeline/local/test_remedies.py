@@ -1027,7 +1027,7 @@ ENTRIES: dict[Key, Entry] = {
         ("confidential/look", "name another separator by --delimiter, or remove lines above the header",
          _REFUSED),
         ("confidential/look", "put a line with the names of the columns before it", _REFUSED),
-        ("drafting/geolevels", "name it by --geocode; one that several columns make is put together first",
+        ("drafting/geolevels", "name it by --geocode, or, root first, all columns that make it, with commas",
          _REFUSED),
         ("drafting/geolevels", "call it {} in this list, as in the data",
          "test_a_list_without_a_geocode_of_the_data_is_refused_and_helped"),

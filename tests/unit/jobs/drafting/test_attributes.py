@@ -39,7 +39,7 @@ def ages(name: str = "age", *codes: str) -> Column:
 
 
 def proposed(*columns: Column, tables: tuple[str, ...] = ()) -> dict[str, Proposal]:
-    made = propose(columns, "geocode", (), Wanted(tables=tables))
+    made = propose(columns, (), Wanted(tables=tables))
     return {one.name: one for one in made.attributes}
 
 
@@ -98,11 +98,11 @@ def test_a_large_schema_gets_ages_in_groups_and_then_fewer_attributes() -> None:
     assert made["age"].levels[0] == "0 to 4"
     assert len(made["age"].levels) == 21
     other = coded("other", *(f"d{number}" for number in range(50)))
-    result = propose((many, ages(), other), "geocode", (), Wanted())
+    result = propose((many, ages(), other), (), Wanted())
     assert result.cells <= MOST_CELLS
     assert [one.name for one in result.attributes] == ["age", "other"]
     assert "cells" in result.left_out["many"]
-    kept = propose((many, ages(), other), "geocode", (), Wanted(tables=("many * age",)))
+    kept = propose((many, ages(), other), (), Wanted(tables=("many * age",)))
     assert [one.name for one in kept.attributes] == ["many", "age"]
     assert kept.attributes[1].levels[0] == "0"
 
@@ -119,15 +119,15 @@ def test_a_large_schema_gets_ages_in_groups_and_then_fewer_attributes() -> None:
     ],
 )
 def test_why_a_column_is_left_out(column: Column, reason: str) -> None:
-    made = propose((column, coded("sex", "f", "m")), "geocode", (), Wanted())
+    made = propose((column, coded("sex", "f", "m")), (), Wanted())
     assert reason in made.left_out[column.name]
     with pytest.raises(ConfigError, match="finds no column"):
-        propose((column,), "geocode", (), Wanted())
+        propose((column,), (), Wanted())
 
 
 def test_columns_that_are_asked_for_are_kept_and_others_left_out() -> None:
     columns = (coded("income", *map(str, range(30))), coded("sex", "f", "m"), coded("x", "a", "b"))
-    made = propose(columns, "geocode", ("x",), Wanted(("sex",), ("income",)))
+    made = propose(columns, ("x",), Wanted(("sex",), ("income",)))
     assert [one.name for one in made.attributes] == ["income"]
     assert made.left_out == {
         "sex": "is left out, as asked for",
@@ -153,7 +153,7 @@ def test_a_code_list_knows_better_than_the_data() -> None:
         "sex": {"f": "women", "m": "men"},
     }
     columns = (ages("age ", "0", "31"), coded("sex", "f"), Column("id", None))
-    made = propose(columns, "geocode", (), Wanted(codebook=codebook | {"id": {"1": "one"}}))
+    made = propose(columns, (), Wanted(codebook=codebook | {"id": {"1": "one"}}))
     assert [(one.name, one.levels, one.source) for one in made.attributes] == [
         ("age", ("minor", "adult"), CODEBOOK),
         ("sex", ("women", "men"), CODEBOOK),

@@ -72,6 +72,65 @@ def test_geocodes_that_are_integers_lost_their_zeros(tmp_path: Path) -> None:
         read(config(path))
 
 
+PARTS = [{"column": "prov", "digits": 1}, {"column": "mun", "digits": 3}]
+
+
+def in_two_columns(people: list[tuple[object, ...]], kind: type) -> pa.Table:
+    """The geocodes of four digits as one and three, as text or as numbers."""
+    codes = [str(code) for code, *_ in people]
+    rows = table(people).drop_columns("block")
+    for name, part in (("mun", slice(1, None)), ("prov", slice(0, 1))):
+        rows = rows.add_column(0, name, pa.array([kind(code[part]) for code in codes]))
+    return rows
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize(("values", "zeros"), [(str, "kept"), (int, "lost")])
+def test_several_columns_make_a_geocode(
+    tmp_path: Path, kind: str, values: type, zeros: str
+) -> None:
+    """In the order of the run file, each with the zeros that it lost: 0 and 101 are 0101."""
+    people = [*PEOPLE, ("1002", "male", "under_18"), ("1020", "male", "under_18")]
+    data = config(
+        write(tmp_path, kind, in_two_columns(people, values)), geocode=PARTS, leading_zeros=zeros
+    )
+    assert read(data) == EXPECTED + Counter({("1002", 3): 1, ("1020", 3): 1})
+
+
+def test_numbers_in_several_columns_are_no_text(tmp_path: Path) -> None:
+    path = write(tmp_path, "parquet", in_two_columns(PEOPLE, int))
+    with pytest.raises(InputError, match=r"column prov: .* got int64; .* `leading_zeros: lost`"):
+        read(config(path, geocode=PARTS))
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (",101", "row 3, column prov: geocode is missing (1 row of the file); expected 1 letters"),
+        ("0,", "row 3, column mun: geocode is missing (1 row of the file); expected 3 letters"),
+        ("0,7101", "row 3, column mun: geocode does not fit the digits of this column (1 row"),
+        ("01,01", "row 3, column prov: geocode does not fit the digits of this column (1 row"),
+        ("0,1 1", "row 3, column mun: geocode does not fit the digits of this column (1 row"),
+    ],
+)
+def test_a_part_that_does_not_fit_is_named_and_not_quoted(
+    tmp_path: Path, row: str, said: str
+) -> None:
+    """Also where all parts together have the length of a geocode."""
+    path = tmp_path / "people.csv"
+    path.write_text(f"prov,mun,sex,age\n0,101,male,under_18\n{row},male,under_18\n")
+    with pytest.raises(InputError) as caught:
+        read(config(path, geocode=PARTS, leading_zeros="lost"))
+    assert said in str(caught.value)
+    assert "7101" not in str(caught.value)
+
+
+def test_every_column_of_a_geocode_must_be_there(tmp_path: Path) -> None:
+    path = write(tmp_path, "csv", in_two_columns(PEOPLE, str).drop_columns("mun"))
+    with pytest.raises(InputError, match=r"lacks columns; .* expected also \['mun'\]"):
+        read(config(path, geocode=PARTS))
+
+
 @pytest.mark.parametrize(
     ("code", "what"),
     [
