@@ -9,7 +9,7 @@ from das.arrays import IntArray
 from das.confidential import Confidential
 from das.errors import BudgetError, SchemaError
 from das.histograms import Histograms, frozen_array
-from das.mechanisms.entropy import NoiseKey, Places
+from das.mechanisms.entropy import Stream
 from das.mechanisms.mechanism import Mechanism
 from das.mechanisms.noise import add_noise_in_place
 from das.queries.query import Query
@@ -39,18 +39,16 @@ def measure(
     truth: Confidential[Histograms],
     query: Query,
     *,
-    geocodes: Sequence[str] | Places,
     mechanisms: Sequence[Mechanism],
-    key: NoiseKey,
+    stream: Stream,
 ) -> Measurements:
     """Answer a query in every geounit and add noise.
 
     Args:
       truth: Histograms of G geounits.
       query: The query.
-      geocodes: G geocodes; with the query's name they select the noise stream.
       mechanisms: The noise of each of the G geounits.
-      key: Noise key; the same (key, geocode, query, mechanism) always gives the same noise.
+      stream: The noise stream of the query in the G geounits.
 
     Returns:
       The noisy answers.
@@ -61,7 +59,7 @@ def measure(
     Raises:
       BudgetError: Lengths differ.
     """
-    return _noisy(query.answer(truth.reveal()), query, geocodes, mechanisms, key)
+    return _noisy(query.answer(truth.reveal()), query, mechanisms, stream)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,9 +80,8 @@ def measure_at(
     query: Query,
     part: Part,
     *,
-    geocodes: Sequence[str] | Places,
     mechanisms: Sequence[Mechanism],
-    key: NoiseKey,
+    stream: Stream,
 ) -> Measurements:
     """Draw some answers of a query in some geounits, and no others ever.
 
@@ -95,10 +92,9 @@ def measure_at(
       truth: Histograms of geounits.
       query: A partition query.
       part: What to draw: p answers in G geounits.
-      geocodes: G geocodes; with the query's name they select the noise stream, whose draws go to
-        the positions in order. Under one key a stream must be asked for one set of positions.
       mechanisms: The noise of each of the G geounits.
-      key: Noise key.
+      stream: The noise stream of the query in the G geounits; its draws go to the positions in
+        order.
 
     Returns:
       The noisy answers, int64[G, p].
@@ -111,22 +107,18 @@ def measure_at(
       SchemaError: The query is not a partition.
     """
     some = truth.reveal().slice(part.rows.start, part.rows.stop)
-    return _noisy(query.answer_at(some, part.positions), query, geocodes, mechanisms, key)
+    return _noisy(query.answer_at(some, part.positions), query, mechanisms, stream)
 
 
 def _noisy(
     exact: IntArray,
     query: Query,
-    geocodes: Sequence[str] | Places,
     mechanisms: Sequence[Mechanism],
-    key: NoiseKey,
+    stream: Stream,
 ) -> Measurements:
-    if not len(geocodes) == len(mechanisms) == len(exact):
-        raise BudgetError(
-            f"measure {query.name}", "needs one geocode and one mechanism per geounit"
-        )
+    if not len(stream) == len(mechanisms) == len(exact):
+        raise BudgetError(f"measure {query.name}", "needs one row and one mechanism per geounit")
     noisy = exact  # made for this, and seen by nobody else
-    places = Places.of(geocodes)
     # Most rows share one object; comparing its fractions in each row would cost more than noise.
     objects = dict(zip(map(id, mechanisms), mechanisms, strict=True))
     distinct = list(dict.fromkeys(objects.values()))
@@ -135,12 +127,5 @@ def _noisy(
         if len(distinct) > 1:
             same = {name for name, other in objects.items() if other == mechanism}
             rows = [i for i, other in enumerate(mechanisms) if id(other) in same]
-        add_noise_in_place(
-            noisy,
-            mechanism=mechanism,
-            key=key,
-            purpose=query.name,
-            places=places,
-            rows=rows,
-        )
+        add_noise_in_place(noisy, mechanism=mechanism, stream=stream, rows=rows)
     return Measurements(query.name, tuple(mechanisms), noisy)

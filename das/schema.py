@@ -152,14 +152,13 @@ class Schema:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise SchemaError(f"schema {self.name}", "uses a name twice", got=twice)
-        unclear = [name for name in names if not _is_plain(name)]
+        unclear = [name for name in names if not is_plain_name(name)]
         if unclear:
             raise SchemaError(
                 f"schema {self.name}",
                 "has a name that would make queries ambiguous",
                 got=unclear,
-                want="no * or #, no outer spaces, no where between spaces, not total or detailed, "
-                "not like prefix(age)",
+                want=PLAIN_NAME,
             )
         if not self.attributes:
             raise SchemaError(f"schema {self.name}", "has no attributes")
@@ -228,8 +227,17 @@ class Schema:
         }
 
 
-def _is_plain(name: str) -> bool:
-    """Whether a name can stand in a query; query names select noise streams, so none may clash."""
+PLAIN_NAME = (
+    "no * or #, no outer spaces, no where between spaces, not total or detailed, "
+    "not like prefix(age)"
+)
+
+
+def is_plain_name(name: str) -> bool:
+    """Tell whether an attribute of a census or survey may have this name: one rule for all.
+
+    The names of several attributes make the name of a query, which must stay unambiguous.
+    """
     looks_like_call = name.endswith(")") and name.partition("(")[0].isidentifier()
     return (
         bool(name)

@@ -17,7 +17,7 @@ from fractions import Fraction
 from functools import partial
 
 from das.errors import ConfigError
-from das.mechanisms.entropy import NoiseKey
+from das.mechanisms.entropy import NoiseKey, Position
 from das.metrics.replicates import Compared
 from das.queries.query import Query, parse_query
 from das.tree.intervals import normal_factor
@@ -112,9 +112,15 @@ class ReplicateTask:
         """Where the errors of a replicate are kept."""
         return self.folder / "errors" / f"{number:06d}.parquet"
 
-    def key(self, stream: str, geolevel: str) -> NoiseKey:
-        """The key of the noise of a geolevel of a replicate; no run has the same."""
-        return NoiseKey.for_testing(self.seed, f"{stream} {geolevel}")
+    def key(self, replicate: Position, level: int, *, is_lazy: bool = False) -> NoiseKey:
+        """Make the key of the noise of a geolevel of a replicate; no run has the same.
+
+        Args:
+          replicate: Its number, its generation, and the number of the product.
+          level: Position of the geolevel.
+          is_lazy: Whether it is for the lazy queries.
+        """
+        return NoiseKey.for_testing(self.seed, (*replicate, level, int(is_lazy)))
 
     def leaves(self, product: str, number: int) -> Place:
         """Where the leaf counts of a replicate are kept."""
@@ -154,10 +160,10 @@ class ReplicateTask:
                     product.plan,
                     truths[product.name],
                     ReplicateLayout(roots[product.name], exact=product.release, others=others),
-                    partial(self.key, f"replicate {number} {generation} {product.name}"),
+                    partial(self.key, (number, generation, index)),
                     LocalTasks(self.sizing),
                 )
-                for product in self.products
+                for index, product in enumerate(self.products)
             ]
             for one in repeats:  # all before any is solved: one may be fitted to answers of others
                 one.measure()
@@ -193,14 +199,14 @@ class Repeat:
       plan: The plan of the run, marked as not for release.
       truth: Whose counts are measured.
       made: Where noisy answers, messages and counts go.
-      key: The key of the noise of a geolevel, by its name; nothing secret.
+      key: The key of the noise of a geolevel, by its position; nothing secret.
       tasks: What runs the steps.
     """
 
     plan: Plan
     truth: ReleaseLayout
     made: ReplicateLayout
-    key: Callable[[str], NoiseKey]
+    key: Callable[..., NoiseKey]
     tasks: Tasks
 
     @property
@@ -212,7 +218,7 @@ class Repeat:
         """Draw what is drawn completely, and estimate upwards."""
         plan, made = self.plan, self.made
         for level in plan.levels:
-            self._stage.measure(level.index, self.key(level.name))
+            self._stage.measure(level.index, self.key(level.index))
         if why_no_estimates(plan) is None:
             estimate = EstimateStage(LevelEstimator(plan, made, (), CONFIDENCE), self.tasks)
             for level in plan.levels[-2::-1]:
@@ -230,7 +236,7 @@ class Repeat:
         for level in plan.levels:
             if plan.support and not level.index:
                 solve_support(plan=plan, release=made, tasks=self.tasks)
-            self._stage.measure_lazily(level.index, self.key(f"{level.name}, lazy queries"))
+            self._stage.measure_lazily(level.index, self.key(level.index, is_lazy=True))
             solve_level(level, plan=plan, release=made, tasks=self.tasks)
         publish_census_counts(plan, made, self.tasks)
 

@@ -7,15 +7,12 @@ References:
 
 from __future__ import annotations
 
-import math
-
 from das.confidential import Confidential
 from das.definition import Definition
-from das.means.bounds import clipping_bound
-from das.means.estimates import Column, Steps, Strata
+from das.means.estimates import Column, Steps, Strata, clipped_noise
 from das.means.measure import StratumValues, measure_sums
-from das.means.sums import Clipping, NoisySum
-from das.mechanisms.entropy import NoiseKey
+from das.means.sums import NoisySum
+from das.mechanisms.entropy import Streams
 
 
 def clipped_sums(
@@ -23,7 +20,7 @@ def clipped_sums(
     column: Column,
     step: Steps,
     strata: Strata,
-    key: NoiseKey,
+    streams: Streams,
     *,
     definition: Definition = Definition.PURE,
 ) -> tuple[NoisySum, ...]:
@@ -37,21 +34,8 @@ def clipped_sums(
       column: Public bounds of the means and spread of values.
       step: One step: its cost, epsilon or rho, and gamma of every stratum.
       strata: Names and public sizes.
-      key: Noise key.
+      streams: Noise streams, used for nothing else.
       definition: What the cost is counted in.
     """
-    [cost], failure = step.costs, step.failure
-    middle = (column.low + column.high) / 2
-    half = (column.high - column.low) / 2
-    clippings = []
-    for size in strata.sizes.values():
-        radius = column.spread * clipping_bound(size, half / column.spread, failure)
-        clippings.append(Clipping.around(math.floor(middle - radius), math.ceil(middle + radius)))
-    return measure_sums(
-        truth,
-        clippings,
-        [clipping.noise(definition, cost, strata.neighbors) for clipping in clippings],
-        labels=strata.names,
-        statistic=f"clipped mean of {column.name}",
-        key=key,
-    )
+    clippings, mechanisms = clipped_noise(column, step, strata, definition)
+    return measure_sums(truth, clippings, mechanisms, streams=streams, position=(0,))

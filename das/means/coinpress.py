@@ -15,9 +15,15 @@ from __future__ import annotations
 
 from das.confidential import Confidential
 from das.definition import Definition
-from das.means.estimates import Column, MeanEstimates, Narrowing, Steps, Strata
+from das.means.estimates import (
+    Column,
+    MeanEstimates,
+    Narrowing,
+    Steps,
+    Strata,
+)
 from das.means.measure import StratumValues, measure_sums
-from das.mechanisms.entropy import NoiseKey
+from das.mechanisms.entropy import Streams
 
 
 def estimate_means(
@@ -25,7 +31,7 @@ def estimate_means(
     column: Column,
     steps: Steps,
     strata: Strata,
-    key: NoiseKey,
+    streams: Streams,
 ) -> MeanEstimates:
     """Estimate the mean of a column in every stratum; all of it costs `steps.rho`.
 
@@ -34,13 +40,14 @@ def estimate_means(
       column: What is public of them.
       steps: Costs.
       strata: Names and public sizes.
-      key: Noise key, used for nothing else about this column.
+      streams: Noise streams, used for nothing else.
 
     Law: every sum has independent exact noise (`measure_sums`); later steps depend on the data
     only through it.
 
     Raises:
-      SchemaError: An interval is too wide for integers of 64 bits.
+      SchemaError, BudgetError: As `estimates.refuse_unmeasurable`; none after the first
+        step.
     """
     known = Narrowing.begin(column, strata)
     for number, cost in enumerate(steps.costs):
@@ -49,9 +56,8 @@ def estimate_means(
             truth,
             clippings,
             [clipping.noise(Definition.ZCDP, cost, strata.neighbors) for clipping in clippings],
-            labels=strata.names,
-            statistic=f"mean of {column.name}, step {number + 1}",
-            key=key,
+            streams=streams,
+            position=(number,),
         )
         known = known.after(sums, column, steps, strata)
     return known.estimates()

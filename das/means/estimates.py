@@ -15,12 +15,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
 from das.arrays import BoolArray, FloatArray
+from das.definition import Definition
 from das.errors import BudgetError, SchemaError
-from das.means.sums import Clipping, NoisySum
+from das.means.bounds import clipping_bound
+from das.means.sums import MOST_RADIUS, Clipping, NoisySum
+from das.mechanisms.mechanism import Mechanism
 from das.queries.sensitivity import Neighbors
 
 
@@ -217,10 +221,17 @@ class Narrowing:
         )
 
     def clippings(self, column: Column, steps: Steps, strata: Strata) -> list[Clipping]:
-        """What the next step clips to, per stratum."""
+        """Return what the next step clips to, per stratum.
+
+        Raises:
+          SchemaError: The public bounds are too wide for a first step. A later step, whose bounds
+            are noisy, never fails.
+        """
         failure = steps.failure_of(len(self.history))
+        middle = (column.low + column.high) // 2
+        limit = partial(Clipping.limited, middle=middle) if self.history else Clipping.around
         return [
-            Clipping.around(math.floor(low - around), math.ceil(high + around))
+            limit(math.floor(low - around), math.ceil(high + around))
             for low, high, size in zip(
                 self.interval.low, self.interval.high, strata.sizes.values(), strict=True
             )
@@ -268,6 +279,40 @@ def estimates_of(
     for sums in history:
         known = known.after(sums, column, steps, strata)
     return known.estimates()
+
+
+def clipped_noise(
+    column: Column, step: Steps, strata: Strata, definition: Definition
+) -> tuple[list[Clipping], list[Mechanism]]:
+    """Return what each stratum is clipped to and its noise; a function of public facts.
+
+    Raises:
+      SchemaError: The public bounds are too wide.
+      BudgetError: The cost is too small for noise that can be drawn exactly.
+    """
+    [cost], failure = step.costs, step.failure
+    middle = (column.low + column.high) / 2
+    half = (column.high - column.low) / 2
+    clippings = []
+    for size in strata.sizes.values():
+        radius = column.spread * clipping_bound(size, half / column.spread, failure)
+        clippings.append(Clipping.around(math.floor(middle - radius), math.ceil(middle + radius)))
+    return clippings, [each.noise(definition, cost, strata.neighbors) for each in clippings]
+
+
+def refuse_unmeasurable(column: Column, steps: Steps, strata: Strata) -> None:
+    """Refuse a mean of which some step could not be measured, from public facts alone.
+
+    Raises:
+      SchemaError: The first step clips to an interval that is too wide.
+      BudgetError: A step costs too little for noise that can be drawn exactly, at the widest
+        clipping that it may come to.
+    """
+    first = Narrowing.begin(column, strata).clippings(column, steps, strata)
+    widest = Clipping(-MOST_RADIUS, MOST_RADIUS)
+    for number, cost in enumerate(steps.costs):
+        for clipping in [widest] if number else first:
+            clipping.noise(Definition.ZCDP, cost, strata.neighbors)
 
 
 def exact_weights(names: Sequence[str], weights: Mapping[str, Fraction]) -> tuple[Fraction, ...]:

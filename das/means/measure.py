@@ -20,12 +20,9 @@ from das.arrays import IntArray
 from das.confidential import Confidential
 from das.errors import BudgetError, SchemaError
 from das.means.sums import Clipping, NoisySum
-from das.mechanisms.entropy import NoiseKey, Places
+from das.mechanisms.entropy import Position, Streams
 from das.mechanisms.mechanism import Mechanism
-from das.mechanisms.noise import add_noise
-
-# A sum over 2^34 records, twice the people there are, then fits 64 bits with its sign and noise.
-_MOST_RADIUS = 1 << 28
+from das.mechanisms.noise import add_noise_in_place
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +57,8 @@ def measure_sums(
     clippings: Sequence[Clipping],
     mechanisms: Sequence[Mechanism],
     *,
-    labels: Sequence[str],
-    statistic: str,
-    key: NoiseKey,
+    streams: Streams,
+    position: Position,
 ) -> tuple[NoisySum, ...]:
     """Sum clipped values in every stratum and add noise.
 
@@ -70,40 +66,25 @@ def measure_sums(
       truth: Values of k strata.
       clippings: k; public.
       mechanisms: k.
-      labels: k distinct names of strata; with `statistic` they select the noise streams.
-      statistic: Name of this release, such as "income, step 1"; never used twice under a key.
-      key: Noise key.
+      streams: The noise streams of the statistic.
+      position: Of this step in them; each stratum is a row.
 
     Law: the answers are independent, each the exact clipped sum + noise of its mechanism, given
     uniform bits.
 
     Raises:
       BudgetError: Lengths differ.
-      SchemaError: A sum could exceed 64 bits.
     """
     data = truth.reveal()
-    if not len(clippings) == len(mechanisms) == len(labels) == data.n_strata:
-        raise BudgetError(statistic, "needs one clipping, mechanism and label per stratum")
+    if not len(clippings) == len(mechanisms) == data.n_strata:
+        raise BudgetError("measure sums", "needs one clipping and mechanism per stratum")
     lower = np.array([clipping.lower for clipping in clippings], np.int64)
     upper = np.array([clipping.upper for clipping in clippings], np.int64)
     center = np.array([clipping.center for clipping in clippings], np.int64)
-    most = max((clipping.radius for clipping in clippings), default=0)
-    if most > _MOST_RADIUS:
-        raise SchemaError(
-            statistic,
-            "clips to an interval that is too wide",
-            got=most,
-            want=f"a radius of at most {_MOST_RADIUS}",
-            remedy="give the values in a coarser unit",
-        )
     sums = np.zeros(data.n_strata, np.int64)
     clipped = np.clip(data.values, lower[data.strata], upper[data.strata]) - center[data.strata]
     np.add.at(sums, data.strata, clipped)
-    answers = []
+    noisy, stream = sums[:, None], streams.open(position, np.arange(data.n_strata))
     for i, mechanism in enumerate(mechanisms):
-        place = Places.of([labels[i]])
-        noisy = add_noise(
-            sums[i : i + 1, None], mechanism=mechanism, key=key, purpose=statistic, places=place
-        )
-        answers.append(NoisySum(clippings[i], mechanism, int(noisy[0, 0])))
-    return tuple(answers)
+        add_noise_in_place(noisy, mechanism=mechanism, stream=stream, rows=[i])
+    return tuple(map(NoisySum, clippings, mechanisms, noisy[:, 0].tolist()))

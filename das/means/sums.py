@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from das.definition import Definition
+from das.errors import SchemaError
 from das.mechanisms.mechanism import Mechanism, Norm
 from das.mechanisms.registry import choose_mechanism
 from das.queries.sensitivity import Neighbors
+
+# A sum over 2^34 records, twice the people there are, then fits 64 bits with its sign and noise.
+MOST_RADIUS = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -19,15 +23,43 @@ class Clipping:
     Attributes:
       lower: Least value.
       upper: Largest value, lower + 2 T.
+
+    Raises:
+      SchemaError: T is not positive, or so large that a sum could exceed 64 bits.
     """
 
     lower: int
     upper: int
 
+    def __post_init__(self) -> None:
+        if not 0 < self.radius <= MOST_RADIUS:
+            raise SchemaError(
+                "clipping",
+                "has a radius that sums cannot be measured with",
+                got=self.radius,
+                want=f"1 to {MOST_RADIUS}",
+                remedy="give the values in a coarser unit",
+            )
+
     @classmethod
     def around(cls, lower: int, upper: int) -> Clipping:
         """The narrowest that holds both ends and has a center that is an integer."""
         return cls(lower, upper + (upper - lower) % 2)
+
+    @classmethod
+    def limited(cls, lower: int, upper: int, middle: int) -> Clipping:
+        """Return the clipping around an interval, cut and moved to where sums can be measured.
+
+        Its radius is at most `MOST_RADIUS`, and so is the distance of its center from the public
+        middle. What a step clips to depends on noisy answers; with this none can make it fail.
+
+        >>> Clipping.limited(-(10**20), 10**20, middle=0).radius == MOST_RADIUS
+        True
+        """
+        wide = max(lower + 2, upper + (upper - lower) % 2)
+        radius = min((wide - lower) // 2, MOST_RADIUS)
+        center = min(max((lower + wide) // 2, middle - MOST_RADIUS), middle + MOST_RADIUS)
+        return cls(center - radius, center + radius)
 
     @property
     def center(self) -> int:

@@ -1,64 +1,55 @@
 """Random bits: the system's, and keyed streams that can be replayed. The only entropy source.
 
-The noise of one row of one query is a function of (noise key, query, geocode). A task that is
-retried or recomputed therefore releases the same noise again instead of spending the budget twice.
-The price is that the privacy claim is computational: it holds as far as AES-256 and BLAKE2b keyed
-with 32 secret bytes cannot be told from a random permutation and a random function. The samplers
-are exact given uniform bits.
+A stream is named by its position: a tuple of indices in the sealed plan, such as the number of a
+query, and for answers of geounits or strata the number of the row. So the noise of a row is a
+function of (noise key, position, row): a task that is retried draws the same noise again instead
+of spending the budget twice. `Streams` opens every stream of a key once and refuses the second
+time, so two answers cannot share noise.
 
-How words are made. A purpose, such as a query, has an AES-256 key of its own: the BLAKE2b hash,
-keyed with the noise key, of its name. Words 2 i and 2 i + 1 of a place, such as a geounit, are the
-encryption under it of one block of 128 bits:
+The price of replaying is that the privacy claim is computational. It holds as far as HMAC-SHA-256
+with 32 secret bytes cannot be told from a random function, and AES-256 from a random permutation.
+The samplers are exact given uniform bits.
 
-    word 0:  4 zeros, characters 0-9 of the place's name       6 bits each
-    word 1:  characters 10-15, then i                          6 bits each, 28 bits
+Keys. One function derives all keys: the counter mode of NIST SP 800-108 with HMAC-SHA-256.
 
-Characters are ASCII digits and letters, numbered from 1 to 62; 0 stands behind a shorter name. So
-the 96 bits tell any two such names apart, i < 2^28, and no block is encrypted twice under a key: of
-N blocks, N^2 / 2^129 bounds the distance between their encryptions and independent uniform bits. A
-place whose name is longer or has other characters has a key of its own, hashed from purpose and
-name under another personalisation, and zeros for the name.
+Words. A position has an AES-256 key of its own. Words 2 i and 2 i + 1 of a row are the encryption
+under it of one block: the number of the row, then i, 64 bits each. So no block is encrypted twice
+under a key: of N blocks, N^2 / 2^129 bounds the distance between their encryptions and independent
+uniform bits.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
-import string
-from collections.abc import Sequence
+import struct
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.kbkdf import KBKDFHMAC, CounterLocation, Mode
 
-from das.arrays import BoolArray, WordArray
+from das.arrays import IntArray, WordArray
 from das.errors import BudgetError, RuntimeSetupError
 
 KEY_BYTES = 32
 BLOCK_BYTES = 16  # one AES block; update_into may ask for one block of room beyond its output
 POOL_BYTES = 512
+WORDS_PER_BLOCK = BLOCK_BYTES // 8
 
-# BLAKE2b personalisations, at most 16 bytes: a different one is a different hash function.
-PURPOSE_KEY = b"das purpose key"
-PLACE_KEY = b"das place key"
-EXTRA_STREAM = b"das noise extra"
+# What a derived key is for. No label holds a zero byte, which ends it in what is hashed.
+WORDS = b"das noise words"
+FURTHER_BITS = b"das noise further bits"
+BITS = b"das noise bits"
 TESTING_KEY = b"das testing key"
+_NO_SECRET = bytes(KEY_BYTES)  # testing keys are derived from it, so anybody can
 
-# Further bits: AES in counter mode from zero, safe as every draw that needs any has its own key.
+# Bits read one by one: AES in counter mode from zero, safe as each such stream has its own key.
 COUNTER = modes.CTR(bytes(BLOCK_BYTES))
 
-# The fields of a counter block: a name of up to 16 characters, then the number of the block.
-NAME_CHARACTERS = 16
-FIRST_CHARACTERS = 10  # of a name, in word 0
-CHARACTER_BITS = 6
-NUMBER_BITS = 64 - (NAME_CHARACTERS - FIRST_CHARACTERS) * CHARACTER_BITS
-WORDS_PER_BLOCK = BLOCK_BYTES // 8
-MOST_WORDS = WORDS_PER_BLOCK << NUMBER_BITS  # of one place for one purpose
-
-_SYMBOLS = (string.digits + string.ascii_letters).encode()
-_CHARACTER = np.zeros(256, np.uint64)  # 0: no symbol
-_CHARACTER[list(_SYMBOLS)] = np.arange(1, len(_SYMBOLS) + 1, dtype=np.uint64)
+Position = tuple[int, ...]
+"""Indices in the sealed plan, 0 <= index < 2^64 each."""
 
 
 class BitSource(Protocol):
@@ -152,16 +143,15 @@ class NoiseKey:
         return cls(_system_bytes(KEY_BYTES))
 
     @classmethod
-    def for_testing(cls, seed: int, geolevel: str = "") -> NoiseKey:
-        """Make a key anyone can make again; it is marked, so a release refuses it.
+    def for_testing(cls, seed: int, position: Position = ()) -> NoiseKey:
+        """Make a key that anybody can make again; it is marked, so a release refuses it.
 
         Args:
           seed: Any integer.
-          geolevel: The geolevel it is for: each has a key of its own, as keys that are drawn.
+          position: The part of the plan that it is for; each part has its own key, as in a release.
         """
-        name = f"{seed} {geolevel}" if geolevel else str(seed)
-        digest = hashlib.blake2b(name.encode(), digest_size=KEY_BYTES, person=TESTING_KEY)
-        return cls(digest.digest(), is_for_testing=True)
+        context = b"%d\0" % seed + _encoded(position)
+        return cls(derive_key(_NO_SECRET, TESTING_KEY, context), is_for_testing=True)
 
     def split(self) -> tuple[bytes, bytes]:
         """Cut the key into two shares of 32 bytes, whose exclusive or it is.
@@ -187,129 +177,161 @@ class NoiseKey:
         return cls(_exclusive_or(share, other), is_for_testing)
 
 
-def stream_label(geocode: str, query: str) -> bytes:
-    """Name the stream of one query in one geounit, so that no two pairs share a name.
+def derive_key(secret: bytes, label: bytes, context: bytes) -> bytes:
+    """Derive 32 bytes from a secret: the only key derivation of the project.
 
-    >>> stream_label("a", "bc") == stream_label("ab", "c")
-    False
+    NIST SP 800-108r1, section 4.1, counter mode: HMAC-SHA-256 of [i] || label || 0x00 || context ||
+    [L] under the secret, with i = 1 and L = 256 as 32-bit big-endian integers.
+
+    Law: results of distinct (label, context) are independent and uniform, if HMAC-SHA-256 under
+    the secret is a random function.
+
+    Args:
+      secret: 32 bytes.
+      label: What the key is for, without a zero byte.
+      context: What tells keys of one purpose apart.
     """
-    place = geocode.encode()
-    return len(place).to_bytes(4, "big") + place + query.encode()
+    kdf = KBKDFHMAC(
+        algorithm=SHA256(),
+        mode=Mode.CounterMode,
+        length=KEY_BYTES,
+        rlen=4,
+        llen=4,
+        location=CounterLocation.BeforeFixed,
+        label=label,
+        context=context,
+        fixed=None,
+    )
+    return kdf.derive(secret)
 
 
-@dataclass(frozen=True, eq=False)
-class Places:
-    """Names of G places, such as geocodes, and what they are in counter blocks.
+def _encoded(position: Position) -> bytes:
+    """8 bytes for each index: distinct positions have distinct codes.
 
-    Attributes:
-      names: G names.
-      fits: bool[G], whether the name is at most 16 ASCII digits and letters.
-      heads: uint64[G, 2], words of block 0 of each place; zeros where the name does not fit.
+    Raises:
+      BudgetError: An index is negative or has more than 64 bits.
     """
-
-    names: tuple[str, ...]
-    fits: BoolArray
-    heads: WordArray
-
-    @classmethod
-    def of(cls, names: Sequence[str] | Places) -> Places:
-        """Make places of any names.
-
-        >>> [f"{word:#x}" for word in Places.of(["01"]).heads[0].tolist()]
-        ['0x42000000000000', '0x0']
-        """
-        if isinstance(names, Places):
-            return names
-        fits = [len(name) <= NAME_CHARACTERS and _is_plain(name) for name in names]
-        plain = [name if fit else "" for name, fit in zip(names, fits, strict=True)]
-        text = np.array(plain, f"S{NAME_CHARACTERS}").view(np.uint8)
-        characters = _CHARACTER[text.reshape(len(plain), NAME_CHARACTERS)]
-        heads = np.zeros((len(plain), WORDS_PER_BLOCK), np.uint64)
-        for i in range(NAME_CHARACTERS):
-            word = heads[:, int(i >= FIRST_CHARACTERS)]
-            np.bitwise_or(word << np.uint64(CHARACTER_BITS), characters[:, i], out=word)
-        heads[:, 1] <<= np.uint64(NUMBER_BITS)
-        return cls(tuple(names), np.array(fits, np.bool_), heads)
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def at(self, rows: Sequence[int]) -> Places:
-        """Some of the places, in this order."""
-        return Places(tuple(self.names[i] for i in rows), self.fits[rows], self.heads[rows])
+    try:
+        return struct.pack(f">{len(position)}Q", *position)
+    except struct.error:
+        raise BudgetError(
+            "position of a noise stream",
+            "has an index out of range",
+            got=position,
+            want="0 <= index < 2^64",
+        ) from None
 
 
-class PurposeWords:
-    """The words of all places for one purpose.
+class Stream:
+    """The noise of some rows at one position, each drawn once; made by `Streams.open`.
 
     Args:
       key: The noise key.
-      purpose: What is drawn, such as the name of a query; never two things under one key.
+      position: The position.
+      rows: int64[G], numbers of the rows, such as of geounits in their geolevel; distinct.
     """
 
-    def __init__(self, key: NoiseKey, purpose: str) -> None:
-        self._key = key
-        self._purpose = purpose
-        self._encryptor = _block_cipher(_hashed(key, PURPOSE_KEY, purpose.encode()))
+    def __init__(self, key: NoiseKey, position: Position, rows: IntArray) -> None:
+        self.position, self.rows = position, rows
+        self._secret = key.secret
+        self._cipher = _block_cipher(derive_key(key.secret, WORDS, _encoded(position)))
+        self._is_drawn = np.zeros(len(rows), np.bool_)
 
-    def __call__(self, places: Places, rows: slice, words_per_place: int) -> WordArray:
-        """Return the first words of some places.
+    def __len__(self) -> int:
+        return len(self.rows)
 
-        A longer request for the same place begins with the same words.
+    def words(self, some: IntArray, words_per_row: int) -> WordArray:
+        """Draw the words of some rows, once; a stream opened by another task has the same.
 
         Args:
-          places: All places.
-          rows: Which of them, R in number.
-          words_per_place: Words wanted of each, m >= 0.
+          some: int64[R], which of the G rows.
+          words_per_row: Words wanted of each, m >= 0. More words begin with the fewer.
 
         Returns:
-          uint64[R, m], little-endian words on any machine.
+          uint64[R, m], the same on any machine.
 
-        Law: words of distinct places, purposes and keys are independent and uniform up to the
-        distance that the module states, if BLAKE2b under the secret key is a random function and
-        AES-256 a random permutation.
+        Law: words of distinct rows, positions and keys are independent and uniform up to the
+        distance that the module states, if its two assumptions hold.
 
         Raises:
-          BudgetError: m exceeds 2^29, the words that blocks of one place can be numbered for.
+          BudgetError: A row was drawn before.
         """
-        if words_per_place > MOST_WORDS:
-            raise BudgetError(
-                f"noise of {self._purpose}",
-                "has more draws in one place than counter blocks can number",
-                got=words_per_place,
-                want=f"at most {MOST_WORDS} words",
-            )
-        heads, fits = places.heads[rows], places.fits[rows]
-        n_blocks = -(-words_per_place // WORDS_PER_BLOCK)
-        if fits.all():
-            words = _encrypted(self._encryptor, heads, n_blocks)
-        else:
-            words = np.empty((len(heads), n_blocks * WORDS_PER_BLOCK), np.uint64)
-            words[fits] = _encrypted(self._encryptor, heads[fits], n_blocks)
-            for i in np.flatnonzero(~fits).tolist():
-                label = stream_label(places.names[rows][i], self._purpose)
-                own = _block_cipher(_hashed(self._key, PLACE_KEY, label))
-                words[i] = _encrypted(own, heads[i : i + 1], n_blocks)[0]
-        return words[:, :words_per_place]
+        if self._is_drawn[some].any():
+            raise _used_before(self.position)
+        self._is_drawn[some] = True
+        n_blocks = -(-words_per_row // WORDS_PER_BLOCK)
+        words = _encrypted(self._cipher, self.rows[some], n_blocks)
+        return words[:, :words_per_row]
+
+    def further_bits(self, index: int, draw: int) -> BitSource:
+        """Return the bits that finish draw number `draw` of row `rows[index]`, from their start.
+
+        Law: independent of all words and of the bits of every other draw, and uniform, under the
+        assumptions of the module.
+        """
+        position = (*self.position, int(self.rows[index]), draw)
+        return _KeyedBits(derive_key(self._secret, FURTHER_BITS, _encoded(position)))
 
 
-def extra_bits(key: NoiseKey, label: bytes, draw_index: int) -> BitSource:
-    """Return the stream that finishes draw number `draw_index` of a label.
+class Streams:
+    """The noise streams of one key. Each is opened once, so no two answers share noise.
 
-    Each call starts the same stream from its beginning.
+    A position is opened either for rows, in rising order, or for bits. A task that starts again
+    makes `Streams` again, and so draws the same noise again.
 
-    Law: the bits are independent of all words of `PurposeWords` and of every other (label,
-    draw_index), and uniform, under its assumption.
+    Args:
+      key: The noise key.
     """
-    secret = _hashed(key, EXTRA_STREAM, draw_index.to_bytes(8, "big") + label)
-    return _KeyedBits(Cipher(algorithms.AES(secret), COUNTER).encryptor())
+
+    def __init__(self, key: NoiseKey) -> None:
+        self._key = key
+        self._next_row: dict[Position, int] = {}  # the least row not used yet
+        self._bits: set[Position] = set()
+
+    def open(self, position: Position, rows: IntArray) -> Stream:
+        """Open the streams of some rows at a position.
+
+        Args:
+          position: Indices in the sealed plan.
+          rows: int64[G], numbers of the rows, rising, above all that were opened before.
+
+        Raises:
+          BudgetError: A row repeats, is out of order, or may have been opened before.
+        """
+        rows = np.asarray(rows, np.int64)
+        if len(rows):
+            if rows[0] < self._next_row.get(position, 0) or (np.diff(rows) <= 0).any():
+                raise _used_before(position)
+            self._next_row[position] = int(rows[-1]) + 1
+        return Stream(self._key, position, rows)
+
+    def bits(self, position: Position) -> BitSource:
+        """Open the stream at a position that is read bit by bit.
+
+        Law: as `Stream.further_bits`.
+
+        Raises:
+          BudgetError: The position was opened before.
+        """
+        if position in self._bits:
+            raise _used_before(position)
+        self._bits.add(position)
+        return _KeyedBits(derive_key(self._key.secret, BITS, _encoded(position)))
+
+
+def _used_before(position: Position) -> BudgetError:
+    return BudgetError(
+        f"noise stream at position {position}",
+        "is opened again or out of order: two answers would share their noise",
+        want="rising rows, each once for a key",
+    )
 
 
 class _KeyedBits:
     """A keyed stream, read bit by bit."""
 
-    def __init__(self, stream: CipherContext) -> None:
-        self._stream = stream
+    def __init__(self, secret: bytes) -> None:
+        self._stream = Cipher(algorithms.AES(secret), COUNTER).encryptor()
         self._pool = _Pool()
 
     def bits(self, n: int) -> int:
@@ -318,28 +340,19 @@ class _KeyedBits:
         return self._pool.take(n)
 
 
-def _is_plain(name: str) -> bool:
-    """Whether a name holds nothing but ASCII digits and letters; so does the empty name."""
-    return name.isascii() and (name.isalnum() or not name)
-
-
-def _hashed(key: NoiseKey, person: bytes, name: bytes) -> bytes:
-    return hashlib.blake2b(name, digest_size=KEY_BYTES, key=key.secret, person=person).digest()
-
-
 def _block_cipher(secret: bytes) -> CipherContext:
     """AES-256 block by block: as good as counter mode if, as here, no block is encrypted twice."""
     return Cipher(algorithms.AES(secret), modes.ECB()).encryptor()
 
 
-def _encrypted(encryptor: CipherContext, heads: WordArray, n_blocks: int) -> WordArray:
-    """uint64[G, 2 B]: the encryption of blocks 0..B-1 of every head, uint64[G, 2]."""
-    blocks = np.empty((len(heads), n_blocks, WORDS_PER_BLOCK), "<u8")
-    blocks[:, :, 0] = heads[:, :1]
-    np.bitwise_or(heads[:, 1:], np.arange(n_blocks, dtype=np.uint64), out=blocks[:, :, 1])
+def _encrypted(cipher: CipherContext, rows: IntArray, n_blocks: int) -> WordArray:
+    """uint64[G, 2 B]: the encryption of blocks 0..B-1 of every row, int64[G]."""
+    blocks = np.empty((len(rows), n_blocks, WORDS_PER_BLOCK), "<u8")
+    blocks[:, :, 0] = rows[:, None]
+    blocks[:, :, 1] = np.arange(n_blocks)
     room = np.empty(blocks.size + WORDS_PER_BLOCK, "<u8")  # what AES wants beyond its output
-    encryptor.update_into(blocks.reshape(-1).view(np.uint8).data, room.view(np.uint8).data)
-    words = room[: blocks.size].reshape(len(heads), n_blocks * WORDS_PER_BLOCK)
+    cipher.update_into(blocks.reshape(-1).view(np.uint8).data, room.view(np.uint8).data)
+    words = room[: blocks.size].reshape(len(rows), n_blocks * WORDS_PER_BLOCK)
     return words.astype(np.uint64, copy=False)
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from das.arrays import FloatArray, IntArray
 from das.confidential import Confidential
 from das.errors import BudgetError, SchemaError
-from das.mechanisms.entropy import NoiseKey, extra_bits, stream_label
+from das.mechanisms.entropy import Position, Streams
 from das.mechanisms.exponential import Selection
 from das.queries.factor import identity, total
 from das.queries.query import Query
@@ -36,6 +36,8 @@ from das.synthesis.measure import merge_rare, noise_costing, noisy_answer, recod
 from das.synthesis.records import Domain, Records
 from das.synthesis.tree import Attributes, junction_tree
 
+# The first index of a position says what is drawn, the second in which round.
+_ONE_WAY, _SELECTION, _ANSWER = 0, 1, 2
 _BYTES_PER_CELL = 8
 _EXPECTED_SIZE = math.sqrt(2.0 / math.pi)  # of a normal error, in standard deviations
 
@@ -77,29 +79,29 @@ class _Door:
 
     records: Records
     neighbors: Neighbors
-    key: NoiseKey
+    streams: Streams
 
     @property
     def moved(self) -> int:
         """The most that one neighbor's record moves an L1 distance of counts."""
         return 2 if self.neighbors is Neighbors.BOUNDED else 1
 
-    def measured(self, attributes: Attributes, rho: Fraction, label: str) -> NoisyAnswer:
+    def measured(self, attributes: Attributes, rho: Fraction, position: Position) -> NoisyAnswer:
         query = marginal_query(self.records.domain, attributes)
         mechanism = noise_costing(query, self.neighbors, rho)
-        return noisy_answer(self.records, query, mechanism, rho, self.key, label)
+        return noisy_answer(self.records, query, mechanism, rho, self.streams, position)
 
-    def chosen(self, scores: list[int], selection: Selection, label: str) -> int:
-        return selection.choose(scores, extra_bits(self.key, stream_label(label, "selection"), 0))
+    def chosen(self, scores: list[int], selection: Selection, position: Position) -> int:
+        return selection.choose(scores, self.streams.bits(position))
 
     def one_way(self, rho: Fraction) -> tuple[NoisyAnswer, ...]:
         """All one-way marginals, at rho each."""
         d = len(self.records.domain.names)
-        return tuple(self.measured((i,), rho, "one-way") for i in range(d))
+        return tuple(self.measured((i,), rho, (_ONE_WAY, i)) for i in range(d))
 
 
 def measure_tree(
-    truth: Confidential[Records], rho: Fraction, neighbors: Neighbors, key: NoiseKey
+    truth: Confidential[Records], rho: Fraction, neighbors: Neighbors, streams: Streams
 ) -> ChosenMarginals:
     """MST: one-way marginals, then the pairs of a tree of nearly the greatest dependence.
 
@@ -110,7 +112,7 @@ def measure_tree(
       truth: The records.
       rho: The cost, positive.
       neighbors: Which data sets count as neighbors.
-      key: Noise key, used for nothing else about these records.
+      streams: Noise streams, used for nothing else.
 
     Law: answers are exact + independent discrete Gaussian noise; each selection is that of
     `Selection.choose`; a round depends on the records only through the answers before it.
@@ -121,10 +123,10 @@ def measure_tree(
     """
     records = _revealed(truth, rho)
     d = len(records.domain.names)
-    one_way = _Door(records, neighbors, key).one_way(rho / 3 / d)
+    one_way = _Door(records, neighbors, streams).one_way(rho / 3 / d)
     merging = merge_rare(one_way)
     merged = Domain(records.domain.names, merging.sizes())
-    door = _Door(Records(merged, recode(records.codes, merging)), neighbors, key)
+    door = _Door(Records(merged, recode(records.codes, merging)), neighbors, streams)
     size, targets = targets_of_marginals(ChosenMarginals(records.domain, merging, one_way, (), ()))
     shares = [np.maximum(targets[i,].shares, 0.0) for i in range(d)]
     shares = [each / each.sum() if each.any() else each + 1.0 / len(each) for each in shares]
@@ -137,14 +139,15 @@ def measure_tree(
     selections, pairs = [], []
     for number in range(d - 1):
         candidates = [pair for pair in scores if part[pair[0]] != part[pair[1]]]
-        label = f"tree {number}"
-        position = door.chosen([scores[pair] for pair in candidates], selection, label)
-        i, j = candidates[position]
+        chosen = door.chosen([scores[pair] for pair in candidates], selection, (_SELECTION, number))
+        i, j = candidates[chosen]
         selections.append(Selected((i, j), selection, len(candidates)))
         pairs.append((i, j))
         part = [part[i] if each == part[j] else each for each in part]
     rest = rho - rho / 3 - (d - 1) * selection.rho
-    marginals = [door.measured(pair, rest / (d - 1), "tree pairs") for pair in pairs]
+    marginals = [
+        door.measured(pair, rest / (d - 1), (_ANSWER, number)) for number, pair in enumerate(pairs)
+    ]
     return ChosenMarginals(records.domain, merging, one_way, tuple(selections), tuple(marginals))
 
 
@@ -152,7 +155,7 @@ def measure_adaptively(
     truth: Confidential[Records],
     rho: Fraction,
     neighbors: Neighbors,
-    key: NoiseKey,
+    streams: Streams,
     rounds: AdaptiveRounds,
     seed: int = 0,
 ) -> ChosenMarginals:
@@ -162,7 +165,7 @@ def measure_adaptively(
       truth: The records.
       rho: The cost, positive.
       neighbors: Which data sets count as neighbors.
-      key: Noise key, used for nothing else about these records.
+      streams: Noise streams, used for nothing else.
       rounds: How it spends and fits.
       seed: Of the records that are drawn of models between rounds; public.
 
@@ -177,7 +180,7 @@ def measure_adaptively(
     records = _revealed(truth, rho)
     domain = records.domain
     d = len(domain.names)
-    door = _Door(records, neighbors, key)
+    door = _Door(records, neighbors, streams)
     planned = rounds.rounds_per_attribute * d
     for_selection = rounds.selection_share * rho / planned
     for_answer = rho / planned - for_selection
@@ -199,10 +202,9 @@ def measure_adaptively(
         share_spent = float(1 - (left - selection.rho - cost) / rho)
         drawn = _drawn(domain, model, size, rng)
         scores = _scores(door.records, drawn, counted, rounds.order, math.sqrt(variance))
-        label = f"round {number}"
         limit = rounds.most_megabytes * 2**20 / _BYTES_PER_CELL * share_spent
-        chosen = _choose_fitting(door, scores, selection, label, model, limit)
-        answer = door.measured(chosen, cost, label)
+        chosen = _choose_fitting(door, scores, selection, number, model, limit)
+        answer = door.measured(chosen, cost, (_ANSWER, number))
         left -= selection.rho + cost
         measured = ChosenMarginals(
             domain,
@@ -279,7 +281,7 @@ def _choose_fitting(
     door: _Door,
     scores: dict[Attributes, int],
     selection: Selection,
-    label: str,
+    number: int,
     model: GraphicalModel,
     most_cells: float,
 ) -> Attributes:
@@ -293,8 +295,8 @@ def _choose_fitting(
     attempt = 0
     while True:
         candidates = [*left]
-        position = door.chosen([*left.values()], selection, f"{label}, draw {attempt}")
-        chosen = candidates[position]
+        position = (_SELECTION, number, attempt)
+        chosen = candidates[door.chosen([*left.values()], selection, position)]
         fits = model.tree.home(chosen) is not None
         if not fits:
             sets = (*model.potentials, chosen)

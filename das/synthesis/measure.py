@@ -24,7 +24,7 @@ from das.arrays import IntArray
 from das.confidential import Confidential
 from das.definition import Definition
 from das.errors import BudgetError, SchemaError
-from das.mechanisms.entropy import NoiseKey, Places
+from das.mechanisms.entropy import Position, Streams
 from das.mechanisms.mechanism import Mechanism
 from das.mechanisms.noise import add_noise
 from das.mechanisms.registry import choose_mechanism
@@ -50,6 +50,10 @@ POPULATION_SHARE = Fraction(2, 3)
 # Standard deviation of shares of pairs between strata, for which pairs of strata are measured. It
 # was 0.002 to 0.024 on ACS at epsilon 5, about 0.01 in the middle (tests.bench.strata_synthesis).
 PAIRS_VARY = 0.01
+
+# Positions of streams begin with the number of the phase, 1 to 3, or of the stratum after these.
+_FIRST_STRATUM = 4
+_ONE_ROW = np.zeros(1, np.int64)
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,7 @@ def measure_marginals(
     truth: Confidential[Records],
     rho: Fraction,
     neighbors: Neighbors,
-    key: NoiseKey,
+    streams: Streams,
     *,
     spending: Spending,
     choose: Chooser,
@@ -122,7 +126,7 @@ def measure_marginals(
       truth: The records.
       rho: The cost, positive.
       neighbors: Which data sets count as neighbors.
-      key: Noise key, used for nothing else about these records.
+      streams: Noise streams, used for nothing else.
       spending: How rho is divided.
       choose: Which pairs stand out, such as `targets.strongest_pairs`.
 
@@ -141,9 +145,9 @@ def measure_marginals(
         raise SchemaError("records", "need two or more attributes", got=list(domain.names))
     cost = rho * spending.one_way / len(domain.names)
     one_way = []
-    for query in _one_way_queries(domain):
+    for i, query in enumerate(_one_way_queries(domain)):
         mechanism = noise_costing(query, neighbors, cost)
-        one_way.append(noisy_answer(records, query, mechanism, cost, key, "phase 1"))
+        one_way.append(noisy_answer(records, query, mechanism, cost, streams, (1, i)))
     merging = merge_rare(one_way)
     merged = Domain(domain.names, merging.sizes())
     rest = rho - cost * len(one_way)
@@ -151,8 +155,8 @@ def measure_marginals(
     plan = plan_pairs(merged, neighbors, spending.weighting).measure_exactly(rest - later)
     recoded = Records(merged, recode(records.codes, merging))
     residuals = [
-        noisy_answer(recoded, exact.query, exact.mechanism, exact.rho, key, "phase 2")
-        for exact in plan.queries()
+        noisy_answer(recoded, exact.query, exact.mechanism, exact.rho, streams, (2, i))
+        for i, exact in enumerate(plan.queries())
     ]
     measured = Measured(domain, merging, tuple(one_way), tuple(residuals))
     if not later:
@@ -162,7 +166,7 @@ def measure_marginals(
         measured,
         choose(measured, spending.pairs_again),
         (later, neighbors, spending.weighting),
-        key,
+        streams,
     )
     return replace(measured, again=again)
 
@@ -172,7 +176,7 @@ def measure_strata(
     strata: Strata,
     rho: Fraction,
     neighbors: Neighbors,
-    key: NoiseKey,
+    streams: Streams,
     spending: StrataSpending = StrataSpending(),
 ) -> MeasuredStrata:
     """Measure everybody, and all strata in parallel, at zCDP cost rho, exactly.
@@ -182,7 +186,7 @@ def measure_strata(
       strata: Public.
       rho: The cost, positive.
       neighbors: Which data sets count as neighbors.
-      key: Noise key, used for nothing else about these records.
+      streams: Noise streams, used for nothing else.
       spending: How rho is divided.
 
     Law: as `measure_marginals`, with independent noise in every stratum. A record pays in its
@@ -196,7 +200,7 @@ def measure_strata(
         truth,
         rho * spending.population,
         neighbors,
-        key,
+        streams,
         spending=Spending(pairs_again=0, weighting=spending.weighting),
         choose=_no_pairs,
     )
@@ -211,10 +215,17 @@ def measure_strata(
     inside = []
     for stratum, share in enumerate(strata.shares()):
         part = Records(domain, codes[stratum_of == stratum])
-        phase = f"stratum {stratum}"
+        costs = costs_inside(plan, float(share) * max(1, counted))
         answers = [
-            noisy_answer(part, query, noise_costing(query, neighbors, cost), cost, key, phase)
-            for query, cost in costs_inside(plan, float(share) * max(1, counted))
+            noisy_answer(
+                part,
+                query,
+                noise_costing(query, neighbors, cost),
+                cost,
+                streams,
+                (_FIRST_STRATUM + stratum, i),
+            )
+            for i, (query, cost) in enumerate(costs)
         ]
         inside.append(tuple(answers))
     return MeasuredStrata(strata, everybody, tuple(inside))
@@ -265,7 +276,7 @@ def _measure_again(
     measured: Measured,
     pairs: Sequence[tuple[int, int]],
     budget: tuple[Fraction, Neighbors, Weighting],
-    key: NoiseKey,
+    streams: Streams,
 ) -> tuple[NoisyAnswer, ...]:
     """Measure the residuals of some pairs at a cost in total; what is left over is not spent."""
     rho, neighbors, weighting = budget
@@ -280,10 +291,10 @@ def _measure_again(
         cells, freedom = sizes[i] * sizes[j], (sizes[i] - 1) * (sizes[j] - 1)
         weights.append(Fraction(round(1024 * freedom / cells**power)) + 1)
     out = []
-    for query, weight in zip(chosen, weights, strict=True):
+    for i, (query, weight) in enumerate(zip(chosen, weights, strict=True)):
         cost = rho * weight / sum(weights)
         mechanism = noise_costing(query, neighbors, cost)
-        out.append(noisy_answer(recoded, query, mechanism, cost, key, "phase 3"))
+        out.append(noisy_answer(recoded, query, mechanism, cost, streams, (3, i)))
     return tuple(out)
 
 
@@ -336,15 +347,10 @@ def noisy_answer(
     query: Query,
     mechanism: Mechanism,
     rho: Fraction,
-    key: NoiseKey,
-    phase: str,
+    streams: Streams,
+    position: Position,
 ) -> NoisyAnswer:
-    """Answer a query and add noise; phase and name of the query select the stream."""
-    answers = add_noise(
-        records.answer(query)[None],
-        mechanism=mechanism,
-        key=key,
-        purpose=query.name,
-        places=Places.of([phase]),
-    )
+    """Answer a query and add noise from the stream at a position."""
+    stream = streams.open(position, _ONE_ROW)
+    answers = add_noise(records.answer(query)[None], mechanism=mechanism, stream=stream)
     return NoisyAnswer(query, mechanism, rho, answers[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ from das.confidential import Confidential, redact_errors
 from das.errors import ConfigError
 from das.histograms import Histograms
 from das.measure import Part, measure, measure_at
-from das.mechanisms.entropy import NoiseKey, Places
+from das.mechanisms.entropy import NoiseKey, Stream, Streams
 from das.mechanisms.mechanism import Mechanism
 from das.queries.query import Query
 from jobs.confidential.histograms import read_truth
@@ -198,9 +199,10 @@ def _measurer(task: MeasureTask) -> Callable[[Batch], PartFile]:
 @redact_errors
 def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
     """Measure the geounits of one range that are not only children."""
-    plan, level, key = task.plan, task.level, task.key.key()
+    plan, level, streams = task.plan, task.level, Streams(task.key.key())
     table = read_geography(task.release, level.name, batch.low, batch.high)
     measured = table.filter(pc.invert(table.column("only_child")))
+    rows = _measured_numbers(batch, table)
     codes = texts(measured)
     ends = texts(measured, "chain_end")
     above = _Above.read(task, texts(measured, "parent"))
@@ -220,20 +222,40 @@ def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
         most = (numbers[start - 1] if start else 0) + _CHUNK_NUMBERS
         stop = max(start + 1, int(np.searchsorted(numbers, most, side="right")))
         chunk = list(codes[start:stop])
-        places = Places.of(chunk)
         truth = read_truth(histograms, chunk, plan.schema.size)
         tables = []
-        for query in task.queries:
+        for number, query in enumerate(task.queries):
             mechanisms = [noise[end][query.name] for end in ends[start:stop]]
             if task.is_lazy:
                 drawn = above.part(start, stop)
-                tables.append(_lazy_table(truth, query, drawn, chunk, mechanisms, key))
+                open_rows = partial(_open_rows, streams, number, rows[start:stop])
+                tables.append(_lazy_table(truth, query, drawn, chunk, mechanisms, open_rows))
             else:
-                noisy = measure(truth, query, geocodes=places, mechanisms=mechanisms, key=key)
+                stream = streams.open((number,), rows[start:stop])
+                noisy = measure(truth, query, mechanisms=mechanisms, stream=stream)
                 tables.append(measurement_table(chunk, query.name, mechanisms, noisy.answers))
         writer.write_apart(tables)
         start = stop
     return writer.close()
+
+
+def _measured_numbers(batch: Batch, geography: pa.Table) -> IntArray:
+    """int64[G]: numbers in their geolevel of the geounits of a range that are no only children.
+
+    Raises:
+      ConfigError: Nobody counted the geounits before the range.
+    """
+    if batch.first is None:
+        raise ConfigError(
+            f"geounits {batch.low} to {batch.high}", "have no numbers", want="geounit_batches"
+        )
+    only_child = geography.column("only_child").to_numpy()
+    return batch.first + np.flatnonzero(~only_child)
+
+
+def _open_rows(streams: Streams, number: int, rows: IntArray, some: slice) -> Stream:
+    """Open the streams of some geounits of a chunk for a query of the plan."""
+    return streams.open((number,), rows[some])
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,16 +312,14 @@ def _lazy_table(
     above: _Above,
     codes: Sequence[str],
     mechanisms: Sequence[Mechanism],
-    key: NoiseKey,
+    open_rows: Callable[[slice], Stream],
 ) -> pa.Table:
     """One row per geounit: the answers about positive cells of the parent, and their positions."""
     answers, places, lengths = [], [], []
     for rows, cells in above.families():
         positions = np.unique(query.rows_of(cells))
         part = Part(rows, positions)
-        noisy = measure_at(
-            truth, query, part, geocodes=codes[rows], mechanisms=mechanisms[rows], key=key
-        )
+        noisy = measure_at(truth, query, part, mechanisms=mechanisms[rows], stream=open_rows(rows))
         answers.append(noisy.answers.ravel())
         places.append(np.tile(positions, len(noisy.answers)))
         lengths.append(np.full(len(noisy.answers), len(positions)))

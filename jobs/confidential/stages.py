@@ -223,7 +223,7 @@ def _draw(job: Job, product: Product, level: Level, attempt: str | None, *, is_l
     plan, seed = product.plan, product.seed
     key = None
     if plan.not_for_release and seed is not None:
-        key = NoiseKey.for_testing(seed, lazy_draw(level.name) if is_lazy else level.name)
+        key = NoiseKey.for_testing(seed, (level.index, int(is_lazy)))
     stage = MeasureStage(
         plan,
         product.release,

@@ -77,12 +77,15 @@ class Batch:
       low: First geocode.
       high: Last geocode.
       cost: Predicted cost, in geounits.
+      first: Number of the first geounit in its geolevel, by geocode from 0; None if it was not
+        counted. Numbers select noise streams, so measuring refuses a range without it.
     """
 
     level: int
     low: str
     high: str
     cost: int
+    first: int | None = None
 
 
 def geounit_batches(
@@ -109,8 +112,9 @@ def geounit_batches(
     for index, end in enumerate(ends):
         last = index == len(ends) - 1
         if last or ends[index + 1] - starts[first] > size:
-            low, high = codes[int(starts[first])].as_py(), codes[int(end) - 1].as_py()
-            batches.append(Batch(level.index, low, high, int(end - starts[first])))
+            start = int(starts[first])
+            low, high = codes[start].as_py(), codes[int(end) - 1].as_py()
+            batches.append(Batch(level.index, low, high, int(end) - start, start))
             first = index + 1
     return sorted(batches, key=lambda batch: (-batch.cost, batch.low))
 

@@ -12,7 +12,7 @@ from das.means.clipped import clipped_sums
 from das.means.coinpress import estimate_means
 from das.means.sums import NoisySum
 from das.mechanisms.conditional import conditional_table
-from das.mechanisms.entropy import NoiseKey, extra_bits, stream_label
+from das.mechanisms.entropy import NoiseKey, Streams
 from das.synthesis.adaptive import AdaptiveRounds, measure_adaptively, measure_tree
 from das.synthesis.measure import Spending as Phases
 from das.synthesis.measure import StrataSpending, measure_marginals, measure_strata
@@ -85,8 +85,9 @@ def _draw(plan: SurveyPlan, part: str, truth: Truth, attempt: str | None) -> Non
     """Draw a part; the key is made here and lives as long as this frame, in memory alone."""
     found = truth()  # whatever is wrong with the file is told before noise is drawn
     seed = plan.config.privacy.randomness.seed
-    key = NoiseKey.draw() if seed is None else NoiseKey.for_testing(seed, part)
-    table, facts = _measure(plan, part, found, key)
+    number = [*plan.costs].index(part)
+    key = NoiseKey.draw() if seed is None else NoiseKey.for_testing(seed, (number,))
+    table, facts = _measure(plan, part, found, Streams(key))
     dataset = part_folder(plan.release, part)
     own = {
         **facts,
@@ -102,14 +103,16 @@ def _draw(plan: SurveyPlan, part: str, truth: Truth, attempt: str | None) -> Non
 
 
 @redact_errors
-def _measure(plan: SurveyPlan, part: str, truth: Confidential[SurveyTruth], key: NoiseKey) -> Drawn:
+def _measure(
+    plan: SurveyPlan, part: str, truth: Confidential[SurveyTruth], streams: Streams
+) -> Drawn:
     privacy, data = plan.config.privacy, truth.reveal()
     if part == SYNTHESIS:
         kept = plan.domain.positions(plan.microdata_domain.names)
         records = Records(plan.microdata_domain, np.ascontiguousarray(data.records.codes[:, kept]))
-        return drawn_answers(_answers(plan, Confidential(records), key))
+        return drawn_answers(_answers(plan, Confidential(records), streams))
     if plan.kind(part) == "tables":
-        return drawn_table(_table(plan.table(part), data.records, key))
+        return drawn_table(_table(plan.table(part), data.records, streams))
     mean = next(one for one in plan.means if one.name == part)
     values = Confidential(data.values(mean))
     if mean.config.method == "clipped":
@@ -118,37 +121,38 @@ def _measure(plan: SurveyPlan, part: str, truth: Confidential[SurveyTruth], key:
             mean.column,
             mean.steps,
             mean.strata,
-            key,
+            streams,
             definition=privacy.definition,
         )
         history: tuple[tuple[NoisySum, ...], ...] = (sums,)
     else:
-        history = estimate_means(values, mean.column, mean.steps, mean.strata, key).sums
+        history = estimate_means(values, mean.column, mean.steps, mean.strata, streams).sums
     return drawn_sums(history, mean.strata.names, privacy.definition, privacy.neighbors)
 
 
-def _table(table: TablePlan, records: Records, key: NoiseKey) -> ConditionedTable:
+def _table(table: TablePlan, records: Records, streams: Streams) -> ConditionedTable:
     """Draw a table, given its exact marginals."""
     counts = records.marginal(records.domain.positions(table.config.attributes)).reshape(-1)
-    bits = extra_bits(key, stream_label("", f"table {table.name}"), 0)
-    drawn = conditional_table(counts, table.rows, table.conditioning.scale, bits)
+    drawn = conditional_table(counts, table.rows, table.conditioning.scale, streams.bits((0,)))
     return ConditionedTable(drawn, table.exact_counts(counts), table.conditioning)
 
 
-def _answers(plan: SurveyPlan, truth: Confidential[Records], key: NoiseKey) -> Answers:
+def _answers(plan: SurveyPlan, truth: Confidential[Records], streams: Streams) -> Answers:
     """Measure what the model of the microdata is fitted to."""
     settings, rho, neighbors = plan.synthesis, plan.costs[SYNTHESIS], plan.config.privacy.neighbors
     if settings.model == "tree":
-        return measure_tree(truth, rho, neighbors, key)
+        return measure_tree(truth, rho, neighbors, streams)
     if settings.model == "adaptive":
         rounds = AdaptiveRounds(most_megabytes=settings.megabytes, steps=settings.round_steps)
-        return measure_adaptively(truth, rho, neighbors, key, rounds)
+        return measure_adaptively(truth, rho, neighbors, streams, rounds)
     if settings.strata is not None and plan.strata is not None:
         parts = StrataSpending(settings.strata.population_share, settings.weighting)
-        return measure_strata(truth, plan.strata, rho, neighbors, key, parts)
+        return measure_strata(truth, plan.strata, rho, neighbors, streams, parts)
     phases = Phases(
         one_way=settings.one_way_share,
         pairs_again=settings.pairs_again,
         weighting=settings.weighting,
     )
-    return measure_marginals(truth, rho, neighbors, key, spending=phases, choose=strongest_pairs)
+    return measure_marginals(
+        truth, rho, neighbors, streams, spending=phases, choose=strongest_pairs
+    )
