@@ -70,13 +70,14 @@ def redact_errors(work: Callable[P, T]) -> Callable[P, T]:
         except DasError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, its text must not get out
-            text = _without_text(error)
+            text = without_text(error)
         raise RuntimeError(text)  # outside of the handler: else the exception itself is its context
 
     return run
 
 
-def _without_text(error: Exception) -> str:
+def without_text(error: Exception) -> str:
+    """Say of what kind an error is and where in the code it arose, without its text."""
     kind = type(error).__name__
     if isinstance(error, OSError) and error.errno is not None:
         kind += f" ({os.strerror(error.errno)})"

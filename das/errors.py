@@ -8,6 +8,7 @@ DasError
 ├── OutputError        a folder cannot be written or belongs to another run    exit code 2
 ├── BudgetError        a budget, allocation or sigma_sq is not usable          exit code 3
 │   └── LedgerError    what was spent is not what was granted                  exit code 3
+│       └── SpentError a part failed after its noise was drawn                 exit code 3
 ├── InfeasibleError    a node problem has no solution                          exit code 4
 ├── SolverError        a solver stopped without a certified solution           exit code 5
 ├── VerificationError  a result breaks a promise, found by the final check     exit code 6
@@ -142,6 +143,10 @@ class BudgetError(DasError):
 
 class LedgerError(BudgetError):
     """What was spent differs from what was granted."""
+
+
+class SpentError(LedgerError):
+    """Measuring failed after noise was drawn: the part is spent, and is not drawn again."""
 
 
 class InfeasibleError(DasError):

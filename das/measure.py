@@ -2,17 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from das.arrays import IntArray
-from das.confidential import Confidential
-from das.errors import BudgetError, SchemaError
+from das.confidential import Confidential, without_text
+from das.errors import BudgetError, OutputError, RuntimeSetupError, SchemaError, SpentError
 from das.histograms import Histograms, frozen_array
-from das.mechanisms.entropy import Stream
+from das.mechanisms.entropy import NoiseKey, Stream, Streams
 from das.mechanisms.mechanism import Mechanism
 from das.mechanisms.noise import add_noise_in_place
 from das.queries.query import Query
+
+
+@contextmanager
+def drawing(key: NoiseKey) -> Iterator[Streams]:
+    """Open the noise streams of a key for measuring code; what fails after a draw is spent.
+
+    What a machine does wrong passes as it is, tells nothing of the noise, and the part is drawn
+    anew: full disks and memory, files that are gone, a lost Spark, an interruption.
+
+    Raises:
+      SpentError: Measuring code failed after a stream was opened. The error says where in the
+        code, and no value: the part must not be drawn again.
+    """
+    streams = Streams(key)
+    try:
+        yield streams
+    except (OSError, MemoryError, OutputError, RuntimeSetupError):
+        raise
+    except Exception as error:
+        if not streams.is_used:
+            raise
+        place = without_text(error)
+    else:
+        return
+    raise SpentError(  # outside of the handler: else the exception itself is its context
+        "measuring",
+        f"failed after noise was drawn, by {place}",
+        remedy="report this defect; the budget of this part is spent, and another privacy.grant "
+        "and output.directory are needed",
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -442,8 +442,9 @@ def fairness(
 def run(config: ConfigArgument, out: OutOption = None, *, options: RunOptions) -> None:
     """Run every stage that is not complete, and name the files written."""
     if _is_survey(config):
-        _run_survey(config, out, None, options, ("means", "tables", "synthesis"))
-        _evaluate_survey(config, out, None, options)
+        from jobs.run_survey import run_survey
+
+        _work_on_survey(run_survey, config, out, None, options)
         return
     from jobs.run import run as run_all
 
@@ -563,6 +564,11 @@ def init(  # noqa: PLR0913 - one parameter per command-line option
 @_with_run_options
 def measure(config: ConfigArgument, out: OutOption = None, *, options: RunOptions) -> None:
     """Read the data and draw the noisy measurements, once."""
+    if _is_survey(config):
+        from jobs.run_survey import measure_survey
+
+        _work_on_survey(measure_survey, config, out, None, options)
+        return
     from jobs.run import run_measuring
 
     resolved = options.load(config, out)
@@ -582,8 +588,15 @@ def solve(
     """From committed measurements to counts, microdata, tables, manifest and public report.
 
     The sections `solve` and `output` of the run file may change after measuring. A sealed release
-    is never made again with other settings; --solution makes another one beside it.
+    is never made again with other settings; --solution makes another one beside it. Of a survey:
+    means, tables and microdata from its measurements; `shrink` and the settings of the model may
+    change.
     """
+    if _is_survey(config):
+        from jobs.run_survey import solve_survey
+
+        _work_on_survey(solve_survey, config, out, solution, options)
+        return
     from jobs.run import run_solving
 
     resolved = options.load(config, out, solution)
@@ -591,20 +604,30 @@ def solve(
     _name_files(files, resolved.config.output.roots)
 
 
-@app.command()
-@_with_run_options
-def means(
-    config: ConfigArgument,
-    out: OutOption = None,
-    solution: SolutionOption = None,
-    *,
-    options: RunOptions,
-) -> None:
-    """Measure the means of a survey, once, and write them for everybody and by strata.
+def _refuse_old_survey_command(name: str) -> NoReturn:
+    """Name the commands by which a survey is drawn now.
 
-    `shrink` may change after measuring; --solution keeps what it gives beside the release.
+    Raises:
+      ConfigError: Always.
     """
-    _run_survey(config, out, solution, options, ("means",))
+    raise ConfigError(
+        f"das {name}",
+        "no longer draws noise: `das run` and `das measure` alone do",
+        want="das run FILE for all parts; das solve FILE --solution NAME to make means or "
+        "microdata again with other settings",
+    )
+
+
+@app.command(hidden=True)
+def means(config: ConfigArgument) -> None:
+    """Name `das run`, which measures the means of a survey."""
+    _refuse_old_survey_command("means")
+
+
+@app.command(hidden=True)
+def synthesize(config: ConfigArgument) -> None:
+    """Name `das run`, which draws microdata of a survey."""
+    _refuse_old_survey_command("synthesize")
 
 
 @app.command()
@@ -644,20 +667,9 @@ def tables(  # noqa: PLR0913 - one parameter per command-line option
     *,
     options: RunOptions,
 ) -> None:
-    """Write tables of a release, any query of any geolevel: a file each, with what is known of it.
-
-    Of a survey: draw the tables that keep exact marginals, once, and write them.
-    """
+    """Write tables of a release, any query of any geolevel, a file each."""
     if isinstance(config, Path) and not config.is_dir() and _is_survey(config):
-        of_releases = {"--table": table, "--geolevel": geolevel, "--format": formats, "--to": to,
-                       "--confidence": confidence, "--product": product}  # fmt: skip
-        for option, value in of_releases.items():
-            if value is not None:
-                raise ConfigError(
-                    option, "is for censuses: the run file of a survey says which tables are drawn"
-                )
-        _run_survey(config, out, solution, options, ("tables",))
-        return
+        _refuse_old_survey_command("tables")
     from jobs.analysis.tables import TablesRequest, write_release_tables
 
     _refuse_cluster(options, "is for runs; tables of a release are written by one process")
@@ -667,23 +679,6 @@ def tables(  # noqa: PLR0913 - one parameter per command-line option
     folder = Path("tables") if to is None else to
     for path in write_release_tables(resolved, request, folder, options.reporter()):
         typer.echo(printable(f"{path}  publishable"))
-
-
-@app.command()
-@_with_run_options
-def synthesize(
-    config: ConfigArgument,
-    out: OutOption = None,
-    solution: SolutionOption = None,
-    *,
-    options: RunOptions,
-) -> None:
-    """Measure the marginals of a survey, once, and draw microdata from a model of them.
-
-    The model and its settings may change after measuring; --solution keeps what they give beside
-    the release.
-    """
-    _run_survey(config, out, solution, options, ("synthesis",))
 
 
 @app.command()
@@ -706,7 +701,9 @@ def evaluate(
     if _is_survey(config):
         if groups is not None:
             raise ConfigError("--groups", "is for censuses; the run file of a survey has strata")
-        _evaluate_survey(config, out, solution, options)
+        from jobs.run_survey import evaluate_survey
+
+        _work_on_survey(evaluate_survey, config, out, solution, options)
         return
     from das.queries.query import split_queries
     from jobs.run import run_evaluating
@@ -1491,32 +1488,19 @@ def _is_survey(config: Path) -> bool:
     return is_survey(config)
 
 
-def _run_survey(
+def _work_on_survey(
+    work: Callable[[SurveyPlan, Reporter], list[Place]],
     config: Path,
     out: Place | None,
     solution: str | None,
     options: RunOptions,
-    wanted: Sequence[str],
 ) -> None:
-    """Measure and release parts of a survey: `means`, `tables`, `synthesis`, or what there is."""
-    from jobs.run_survey import run_survey, wanted_parts
+    """Load the run file of a survey, do some work on it, and name the files."""
     from jobs.survey.plan import load_survey
 
     _refuse_cluster(options)
     plan = load_survey(config, output=out, confidential=options.confidential, solution=solution)
-    roots = plan.config.output.roots
-    _name_files(run_survey(plan, options.reporter(), wanted_parts(plan, wanted)), roots)
-
-
-def _evaluate_survey(
-    config: Path, out: Place | None, solution: str | None, options: RunOptions
-) -> None:
-    from jobs.run_survey import evaluate_survey
-    from jobs.survey.plan import load_survey
-
-    _refuse_cluster(options)
-    plan = load_survey(config, output=out, confidential=options.confidential, solution=solution)
-    _name_files(evaluate_survey(plan, options.reporter()), plan.config.output.roots)
+    _name_files(work(plan, options.reporter()), plan.config.output.roots)
 
 
 def _resume_survey(
@@ -1536,7 +1520,7 @@ def _resume_survey(
     for line in check_survey(plan):
         typer.echo(line)
     if not check:
-        files = run_survey(plan, options.reporter(), [*plan.costs], moved=moved)
+        files = run_survey(plan, options.reporter(), moved=moved)
         _name_files(files, plan.config.output.roots)
 
 

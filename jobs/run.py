@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
-from das.errors import ConfigError, DasError, OutputError
+from das.errors import ConfigError
 from jobs.confidential.inputs import refuse_unreadable
 from jobs.confidential.noise_key import sweep_shares
 from jobs.confidential.stages import evaluate, measure, measure_lazily, plan, read, settle
@@ -19,11 +19,11 @@ from jobs.documents.document import json_of
 from jobs.documents.manifest import read_manifest
 from jobs.documents.summary import read_summary
 from jobs.folder.damage import refuse_damage
-from jobs.folder.grants import claim_grants, refuse_other_draws, refuse_spent_grants
-from jobs.folder.identity import claim_folder
-from jobs.folder.lock import only_driver
-from jobs.folder.roots import make_roots
+from jobs.folder.grants import spendings_of
+from jobs.folder.identity import owner_of
+from jobs.folder.open import open_folder
 from jobs.folder.solutions import begin_solution, refuse_sealed, remove_outdated
+from jobs.folder.spending import claim_grants, refuse_other_draws
 from jobs.job import Job, Stage
 from jobs.plan import why_no_estimates
 from jobs.printable import result_console
@@ -33,7 +33,7 @@ from jobs.report.console import terminal_table
 from jobs.report.finished import costs_folder, write_internal_reports
 from jobs.report.run import stages_table
 from jobs.storage.layout import EstimateLayout, release_layout
-from jobs.storage.place import Place, lies_in
+from jobs.storage.place import Place
 from jobs.tasks.costs import Recorder
 from jobs.tasks.executor import Tasks, open_tasks
 from jobs.tasks.installed import require_run_packages
@@ -109,11 +109,16 @@ def _of_levels(
     return lambda product: [*map(dataset(product), product.plan.spine.levels)]
 
 
+def _claim(job: Job) -> None:
+    """Claim the grants of all products, once."""
+    claim_grants(spendings_of(job.resolved, job.identity))
+
+
 STAGES = (
     Stage("plan", True, _planned, plan),
     Stage("read", True, _read, read),
     Stage("settle", True, _settled, settle),
-    Stage("claim", False, _claimed, claim_grants),
+    Stage("claim", False, _claimed, _claim),
     Stage("measure", True, _of_levels(lambda product: product.release.measurements), measure),
     Stage("estimate", False, _estimated, estimate),
     Stage(
@@ -153,14 +158,9 @@ def open_job(
         require_run_packages()
     roots = resolved.config.output.roots
     out = roots.out
-    refuse_released_log(reporter, out)
-    if not (out / "run.json").exists():  # then nothing is left of a run that is refused
-        refuse_spent_grants(resolved, "")
-    make_roots(roots)
-    with _failure_logged(reporter), ExitStack() as stack:
-        hold = stack.enter_context(only_driver(out))
-        identity = claim_folder(resolved)
-        refuse_spent_grants(resolved, identity)
+    spendings = partial(spendings_of, resolved)
+    with ExitStack() as stack:
+        folder = stack.enter_context(open_folder(owner_of(resolved), spendings, reporter))
         for product in resolved.products.values():
             sweep_shares(product.confidential.keys)
         if resolved.solution is not None:
@@ -173,41 +173,15 @@ def open_job(
             if tasks is None:
                 tasks = stack.enter_context(open_tasks(resolved.config, reporter.say))
         reporter.event("run_started", name=resolved.config.name, output=str(out), slots=tasks.slots)
-        job = Job(resolved, identity, tasks, reporter, recorder, hold.refuse_overtaken, moved)
-        refuse_other_draws(job)
+        job = Job(
+            resolved, folder.identity, tasks, reporter, recorder, folder.refuse_overtaken, moved
+        )
+        refuse_other_draws(spendings_of(resolved, job.identity))
         yield job
         summary = read_summary(costs)
         reporter.event("run_finished", **json_of(summary.total))
         if not reporter.console.quiet:
             result_console().print(terminal_table(stages_table(summary)))
-
-
-def refuse_released_log(reporter: Reporter, out: Place) -> None:
-    """Keep the times of stages that see the truth out of what may be published.
-
-    Raises:
-      OutputError: The log would lie in the release.
-    """
-    public = [path.resolve() for path in (release_layout(out).root, out / "solutions")]
-    if reporter.log is not None and any(
-        lies_in(reporter.log.resolve(), folder) for folder in public
-    ):
-        raise OutputError(
-            str(reporter.log),
-            "lies in the release; its times depend on the confidential data",
-            remedy="choose another place for the log",
-        )
-
-
-@contextmanager
-def _failure_logged(reporter: Reporter) -> Iterator[None]:
-    """Log how the block failed; of an unforeseen error only the type."""
-    try:
-        yield
-    except BaseException as error:
-        text = str(error) if isinstance(error, DasError) else None
-        reporter.event("run_failed", error=type(error).__name__, message=text)
-        raise
 
 
 def do_stages(job: Job, names: Sequence[str]) -> None:

@@ -6,42 +6,38 @@ where it is missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
 from das.confidential import Confidential
-from das.errors import ConfigError
+from das.errors import OutputError
 from jobs.confidential.survey.evaluate import evaluate
 from jobs.confidential.survey.measure import measure_part
 from jobs.confidential.survey.read import SurveyTruth, read_survey, table_of
 from jobs.documents.survey import read_survey_manifest
 from jobs.folder.fingerprint import check_same_files, files_under
-from jobs.folder.identity import claim_as
-from jobs.folder.lock import only_driver
-from jobs.folder.roots import make_roots
+from jobs.folder.open import open_folder
+from jobs.folder.spending import Spending, claim_grants, refuse_lost, refuse_other_draws
 from jobs.input.files import plan_chunks
 from jobs.storage.dataset import is_published, sweep
 from jobs.storage.files import write_json
 from jobs.storage.journal import write_whole
+from jobs.storage.ledger import seal_ledger
 from jobs.storage.modes import open_to_readers
 from jobs.storage.place import Place
 from jobs.survey.folder import (
-    claim_grant,
-    draws_of,
+    begin_ledger,
     files_of_interest,
     owner_of,
-    refuse_lost_ledger,
-    refuse_lost_measurements,
-    refuse_other_draws,
     refuse_other_settings,
-    refuse_spent_grant,
     remove_damaged,
+    spending_of,
 )
 from jobs.survey.manifest import is_made, write_manifest
 from jobs.survey.means import released_mean, write_means
-from jobs.survey.measurements import part_folder, read_answers, read_sums
+from jobs.survey.measurements import read_answers, read_sums
 from jobs.survey.microdata import draw_microdata, write_microdata
 from jobs.survey.plan import SYNTHESIS, SurveyPlan
 from jobs.survey.reports import write_internal_page, write_public_page
@@ -55,15 +51,13 @@ class SurveyJob:
 
     Attributes:
       plan: What is public of it.
-      identity: That of its folder.
+      spending: What it spends.
       reporter: Who watches.
-      moved: Whether its folder is known to be the one that goes on.
     """
 
     plan: SurveyPlan
-    identity: str
+    spending: Spending
     reporter: Reporter
-    moved: bool
 
     @cached_property
     def truth(self) -> Confidential[SurveyTruth]:
@@ -71,7 +65,7 @@ class SurveyJob:
         plan = self.plan
         seen = plan.confidential.root / "input.json"
         files = files_under([plan.config.data.path], plan.account())
-        if any(is_published(part_folder(plan.release, part)) for part in plan.costs):
+        if self.spending.measured:
             check_same_files(files, plan.config.data.path, seen)
         else:
             write_json(seen, files)
@@ -80,30 +74,24 @@ class SurveyJob:
 
 
 @contextmanager
-def open_survey(plan: SurveyPlan, reporter: Reporter, *, moved: bool) -> Iterator[SurveyJob]:
+def open_survey(plan: SurveyPlan, reporter: Reporter) -> Iterator[SurveyJob]:
     """Claim the run folder and check what lies in it.
 
     Raises:
       OutputError: The folder cannot be written, or belongs to another configuration or driver.
       LedgerError: The grant was spent by another run, or noisy answers are lost.
     """
-    if not (plan.out / "run.json").exists():  # then nothing is left of a run that is refused
-        refuse_spent_grant(plan, "")
+    if not (plan.out / "run.json").exists():
         plan_chunks(table_of(plan))
-    make_roots(plan.config.output.roots)
-    with only_driver(plan.out):
-        identity = claim_as(owner_of(plan))
-        refuse_spent_grant(plan, identity)
-        refuse_lost_ledger(plan, identity)
-        refuse_lost_measurements(plan)
-        refuse_other_draws(plan, identity)
-        yield SurveyJob(plan, identity, reporter, moved)
+    with open_folder(owner_of(plan), lambda run: [spending_of(plan, run)], reporter) as folder:
+        spending = spending_of(plan, folder.identity)
+        refuse_lost([spending])
+        refuse_other_draws([spending])
+        yield SurveyJob(plan, spending, reporter)
 
 
-def run_survey(
-    plan: SurveyPlan, reporter: Reporter, parts: Sequence[str], *, moved: bool = False
-) -> list[Place]:
-    """Measure some parts, once, and release what follows from them.
+def run_survey(plan: SurveyPlan, reporter: Reporter, *, moved: bool = False) -> list[Place]:
+    """Measure all parts, once, release what follows from them, and compare it with the truth.
 
     Returns:
       The files of interest.
@@ -112,47 +100,81 @@ def run_survey(
       DasError: As `open_survey`; or the file cannot be read, or a part is sealed with other
         settings.
     """
-    with open_survey(plan, reporter, moved=moved) as job:
-        for part in parts:
+    with open_survey(plan, reporter) as job:
+        for part in plan.costs:
             refuse_other_settings(plan, part)
-        _measure(job, parts)
-        for error in remove_damaged(plan):
-            reporter.say(f"{error.where}: {error.what}; made again")
-        _release(job, parts)
+        _measure(job, moved=moved)
+        _release(job)
+        _evaluate(job)
     return files_of_interest(plan)
 
 
-def _measure(job: SurveyJob, parts: Sequence[str]) -> None:
-    plan = job.plan
-    absent = [part for part in parts if not is_published(part_folder(plan.release, part))]
-    if absent:
+def measure_survey(plan: SurveyPlan, reporter: Reporter) -> list[Place]:
+    """Read the data and draw the noisy answers of all parts, once.
+
+    Returns:
+      Their folder.
+
+    Raises:
+      DasError: As `open_survey`; or the file cannot be read.
+    """
+    with open_survey(plan, reporter) as job:
+        _measure(job)
+    return [plan.release.root / "measurements"]
+
+
+def solve_survey(plan: SurveyPlan, reporter: Reporter) -> list[Place]:
+    """Release what follows from the measured parts, or make a solution beside the release.
+
+    Returns:
+      The files of interest.
+
+    Raises:
+      DasError: As `open_survey`; or a part is not measured, or sealed with other settings.
+    """
+    with open_survey(plan, reporter) as job:
+        measured = {part.name for part in job.spending.measured}
+        for part in plan.costs:
+            if part not in measured:
+                where = f"{plan.out}, {part}"
+                raise OutputError(where, "is not measured", remedy="run `das measure`")
+            refuse_other_settings(plan, part)
+        _release(job)
+    return files_of_interest(plan)
+
+
+def _measure(job: SurveyJob, *, moved: bool = False) -> None:
+    plan, spending = job.plan, job.spending
+    if len(spending.measured) < len(spending.parts):
         _ = job.truth  # what is wrong with the file is told before the grant is claimed
-    claim_grant(plan, job.identity)
-    draws = draws_of(plan, job.identity)
-    for part in parts:
-        with job.reporter.line("measure", part):
-            measure_part(plan, part, lambda: job.truth, draws, moved=job.moved)
+    begin_ledger(plan)
+    claim_grants([spending])
+    for part in spending.parts:
+        with job.reporter.line("measure", part.name):
+            measure_part(plan, part, lambda: job.truth, spending, moved=moved)
+    seal_ledger(plan.release.ledger)
 
 
-def _release(job: SurveyJob, parts: Sequence[str]) -> None:
+def _release(job: SurveyJob) -> None:
     plan, definition = job.plan, job.plan.config.privacy.definition
-    kinds = {plan.kind(part) for part in parts}
-    if "means" in kinds:
+    for error in remove_damaged(plan):
+        job.reporter.say(f"{error.where}: {error.what}; made again")
+    if plan.means:
         with job.reporter.line("solve", "means"):
             statistics = [
-                released_mean(mean, read_sums(part_folder(plan.release, mean.name)), definition)
+                released_mean(mean, read_sums(plan.release.measured_part(mean.name)), definition)
                 for mean in plan.means
             ]
             write_means(plan, statistics)
-        for one in statistics:
-            for warning in one.warnings:
-                job.reporter.say(f"{one.name}: {warning}")
-    if "tables" in kinds:
+        for statistic in statistics:
+            for warning in statistic.warnings:
+                job.reporter.say(f"{statistic.name}: {warning}")
+    if plan.tables:
         with job.reporter.line("solve", "tables"):
             write_tables(plan)
-    if SYNTHESIS in parts and not is_made(plan, SYNTHESIS):
+    if SYNTHESIS in plan.costs and not is_made(plan, SYNTHESIS):
         with job.reporter.line("solve", "microdata"):
-            measured = read_answers(part_folder(plan.release, SYNTHESIS), plan.strata)
+            measured = read_answers(plan.release.measured_part(SYNTHESIS), plan.strata)
             write_microdata(plan, draw_microdata(plan, measured))
     with job.reporter.line("seal", "manifest"):
         sweep(plan.made.root)
@@ -163,33 +185,25 @@ def _release(job: SurveyJob, parts: Sequence[str]) -> None:
         open_to_readers(plan.made.root)
 
 
-def wanted_parts(plan: SurveyPlan, wanted: Sequence[str]) -> list[str]:
-    """The parts of a run of some kinds.
-
-    Args:
-      plan: The run.
-      wanted: Of `means`, `tables` and `synthesis`; of several, what there is.
-
-    Raises:
-      ConfigError: There are none.
-    """
-    parts = [part for part in plan.costs if plan.kind(part) in wanted]
-    if not parts:
-        section = "statistics" if "means" in wanted else wanted[0]
-        raise ConfigError(str(plan.source), f"has no section `{section}`", want=section)
-    return parts
+def _evaluate(job: SurveyJob) -> Place:
+    plan, reporter = job.plan, job.reporter
+    truth = job.truth
+    with reporter.line("evaluate", "against the truth"):
+        evaluate(plan, truth)
+    with reporter.line("evaluate", "report"):
+        return write_internal_page(plan.made, plan.confidential)
 
 
 def check_survey(plan: SurveyPlan) -> list[str]:
-    """What of a run is done, a line per part; no data is read.
+    """Say what of a run is done, a line per part; no data is read.
 
     Raises:
       LedgerError: Noisy answers are lost.
     """
-    refuse_lost_measurements(plan)
+    refuse_lost([spending_of(plan)])
     lines = []
     for part in plan.costs:
-        measured = is_published(part_folder(plan.release, part))
+        measured = is_published(plan.release.measured_part(part))
         done = "released" if is_made(plan, part) else "measured" if measured else "to do"
         lines.append(f"{part:<24}{done}")
     return lines
@@ -205,10 +219,6 @@ def evaluate_survey(plan: SurveyPlan, reporter: Reporter) -> list[Place]:
       OutputError: The release is not sealed.
     """
     read_survey_manifest(plan.made.manifest)
-    with open_survey(plan, reporter, moved=False) as job:
-        truth = job.truth
-        with reporter.line("evaluate", "against the truth"):
-            evaluate(plan, truth)
-        with reporter.line("evaluate", "report"):
-            report = write_internal_page(plan.made, plan.confidential)
+    with open_survey(plan, reporter) as job:
+        report = _evaluate(job)
     return [plan.confidential.evaluation, report]

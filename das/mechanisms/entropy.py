@@ -288,6 +288,11 @@ class Streams:
         self._next_row: dict[Position, int] = {}  # the least row not used yet
         self._bits: set[Position] = set()
 
+    @property
+    def is_used(self) -> bool:
+        """Whether any stream was opened."""
+        return bool(self._next_row or self._bits)
+
     def open(self, position: Position, rows: IntArray) -> Stream:
         """Open the streams of some rows at a position.
 

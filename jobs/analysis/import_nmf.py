@@ -64,7 +64,7 @@ from jobs.config.ready import ready_files
 from jobs.config.schema import load_schema
 from jobs.documents.document import json_of
 from jobs.documents.manifest import Origin
-from jobs.folder.identity import claim_folder
+from jobs.folder.identity import claim_as, owner_of
 from jobs.folder.lock import only_driver
 from jobs.folder.roots import make_roots
 from jobs.plan import Level, Plan
@@ -150,7 +150,7 @@ class NmfImport:
             resolved = load_run(draft / RUN_FILE)
             _write_release(resolved, found, exact, _origin(self.nmf, found.levels), reporter)
         run_file = folder / RUN_FILE
-        claim_folder(load_run(run_file))  # which remembers where the run file is
+        claim_as(owner_of(load_run(run_file)))  # which remembers where the run file is
         return run_file
 
 
@@ -531,7 +531,7 @@ def _write_release(
     plan, release = product.plan, product.release
     make_roots(roots)
     with only_driver(roots.out):
-        claim_folder(resolved)
+        claim_as(owner_of(resolved))
         granted = {**plan.budget.exact(), "randomness": plan.randomness}
         start_ledger(release.ledger, granted, planned_ledger(plan, found.lattice))
         write_geography(found.lattice, release)

@@ -15,10 +15,11 @@ from das.arrays import IntArray
 from das.confidential import Confidential, redact_errors
 from das.errors import ConfigError
 from das.histograms import Histograms
-from das.measure import Part, measure, measure_at
+from das.measure import Part, drawing, measure, measure_at
 from das.mechanisms.entropy import NoiseKey, Stream, Streams
 from das.mechanisms.mechanism import Mechanism
 from das.queries.query import Query
+from jobs.confidential.draw import Drawn
 from jobs.confidential.histograms import read_truth
 from jobs.confidential.noise_key import LentKey, lent
 from jobs.plan import Level, Plan
@@ -38,7 +39,6 @@ from jobs.storage.dataset import (
     PartWriter,
     RangeReader,
     is_published,
-    propose,
     publish,
 )
 from jobs.storage.geography import families, read_geography
@@ -99,70 +99,40 @@ class MeasureStage:
     confidential: ConfidentialLayout
     tasks: Tasks
 
-    def measure(self, index: int, key: NoiseKey | None = None, attempt: str | None = None) -> None:
-        """Measure one geolevel and publish the noisy answers; published ones are kept.
+    def draw(self, index: int, key: NoiseKey, *, is_lazy: bool = False) -> Drawn:
+        """Draw the noisy answers of one geolevel, and write them to part files.
 
-        All but its lazy queries, which `measure_lazily` draws.
+        The key is lent to the tasks and cannot be put together again when they are done. A task
+        that is run again draws the same noise.
 
-        The key is drawn here, for this geolevel and this start of the driver, lent to the tasks,
-        and cannot be put together again when they are done. A task that is run again draws the
-        same noise; a published geolevel is never measured again.
+        Lazy queries are drawn once the geolevel above is solved, for answers about cells in which
+        the published counts of the parent are positive; at the root for those below the positive
+        counts of its support.
 
         Args:
           index: Position of the geolevel.
-          key: Only for seeded tests; default: a fresh key from the operating system.
-          attempt: How the account knows this draw. Then the answers are only proposed: the caller
-            accepts them when the account has recorded them.
+          key: Of this part alone.
+          is_lazy: Whether the lazy queries are drawn, or all others.
 
         Raises:
           ConfigError: The key can be guessed, and the plan is not marked as not for release.
+          OutputError: Lazy queries are wanted, and the geolevel above is not solved.
+          SpentError: Measuring failed after noise was drawn.
         """
-        self._draw(index, key, attempt, is_lazy=False)
-
-    def measure_lazily(
-        self, index: int, key: NoiseKey | None = None, attempt: str | None = None
-    ) -> None:
-        """Measure the lazy queries of one geolevel, once the one above is solved.
-
-        They are drawn for answers about cells in which the published counts of the parent are
-        positive; at the root for those below the positive counts of its support. What is drawn is
-        published as a dataset of its own, once, under a key of its own; a geolevel without lazy
-        queries is left as it is.
-
-        Args:
-          index: As of `measure`.
-          key: As of `measure`.
-          attempt: As of `measure`.
-
-        Raises:
-          OutputError: The geolevel above is not solved.
-          ConfigError: As of `measure`.
-        """
-        level = self.plan.levels[index]
-        if level.lazy:
-            if level.index:
-                Dataset.open(self.release.counts(self.plan.levels[level.index - 1].name))
-            else:
-                Dataset.open(self.release.support(level.name))
-            self._draw(index, key, attempt, is_lazy=True)
-
-    def _draw(
-        self, index: int, key: NoiseKey | None, attempt: str | None, *, is_lazy: bool
-    ) -> None:
         plan, level = self.plan, self.plan.levels[index]
-        if key is not None and key.is_for_testing and not plan.not_for_release:
+        if key.is_for_testing and not plan.not_for_release:
             raise ConfigError(
                 "noise key",
                 "can be made again by anyone, so it must not protect what is to be released",
                 remedy="give no key; or a run file with `privacy.randomness: {source: "
                 "seeded_not_for_release, seed: ...}`",
             )
-        layout = self.release
-        dataset = (layout.lazy_measurements if is_lazy else layout.measurements)(level.name)
-        if is_published(dataset):
-            return
-        with lent(key or NoiseKey.draw(), self.confidential.keys) as lent_key:
-            task = MeasureTask(plan, level, layout, self.confidential, lent_key, is_lazy)
+        if is_lazy and level.index:
+            Dataset.open(self.release.counts(plan.levels[level.index - 1].name))
+        elif is_lazy:
+            Dataset.open(self.release.support(level.name))
+        with lent(key, self.confidential.keys) as lent_key:
+            task = MeasureTask(plan, level, self.release, self.confidential, lent_key, is_lazy)
             asked = sum(query.size for query in task.queries)
             size = self.tasks.sizing.measure_numbers
             # Of lazy queries nobody knows before how many answers are drawn: as many as of others.
@@ -180,10 +150,26 @@ class MeasureStage:
             "lazy_queries": sorted(query.name for query in task.queries) if is_lazy else [],
             "open_session": self.tasks.is_open,
         }
-        if attempt is None:
-            publish(dataset, parts, facts)
-        else:
-            propose(dataset, attempt, parts, facts)
+        return parts, facts
+
+    def measure(self, index: int, key: NoiseKey, *, is_lazy: bool = False) -> None:
+        """Draw a geolevel and publish it, outside of any account; what is published is kept.
+
+        For replicates, whose truth is a release. Runs go through `draw_part`.
+
+        Args:
+          index: Position of the geolevel.
+          key: Nothing secret: the plan is marked as not for release.
+          is_lazy: As of `draw`; a geolevel without lazy queries is left as it is.
+
+        Raises:
+          ConfigError, OutputError, SpentError: As of `draw`.
+        """
+        level = self.plan.levels[index]
+        layout = self.release
+        dataset = (layout.lazy_measurements if is_lazy else layout.measurements)(level.name)
+        if not is_published(dataset) and (level.lazy or not is_lazy):
+            publish(dataset, *self.draw(index, key, is_lazy=is_lazy))
 
     def _batches(self, level: Level, largest: int, smallest: int) -> list[Batch]:
         return geounit_batches(self.release, level, self.tasks.batches, largest, smallest)
@@ -199,7 +185,7 @@ def _measurer(task: MeasureTask) -> Callable[[Batch], PartFile]:
 @redact_errors
 def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
     """Measure the geounits of one range that are not only children."""
-    plan, level, streams = task.plan, task.level, Streams(task.key.key())
+    plan, level = task.plan, task.level
     table = read_geography(task.release, level.name, batch.low, batch.high)
     measured = table.filter(pc.invert(table.column("only_child")))
     rows = _measured_numbers(batch, table)
@@ -217,25 +203,26 @@ def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
     }
     writer = PartWriter(task.dataset, LAZY_MEASUREMENTS if task.is_lazy else MEASUREMENTS)
     histograms = RangeReader(Dataset.open(task.confidential.histograms(level.name)))
-    start = 0
-    while start < len(codes):
-        most = (numbers[start - 1] if start else 0) + _CHUNK_NUMBERS
-        stop = max(start + 1, int(np.searchsorted(numbers, most, side="right")))
-        chunk = list(codes[start:stop])
-        truth = read_truth(histograms, chunk, plan.schema.size)
-        tables = []
-        for number, query in enumerate(task.queries):
-            mechanisms = [noise[end][query.name] for end in ends[start:stop]]
-            if task.is_lazy:
-                drawn = above.part(start, stop)
-                open_rows = partial(_open_rows, streams, number, rows[start:stop])
-                tables.append(_lazy_table(truth, query, drawn, chunk, mechanisms, open_rows))
-            else:
-                stream = streams.open((number,), rows[start:stop])
-                noisy = measure(truth, query, mechanisms=mechanisms, stream=stream)
-                tables.append(measurement_table(chunk, query.name, mechanisms, noisy.answers))
-        writer.write_apart(tables)
-        start = stop
+    with drawing(task.key.key()) as streams:
+        start = 0
+        while start < len(codes):
+            most = (numbers[start - 1] if start else 0) + _CHUNK_NUMBERS
+            stop = max(start + 1, int(np.searchsorted(numbers, most, side="right")))
+            chunk = list(codes[start:stop])
+            truth = read_truth(histograms, chunk, plan.schema.size)
+            tables = []
+            for number, query in enumerate(task.queries):
+                mechanisms = [noise[end][query.name] for end in ends[start:stop]]
+                if task.is_lazy:
+                    drawn = above.part(start, stop)
+                    open_rows = partial(_open_rows, streams, number, rows[start:stop])
+                    tables.append(_lazy_table(truth, query, drawn, chunk, mechanisms, open_rows))
+                else:
+                    stream = streams.open((number,), rows[start:stop])
+                    noisy = measure(truth, query, mechanisms=mechanisms, stream=stream)
+                    tables.append(measurement_table(chunk, query.name, mechanisms, noisy.answers))
+            writer.write_apart(tables)
+            start = stop
     return writer.close()
 
 

@@ -12,6 +12,7 @@ from das.mechanisms.entropy import NoiseKey
 from geography.lattice import Lattice
 from jobs.confidential.between import check_ties
 from jobs.confidential.check import check_input
+from jobs.confidential.draw import Drawn, draw_part
 from jobs.confidential.evaluate import evaluate as write_evaluation
 from jobs.confidential.exact import publish_invariants
 from jobs.confidential.geounits import planned_geounits
@@ -26,9 +27,8 @@ from jobs.config.frozen import freeze
 from jobs.config.product import Product
 from jobs.config.solvable import refuse_large_families
 from jobs.documents.document import write_document
-from jobs.folder.draws import lazy_draw, measure_once
 from jobs.folder.fingerprint import check_same_input, input_files
-from jobs.folder.grants import draws_of
+from jobs.folder.grants import spending_of
 from jobs.input.geounits import list_names
 from jobs.input.values import geocode_bytes
 from jobs.job import Job
@@ -41,11 +41,11 @@ from jobs.release.given import publish_given_counts
 from jobs.release.implied import publish_implied
 from jobs.storage.account import note_failed_check
 from jobs.storage.answers import refuse_mixed
-from jobs.storage.dataset import dataset_digest, is_published
+from jobs.storage.dataset import is_published
 from jobs.storage.files import read_json, write_json
 from jobs.storage.geography import read_geography, write_geography
 from jobs.storage.journal import remove_journal
-from jobs.storage.ledger import read_ledger, record_measured, seal_ledger, start_ledger
+from jobs.storage.ledger import read_ledger, seal_ledger, start_ledger
 from jobs.storage.place import remove_tree
 
 
@@ -200,40 +200,17 @@ def measure_lazily(job: Job, product: Product, level: Level) -> None:
 
 
 def _measure_level(job: Job, product: Product, level: Level, *, is_lazy: bool) -> None:
-    """Measure one geolevel, once, and record it in the account before anybody can read it."""
-    release, draws = product.release, draws_of(job, product)
-    dataset = (release.lazy_measurements if is_lazy else release.measurements)(level.name)
+    """Measure the queries of one geolevel that are drawn now, once."""
+    spending = spending_of(job.resolved, product, job.identity)
+    part = next(p for p in spending.parts if (p.name, p.is_lazy) == (level.name, is_lazy))
 
-    def is_recorded() -> bool:
-        ledger = read_ledger(release.ledger)
-        return level.name in (ledger.lazily if is_lazy else ledger.measured)
+    def draw(key: NoiseKey) -> Drawn:
+        stage = MeasureStage(product.plan, product.release, product.confidential, job.tasks)
+        _refuse_other_noise(product, level.index)
+        with job.stage("measure", product.label(part.account_name), level.name):
+            return stage.draw(level.index, key, is_lazy=is_lazy)
 
-    measure_once(
-        dataset,
-        draws,
-        lazy_draw(level.name) if is_lazy else level.name,
-        lambda attempt: _draw(job, product, level, attempt, is_lazy=is_lazy),
-        is_recorded=is_recorded,
-        moved=job.moved,
-    )
-    record_measured(release.ledger, level.name, dataset_digest(dataset), is_lazy=is_lazy)
-
-
-def _draw(job: Job, product: Product, level: Level, attempt: str | None, *, is_lazy: bool) -> None:
-    plan, seed = product.plan, product.seed
-    key = None
-    if plan.not_for_release and seed is not None:
-        key = NoiseKey.for_testing(seed, (level.index, int(is_lazy)))
-    stage = MeasureStage(
-        plan,
-        product.release,
-        product.confidential,
-        job.tasks,
-    )
-    _refuse_other_noise(product, level.index)
-    label = f"{level.name}, lazy queries" if is_lazy else level.name
-    with job.stage("measure", product.label(label), level.name):
-        (stage.measure_lazily if is_lazy else stage.measure)(level.index, key, attempt)
+    draw_part(spending, part, draw, moved=job.moved)
 
 
 def _refuse_other_noise(product: Product, level: int) -> None:

@@ -11,10 +11,7 @@ from jobs.documents.document import document, read_document
 from jobs.documents.manifest import Attacks, Output, ReleasedFile, Software
 from jobs.storage.place import Place
 
-_SOLVED = (
-    "run `das means`, `das tables` or `das synthesize` first; if it was sealed, restore it from a "
-    "copy"
-)
+_SOLVED = "run `das run` first; if it was sealed, restore it from a copy"
 
 
 @document

@@ -11,25 +11,22 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
-from das.errors import LedgerError, OutputError
-from jobs.config.claims import account_of
+from das.errors import OutputError
 from jobs.config.product import Product, Resolved
 from jobs.documents.statistics import HOLDS, statistics_of
-from jobs.storage.account import read_account
+from jobs.folder.draws import lost_answers
+from jobs.folder.grants import spending_of
+from jobs.folder.spending import lost_measurements, refuse_lost_ledger
 from jobs.storage.dataset import (
     MANIFEST,
     Dataset,
     are_proposed,
-    dataset_digest,
     find_damage,
     is_published,
     remove_dataset,
 )
-from jobs.storage.files import read_json
-from jobs.storage.journal import is_begun
 from jobs.storage.layout import MICRODATA, EstimateLayout
-from jobs.storage.ledger import read_ledger, recorded_draws
-from jobs.storage.place import Place, StoredPlace, at_once
+from jobs.storage.place import Place, StoredPlace
 
 
 @dataclass(frozen=True)
@@ -59,12 +56,13 @@ def damage_of(resolved: Resolved) -> list[Damage]:
     everything = set[Place]()
     for product in resolved.products.values():
         release = product.release
-        _refuse_lost_ledger(resolved, product)
+        spending = spending_of(resolved, product)
+        refuse_lost_ledger(spending)
         roots = [release.root, product.confidential.root]
         paths = sorted((path.parent for root in roots for path in root.rglob(MANIFEST)), key=str)
         there = frozenset(paths)
         everything |= there
-        missing = [*_lost_measurements(product, there), *_lost_counts(product, there)]
+        missing = [*lost_measurements(spending), *_lost_counts(product, there)]
         if product is resolved.last:  # the folders of the others lie within
             inner = {
                 root for other in others for root in (other.release.root, other.confidential.root)
@@ -131,65 +129,6 @@ def repair(resolved: Resolved) -> list[Damage]:
                 if not (is_published(left.parent) or are_proposed(left.parent)):
                     left.unlink(missing_ok=True)
     return damages
-
-
-def lost_answers(error: OutputError) -> LedgerError:
-    """What damaged noisy answers are: lost, since nothing may be drawn again."""
-    return LedgerError(
-        error.where,
-        f"{error.what}, and noisy answers are drawn once: the budget was spent on them, and "
-        "nothing may be measured again under this grant",
-        got=error.got,
-        remedy="restore the file from a backup; or give another privacy.grant and "
-        "output.directory, and its cost is added to what the same people have lost",
-    )
-
-
-def _refuse_lost_ledger(resolved: Resolved, product: Product) -> None:
-    """Without its ledger nobody knows what a run measured, and it must not measure again."""
-    ledger = product.release.ledger
-    if is_begun(ledger):
-        read_ledger(ledger)
-        return
-    release = product.release
-    folders = (release.measurements("").parent, release.lazy_measurements("").parent)
-    measured = any(path for folder in folders for path in folder.glob(f"*/{MANIFEST}"))
-    if measured or _is_claimed(resolved):
-        raise LedgerError(
-            str(ledger),
-            "is gone, and with it the record of what was measured; the budget counts as spent",
-            remedy="restore it from a backup; or give another privacy.grant and "
-            "output.directory, and its cost is added to what the same people have lost",
-        )
-
-
-def _is_claimed(resolved: Resolved) -> bool:
-    if not resolved.plan.spends:
-        return False
-    document = read_json(resolved.config.output.directory / "run.json", "remove the folder")
-    spent = read_account(account_of(resolved.config))
-    return any(grant.run == document.get("run") for grant in spent)
-
-
-def _lost_measurements(product: Product, there: Set[Place]) -> list[tuple[Place, OutputError]]:
-    ledger = product.release.ledger
-    if not is_begun(ledger):
-        return []
-    recorded = recorded_draws(product.release)
-    datasets = [*recorded]
-
-    def look(dataset: Place) -> str | None:
-        return dataset_digest(dataset) if dataset in there else None
-
-    lost = []
-    found = at_once(product.release.root, look, datasets)
-    for dataset, digest in zip(datasets, found, strict=True):
-        if digest is None:
-            lost.append((dataset, OutputError(str(dataset), "is missing")))
-        elif digest != recorded[dataset]:
-            what = "is not the one that the ledger names"
-            lost.append((dataset, OutputError(str(dataset / MANIFEST), what)))
-    return lost
 
 
 def _lost_counts(product: Product, there: Set[Place]) -> list[tuple[Place, OutputError]]:

@@ -1,15 +1,22 @@
-"""One grant, one draw: what the account of a population knows of measured geolevels.
+"""One grant, one draw: what the account of a population knows of measured parts.
+
+A part is what is measured at once: queries of a geolevel of a census; a statistic, table or model
+of a survey. Lines of the account have its name under the key `geolevel`.
 
 A run folder can be copied, or restored from a backup, with its identity. So what was drawn is
-recorded outside of it, geolevel by geolevel, in the account:
+recorded outside of it, part by part, in the account:
 
-1. Before the noise of a geolevel is drawn, a line `drawing` names the attempt by a random number.
+1. Before the noise of a part is drawn, a line `drawing` names the attempt by a random number.
    The folder keeps the numbers of its own attempts (`OUT/draws.jsonl`, written first). A folder
    that does not know the last attempt in the account is a copy that was overtaken, and is refused.
 2. Before the noisy answers can be read, a line `measured` holds their digest. It is refused if
    another attempt was begun or measured meanwhile; these answers are then removed, unread.
 
-So of every geolevel and grant one draw can ever be read, whatever is copied and whatever dies.
+If measuring code fails after it drew noise, a line `failed_draw` says so, and the part is never
+drawn again: an error may tell something of the noise. Whatever kills a driver, a worker or a disk
+tells nothing, and the part is drawn anew.
+
+So of every part and grant one draw can ever be read, whatever is copied and whatever dies.
 """
 
 from __future__ import annotations
@@ -20,9 +27,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from das.errors import LedgerError
-from jobs.folder.damage import lost_answers
-from jobs.storage.account import DRAWING, FAILED_CHECK, MEASURED, Claim, claims_among, now
+from das.errors import LedgerError, OutputError, SpentError
+from jobs.storage.account import (
+    DRAWING,
+    FAILED_CHECK,
+    FAILED_DRAW,
+    MEASURED,
+    Claim,
+    claims_among,
+    now,
+)
 from jobs.storage.dataset import (
     Dataset,
     accept,
@@ -46,17 +60,17 @@ _NEW_GRANT = (
 
 @dataclass(frozen=True)
 class Draw:
-    """One attempt to draw the noise of a geolevel, or what was measured by it.
+    """One attempt to draw the noise of a part, or what was measured by it.
 
     Attributes:
-      geolevel: Name of the geolevel.
+      part: Name of the part.
       attempt: A random number; empty for measurements of which only the digest is known.
       folder: Where the run folder was.
       at: When, UTC.
       sha256: Digest of the measurements; none of an attempt.
     """
 
-    geolevel: str
+    part: str
     attempt: str
     folder: str
     at: str
@@ -71,48 +85,45 @@ class Draws:
       account: The account; the grant must be claimed there.
       claim: The claim.
       folder: Folder of the run as it is now.
-      what: What is drawn at a time, for errors; a survey draws parts, and they go by their names
-        where a census has names of geolevels.
     """
 
     account: Place
     claim: Claim
     folder: Place
-    what: str = "geolevel"
 
     @property
     def journal(self) -> Place:
         """The attempts that this folder made."""
         return self.folder / "draws.jsonl"
 
-    def begin(self, geolevel: str, *, moved: bool = False) -> str:
-        """Record an attempt to draw a geolevel, before its key is drawn.
+    def begin(self, part: str, *, moved: bool = False) -> str:
+        """Record an attempt to draw a part, before its key is drawn.
 
         Args:
-          geolevel: Name of the geolevel.
+          part: Name of the part.
           moved: Whether the caller knows that this folder is the one that goes on.
 
         Returns:
           The number of the attempt.
 
         Raises:
-          LedgerError: The geolevel was measured under this grant; another folder began to draw it
+          LedgerError: The part was measured under this grant; another folder began to draw it
             later than this one; or the run lies in another folder too.
           OutputError: The account or the folder cannot be written.
         """
-        known, attempt = self._own_attempts(geolevel), uuid.uuid4().hex
-        own = {"product": self.claim.product, "geolevel": geolevel, "attempt": attempt}
-        line = {**self._line(DRAWING, geolevel, attempt), **({"moved": True} if moved else {})}
+        known, attempt = self._own_attempts(part), uuid.uuid4().hex
+        own = {"product": self.claim.product, "geolevel": part, "attempt": attempt}
+        line = {**self._line(DRAWING, part, attempt), **({"moved": True} if moved else {})}
 
         def decide(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-            self._refuse(lines, geolevel, known, moved=moved)
+            self._refuse(lines, part, known, moved=moved)
             return [line]
 
         append_to_journal(self.journal, lambda _: [own])
         append_to_journal(self.account, decide)
         return attempt
 
-    def record(self, geolevel: str, attempt: str, sha256: str) -> Draw | None:
+    def record(self, part: str, attempt: str, sha256: str) -> Draw | None:
         """Record what an attempt measured, before anybody can read it.
 
         Returns:
@@ -125,12 +136,12 @@ class Draws:
         earlier: list[Draw] = []
 
         def decide(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-            draws = self._of(lines, geolevel)
+            draws = self._of(lines, part)
             if not draws:
                 self._unknown()
             measured = _measured(draws)
             if measured is None and draws[-1].attempt == attempt:
-                return [{**self._line(MEASURED, geolevel, attempt), "sha256": sha256}]
+                return [{**self._line(MEASURED, part, attempt), "sha256": sha256}]
             if measured is None or measured.sha256 != sha256:
                 earlier.append(measured or draws[-1])
             return []
@@ -138,23 +149,32 @@ class Draws:
         append_to_journal(self.account, decide)
         return earlier[0] if earlier else None
 
-    def measured(self, geolevel: str) -> Draw | None:
-        """What was measured of a geolevel under the grant, wherever."""
-        return _measured(self._of(read_journal(self.account), geolevel))
+    def fail(self, part: str, attempt: str) -> None:
+        """Record that measuring code failed after it drew noise: the part is spent.
 
-    def attempt(self, geolevel: str) -> str | None:
+        Raises:
+          OutputError: The account cannot be written.
+        """
+        line = self._line(FAILED_DRAW, part, attempt)
+        append_to_journal(self.account, lambda _: [line])
+
+    def measured(self, part: str) -> Draw | None:
+        """What was measured of a part under the grant, wherever."""
+        return _measured(self._of(read_journal(self.account), part))
+
+    def attempt(self, part: str) -> str | None:
         """The last attempt in the account."""
-        draws = self._of(read_journal(self.account), geolevel)
+        draws = self._of(read_journal(self.account), part)
         return draws[-1].attempt if draws else None
 
-    def confirm(self, geolevel: str, sha256: str, attempt: str, *, write: bool) -> None:
+    def confirm(self, part: str, sha256: str, attempt: str, *, write: bool) -> None:
         """Check that measurements that can be read are those that the account knows.
 
         An account that was restored from an older backup, or is of an older version, does not know
         them; then it is told, so that no copy of the folder draws again.
 
         Args:
-          geolevel: Name of the geolevel.
+          part: Name of the part.
           sha256: Their digest.
           attempt: The attempt that they name.
           write: Whether to tell the account.
@@ -164,12 +184,12 @@ class Draws:
         """
 
         def decide(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-            measured = _measured(self._of(lines, geolevel))
+            measured = _measured(self._of(lines, part))
             if measured is None:
-                return [{**self._line(MEASURED, geolevel, attempt), "sha256": sha256}]
+                return [{**self._line(MEASURED, part, attempt), "sha256": sha256}]
             if measured.sha256 != sha256:
                 raise LedgerError(
-                    f"{self.folder}, {self.claim.product}, {self.what} {geolevel}",
+                    f"{self.folder}, {self.claim.product}, part {part}",
                     "holds other measurements than those recorded under this grant; both together "
                     "tell more than it allows",
                     got=f"recorded for {measured.folder}, {measured.at}",
@@ -185,13 +205,13 @@ class Draws:
     def _refuse(
         self,
         lines: Sequence[Mapping[str, Any]],
-        geolevel: str,
+        part: str,
         known: Sequence[str],
         *,
         moved: bool,
     ) -> None:
-        claim, draws = self.claim, self._of(lines, geolevel)
-        where = f"{self.folder}, {claim.product}, {self.what} {geolevel}"
+        claim, draws = self.claim, self._of(lines, part)
+        where = f"{self.folder}, {claim.product}, part {part}"
         claims = [one for one in claims_among(self.account, lines) if one.run == claim.run]
         if not any((one.product, one.grant) == (claim.product, claim.grant) for one in claims):
             self._unknown()
@@ -204,6 +224,14 @@ class Draws:
                 got=f"measured in {measured.folder}, {measured.at}",
                 remedy="go on there, or restore the measurements from a later backup; "
                 + _NEW_GRANT,
+            )
+        failed = [line for line in lines if line.get("event") == FAILED_DRAW]
+        names = (claim.product, claim.grant, part)
+        if any((line["product"], line["grant"], line["geolevel"]) == names for line in failed):
+            raise LedgerError(
+                where,
+                "was drawn before, and measuring failed after noise was drawn: its budget is spent",
+                remedy=_NEW_GRANT.removeprefix("or "),
             )
         if moved:
             return
@@ -235,13 +263,13 @@ class Draws:
             remedy="restore it from a backup, or name the account that the run was begun with",
         )
 
-    def _of(self, lines: Sequence[Mapping[str, Any]], geolevel: str) -> list[Draw]:
-        """Attempts and measurements of a geolevel, oldest first."""
-        wanted = (self.claim.product, self.claim.grant, geolevel)
+    def _of(self, lines: Sequence[Mapping[str, Any]], part: str) -> list[Draw]:
+        """Attempts and measurements of a part, oldest first."""
+        wanted = (self.claim.product, self.claim.grant, part)
         about = [line for line in lines if line.get("event") in (DRAWING, MEASURED)]
         try:
             return [
-                Draw(geolevel, line["attempt"], line["folder"], line["at"], line.get("sha256"))
+                Draw(part, line["attempt"], line["folder"], line["at"], line.get("sha256"))
                 for line in about
                 if (line["product"], line["grant"], line["geolevel"]) == wanted
             ]
@@ -249,29 +277,24 @@ class Draws:
             what = "holds a line that is not of an account"
             raise LedgerError(str(self.account), what, got=error) from None
 
-    def _own_attempts(self, geolevel: str) -> list[str]:
+    def _own_attempts(self, part: str) -> list[str]:
         return [
             str(line.get("attempt"))
             for line in read_journal(self.journal)
-            if (line.get("product"), line.get("geolevel")) == (self.claim.product, geolevel)
+            if (line.get("product"), line.get("geolevel")) == (self.claim.product, part)
         ]
 
-    def _line(self, event: str, geolevel: str, attempt: str) -> dict[str, Any]:
+    def _line(self, event: str, part: str, attempt: str) -> dict[str, Any]:
         return {
             "event": event,
             "product": self.claim.product,
             "grant": self.claim.grant,
-            "geolevel": geolevel,
+            "geolevel": part,
             "run": self.claim.run,
             "folder": str(self.folder),
             "attempt": attempt,
             "at": now(),
         }
-
-
-def lazy_draw(geolevel: str) -> str:
-    """How the account calls the draw of the lazy queries of a geolevel."""
-    return f"{geolevel}, lazy queries"
 
 
 def measure_once(
@@ -288,7 +311,7 @@ def measure_once(
     Args:
       dataset: Where they are, or go.
       draws: What the account knows; none if noise is seeded, which spends nothing.
-      name: What is measured, such as a geolevel.
+      name: What is measured, such as a part.
       draw: Draws the noise; gets the number of the attempt to propose the dataset under, or None,
         to publish it.
       is_recorded: Whether the ledger says that it was measured; asked if nothing is published.
@@ -318,38 +341,42 @@ def measure_once(
 def draw_once(
     dataset: Place,
     draws: Draws,
-    geolevel: str,
+    part: str,
     draw: Callable[[str], None],
     *,
     moved: bool = False,
 ) -> None:
-    """Draw a geolevel and make it readable, or go on with a draw that was stopped before it was.
+    """Draw a part and make it readable, or go on with a draw that was stopped before it was.
 
     Args:
       dataset: Where the noisy answers go; not published.
       draws: What the account knows.
-      geolevel: Name of the geolevel.
+      part: Name of the part.
       draw: Draws the noise and proposes the dataset; gets the number of the attempt, which the
         facts of the dataset must name.
       moved: As for `Draws.begin`.
 
     Raises:
-      LedgerError: The geolevel was drawn by another copy of the folder, or noisy answers that
+      LedgerError: The part was drawn by another copy of the folder, or noisy answers that
         count were lost.
       OutputError: Something cannot be written.
     """
-    attempt = _waiting(dataset, draws, geolevel)
+    attempt = _waiting(dataset, draws, part)
     if attempt is None:
         left = leftovers(dataset)
-        attempt = draws.begin(geolevel, moved=moved)  # from now on no earlier one can be recorded
+        attempt = draws.begin(part, moved=moved)  # from now on no earlier one can be recorded
         remove_leftovers(dataset, left)  # not more: a later attempt may already be under way
-        draw(attempt)
+        try:
+            draw(attempt)
+        except SpentError:
+            draws.fail(part, attempt)
+            raise
     digest, _ = read_proposal(dataset, attempt)
-    other = draws.record(geolevel, attempt, digest)
+    other = draws.record(part, attempt, digest)
     if other is not None:
         withdraw(dataset, attempt)
         raise LedgerError(
-            f"{draws.folder}, {draws.claim.product}, {draws.what} {geolevel}",
+            f"{draws.folder}, {draws.claim.product}, part {part}",
             "was drawn by a copy of this folder at the same time; what was drawn here was removed, "
             "and nobody could read it",
             got=f"{other.folder}, {other.at}",
@@ -358,10 +385,22 @@ def draw_once(
     accept(dataset, attempt)
 
 
-def _waiting(dataset: Place, draws: Draws, geolevel: str) -> str | None:
+def lost_answers(error: OutputError) -> LedgerError:
+    """What damaged noisy answers are: lost, since nothing may be drawn again."""
+    return LedgerError(
+        error.where,
+        f"{error.what}, and noisy answers are drawn once: the budget was spent on them, and "
+        "nothing may be measured again under this grant",
+        got=error.got,
+        remedy="restore the file from a backup; or give another privacy.grant and "
+        "output.directory, and its cost is added to what the same people have lost",
+    )
+
+
+def _waiting(dataset: Place, draws: Draws, part: str) -> str | None:
     """The attempt that was stopped before it could be read and is the one that counts, if any."""
-    measured = draws.measured(geolevel)
-    attempt = measured.attempt if measured is not None else draws.attempt(geolevel)
+    measured = draws.measured(part)
+    attempt = measured.attempt if measured is not None else draws.attempt(part)
     if not attempt or not is_proposed(dataset, attempt):
         return None
     damage = find_damage(dataset, attempt)

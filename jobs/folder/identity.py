@@ -49,17 +49,14 @@ class Owner:
     stated: Mapping[str, object]
 
 
-def claim_folder(resolved: Resolved) -> str:
-    """`claim_as` for a run of a census."""
+def owner_of(resolved: Resolved) -> Owner:
+    """Describe whose the run folder of a census is to be."""
     config = resolved.config
-    stated = stated_configuration(resolved)
-    return claim_as(
-        Owner(
-            roots=config.output.roots,
-            digest=resolved.plan.digest,
-            account=lambda: account_of(config),
-            stated=stated,
-        )
+    return Owner(
+        roots=config.output.roots,
+        digest=resolved.plan.digest,
+        account=lambda: account_of(config),
+        stated=stated_configuration(resolved),
     )
 
 
@@ -107,6 +104,15 @@ def claim_as(wanted: Owner) -> str:
     if renewed != document:
         write_json(path, renewed)
     return str(document["run"])
+
+
+def remembered_run(out: Place) -> str:
+    """Return the identity that a run folder remembers.
+
+    Raises:
+      OutputError: It is not the folder of a run.
+    """
+    return str(read_json(out / "run.json", "remove the folder").get("run"))
 
 
 def stated_configuration(resolved: Resolved) -> dict[str, object]:

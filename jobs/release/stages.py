@@ -36,7 +36,7 @@ from jobs.report.finished import write_public_reports
 from jobs.storage.dataset import Dataset, check_sizes, is_published, sweep
 from jobs.storage.files import replace_file, writing
 from jobs.storage.journal import write_whole
-from jobs.storage.ledger import seal_ledger
+from jobs.storage.ledger import read_ledger, seal_ledger
 from jobs.storage.modes import READABLE, open_to_readers
 from jobs.tasks.executor import Tasks
 
@@ -132,7 +132,8 @@ def seal(job: Job) -> None:
         sealed: dict[str, Manifest] = {}
         write_whole(job.release.solves)
         for product in job.products:
-            ledger = seal_ledger(product.release.ledger)
+            seal_ledger(product.release.ledger)
+            ledger = read_ledger(product.release.ledger).spent()
             write_whole(product.release.ledger)
             expected = expected_groups(product.plan, product.release, product.grouping)
             own = replace(

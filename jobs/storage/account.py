@@ -25,8 +25,9 @@ from jobs.storage.journal import LINES, append_to_journal, is_begun, read_journa
 from jobs.storage.place import Place, StoredPlace, lies_in
 from jobs.storage.stores.store import probe
 
-DRAWING, MEASURED, FAILED_CHECK = "drawing", "measured", "failed_check"
-_EVENTS = (DRAWING, MEASURED, FAILED_CHECK)
+DRAWING, MEASURED, FAILED_DRAW = "drawing", "measured", "failed_draw"
+FAILED_CHECK = "failed_check"
+_EVENTS = (DRAWING, MEASURED, FAILED_DRAW, FAILED_CHECK)
 _ENDING = ".das-account.jsonl"
 _REMEDY = "make it writable for those who measure, or name another file under privacy.account"
 

@@ -96,6 +96,10 @@ class ReleaseLayout:
         """Dataset of the answers of lazy queries that were drawn at a geolevel."""
         return self.root / "lazy_measurements" / f"level={geolevel}"
 
+    def measured_part(self, part: str) -> Place:
+        """Dataset of the noisy measurements of a part of a survey."""
+        return self.root / "measurements" / f"part={part}"
+
     def support(self, geolevel: str) -> Place:
         """Dataset of the counts of the root by the last query of its support."""
         return self.root / "support" / f"level={geolevel}"

@@ -1,9 +1,10 @@
 """The ledger of a run on disk: what was granted, planned, measured, and sealed. Public.
 
-A journal of lines in the order of events. `granted` names the budget, `planned` every query that it
-pays for, `measured` one geolevel whose noisy answers are published, `measured lazily` one whose
-lazy queries are too, which `measured` has paid for in full, `sealed` that the measured
-geolevels cost exactly what was granted on every root-to-leaf path. There are no times in it,
+A journal of lines in the order of events. `granted` names the budget. `planned` names what it pays
+for: every query of a census, or every part of a survey, which is a statistic, a table or a model.
+`measured` names one geolevel or part whose noisy answers are published, with their digest.
+`measured lazily` names a geolevel whose lazy queries are published, which `measured` has paid for
+in full. `sealed` says that all was measured and costs what was granted. There are no times in it,
 because how long measuring takes depends on the data.
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from das.errors import LedgerError
 from das.mechanisms.registry import read_mechanism
@@ -21,27 +22,45 @@ from jobs.storage.journal import append_to_journal, begin_journal, read_journal
 from jobs.storage.layout import ReleaseLayout
 from jobs.storage.place import Place
 
-_LAZILY = "measured lazily"
+_MEASURED, _LAZILY = "measured", "measured lazily"
+
+
+@dataclass(frozen=True)
+class PlannedParts:
+    """The parts of a survey, whose costs add up to what is granted.
+
+    Attributes:
+      granted: Total budget.
+      costs: What each part may cost, in the order in which they are measured.
+    """
+
+    granted: Fraction
+    costs: Mapping[str, Fraction]
+
+
+Planned = TypeVar("Planned", bound=Ledger | PlannedParts)
 
 
 @dataclass(frozen=True, eq=False)
-class RunLedger:
+class RunLedger(Generic[Planned]):
     """What the file says.
 
     Attributes:
-      planned: All entries that the run will make; sealed when it was planned.
-      measured: Geolevels whose measurements are published, with the digest of the dataset.
+      planned: All that the run will measure: entries, sealed when they were planned, or parts.
+      measured: Geolevels or parts whose measurements are published, with the digest of the dataset.
       lazily: Geolevels whose lazy queries are published, with the digest of that dataset.
+      costs: Of measured parts, what their noise costs; none of geolevels.
       is_sealed: Whether the run has spent all, and exactly, what was granted.
     """
 
-    planned: Ledger
+    planned: Planned
     measured: Mapping[str, str]
     lazily: Mapping[str, str]
+    costs: Mapping[str, Fraction]
     is_sealed: bool
 
-    def spent(self) -> Ledger:
-        """The entries of the measured geolevels.
+    def spent(self: RunLedger[Ledger]) -> Ledger:
+        """Return the entries of the measured geolevels.
 
         Raises:
           LedgerError: They cost more than was granted.
@@ -52,128 +71,186 @@ class RunLedger:
         return spent
 
 
-def start_ledger(path: Place, granted: Mapping[str, str], planned: Ledger) -> None:
+def start_ledger(path: Place, granted: Mapping[str, str], planned: Ledger | PlannedParts) -> None:
     """Write the grant and the plan; the same ones from an earlier start are kept.
 
     Args:
       path: The file.
       granted: The budget and the source of randomness, exact.
-      planned: The planned ledger, sealed.
+      planned: The planned ledger, sealed, or the planned parts.
 
     Raises:
-      LedgerError: The file is of another plan, or was tampered with.
+      LedgerError: The file is of another plan, or was tampered with; or the parts do not cost what
+        is granted.
     """
-    wanted: list[dict[str, Any]] = [
-        {"event": "granted", **granted},
-        {
-            "event": "planned",
+    if isinstance(planned, PlannedParts):
+        total = sum(planned.costs.values(), Fraction(0))
+        if total != planned.granted:
+            raise LedgerError(str(path), "parts do not cost what is granted", got=total)
+        plan: dict[str, Any] = {"parts": {name: str(c) for name, c in planned.costs.items()}}
+    else:
+        plan = {
             "spine": list(planned.spine),
             "granted": str(planned.granted),
             **({"strata": list(planned.strata)} if planned.strata else {}),
             "entries": [_entry_line(entry) for entry in planned.entries],
-        },
-    ]
-    begin_journal(path, wanted)
+        }
+    begin_journal(path, [{"event": "granted", **granted}, {"event": "planned", **plan}])
 
 
 def record_measured(
-    path: Place, geolevel: str, measurements_sha256: str, *, is_lazy: bool = False
+    path: Place, name: str, sha256: str, *, is_lazy: bool = False, cost: Fraction | None = None
 ) -> None:
-    """Note that the measurements of a geolevel are published; a second note is not made.
+    """Note that the measurements of a geolevel or part are published; a second note is not made.
 
-    The note pays for all queries of the geolevel, lazy ones too: a note of these adds nothing.
+    The note of a geolevel pays for all its queries, lazy ones too: a note of these adds nothing.
 
     Args:
       path: The ledger.
-      geolevel: Name of the geolevel.
-      measurements_sha256: Digest of the dataset.
-      is_lazy: Whether it is that of the lazy queries.
+      name: Name of the geolevel or part.
+      sha256: Digest of the dataset.
+      is_lazy: Whether it is that of the lazy queries of a geolevel.
+      cost: Of a part: what its noise costs.
 
     Raises:
-      LedgerError: Other measurements of the geolevel were noted before, or the geolevel costs more
-        than is left.
+      LedgerError: Other measurements of it were noted before, or it costs more than is left.
     """
-    event = _LAZILY if is_lazy else "measured"
-    line = {"event": event, "geolevel": geolevel, "sha256": measurements_sha256}
 
     def decide(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        before = [
-            one for one in lines if (one.get("event"), one.get("geolevel")) == (event, geolevel)
-        ]
+        kind = _kind_of_plan(_read(path, lines).planned)
+        named = {"event": _LAZILY if is_lazy else _MEASURED, kind: name}
+        line = {**named, "sha256": sha256, **({} if cost is None else {"cost": str(cost)})}
+        before = [one for one in lines if named.items() <= one.items()]
         if before and before[0] != line:
             raise LedgerError(
-                f"{path}, geolevel {geolevel}",
+                f"{path}, {kind} {name}",
                 "other measurements were recorded before; the published ones must not be used",
                 remedy="restore them from a backup, or grant a new budget and measure anew",
             )
         if not before:
-            _read(path, [*lines, line]).spent()
+            _refuse_overspent(path, _read(path, [*lines, line]))
         return [] if before else [line]
 
     append_to_journal(path, decide)
 
 
-def seal_ledger(path: Place) -> Ledger:
-    """Check that the measured geolevels cost exactly what was granted, and say so in the file.
-
-    Returns:
-      The sealed ledger.
+def seal_ledger(path: Place) -> None:
+    """Check that all was measured and costs exactly what was granted, and say so in the file.
 
     Raises:
-      LedgerError: They do not, or the file was tampered with.
+      LedgerError: It does not, or the file was tampered with.
     """
 
     def decide(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         ledger = _read(path, lines)
-        ledger.spent().seal()
+        if isinstance(ledger.planned, PlannedParts):
+            missing = [name for name in ledger.planned.costs if name not in ledger.measured]
+            if missing:
+                raise LedgerError(str(path), "has parts that were not measured", got=missing)
+        else:
+            ledger.spent().seal()
         return [] if ledger.is_sealed else [{"event": "sealed"}]
 
-    return _read(path, append_to_journal(path, decide)).spent()
+    append_to_journal(path, decide)
 
 
-def read_ledger(path: Place) -> RunLedger:
-    """Read the ledger of a run.
+def read_ledger(path: Place) -> RunLedger[Ledger]:
+    """Read the ledger of a run of a census.
 
     Raises:
-      LedgerError: It is not complete enough, or was tampered with.
+      LedgerError: It is not complete enough, of a survey, or was tampered with.
     """
-    return _read(path, read_journal(path))
+    return _of_kind(path, _read(path, read_journal(path)), Ledger)
+
+
+def read_ledger_of_parts(path: Place) -> RunLedger[PlannedParts]:
+    """Read the ledger of a run of a survey.
+
+    Raises:
+      LedgerError: It is not complete enough, of a census, or was tampered with.
+    """
+    return _of_kind(path, _read(path, read_journal(path)), PlannedParts)
+
+
+def is_recorded(path: Place, name: str, *, is_lazy: bool = False) -> bool:
+    """Tell whether the ledger says that a geolevel or part was measured.
+
+    Raises:
+      LedgerError: As `read_ledger`.
+    """
+    ledger = _read(path, read_journal(path))
+    return name in (ledger.lazily if is_lazy else ledger.measured)
 
 
 def recorded_draws(release: ReleaseLayout) -> dict[Place, str]:
-    """Datasets of noisy answers that the ledger of a release names, with their digests.
+    """Return the datasets of noisy answers that the ledger of a release names, with their digests.
 
     Raises:
       LedgerError: It is not complete enough, or was tampered with.
     """
-    ledger = read_ledger(release.ledger)
+    ledger = _read(release.ledger, read_journal(release.ledger))
+    is_survey = isinstance(ledger.planned, PlannedParts)
+    place = release.measured_part if is_survey else release.measurements
     return {
-        **{release.measurements(geolevel): sha for geolevel, sha in ledger.measured.items()},
+        **{place(name): sha for name, sha in ledger.measured.items()},
         **{release.lazy_measurements(geolevel): sha for geolevel, sha in ledger.lazily.items()},
     }
 
 
-def _read(path: Place, lines: Sequence[Mapping[str, Any]]) -> RunLedger:
+def _read(
+    path: Place, lines: Sequence[Mapping[str, Any]]
+) -> RunLedger[Ledger] | RunLedger[PlannedParts]:
     try:
-        plan = lines[1]
-        planned = Ledger(
-            tuple(plan["spine"]),
-            Fraction(plan["granted"]),
-            tuple(_entry(entry) for entry in plan["entries"]),
-            tuple(plan.get("strata", ())),
-        )
+        granted, plan = lines[0], lines[1]
+        planned: Ledger | PlannedParts
+        if "parts" in plan:
+            costs = {str(part): Fraction(cost) for part, cost in plan["parts"].items()}
+            planned = PlannedParts(Fraction(granted["total"]), costs)
+        else:
+            planned = Ledger(
+                tuple(plan["spine"]),
+                Fraction(plan["granted"]),
+                tuple(_entry(entry) for entry in plan["entries"]),
+                tuple(plan.get("strata", ())),
+            )
+        kind = _kind_of_plan(planned)
         measured, lazily = (
-            {line["geolevel"]: line["sha256"] for line in lines if line["event"] == event}
-            for event in ("measured", _LAZILY)
+            {line[kind]: line["sha256"] for line in lines if line["event"] == event}
+            for event in (_MEASURED, _LAZILY)
         )
-        return RunLedger(planned, measured, lazily, lines[-1]["event"] == "sealed")
-    except (IndexError, KeyError, TypeError, ValueError) as error:
+        spent = {line[kind]: Fraction(line["cost"]) for line in lines if "cost" in line}
+        is_sealed = lines[-1]["event"] == "sealed"
+        if isinstance(planned, Ledger):
+            return RunLedger(planned, measured, lazily, spent, is_sealed)
+        return RunLedger(planned, measured, lazily, spent, is_sealed)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise LedgerError(
             str(path),
             "is not the ledger of a run",
             got=repr(error),
             remedy="run `das measure`; if it was measured before, restore it from a backup",
         ) from None
+
+
+def _of_kind(path: Place, ledger: RunLedger[Any], kind: type[Planned]) -> RunLedger[Planned]:
+    if not isinstance(ledger.planned, kind):
+        other = "a survey" if kind is Ledger else "a census"
+        raise LedgerError(str(path), f"is the ledger of a run of {other}")
+    return ledger
+
+
+def _kind_of_plan(planned: Ledger | PlannedParts) -> str:
+    return "part" if isinstance(planned, PlannedParts) else "geolevel"
+
+
+def _refuse_overspent(path: Place, ledger: RunLedger[Ledger] | RunLedger[PlannedParts]) -> None:
+    if isinstance(ledger.planned, Ledger):
+        ledger.spent()
+        return
+    for part, cost in ledger.costs.items():
+        most = ledger.planned.costs.get(part, Fraction(0))
+        if cost > most:
+            raise LedgerError(f"{path}, {part}", "costs more than was planned", got=cost, want=most)
 
 
 def _entry_line(entry: LedgerEntry) -> dict[str, Any]:

@@ -1,26 +1,20 @@
-"""The folder of a survey run: its grant, its draws, what of it is damaged or made otherwise."""
+"""The folder of a survey run: what it spends, what is damaged or made otherwise."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 
-from das.errors import ConfigError, LedgerError, OutputError
-from jobs.documents.account import account_of_grants
-from jobs.documents.document import write_document
+from das.errors import ConfigError, OutputError
 from jobs.documents.survey import read_survey_manifest
-from jobs.folder.damage import lost_answers
-from jobs.folder.draws import Draws
-from jobs.folder.identity import Owner, note_account
+from jobs.folder.identity import Owner, remembered_run
 from jobs.folder.roots import remembered_root
-from jobs.storage.account import check_account, check_claim, make_claim
-from jobs.storage.dataset import Dataset, dataset_digest, find_damage, is_published
+from jobs.folder.spending import Part, Spending
+from jobs.storage.dataset import Dataset, find_damage, is_published
 from jobs.storage.files import read_json
-from jobs.storage.journal import is_begun
+from jobs.storage.ledger import PlannedParts, start_ledger
 from jobs.storage.place import Place, remove_tree
-from jobs.survey.ledger import read_ledger, start_ledger
 from jobs.survey.means import means_csv, means_json
-from jobs.survey.measurements import part_folder
 from jobs.survey.microdata import microdata_folders
 from jobs.survey.plan import SYNTHESIS, SurveyPlan, load_survey, stated_configuration
 from jobs.survey.tables import tables_csv, tables_json
@@ -95,81 +89,37 @@ def load_folder(
     return plan
 
 
-def refuse_spent_grant(plan: SurveyPlan, identity: str) -> None:
-    """Refuse a run that could not claim its grant.
+def spending_of(plan: SurveyPlan, identity: str | None = None) -> Spending:
+    """Describe what a run spends: its statistics, tables and model.
 
     Args:
       plan: The run.
-      identity: That of its folder; empty if there is none yet.
-
-    Raises:
-      LedgerError: The grant was spent by another run.
-      OutputError: The account cannot be written.
+      identity: That of the run folder; default: that which the folder remembers.
     """
-    if plan.not_for_release:
-        return
-    account = plan.account()
-    if not identity:
-        check_account(account)
-    check_claim(account, plan.claim(identity))
+    if identity is None:
+        identity = remembered_run(plan.out)
+    parts = [
+        Part(name, plan.release.measured_part(name), (index,))
+        for index, name in enumerate(plan.costs)
+    ]
+    return Spending(
+        claim=plan.claim(identity),
+        account=None if plan.not_for_release else plan.account(),
+        folder=plan.out,
+        release=plan.release,
+        parts=tuple(parts),
+        seed=plan.config.privacy.randomness.seed,
+    )
 
 
-def claim_grant(plan: SurveyPlan, identity: str) -> None:
-    """Claim the grant, once, and start the ledger; it stays spent whatever happens after.
+def begin_ledger(plan: SurveyPlan) -> None:
+    """Write what is granted and planned to the ledger; the same from an earlier start is kept.
 
     Raises:
-      LedgerError: It was spent by another run, or the ledger is of another plan.
+      LedgerError: The ledger is of another plan, or was tampered with.
     """
     granted = {**plan.budget.exact(), "randomness": plan.config.privacy.randomness.source}
-    if not plan.not_for_release:
-        note_account(plan.out, plan.account())
-        spent = make_claim(plan.account(), plan.claim(identity))
-        if not plan.release.account.exists():
-            write_document(plan.release.account, account_of_grants(spent))
-    start_ledger(plan.release.ledger, granted, plan.costs)
-
-
-def draws_of(plan: SurveyPlan, identity: str) -> Draws | None:
-    """What the account knows of the run; none if noise is seeded, which spends nothing."""
-    if plan.not_for_release:
-        return None
-    return Draws(plan.account(), plan.claim(identity), plan.out, "part")
-
-
-def refuse_other_draws(plan: SurveyPlan, identity: str) -> None:
-    """Refuse a folder whose measurements are not those that the account knows.
-
-    Raises:
-      LedgerError: Others were measured under the grant, in a copy of the folder.
-    """
-    draws = draws_of(plan, identity)
-    for part in plan.costs:
-        dataset = part_folder(plan.release, part)
-        if draws is not None and is_published(dataset):
-            draws.confirm(part, dataset_digest(dataset), "", write=False)
-
-
-def refuse_lost_measurements(plan: SurveyPlan) -> None:
-    """Stop where noisy answers that were paid for are gone or changed, or the ledger is.
-
-    Raises:
-      LedgerError: They are lost; nothing may be measured again under this grant.
-    """
-    ledger = plan.release.ledger
-    parts = [part for part in plan.costs if is_published(part_folder(plan.release, part))]
-    if not is_begun(ledger):
-        if parts:
-            raise lost_answers(OutputError(str(ledger), "is gone"))
-        return
-    for part, spending in read_ledger(ledger).measured.items():
-        dataset = part_folder(plan.release, part)
-        if not is_published(dataset):
-            raise lost_answers(OutputError(str(dataset), "is missing"))
-        if dataset_digest(dataset) != spending.sha256:
-            raise lost_answers(OutputError(str(dataset), "is not the one that the ledger names"))
-    for part in parts:
-        for damage in find_damage(part_folder(plan.release, part)):
-            raise lost_answers(damage)
+    start_ledger(plan.release.ledger, granted, PlannedParts(plan.budget.total, plan.costs))
 
 
 def remove_damaged(plan: SurveyPlan) -> list[OutputError]:
@@ -236,21 +186,3 @@ def files_of_interest(plan: SurveyPlan) -> list[Place]:
         made.report,
     ]
     return [path for path in wanted if path.exists()]
-
-
-def refuse_lost_ledger(plan: SurveyPlan, identity: str) -> None:
-    """Without its ledger nobody knows what a run measured, and it must not measure again.
-
-    Raises:
-      LedgerError: It is gone, and the account knows a draw of this run.
-    """
-    draws = draws_of(plan, identity)
-    if draws is None or is_begun(plan.release.ledger):
-        return
-    if any(draws.measured(part) is not None for part in plan.costs):
-        raise LedgerError(
-            str(plan.release.ledger),
-            "is gone, and with it the record of what was measured; the budget counts as spent",
-            remedy="restore it from a backup; or give another privacy.grant and "
-            "output.directory, and its cost is added to what the same people have lost",
-        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 from datetime import UTC, datetime
+from fractions import Fraction
 
 from das.privacy import attack
 from jobs.documents.account import Account, guarantee_of
@@ -21,9 +22,9 @@ from jobs.release.manifest import NOT_FOR_RELEASE, output_of, software
 from jobs.release.statements import attacks_of
 from jobs.storage.dataset import MANIFEST, is_published
 from jobs.storage.files import replace_file
+from jobs.storage.ledger import read_ledger_of_parts
 from jobs.storage.modes import READABLE
 from jobs.storage.place import Place, names_below
-from jobs.survey.ledger import read_ledger
 from jobs.survey.means import means_csv, means_json
 from jobs.survey.microdata import microdata_folders
 from jobs.survey.plan import SYNTHESIS, SurveyPlan
@@ -47,7 +48,7 @@ def write_manifest(plan: SurveyPlan, parts: list[str]) -> SurveyManifest:
     Raises:
       OutputError: A dataset is incomplete.
     """
-    made, ledger = plan.made, read_ledger(plan.release.ledger)
+    made, ledger = plan.made, read_ledger_of_parts(plan.release.ledger)
     if plan.not_for_release:
         replace_file(made.root / NOT_FOR_RELEASE, _NOTICE, mode=READABLE)
     if plan.solution is None:
@@ -74,15 +75,15 @@ def write_manifest(plan: SurveyPlan, parts: list[str]) -> SurveyManifest:
             mu_gdp=None if definition.is_pure else attack.mu_gdp(total),
             attacks=attacks_of(attack.attacks_of_total(definition, total), definition.unit),
         ),
-        spent=str(ledger.spent),
+        spent=str(sum(ledger.costs.values(), Fraction(0))),
         account=_account(plan),
         attributes=tuple(SurveyAttribute(name=name, levels=plan.levels(name)) for name in names),
         parts=tuple(
             MeasuredPart(
                 name=part,
                 share=str(plan.costs[part] / plan.budget.total),
-                cost=str(ledger.measured[part].cost),
-                measurements=ledger.measured[part].sha256,
+                cost=str(ledger.costs[part]),
+                measurements=ledger.measured[part],
                 settings=plan.settings(part),
                 conditioned=conditioned_of(plan, part),
             )

@@ -26,7 +26,6 @@ from das.synthesis.records import Domain
 from das.synthesis.strata import MeasuredStrata, Strata
 from jobs.storage.dataset import Dataset, PartFile, PartWriter
 from jobs.storage.files import understanding
-from jobs.storage.layout import ReleaseLayout
 from jobs.storage.place import Place
 from jobs.survey.table_plan import Conditioning
 
@@ -64,12 +63,7 @@ _KINDS = {
     ChosenMarginals: "selected marginals",
     MeasuredStrata: "marginals of everybody and of strata",
 }
-Drawn = tuple[pa.Table, dict[str, Any]]  # rows, and facts about them
-
-
-def part_folder(release: ReleaseLayout, part: str) -> Place:
-    """Dataset of the measurements of a part."""
-    return release.root / "measurements" / f"part={part}"
+Rows = tuple[pa.Table, dict[str, Any]]  # rows, and facts about them
 
 
 def write_part(dataset: Place, table: pa.Table) -> PartFile:
@@ -79,12 +73,12 @@ def write_part(dataset: Place, table: pa.Table) -> PartFile:
     return writer.close()
 
 
-def drawn_sums(
+def sum_rows(
     history: Sequence[Sequence[NoisySum]],
     names: Sequence[str],
     definition: Definition,
     neighbors: Neighbors,
-) -> Drawn:
+) -> Rows:
     """The noisy sums of a statistic as rows: step by step, strata in their order."""
     rows = [
         {
@@ -148,7 +142,7 @@ class ConditionedTable:
     conditioning: Conditioning
 
 
-def drawn_table(found: ConditionedTable) -> Drawn:
+def table_rows(found: ConditionedTable) -> Rows:
     """A table as rows, and the noise that was conditioned."""
     columns = {"cell": np.arange(len(found.counts)), "count": found.counts}
     facts = {
@@ -177,7 +171,7 @@ def read_table(dataset: Place) -> ConditionedTable:
         )
 
 
-def drawn_answers(found: Answers) -> Drawn:
+def answer_rows(found: Answers) -> Rows:
     """What microdata are made of as rows, and the matrices, levels and selections behind them."""
     factors: dict[str, int] = {}
     rows = []

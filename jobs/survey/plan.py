@@ -18,8 +18,9 @@ import numpy as np
 from das.arrays import IntArray
 from das.definition import Definition
 from das.errors import BudgetError, ConfigError
-from das.means.estimates import Column, Steps, Strata
+from das.means.estimates import Column, Steps, Strata, clipped_noise, refuse_unmeasurable
 from das.privacy.budget import Budget
+from das.schema import PLAIN_NAME, is_plain_name
 from das.synthesis.records import Domain
 from das.synthesis.strata import Strata as SynthesisStrata
 from das.workload.workload import Weighting
@@ -51,6 +52,7 @@ from jobs.survey.weights import Labels, PublicStratum, combinations, read_weight
 SYNTHESIS = "synthesis"
 PartKind = Literal["means", "tables", "synthesis"]
 POOLED, EVERYBODY = "pooled", "everybody"
+_TAKEN_LABELS = (POOLED, EVERYBODY)
 _AFTER_MEANS = {"shrink"}
 _AFTER_SYNTHESIS = {"components", "starts", "steps", "seed", "records"}
 
@@ -189,6 +191,10 @@ class SurveyPlan:
         """The table of a name."""
         return next(one for one in self.tables if one.name == part)
 
+    def mean(self, part: str) -> MeanPlan:
+        """The statistic of a name."""
+        return next(one for one in self.means if one.name == part)
+
     def levels(self, attribute: str) -> tuple[str, ...]:
         """Labels of the levels of an attribute."""
         return self.config.data.columns[attribute].levels
@@ -212,8 +218,7 @@ class SurveyPlan:
             return self.synthesis.model_dump(mode="json", include=_AFTER_SYNTHESIS)
         if self.kind(part) == "tables":
             return {}
-        mean = next(one for one in self.means if one.name == part)
-        return mean.config.model_dump(mode="json", include=_AFTER_MEANS)
+        return self.mean(part).config.model_dump(mode="json", include=_AFTER_MEANS)
 
 
 def load_survey(
@@ -254,6 +259,7 @@ def load_survey(
     budget = budget_of(config.privacy, config.privacy, f"{path}: privacy")
     _check_shares(config, path)
     _check_limits(config, path)
+    _check_labels(config, path)
     columns = config.data.columns
     domain = Domain(tuple(columns), tuple(len(column.levels) for column in columns.values()))
     _check_synthesis(config, path)
@@ -328,6 +334,22 @@ def _check_limits(config: SurveyConfig, path: Place) -> None:
         if got > most:
             raise ConfigError(
                 f"{path}: {key}", "is more than one machine works on", got=got, want=f"{most}"
+            )
+
+
+def _check_labels(config: SurveyConfig, path: Place) -> None:
+    """Refuse names of attributes and strata that would make queries or strata ambiguous."""
+    for name, column in config.data.columns.items():
+        where = f"{path}: data.columns.{name}"
+        if not is_plain_name(name):
+            raise ConfigError(where, "cannot be the name of an attribute", want=PLAIN_NAME)
+        unclear = [label for label in column.levels if "*" in label or label in _TAKEN_LABELS]
+        if unclear:
+            raise ConfigError(
+                where,
+                "has a level whose label would make names of strata ambiguous",
+                got=unclear[0],
+                want=f"no *, and not {' or '.join(_TAKEN_LABELS)}",
             )
 
 
@@ -472,7 +494,7 @@ def _mean_plan(config: StatisticConfig, run: SurveyConfig, budget: Budget) -> Me
     if unknown:
         raise ConfigError("strata", "names no column of data.columns", got=unknown)
     strata, weights, pooled, stratum_of = _strata(config, run)
-    return MeanPlan(
+    plan = MeanPlan(
         config=config,
         column=Column(config.label, config.low, config.high, config.spread),
         strata=strata,
@@ -482,6 +504,11 @@ def _mean_plan(config: StatisticConfig, run: SurveyConfig, budget: Budget) -> Me
         cost=budget.total * config.share,
         missing=config.missing if isinstance(config.missing, int) else None,
     )
+    if config.method == "clipped":
+        clipped_noise(plan.column, plan.steps, strata, run.privacy.definition)
+    else:
+        refuse_unmeasurable(plan.column, plan.steps, strata)
+    return plan
 
 
 def _strata(

@@ -23,7 +23,7 @@ from jobs.documents.survey import (
 from jobs.storage.files import replace_file
 from jobs.storage.layout import ReleaseLayout
 from jobs.storage.place import Place
-from jobs.survey.measurements import part_folder, read_table
+from jobs.survey.measurements import read_table
 from jobs.survey.plan import SurveyPlan
 from jobs.survey.table_plan import Conditioning, TablePlan
 
@@ -60,7 +60,7 @@ def released_tables(plan: SurveyPlan) -> SurveyTables:
 
 
 def _released(plan: SurveyPlan, table: TablePlan) -> ReleasedTable:
-    drawn, attributes = read_table(part_folder(plan.release, table.name)), table.config.attributes
+    drawn, attributes = read_table(plan.release.measured_part(table.name)), table.config.attributes
     exact = [
         ExactMarginal(
             attributes=tuple(attributes[axis] for axis in axes), counts=tuple(counts.tolist())
@@ -130,7 +130,7 @@ def check_tables(plan: SurveyPlan) -> None:
         return
     for one, stated in zip(plan.tables, read_tables(path).tables, strict=True):
         where, counts = f"{path}, {one.name}", np.array(stated.counts, np.int64)
-        drawn = read_table(part_folder(plan.release, one.name))
+        drawn = read_table(plan.release.measured_part(one.name))
         if counts.shape != (one.rows.shape[1],) or (counts < 0).any():
             raise VerificationError(where, "is no table of counts of its cells")
         for marginal, kept in zip(stated.exact, one.exact_counts(counts), strict=True):

@@ -9,18 +9,12 @@ from das.errors import VerificationError
 from jobs.documents.survey import SurveyManifest, read_means, read_survey_manifest
 from jobs.release.manifest import output_of
 from jobs.storage.dataset import dataset_digest, verify_files
-from jobs.survey.ledger import read_ledger
+from jobs.storage.ledger import read_ledger_of_parts
 from jobs.survey.means import csv_text, means_csv, means_json, released_mean
-from jobs.survey.measurements import (
-    cost_of_answers,
-    cost_of_sums,
-    part_folder,
-    read_answers,
-    read_sums,
-    read_table,
-)
+from jobs.survey.measurements import read_sums
 from jobs.survey.microdata import read_microdata
-from jobs.survey.plan import SYNTHESIS, SurveyPlan
+from jobs.survey.parts import part_cost, read_part
+from jobs.survey.plan import SurveyPlan
 from jobs.survey.tables import check_tables, conditioned_of
 
 # Means are made again in floats: on another machine a logarithm may end in another bit, and a few
@@ -83,34 +77,30 @@ def _check_digests(plan: SurveyPlan, manifest: SurveyManifest) -> None:
 
 
 def _check_costs(plan: SurveyPlan, manifest: SurveyManifest) -> Fraction:
-    ledger, privacy = read_ledger(plan.release.ledger), plan.config.privacy
-    if ledger.granted != plan.budget.total or dict(ledger.planned) != plan.costs:
+    ledger = read_ledger_of_parts(plan.release.ledger)
+    planned = ledger.planned
+    if (planned.granted, dict(planned.costs)) != (plan.budget.total, plan.costs):
         raise VerificationError(str(plan.release.ledger), "is of another budget")
     stated = {one.name: one for one in manifest.parts}
-    for part, spending in ledger.measured.items():
-        dataset = part_folder(plan.release, part)
+    for part, digest in ledger.measured.items():
+        dataset = plan.release.measured_part(part)
         verify_files(dataset)
-        if plan.kind(part) == "tables":
-            cost = read_table(dataset).conditioning.cost.epsilon
-        elif part == SYNTHESIS:
-            cost = cost_of_answers(read_answers(dataset, plan.strata), privacy.neighbors)
-        else:
-            cost = cost_of_sums(read_sums(dataset), privacy.definition, privacy.neighbors)
-        if cost != spending.cost or cost > ledger.planned[part]:
+        cost = part_cost(plan, read_part(plan, part))
+        if cost != ledger.costs.get(part) or cost > planned.costs[part]:
             raise VerificationError(
                 f"{plan.release.ledger}, {part}",
                 "does not state what its noise costs, or more than was planned",
-                got=spending.cost,
+                got=ledger.costs.get(part),
                 want=cost,
             )
-        if dataset_digest(dataset) != spending.sha256:
+        if dataset_digest(dataset) != digest:
             raise VerificationError(str(dataset), "is not the one that the ledger names")
         told = stated.get(part)
-        if told is not None and (told.cost, told.measurements) != (str(cost), spending.sha256):
+        if told is not None and (told.cost, told.measurements) != (str(cost), digest):
             raise VerificationError(f"{plan.made.manifest}, {part}", "is not that of the ledger")
         if told is not None and told.conditioned != conditioned_of(plan, part):
             raise VerificationError(f"{plan.made.manifest}, {part}", "promises something else")
-    return ledger.spent
+    return sum(ledger.costs.values(), Fraction(0))
 
 
 def _check_means(plan: SurveyPlan) -> None:
@@ -122,7 +112,7 @@ def _check_means(plan: SurveyPlan) -> None:
         raise VerificationError(str(means_csv(plan.made)), "does not hold the means of means.json")
     definition = plan.config.privacy.definition
     for mean, stated in zip(plan.means, table.statistics, strict=True):
-        again = released_mean(mean, read_sums(part_folder(plan.release, mean.name)), definition)
+        again = released_mean(mean, read_sums(plan.release.measured_part(mean.name)), definition)
         for one, other in zip(
             (again.everybody, *again.means), (stated.everybody, *stated.means), strict=True
         ):

@@ -149,7 +149,7 @@ def test_a_survey_lies_in_two_buckets(tmp_path: Path, bucket: str, closed: str, 
     config.write_text(yaml.safe_dump(document))
     before = {path.name for path in tmp_path.iterdir()}
     done(das, "validate", config)
-    done(das, "means", config)
+    done(das, "run", config)
     done(das, "run", config)
     assert f"{closed}/closed/report.html" in done(das, "report", f"{bucket}/out")
     done(das, "resume", f"{bucket}/out")

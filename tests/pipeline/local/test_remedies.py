@@ -1306,7 +1306,7 @@ ENTRIES: dict[Key, Entry] = {
     ("das/workload/variances.py", "ask for fewer or smaller tables"): LARGE,
     ("jobs/planning/covariances.py", "ask for recodes of fewer groups"): fewer_pairs_of_answers,
     ("jobs/confidential/survey/read.py", "with bounded neighbors it is public: state it; else use unbounded neighbors"): TriedIn("tests/pipeline/local/test_surveys.py::test_another_number_of_records_is_refused_with_bounded_neighbors_alone"),
-    ("jobs/documents/survey.py", "run `das means`, `das tables` or `das synthesize` first; if it was sealed, restore it from a copy"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
+    ("jobs/documents/survey.py", "run `das run` first; if it was sealed, restore it from a copy"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
     ("jobs/survey/folder.py", "give the output.directory of a run"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
     ("jobs/survey/folder.py", "say where it is with --config"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
     ("jobs/survey/folder.py", "undo the change, or choose another output.directory and a new privacy.grant"): TriedIn("tests/pipeline/local/test_surveys.py::test_another_configuration_of_a_folder_is_refused"),

@@ -70,8 +70,8 @@ def test_every_file_and_column_is_described_and_the_example_reads_them(
     das, tmp_path, monkeypatch, changes
 ):
     config = write_survey(tmp_path, **changes)
-    done(das, "means", config)
-    done(das, "synthesize", config)
+    done(das, "run", config)
+    done(das, "run", config)
     text, release = page(tmp_path), tmp_path / "out/release"
     datasets = [path.parent for path in release.rglob("_manifest.json")]
     said = described(text)
@@ -106,15 +106,14 @@ def test_every_file_and_column_is_described_and_the_example_reads_them(
 
 def test_the_public_page_says_guarantee_costs_means_and_what_was_pooled(das, tmp_path):
     config = write_survey(tmp_path, statistics__0__least="1/10")
-    done(das, "means", config)
+    done(das, "run", config)
     text = page(tmp_path)
     assert table(text, "budget-parts") == [
         ["mean of income", "25.00 %", "1"],
         ["mean of age", "25.00 %", "1"],
-        ["all that was measured", "50.00 %", "2"],
-        ["granted, and not spent yet", "50.00 %", "2"],
+        ["microdata", "50.00 %", "2"],
+        ["all that was measured", "100 %", "4"],
     ]
-    assert 'id="microdata"' not in text
     manifest = document(tmp_path / "out/release/manifest.json")
     rates = manifest["privacy"]["attacks"]["rates"]
     assert len(table(text, "attacks")) == len(rates) > 0
@@ -134,7 +133,7 @@ def test_the_public_page_says_guarantee_costs_means_and_what_was_pooled(das, tmp
     assert 'id="figure-mean-0"' in text
     assert 'id="figure-mean-1"' not in text
 
-    done(das, "synthesize", config)
+    done(das, "run", config)
     text = page(tmp_path)
     assert [row[2] for row in table(text, "budget-parts")] == ["1", "1", "2", "4"]
     levels = {row[0]: row[2].split("; ") for row in table(text, "attributes")}
@@ -183,7 +182,7 @@ def test_the_page_names_what_tables_leave_unprotected(das, tmp_path):
 def test_a_warning_and_seeded_noise_are_on_the_page(das, tmp_path):
     changes = {"statistics__0__high": 300, "statistics__0__spread": 20, "statistics__0__low": 200}
     seeded = {"privacy__randomness": {"source": "seeded_not_for_release", "seed": 1}}
-    done(das, "means", write_survey(tmp_path, **changes, **seeded))
+    done(das, "run", write_survey(tmp_path, **changes, **seeded))
     [warning] = document(tmp_path / "out/release/means.json")["statistics"][0]["warnings"]
     text = page(tmp_path)
     assert html.escape(warning) in text
@@ -194,8 +193,8 @@ def test_a_warning_and_seeded_noise_are_on_the_page(das, tmp_path):
 
 def test_the_internal_page_compares_and_the_public_one_does_not(das, tmp_path):
     config = write_survey(tmp_path)
-    done(das, "means", config)
-    done(das, "synthesize", config)
+    done(das, "run", config)
+    done(das, "run", config)
     public = page(tmp_path)
     printed = done(das, "evaluate", config)
     assert "confidential/report.html" in printed
@@ -281,10 +280,10 @@ def test_pages_are_written_again_without_data_and_of_solutions(das, tmp_path):
     (tmp_path / "away.csv").rename(tmp_path / "persons.csv")
 
     write_config = write_survey(tmp_path, synthesis__records=100)
-    done(das, "synthesize", write_config, "--solution", "few")
+    done(das, "solve", write_config, "--solution", "few")
     other = (tmp_path / "out/solutions/few/report.html").read_text()
     assert "100 artificial records" in other
-    assert 'id="means"' not in other
+    assert 'id="means"' in other
     done(das, "verify", write_config, "--solution", "few")
     printed = done(das, "report", tmp_path / "out", "--solution", "few")
     assert "CONFIDENTIAL" not in printed  # it was not evaluated
@@ -298,4 +297,4 @@ def test_a_page_of_no_release_is_an_error(das, tmp_path):
     (tmp_path / "out/release/manifest.json").unlink()
     code, text = das("report", tmp_path / "out")
     assert code == 2
-    assert "or `das synthesize` first" in text
+    assert "run `das run` first" in text

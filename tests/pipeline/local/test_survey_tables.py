@@ -90,28 +90,16 @@ def test_a_release_of_tables_is_certified_alone_and_names_what_is_exact(das, tmp
     assert "pure differential privacy with ε = 8" in text
 
 
-def test_options_of_censuses_are_refused(das, tmp_path):
-    """Nothing is drawn: with a grant, a command that did something else would be dear."""
-    config = survey(tmp_path)
-    for option, value in (("--table", "sex"), ("--geolevel", "tract"), ("--format", "xlsx"),
-                          ("--confidence", "0.95"), ("--to", tmp_path / "to"),
-                          ("--product", "units")):  # fmt: skip
-        said = refused(das, "tables", config, option, value)
-        assert f"{option}: is for censuses: the run file of a survey says which" in said
-        assert not (tmp_path / "out").exists()
-    done(das, "tables", config)
-
-
 def test_what_is_proved_is_charged_and_stated(das, tmp_path):
     config = survey(tmp_path)
     text = done(das, "validate", config)
     assert "without protection: sex;" in text
     assert "(1 + 1) x 2 x 1/2 = 2" in text
-    done(das, "tables", config)
+    done(das, "run", config)
     manifest = json.loads((tmp_path / "out/release/manifest.json").read_text())
     parts = {part["name"]: part for part in manifest["parts"]}
     assert {name: part["cost"] for name, part in parts.items()} == {
-        "sex_group": "2", "both": "1", "ages": "1"
+        "age": "4", "sex_group": "2", "both": "1", "ages": "1"
     }  # fmt: skip
     # A changed record changes two counts: (1 + 1) x 2 x (2 / 4) = 2.
     assert parts["sex_group"]["conditioned"] == {
@@ -120,17 +108,16 @@ def test_what_is_proved_is_charged_and_stated(das, tmp_path):
     assert parts["ages"]["conditioned"]["k"] == 1
     assert parts["ages"]["conditioned"]["exact"] == ["total"]
     ledger = read_journal(tmp_path / "out/release/ledger.jsonl")
-    assert [line["cost"] for line in ledger if line["event"] == "measured"] == ["2", "1", "1"]
+    assert [line["cost"] for line in ledger if line["event"] == "measured"] == ["4", "2", "1", "1"]
     facts = json.loads(measurements(tmp_path)["part=sex_group"])["facts"]
     assert (facts["scale"], facts["records"]) == ("4", 2)
 
 
 def test_tables_and_means_spend_one_grant_and_draw_once(das, tmp_path):
     config = survey(tmp_path)
-    done(das, "tables", config)
+    done(das, "run", config)
     before = measurements(tmp_path)
-    done(das, "means", config)
-    done(das, "tables", config)
+    done(das, "run", config)
     after = measurements(tmp_path)
     assert {name: after[name] for name in before} == before
     assert len(claims(tmp_path)) == 1
@@ -147,7 +134,7 @@ def test_tables_and_means_spend_one_grant_and_draw_once(das, tmp_path):
 )
 def test_a_run_that_dies_goes_on_and_draws_nothing_twice(das, tmp_path, place):
     config = survey(tmp_path)
-    dies_in(place, das, "tables", config)
+    dies_in(place, das, "run", config)
     before = measurements(tmp_path)
     done(das, "resume", tmp_path / "out")
     after = measurements(tmp_path)
@@ -157,14 +144,14 @@ def test_a_run_that_dies_goes_on_and_draws_nothing_twice(das, tmp_path, place):
 
 def test_lost_tables_are_not_drawn_again(das, tmp_path):
     config = survey(tmp_path)
-    done(das, "tables", config)
+    done(das, "run", config)
     shutil.rmtree(tmp_path / "out/release/measurements/part=both")
-    assert "drawn once" in refused(das, "tables", config)
+    assert "drawn once" in refused(das, "run", config)
 
 
 def test_a_changed_table_is_found(das, tmp_path):
     config = survey(tmp_path)
-    done(das, "tables", config)
+    done(das, "run", config)
     root = tmp_path / "out/release"
     kept = {path: path.read_text() for path in (root / "tables.json", root / "tables/ages.csv")}
 
@@ -191,7 +178,7 @@ def test_a_changed_table_is_found(das, tmp_path):
 
 def test_another_promise_in_the_manifest_is_found(das, tmp_path):
     config = survey(tmp_path)
-    done(das, "tables", config)
+    done(das, "run", config)
     file = tmp_path / "out/release/manifest.json"
     text = file.read_text()
     assert '"gamma": "1"' in text
@@ -227,7 +214,7 @@ def test_another_promise_in_the_manifest_is_found(das, tmp_path):
 def test_tables_that_cannot_be_drawn_cost_nothing(das, tmp_path, table, changes, what):
     config = one_table(tmp_path, table, **changes)
     assert what in refused(das, "validate", config)
-    assert what in refused(das, "tables", config)
+    assert what in refused(das, "run", config)
     assert not (tmp_path / "out").exists()
     assert not (tmp_path / "persons.csv.das-account.jsonl").exists()
 
@@ -246,7 +233,7 @@ def test_attributes_that_make_no_name_need_one(das, tmp_path):
     config = one_table(tmp_path, {"table": "Sex"}, data__columns=columns)
     assert "give it a `name`" in refused(das, "validate", config)
     config = one_table(tmp_path, {"table": "Sex", "name": "sex"}, data__columns=columns)
-    done(das, "tables", config)
+    done(das, "run", config)
 
 
 def test_a_mean_whose_attribute_makes_no_name_needs_one(das, tmp_path):
@@ -268,8 +255,7 @@ def test_a_table_that_is_too_large_is_refused_and_with_fewer_marginals_drawn(das
     done(das, "run", config)
 
 
-def test_a_file_without_tables_says_so(das, tmp_path):
+def test_a_file_without_tables_has_no_key_of_tables(das, tmp_path):
     config = write_survey(tmp_path)
-    assert "has no section `tables`" in refused(das, "tables", config)
     assert "tables" not in json.loads(done(das, "validate", config, "--json"))
     configure(tmp_path)

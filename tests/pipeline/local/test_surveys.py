@@ -133,7 +133,7 @@ def test_means_are_near_the_truth_and_their_errors_are_evaluated(das, tmp_path):
 
 
 def test_strata_of_nobody_and_of_one_come_out_within_their_bounds(das, config, tmp_path):
-    done(das, "means", config)
+    done(das, "run", config)
     found = means(tmp_path)
     for stratum in ("m * c", "f * c"):
         assert 0 <= float(found["income", stratum]["mean"]) <= 10000
@@ -142,7 +142,7 @@ def test_strata_of_nobody_and_of_one_come_out_within_their_bounds(das, config, t
 
 def test_small_strata_are_pooled_by_public_sizes_whatever_the_data(das, tmp_path):
     config = write_survey(tmp_path, statistics__0__least="1/10")
-    done(das, "means", config)
+    done(das, "run", config)
     strata = {stratum for name, stratum in means(tmp_path) if name == "income"}
     assert strata == {"everybody", "m * a", "m * b", "f * a", "f * b", "pooled"}
     document = json.loads((tmp_path / "out/release/means.json").read_text())
@@ -191,7 +191,7 @@ def test_a_spread_that_is_too_small_is_warned_of_from_noisy_answers(das, tmp_pat
     records = Counter(("mf"["12".index(row[0])], row[1].lower()) for row in people())
     sizes = [f"{line},{records[tuple(line.split(',')[:2])]}" for line in WEIGHTS[1:]]
     (tmp_path / "weights.csv").write_text("\n".join([f"{WEIGHTS[0]},size", *sizes, ""]))
-    done(das, "means", config)
+    done(das, "run", config)
     document = json.loads((tmp_path / "out/release/means.json").read_text())
     income, age = document["statistics"]
     assert "`spread` is too small" in income["warnings"][0]
@@ -225,7 +225,7 @@ def test_other_models_are_measured_stored_and_verified(das, tmp_path, settings, 
     assert facts["holds"] == holds
     shutil.rmtree(tmp_path / "out/release/microdata")
     (tmp_path / "persons.csv").unlink()
-    done(das, "synthesize", config)
+    done(das, "solve", config)
 
 
 def test_microdata_of_strata_have_the_public_shares(das, tmp_path):
@@ -265,15 +265,25 @@ def test_parquet_gives_the_codes_that_csv_gives(das, tmp_path):
 # --- once, and again for nothing -----------------------------------------------------------------
 
 
-def test_means_and_microdata_spend_one_grant_in_two_commands(das, config, tmp_path):
-    done(das, "means", config)
+def test_measuring_and_solving_are_two_commands_under_one_grant(das, config, tmp_path):
+    assert "income: is not measured" in refused(das, "solve", config)
+    done(das, "measure", config)
     ledger = tmp_path / "out/release/ledger.jsonl"
-    assert [line["event"] for line in read_journal(ledger)][-1] == "measured"
-    assert json.loads(done(das, "verify", config))["spent"] == "2"
-    done(das, "synthesize", config)
     assert [line["event"] for line in read_journal(ledger)][-1] == "sealed"
+    before = measurements(tmp_path)
+    (tmp_path / "persons.csv").unlink()  # nothing that follows reads it
+    done(das, "solve", config)
+    assert measurements(tmp_path) == before
     assert len(claims(tmp_path)) == 1
     assert json.loads(done(das, "verify", config))["spent"] == "4"
+
+
+@pytest.mark.parametrize("command", ["means", "synthesize", "tables"])
+def test_only_run_and_measure_draw_noise(das, config, tmp_path, command):
+    text = refused(das, command, config)
+    assert "`das run` and `das measure` alone do" in text
+    assert not (tmp_path / "out").exists()
+    assert claims(tmp_path) == []
 
 
 def test_other_settings_make_another_solution_without_data_or_noise(das, config, tmp_path):
@@ -281,12 +291,13 @@ def test_other_settings_make_another_solution_without_data_or_noise(das, config,
     before = measurements(tmp_path)
     (tmp_path / "persons.csv").unlink()
     configure(tmp_path, synthesis__components=5, synthesis__records=100, statistics__0__shrink=True)
-    text = refused(das, "synthesize", config)
-    assert "components 20 then, 5 now" in text
+    text = refused(das, "solve", config)
+    assert "shrink False then, True now" in text
     assert "--solution NAME" in text
-    assert "shrink" in refused(das, "means", config)
-    done(das, "synthesize", config, "--solution", "few")
-    done(das, "means", config, "--solution", "few")
+    configure(tmp_path, synthesis__components=5, synthesis__records=100)
+    assert "components 20 then, 5 now" in refused(das, "solve", config)
+    configure(tmp_path, synthesis__components=5, synthesis__records=100, statistics__0__shrink=True)
+    done(das, "solve", config, "--solution", "few")
     assert json.loads(done(das, "verify", config, "--solution", "few"))["records"] == 100
     assert measurements(tmp_path) == before
     assert len(claims(tmp_path)) == 1
@@ -309,11 +320,11 @@ def test_the_same_command_again_changes_nothing(das, config, tmp_path):
 @pytest.mark.parametrize(
     ("place", "claimed"),
     [
-        ("jobs.run_survey.claim_grant", 0),
+        ("jobs.run_survey.claim_grants", 0),
         ("jobs.run_survey.measure_part", 1),  # between claim and draw
         ("jobs.confidential.survey.measure.write_part", 1),  # drawn, and nothing written
         ("jobs.folder.draws.accept", 1),  # recorded, and not readable
-        ("jobs.confidential.survey.measure.record_measured", 1),  # readable, not in the ledger
+        ("jobs.confidential.draw.record_measured", 1),  # readable, not in the ledger
         ("jobs.run_survey.write_means", 1),
         ("jobs.run_survey.write_manifest", 1),
     ],
@@ -332,56 +343,56 @@ def test_a_run_that_dies_goes_on_and_draws_nothing_twice(das, config, tmp_path, 
 
 
 def test_what_was_recorded_before_a_crash_is_what_is_released(das, config, tmp_path):
-    dies_in("jobs.folder.draws.accept", das, "means", config)
+    dies_in("jobs.folder.draws.accept", das, "run", config)
     proposed = next((tmp_path / "out/release/measurements").glob("*/_proposed-*.json")).read_text()
-    done(das, "means", config)
+    done(das, "run", config)
     assert measurements(tmp_path)["part=income"] == proposed
 
 
 def test_a_copy_of_the_folder_draws_nothing(das, config, tmp_path):
     dies_in("jobs.run_survey.measure_part", das, "run", config)
     shutil.copytree(tmp_path / "out", tmp_path / "copy")
-    text = refused(das, "means", config, "--out", tmp_path / "copy")
+    text = refused(das, "run", config, "--out", tmp_path / "copy")
     assert "a copy of the folder" in text
     assert "part income" in text
-    done(das, "means", config)
-    text = refused(das, "means", config, "--out", tmp_path / "copy")
+    done(das, "run", config)
+    text = refused(das, "run", config, "--out", tmp_path / "copy")
     assert "was measured under grant" in text
     assert not measurements(tmp_path / "copy")
 
 
 def test_another_run_on_the_same_people_needs_another_grant(das, config, tmp_path):
-    done(das, "means", config)
-    assert "was spent by another run" in refused(das, "means", config, "--out", tmp_path / "two")
+    done(das, "run", config)
+    assert "was spent by another run" in refused(das, "run", config, "--out", tmp_path / "two")
     configure(tmp_path, privacy__grant="2", output__directory="two")
-    done(das, "means", config)
+    done(das, "run", config)
     found = json.loads(done(das, "account", config, "--json"))
     assert [one["total"] for one in found["composed"]] == ["8"]
 
 
 def test_lost_answers_are_never_drawn_again(das, config, tmp_path):
-    done(das, "means", config)
+    done(das, "run", config)
     shutil.rmtree(tmp_path / "out/release/measurements/part=age")
-    assert "drawn once" in refused(das, "means", config)
+    assert "drawn once" in refused(das, "run", config)
     (tmp_path / "out/release/ledger.jsonl").unlink()
     assert "is gone" in refused(das, "run", config)
 
 
 def test_a_lost_ledger_is_not_begun_anew(das, config, tmp_path):
-    done(das, "means", config)
+    done(das, "run", config)
     (tmp_path / "out/release/ledger.jsonl").unlink()
     shutil.rmtree(tmp_path / "out/release/measurements")
-    assert "is gone" in refused(das, "means", config)
+    assert "is gone" in refused(das, "run", config)
 
 
 def test_changed_data_are_refused_once_something_was_measured(das, config, tmp_path):
-    done(das, "means", config)
+    done(das, "run", config)
     write_people(tmp_path, people(seed=8))
-    assert "changed since it was read" in refused(das, "synthesize", config)
+    assert "changed since it was read" in refused(das, "run", config)
 
 
 def test_damaged_microdata_are_made_again(das, config, tmp_path):
-    done(das, "synthesize", config)
+    done(das, "run", config)
     file = next((tmp_path / "out/release/microdata/csv").glob("part-*"))
     text = file.read_text()
     file.write_text(text + '"m","a","0 to 15","under 16"\n')
@@ -393,7 +404,7 @@ def test_damaged_microdata_are_made_again(das, config, tmp_path):
 
 
 def test_a_mean_that_was_changed_is_found(das, config, tmp_path):
-    done(das, "means", config)
+    done(das, "run", config)
     file = tmp_path / "out/release/means.csv"
     file.write_text(file.read_text().replace("everybody,1,", "everybody,1,1", 1))
     assert "is not the file the manifest names" in refused(das, "verify", config)
@@ -402,7 +413,7 @@ def test_a_mean_that_was_changed_is_found(das, config, tmp_path):
 
 
 def test_a_mean_that_does_not_follow_from_the_noisy_sums_is_found(das, config, tmp_path):
-    done(das, "means", config)
+    done(das, "run", config)
     file = tmp_path / "out/release/means.json"
     table = json.loads(file.read_text())
     row = table["statistics"][0]["means"][0]
@@ -440,20 +451,20 @@ def test_seeded_noise_is_marked_and_claims_nothing(das, tmp_path):
 
 
 def test_another_configuration_of_a_folder_is_refused(das, config, tmp_path):
-    done(das, "means", config)
+    done(das, "run", config)
     configure(tmp_path, statistics__0__spread=2000)
     text = refused(das, "resume", tmp_path / "out")
     assert "is not the configuration that this folder was begun with" in text
-    assert "belongs to a different configuration" in refused(das, "means", config)
+    assert "belongs to a different configuration" in refused(das, "run", config)
     configure(tmp_path)
     (tmp_path / "weights.csv").write_text((tmp_path / "weights.csv").read_text() + "\n")
-    assert "different configuration" in refused(das, "means", config)
+    assert "different configuration" in refused(das, "run", config)
     configure(tmp_path, statistics__0__spread=2000, output__directory="new", privacy__grant="2")
-    done(das, "means", config)
+    done(das, "run", config)
 
 
 def test_a_lost_account_is_said(das, config, tmp_path):
-    done(das, "means", config)
+    done(das, "run", config)
     account = tmp_path / "out/release/account.json"
     kept = account.read_bytes()
     account.unlink()
@@ -519,7 +530,7 @@ def test_weights_that_do_not_fit(das, config, tmp_path, rows, what):
     text = refused(das, "validate", config)
     assert what in text
     assert "weights.csv" in text
-    assert what in refused(das, "means", config)
+    assert what in refused(das, "run", config)
     assert not (tmp_path / "out").exists()
 
 
@@ -605,12 +616,12 @@ def test_data_that_do_not_fit_cost_nothing_and_are_not_quoted(das, config, tmp_p
     assert "79193" not in text
     assert not claims(tmp_path)
     write_people(tmp_path)
-    done(das, "means", config)
+    done(das, "run", config)
 
 
 def test_another_number_of_records_is_refused_with_bounded_neighbors_alone(das, config, tmp_path):
     write_people(tmp_path, people(n=RECORDS - 1))
-    assert "another number of records" in refused(das, "means", config)
+    assert "another number of records" in refused(das, "run", config)
     assert not claims(tmp_path)
     configure(tmp_path, privacy__neighbors="unbounded")
     done(das, "run", config)
@@ -618,12 +629,8 @@ def test_another_number_of_records_is_refused_with_bounded_neighbors_alone(das, 
 
 
 def test_commands_of_censuses_say_that_a_survey_is_none(das, config, tmp_path):
-    for command in ("plan", "measure", "solve"):
-        assert "is the run file of a survey" in refused(das, command, config)
-    (tmp_path / "census").mkdir()
-    census = toy.configuration(tmp_path / "census")
-    assert "not the run file of a survey" in refused(das, "means", census)
-    assert "one process" in refused(das, "means", config, "--master", "local[2]")
+    assert "is the run file of a survey" in refused(das, "plan", config)
+    assert "one process" in refused(das, "run", config, "--master", "local[2]")
 
 
 def test_the_folder_of_a_release_is_enough(das, config, tmp_path):
@@ -673,26 +680,29 @@ def test_a_release_without_its_configuration_needs_the_run_file(das, config, tmp
     )
     done(das, "verify", config)
     configure(tmp_path, synthesis__components=3)
-    done(das, "synthesize", config, "--solution", "other")
+    done(das, "solve", config, "--solution", "other")
     assert "give the run file" in refused(das, "verify", tmp_path / "out/solutions/other")
-    assert json.loads(done(das, "verify", config, "--solution", "other"))["parts"] == 1
+    assert json.loads(done(das, "verify", config, "--solution", "other"))["parts"] == 3
 
 
 def test_a_survey_without_means_or_without_microdata(das, tmp_path):
     config = write_survey(tmp_path, statistics=[], synthesis__share="1")
-    assert "`statistics`" in refused(das, "means", config)
-    config = write_survey(tmp_path, statistics__0__share="3/4", synthesis=None)
-    assert "`synthesis`" in refused(das, "synthesize", config)
-    done(das, "run", config)
+    done(das, "run", config, "--out", tmp_path / "microdata")
+    assert not (tmp_path / "microdata/release/means.csv").exists()
+    config = write_survey(
+        tmp_path, statistics__0__share="3/4", synthesis=None, privacy__grant="second"
+    )
+    done(das, "run", config, "--out", tmp_path / "means")
+    assert not (tmp_path / "means/release/microdata").exists()
 
 
 def test_what_a_folder_holds_is_said(das, config, tmp_path):
-    assert "run `das means`" in refused(das, "verify", config)
+    assert "run `das run` first" in refused(das, "verify", config)
     assert "give the output.directory of a run" in refused(das, "resume", tmp_path)
-    done(das, "means", config)
+    dies_in("jobs.run_survey.write_microdata", das, "run", config)
     text = done(das, "resume", tmp_path / "out", "--check")
     assert [line.split() for line in text.splitlines()] == [
-        ["income", "released"], ["age", "released"], ["synthesis", "to", "do"]
+        ["income", "released"], ["age", "released"], ["synthesis", "measured"]
     ]  # fmt: skip
     assert "release/measurements/part=income" in done(das, "inspect", tmp_path / "out")
     found = json.loads(done(das, "validate", config, "--json"))

@@ -1,0 +1,84 @@
+"""Open a run folder: claim it, be its only driver, and refuse what could not be paid for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from das.errors import DasError, OutputError
+from jobs.folder.identity import Owner, claim_as
+from jobs.folder.lock import only_driver
+from jobs.folder.roots import make_roots
+from jobs.folder.spending import Spending, refuse_spent_grants
+from jobs.storage.layout import release_layout
+from jobs.storage.place import Place, lies_in
+from jobs.tasks.progress import Reporter
+
+
+@dataclass(frozen=True)
+class OpenFolder:
+    """A run folder that this process alone works on.
+
+    Attributes:
+      identity: That of the run.
+      refuse_overtaken: Raises OutputError once another driver took over.
+    """
+
+    identity: str
+    refuse_overtaken: Callable[[], None]
+
+
+@contextmanager
+def open_folder(
+    owner: Owner, spendings: Callable[[str], Sequence[Spending]], reporter: Reporter
+) -> Iterator[OpenFolder]:
+    """Claim the folder of a run for the block; what fails in it is logged.
+
+    Args:
+      owner: Whose it is to be.
+      spendings: What a folder with some identity spends.
+      reporter: Who watches.
+
+    Raises:
+      OutputError: The folder cannot be written, or belongs to another configuration or driver; or
+        the log would lie in the release.
+      LedgerError: A grant was spent by another run.
+    """
+    out = owner.roots.out
+    refuse_released_log(reporter, out)
+    if not (out / "run.json").exists():  # then nothing is left of a run that is refused
+        refuse_spent_grants(spendings(""), is_new=True)
+    make_roots(owner.roots)
+    with _failure_logged(reporter), only_driver(out) as hold:
+        identity = claim_as(owner)
+        refuse_spent_grants(spendings(identity))
+        yield OpenFolder(identity, hold.refuse_overtaken)
+
+
+def refuse_released_log(reporter: Reporter, out: Place) -> None:
+    """Keep the times of stages that see the truth out of what may be published.
+
+    Raises:
+      OutputError: The log would lie in the release.
+    """
+    public = [path.resolve() for path in (release_layout(out).root, out / "solutions")]
+    if reporter.log is not None and any(
+        lies_in(reporter.log.resolve(), folder) for folder in public
+    ):
+        raise OutputError(
+            str(reporter.log),
+            "lies in the release; its times depend on the confidential data",
+            remedy="choose another place for the log",
+        )
+
+
+@contextmanager
+def _failure_logged(reporter: Reporter) -> Iterator[None]:
+    """Log how the block failed; of an unforeseen error only the type."""
+    try:
+        yield
+    except BaseException as error:
+        text = str(error) if isinstance(error, DasError) else None
+        reporter.event("run_failed", error=type(error).__name__, message=text)
+        raise
