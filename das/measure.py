@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from das.arrays import IntArray
 from das.confidential import Confidential, without_text
@@ -15,13 +15,21 @@ from das.mechanisms.mechanism import Mechanism
 from das.mechanisms.noise import add_noise_in_place
 from das.queries.query import Query
 
+T = TypeVar("T")
 
-@contextmanager
-def drawing(key: NoiseKey) -> Iterator[Streams]:
-    """Open the noise streams of a key for measuring code; what fails after a draw is spent.
+
+def draw_under(key: NoiseKey, draw: Callable[[Streams], T]) -> T:
+    """Draw noise from the streams of a key; what fails after a draw is spent.
 
     What a machine does wrong passes as it is, tells nothing of the noise, and the part is drawn
     anew: full disks and memory, files that are gone, a lost Spark, an interruption.
+
+    Args:
+      key: The noise key, of one part alone.
+      draw: Measuring code; gets the streams of the key.
+
+    Returns:
+      What `draw` returns.
 
     Raises:
       SpentError: Measuring code failed after a stream was opened. The error says where in the
@@ -29,15 +37,13 @@ def drawing(key: NoiseKey) -> Iterator[Streams]:
     """
     streams = Streams(key)
     try:
-        yield streams
+        return draw(streams)
     except (OSError, MemoryError, OutputError, RuntimeSetupError):
         raise
     except Exception as error:
         if not streams.is_used:
             raise
         place = without_text(error)
-    else:
-        return
     raise SpentError(  # outside of the handler: else the exception itself is its context
         "measuring",
         f"failed after noise was drawn, by {place}",

@@ -15,7 +15,7 @@ from das.arrays import IntArray
 from das.confidential import Confidential, redact_errors
 from das.errors import ConfigError
 from das.histograms import Histograms
-from das.measure import Part, drawing, measure, measure_at
+from das.measure import Part, draw_under, measure, measure_at
 from das.mechanisms.entropy import NoiseKey, Stream, Streams
 from das.mechanisms.mechanism import Mechanism
 from das.queries.query import Query
@@ -203,7 +203,8 @@ def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
     }
     writer = PartWriter(task.dataset, LAZY_MEASUREMENTS if task.is_lazy else MEASUREMENTS)
     histograms = RangeReader(Dataset.open(task.confidential.histograms(level.name)))
-    with drawing(task.key.key()) as streams:
+
+    def draw(streams: Streams) -> None:
         start = 0
         while start < len(codes):
             most = (numbers[start - 1] if start else 0) + _CHUNK_NUMBERS
@@ -211,7 +212,8 @@ def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
             chunk = list(codes[start:stop])
             truth = read_truth(histograms, chunk, plan.schema.size)
             tables = []
-            for number, query in enumerate(task.queries):
+            for query in task.queries:
+                number = level.queries.index(query)
                 mechanisms = [noise[end][query.name] for end in ends[start:stop]]
                 if task.is_lazy:
                     drawn = above.part(start, stop)
@@ -223,6 +225,8 @@ def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
                     tables.append(measurement_table(chunk, query.name, mechanisms, noisy.answers))
             writer.write_apart(tables)
             start = stop
+
+    draw_under(task.key.key(), draw)
     return writer.close()
 
 

@@ -31,7 +31,7 @@ from das.confidential import Confidential
 from das.means.coinpress import estimate_means
 from das.means.estimates import Column, MeanEstimates, Steps, Strata, shrink
 from das.means.measure import StratumValues
-from das.mechanisms.entropy import NoiseKey
+from das.mechanisms.entropy import NoiseKey, Streams
 from das.metrics.parity import parity_error
 from das.queries.sensitivity import Neighbors
 
@@ -203,7 +203,7 @@ def estimate(halves: Halves, column: Column, key: NoiseKey, *, whole=False, inte
         column,
         Steps.split(RHO, 2, intersect=intersect),
         Strata({f"stratum {i}": n for i, n in enumerate(sizes.tolist())}, Neighbors.BOUNDED),
-        key,
+        Streams(key),
     )
 
 

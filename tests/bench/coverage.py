@@ -21,7 +21,7 @@ import numpy as np
 from das.confidential import Confidential
 from das.histograms import Histograms
 from das.measure import measure
-from das.mechanisms.entropy import NoiseKey
+from das.mechanisms.entropy import NoiseKey, Streams
 from das.privacy.budget import Budget
 from das.queries.query import Query, parse_query
 from das.queries.sensitivity import Neighbors
@@ -95,22 +95,21 @@ def simulate(releases: int, seed: int = 2020) -> dict[str, list[LevelErrors]]:
         [[entry.query for entry in level.queries] for level in strategy.levels],
         [[total], *([[]] * (depth - 1))],
     )
-    key = NoiseKey.for_testing(seed)
+    streams = Streams(NoiseKey.for_testing(seed))
     answers = []
     for level in range(depth):
         only, ends = lattice.is_only_child[level], lattice.chain_end[level]
         measured = np.flatnonzero(~only)
         counts = np.tile(truth[level][measured], (releases, 1))
-        geocodes = [f"{r}/{level}/{g}" for r in range(releases) for g in measured]
+        rows = np.arange(releases * len(measured))
         noise = [noisy_queries(strategy, budget, level, end) for end in range(level, depth)]
         kind = ends[measured] - level
         noisy = [
             measure(
                 Confidential(Histograms.from_dense(counts)),
                 query,
-                geocodes=geocodes,
                 mechanisms=[noise[k][index].mechanism for k in kind] * releases,
-                key=key,
+                stream=streams.open((level, index), rows),
             ).answers
             for index, query in enumerate(terms[level].measured)
         ]

@@ -14,11 +14,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from das.mechanisms.entropy import BitSource, NoiseKey, Places, PurposeWords, SystemBits, extra_bits
+from das.mechanisms.entropy import BitSource, NoiseKey, SystemBits
 from das.mechanisms.gaussian import DiscreteGaussian
 from das.mechanisms.noise import add_noise
 from das.mechanisms.table import BLOCK_WORDS, gaussian_table
 from das.mechanisms.wide import wide_gaussian
+from tests.builders.streams import bits_at, stream, words_at
 from tests.evidence.reference import discrete_gaussian
 
 SIGMA_SQ = ("1.2", "10", "100", "909", "8000")
@@ -54,7 +55,7 @@ def table_rate(sigma_sq: Fraction, *, seconds: float) -> tuple[float, float]:
     totals = np.zeros(2, np.int64)
 
     def run(call: int) -> int:
-        words = PurposeWords(KEY, "table")(Places.of([str(call)]), slice(None), STREAM_WORDS)[0]
+        words = words_at(KEY, STREAM_WORDS, call)
         values, undecided = table.lookup(words)
         totals[:] += values.size, undecided.size
         return values.size
@@ -69,9 +70,9 @@ def wide_share(sigma_sq: Fraction) -> float:
 
     def more(draw: int) -> BitSource:
         finished.append(draw)
-        return extra_bits(KEY, b"wide", draw)
+        return bits_at(KEY, draw)
 
-    words = PurposeWords(KEY, "wide")(Places.of(["wide"]), slice(None), 2 * n_draws)[0]
+    words = words_at(KEY, 2 * n_draws)
     wide_gaussian(sigma_sq).draw_many(words, more)
     return len(finished) / n_draws
 
@@ -81,9 +82,10 @@ def release_rate(sigma_sq: Fraction, n_cells: int, *, seconds: float) -> float:
     answers = np.zeros((max(1, 2**17 // n_cells), n_cells), np.int64)
 
     def run(call: int) -> int:
-        places = Places.of([f"{call}x{row}" for row in range(len(answers))])
         mechanism = DiscreteGaussian(sigma_sq)
-        return add_noise(answers, mechanism=mechanism, key=KEY, purpose="", places=places).size
+        return add_noise(
+            answers, mechanism=mechanism, stream=stream(KEY, len(answers), (call,))
+        ).size
 
     return rate(run, seconds=seconds)
 

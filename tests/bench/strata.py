@@ -30,7 +30,7 @@ from das.confidential import Confidential
 from das.means.coinpress import estimate_means
 from das.means.estimates import Column, Steps, Strata, shrink
 from das.means.measure import StratumValues
-from das.mechanisms.entropy import NoiseKey
+from das.mechanisms.entropy import NoiseKey, Streams
 from das.metrics.parity import parity_error
 from das.queries.sensitivity import Neighbors
 from tests.bench import strata_synthesis
@@ -135,7 +135,7 @@ def means_of(values, strata, names, spread, rho, intersect, key):
         Column("x", -3 * UNIT, 3 * UNIT, spread * UNIT),
         Steps.split(rho, 2, intersect=intersect),
         Strata(sizes, Neighbors.BOUNDED),
-        key,
+        Streams(key),
     )
 
 

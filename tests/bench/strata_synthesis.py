@@ -25,7 +25,7 @@ from fractions import Fraction
 import numpy as np
 
 from das.confidential import Confidential
-from das.mechanisms.entropy import NoiseKey
+from das.mechanisms.entropy import NoiseKey, Streams
 from das.metrics.microdata import k_way_error
 from das.privacy.accounting import rho_from_epsilon
 from das.queries.sensitivity import Neighbors
@@ -61,7 +61,7 @@ def mixture(records: Records, rho: Fraction, key: NoiseKey, n: int, fit: Fit) ->
         Confidential(records),
         rho,
         Neighbors.UNBOUNDED,
-        key,
+        Streams(key),
         spending=Spending(pairs_again=0),
         choose=strongest_pairs,
     )
@@ -80,7 +80,7 @@ def one_by_one(records: Records, strata: Strata, rho: Fraction, seed: int) -> Re
         if not n:
             continue
         part = Records(inside, records.codes[stratum_of == stratum][:, inner])
-        key = NoiseKey.for_testing(seed, f"stratum {stratum}")
+        key = NoiseKey.for_testing(seed, (stratum,))
         drawn = mixture(part, rho, key, n, Fit(starts=4))
         holds = strata.groups == stratum
         labels = np.argwhere(holds)
@@ -100,7 +100,7 @@ def release(method: str, truth: Records, strata: Strata, rho: Fraction, seed: in
         return mixture(truth, rho, key, n, Fit())
     if method == "strata":
         return one_by_one(truth, strata, rho, seed)
-    measured = measure_strata(Confidential(truth), strata, rho, Neighbors.UNBOUNDED, key)
+    measured = measure_strata(Confidential(truth), strata, rho, Neighbors.UNBOUNDED, Streams(key))
     assert measured.rho == rho
     return synthesize_strata(measured, Fit(), n, seed)
 

@@ -30,7 +30,7 @@ from fractions import Fraction
 import numpy as np
 
 from das.confidential import Confidential
-from das.mechanisms.entropy import NoiseKey
+from das.mechanisms.entropy import NoiseKey, Streams
 from das.metrics.microdata import k_way_error
 from das.privacy.accounting import rho_from_epsilon
 from das.queries.sensitivity import Neighbors
@@ -54,7 +54,7 @@ def release_mixture(truth: Records, rho: Fraction, seed: int) -> Records:
         Confidential(truth),
         rho,
         Neighbors.UNBOUNDED,
-        NoiseKey.for_testing(seed),
+        Streams(NoiseKey.for_testing(seed)),
         spending=Spending(),
         choose=strongest_pairs,
     )
@@ -63,8 +63,8 @@ def release_mixture(truth: Records, rho: Fraction, seed: int) -> Records:
 
 def release_mst(truth: Records, rho: Fraction, seed: int) -> Records:
     """A tree of pairs, and the graphical model."""
-    key = NoiseKey.for_testing(seed)
-    measured = measure_tree(Confidential(truth), rho, Neighbors.UNBOUNDED, key)
+    streams = Streams(NoiseKey.for_testing(seed))
+    measured = measure_tree(Confidential(truth), rho, Neighbors.UNBOUNDED, streams)
     return synthesize_graphical(measured, 1000, len(truth.codes), seed)
 
 
@@ -72,8 +72,10 @@ def release_aim(
     truth: Records, rho: Fraction, seed: int, rounds: AdaptiveRounds = SMALL_AIM, last: int = 1000
 ) -> Records:
     """Marginals selected in rounds, and the graphical model."""
-    key = NoiseKey.for_testing(seed)
-    measured = measure_adaptively(Confidential(truth), rho, Neighbors.UNBOUNDED, key, rounds, seed)
+    streams = Streams(NoiseKey.for_testing(seed))
+    measured = measure_adaptively(
+        Confidential(truth), rho, Neighbors.UNBOUNDED, streams, rounds, seed
+    )
     return synthesize_graphical(measured, last, len(truth.codes), seed)
 
 

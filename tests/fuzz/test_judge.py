@@ -59,7 +59,7 @@ def test_what_does_not_end_is_a_hang(case, tmp_path, monkeypatch) -> None:
 
 def test_a_claim_of_a_command_that_fails_is_half_written(case, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(
-        "jobs.confidential.measure.MeasureStage.measure", broken(ConfigError("x", "late"))
+        "jobs.confidential.measure.MeasureStage.draw", broken(ConfigError("x", "late"))
     )
     assert judged(case, tmp_path) == (
         "half_written",

@@ -11,7 +11,7 @@ from das.confidential import Confidential, redact_errors
 from das.errors import BudgetError
 from das.means.clipped import clipped_sums
 from das.means.coinpress import estimate_means
-from das.measure import drawing
+from das.measure import draw_under
 from das.mechanisms.conditional import conditional_table
 from das.mechanisms.entropy import NoiseKey, Streams
 from das.rational import parse_fraction
@@ -72,13 +72,16 @@ def _cost_of(plan: SurveyPlan, part: Part) -> Fraction:
 
 def _draw(plan: SurveyPlan, part: Part, truth: Confidential[SurveyTruth], key: NoiseKey) -> Rows:
     """Return rows of noisy answers, and facts about them."""
-    with drawing(key) as streams:
+
+    def draw(streams: Streams) -> Rows:
         found = _measured(plan, part.name, truth.reveal(), streams)
         cost = part_cost(plan, found)
         if cost > plan.costs[part.name]:
             raise BudgetError(part.name, "costs more than was planned")
         table, facts = part_rows(plan, part.name, found)
         return table, {**facts, "cost": str(cost)}
+
+    return draw_under(key, draw)
 
 
 def _measured(plan: SurveyPlan, part: str, data: SurveyTruth, streams: Streams) -> PartAnswers:

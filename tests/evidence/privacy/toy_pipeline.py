@@ -1,6 +1,6 @@
 """Measure and solve two blocks and their parent, many independent times, with the real functions.
 
-Each run has geocodes of its own, hence noise of its own: so many runs share one call of measure().
+Each run has rows of its own, hence noise of its own: so many runs share one call of measure().
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from das.confidential import Confidential
 from das.histograms import Histograms
 from das.measure import measure
-from das.mechanisms.entropy import NoiseKey
+from das.mechanisms.entropy import NoiseKey, Stream, Streams
 from das.privacy.budget import Budget
 from das.queries.query import parse_query
 from das.schema import Attribute, Schema
@@ -40,33 +40,34 @@ STRATEGY = Strategy(
 ONE = np.array([[1, 2], [2, 0]])
 OTHER = np.array([[0, 2], [2, 1]])
 
-Measure = Callable[[np.ndarray, NoisyQuery, list[str], NoiseKey], np.ndarray]
+Measure = Callable[[np.ndarray, NoisyQuery, Stream], np.ndarray]
 
 
-def honest(counts: np.ndarray, noisy: NoisyQuery, codes: list[str], key: NoiseKey) -> np.ndarray:
+def honest(counts: np.ndarray, noisy: NoisyQuery, stream: Stream) -> np.ndarray:
     """int64[geounits, answers], as the measuring stage does it."""
     truth = Confidential(Histograms.from_dense(counts))
-    laws = [noisy.mechanism] * len(codes)
-    return measure(truth, noisy.query, geocodes=codes, mechanisms=laws, key=key).answers
+    laws = [noisy.mechanism] * len(stream)
+    return measure(truth, noisy.query, mechanisms=laws, stream=stream).answers
 
 
-def half_as_loud(counts, noisy, codes, key) -> np.ndarray:
+def half_as_loud(counts, noisy, stream) -> np.ndarray:
     """Noise of half the standard deviation."""
     parameter = {"discrete_gaussian": Fraction(1, 4), "discrete_laplace": Fraction(1, 2)}
     factor = parameter[noisy.mechanism.kind]
     quiet = type(noisy.mechanism)(noisy.mechanism.parameter * factor)
-    return honest(counts, replace(noisy, mechanism=quiet), codes, key)
+    return honest(counts, replace(noisy, mechanism=quiet), stream)
 
 
-def one_stream(counts, noisy, codes, key) -> np.ndarray:
+def one_stream(counts, noisy, stream) -> np.ndarray:
     """Queries of a geounit share one stream of noise."""
-    return honest(counts, replace(noisy, query=replace(noisy.query, name="any")), codes, key)
+    shared = Streams(NoiseKey.for_testing(99)).open((0,), stream.rows)
+    return honest(counts, noisy, shared)
 
 
-def exact_zeros(counts, noisy, codes, key) -> np.ndarray:
+def exact_zeros(counts, noisy, stream) -> np.ndarray:
     """Noise that depends on the data: none where nobody is."""
     exact = noisy.query.answer(Histograms.from_dense(counts))
-    return np.where(exact == 0, 0, honest(counts, noisy, codes, key))
+    return np.where(exact == 0, 0, honest(counts, noisy, stream))
 
 
 def measured(
@@ -75,11 +76,11 @@ def measured(
     """Noisy answers per query, float64[runs, answers of all geounits of its level]."""
     out = []
     for level, counts in enumerate((blocks.sum(0, keepdims=True), blocks)):
-        key = NoiseKey.for_testing(2 * seed + level)  # each geolevel has a key of its own
-        codes = [f"{run:06}{unit}" for run in range(runs) for unit in range(len(counts))]
+        streams = Streams(NoiseKey.for_testing(seed, (level,)))  # each geolevel has its own key
+        rows = np.arange(runs * len(counts))
         repeated = np.tile(counts, (runs, 1))
-        for noisy in noisy_queries(STRATEGY, budget, level, level):
-            answers = measure_one(repeated, noisy, codes, key)
+        for number, noisy in enumerate(noisy_queries(STRATEGY, budget, level, level)):
+            answers = measure_one(repeated, noisy, streams.open((number,), rows))
             out.append(answers.reshape(runs, -1).astype(float))
     return out
 

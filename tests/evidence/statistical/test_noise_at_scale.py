@@ -17,11 +17,12 @@ import pytest
 from scipy.stats import chi2
 
 from das.mechanisms import moments
-from das.mechanisms.entropy import NoiseKey, Places, SystemBits
+from das.mechanisms.entropy import NoiseKey, SystemBits
 from das.mechanisms.gaussian import DiscreteGaussian
 from das.mechanisms.laplace import DiscreteLaplace
 from das.mechanisms.mechanism import Mechanism
 from das.mechanisms.noise import add_noise
+from tests.builders.streams import stream
 from tests.evidence.reference import discrete_gaussian, discrete_laplace, geometric
 
 ALPHA = 1e-9
@@ -65,9 +66,8 @@ def times(mechanism: Mechanism, factor: Fraction) -> Mechanism:
 @cache
 def noise(mechanism: Mechanism) -> np.ndarray:
     key = NoiseKey.for_testing(mechanism.parameter.numerator)
-    places = Places.of([f"{row:05}" for row in range(N_ROWS)])
     zeros = np.zeros((N_ROWS, N_COLUMNS), np.int64)
-    return add_noise(zeros, mechanism=mechanism, key=key, purpose="detailed", places=places)
+    return add_noise(zeros, mechanism=mechanism, stream=stream(key, N_ROWS))
 
 
 def fourth_moment(mechanism: Mechanism) -> float:

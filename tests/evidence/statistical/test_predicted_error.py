@@ -16,7 +16,7 @@ import pytest
 from das.confidential import Confidential
 from das.histograms import Histograms
 from das.measure import measure
-from das.mechanisms.entropy import NoiseKey
+from das.mechanisms.entropy import NoiseKey, Streams
 from das.privacy.budget import Budget
 from das.queries.query import parse_query
 from das.queries.sensitivity import Neighbors
@@ -69,7 +69,8 @@ def squared_errors(information: Information) -> dict[tuple[int, int], np.ndarray
     """(table, geolevel) -> float64[N_RELEASES]: mean squared error over answers and geounits."""
     n, leaves = SCHEMA.size, len(LATTICE.codes[-1])
     truth = np.random.default_rng(7).integers(0, 9, (leaves, n))
-    key = NoiseKey.for_testing(2020)
+    streams = Streams(NoiseKey.for_testing(2020))
+    rows = np.arange(N_RELEASES)
     blocks = []  # (held by leaves, noisy answers of all releases, matrix, precision)
     for level in range(3):
         for g in np.flatnonzero(~LATTICE.is_only_child[level]):
@@ -88,14 +89,13 @@ def squared_errors(information: Information) -> dict[tuple[int, int], np.ndarray
                 np.tile(cells, N_RELEASES),
                 np.tile(counts[cells], N_RELEASES),
             )
-            geocodes = [f"{release:05}-{level}-{code}" for release in range(N_RELEASES)]
-            for noisy in noisy_queries(strategy(), BUDGET, level, int(LATTICE.chain_end[level][g])):
+            planned = noisy_queries(strategy(), BUDGET, level, int(LATTICE.chain_end[level][g]))
+            for i, noisy in enumerate(planned):
                 answers = measure(
                     Confidential(stacked),
                     noisy.query,
-                    geocodes=geocodes,
                     mechanisms=[noisy.mechanism] * N_RELEASES,
-                    key=key,
+                    stream=streams.open((level, int(g), i), rows),
                 ).answers
                 blocks.append((level, g, held, answers, noisy))
     out = {}

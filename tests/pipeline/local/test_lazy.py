@@ -58,7 +58,7 @@ def work(resolved: Resolved, levels: int = 4) -> ReleaseLayout:
             for level in range(levels - 2, -1, -1):
                 estimate.climb(level)
         for level in range(levels):
-            stage.measure_lazily(level, KEY)
+            stage.measure(level, KEY, is_lazy=True)
             solve_level(
                 product.plan.levels[level], plan=product.plan, release=product.release, tasks=tasks
             )
@@ -176,7 +176,7 @@ def test_a_geolevel_waits_for_the_one_above(tmp_path):
         stage = MeasureStage(product.plan, product.release, product.confidential, tasks)
         stage.measure(1, KEY)
         with pytest.raises(OutputError, match="counts/level=state: is not complete"):
-            stage.measure_lazily(1, KEY)
+            stage.measure(1, KEY, is_lazy=True)
 
 
 def test_what_is_published_is_never_drawn_again(both):
@@ -186,8 +186,8 @@ def test_what_is_published_is_never_drawn_again(both):
     before = {place: dataset_digest(place) for place in places}
     stage = MeasureStage(resolved.plan, lazy, None, None)  # type: ignore[arg-type]
     for level in range(4):
-        stage.measure(level, NoiseKey.draw())  # has nothing to read the truth with
-        stage.measure_lazily(level, NoiseKey.draw())
+        stage.measure(level, KEY)  # has nothing to read the truth with
+        stage.measure(level, KEY, is_lazy=True)
     assert before == {place: dataset_digest(place) for place in places}
     record_measured(lazy.ledger, "county", before[lazy.measurements("county")])
     drawn = before[lazy.lazy_measurements("county")]

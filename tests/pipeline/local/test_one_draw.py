@@ -20,7 +20,7 @@ from jobs.confidential.measure import MeasureStage
 from jobs.config.claims import account_of
 from jobs.config.load import load_run
 from jobs.folder.draws import Draws, lazy_draw
-from jobs.folder.identity import claim_folder
+from jobs.folder.identity import claim_as, owner_of
 from jobs.run import do_stages, open_job
 from jobs.storage.account import read_account
 from jobs.storage.dataset import MANIFEST, dataset_digest
@@ -154,7 +154,7 @@ def test_an_older_backup_is_refused_with_the_true_reason(config, tmp_path):
 def test_a_folder_rolled_back_while_it_drew_is_refused_until_it_is_said_to_go_on(config, tmp_path):
     out = dies_at("tract", config)
     backup = Path(shutil.copytree(out, tmp_path / "backup"))
-    dies_with("jobs.confidential.measure.MeasureStage.measure", dying, config)
+    dies_with("jobs.confidential.measure.MeasureStage.draw", dying, config)
     shutil.rmtree(out)
     backup.rename(out)
     with pytest.raises(LedgerError, match=r"another copy of this folder began to draw it later"):
@@ -170,16 +170,17 @@ def dying(*_: object, **__: object) -> None:
 def test_a_copy_that_draws_at_the_same_time_leaves_one_of_both(config, tmp_path, monkeypatch):
     """The one taken over while it draws removes what it drew; nobody could read it."""
     out = dies_at("county", config)
-    draw, copy = MeasureStage.measure, tmp_path / "copy"
+    draw, copy = MeasureStage.draw, tmp_path / "copy"
 
-    def overtaken(self: MeasureStage, *arguments: object) -> None:
-        monkeypatch.setattr(MeasureStage, "measure", draw)
+    def overtaken(self: MeasureStage, *arguments: object, **named: object) -> object:
+        monkeypatch.setattr(MeasureStage, "draw", draw)
         shutil.copytree(out, copy)
         measure(config, copy, moved=True)
-        draw(self, *arguments)
+        drawn = draw(self, *arguments, **named)
         assert not (release_layout(out).measurements("county") / MANIFEST).exists()
+        return drawn
 
-    monkeypatch.setattr(MeasureStage, "measure", overtaken)
+    monkeypatch.setattr(MeasureStage, "draw", overtaken)
     with pytest.raises(
         LedgerError, match=r"drawn by a copy of this folder at the same time.*copy,"
     ):
@@ -260,11 +261,11 @@ def after(call: Callable) -> Callable:
     [
         ("jobs.folder.draws.Draws.begin", before, False),
         ("jobs.folder.draws.Draws.begin", after, False),
-        ("jobs.confidential.measure.propose", before, False),
-        ("jobs.confidential.measure.propose", after, True),
+        ("jobs.confidential.draw.propose", before, False),
+        ("jobs.confidential.draw.propose", after, True),
         ("jobs.folder.draws.Draws.record", after, True),
         ("jobs.folder.draws.accept", after, True),
-        ("jobs.confidential.stages.record_measured", after, True),
+        ("jobs.confidential.draw.record_measured", after, True),
     ],
 )
 def test_whatever_the_driver_dies_between_the_folder_goes_on(config, place, when, is_drawn):
@@ -353,7 +354,7 @@ def claim_at_once(config: Path, out: Path, bar: multiprocessing.Barrier, told: o
     resolved = load_run(config, output=out)
     bar.wait()
     try:
-        told.put(claim_folder(resolved))
+        told.put(claim_as(owner_of(resolved)))
     except DasError as error:
         told.put(f"error {error}")
 

@@ -216,7 +216,7 @@ def measured_first(folder: Path) -> Path:
         record_measured(path, *arguments, **named)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jobs.confidential.stages.record_measured", dies)
+        patch.setattr("jobs.confidential.draw.record_measured", dies)
         with pytest.raises(KeyboardInterrupt):
             execute(config)
     return config

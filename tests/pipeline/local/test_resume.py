@@ -21,7 +21,7 @@ import jobs.storage.dataset
 from das.errors import ConfigError, InputError, LedgerError, OutputError, RuntimeSetupError
 from jobs.cli import app
 from jobs.config.load import load_run
-from jobs.folder.identity import claim_folder
+from jobs.folder.identity import claim_as, owner_of
 from jobs.folder.lock import only_driver
 from jobs.release.verify import verify_run
 from jobs.report.finished import write_internal_reports
@@ -277,12 +277,12 @@ def test_a_start_that_died_at_once_leaves_a_usable_folder(tmp_path):
     config = load_run(toy.configuration(tmp_path))
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / ".run.json.4711").write_text("{")
-    identity = claim_folder(config)
-    assert claim_folder(config) == identity
+    identity = claim_as(owner_of(config))
+    assert claim_as(owner_of(config)) == identity
     (tmp_path / "out" / "run.json").unlink()
     (tmp_path / "out" / "other.txt").write_text("")
     with pytest.raises(OutputError, match=r"not the folder of a run; got other.txt"):
-        claim_folder(config)
+        claim_as(owner_of(config))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.storage.journal import read_journal
-from tests.builders import toy
 from tests.builders.survey import RECORDS, WEIGHTS, configure, people, write_people, write_survey
 
 Das = Callable[..., tuple[int, str]]

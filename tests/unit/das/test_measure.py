@@ -11,16 +11,17 @@ from das.confidential import Confidential
 from das.errors import BudgetError, SchemaError
 from das.histograms import Histograms
 from das.measure import Measurements, measure
-from das.mechanisms.entropy import NoiseKey
+from das.mechanisms.entropy import NoiseKey, Streams
 from das.mechanisms.gaussian import DiscreteGaussian
 from das.mechanisms.laplace import DiscreteLaplace
 from das.queries.query import marginal
 from das.schema import Attribute, Schema
+from tests.builders.streams import stream
 
 SCHEMA = Schema("s", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
 QUERY = marginal(SCHEMA, ("age",))
 KEY = NoiseKey.for_testing(11)
-CODES = ("a", "b", "c")
+ROWS = (0, 1, 2)
 TIGHT = Fraction(1, 10**6)  # so little noise that a draw other than 0 would be a wonder
 
 
@@ -36,9 +37,9 @@ FIRST = np.arange(18).reshape(3, 6)
 SECOND = FIRST[::-1] * 1000
 
 
-def noisy(counts, *, codes=CODES, sigma_sq=(Fraction(50),) * 3, key=KEY) -> np.ndarray:
+def noisy(counts, *, rows=ROWS, sigma_sq=(Fraction(50),) * 3, key=KEY) -> np.ndarray:
     laws = gaussians(sigma_sq)
-    return measure(truth(counts), QUERY, geocodes=codes, mechanisms=laws, key=key).answers
+    return measure(truth(counts), QUERY, mechanisms=laws, stream=stream(key, rows)).answers
 
 
 def exact(counts) -> np.ndarray:
@@ -51,25 +52,21 @@ def test_the_same_key_gives_noise_that_does_not_depend_on_the_truth():
     assert not np.array_equal(noisy(FIRST), noisy(FIRST, key=NoiseKey.for_testing(12)))
 
 
-def test_noise_belongs_to_the_geocode_not_to_the_row():
-    order = [2, 0, 1]
-    moved = noisy(FIRST[order], codes=[CODES[i] for i in order])
-    assert np.array_equal(moved, noisy(FIRST)[order])
-    assert not np.array_equal(
-        noisy(FIRST[[0, 0]], codes="ab", sigma_sq=(Fraction(50),) * 2)[0:1],
-        noisy(FIRST[[0, 0]], codes="ab", sigma_sq=(Fraction(50),) * 2)[1:2],
-    )
+def test_noise_belongs_to_the_number_of_the_geounit_not_to_its_place_in_a_task():
+    two = (Fraction(50),) * 2
+    assert np.array_equal(noisy(FIRST[1:], rows=[1, 2], sigma_sq=two), noisy(FIRST)[1:])
+    same = noisy(FIRST[[0, 0]], rows=[0, 1], sigma_sq=two)
+    assert not np.array_equal(same[0], same[1])
 
 
 def test_two_queries_of_one_geounit_have_different_noise():
     other = marginal(SCHEMA, ("sex",))
     sigma = (Fraction(10**6),) * 3
-    first = measure(
-        truth(FIRST), QUERY, geocodes=CODES, mechanisms=gaussians(sigma), key=KEY
-    ).answers
-    second = measure(
-        truth(FIRST), other, geocodes=CODES, mechanisms=gaussians(sigma), key=KEY
-    ).answers
+    laws, streams = gaussians(sigma), Streams(KEY)
+    first, second = (
+        measure(truth(FIRST), query, mechanisms=laws, stream=streams.open((i,), ROWS)).answers
+        for i, query in enumerate((QUERY, other))
+    )
     noise = second - other.answer(Histograms.from_dense(FIRST))
     assert not np.array_equal((first - exact(FIRST))[:, :2], noise)
 
@@ -86,18 +83,16 @@ def test_each_row_has_its_own_scale():
 def test_the_result_names_its_query_and_scales():
     scales = (Fraction(3), Fraction(1, 3), Fraction(3))
     laws = (*gaussians(scales[:2]), DiscreteLaplace(Fraction(3)))
-    result = measure(truth(FIRST), QUERY, geocodes=CODES, mechanisms=laws, key=KEY)
+    result = measure(truth(FIRST), QUERY, mechanisms=laws, stream=stream(KEY, 3))
     assert (result.query, result.mechanisms, result.answers.shape) == ("age", laws, (3, 3))
     with pytest.raises(ValueError, match="read-only"):
         result.answers[0, 0] = 1
 
 
-@pytest.mark.parametrize(
-    ("codes", "scales"), [(CODES[:2], (TIGHT,) * 3), (CODES, (TIGHT,) * 2), ((), ())]
-)
-def test_lengths_must_agree(codes, scales):
-    with pytest.raises(BudgetError, match=r"^measure age: needs one geocode and one mechanism"):
-        measure(truth(FIRST), QUERY, geocodes=codes, mechanisms=gaussians(scales), key=KEY)
+@pytest.mark.parametrize(("n_rows", "scales"), [(2, (TIGHT,) * 3), (3, (TIGHT,) * 2), (0, ())])
+def test_lengths_must_agree(n_rows, scales):
+    with pytest.raises(BudgetError, match=r"^measure age: needs one row and one mechanism"):
+        measure(truth(FIRST), QUERY, mechanisms=gaussians(scales), stream=stream(KEY, n_rows))
 
 
 def test_measurements_need_one_scale_per_geounit():

@@ -15,6 +15,7 @@ from das.mechanisms.entropy import NoiseKey
 from das.mechanisms.gaussian import DiscreteGaussian
 from das.queries.query import parse_query
 from das.schema import Attribute, Recode, Schema
+from tests.builders.streams import stream
 
 AGE = Attribute("age", ("0", "1", "2"))
 SCHEMA = Schema(
@@ -22,7 +23,6 @@ SCHEMA = Schema(
 )
 COUNTS = np.arange(18).reshape(3, 6) % 7
 HELD = Histograms.from_dense(COUNTS)
-CODES = ("a", "b", "c")
 KEY = NoiseKey.for_testing(3)
 QUERIES = ("total", "sex", "sex * grown", "age", "detailed")
 
@@ -32,11 +32,15 @@ def laws(n: int, sigma_sq: Fraction = Fraction(50)) -> tuple[DiscreteGaussian, .
 
 
 def drawn(name: str, rows: slice, positions: list[int], key: NoiseKey = KEY) -> np.ndarray:
-    codes = CODES[rows]
+    numbers = range(3)[rows]
     part = Part(rows, np.array(positions, np.int64))
     query = parse_query(SCHEMA, name)
     found = measure_at(
-        Confidential(HELD), query, part, geocodes=codes, mechanisms=laws(len(codes)), key=key
+        Confidential(HELD),
+        query,
+        part,
+        mechanisms=laws(len(numbers)),
+        stream=stream(key, numbers),
     )
     return found.answers
 
@@ -52,7 +56,7 @@ def test_some_true_answers_are_those_columns_of_all(name):
 @pytest.mark.parametrize("name", QUERIES)
 def test_where_all_is_drawn_it_is_what_measure_draws(name):
     query = parse_query(SCHEMA, name)
-    whole = measure(Confidential(HELD), query, geocodes=CODES, mechanisms=laws(3), key=KEY)
+    whole = measure(Confidential(HELD), query, mechanisms=laws(3), stream=stream(KEY, 3))
     assert np.array_equal(drawn(name, slice(0, 3), list(range(query.size))), whole.answers)
 
 
@@ -67,10 +71,10 @@ def test_noise_has_the_law_of_the_mechanism():
     """Second and fourth moments of 40,000 draws, six deviations wide."""
     n = 40_000
     held = Confidential(Histograms.from_dense(np.ones((n // 4, 6), np.int64)))
-    codes, part = [str(i) for i in range(n // 4)], Part(slice(0, n // 4), np.array([0, 2, 3, 5]))
+    part = Part(slice(0, n // 4), np.array([0, 2, 3, 5]))
     query = parse_query(SCHEMA, "detailed")
     noise = measure_at(
-        held, query, part, geocodes=codes, mechanisms=laws(1) * (n // 4), key=KEY
+        held, query, part, mechanisms=laws(1) * (n // 4), stream=stream(KEY, n // 4)
     ).answers.ravel()
     z = (noise - 1) / 50**0.5
     assert abs(z.mean()) < 6 / n**0.5
@@ -87,12 +91,11 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(SchemaError, match="another schema"):
         parse_query(SCHEMA, "sex").answer_at(other, np.arange(1))
     part = Part(slice(0, 3), np.arange(1))
-    with pytest.raises(BudgetError, match="one geocode and one mechanism"):
+    with pytest.raises(BudgetError, match="one row and one mechanism"):
         measure_at(
             Confidential(HELD),
             parse_query(SCHEMA, "sex"),
             part,
-            geocodes="ab",
             mechanisms=laws(2),
-            key=KEY,
+            stream=stream(KEY, 2),
         )

@@ -26,15 +26,15 @@ from das.means.estimates import (
 )
 from das.means.measure import StratumValues, measure_sums
 from das.means.sums import Clipping
-from das.mechanisms.entropy import NoiseKey
+from das.mechanisms.entropy import NoiseKey, Streams
 from das.queries.sensitivity import Neighbors
 
 UNIT = 10**6  # of the integer columns: micro standard deviations, so that rounding does not show
 BOUNDED, UNBOUNDED = Neighbors.BOUNDED, Neighbors.UNBOUNDED
 
 
-def key(number: int) -> NoiseKey:
-    return NoiseKey(number.to_bytes(32, "big"))
+def streams(number: int) -> Streams:
+    return Streams(NoiseKey(number.to_bytes(32, "big")))
 
 
 def strata_of(values, groups, n_strata) -> Confidential[StratumValues]:
@@ -63,7 +63,7 @@ def test_steps_have_the_constants_of_the_paper(n, most, first, second):
     assert steps.costs == (Fraction(1, 8), Fraction(3, 8))
     assert steps.rho == Fraction(1, 2)
     result = estimate_means(
-        one_stratum(np.zeros(n)), column, steps, Strata({"all": n}, BOUNDED), key(1)
+        one_stratum(np.zeros(n)), column, steps, Strata({"all": n}, BOUNDED), streams(1)
     )
     for number, (wide, delta, noise, width) in enumerate((first, second)):
         failure = steps.failure_of(number)
@@ -84,7 +84,7 @@ def test_the_interval_of_a_small_stratum_never_grows_where_intervals_are_interse
     strata = Strata({"all": 10}, BOUNDED)
     for intersect in (False, True):
         steps = Steps.split(Fraction(1, 2), 3, intersect=intersect)
-        result = estimate_means(one_stratum(np.zeros(10)), column, steps, strata, key(2))
+        result = estimate_means(one_stratum(np.zeros(10)), column, steps, strata, streams(2))
         width = result.interval.high[0] - result.interval.low[0]
         assert bool(width <= 6 * UNIT) is intersect
         if intersect:
@@ -131,9 +131,7 @@ def test_sums_are_exact_beneath_their_noise():
     mechanisms = [
         clipping.noise(Definition.ZCDP, Fraction(10**9), UNBOUNDED) for clipping in clippings
     ]
-    sums = measure_sums(
-        truth, clippings, mechanisms, labels=["a", "b", "c"], statistic="s", key=key(3)
-    )
+    sums = measure_sums(truth, clippings, mechanisms, streams=streams(3), position=(0,))
     # At such a cost the noise is zero: sigma^2 = T^2 / (2 10^9).
     assert [total.answer for total in sums] == [5 - 10, (7 - 10) + (20 - 10) + (3 - 10), 0]
     assert sums[0].mean(2) == -2.5
@@ -147,7 +145,7 @@ def test_noise_has_the_stated_spread():
     strata = Strata({str(i): 50 for i in range(400)}, BOUNDED)
     values = np.zeros(400 * 50)
     truth = strata_of(values, np.repeat(np.arange(400), 50), 400)
-    result = estimate_means(truth, column, steps, strata, key(4))
+    result = estimate_means(truth, column, steps, strata, streams(4))
     scaled = result.means / result.noise_sd
     assert 0.85 < np.std(scaled) < 1.15
     assert abs(np.mean(scaled)) < 0.25
@@ -158,7 +156,7 @@ def test_a_true_mean_out_of_bounds_shows_in_noisy_answers():
     column = Column("x", -1000, 1000, 1000.0)
     truth = one_stratum(np.full(5000, 3000))
     result = estimate_means(
-        truth, column, Steps.split(Fraction(1, 2), 2), Strata({"all": 5000}, BOUNDED), key(5)
+        truth, column, Steps.split(Fraction(1, 2), 2), Strata({"all": 5000}, BOUNDED), streams(5)
     )
     assert result.outside[0]
 
@@ -167,7 +165,7 @@ def test_means_of_everybody_take_public_weights_by_name():
     column = Column("x", 0, 100, 10.0)
     truth = strata_of(np.repeat([20, 80], 5000), np.repeat([0, 1], 5000), 2)
     strata = Strata({"a": 5000, "b": 5000}, UNBOUNDED)
-    result = estimate_means(truth, column, Steps.split(Fraction(1, 2), 2), strata, key(6))
+    result = estimate_means(truth, column, Steps.split(Fraction(1, 2), 2), strata, streams(6))
     weights = {"b": Fraction(1, 4), "a": Fraction(3, 4)}
     mean, noise_sd = weighted_mean(result, strata.names, weights)
     assert mean == pytest.approx(0.75 * result.means[0] + 0.25 * result.means[1])
@@ -212,9 +210,9 @@ def test_bad_input_is_refused(make, error):
 def test_values_in_too_fine_a_unit_are_refused_and_in_a_coarser_one_estimated():
     strata, steps = Strata({"a": 1}, BOUNDED), Steps((Fraction(1),))
     with pytest.raises(SchemaError, match="coarser unit"):
-        estimate_means(one_stratum([1]), Column("x", 0, 1 << 40, 1.0), steps, strata, key(7))
+        estimate_means(one_stratum([1]), Column("x", 0, 1 << 40, 1.0), steps, strata, streams(7))
     coarser = Column("x", 0, 1 << 20, 1.0)
-    assert len(estimate_means(one_stratum([1]), coarser, steps, strata, key(7)).means) == 1
+    assert len(estimate_means(one_stratum([1]), coarser, steps, strata, streams(7)).means) == 1
 
 
 def test_a_stratum_of_nobody_is_refused_and_pooled_with_another_estimated():
@@ -222,14 +220,20 @@ def test_a_stratum_of_nobody_is_refused_and_pooled_with_another_estimated():
         Strata({"a": 5, "b": 0}, BOUNDED)
     pooled = Strata({"a or b": 5}, BOUNDED)
     column = Column("x", 0, 100, 10.0)
-    result = estimate_means(one_stratum([50] * 5), column, Steps((Fraction(9),)), pooled, key(7))
+    result = estimate_means(
+        one_stratum([50] * 5), column, Steps((Fraction(9),)), pooled, streams(7)
+    )
     assert 0 <= result.means[0] <= 100
 
 
 def test_a_stratum_of_one_record_is_estimated_within_public_bounds():
     column = Column("x", 0, 100, 10.0)
     result = estimate_means(
-        one_stratum([50]), column, Steps.split(Fraction(1, 2), 2), Strata({"a": 1}, BOUNDED), key(8)
+        one_stratum([50]),
+        column,
+        Steps.split(Fraction(1, 2), 2),
+        Strata({"a": 1}, BOUNDED),
+        streams(8),
     )
     assert 0 <= result.means[0] <= 100
 
@@ -244,7 +248,7 @@ def test_clipped_means_have_the_scale_of_the_paper(neighbors):
         column,
         Steps((Fraction(1, 2),), failure=0.05),
         Strata({"all": 1000}, neighbors),
-        key(9),
+        streams(9),
     )
     scale = float(sums[0].mechanism.parameter) / UNIT / 1000
     expected = noise_scale(1000, 5.0, 0.05, 0.5) / (1 if neighbors is BOUNDED else 2)

@@ -12,8 +12,9 @@ import pytest
 from scipy.stats import chi2
 
 from das.errors import BudgetError
-from das.mechanisms.entropy import NoiseKey, extra_bits
+from das.mechanisms.entropy import NoiseKey
 from das.mechanisms.exponential import Selection
+from tests.builders.streams import bits_at
 
 SELECTION = Selection(Fraction(1, 2), 3)
 SCORES = (0, 4, 9, -20, 9, 13)
@@ -89,7 +90,7 @@ def test_draws_have_the_stated_law_and_the_test_would_notice_another():
     n = 6000
     key = NoiseKey(bytes(range(32)))
     scores = (0, 4, 9, 2, 9, 13)
-    draws = [SELECTION.choose(scores, extra_bits(key, b"test", i)) for i in range(n)]
+    draws = [SELECTION.choose(scores, bits_at(key, i)) for i in range(n)]
     counts = np.bincount(draws, minlength=len(scores))
     limit = chi2.isf(1e-6, len(scores) - 1)
     assert statistic(counts, n * probabilities(SELECTION, scores)) < limit

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from das.errors import BudgetError
-from das.mechanisms.entropy import NoiseKey, Places, PurposeWords, extra_bits
+from das.mechanisms.entropy import NoiseKey
 from das.mechanisms.table import (
     BLOCK_WORDS,
     MOST_TABLE_ENTRIES,
@@ -16,6 +16,7 @@ from das.mechanisms.table import (
     half_laplace_table,
     laplace_table,
 )
+from tests.builders.streams import bits_at, words_at
 
 ALL_ONES = 2**64 - 1
 
@@ -43,10 +44,6 @@ def test_all_ones_reach_beyond_every_table_entry(table):
     assert table.resolve(ALL_ONES >> 1, Ones(64)) == -draws[3]
 
 
-def words_of(key: NoiseKey, n: int) -> np.ndarray:
-    return PurposeWords(key, "a")(Places.of(["a"]), slice(None), n)[0]
-
-
 def test_zero_ignores_the_sign():
     values, undecided = gaussian_table(Fraction(100)).lookup(np.array([0, 1 << 63], np.uint64))
     assert values.tolist() == [0, 0]
@@ -54,7 +51,7 @@ def test_zero_ignores_the_sign():
 
 
 def test_the_sign_bit_is_the_leading_bit():
-    words = words_of(NoiseKey.for_testing(1), 1000)
+    words = words_at(NoiseKey.for_testing(1), 1000)
     table = gaussian_table(Fraction(100))
     flipped, _ = table.lookup(words ^ np.uint64(1 << 63))
     assert (flipped == -table.lookup(words)[0]).all()
@@ -62,7 +59,7 @@ def test_the_sign_bit_is_the_leading_bit():
 
 @pytest.mark.parametrize("n_words", [0, 1, BLOCK_WORDS - 1, BLOCK_WORDS, 2 * BLOCK_WORDS + 1])
 def test_blocks_do_not_show(n_words):
-    words = words_of(NoiseKey.for_testing(2), n_words)
+    words = words_at(NoiseKey.for_testing(2), n_words)
     table = gaussian_table(Fraction(100), word_bits=9)
     values, undecided = table.lookup(words)
     halves = [table.lookup(part) for part in (words[: n_words // 2], words[n_words // 2 :])]
@@ -73,27 +70,27 @@ def test_blocks_do_not_show(n_words):
 
 def test_draw_many_settles_what_is_undecided():
     key = NoiseKey.for_testing(3)
-    words = words_of(key, 2000)
+    words = words_at(key, 2000)
     table = gaussian_table(Fraction(4), word_bits=5)
     asked = []
 
     def more(i):
         asked.append(i)
-        return extra_bits(key, b"a", i)
+        return bits_at(key, i)
 
     values, undecided = table.lookup(words)
     settled = table.draw_many(words, more)
     assert asked == undecided.tolist()
     assert 300 < len(asked) < 1000
     for i in asked:
-        assert settled[i] == table.resolve(int(words[i]), extra_bits(key, b"a", i))
+        assert settled[i] == table.resolve(int(words[i]), bits_at(key, i))
     values[undecided] = settled[undecided]
     assert (values == settled).all()
 
 
 def test_tiny_sigma_sq_gives_zeros():
     table = gaussian_table(Fraction(1, 10**15))
-    values, undecided = table.lookup(words_of(NoiseKey.for_testing(4), 10_000))
+    values, undecided = table.lookup(words_at(NoiseKey.for_testing(4), 10_000))
     assert not values.any()
     assert undecided.size == 0
     assert table.resolve(ALL_ONES, Ones(200)) == 0
@@ -128,5 +125,5 @@ def test_a_table_is_made_once_and_cannot_be_written_to():
 def test_a_table_travels():
     table = gaussian_table(Fraction(7, 3))
     copy = pickle.loads(pickle.dumps(table))
-    words = words_of(NoiseKey.for_testing(5), 100)
+    words = words_at(NoiseKey.for_testing(5), 100)
     assert (copy.lookup(words)[0] == table.lookup(words)[0]).all()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from das.errors import BudgetError
-from das.mechanisms.entropy import NoiseKey, Places, PurposeWords, extra_bits
+from das.mechanisms.entropy import NoiseKey
 from das.mechanisms.wide import (
     MOST_SCALE,
     MOST_SIGMA_SQ,
@@ -16,6 +16,7 @@ from das.mechanisms.wide import (
     wide_gaussian,
     wide_laplace,
 )
+from tests.builders.streams import bits_at, words_at
 
 KEY = NoiseKey.for_testing(1)
 SAMPLERS = [
@@ -53,16 +54,16 @@ class Joined:
 @each_sampler
 def test_draw_many_is_draw_of_each_stream(make, parameter):
     sampler = make(parameter)
-    words = PurposeWords(KEY, "a")(Places.of(["a"]), slice(None), 2 * 6000)[0]
+    words = words_at(KEY, 2 * 6000)
     finished = []
 
     def more(i):
         finished.append(i)
-        return extra_bits(KEY, b"a", i)
+        return bits_at(KEY, i)
 
     values = sampler.draw_many(words, more)
     for i, pair in enumerate(words.reshape(-1, 2).tolist()):
-        assert values[i] == sampler.draw(Joined(pair, extra_bits(KEY, b"a", i)))
+        assert values[i] == sampler.draw(Joined(pair, bits_at(KEY, i)))
     assert 0 < len(finished) < 60  # the definition ran for a few only
 
 
@@ -84,8 +85,8 @@ def test_uniform_numbers_next_to_the_limit_of_acceptance(make, parameter):
                         pairs.append((first, rest << low_bits | uniform))
     assert len(pairs) >= 40
     words = np.array(pairs, np.uint64).reshape(-1)
-    values = sampler.draw_many(words, lambda i: extra_bits(KEY, b"c", i))
-    expected = [sampler.draw(Joined(p, extra_bits(KEY, b"c", i))) for i, p in enumerate(pairs)]
+    values = sampler.draw_many(words, lambda i: bits_at(KEY, i))
+    expected = [sampler.draw(Joined(p, bits_at(KEY, i))) for i, p in enumerate(pairs)]
     assert values.tolist() == expected
 
 
@@ -99,8 +100,8 @@ def test_rare_words_go_the_slow_way(make, parameter):
     tie = int(sampler.table.thresholds[40])
     pairs = [(0, 2**64 - 1), (1 << 63, 0), (tie, 5), (top, 5), (1 << 63 | top, 7), (0, 0)]
     words = np.array(pairs, np.uint64).reshape(-1)
-    values = sampler.draw_many(words, lambda i: extra_bits(KEY, b"b", i))
-    expected = [sampler.draw(Joined(p, extra_bits(KEY, b"b", i))) for i, p in enumerate(pairs)]
+    values = sampler.draw_many(words, lambda i: bits_at(KEY, i))
+    expected = [sampler.draw(Joined(p, bits_at(KEY, i))) for i, p in enumerate(pairs)]
     assert values.tolist() == expected
     assert values[5] == 0
     assert values[3] >= len(sampler.table.thresholds) - 1 << sampler.rest_bits
@@ -113,12 +114,12 @@ def test_a_negative_zero_is_drawn_again():
 
     def more(i):
         asked.append(i)
-        return extra_bits(KEY, b"d", i)
+        return bits_at(KEY, i)
 
     values = sampler.draw_many(np.array([0, 0, 1 << 63, 0], np.uint64), more)
     assert asked == [1]
     assert values[0] == 0
-    assert values[1] == sampler.draw(Joined([1 << 63, 0], extra_bits(KEY, b"d", 1)))
+    assert values[1] == sampler.draw(Joined([1 << 63, 0], bits_at(KEY, 1)))
 
 
 def test_tables_stay_small():

@@ -21,6 +21,7 @@ from das.queries.sensitivity import Neighbors, l1_sensitivity, l2_sensitivity_sq
 from das.schema import Attribute, Recode, Schema
 from das.strategy import query_mechanism
 from tests.builders.strategies import dense_matrix
+from tests.builders.streams import stream
 
 SEX = Attribute("sex", ("f", "m"))
 AGE = Attribute("age", ("0", "1", "2", "3"))
@@ -155,7 +156,7 @@ def test_measuring_adds_noise_that_does_not_depend_on_the_truth(query):
     other = Histograms.from_dense(COUNTS[::-1] * 5)
     noises = []
     for truth in (TRUTH, other):
-        result = measure(Confidential(truth), query, geocodes=("a", "b"), mechanisms=laws, key=key)
+        result = measure(Confidential(truth), query, mechanisms=laws, stream=stream(key, 2))
         assert result.answers.shape == (2, query.size)
         noises.append(result.answers - query.answer(truth))
     assert np.array_equal(*noises)

@@ -10,7 +10,7 @@ import pytest
 
 from das.confidential import Confidential
 from das.errors import BudgetError, SchemaError
-from das.mechanisms.entropy import NoiseKey
+from das.mechanisms.entropy import NoiseKey, Streams
 from das.metrics.microdata import k_way_error
 from das.queries.sensitivity import Neighbors, sensitivity
 from das.synthesis.adaptive import (
@@ -41,8 +41,8 @@ def dependent(n: int = 4000, seed: int = 2) -> Records:
 def by_method(method, rho=Fraction(1, 2), neighbors=Neighbors.UNBOUNDED, data=None):
     truth = Confidential(data or dependent())
     if method == "mst":
-        return measure_tree(truth, rho, neighbors, KEY)
-    return measure_adaptively(truth, rho, neighbors, KEY, QUICK)
+        return measure_tree(truth, rho, neighbors, Streams(KEY))
+    return measure_adaptively(truth, rho, neighbors, Streams(KEY), QUICK)
 
 
 @pytest.mark.parametrize("rho", RHOS)
@@ -115,7 +115,7 @@ def test_a_fit_without_noise_has_the_marginals_it_was_given():
 def test_large_models_are_no_candidates():
     rounds = AdaptiveRounds(rounds_per_attribute=2, most_megabytes=60 * 8 / 2**20, steps=20)
     measured = measure_adaptively(
-        Confidential(dependent()), Fraction(1, 2), Neighbors.UNBOUNDED, KEY, rounds
+        Confidential(dependent()), Fraction(1, 2), Neighbors.UNBOUNDED, Streams(KEY), rounds
     )
     assert measured.rho == Fraction(1, 2)
     model = fit_model(DOMAIN.sizes, targets_of_marginals(measured)[1], 5)
@@ -127,7 +127,7 @@ def test_what_is_said_of_a_selection_does_not_tell_how_many_draws_it_took():
     it. All 14 sets of up to three attributes are candidates by public numbers."""
     rounds = AdaptiveRounds(rounds_per_attribute=2, most_megabytes=60 * 8 / 2**20, steps=20)
     measured = measure_adaptively(
-        Confidential(dependent()), Fraction(1, 2), Neighbors.UNBOUNDED, KEY, rounds
+        Confidential(dependent()), Fraction(1, 2), Neighbors.UNBOUNDED, Streams(KEY), rounds
     )
     assert {selected.n_candidates for selected in measured.selections} == {14}
 

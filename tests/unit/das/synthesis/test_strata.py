@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from das.confidential import Confidential
 from das.errors import BudgetError, SchemaError
-from das.mechanisms.entropy import NoiseKey
+from das.mechanisms.entropy import NoiseKey, Streams
 from das.queries.sensitivity import Neighbors
 from das.synthesis.measure import StrataSpending, costs_inside, measure_strata, plan_pairs
 from das.synthesis.mixture import Fit
@@ -48,7 +48,9 @@ def records(n: int = 3000, seed: int = 1) -> Records:
 
 
 def measured(data=None, rho=Fraction(1, 2), neighbors=Neighbors.UNBOUNDED, **more):
-    return measure_strata(Confidential(data or records()), strata(**more), rho, neighbors, KEY)
+    return measure_strata(
+        Confidential(data or records()), strata(**more), rho, neighbors, Streams(KEY)
+    )
 
 
 def test_weights_follow_labels_and_small_ones_are_pooled():
@@ -268,7 +270,7 @@ def test_the_nearest_point_of_a_simplex(values, total):
                 strata(),
                 Fraction(1),
                 Neighbors.BOUNDED,
-                KEY,
+                Streams(KEY),
                 StrataSpending(Fraction(1)),
             ),
             BudgetError,

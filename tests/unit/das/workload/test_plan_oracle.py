@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from das.mechanisms.entropy import NoiseKey, Places
+from das.mechanisms.entropy import NoiseKey
 from das.mechanisms.noise import add_noise
 from das.workload.bounds import minimize_over_all_strategies
 from das.workload.certify import certify
@@ -16,6 +16,7 @@ from das.workload.plan import plan_workload
 from das.workload.residual.bases import oblique_basis
 from das.workload.residual.total_variance import minimize_noise
 from das.workload.workload import AttributeWorkload, BaseKind, Workload
+from tests.builders.streams import stream
 from tests.studies.matrix_mechanisms_published import (
     K_WAY_PREFIX,
     NUMERIC,
@@ -117,12 +118,9 @@ def test_exact_noise_has_the_stated_law_after_answering(method):
     exact = plan.measure_exactly(rho)
     histogram = np.random.default_rng(7).integers(0, 9, 8)
     noisy = []
-    for each in exact.queries():
+    for i, each in enumerate(exact.queries()):
         answers = np.tile(each.query.columns(np.arange(8)) @ histogram, (draws, 1))
-        places, purpose = Places.of([str(draw) for draw in range(draws)]), each.query.name
-        noisy.append(
-            add_noise(answers, mechanism=each.mechanism, key=key, purpose=purpose, places=places)
-        )
+        noisy.append(add_noise(answers, mechanism=each.mechanism, stream=stream(key, draws, (i,))))
     names = ["age", "sex"]
     found = np.array([exact.answer([part[i] for part in noisy], names) for i in range(draws)])
     errors = found.reshape(draws, -1) - marginal_matrix(workload, (0, 1)) @ histogram

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from das.errors import ConfigError, OutputError, SpentError
 from das.mechanisms.entropy import NoiseKey
 from geography.lattice import Lattice
 from jobs.confidential.measure import MeasureTask, measure_batch
@@ -24,7 +25,8 @@ from tests.builders import toy
 from tests.builders.datasets import publish_tables
 
 CODES = [code for code in toy.blocks() if code[2:5] == "001"]
-BATCH = Batch(3, CODES[0], CODES[-1], len(CODES))
+FIRST = sorted(toy.blocks()).index(CODES[0])
+BATCH = Batch(3, CODES[0], CODES[-1], len(CODES), FIRST)
 
 
 @pytest.fixture
@@ -54,7 +56,7 @@ def test_two_attempts_write_the_same_bytes_under_two_names(task: MeasureTask) ->
 def test_noise_does_not_depend_on_the_range_of_the_task(task: MeasureTask) -> None:
     whole = answers(task, measure_batch(BATCH, task))
     low = measure_batch(replace(BATCH, high=CODES[3]), task)
-    high = measure_batch(replace(BATCH, low=CODES[4]), task)
+    high = measure_batch(replace(BATCH, low=CODES[4], first=FIRST + 4), task)
     assert answers(task, low) | answers(task, high) == whole
 
 
@@ -65,3 +67,34 @@ def test_a_new_key_draws_other_noise(task: MeasureTask) -> None:
     assert first.keys() == second.keys()
     same = [first[name][i] == second[name][i] for name in first for i in range(len(first[name]))]
     assert sum(same) < 0.8 * len(same)
+
+
+def test_a_range_that_nobody_counted_is_not_measured(task: MeasureTask) -> None:
+    """Its noise would be that of the first geounits of the geolevel."""
+    with pytest.raises(ConfigError, match="have no numbers"):
+        measure_batch(replace(BATCH, first=None), task)
+
+
+def test_an_error_after_a_draw_spends_the_part_and_shows_no_value(
+    task: MeasureTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(codes: list[str], name: str, laws: object, answers: object) -> None:
+        raise ValueError(f"bad answers {answers}")
+
+    monkeypatch.setattr("jobs.confidential.measure.measurement_table", fails)
+    with pytest.raises(SpentError, match="failed after noise was drawn") as caught:
+        measure_batch(BATCH, task)
+    assert "bad answers" not in str(caught.value)
+    assert caught.value.__cause__ is caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("error", [OSError("disk"), MemoryError(), OutputError("x", "is full")])
+def test_what_the_machine_does_wrong_spends_nothing(
+    task: MeasureTask, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("jobs.confidential.measure.measurement_table", fails)
+    with pytest.raises((RuntimeError, OutputError)):
+        measure_batch(BATCH, task)

@@ -11,9 +11,9 @@ from rich.console import Console
 
 from jobs.documents.document import json_of
 from jobs.documents.summary import read_summary, summary_of
+from jobs.folder.open import refuse_released_log
 from jobs.report.console import terminal_table
 from jobs.report.run import stages_table
-from jobs.run import refuse_released_log
 from jobs.tasks import resources
 from jobs.tasks.costs import Recorder
 from jobs.tasks.progress import EVENTS, Reporter

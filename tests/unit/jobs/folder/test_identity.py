@@ -11,7 +11,7 @@ from das.errors import ConfigError, LedgerError, OutputError
 from jobs.config.claims import account_of
 from jobs.config.load import load_run
 from jobs.config.product import Resolved
-from jobs.folder.identity import claim_folder, has_spent, load_again, note_account
+from jobs.folder.identity import claim_as, has_spent, load_again, note_account, owner_of
 from tests.builders import toy
 
 
@@ -27,8 +27,8 @@ def other(folder: Path) -> Resolved:
 
 
 def test_a_folder_keeps_its_identity(resolved):
-    identity = claim_folder(resolved)
-    assert claim_folder(resolved) == identity
+    identity = claim_as(owner_of(resolved))
+    assert claim_as(owner_of(resolved)) == identity
     out = resolved.config.output.directory
     document = json.loads((out / "run.json").read_text())
     assert document["run"] == identity
@@ -37,13 +37,13 @@ def test_a_folder_keeps_its_identity(resolved):
 
 
 def test_a_folder_where_nothing_was_spent_is_taken_over(resolved, tmp_path):
-    identity = claim_folder(resolved)
+    identity = claim_as(owner_of(resolved))
     out = resolved.config.output.directory
     (out / "release" / "geography").mkdir(parents=True)
     (out / "confidential" / "histograms").mkdir()
     assert has_spent(out, account_of(resolved.config)) is None
     changed = other(tmp_path)
-    assert claim_folder(changed) == identity
+    assert claim_as(owner_of(changed)) == identity
     assert not (out / "release").exists()
     assert not (out / "confidential" / "histograms").exists()
     document = json.loads((out / "run.json").read_text())
@@ -51,18 +51,18 @@ def test_a_folder_where_nothing_was_spent_is_taken_over(resolved, tmp_path):
 
 
 def test_a_folder_whose_grant_was_claimed_is_not(resolved, tmp_path):
-    claim_folder(resolved)
+    claim_as(owner_of(resolved))
     out, account = resolved.config.output.directory, account_of(resolved.config)
     note_account(out, account)
     assert has_spent(out, account) == "which claimed its grant"
     with pytest.raises(OutputError, match="belongs to a different configuration"):
-        claim_folder(other(tmp_path))
+        claim_as(owner_of(other(tmp_path)))
     with pytest.raises(ConfigError, match="is not the configuration that this folder was begun"):
         load_again(out, other(tmp_path).source, None)
 
 
 def test_grants_are_claimed_in_one_account(resolved, tmp_path):
-    claim_folder(resolved)
+    claim_as(owner_of(resolved))
     out, account = resolved.config.output.directory, account_of(resolved.config)
     note_account(out, account)
     note_account(out, account)
@@ -71,7 +71,7 @@ def test_grants_are_claimed_in_one_account(resolved, tmp_path):
 
 
 def test_a_folder_without_a_run_file_asks_for_it(resolved):
-    claim_folder(resolved)
+    claim_as(owner_of(resolved))
     resolved.source.unlink()
     with pytest.raises(ConfigError, match="the run file is not where it was"):
         load_again(resolved.config.output.directory, None, None)

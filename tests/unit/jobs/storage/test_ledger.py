@@ -53,9 +53,10 @@ def test_a_ledger_is_sealed_when_all_is_measured_and_only_then(path):
         seal_ledger(path)
     assert read_ledger(path).spent().entries == ENTRIES[:1]
     record_measured(path, "block", "bb")
-    assert seal_ledger(path) == PLANNED
+    seal_ledger(path)
+    assert read_ledger(path).spent() == PLANNED
     sealed = read_journal(path)
-    assert seal_ledger(path) == PLANNED
+    seal_ledger(path)
     record_measured(path, "block", "bb")
     assert read_journal(path) == sealed
     assert read_ledger(path).is_sealed

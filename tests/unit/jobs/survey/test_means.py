@@ -14,7 +14,7 @@ from das.means.clipped import clipped_sums
 from das.means.coinpress import estimate_means
 from das.means.estimates import Column, Strata
 from das.means.measure import StratumValues
-from das.mechanisms.entropy import NoiseKey
+from das.mechanisms.entropy import NoiseKey, Streams
 from das.queries.sensitivity import Neighbors
 from jobs.config.models.survey import StatisticConfig
 from jobs.documents.survey import MeansTable
@@ -47,11 +47,13 @@ def drawn(plan: MeanPlan, definition: Definition, seed: int):
     centers = rng.uniform(3000, 17_000, K)
     values = np.rint(rng.normal(np.repeat(centers, N), SPREAD)).astype(np.int64)
     truth = Confidential(StratumValues(values, np.repeat(np.arange(K), N), K))
-    key = NoiseKey.for_testing(seed)
+    streams = Streams(NoiseKey.for_testing(seed))
     if plan.config.method == "clipped":
-        sums = clipped_sums(truth, plan.column, plan.steps, plan.strata, key, definition=definition)
+        sums = clipped_sums(
+            truth, plan.column, plan.steps, plan.strata, streams, definition=definition
+        )
         return (sums,), centers
-    return estimate_means(truth, plan.column, plan.steps, plan.strata, key).sums, centers
+    return estimate_means(truth, plan.column, plan.steps, plan.strata, streams).sums, centers
 
 
 @pytest.mark.parametrize(
@@ -95,9 +97,9 @@ def test_intervals_know_that_sizes_are_those_of_a_sample(method):
     centers, counts = rng.uniform(3000, 17_000, K), rng.binomial(K * N, 1 / K, K)
     values = np.rint(rng.normal(np.repeat(centers, counts), SPREAD)).astype(np.int64)
     truth = Confidential(StratumValues(values, np.repeat(np.arange(K), counts), K))
-    key, deviation = NoiseKey.for_testing(10), float(np.sqrt(N * (1 - 1 / K)))
+    streams, deviation = Streams(NoiseKey.for_testing(10)), float(np.sqrt(N * (1 - 1 / K)))
     measure = {"clipped": clipped_sums, "coinpress": estimate_means}[method]
-    found = measure(truth, plan.column, plan.steps, plan.strata, key)
+    found = measure(truth, plan.column, plan.steps, plan.strata, streams)
     history = (found,) if method == "clipped" else found.sums
     inside = {}
     for deviations in ((), (deviation,) * K):
@@ -135,8 +137,8 @@ def test_without_strata_there_is_one_row_and_everybody_is_it():
         plan, strata=Strata({"all": 4}, Neighbors.BOUNDED), weights={"all": Fraction(1)}
     )
     truth = Confidential(StratumValues(np.full(4, 9000, np.int64), np.zeros(4, np.int64), 1))
-    key = NoiseKey.for_testing(8)
-    sums = estimate_means(truth, plan.column, plan.steps, alone.strata, key).sums
+    streams = Streams(NoiseKey.for_testing(8))
+    sums = estimate_means(truth, plan.column, plan.steps, alone.strata, streams).sums
     released = released_mean(alone, sums, Definition.ZCDP)
     assert replace(released.everybody, stratum="all") == released.means[0]
     lines = csv_text(MeansTable(format=1, name="toy", statistics=(released,))).splitlines()
@@ -148,9 +150,9 @@ def test_a_mean_far_from_what_was_possible_is_warned_of():
     truth = Confidential(
         StratumValues(np.full(K * N, 24_000, np.int64), np.repeat(np.arange(K), N), K)
     )
-    key = NoiseKey.for_testing(7)
+    streams = Streams(NoiseKey.for_testing(7))
     sums = clipped_sums(
-        truth, plan.column, plan.steps, plan.strata, key, definition=Definition.ZCDP
+        truth, plan.column, plan.steps, plan.strata, streams, definition=Definition.ZCDP
     )
     released = released_mean(plan, (sums,), Definition.ZCDP)
     assert all(row.outside for row in released.means)

@@ -14,19 +14,19 @@ from das.errors import OutputError
 from das.means.coinpress import estimate_means
 from das.means.estimates import Column, Steps, Strata, estimates_of
 from das.means.measure import StratumValues
-from das.mechanisms.entropy import NoiseKey
+from das.mechanisms.entropy import NoiseKey, Streams
 from das.queries.sensitivity import Neighbors
 from das.synthesis.measure import Spending, measure_marginals
 from das.synthesis.records import Domain, Records
 from das.synthesis.targets import strongest_pairs
 from jobs.storage.dataset import publish
 from jobs.survey.measurements import (
+    answer_rows,
     cost_of_answers,
     cost_of_sums,
-    drawn_answers,
-    drawn_sums,
     read_answers,
     read_sums,
+    sum_rows,
     write_part,
 )
 
@@ -45,8 +45,8 @@ def test_sums_come_back_and_give_the_same_means(tmp_path, neighbors):
     strata = Strata({"a": 300, "b": 100}, neighbors)
     truth = StratumValues(rng.integers(0, 90, 400), np.repeat([0, 1], (300, 100)), 2)
     column, steps = Column("age", 0, 100, 26.0), Steps.split(Fraction(1, 7), 3)
-    found = estimate_means(Confidential(truth), column, steps, strata, KEY)
-    drawn = drawn_sums(found.sums, strata.names, Definition.ZCDP, neighbors)
+    found = estimate_means(Confidential(truth), column, steps, strata, Streams(KEY))
+    drawn = sum_rows(found.sums, strata.names, Definition.ZCDP, neighbors)
     history = read_sums(written(tmp_path / "part=age", drawn))
     assert history == found.sums
     assert cost_of_sums(history, Definition.ZCDP, neighbors) == Fraction(1, 7)
@@ -62,10 +62,10 @@ def test_marginals_come_back_and_cost_what_is_stated(tmp_path, neighbors):
     codes = np.stack([rng.integers(0, size, 500) for size in (2, 3, 4)], axis=1)
     rho = Fraction(1, 3)
     measured = measure_marginals(
-        Confidential(Records(domain, codes)), rho, neighbors, KEY,
+        Confidential(Records(domain, codes)), rho, neighbors, Streams(KEY),
         spending=Spending(pairs_again=2), choose=strongest_pairs,
     )  # fmt: skip
-    back = read_answers(written(tmp_path / "part=synthesis", drawn_answers(measured)), None)
+    back = read_answers(written(tmp_path / "part=synthesis", answer_rows(measured)), None)
     assert (back.domain.names, back.domain.sizes) == (domain.names, domain.sizes)
     for own, other in (
         (measured.one_way, back.one_way),
@@ -89,7 +89,7 @@ def test_less_noise_than_is_paid_for_is_found():
     domain = Domain(("a", "b"), (2, 3))
     codes = np.zeros((50, 2), np.int64)
     measured = measure_marginals(
-        Confidential(Records(domain, codes)), Fraction(1), Neighbors.BOUNDED, KEY,
+        Confidential(Records(domain, codes)), Fraction(1), Neighbors.BOUNDED, Streams(KEY),
         spending=Spending(pairs_again=0), choose=strongest_pairs,
     )  # fmt: skip
     assert cost_of_answers(measured, Neighbors.BOUNDED) == 1

@@ -73,12 +73,12 @@ def test_a_marginal_counts_cells_in_the_order_of_its_attributes():
 
 def test_tables_come_back_from_their_files(tmp_path):
     from jobs.storage.dataset import publish
-    from jobs.survey.measurements import ConditionedTable, drawn_table, read_table, write_part
+    from jobs.survey.measurements import ConditionedTable, read_table, table_rows, write_part
 
     plan = plan_of((2, 2), ((0,),), Fraction(1, 3))
     counts = np.array([3, 0, 1, 2])
     own = ConditionedTable(counts, plan.exact_counts(counts), plan.conditioning)
-    table, facts = drawn_table(own)
+    table, facts = table_rows(own)
     publish(tmp_path / "part=a", [write_part(tmp_path / "part=a", table)], facts)
     found = read_table(tmp_path / "part=a")
     assert found.counts.tolist() == [3, 0, 1, 2]

@@ -11,7 +11,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from das.mechanisms.entropy import NoiseKey, Places
+from das.mechanisms.entropy import NoiseKey
 from das.mechanisms.gaussian import DiscreteGaussian
 from das.mechanisms.noise import add_noise
 from das.workload.one_dimensional import minimize_largest_variance as minimize_in_one_dimension
@@ -28,6 +28,7 @@ from das.workload.residual.total_variance import (
     plan_projected,
 )
 from das.workload.workload import AttributeWorkload, Workload
+from tests.builders.streams import stream
 from tests.unit.das.workload.dense import MIXED, marginal_matrix, workload_matrix
 
 SIZES = {
@@ -267,14 +268,11 @@ def test_discrete_noise_has_the_stated_law_after_reconstruction():
     histogram = np.random.default_rng(7).integers(0, 9, 4 * 2 * 4 * 5)
     draws, key = 2_000, NoiseKey.for_testing(3)
     noisy = []
-    for query, sigma_sq in exact.noisy_queries():
+    for i, (query, sigma_sq) in enumerate(exact.noisy_queries()):
         truth = query.columns(np.arange(len(histogram))) @ histogram
-        places, purpose = Places.of([str(draw) for draw in range(draws)]), query.name
         mechanism = DiscreteGaussian(sigma_sq)
         answers = np.tile(truth, (draws, 1))
-        noisy.append(
-            add_noise(answers, mechanism=mechanism, key=key, purpose=purpose, places=places)
-        )
+        noisy.append(add_noise(answers, mechanism=mechanism, stream=stream(key, draws, (i,))))
     values = np.concatenate(noisy, axis=1).astype(float)
     for names in (["age"], ["sex", "income"]):
         members = tuple(exact.plan.members_of(names).tolist())

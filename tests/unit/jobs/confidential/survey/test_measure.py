@@ -3,27 +3,48 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 
-from das.errors import LedgerError
+from das.errors import LedgerError, SpentError
 from jobs.confidential.survey.measure import measure_part
 from jobs.confidential.survey.read import read_survey
-from jobs.survey.ledger import start_ledger
-from jobs.survey.measurements import part_folder
-from jobs.survey.plan import load_survey
+from jobs.folder.spending import Part, Spending
+from jobs.survey.folder import begin_ledger, spending_of
+from jobs.survey.plan import SurveyPlan, load_survey
 from tests.builders.survey import write_survey
 
 
-def test_what_was_measured_and_lost_is_not_drawn_again(tmp_path):
+def begun(folder: Path) -> tuple[SurveyPlan, Spending, Part]:
+    """A seeded survey with its ledger, and the part that is the mean of ages."""
     seeded = {"source": "seeded_not_for_release", "seed": 1}
-    plan = load_survey(write_survey(tmp_path, privacy__randomness=seeded))
-    start_ledger(plan.release.ledger, {"total": "4"}, plan.costs)
-    measure_part(plan, "age", lambda: read_survey(plan), None)
-    measure_part(plan, "age", lambda: pytest.fail("read again"), None)
+    plan = load_survey(write_survey(folder, privacy__randomness=seeded))
+    begin_ledger(plan)
+    spending = spending_of(plan, "")
+    return plan, spending, spending.parts[1]
+
+
+def test_what_was_measured_and_lost_is_not_drawn_again(tmp_path):
+    plan, spending, age = begun(tmp_path)
+    measure_part(plan, age, lambda: read_survey(plan), spending)
+    measure_part(plan, age, lambda: pytest.fail("read again"), spending)
     kept = tmp_path / "kept"
-    shutil.move(part_folder(plan.release, "age"), kept)
+    shutil.move(age.dataset, kept)
     with pytest.raises(LedgerError, match="restore them from a backup"):
-        measure_part(plan, "age", lambda: read_survey(plan), None)
-    shutil.move(kept, part_folder(plan.release, "age"))
-    measure_part(plan, "age", lambda: pytest.fail("read again"), None)
+        measure_part(plan, age, lambda: read_survey(plan), spending)
+    shutil.move(kept, age.dataset)
+    measure_part(plan, age, lambda: pytest.fail("read again"), spending)
+
+
+def test_an_error_after_a_draw_shows_no_value(tmp_path, monkeypatch):
+    plan, spending, age = begun(tmp_path)
+
+    def fails(*arguments: object) -> None:
+        raise ValueError(f"bad answers {arguments}")
+
+    monkeypatch.setattr("jobs.confidential.survey.measure.part_rows", fails)
+    with pytest.raises(SpentError, match="failed after noise was drawn") as caught:
+        measure_part(plan, age, lambda: read_survey(plan), spending)
+    assert "bad answers" not in str(caught.value)
+    assert caught.value.__context__ is None
