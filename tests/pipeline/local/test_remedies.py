@@ -1089,7 +1089,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/folder/fingerprint.py", "give another output.directory; noise must not be drawn for other data here"):
         input_that_changed,
     ("jobs/folder/identity.py", "choose another output.directory"): a_folder_of_another_configuration,
-    ("jobs/run.py", "choose another place for the log"): a_log_in_the_release,
+    ("jobs/folder/open.py", "choose another place for the log"): a_log_in_the_release,
     ("jobs/run.py", "`das import-nmf` has read them; go on with `das solve` or `das estimate`"):
         TriedIn(f"{_NMF}::test_files_become_counts_estimates_and_files_again"),
     ("jobs/analysis/import_nmf.py", "choose a new folder for the import"):
@@ -1185,11 +1185,10 @@ ENTRIES: dict[Key, Entry] = {
      "with"): NotTried("needs a driver that dies between two draws and an account that is lost"),
     ("jobs/folder/identity.py", "undo the change, or choose another output.directory and a new "
      "privacy.grant"): a_run_file_that_changed,
-    ("jobs/folder/damage.py", "restore the file from a backup" + _ANOTHER): lost_noisy_answers,
-    ("jobs/folder/damage.py", "restore it from a backup" + _ANOTHER): a_lost_ledger,
+    ("jobs/folder/draws.py", "restore the file from a backup" + _ANOTHER): lost_noisy_answers,
+    ("jobs/folder/spending.py", "restore it from a backup" + _ANOTHER): a_lost_ledger,
     ("jobs/folder/lock.py", "wait for its end, or end it"):
         TriedIn("tests/pipeline/local/test_resume.py::test_a_second_driver_is_refused"),
-    ("jobs/folder/damage.py", "remove the folder"): DAMAGED,
     ("jobs/storage/ledger.py", "run `das measure`; if it was measured before, restore it from a "
      "backup"): a_lost_ledger_of_a_release,
     ("jobs/storage/ledger.py", "restore them from a backup, or grant a new budget and measure anew"):
@@ -1310,10 +1309,9 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/survey/folder.py", "give the output.directory of a run"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
     ("jobs/survey/folder.py", "say where it is with --config"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
     ("jobs/survey/folder.py", "undo the change, or choose another output.directory and a new privacy.grant"): TriedIn("tests/pipeline/local/test_surveys.py::test_another_configuration_of_a_folder_is_refused"),
-    ("jobs/survey/folder.py", "restore it from a backup; or give another privacy.grant and output.directory, and its cost is added to what the same people have lost"): TriedIn("tests/pipeline/local/test_surveys.py::test_a_lost_ledger_is_not_begun_anew"),
+    ("jobs/run_survey.py", "run `das measure`"): TriedIn("tests/pipeline/local/test_surveys.py::test_measuring_and_solving_are_two_commands_under_one_grant"),
+    ("das/measure.py", "report this defect; the budget of this part is spent, and another privacy.grant and output.directory are needed"): TriedIn("tests/unit/jobs/confidential/survey/test_measure.py::test_an_error_after_a_draw_shows_no_value"),
     ("jobs/survey/folder.py", "undo the change, or make another solution beside it with --solution NAME"): TriedIn("tests/pipeline/local/test_surveys.py::test_other_settings_make_another_solution_without_data_or_noise"),
-    ("jobs/survey/ledger.py", "restore them from a backup, or grant a new budget and measure anew"): TriedIn("tests/unit/jobs/survey/test_ledger.py::test_other_measurements_than_the_ledger_names_are_refused"),
-    ("jobs/survey/ledger.py", "restore it from a backup; what was granted counts as spent"): TriedIn("tests/unit/jobs/survey/test_ledger.py::test_a_damaged_ledger_is_refused"),
     ("jobs/survey/manifest.py", "restore it from a backup"): TriedIn("tests/pipeline/local/test_surveys.py::test_a_lost_account_is_said"),
     ("jobs/survey/plan.py", "give each a `name` of its own"): TriedIn("tests/pipeline/local/test_surveys.py::test_run_files_that_cannot_be_used"),
     ("jobs/survey/plan.py", "give it a `name`"): TriedIn("tests/pipeline/local/test_survey_tables.py::test_attributes_that_make_no_name_need_one"),
@@ -1323,7 +1321,7 @@ ENTRIES: dict[Key, Entry] = {
         "tests/unit/das/means/test_coinpress.py::"
         "test_a_stratum_of_nobody_is_refused_and_pooled_with_another_estimated"
     ),
-    ("das/means/measure.py", "give the values in a coarser unit"): TriedIn(
+    ("das/means/sums.py", "give the values in a coarser unit"): TriedIn(
         "tests/unit/das/means/test_coinpress.py::"
         "test_values_in_too_fine_a_unit_are_refused_and_in_a_coarser_one_estimated"
     ),

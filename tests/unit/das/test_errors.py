@@ -16,6 +16,7 @@ EXIT_CODES = {
     errors.OutputError: 2,
     errors.BudgetError: 3,
     errors.LedgerError: 3,
+    errors.SpentError: 3,
     errors.InfeasibleError: 4,
     errors.SolverError: 5,
     errors.VerificationError: 6,

@@ -117,7 +117,9 @@ def test_shrinking_strata_that_are_equal_helps_and_keeps_everybody():
     rng = np.random.default_rng(5)
     values = np.rint(rng.normal(9000.0, SPREAD, K * N)).astype(np.int64)
     truth = Confidential(StratumValues(values, np.repeat(np.arange(K), N), K))
-    sums = estimate_means(truth, plan.column, plan.steps, plan.strata, NoiseKey.for_testing(6)).sums
+    sums = estimate_means(
+        truth, plan.column, plan.steps, plan.strata, Streams(NoiseKey.for_testing(6))
+    ).sums
     own = released_mean(plan, sums, Definition.ZCDP)
     other = plan_of("coinpress", Fraction(1, 50), shrink=True)
     shrunk = released_mean(other, sums, Definition.ZCDP)
