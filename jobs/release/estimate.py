@@ -122,9 +122,9 @@ class LevelEstimator:
         return tuple(query for query in self.tables if self.terms[level].determines(query))
 
     def numbers(self, level: int) -> int:
-        """Numbers held per geounit of a geolevel."""
+        """Numbers held per geounit of a geolevel, at least 1: all its queries may be lazy."""
         if level == self.leaf:
-            return sum(query.size for query in self.terms[level].measured)
+            return max(1, sum(query.size for query in self.terms[level].measured))
         return self.coordinates.size + sum(size**2 for size in self.coordinates.sizes)
 
     # --- up --------------------------------------------------------------------------------------

@@ -33,6 +33,10 @@ class Accuracy:
         """Their names, in the order of the files."""
         return list(dict.fromkeys(table for _, table in self.half_widths))
 
+    def first_at(self, geolevel: str) -> str | None:
+        """Return the first table with estimates at a geolevel; None if there is none."""
+        return next((t for t in self.tables if (geolevel, t) in self.half_widths), None)
+
     @property
     def often(self) -> str:
         """How often an interval holds the truth, in words."""
@@ -64,10 +68,16 @@ def read_accuracy(release: ReleaseLayout, geography: Sequence[LevelGeography]) -
     return Accuracy(confidence, found) if found else None
 
 
-def accuracy_tile(manifest: Manifest, accuracy: Accuracy) -> Tile:
-    """How far off the first table is at the finest geolevel but one, which has most readers."""
+def accuracy_tile(manifest: Manifest, accuracy: Accuracy) -> Tile | None:
+    """Show how far off the first table is at the geolevel above block groups or the like.
+
+    Returns:
+      None if the geolevel has no estimates, as where all its queries are lazy.
+    """
     level = manifest.levels[max(0, len(manifest.levels) - 3)]
-    table = accuracy.tables[0]
+    table = accuracy.first_at(level)
+    if table is None:
+        return None
     width = accuracy.half_widths[level, table]
     if width == 0:
         return Tile(f"{words(table).capitalize()} of a {words(level)}", "exact", "an invariant")
@@ -120,7 +130,8 @@ def accuracy_section(manifest: Manifest, accuracy: Accuracy) -> Section:
 
 def _lead(manifest: Manifest, accuracy: Accuracy) -> str:
     table, records = accuracy.tables[0], manifest.records
-    widths = {level: accuracy.half_widths[level, table] for level in manifest.levels}
+    found = {level: accuracy.half_widths.get((level, table)) for level in manifest.levels}
+    widths = {level: width for level, width in found.items() if width is not None}
     exact = [words(level) for level, width in widths.items() if not width]
     off = [f"{text.decimal(width)} at {words(level)}" for level, width in widths.items() if width]
     lead = f"{words(table).capitalize()} is exact at {' and '.join(exact)}. " if exact else ""

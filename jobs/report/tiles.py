@@ -29,6 +29,7 @@ def banners(manifest: Manifest | SurveyManifest) -> list[Banner]:
 def tiles(manifest: Manifest, accuracy: Accuracy | None = None) -> list[Tile]:
     """What is released of how many, what it costs them, and how far a count may be off."""
     levels = manifest.levels
+    tile = accuracy_tile(manifest, accuracy) if accuracy else None
     return [
         Tile(
             manifest.records.capitalize(),
@@ -42,7 +43,7 @@ def tiles(manifest: Manifest, accuracy: Accuracy | None = None) -> list[Tile]:
         ),
         *privacy_tiles(manifest.privacy),
         invariants_tile(manifest),
-        *([accuracy_tile(manifest, accuracy)] if accuracy else noise_tiles(manifest)),
+        *([tile] if tile else noise_tiles(manifest)),
     ]
 
 

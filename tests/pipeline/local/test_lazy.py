@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import yaml
 
 from das.errors import ConfigError, LedgerError, OutputError
 from das.mechanisms.entropy import NoiseKey
@@ -31,6 +32,7 @@ from jobs.tasks.batches import Batch
 from jobs.tasks.progress import Reporter
 from tests.builders import in_process, toy
 from tests.builders.datasets import MEASUREMENTS_OF_FORMAT_1, publish_tables, rows_of
+from tests.checkout import ROOT
 
 LAZY = ["detailed", "sex"]
 KEY = NoiseKey.for_testing(5)
@@ -294,3 +296,21 @@ def test_damaged_lazy_answers_are_lost(tmp_path, das):
     code, printed = das("resume", out)
     assert code == LedgerError.exit_code
     assert "noisy answers are drawn once" in " ".join(printed.split())
+
+
+@pytest.mark.parametrize("geolevel", ["state", "county", "tract", "block"])
+def test_a_geolevel_all_of_whose_queries_are_lazy_is_solved(tmp_path, das, geolevel):
+    """By estimates from the other geolevels: there is no complete query to fit weights for."""
+    allocation = yaml.safe_load((ROOT / "conf/allocation/toy.yaml").read_text())
+    allocation["levels"][geolevel]["queries"] = {"detailed": "1"}
+    (tmp_path / "allocation.yaml").write_text(yaml.safe_dump(allocation))
+    configure(
+        tmp_path / "run",
+        ["detailed"],
+        privacy__allocation=str(tmp_path / "allocation.yaml"),
+        solve={},
+    )
+    config = tmp_path / "run" / "run.yaml"
+    code, printed = das("run", config)
+    assert code == 0, printed
+    assert das("verify", config)[0] == 0

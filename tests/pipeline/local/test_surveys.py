@@ -8,6 +8,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -712,3 +713,83 @@ def test_what_a_folder_holds_is_said(das, config, tmp_path):
     (tmp_path / "run.yaml").rename(tmp_path / "moved.yaml")
     assert "say where it is with --config" in refused(das, "resume", tmp_path / "out")
     done(das, "resume", tmp_path / "out", "--config", tmp_path / "moved.yaml")
+
+
+# --- refused before anything is spent ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["b * c", "total", " age", "prefix(age)", "a#b"])
+def test_attributes_of_surveys_are_named_as_those_of_censuses(das, tmp_path, name):
+    """`b * c` beside `b` and `c` made two queries of one name, which shared a noise stream."""
+    columns = {"b": {"column": "SEX", "codes": {"1": "m", "2": "f"}},
+               name: {"column": "GROUP", "codes": {"A": "a", "B": "b", "C": "c"}}}  # fmt: skip
+    synthesis = {"share": "1", "components": 2, "starts": 1, "steps": 2}
+    config = write_survey(tmp_path, data__columns=columns, statistics=[], synthesis=synthesis)
+    assert "cannot be the name of an attribute" in refused(das, "validate", config)
+    assert "cannot be the name of an attribute" in refused(das, "run", config)
+    assert claims(tmp_path) == []
+
+
+@pytest.mark.parametrize("label", ["pooled", "everybody", "m * a"])
+def test_labels_that_would_make_strata_ambiguous_are_refused(das, tmp_path, label):
+    config = write_survey(tmp_path, data__columns__sex__codes={"1": label, "2": "f"})
+    assert "make names of strata ambiguous" in refused(das, "validate", config)
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"statistics__1__high": 1 << 28, "statistics__1__spread": 1e8}, "coarser unit"),
+        ({"privacy__rho": "1/100000000000000000"}, "sigma_sq"),
+    ],
+)
+def test_means_that_could_not_be_measured_cost_nothing(das, tmp_path, changes, what):
+    config = write_survey(tmp_path, **changes)
+    assert what in refused(das, "validate", config)
+    assert what in refused(das, "run", config)
+    assert claims(tmp_path) == []
+
+
+def test_no_noisy_answer_makes_a_later_step_fail(das, tmp_path):
+    """So little budget that the first step says nothing: later ones clip within a public limit."""
+    ages = {"mean": "age", "low": -(1 << 27), "high": 1 << 27, "spread": 2e7, "share": "1",
+            "steps": 3, "intersect": False}  # fmt: skip
+    for number in range(5):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        config = write_survey(folder, privacy__rho="1/10000", statistics=[ages], synthesis=None)
+        done(das, "run", config)
+        widest = max(row["upper"] - row["lower"] for row in sums(folder, "age"))
+        assert widest <= 2 << 28
+
+
+def test_a_part_that_failed_after_its_draw_is_spent(das, config, tmp_path, monkeypatch):
+    """It is never drawn again, and the error shows no value."""
+
+    def fails(*arguments: object) -> None:
+        raise ValueError(f"noisy answers {arguments}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("jobs.confidential.survey.measure.part_rows", fails)
+        text = refused(das, "run", config)
+    assert "failed after noise was drawn" in text
+    assert "noisy answers" not in text
+    assert [line["event"] for line in journal(tmp_path) if "event" in line] == [
+        "drawing", "failed_draw"
+    ]  # fmt: skip
+    for _ in range(2):
+        assert "its budget is spent" in refused(das, "resume", tmp_path / "out")
+    assert sum(line.get("event") == "drawing" for line in journal(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), MemoryError()])
+def test_what_the_machine_does_wrong_is_drawn_anew(das, config, tmp_path, monkeypatch, error):
+    def fails(*_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr("jobs.confidential.survey.measure.write_part", fails)
+        with suppress(MemoryError):  # a full disk is said, this one is not
+            refused(das, "run", config)
+    done(das, "resume", tmp_path / "out")
+    assert json.loads(done(das, "verify", config))["spent"] == "4"
