@@ -41,6 +41,8 @@ MEASUREMENT = "das/workload/residual/integer_plan.py"
 LEDGER = "das/privacy/ledger.py"
 ACCOUNTING = "das/privacy/accounting.py"
 STAGE = "jobs/confidential/measure.py"
+DRAW = "jobs/confidential/draw.py"
+DRAWS = "jobs/folder/draws.py"
 STRUCTURE = "solvers/least_squares/blocks.py"
 KERNELS = "solvers/least_squares/kernels.py"
 OPTIMALITY = "solvers/least_squares/certificate.py"
@@ -79,6 +81,8 @@ PROPOSALS_UNIT = "tests/unit/jobs/drafting/test_attributes.py::"
 DIVERGENCE = "tests/evidence/privacy/test_divergence.py::"
 SOLVER_UNIT = "tests/unit/solvers/least_squares/test_solve.py::"
 STAGE_TEST = "tests/evidence/privacy/test_measure_stage.py::"
+MEASURE_TEST = "tests/unit/jobs/confidential/test_measure.py::"
+SURVEYS = "tests/pipeline/local/test_surveys.py::"
 ESTIMATION = "tests/unit/das/tree/test_estimation_oracle.py::"
 LARGEST_UNIT = "tests/unit/das/tree/test_largest_oracle.py::"
 EQUITY_UNIT = "tests/unit/jobs/planning/test_equity.py::"
@@ -231,88 +235,100 @@ FAULTS = (
     ),
     # --- streams ---
     Fault(
-        "a key ignores the query",
+        "a key ignores the position",
         ENTROPY,
-        "_hashed(key, PURPOSE_KEY, purpose.encode())",
-        '_hashed(key, PURPOSE_KEY, b"")',
+        "derive_key(key.secret, WORDS, _encoded(position))",
+        'derive_key(key.secret, WORDS, b"")',
         (
             MEASURE_UNIT + "test_two_queries_of_one_geounit_have_different_noise",
-            COUNTER_BLOCKS + "test_no_run_encrypts_a_block_twice[strata]",
+            COUNTER_BLOCKS + "test_no_run_draws_from_a_stream_twice[strata]",
         ),
     ),
     Fault(
-        "the key of a long name ignores the query",
+        "a key ignores all but the first index",
         ENTROPY,
-        "+ place + query.encode()",
-        "+ place",
-        (ENTROPY_UNIT + "test_words_of_all_places_purposes_and_keys_are_apart",),
+        'f">{len(position)}Q", *position)',
+        'f">{len(position)}Q", *position[:1], *(0 for _ in position[1:]))',
+        (ENTROPY_UNIT + "test_words_of_all_rows_positions_and_keys_are_apart",),
     ),
     Fault(
-        "characters of a name overlap",
+        "keys are derived without their label",
         ENTROPY,
-        "CHARACTER_BITS = 6",
-        "CHARACTER_BITS = 5",
-        (COUNTER_BLOCKS + "test_a_block_says_its_place_and_number",),
+        "label=label,",
+        'label=b"",',
+        (ENTROPY_UNIT + "test_labels_and_contexts_are_told_apart",),
     ),
     Fault(
-        "numbers of blocks run into the name",
+        "the counter stands behind the fixed data",
         ENTROPY,
-        "heads[:, 1] <<= np.uint64(NUMBER_BITS)",
-        "heads[:, 1] <<= np.uint64(NUMBER_BITS - 1)",
-        (COUNTER_BLOCKS + "test_the_last_number_still_fits_beside_the_name",),
+        "CounterLocation.BeforeFixed",
+        "CounterLocation.AfterFixed",
+        (ENTROPY_UNIT + "test_the_words_of_a_key_never_change",),
     ),
     Fault(
-        "a name that does not fit has the blocks of the empty one",
+        "rows are opened a second time",
         ENTROPY,
-        "if fits.all():",
-        "if len(fits):",
-        (ENTROPY_UNIT + "test_words_of_all_places_purposes_and_keys_are_apart",),
+        "if rows[0] < self._next_row.get(position, 0) or (np.diff(rows) <= 0).any():",
+        "if (np.diff(rows) <= 0).any():",
+        (ENTROPY_UNIT + "test_rows_are_opened_once_and_rising",),
+    ),
+    Fault(
+        "bits are opened a second time",
+        ENTROPY,
+        "if position in self._bits:",
+        "if False:",
+        (ENTROPY_UNIT + "test_bits_are_opened_once",),
+    ),
+    Fault(
+        "a row gets noise a second time",
+        ENTROPY,
+        "if self._is_drawn[some].any():",
+        "if False:",
+        (NOISE_UNIT + "test_a_row_never_gets_noise_twice",),
     ),
     Fault(
         "rows share their words",
         NOISE,
-        "words = words_of(places, some, words_per_row).reshape(-1)",
-        "words = words_of(places, slice(1), words_per_row)"
-        ".repeat(len(places.names[some]), axis=0).reshape(-1)",
-        (NOISE_UNIT + "test_keys_purposes_and_places_change_the_noise",),
+        "words = stream.words(some, words_per_row).reshape(-1)",
+        "words = stream.words(some[:1], words_per_row).repeat(len(some), axis=0).reshape(-1)",
+        (NOISE_UNIT + "test_keys_positions_and_rows_change_the_noise",),
     ),
     Fault(
-        "all blocks of a place have one number",
+        "all blocks of a row have one number",
         ENTROPY,
-        "np.arange(n_blocks, dtype=np.uint64), out=",
-        "np.zeros(n_blocks, np.uint64), out=",
+        "blocks[:, :, 1] = np.arange(n_blocks)",
+        "blocks[:, :, 1] = 0",
         (
             ENTROPY_UNIT + "test_many_words_do_not_repeat",
-            COUNTER_BLOCKS + "test_no_run_encrypts_a_block_twice[units]",
+            COUNTER_BLOCKS + "test_no_run_draws_from_a_stream_twice[units]",
         ),
     ),
     Fault(
         "all draws of a row share their further bits",
         ENTROPY,
-        'draw_index.to_bytes(8, "big") + label',
-        "bytes(8) + label",
+        "int(self.rows[index]), draw)",
+        "int(self.rows[index]), 0)",
         (ENTROPY_UNIT + "test_further_bits_are_apart_from_all_words_and_each_other",),
     ),
     Fault(
-        "further bits repeat the words",
+        "further bits come under the label of words",
         ENTROPY,
-        'EXTRA_STREAM = b"das noise extra"',
-        "EXTRA_STREAM = PURPOSE_KEY",
-        (ENTROPY_UNIT + "test_further_bits_are_apart_from_all_words_and_each_other",),
+        'FURTHER_BITS = b"das noise further bits"',
+        "FURTHER_BITS = WORDS",
+        (COUNTER_BLOCKS + "test_words_and_bits_come_under_keys_of_their_own",),
     ),
     Fault(
         "the key is not used",
         ENTROPY,
-        "key=key.secret, person=person",
-        "key=bytes(KEY_BYTES), person=person",
-        (NOISE_UNIT + "test_keys_purposes_and_places_change_the_noise",),
+        "return kdf.derive(secret)",
+        "return kdf.derive(bytes(KEY_BYTES))",
+        (NOISE_UNIT + "test_keys_positions_and_rows_change_the_noise",),
     ),
     Fault(
         "columns of a row share their bits",
         NOISE,
-        "words = words_of(places, some, words_per_row).reshape(-1)",
-        "words = words_of(places, some, sampler.words_per_draw)"
-        ".repeat(n_columns, axis=0).reshape(-1)",
+        "words = stream.words(some, words_per_row).reshape(-1)",
+        "words = stream.words(some, sampler.words_per_draw).repeat(n_columns, axis=0).reshape(-1)",
         (NOISE_UNIT + "test_columns_of_a_row_have_noise_of_their_own",),
     ),
     # --- costs ---
@@ -496,23 +512,23 @@ FAULTS = (
     Fault(
         "one query is published without noise",
         MEASURE,
-        "noisy,\n            mechanism=mechanism,",
-        "noisy if query.size > 1 else noisy.copy(),\n            mechanism=mechanism,",
+        "add_noise_in_place(noisy, mechanism",
+        "add_noise_in_place(noisy if query.size > 1 else noisy.copy(), mechanism",
         (STAGE_TEST + "test_every_query_of_every_measured_geounit_is_published_with_noise",),
     ),
     Fault(
         "empty cells have no noise",
         NOISE,
-        "answers[some if rows is None else noised[some]] += noise",
-        "answers[some if rows is None else noised[some]] += noise * (answers[some] != 0)",
+        "else some] += block",
+        "else some] += block * (answers[some] != 0)",
         (STAGE_TEST + "test_noise_is_the_same_whatever_the_truth_is",),
     ),
     Fault(
         "all geolevels share a key",
-        STAGE,
-        "lent(key or NoiseKey.draw(), ",
-        'lent(key or globals().setdefault("_KEY", NoiseKey.draw()), ',
-        (STAGE_TEST + "test_every_geolevel_has_a_key_of_its_own",),
+        DRAW,
+        "key = NoiseKey.draw() if",
+        'key = globals().setdefault("_KEY", NoiseKey.draw()) if',
+        (STAGE_TEST + "test_every_geolevel_and_every_start_has_a_key_of_its_own",),
     ),
     Fault(
         "one share of a key is the key",
@@ -548,9 +564,30 @@ FAULTS = (
     Fault(
         "a published geolevel is measured again",
         STAGE,
-        "        if is_published(dataset):\n            return\n        with lent(",
-        "        with lent(",
+        "if not is_published(dataset) and (",
+        "if (",
         (STAGE_TEST + "test_a_published_geolevel_is_never_measured_again",),
+    ),
+    Fault(
+        "geounits are numbered anew in every task",
+        STAGE,
+        "return batch.first + np.flatnonzero",
+        "return np.flatnonzero",
+        (MEASURE_TEST + "test_noise_does_not_depend_on_the_range_of_the_task",),
+    ),
+    Fault(
+        "an error after a draw spends nothing",
+        MEASURE,
+        "if not streams.is_used:",
+        "if True:",
+        (MEASURE_TEST + "test_an_error_after_a_draw_spends_the_part_and_shows_no_value",),
+    ),
+    Fault(
+        "a part that failed after its draw is drawn again",
+        DRAWS,
+        "            draws.fail(part, attempt)\n            raise",
+        "            raise",
+        (SURVEYS + "test_a_part_that_failed_after_its_draw_is_spent",),
     ),
     Fault(
         "only children are measured once more",

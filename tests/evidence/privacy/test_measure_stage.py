@@ -25,7 +25,7 @@ from jobs.storage.histograms import sparse_table
 from jobs.storage.layout import confidential_layout, release_layout
 from jobs.tasks.batches import Sizing
 from jobs.tasks.executor import LocalTasks
-from tests.builders import toy
+from tests.builders import in_process, toy
 from tests.builders.datasets import publish_tables, rows_of
 
 PERSONS = 1000  # in every cell of every geounit
@@ -73,6 +73,26 @@ def rows(stage: MeasureStage, level: int) -> list[dict]:
 
 def geounits(stage: MeasureStage, geolevel: str) -> list[dict]:
     return pq.read_table(stage.release.geography(geolevel), partitioning=None).to_pylist()
+
+
+def test_every_geolevel_and_every_start_has_a_key_of_its_own(tmp_path, monkeypatch):
+    """Also a geolevel that is drawn again because the driver died before it was published."""
+    draw, given = MeasureStage.draw, []
+
+    def dies_once(self: MeasureStage, index: int, key: NoiseKey, **named: bool) -> object:
+        given.append(key)
+        if len(given) == 2:
+            raise KeyboardInterrupt
+        return draw(self, index, key, **named)
+
+    monkeypatch.setattr(MeasureStage, "draw", dies_once)
+    toy.write_records(tmp_path)
+    config = toy.configuration(tmp_path, privacy__randomness={"source": "operating_system"})
+    with pytest.raises(KeyboardInterrupt):
+        in_process.execute(load_run(config))
+    in_process.execute(load_run(config))
+    assert len(given) == len({key.secret for key in given}) == 5
+    assert not any(key.is_for_testing for key in given)
 
 
 def test_a_published_geolevel_is_never_measured_again(stage, keys):
