@@ -67,6 +67,7 @@ def run(request, tmp_path_factory):
         folder,
         privacy__rho="1/4",
         privacy__lazy_queries=["detailed"],
+        privacy__randomness={"source": "seeded_not_for_release", "seed": 2},
         solve={"targets": request.param},
         invariants=[],
         output__tables=[*TABLES],
