@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from das.errors import OutputError
-from jobs.confidential import measure as measuring
+from jobs.confidential import draw as drawing
 from jobs.storage.modes import close_folder, make_closed_folder
 from tests.builders import in_process, toy
 
@@ -65,8 +65,8 @@ def test_of_an_interrupted_run_nothing_is_open(tmp_path: Path, mask: int, monkey
             raise KeyboardInterrupt
         publish(dataset, *_)
 
-    publish = measuring.publish
-    monkeypatch.setattr(measuring, "publish", stop)
+    publish = drawing.publish
+    monkeypatch.setattr(drawing, "publish", stop)
     with umask(mask), pytest.raises(KeyboardInterrupt):
         in_process.execute(configuration(tmp_path))
     out = tmp_path / "out"

@@ -19,7 +19,7 @@ from das.errors import DasError, InputError, LedgerError, OutputError
 from jobs.confidential.measure import MeasureStage
 from jobs.config.claims import account_of
 from jobs.config.load import load_run
-from jobs.folder.draws import Draws, lazy_draw
+from jobs.folder.draws import Draws
 from jobs.folder.identity import claim_as, owner_of
 from jobs.run import do_stages, open_job
 from jobs.storage.account import read_account
@@ -87,7 +87,7 @@ def published(out: Path, product: str = "toy") -> dict[tuple[str, str], list[str
     """Digests of the measurements of a folder, as the account should have them."""
     release = release_layout(out)
     datasets = {level: release.measurements(level) for level in toy.LEVELS}
-    datasets |= {lazy_draw(level): release.lazy_measurements(level) for level in toy.LEVELS}
+    datasets |= {f"{level}, lazy queries": release.lazy_measurements(level) for level in toy.LEVELS}
     return {
         (product, level): [dataset_digest(dataset)]
         for level, dataset in datasets.items()
@@ -211,7 +211,7 @@ def test_two_products_are_drawn_once_each(tmp_path):
     }
     assert recorded(config).keys() == {*published(out), *units}
     shutil.rmtree(out)
-    with pytest.raises(LedgerError, match="units, geolevel state: was measured"):
+    with pytest.raises(LedgerError, match="units, part state: was measured"):
         measure(config, copy)
 
 

@@ -127,11 +127,12 @@ def test_a_range_of_geounits_is_read(tmp_path):
     ],
 )
 def test_batches_of_a_known_geolevel(tmp_path, n_batches, largest, smallest, expected):
-    """Costliest first, ties by geocode."""
+    """Costliest first, ties by geocode; each knows the number of its first geounit."""
     layout = ReleaseLayout(tmp_path)
     write_geography(LATTICE, layout)
     batches = geounit_batches(layout, Level(2, "block", 3), n_batches, largest, smallest)
-    assert batches == [Batch(2, low, high, cost) for low, high, cost in expected]
+    number = {"101": 0, "202": 2, "303": 3}
+    assert batches == [Batch(2, low, high, cost, number[low]) for low, high, cost in expected]
 
 
 def test_levels_say_what_is_asked_at_each():
