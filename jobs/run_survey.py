@@ -21,11 +21,9 @@ from jobs.folder.fingerprint import check_same_files, files_under
 from jobs.folder.open import open_folder
 from jobs.folder.spending import Spending, claim_grants, refuse_lost, refuse_other_draws
 from jobs.input.files import plan_chunks
-from jobs.storage.dataset import is_published, sweep
+from jobs.storage.dataset import is_published
 from jobs.storage.files import write_json
-from jobs.storage.journal import write_whole
 from jobs.storage.ledger import seal_ledger
-from jobs.storage.modes import open_to_readers
 from jobs.storage.place import Place
 from jobs.survey.folder import (
     begin_ledger,
@@ -35,7 +33,7 @@ from jobs.survey.folder import (
     remove_damaged,
     spending_of,
 )
-from jobs.survey.manifest import is_made, write_manifest
+from jobs.survey.manifest import is_made, seal_survey
 from jobs.survey.means import released_mean, write_means
 from jobs.survey.measurements import read_answers, read_sums
 from jobs.survey.microdata import draw_microdata, write_microdata
@@ -177,12 +175,9 @@ def _release(job: SurveyJob) -> None:
             measured = read_answers(plan.release.measured_part(SYNTHESIS), plan.strata)
             write_microdata(plan, draw_microdata(plan, measured))
     with job.reporter.line("seal", "manifest"):
-        sweep(plan.made.root)
-        write_whole(plan.release.ledger)
-        write_manifest(plan, [part for part in plan.costs if is_made(plan, part)])
+        seal_survey(plan)
     with job.reporter.line("seal", "report"):
         write_public_page(plan.made)
-        open_to_readers(plan.made.root)
 
 
 def _evaluate(job: SurveyJob) -> Place:

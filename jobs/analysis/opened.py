@@ -304,7 +304,7 @@ class Release:
 
     # --- whether it is whole ----------------------------------------------------------------------
 
-    def verify(self) -> dict[str, int]:
+    def verify(self) -> dict[str, int | float]:
         """Check digests, ledger, sums over the tree and invariants, as `das verify`.
 
         Returns:

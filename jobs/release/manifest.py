@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import hashlib
-import importlib.metadata
-import platform
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-import pyarrow.parquet as pq
-
 from das.privacy.ledger import Ledger
+from jobs.config.claims import claim_of
 from jobs.config.models.run import AboutConfig
-from jobs.documents.account import Account
-from jobs.documents.document import write_document
+from jobs.config.product import Product, Resolved
+from jobs.documents.account import Account, account_of_grants
+from jobs.documents.document import read_document, write_document
 from jobs.documents.manifest import (
     Attribute,
     CountedSchema,
@@ -27,16 +22,14 @@ from jobs.documents.manifest import (
     Manifest,
     OffSpineLevel,
     Origin,
-    Output,
-    OutputColumn,
-    ReleasedFile,
-    Software,
     Solution,
     SolvedLevel,
 )
 from jobs.documents.statistics import expected_totals_of, statistics_of
 from jobs.plan import Level, Plan
 from jobs.release.codebook import codebook_of
+from jobs.release.expected import expected_groups
+from jobs.release.sealing import released_files, released_outputs, software, write_manifest
 from jobs.release.statements import (
     budget_rows,
     exact_queries,
@@ -46,17 +39,14 @@ from jobs.release.statements import (
     stratum_statements,
 )
 from jobs.report.readme import codebook_page, readme
-from jobs.revision import revision
 from jobs.storage.answers import ORIGIN
-from jobs.storage.columns import TEXT, type_words
 from jobs.storage.dataset import MANIFEST, Dataset, is_published
 from jobs.storage.files import replace_file
-from jobs.storage.layout import ReleaseLayout, is_of_replicates
+from jobs.storage.layout import ReleaseLayout
 from jobs.storage.modes import READABLE
-from jobs.storage.place import Place, at_once, found_under, lies_in, names_below, open_input
+from jobs.storage.place import at_once, found_under
 
-_LIBRARIES = ("numpy", "scipy", "pyarrow", "pyspark", "ortools", "cryptography", "pydantic")
-NOT_FOR_RELEASE = "NOT_FOR_RELEASE.txt"
+_ACCOUNT = "run `das measure`"
 
 
 @dataclass(frozen=True)
@@ -91,23 +81,58 @@ class RunFacts:
     about: AboutConfig = field(default_factory=AboutConfig)
 
 
-def write_manifest(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: RunFacts) -> Manifest:
-    """Write README and codebook of a finished release, and the manifest that names them and all.
+def product_facts(
+    resolved: Resolved,
+    product: Product,
+    sealed: Mapping[str, Manifest],
+    *,
+    environment: Environment,
+    solution: Solution,
+) -> RunFacts:
+    """Return what the manifest of a product says beyond its plan and its files.
+
+    Args:
+      resolved: The run.
+      product: The product.
+      sealed: The manifests of the products before it, by name.
+      environment: What the run ran on.
+      solution: The settings that the counts were made with.
+
+    Raises:
+      OutputError: The account of the release, or its counts, cannot be read.
+    """
+    account = product.release.account
+    facts = RunFacts(
+        name=product.title,
+        account=read_document(Account, account, remedy=_ACCOUNT) if account.exists() else None,
+        geounits_source=resolved.config.geography.source,
+        environment=environment,
+        solution=solution,
+        records=product.name,
+        expected=expected_groups(product.plan, product.release, product.grouping),
+        tables=tuple(product.tables),
+        about=resolved.config.about,
+    )
+    if not sealed or product is not resolved.last:
+        return facts
+    claims = [claim_of(resolved, each, "") for each in resolved.products.values()]
+    return replace(facts, products=dict(sealed), composition=account_of_grants(claims))
+
+
+def manifest_of(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: RunFacts) -> Manifest:
+    """Gather the manifest of a release from its plan, its ledger and what lies in its folder.
 
     Args:
       plan: The plan.
-      ledger: The sealed ledger of the run.
+      ledger: What was measured.
       release: The release; all its datasets must be published.
       facts: What only the run knows.
-
-    Returns:
-      The manifest written.
 
     Raises:
       OutputError: A dataset is incomplete.
     """
     geography = tuple(at_once(release.root, lambda level: _geography(release, level), plan.levels))
-    manifest = Manifest(
+    return Manifest(
         format=3,
         name=facts.name,
         not_for_release=plan.not_for_release,
@@ -127,10 +152,8 @@ def write_manifest(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: Ru
         open_sessions=_open_sessions(plan, release),
         solve=tuple(_solved(release, level.name) for level in plan.levels),
         solution=facts.solution,
-        outputs=tuple(
-            at_once(release.root, lambda path: output_of(release, path), _datasets(release.root))
-        ),
-        files=_files(release),
+        outputs=released_outputs(release),
+        files=released_files(release, facts.products or ()),
         totals={facts.records: _records(release), "leaf_geounits": geography[-1].geounits},
         environment=facts.environment,
         records=facts.records,
@@ -140,19 +163,30 @@ def write_manifest(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: Ru
         origin=_origin(plan, release),
         off_spine=_off_spine(plan, release),
     )
+
+
+def seal_product(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: RunFacts) -> Manifest:
+    """Write README and codebook of a finished product, and the manifest that names them and all.
+
+    Args:
+      plan: The plan.
+      ledger: The sealed ledger of the run.
+      release: The release; all its datasets must be published.
+      facts: What only the run knows.
+
+    Returns:
+      The manifest written.
+
+    Raises:
+      OutputError: A dataset is incomplete.
+    """
+    manifest = manifest_of(plan, ledger, release, facts)
     codebook = codebook_of(plan, manifest, facts.tables)
     write_document(release.codebook, codebook, mode=READABLE)
     replace_file(release.codebook_page, codebook_page(codebook), mode=READABLE)
     replace_file(release.readme, readme(manifest, facts.about), mode=READABLE)
-    manifest = replace(manifest, files=_files(release))
-    write_document(release.manifest, manifest, mode=READABLE)
-    if plan.not_for_release:
-        replace_file(
-            release.root / NOT_FOR_RELEASE,
-            "The noise of this release was seeded for a test. It protects nobody.\n",
-            mode=READABLE,
-        )
-    return manifest
+    files = released_files(release, facts.products or ())
+    return write_manifest(release, replace(manifest, files=files), Manifest)
 
 
 def _schema(plan: Plan) -> CountedSchema:
@@ -169,7 +203,7 @@ def _geography(release: ReleaseLayout, level: Level) -> LevelGeography:
     """Geounits of a geolevel; only children are those that have no noisy answers of their own."""
     geounits = Dataset.open(release.geography(level.name)).rows
     measured = 0
-    for answers in _answers(release, level):
+    for answers in answers_of(release, level):
         measured = max(measured, answers.rows // max(1, len(answers.facts["queries"])))
     return LevelGeography(
         geolevel=level.name,
@@ -198,12 +232,12 @@ def _open_sessions(plan: Plan, release: ReleaseLayout) -> tuple[str, ...]:
     return tuple(
         level.name
         for level in plan.levels
-        if any(answers.facts.get("open_session") for answers in _answers(release, level))
+        if any(answers.facts.get("open_session") for answers in answers_of(release, level))
     )
 
 
-def _answers(release: ReleaseLayout, level: Level) -> list[Dataset]:
-    """Datasets of the noisy answers of a geolevel; older versions have one."""
+def answers_of(release: ReleaseLayout, level: Level) -> list[Dataset]:
+    """Open the datasets of the noisy answers of a geolevel; older versions have one."""
     lazily = release.lazy_measurements(level.name)
     datasets = [Dataset.open(release.measurements(level.name))]
     return [*datasets, *([Dataset.open(lazily)] if is_published(lazily) else [])]
@@ -229,85 +263,5 @@ def _solved(release: ReleaseLayout, geolevel: str) -> SolvedLevel:
 
 def _records(release: ReleaseLayout) -> int | None:
     """Rows of the microdata; None if none were written."""
-    formats = _datasets(release.microdata)
+    formats = sorted(path.parent for path in found_under(release.microdata, MANIFEST))
     return Dataset.open(formats[0]).rows if formats else None
-
-
-def software() -> Software:
-    """What makes a release: this program, and the libraries that numbers depend on."""
-    try:
-        version = importlib.metadata.version("topdown-das")
-    except importlib.metadata.PackageNotFoundError:
-        version = "not installed"
-    return Software(
-        name="topdown-das",
-        version=version,
-        python=platform.python_version(),
-        libraries=dict(_installed()),
-        revision=revision(),
-    )
-
-
-def _installed() -> Iterator[tuple[str, str]]:
-    """Versions of the libraries that are there; a survey does without some."""
-    for name in _LIBRARIES:
-        with suppress(importlib.metadata.PackageNotFoundError):
-            yield name, importlib.metadata.version(name)
-
-
-def _datasets(root: Place) -> list[Place]:
-    """All but what replicates of the release made of it."""
-    found = sorted(path.parent for path in found_under(root, MANIFEST))
-    return [dataset for dataset in found if not is_of_replicates(dataset, root)]
-
-
-def _files(release: ReleaseLayout) -> tuple[ReleasedFile, ...]:
-    """Files beside the datasets, with their digests; manifest and report cannot hold their own."""
-    files: tuple[Place, ...] = (
-        *(release.ledger, release.planned, release.solves, release.account),
-        *found_under(release.configuration, "*.yaml"),
-        *found_under(release.schemas, "*.json"),
-        *(release.readme, release.codebook, release.codebook_page),
-    )
-    return tuple(
-        ReleasedFile(
-            path=str(names_below(path, release.root)),
-            bytes=path.stat().st_size,
-            sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
-        )
-        for path in files
-        if path.exists() and lies_in(path, release.root)
-    )
-
-
-def output_of(release: ReleaseLayout, path: Place) -> Output:
-    """A dataset of a release, as a manifest has it."""
-    dataset = Dataset.open(path)
-    queries = dataset.facts.get("queries", [])
-    of_tables = {part.file.rpartition(".")[0]: part.rows for part in dataset.parts}
-    return Output(
-        path=str(names_below(path, release.root)),
-        files=len(dataset.parts),
-        rows=sum(of_tables.values()),  # a table has the same rows in every format
-        bytes=dataset.bytes,
-        sha256=dataset.sha256,
-        columns=dataset_columns(dataset),
-        labelled=tuple(
-            q["query"] for q in queries if isinstance(q, dict) and {"labels", "file"} & {*q}
-        ),
-    )
-
-
-def dataset_columns(dataset: Dataset) -> tuple[OutputColumn, ...]:
-    """Name and type of every column of a dataset, as it says, or from its first file."""
-    if "columns" in dataset.facts:
-        return tuple(OutputColumn(**column) for column in dataset.facts["columns"])
-    if not dataset.parts:
-        return ()
-    path = dataset.path / dataset.parts[0].file
-    if path.suffix == ".parquet":
-        schema = pq.read_schema(open_input(path, dataset.parts[0].bytes))
-        return tuple(OutputColumn(name=f.name, type=type_words(f.type)) for f in schema)
-    with path.open(newline="", encoding="utf-8") as handle:
-        header = next(csv.reader(handle), [])
-    return tuple(OutputColumn(name=name, type=TEXT) for name in header)

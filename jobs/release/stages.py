@@ -5,16 +5,12 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable
-from dataclasses import replace
 
 from das.queries.query import parse_query
-from jobs.config.claims import claim_of
 from jobs.config.joined import joining_of
 from jobs.config.product import Product
 from jobs.config.released import released_configuration
 from jobs.config.tables import TablesWanted
-from jobs.documents.account import Account, account_of_grants
-from jobs.documents.document import read_document
 from jobs.documents.manifest import Environment, Manifest
 from jobs.documents.schemas import released_schemas
 from jobs.documents.statistics import statistics_of
@@ -25,19 +21,17 @@ from jobs.plan import Level, why_no_estimates
 from jobs.release.census import publish_census_counts
 from jobs.release.census_estimates import publish_census_estimates
 from jobs.release.estimate import CONFIDENCE, EstimateStage, LevelEstimator
-from jobs.release.expected import expected_groups
 from jobs.release.implied import publish_implied
 from jobs.release.joined import write_joined
-from jobs.release.manifest import RunFacts, write_manifest
+from jobs.release.manifest import product_facts, seal_product
 from jobs.release.microdata import write_microdata
+from jobs.release.sealing import tidy_release
 from jobs.release.solve import solve_level, solve_support
 from jobs.release.tables import write_tables
 from jobs.report.finished import write_public_reports
-from jobs.storage.dataset import Dataset, check_sizes, is_published, sweep
-from jobs.storage.files import replace_file, writing
+from jobs.storage.dataset import Dataset, is_published
 from jobs.storage.journal import write_whole
 from jobs.storage.ledger import read_ledger, seal_ledger
-from jobs.storage.modes import READABLE, open_to_readers
 from jobs.tasks.executor import Tasks
 
 
@@ -111,43 +105,28 @@ def seal(job: Job) -> None:
     if all(is_sealed(product.release) for product in job.products):
         write_public_reports(job.release)
         return
-    config, account = job.resolved.config, job.release.account
-    facts = RunFacts(
-        config.name,
-        read_document(Account, account, remedy="run `das measure`") if account.exists() else None,
-        config.geography.source,
-        environment_of(job.tasks),
-        solution=solution_of(job.resolved, job.release),
-        about=config.about,
-    )
+    resolved, release = job.resolved, job.release
+    releases = [product.release for product in job.products]
+    public = {release.configuration: released_configuration(resolved)}
+    public[release.schemas] = released_schemas()
+    texts = {folder / name: text for folder, of in public.items() for name, text in of.items()}
     with job.stage("seal", "manifest and public report"):
-        sweep(job.release.root)
-        check_sizes(job.release.root)
-        for name, text in released_configuration(job.resolved).items():
-            replace_file(job.release.configuration / name, text, mode=READABLE)
-        for name, text in released_schemas().items():
-            replace_file(job.release.schemas / name, text, mode=READABLE)
-        with writing(job.release.root):
-            open_to_readers(job.release.root)
+        tidy_release(releases, texts, [path for one in releases for path in one.documents])
         sealed: dict[str, Manifest] = {}
-        write_whole(job.release.solves)
+        write_whole(release.solves)
         for product in job.products:
             seal_ledger(product.release.ledger)
             ledger = read_ledger(product.release.ledger).spent()
             write_whole(product.release.ledger)
-            expected = expected_groups(product.plan, product.release, product.grouping)
-            own = replace(
-                facts,
-                name=product.title,
-                records=product.name,
-                expected=expected,
-                tables=tuple(product.tables),
+            facts = product_facts(
+                resolved,
+                product,
+                sealed,
+                environment=environment_of(job.tasks),
+                solution=solution_of(resolved, release),
             )
-            if sealed and product is job.resolved.last:
-                claims = [claim_of(job.resolved, each, "") for each in job.products]
-                own = replace(own, products=sealed, composition=account_of_grants(claims))
-            sealed[product.name] = write_manifest(product.plan, ledger, product.release, own)
-        write_public_reports(job.release)
+            sealed[product.name] = seal_product(product.plan, ledger, product.release, facts)
+        write_public_reports(release)
 
 
 def environment_of(tasks: Tasks) -> Environment:

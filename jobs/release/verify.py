@@ -5,24 +5,29 @@ Independent of the solver: it reads what was written and trusts nothing but the 
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable
-from fractions import Fraction
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from das.arrays import BoolArray
-from das.errors import OutputError, VerificationError
+from das.errors import VerificationError
 from das.histograms import Histograms, first_difference
 from invariants.quarters import NAME, without_quarters
 from jobs.config.joined import joining_of
-from jobs.config.product import Resolved
-from jobs.documents.manifest import read_manifest
+from jobs.config.models.data import WithheldData
+from jobs.config.product import Product, Resolved
+from jobs.documents.account import Account
+from jobs.documents.manifest import Manifest, Output, read_manifest
 from jobs.documents.statistics import HOLDS
+from jobs.folder.solutions import settings_digest, solution_of
 from jobs.plan import Plan
 from jobs.release.census import census_codes
 from jobs.release.given import facilities_name, facility_counts, quarter_counts
 from jobs.release.implied import other_counts
+from jobs.release.manifest import answers_of, manifest_of, product_facts
+from jobs.release.residuals import residual_test
+from jobs.release.sealing import SEEDED, verify_contents, verify_manifest
 from jobs.release.support import read_support
 from jobs.release.verify_joined import verify_joined
 from jobs.storage.answers import read_answers
@@ -33,7 +38,7 @@ from jobs.storage.geography import families, read_geography, read_public_geocode
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import ReleaseLayout
 from jobs.storage.ledger import read_ledger, recorded_draws
-from jobs.storage.place import Place, found_under, names_below
+from jobs.storage.place import Place, names_below
 from jobs.tasks.batches import Batch, geounit_batches
 
 Progress = Callable[[int, int], None]
@@ -41,52 +46,99 @@ Progress = Callable[[int, int], None]
 _GEOUNITS = 20_000  # children compared at a time
 
 
-def verify_run(resolved: Resolved, progress: Progress | None = None) -> dict[str, int]:
-    """Check every product of a finished run, and that their costs add up to what is stated.
+def verify_run(resolved: Resolved, progress: Progress | None = None) -> dict[str, int | float]:
+    """Check every product of a finished run, and all that their manifests state.
 
     Args:
       resolved: The run, or the solution of it that is meant.
       progress: Called with (finished, all) geolevels of a product.
 
     Returns:
-      As `verify_release`, all products together; where microdata are joined, of their records too.
+      As `verify_release`, all products together; where microdata are joined, of their records too;
+      of noise that was made elsewhere, the chi-square of its residuals and its degrees of freedom.
 
     Raises:
-      OutputError, LedgerError, VerificationError: As `verify_release`; or the manifest of a product
-        is not the one the manifest of the last holds, or their sum is not the stated one.
+      OutputError, LedgerError, VerificationError: As `verify_release`; or a manifest states what
+        plan, ledger, measurements and the other products do not; names the field.
     """
-    *others, last = resolved.products.values()
-    checked = verify_release(last.plan, last.release, progress)
-    joined = 0
+    checked: dict[str, int | float] = {}
+    sealed: dict[str, Manifest] = {}
     for product in resolved.products.values():
+        found = verify_release(product.plan, product.release, progress)
+        # Datasets of the others lie within those of the last and are counted with them.
+        checked |= {key: checked.get(key, 0) + n for key, n in found.items() if key != "datasets"}
+        checked["datasets"] = found["datasets"]
         joining = joining_of(product, resolved.products)
         if joining is not None:
-            joined += verify_joined(product.plan, product.release, joining)
-            checked["joined_records"] = joined
-    if not others:
-        return checked
-    manifest = read_manifest(last.release)
-    for product in others:
-        more = verify_release(product.plan, product.release, progress)
-        if (manifest.products or {}).get(product.name) != read_manifest(product.release):
-            raise VerificationError(
-                str(product.release.manifest),
-                f"is not the one the manifest of the {last.name} holds",
-            )
-        # Datasets of the others lie within those of the last and were counted with them.
-        checked |= {key: checked[key] + n for key, n in more.items() if key != "datasets"}
-    ledgers = [product.release.ledger for product in resolved.products.values()]
-    spent = sum((read_ledger(path).spent().granted for path in ledgers), Fraction())
-    composed = manifest.together.composed if manifest.together else ()
-    stated = [total.total for total in composed]
-    if stated != [str(spent)]:
-        raise VerificationError(
-            str(last.release.manifest),
-            "does not state what its products cost together",
-            got=stated,
-            want=str(spent),
-        )
+            joined = verify_joined(product.plan, product.release, joining)
+            checked["joined_records"] = checked.get("joined_records", 0) + joined
+        sealed[product.name] = _verify_manifest(resolved, product, sealed)
+        checked |= _noise_tested(product.plan, product.release)
     return checked
+
+
+def _verify_manifest(
+    resolved: Resolved, product: Product, before: Mapping[str, Manifest]
+) -> Manifest:
+    """Check what the manifest of a product states, but for what the run alone knew.
+
+    That is when, on what and by which software it was made; names of grants; and for a release
+    without its run file, for which groups errors were expected, since that is not released.
+    """
+    release = product.release
+    stated, ledger = read_manifest(release), read_ledger(release.ledger)
+    plan = replace(product.plan, not_for_release=ledger.randomness == SEEDED)
+    for level in plan.levels:
+        for answers in answers_of(release, level):
+            if bool(answers.facts.get("not_for_release")) != plan.not_for_release:
+                raise VerificationError(str(answers.path), "has other noise than the ledger says")
+    settings = [one.digest for one in stated.solution.history]
+    if settings and stated.solution.digest not in settings:
+        raise VerificationError(
+            f"{release.manifest}, solution", "has other settings than counts were made with"
+        )
+    solution = solution_of(resolved, release)
+    own, digest = stated.solution.settings, settings_digest(stated.solution.settings)
+    solution = replace(solution, name=stated.solution.name, settings=own, digest=digest)
+    facts = product_facts(
+        resolved, product, before, environment=stated.environment, solution=solution
+    )
+    again = manifest_of(plan, ledger.spent(), release, facts)
+    again = replace(again, outputs=_with_columns(release, again.outputs, stated.outputs))
+    if isinstance(product.config.data, WithheldData):
+        again = replace(again, expected_groups=stated.expected_groups)
+    if again.together is not None and stated.together is not None:
+        again = replace(again, together=_with_grants(again.together, stated.together))
+    verify_manifest(release, stated, again)
+    return stated
+
+
+def _noise_tested(plan: Plan, release: ReleaseLayout) -> dict[str, int | float]:
+    """What is found of noise that was not drawn here; nothing of our own."""
+    if not plan.is_elsewhere:
+        return {}
+    test = residual_test(plan, release)
+    return {"noise_differences": test.differences, "noise_chi_square": test.chi_square}
+
+
+def _with_columns(
+    release: ReleaseLayout, outputs: Sequence[Output], stated: Sequence[Output]
+) -> tuple[Output, ...]:
+    """Take the columns of tables as they are stated where an older version did not name them."""
+    tables = {one.path: one.columns for one in stated if one.path.startswith("tables/")}
+    return tuple(
+        one
+        if "columns" in Dataset.open(release.root / one.path).facts
+        else replace(one, columns=tables.get(one.path, one.columns))
+        for one in outputs
+    )
+
+
+def _with_grants(account: Account, names: Account) -> Account:
+    """Name the grants of an account as another one does, product by product."""
+    grants = {one.product: one.grant for one in names.grants}
+    named = (replace(one, grant=grants.get(one.product, one.grant)) for one in account.grants)
+    return replace(account, grants=tuple(named))
 
 
 def verify_release(
@@ -94,8 +146,9 @@ def verify_release(
 ) -> dict[str, int]:
     """Check what can be checked without the truth.
 
-    Every dataset and file is the one that the manifest of the release names, every part has the
-    digest its dataset records, children sum to their parent, cell by cell, every invariant's
+    Every dataset and file is the one that the manifest of the release names, no others lie there,
+    every part has the digest its dataset records, children sum to their parent, cell by cell, every
+    invariant's
     published answer is the answer of the counts, and counts keep all limits. Microdata and tables
     are checked by digest only; joined ones by `verify_joined`.
 
@@ -118,24 +171,9 @@ def verify_release(
     manifest = read_manifest(release)
     if manifest.configuration_digest != plan.digest:
         raise VerificationError(str(release.root), "belongs to a different configuration")
-    for output in manifest.outputs:
-        dataset = release.root / output.path
-        if not (dataset / MANIFEST).exists() or dataset_digest(dataset) != output.sha256:
-            raise VerificationError(
-                str(dataset / MANIFEST), "is not the one the manifest of the release names"
-            )
+    checked = {"datasets": verify_contents(release, manifest, manifest.products or ())}
     _verify_ledger(plan, release)
-    for file in manifest.files:
-        path = release.root / file.path
-        if not path.is_file():
-            raise OutputError(str(path), "is missing", want="the file that the manifest names")
-        if hashlib.sha256(path.read_bytes()).hexdigest() != file.sha256:
-            raise VerificationError(str(path), "is not the one the manifest of the release names")
-    checked = {"datasets": 0, "families": 0, "exact_answers": 0, "limited_geounits": 0}
-    checked |= {"tied_geounits": 0}
-    for path in found_under(release.root, MANIFEST):
-        verify_files(path.parent)
-        checked["datasets"] += 1
+    checked |= dict.fromkeys(("families", "exact_answers", "limited_geounits", "tied_geounits"), 0)
     for level in plan.levels:
         for batch in geounit_batches(release, level, 1, _GEOUNITS):
             checked["families"] += _verify_families(plan, release, batch)

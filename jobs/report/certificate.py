@@ -22,10 +22,12 @@ from jobs.report.budget import Spending, account_table, query_order, share_table
 from jobs.report.render import render
 from jobs.report.table import Cell, Column, Table, name
 from jobs.report.text import words
+from jobs.report.tiles import NOT_VERIFIED
 from jobs.storage.files import replace_file
 from jobs.storage.modes import READABLE
 from jobs.storage.place import Place
 
+_SIGNATURES = ("Prepared by", "Privacy reviewed by", "Release approved by")
 _HOUSEHOLD = 4  # records of the example of a group
 _MOST_QUERIES = 14  # rows of the budget that fit; of more, geolevels alone are listed
 _PLAIN_ODDS = 1_000_000  # larger ones are powers of ten
@@ -44,7 +46,7 @@ class Verified:
 
     manifest: str
     when: datetime
-    checked: Mapping[str, int | str]
+    checked: Mapping[str, int | float | str]
 
 
 def write_certificate(manifest: Manifest, verified: Verified, out: Place) -> None:
@@ -118,6 +120,7 @@ def write_page(
         "is_pure": is_pure,
         "is_bounded": privacy.neighbors is Neighbors.BOUNDED,
         "is_void": manifest.not_for_release,
+        "unverified": NOT_VERIFIED if privacy.randomness == "elsewhere" else None,
         "unit": text.unit(privacy.definition),
         "total": privacy.total,
         "value": text.decimal(float(total)),
@@ -129,7 +132,7 @@ def write_page(
         "household": _HOUSEHOLD,
         "account": None if manifest.account is None else account_table(manifest.account),
         "identity": _identity(manifest, verified),
-        "signatures": ("Prepared by", "Privacy reviewed by", "Release approved by"),
+        "signatures": () if privacy.randomness == "elsewhere" else _SIGNATURES,
     }
     page = render(
         "certificate.html.j2", {**shared, **context}, styles=("style.css", "certificate.css")

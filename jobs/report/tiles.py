@@ -18,12 +18,19 @@ SEEDED = Banner(
     "Whoever knows the seed can take the noise away again. No privacy guarantee holds for this "
     "run. Use it for tests only.",
 )
+NOT_VERIFIED = Banner(
+    "danger",
+    "NOISE NOT VERIFIED: it was added elsewhere",
+    "What is said of protection is what the files claim that noise came from. Nobody here drew it; "
+    "its size was tested, its secrecy cannot be.",
+)
 _LONGEST_TOTAL = 22  # characters of an exact fraction that fit under a tile
 
 
 def banners(manifest: Manifest | SurveyManifest) -> list[Banner]:
     """Warnings that follow from the manifest."""
-    return [SEEDED] if manifest.not_for_release else []
+    elsewhere = manifest.privacy.randomness == "elsewhere"
+    return [SEEDED] * manifest.not_for_release + [NOT_VERIFIED] * elsewhere
 
 
 def tiles(manifest: Manifest, accuracy: Accuracy | None = None) -> list[Tile]:

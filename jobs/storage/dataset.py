@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from itertools import accumulate, count
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any
 
@@ -51,6 +51,7 @@ MANIFEST = "_manifest.json"
 PROPOSED = "_proposed-{}.json"
 """Name of the manifest of an attempt that nobody can read yet."""
 _MANIFESTS = re.compile(r"_manifest(?:\.(\d+))?\.json")
+_DRAFTS = re.compile(r"(?:part-|_proposed-|\..+\.)[0-9a-f]{32}(?:\.\w+)?")  # not yet published
 _REPLACEABLE = "replaceable"
 _REPLACEABLE_TEXT = f'"{_REPLACEABLE}": true'.encode()  # as json_text writes it
 ROW_GROUP_BYTES = 4 << 20
@@ -748,10 +749,10 @@ def _number(manifest: str) -> int:
 
 
 def sweep(root: Place) -> None:
-    """Remove the files that no manifest names from every published dataset under a folder.
+    """Remove what lost task attempts and dead drivers left behind, sometimes after publication.
 
-    They are what lost task attempts and dead drivers left behind, sometimes after publication. To
-    be called when no dataset there is still replaced.
+    That is what no manifest names in every published dataset under a folder, and part files and
+    drafts everywhere else. To be called when nothing there is still written.
     """
 
     def sweep_whole(found: tuple[Place, Mapping[str, Stat]]) -> None:
@@ -762,6 +763,20 @@ def sweep(root: Place) -> None:
         _remove(dataset, _unnamed(_parsed(dataset, path, number, data).parts, files))
 
     at_once(root, sweep_whole, _datasets_under(root))
+    for path in files_beside_datasets(root):
+        if _DRAFTS.fullmatch(path.name):
+            _remove(path.parent, [path.name])
+
+
+def files_beside_datasets(root: Place) -> list[Place]:
+    """List the files under a folder that lie in no published dataset, sorted."""
+    store, name = store_of(root)
+    listed = [PurePosixPath(file) for file, _ in store.stats(name)]
+    datasets = {file.parent for file in listed if file.name == MANIFEST}
+    beside = sorted(str(file) for file in listed if file.parent not in datasets)
+    if isinstance(root, StoredPlace):
+        return [StoredPlace(root.root, file) for file in beside]
+    return [Path(file) for file in beside]
 
 
 def _sweep_one(dataset: Place, parts: Iterable[PartFile], manifest: str = MANIFEST) -> None:

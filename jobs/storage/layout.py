@@ -193,6 +193,12 @@ class ReleaseLayout:
         """The public report."""
         return self.root / "report.html"
 
+    @property
+    def documents(self) -> tuple[Place, ...]:
+        """What a census may write beside datasets, but for configuration, schemas and manifest."""
+        of_run = (self.ledger, self.planned, self.solves, self.account)
+        return (*of_run, self.readme, self.codebook, self.codebook_page)
+
 
 @dataclass(frozen=True)
 class Roots:

@@ -51,6 +51,7 @@ class RunLedger(Generic[Planned]):
       lazily: Geolevels whose lazy queries are published, with the digest of that dataset.
       costs: Of measured parts, what their noise costs; none of geolevels.
       is_sealed: Whether the run has spent all, and exactly, what was granted.
+      randomness: Where noise comes from, as it was when the grant was claimed.
     """
 
     planned: Planned
@@ -58,6 +59,7 @@ class RunLedger(Generic[Planned]):
     lazily: Mapping[str, str]
     costs: Mapping[str, Fraction]
     is_sealed: bool
+    randomness: str
 
     def spent(self: RunLedger[Ledger]) -> Ledger:
         """Return the entries of the measured geolevels.
@@ -220,9 +222,10 @@ def _read(
         )
         spent = {line[kind]: Fraction(line["cost"]) for line in lines if "cost" in line}
         is_sealed = lines[-1]["event"] == "sealed"
+        source = str(granted["randomness"])
         if isinstance(planned, Ledger):
-            return RunLedger(planned, measured, lazily, spent, is_sealed)
-        return RunLedger(planned, measured, lazily, spent, is_sealed)
+            return RunLedger(planned, measured, lazily, spent, is_sealed, source)
+        return RunLedger(planned, measured, lazily, spent, is_sealed, source)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise LedgerError(
             str(path),

@@ -2,81 +2,86 @@
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
 
 from das.privacy import attack
 from jobs.documents.account import Account, guarantee_of
-from jobs.documents.document import read_document, write_document
-from jobs.documents.manifest import ReleasedFile
+from jobs.documents.document import read_document
 from jobs.documents.survey import (
     MeasuredPart,
     SurveyAttribute,
     SurveyManifest,
     SurveyPrivacy,
-    read_survey_manifest,
 )
-from jobs.release.manifest import NOT_FOR_RELEASE, output_of, software
+from jobs.release.sealing import (
+    SEEDED,
+    released_files,
+    released_outputs,
+    software,
+    tidy_release,
+    write_manifest,
+)
 from jobs.release.statements import attacks_of
-from jobs.storage.dataset import MANIFEST, is_published
-from jobs.storage.files import replace_file
+from jobs.storage.dataset import is_published
+from jobs.storage.journal import write_whole
 from jobs.storage.ledger import read_ledger_of_parts
-from jobs.storage.modes import READABLE
-from jobs.storage.place import Place, names_below
+from jobs.storage.place import Place
 from jobs.survey.means import means_csv, means_json
 from jobs.survey.microdata import microdata_folders
 from jobs.survey.plan import SYNTHESIS, SurveyPlan
 from jobs.survey.released import released_configuration
 from jobs.survey.tables import conditioned_of, tables_csv, tables_json
 
-_NOTICE = (
-    "The noise in these files was seeded and can be made again by anyone: they protect nobody.\n"
-)
+_BACKUP = "restore it from a backup"
 
 
-def write_manifest(plan: SurveyPlan, parts: list[str]) -> SurveyManifest:
-    """Gather and write the manifest of what has been released so far, and the public configuration.
-
-    One that says the same already is left as it is, with the time of its sealing.
-
-    Args:
-      plan: The run.
-      parts: Names of the parts that were released in this folder.
+def seal_survey(plan: SurveyPlan) -> SurveyManifest:
+    """Write the public configuration and the manifest of a release, or of a solution beside it.
 
     Raises:
-      OutputError: A dataset is incomplete.
+      OutputError: A dataset is incomplete; or a file lies there that no run writes.
+    """
+    made, texts = plan.made, dict[Place, str]()
+    written = [means_csv(made), means_json(made), tables_json(made), *tables_csv(plan)]
+    if plan.solution is None:
+        public = released_configuration(plan)
+        texts = {made.configuration / name: text for name, text in public.items()}
+        written += [made.ledger, made.account]
+        write_whole(made.ledger)
+    tidy_release([made], texts, written)
+    return write_manifest(made, manifest_of(plan), SurveyManifest)
+
+
+def manifest_of(plan: SurveyPlan) -> SurveyManifest:
+    """Gather the manifest of a release, or of a solution beside it.
+
+    Raises:
+      OutputError: A dataset or the ledger is incomplete.
     """
     made, ledger = plan.made, read_ledger_of_parts(plan.release.ledger)
-    if plan.not_for_release:
-        replace_file(made.root / NOT_FOR_RELEASE, _NOTICE, mode=READABLE)
-    if plan.solution is None:
-        for name, text in released_configuration(plan).items():
-            replace_file(made.configuration / name, text, mode=READABLE)
-    has_microdata = SYNTHESIS in parts
+    account = plan.release.account
+    has_microdata = SYNTHESIS in ledger.measured
     definition, total = plan.budget.definition, plan.budget.total
     names = plan.microdata_domain.names if has_microdata else ()
-    datasets = sorted(path.parent for path in made.root.rglob(MANIFEST))
-    outputs = tuple(output_of(made, path) for path in datasets)
-    records = next((one.rows for one in outputs if one.path == "microdata/parquet"), None)
-    manifest = SurveyManifest(
+    outputs = released_outputs(made)
+    return SurveyManifest(
         format=1,
         kind="survey",
         name=plan.config.name,
-        not_for_release=plan.not_for_release,
+        not_for_release=ledger.randomness == SEEDED,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         software=software(),
         configuration_digest=plan.digest,
         solution=plan.solution,
         privacy=SurveyPrivacy(
             **vars(guarantee_of(plan.budget)),
-            randomness=plan.config.privacy.randomness.source,
+            randomness=ledger.randomness,
             mu_gdp=None if definition.is_pure else attack.mu_gdp(total),
             attacks=attacks_of(attack.attacks_of_total(definition, total), definition.unit),
         ),
         spent=str(sum(ledger.costs.values(), Fraction(0))),
-        account=_account(plan),
+        account=read_document(Account, account, remedy=_BACKUP) if account.exists() else None,
         attributes=tuple(SurveyAttribute(name=name, levels=plan.levels(name)) for name in names),
         parts=tuple(
             MeasuredPart(
@@ -88,20 +93,14 @@ def write_manifest(plan: SurveyPlan, parts: list[str]) -> SurveyManifest:
                 conditioned=conditioned_of(plan, part),
             )
             for part in plan.costs
-            if part in parts
+            if part in ledger.measured  # older versions released what was measured so far
         ),
         outputs=outputs,
-        files=tuple(_file(path, made.root) for path in _files(plan) if path.exists()),
-        records=records if has_microdata else None,
+        files=released_files(made),
+        records=next((one.rows for one in outputs if one.path == "microdata/parquet"), None),
         model=plan.synthesis.model if has_microdata else None,
         strata=_strata(plan) if has_microdata else (),
     )
-    if made.manifest.exists():
-        sealed = read_survey_manifest(made.manifest)
-        if replace(manifest, created=sealed.created) == sealed:
-            return sealed
-    write_document(made.manifest, manifest)
-    return manifest
 
 
 def is_made(plan: SurveyPlan, part: str) -> bool:
@@ -117,25 +116,3 @@ def _strata(plan: SurveyPlan) -> tuple[str, ...]:
     """Attributes whose combinations the microdata are measured by."""
     strata = plan.synthesis.strata
     return () if strata is None else tuple(strata.attributes)
-
-
-def _account(plan: SurveyPlan) -> Account | None:
-    if plan.not_for_release:
-        return None
-    return read_document(Account, plan.release.account, remedy="restore it from a backup")
-
-
-def _files(plan: SurveyPlan) -> list[Place]:
-    """Files beside the datasets; a solution states the measurements, which lie in the release."""
-    own = [means_csv(plan.made), means_json(plan.made), tables_json(plan.made), *tables_csv(plan)]
-    if plan.solution is not None:
-        return own
-    configuration = [plan.release.configuration / name for name in released_configuration(plan)]
-    return [plan.release.ledger, plan.release.account, *own, *configuration]
-
-
-def _file(path: Place, root: Place) -> ReleasedFile:
-    data = path.read_bytes()
-    return ReleasedFile(
-        path=str(names_below(path, root)), bytes=len(data), sha256=hashlib.sha256(data).hexdigest()
-    )

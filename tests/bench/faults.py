@@ -659,7 +659,7 @@ def hold_archives(folder: Path) -> dict[str, Path]:
             ),
         }
         if stage == "seal":
-            appended["jobs/release/manifest.py"] = _HOLD_SEAL.format(seconds=4 * HOLD_SECONDS)
+            appended["jobs/release/sealing.py"] = _HOLD_SEAL.format(seconds=4 * HOLD_SECONDS)
         archives[stage] = build_zip(home, appended)
     return archives
 

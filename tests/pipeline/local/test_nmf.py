@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
 from das.errors import DasError
+from das.histograms import Histograms
+from das.queries.query import parse_query
 from jobs.cli import app
 from jobs.config.schema import load_schema
 from tests.builders import toy
@@ -69,14 +76,22 @@ def test_files_become_counts_estimates_and_files_again(tmp_path: Path) -> None:
     assert "went made elsewhere" not in refused("measure", config, "--quiet")
     assert "go on with `das solve` or `das estimate`" in refused("evaluate", config, "--quiet")
     done("solve", config, "--quiet")
-    assert json.loads(done("verify", config, "--quiet"))["families"] == 6
+    verified = json.loads(done("verify", config, "--quiet"))
+    assert verified["families"] == 6
+    assert verified["noise_differences"] > 0
+    assert 0.2 < verified["noise_chi_square"] / verified["noise_differences"] < 3
     found = json.loads(done("estimate", config, "--query", "sex", "--geounit", "001", "--json"))
     assert len(found) == 2
     manifest = json.loads((run / "out" / "release" / "manifest.json").read_text())
     assert manifest["origin"]["name"] == "nmf"
     assert manifest["privacy"]["randomness"] == "elsewhere"
     assert manifest["account"] is None
-    assert "made elsewhere" in (run / "out" / "release" / "report.html").read_text()
+    done("certificate", config, "-o", tmp_path / "certificate.html", "--quiet")
+    release, claim = run / "out" / "release", "NOISE NOT VERIFIED"
+    pages = (release / "report.html", release / "README.md", tmp_path / "certificate.html")
+    assert all(claim in page.read_text() for page in pages)
+    assert "made elsewhere" in pages[0].read_text()
+    assert "approved by" not in pages[2].read_text()
     assert {path.name for path in tmp_path.rglob("*account*")} == {"account.schema.json"}
     done("run", config, "--quiet")
     assert "complete" in done("resume", run / "out", "--quiet")
@@ -110,6 +125,40 @@ def test_a_release_of_ours_can_be_exported_and_solved_again(tmp_path: Path) -> N
         for folder in (tmp_path / "out", again / "out")
     ]
     assert answers[0] == answers[1]
+
+
+def rewritten(nmf: Path, change: Callable[[dict[str, Any]], list[int]]) -> None:
+    """Replace the noisy answers of all files, row by row."""
+    for file in nmf.glob("**/part-*.parquet"):
+        table = pq.read_table(file)
+        if "value" in table.column_names and "query_name" in table.column_names:
+            rows = [{**row, "value": change(row)} for row in table.to_pylist()]
+            pq.write_table(pa.Table.from_pylist(rows, table.schema), file)
+
+
+@pytest.mark.parametrize("factor", [0, 4])
+def test_answers_without_the_stated_noise_are_not_verified(tmp_path: Path, factor: int) -> None:
+    """The truth itself, and four times the noise, under the variances of the files."""
+    made = synthetic()
+    nmf = made.write(tmp_path / "nmf")
+    queries = {name: parse_query(made.schema, name) for name in ("total", "sex", "detailed")}
+
+    def truth(row: dict[str, Any]) -> list[int]:
+        code = row["geocode"]
+        below = [code in ("0", "") or leaf.startswith(code) for leaf in LEAVES]
+        cells = made.counts[below].sum(0)
+        query = queries[row["query_name"].removesuffix("_dpq")]
+        exact = query.answer(Histograms.from_dense(cells[None]))[0]
+        return (exact + factor * (np.asarray(row["value"]) - exact)).tolist()
+
+    rewritten(nmf, truth)
+    run = tmp_path / "run"
+    done("import-nmf", nmf, run, "--schema", TOY, "--quiet")
+    done("solve", run / "run.yaml", "--quiet")
+    for words in (("verify",), ("certificate", "-o", tmp_path / "page.html")):
+        said = refused(words[0], run / "run.yaml", *words[1:], "--quiet")
+        assert "does not hold noise as it is stated" in said
+    assert not (tmp_path / "page.html").exists()
 
 
 # --- what errors say to do -----------------------------------------------------------------------

@@ -171,7 +171,7 @@ def test_a_changed_table_is_found(das, tmp_path):
     state_digest(tmp_path, "tables.json")
     file = root / "tables/ages.csv"
     file.write_text(kept[file].replace("0 to 15,", "0 to 15,1"))
-    assert "is not the file the manifest names" in refused(das, "verify", config)
+    assert "is not the one the manifest of the release names" in refused(das, "verify", config)
     state_digest(tmp_path, "tables/ages.csv")
     assert "does not hold the table of tables.json" in refused(das, "verify", config)
 
@@ -183,7 +183,7 @@ def test_another_promise_in_the_manifest_is_found(das, tmp_path):
     text = file.read_text()
     assert '"gamma": "1"' in text
     file.write_text(text.replace('"gamma": "1"', '"gamma": "0"'))
-    assert "promises something else" in refused(das, "verify", config)
+    assert "manifest.json, parts.1.conditioned.gamma" in refused(das, "verify", config)
 
 
 # --- refused by name -----------------------------------------------------------------------------

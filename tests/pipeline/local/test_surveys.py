@@ -326,7 +326,7 @@ def test_the_same_command_again_changes_nothing(das, config, tmp_path):
         ("jobs.folder.draws.accept", 1),  # recorded, and not readable
         ("jobs.confidential.draw.record_measured", 1),  # readable, not in the ledger
         ("jobs.run_survey.write_means", 1),
-        ("jobs.run_survey.write_manifest", 1),
+        ("jobs.survey.manifest.write_manifest", 1),
     ],
 )
 def test_a_run_that_dies_goes_on_and_draws_nothing_twice(das, config, tmp_path, place, claimed):
@@ -407,7 +407,7 @@ def test_a_mean_that_was_changed_is_found(das, config, tmp_path):
     done(das, "run", config)
     file = tmp_path / "out/release/means.csv"
     file.write_text(file.read_text().replace("everybody,1,", "everybody,1,1", 1))
-    assert "is not the file the manifest names" in refused(das, "verify", config)
+    assert "is not the one the manifest of the release names" in refused(das, "verify", config)
     state_digest(tmp_path, "means.csv")
     assert "does not hold the means of means.json" in refused(das, "verify", config)
 
@@ -661,8 +661,10 @@ def test_the_folder_of_a_release_is_enough(das, config, tmp_path):
     weights = alone / "configuration" / "weights-income.csv"
     weights.write_text(weights.read_text().replace("m,a,3/10", "m,a,1/10").replace(
         "m,b,3/20", "m,b,7/20"))  # fmt: skip
-    assert "is not the file the manifest names" in refused(das, "verify", alone)
-    assert "is not the file the manifest names" in refused(das, "certificate", alone, "-o", page)
+    assert "is not the one the manifest of the release names" in refused(das, "verify", alone)
+    assert "is not the one the manifest of the release names" in refused(
+        das, "certificate", alone, "-o", page
+    )
 
 
 def test_a_release_without_its_configuration_needs_the_run_file(das, config, tmp_path):

@@ -18,8 +18,9 @@ from jobs.config.tables import TablesWanted
 from jobs.documents.manifest import Environment, Solution
 from jobs.planning.ledger import planned_ledger
 from jobs.release.implied import publish_implied
-from jobs.release.manifest import NOT_FOR_RELEASE, RunFacts, write_manifest
+from jobs.release.manifest import RunFacts, seal_product
 from jobs.release.microdata import write_microdata
+from jobs.release.sealing import NOT_FOR_RELEASE
 from jobs.release.solve import solve_level
 from jobs.release.tables import write_tables
 from jobs.storage.dataset import Dataset
@@ -62,7 +63,7 @@ def release(tmp_path):
 
 
 def written(layout, plan=PLAN, facts=FACTS) -> dict:
-    write_manifest(plan, planned_ledger(plan, LATTICE), layout, facts)
+    seal_product(plan, planned_ledger(plan, LATTICE), layout, facts)
     return json.loads(layout.manifest.read_text())
 
 

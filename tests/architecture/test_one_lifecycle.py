@@ -1,0 +1,80 @@
+"""What claims, draws, records, seals and verifies is one function each, for censuses and surveys."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+from tests.checkout import ROOT
+
+IMPORTED = "jobs.analysis.import_nmf._write_release"  # takes over answers drawn elsewhere
+REPLICATES = "jobs.release.intervals.write_intervals"  # after the seal, beside what it names
+
+
+def calls() -> Iterator[tuple[str, str]]:
+    """Pairs of a caller, module and function, and of what it calls, as it is written there."""
+    for package in ("das", "jobs"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            for function in ast.walk(ast.parse(path.read_text())):
+                if isinstance(function, ast.FunctionDef):
+                    for node in ast.walk(function):
+                        if isinstance(node, ast.Call):
+                            yield f"{module}.{function.name}", ast.unparse(node.func)
+                            if node.args and ast.unparse(node.func) == "write_document":
+                                yield f"{module}.{function.name}", ast.unparse(node)
+
+
+CALLS = sorted(set(calls()))
+
+
+def callers(*called: str) -> set[str]:
+    return {caller for caller, function in CALLS if function in called}
+
+
+@pytest.mark.parametrize(
+    ("called", "expected"),
+    [
+        ("make_claim", {"jobs.folder.spending.claim_grants"}),
+        ("NoiseKey.draw", {"jobs.confidential.draw.draw_part", "jobs.confidential.draw.give_out"}),
+        ("draws.begin", {"jobs.folder.draws.draw_once"}),
+        ("draws.record", {"jobs.folder.draws.draw_once"}),
+        ("draws.fail", {"jobs.folder.draws.draw_once"}),
+        (
+            "write_document(release.manifest, manifest, mode=READABLE)",
+            {"jobs.release.sealing.write_manifest"},
+        ),
+        ("sweep", {"jobs.release.sealing.tidy_release"}),
+        ("open_to_readers", {"jobs.release.sealing.write_manifest", REPLICATES}),
+        ("record_measured", {"jobs.confidential.draw.draw_part", IMPORTED}),
+    ],
+)
+def test_one_function_does_it(called, expected):
+    assert callers(called) == expected
+
+
+@pytest.mark.parametrize(
+    ("called", "census", "survey"),
+    [
+        ("refuse_spent_grants", "jobs.folder.open.open_folder", "jobs.folder.open.open_folder"),
+        ("claim_grants", "jobs.run.", "jobs.run_survey."),
+        ("draw_part", "jobs.confidential.stages.", "jobs.confidential.survey.measure."),
+        ("start_ledger", "jobs.confidential.stages.", "jobs.survey.folder."),
+        ("seal_ledger", "jobs.release.stages.", "jobs.run_survey."),
+        ("tidy_release", "jobs.release.stages.", "jobs.survey.manifest."),
+        ("write_manifest", "jobs.release.manifest.", "jobs.survey.manifest."),
+        ("verify_contents", "jobs.release.verify.", "jobs.survey.verify."),
+        ("verify_manifest", "jobs.release.verify.", "jobs.survey.verify."),
+    ],
+)
+def test_both_kinds_of_run_reach_it(called, census, survey):
+    found = callers(called)
+    for start in (census, survey):
+        assert any(caller.startswith(start) for caller in found), found
+
+
+def test_no_other_function_writes_a_document_named_manifest():
+    written = {(c, f) for c, f in CALLS if f.startswith("write_document(") and "manifest" in f}
+    assert {caller for caller, _ in written} == {"jobs.release.sealing.write_manifest"}

@@ -1,0 +1,249 @@
+"""A sealed release holds what its manifest names, and the manifest states what was measured."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from das.errors import VerificationError
+from jobs.release.sealing import verify_statements
+from tests.builders import toy
+from tests.builders.survey import write_survey
+from tests.builders.units import section, write_units
+
+pytestmark = pytest.mark.usefixtures("here")
+
+Das = Callable[..., tuple[int, str]]
+SEEDED = {"source": "seeded_not_for_release", "seed": 1}
+FREE = {"created", "software", "environment"}  # what the run alone knew
+
+
+def census(folder: Path) -> Path:
+    toy.write_records(folder)
+    write_units(folder)
+    return toy.configuration(
+        folder,
+        units=section(folder),
+        invariants=[{"query": "total", "geolevel": "state"}],
+        privacy__randomness={"source": "operating_system"},
+    )
+
+
+@pytest.fixture(params=[census, write_survey], ids=["census", "survey"])
+def config(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return request.param(tmp_path)
+
+
+@pytest.fixture
+def sealed(config: Path, das: Das) -> Path:
+    """The run file of a finished run."""
+    assert das("run", config)[0] == 0
+    return config
+
+
+def release_of(config: Path) -> Path:
+    return config.parent / "out" / "release"
+
+
+def edited(config: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    file = release_of(config) / "manifest.json"
+    document = json.loads(file.read_text())
+    change(document)
+    file.write_text(json.dumps(document))
+
+
+def refused(das: Das, config: Path) -> str:
+    for words in (
+        ("verify", config),
+        ("verify", release_of(config)),
+        ("certificate", config, "-o", config.parent / "page.html"),
+    ):
+        code, said = das(*words)
+        assert code == VerificationError.exit_code, (words, said)
+    assert not (config.parent / "page.html").exists()
+    return said
+
+
+def test_what_was_sealed_is_verified_from_anywhere(sealed, das, tmp_path):
+    copied = shutil.copytree(release_of(sealed), tmp_path / "elsewhere")
+    for finished in (sealed, release_of(sealed), copied):
+        code, said = das("verify", finished)
+        assert code == 0, said
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def test_a_file_that_the_manifest_does_not_name_is_found(sealed, das):
+    stray = release_of(sealed) / "notes.txt"
+    stray.write_text("a page that somebody put there")
+    assert "notes.txt: lies in the release, and its manifest does not name it" in refused(
+        das, sealed
+    )
+
+
+def test_a_copy_of_confidential_files_is_found(tmp_path, das):
+    config = census(tmp_path)
+    assert das("run", config)[0] == 0
+    truth = config.parent / "out" / "confidential" / "histograms"
+    shutil.copytree(truth, release_of(config) / "histograms")
+    assert "histograms/level=" in refused(das, config)
+
+
+def test_a_page_in_the_folder_of_a_product_that_is_none_is_found(tmp_path, das):
+    """A folder is a product's if the run has the product, not if it looks like one."""
+    config = census(tmp_path)
+    assert das("run", config)[0] == 0
+    (release_of(config) / "more").mkdir()
+    shutil.copy(release_of(config) / "manifest.json", release_of(config) / "more/manifest.json")
+    assert "more/manifest.json: lies in the release" in refused(das, config)
+
+
+def test_what_attempts_left_is_removed_and_what_no_run_writes_is_refused(config, das):
+    assert das("measure", config)[0] == 0
+    left = release_of(config) / "counts" / "level=gone" / f"part-{'0a' * 16}.parquet"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"half of it")
+    stray = release_of(config) / "notes.txt"
+    stray.write_text("of somebody")
+    code, said = das("solve", config)
+    assert code != 0
+    assert "notes.txt: is not a file of this run" in said
+    assert stray.exists()
+    stray.unlink()
+    assert das("resume", config.parent / "out")[0] == 0
+    assert not left.exists()
+    assert das("verify", config)[0] == 0
+
+
+def test_a_draw_that_does_not_count_is_in_no_release(tmp_path, das, monkeypatch):
+    """The driver dies when a part is written and not yet proposed; the part is drawn anew."""
+    config = write_survey(tmp_path)
+
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("jobs.confidential.draw.propose", dies)
+        das("run", config)
+    first = [*release_of(config).glob("measurements/*/part-*")]
+    assert len(first) == 1
+    code, said = das("solve", config)
+    assert code != 0
+    assert "is not measured" in said
+    assert das("run", config)[0] == 0
+    assert not first[0].exists()
+    assert das("verify", config)[0] == 0
+    parts = [*release_of(config).glob("measurements/*")]
+    assert all(len([*part.glob("part-*")]) == 1 for part in parts)
+
+
+# --- statements ----------------------------------------------------------------------------------
+
+
+def leaves(value: object, key: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Paths to all values that are no containers; of a list to those of its first entry."""
+    if isinstance(value, dict):
+        for name, own in value.items():
+            yield from leaves(own, (*key, name))
+    elif isinstance(value, list | tuple) and value:
+        yield from leaves(value[0], (*key, 0))
+    else:
+        yield key
+
+
+def changed(value: Any) -> Any:
+    if isinstance(value, bool) or value is None:
+        return not value
+    if isinstance(value, list | dict):
+        return ["x"]
+    return value + ("x" if isinstance(value, str) else 1)
+
+
+def put(document: Any, key: tuple[str | int, ...], change: Callable[[Any], Any]) -> Any:
+    document = copy.deepcopy(document)
+    at = document
+    for name in key[:-1]:
+        at = at[name]
+    at[key[-1]] = change(at[key[-1]])
+    return document
+
+
+def test_every_field_of_the_manifest_is_compared(sealed):
+    again = json.loads((release_of(sealed) / "manifest.json").read_text())
+    place = release_of(sealed) / "manifest.json"
+    verify_statements(place, again, again)
+    keys = [*leaves(again)]
+    assert len(keys) > 60
+    for key in keys:
+        with pytest.raises(VerificationError) as error:
+            verify_statements(place, put(again, key, changed), again)
+        assert f"manifest.json, {'.'.join(map(str, key))}:" in str(error.value)
+
+
+def test_every_field_of_the_manifest_is_gathered_again(sealed, das):
+    """Entered by the command, one value of every field; those of the run alone are its word."""
+    file = release_of(sealed) / "manifest.json"
+    text = file.read_text()
+    document = json.loads(text)
+    for name, value in document.items():
+        if name in {*FREE, "format", "kind", "configuration_digest"}:
+            continue
+        if value in (None, [], {}):
+            continue
+        deep = [(name, *key) for key in leaves(value)]
+        key = next((k for k in deep if isinstance(_at(document, k), int | float)), deep[0])
+        file.write_text(json.dumps(put(document, key, changed)))
+        code, said = das("verify", sealed)
+        assert code != 0, key
+        assert name in said or "is not the one" in said or "is missing" in said, (key, said)
+    file.write_text(text)
+    assert das("verify", sealed)[0] == 0
+
+
+def _at(document: Any, key: tuple[str | int, ...]) -> Any:
+    for name in key:
+        document = document[name]
+    return document
+
+
+def test_a_smaller_promise_is_found(sealed, das):
+    def promise(document: dict[str, Any]) -> None:
+        document["privacy"] |= {"total": "1/100", "rho": "1/100", "epsilon": 0.9}
+
+    edited(sealed, promise)
+    assert "manifest.json, privacy.total: is not what plan, ledger and measurements say" in refused(
+        das, sealed
+    )
+
+
+def test_what_is_exact_cannot_be_left_out(tmp_path, das):
+    config = census(tmp_path)
+    assert das("run", config)[0] == 0
+    edited(config, lambda document: document.update(invariants=[]))
+    assert "manifest.json, invariants" in refused(das, config)
+
+
+@pytest.mark.parametrize("build", [toy.configuration, write_survey])
+def test_seeded_noise_stays_seeded(build, tmp_path, das):
+    """The ledger and the measurements say it, whatever the manifest does and the notice."""
+    toy.write_records(tmp_path)
+    if build is write_survey:
+        config = build(tmp_path, privacy__randomness=SEEDED)
+    else:
+        config = build(tmp_path)
+    assert das("run", config)[0] == 0
+
+    def promise(document: dict[str, Any]) -> None:
+        document["not_for_release"] = False
+        document["privacy"]["randomness"] = "operating_system"
+
+    edited(config, promise)
+    (release_of(config) / "NOT_FOR_RELEASE.txt").unlink()
+    assert "manifest.json, not_for_release" in refused(das, config)
