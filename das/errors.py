@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-# Longest texts of a message, in characters: what was got may be a whole file.
-_LONGEST_WHERE, _LONGEST_WHAT, _LONGEST_VALUE = 600, 4000, 1000
+# Longest texts of a message, in characters: what was got may be a whole file of somebody else.
+_LONGEST_WHERE, _LONGEST_WHAT, _LONGEST_GOT, _LONGEST_VALUE = 600, 4000, 200, 1000
 
 
 class DasError(Exception):
@@ -50,7 +50,7 @@ class DasError(Exception):
         super().__init__(where, what)
         self.where = _shown(where, _LONGEST_WHERE)
         self.what = _shown(what, _LONGEST_WHAT)
-        self.got = None if got is None else _shown(got, _LONGEST_VALUE)
+        self.got = None if got is None else _shown(got, _LONGEST_GOT)
         self.want = None if want is None else _shown(want, _LONGEST_VALUE)
         self.remedy = None if remedy is None else _shown(remedy, _LONGEST_VALUE)
 

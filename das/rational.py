@@ -10,6 +10,7 @@ from fractions import Fraction
 from das.errors import BudgetError
 
 _FRACTION = re.compile(r"[+-]?[0-9]+(/[0-9]+)?|[+-]?[0-9]*\.[0-9]+")
+_LONGEST_STATED = 4000  # characters; Python converts integers of up to 4,300 digits
 _MOST_DIGITS = 100  # of a numerator or denominator; sums of shares have products of denominators
 
 
@@ -51,6 +52,29 @@ def parse_fraction(value: object, where: str) -> Fraction:
             want='a fraction in quotes, such as "1/4" or "0.25"',
         )
     raise BudgetError(where, "is not a fraction", got=repr(value), want='text such as "51/36352"')
+
+
+def stated_fraction(text: object) -> Fraction:
+    """Read a fraction that a document states, as `str` wrote it when the document was made.
+
+    `Fraction` reads "1e999999999", too, and does not come back: the length is bounded here, and
+    exponents are refused. Costs that are sums of products have more digits than what people write.
+
+    Args:
+      text: Such as "13511/5000".
+
+    Raises:
+      ValueError: It is no text, no fraction, or longer than 4,000 characters.
+
+    >>> stated_fraction("-3/7")
+    Fraction(-3, 7)
+    """
+    if isinstance(text, str) and len(text) <= _LONGEST_STATED and _FRACTION.fullmatch(text):
+        try:
+            return Fraction(text)
+        except ZeroDivisionError:
+            pass
+    raise ValueError("is not a fraction such as 51/36352")
 
 
 def decimal_of(value: Fraction) -> Decimal:

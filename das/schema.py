@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,7 +30,7 @@ class Attribute:
         if not self.levels:
             raise SchemaError(f"attribute {self.name}", "has no levels")
         if len(set(self.levels)) != len(self.levels):
-            twice = sorted({level for level in self.levels if self.levels.count(level) > 1})
+            twice = sorted(level for level, n in Counter(self.levels).items() if n > 1)
             raise SchemaError(f"attribute {self.name}", "has a level twice", got=twice)
 
     @property

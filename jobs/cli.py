@@ -825,7 +825,7 @@ def report(
     if alone and is_survey_release(out):
         _name_files([write_public_page(ReleaseLayout(out), to)], roots)
         return
-    if (out / "run.json").exists() and is_survey_folder(out):
+    if not alone and (out / "run.json").exists() and is_survey_folder(out):
         _name_files(write_pages(roots, solution, to), roots)
         return
     release = ReleaseLayout(out) if alone else release_layout(out, solution)
@@ -1467,9 +1467,10 @@ def _refuse_with_folder(config: Place, out: Place | None, solution: str | None) 
 def _finished_run(config: Place, out: Place | None, solution: str | None) -> Resolved:
     """As `_finished`, or of the folder of a run, which remembers its run file."""
     from jobs.folder.identity import load_again
+    from jobs.storage.layout import is_release
     from jobs.survey.folder import refuse_survey_folder
 
-    if not (config / "run.json").is_file():
+    if is_release(config) or not (config / "run.json").is_file():
         return _finished(config, out, solution)
     refuse_survey_folder(config)
     return load_again(config.resolve(), None, None, solution)

@@ -55,7 +55,8 @@ class Ledger:
         for everybody.
 
     Raises:
-      LedgerError: An entry is of a stratum that is not listed.
+      LedgerError: An entry is of a stratum that is not listed, or of a chain that does not lie on
+        the spine.
     """
 
     spine: tuple[str, ...]
@@ -67,6 +68,16 @@ class Ledger:
         unknown = {entry.stratum for entry in self.entries} - {"", *self.strata}
         if unknown:
             raise LedgerError("ledger", "has entries of unknown strata", got=sorted(unknown))
+        position = {name: index for index, name in enumerate(self.spine)}
+        for chain in dict.fromkeys((entry.geolevel, entry.chain_end) for entry in self.entries):
+            first, last = (position.get(name) for name in chain)
+            if first is None or last is None or last < first:
+                raise LedgerError(
+                    "ledger",
+                    "has entries of an unknown chain of geolevels",
+                    got=chain,
+                    want=self.spine,
+                )
 
     def append(self, entries: Iterable[LedgerEntry]) -> Ledger:
         """Return a ledger with more entries.

@@ -18,7 +18,7 @@ from jobs.printable import printable, result_console
 from jobs.storage.answers import read_listed
 from jobs.storage.dataset import MANIFEST, Dataset
 from jobs.storage.estimates import read_tables
-from jobs.storage.files import read_json
+from jobs.storage.files import read_json, understanding
 from jobs.storage.layout import (
     EstimateLayout,
     ReleaseLayout,
@@ -27,11 +27,12 @@ from jobs.storage.layout import (
     solutions_of,
 )
 from jobs.storage.place import Place, found_under, names_below
+from jobs.storage.received import received_release
 
 
 def _layout(out: Place, solution: str | None) -> ReleaseLayout:
     """The release of a run folder, or the one that the folder itself is."""
-    return ReleaseLayout(out) if is_release(out) else release_layout(out, solution)
+    return received_release(out) if is_release(out) else release_layout(out, solution)
 
 
 def inspect_run(out: Place, solution: str | None = None) -> dict[str, Any]:
@@ -101,8 +102,9 @@ def inspect_geounit(
     document["measurements"], document["estimates"] = measured, estimates
     counts = release.counts(geolevel)
     if (counts / MANIFEST).exists():
-        rows = Dataset.open(counts).read(geocode, geocode).to_pylist()
-        document["protected_total"] = int(np.sum([n for row in rows for n in row["counts"]]))
+        with understanding(counts):
+            rows = Dataset.open(counts).read(geocode, geocode).to_pylist()
+            document["protected_total"] = int(np.sum([n for row in rows for n in row["counts"]]))
     return document
 
 
@@ -120,20 +122,20 @@ def _answers(
     if not (dataset / MANIFEST).exists():
         return
     answers = Dataset.open(dataset)
-    described = {q["query"]: q for q in answers.facts["queries"]}
-    for row in read(answers, geocode, geocode).to_pylist():
-        if query is None or _same(query, row["query"]):
-            held = {k: v for k, v in row.items() if k not in ("geocode", "positions", *values)}
-            columns = [
-                _labelled(described[row["query"]], row[name], row.get("positions"))
-                for name in values
-            ]
-            if len(values) == 1:
-                yield held, columns[0]
-                continue
-            named = zip(values, columns, strict=True)
-            found = [(name, column) for name, column in named]
-            yield held, {label: {name: c[label] for name, c in found} for label in columns[0]}
+    with understanding(dataset):
+        described = {q["query"]: q for q in answers.facts["queries"]}
+        for row in read(answers, geocode, geocode).to_pylist():
+            if query is None or _same(query, row["query"]):
+                held = {k: v for k, v in row.items() if k not in ("geocode", "positions", *values)}
+                columns = [
+                    _labelled(described[row["query"]], row[name], row.get("positions"))
+                    for name in values
+                ]
+                if len(values) == 1:
+                    yield held, columns[0]
+                    continue
+                found = list(zip(values, columns, strict=True))
+                yield held, {label: {name: c[label] for name, c in found} for label in columns[0]}
 
 
 def _known_name(release: ReleaseLayout, query: str) -> str:
@@ -201,7 +203,8 @@ def _find(release: ReleaseLayout, geocode: str) -> tuple[str, dict[str, Any]]:
         geography = Dataset.open(folder)
         rows = geography.read(geocode, geocode).to_pylist()
         if rows:
-            return str(geography.facts["geolevel"]), rows[0]
+            with understanding(folder):
+                return str(geography.facts["geolevel"]), rows[0]
     if not (release.root / "geography").exists():
         raise OutputError(str(release.root), "holds no geography", remedy="run `das measure`")
     raise InputError(str(release.root), "has no such geounit", got=geocode)

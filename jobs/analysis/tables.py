@@ -16,6 +16,7 @@ import pyarrow as pa
 from das.arrays import FloatArray, ObjectArray
 from das.errors import ConfigError
 from das.queries.query import Query
+from das.rational import stated_fraction
 from das.tree.intervals import normal_factor
 from jobs.config.product import Product, Resolved
 from jobs.config.tables import H1, TablesWanted, table_query
@@ -238,7 +239,7 @@ def _intervals(product: Product, confidence: float | None) -> Mapping[tuple[str,
     release = product.release
     document = read_intervals(IntervalLayout.of(release).document, release.manifest)
     if document is None or (
-        confidence is not None and Fraction(document.confidence) != Fraction(str(confidence))
+        confidence is not None and stated_fraction(document.confidence) != Fraction(str(confidence))
     ):
         return {}
     return class_tables(document)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -27,6 +28,8 @@ _TAGS = (
     "geocode_column",
     "geocode_parts",
 )
+
+_GEOUNITS = re.compile(r"\.\./geography/level=[^/]+")  # as a release writes its list of geounits
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 T = TypeVar("T")
@@ -150,6 +153,50 @@ def _absolute(value: Any, folder: Place) -> Any:  # noqa: ANN401 - whatever a mo
     if isinstance(value, dict):
         return {key: _absolute(one, folder) for key, one in value.items()}
     return value
+
+
+def refuse_other_folders(path: Place, config: BaseModel) -> None:
+    """Refuse the run file of a release if it names files that do not lie beside it.
+
+    Whoever reads a release did not write its run file: a path elsewhere would have a command read
+    any file of the reader, and put labels from it into what is published. Two paths that releases
+    have are allowed, since nothing is opened by them: `../..` of the run folder, and the list of
+    geounits of the release itself.
+
+    Args:
+      path: The run file.
+      config: What it says, paths as written.
+
+    Raises:
+      ConfigError: A path is absolute, an address, or leads out of the folder.
+    """
+    for keys, written in _written_paths(config, ()):
+        text, key = str(written), ".".join(keys)
+        is_plain = text not in (".", "..") and "/" not in text
+        is_geounits = keys == ("geography", "geounits", "path") and _GEOUNITS.fullmatch(text)
+        if not (is_plain or is_geounits or (keys == ("output", "directory") and text == "../..")):
+            raise ConfigError(
+                f"{path}: {key}",
+                "names a file of another folder, which no release does",
+                got=text,
+                want="the plain name of a file beside it",
+            )
+
+
+def _written_paths(value: object, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Place]]:
+    """The paths that a document states, with their keys; those that are defaults are left out."""
+    if isinstance(value, Path | StoredPlace):
+        yield keys, value
+    elif isinstance(value, BaseModel):
+        for name in sorted(value.model_fields_set):
+            alias = type(value).model_fields[name].alias or name
+            yield from _written_paths(getattr(value, name), (*keys, alias))
+    elif isinstance(value, list | tuple):
+        for index, one in enumerate(value):
+            yield from _written_paths(one, (*keys, str(index)))
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            yield from _written_paths(one, (*keys, str(key)))
 
 
 @overload

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from das.errors import DasError, OutputError
 from das.queries.factor import Factor
 from das.queries.query import Query
+from das.rational import stated_fraction
 from das.strategy import QueryShare
 from jobs.config.workload import name_with_matrices
 from jobs.storage.files import create_file, json_text, read_json, understanding
@@ -98,5 +98,5 @@ def _share(entry: Mapping[str, Any], factors: Sequence[Factor]) -> QueryShare:
     name = str(entry["query"])
     if name != name_with_matrices(name.partition(" #")[0], parts):
         raise ValueError(f"the matrices of {name}")
-    exact = {key: None if entry[key] is None else Fraction(entry[key]) for key in _SHARES}
+    exact = {key: None if entry[key] is None else stated_fraction(entry[key]) for key in _SHARES}
     return QueryShare(Query(name, parts), **exact)  # type: ignore[arg-type]

@@ -18,7 +18,13 @@ from pydantic import BaseModel
 
 from das.errors import ConfigError, OutputError
 from jobs.config.between import tied_products
-from jobs.config.files import absolute, absolute_path, read_model, read_run_file
+from jobs.config.files import (
+    absolute,
+    absolute_path,
+    read_model,
+    read_run_file,
+    refuse_other_folders,
+)
 from jobs.config.models.allocation import AllocationFile
 from jobs.config.models.data import NmfData
 from jobs.config.models.values import SURVEY
@@ -28,6 +34,7 @@ from jobs.config.schema import read_schema
 from jobs.documents.manifest import read_manifest
 from jobs.storage.layout import ReleaseLayout, product_confidential
 from jobs.storage.place import Place, StoredPlace
+from jobs.storage.received import received_release
 
 RUN_FILE = "run.yaml"
 _HEAD = """\
@@ -89,12 +96,12 @@ def load_release(root: Place) -> Resolved:
       OutputError: It is no finished release, or not whole.
       ConfigError, SchemaError, GeographyError, BudgetError: Its configuration was changed.
     """
-    layout = ReleaseLayout(absolute_path(root))
+    layout = received_release(absolute_path(root))
     if not layout.manifest.is_file():
         raise OutputError(
             str(root), "is no folder of a finished release", want="OUT/release, or a copy of it"
         )
-    if is_survey_release(layout.root):
+    if _is_of_survey(layout):
         raise ConfigError(
             str(root),
             "is the release of a survey, which has no geounits",
@@ -108,6 +115,7 @@ def load_release(root: Place) -> Resolved:
             str(path), "is missing", remedy="releases of older versions need their run file"
         )
     file = read_run_file(path)
+    refuse_other_folders(path, file.config)
     config = absolute(file.config, path.parent)
     products: dict[str, Product] = {}
     *others, _ = config.products
@@ -124,13 +132,20 @@ def load_release(root: Place) -> Resolved:
 
 
 def is_survey_release(root: Place) -> bool:
-    """Whether a folder is the release of a survey, or of a solution beside one."""
-    manifest = ReleaseLayout(root).manifest
-    if not manifest.is_file():
+    """Whether a folder is the release of a survey, or of a solution beside one.
+
+    Raises:
+      OutputError: Something else than plain files lies in it.
+    """
+    return _is_of_survey(received_release(root))
+
+
+def _is_of_survey(release: ReleaseLayout) -> bool:
+    if not release.manifest.is_file():
         return False
     try:
-        document = json.loads(manifest.read_bytes())
-    except ValueError:  # `read_manifest` says so
+        document = json.loads(release.manifest.read_bytes())
+    except (ValueError, RecursionError):  # `read_manifest` says so
         return False
     return isinstance(document, dict) and document.get("kind") == SURVEY
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from das.definition import Definition
 from das.privacy.budget import Budget
 from das.queries.sensitivity import Neighbors
-from jobs.documents.document import document
+from jobs.documents.document import ExactText, document
 from jobs.storage.account import Claim, Spent, composed
 
 
@@ -26,10 +26,10 @@ class Guarantee:
     """
 
     definition: Definition
-    total: str
-    delta: str
+    total: ExactText
+    delta: ExactText
     neighbors: Neighbors
-    rho: str
+    rho: ExactText
     epsilon: float
     epsilon_simple: float
 

@@ -13,15 +13,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from typing import Any, TypeVar, cast, dataclass_transform
+from typing import Annotated, Any, TypeVar, cast, dataclass_transform
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError
 
 from das.errors import OutputError
+from das.rational import stated_fraction
 from jobs.storage.files import read_bytes, write_json
 from jobs.storage.place import Place
 from jobs.storage.stores.store import OWNER_ONLY
 
+
+def _exact(text: str) -> str:
+    stated_fraction(text)
+    return text
+
+
+def _within(path: str) -> str:
+    if not path.isprintable() or any(name in ("", ".", "..") for name in path.split("/")):
+        raise ValueError("is no path within the folder of the document")
+    return path
+
+
+def _plain_name(name: str) -> str:
+    if "/" in name:
+        raise ValueError("is no plain name")
+    return _within(name)
+
+
+ExactText = Annotated[str, AfterValidator(_exact)]
+"""An exact fraction as text; `das.rational.stated_fraction` makes it a number."""
+PathWithin = Annotated[str, AfterValidator(_within)]
+"""A path within the folder of the document that states it: not absolute, and without `..`."""
+PlainName = Annotated[str, AfterValidator(_plain_name)]
+"""The name of one file or folder."""
 D = TypeVar("D")
 _AS_THEY_ARE = (str, int, float, type(None))
 _ADAPTERS: dict[object, TypeAdapter[Any]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Literal
 
-from jobs.documents.document import document, read_document
+from jobs.documents.document import ExactText, document, read_document
 from jobs.documents.evaluation import Bin, Means
 from jobs.storage.files import read_bytes
 from jobs.storage.place import Place
@@ -82,7 +82,7 @@ class Intervals:
     format: Literal[1]
     manifest: str
     not_for_release: bool
-    confidence: str
+    confidence: ExactText
     replicates: int
     checked: int
     seed: int

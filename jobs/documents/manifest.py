@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from das.privacy.neighborhoods import Comparable
 from das.privacy.semantics import Change
 from jobs.documents.account import Account, Guarantee
-from jobs.documents.document import document, read_document
+from jobs.documents.document import ExactText, PathWithin, PlainName, document, read_document
 from jobs.documents.statistics import ExpectedTotals, SolveStatistics
 from jobs.storage.layout import ReleaseLayout
 
@@ -100,7 +100,7 @@ class Nearest:
 
     records: int | None
     is_least: bool
-    total: str | None
+    total: ExactText | None
     epsilon: float | None
     in_words: str
 
@@ -115,7 +115,7 @@ class AttackRate:
       predictive_value: How often a yes is right, at most, if both neighbors were equally likely.
     """
 
-    false_positive_rate: str
+    false_positive_rate: ExactText
     true_positive_rate: float
     predictive_value: float
 
@@ -157,7 +157,7 @@ class Privacy(Guarantee):
     randomness: str
     lazy_queries: tuple[str, ...]
     neighborhood: Limited
-    epsilon_by_noise: str | None = None
+    epsilon_by_noise: ExactText | None = None
     nearest: Nearest | None = None
     mu_gdp: float | None = None
     attacks: Attacks | None = None
@@ -177,7 +177,7 @@ class Stated:
 
     change: Change
     name: str
-    total: str | None
+    total: ExactText | None
     epsilon: float | None
     epsilon_simple: float | None
 
@@ -201,7 +201,7 @@ class StratumStatements:
 
     stratum: str
     cells: int
-    own: str
+    own: ExactText
     statements: tuple[Statement, ...]
 
 
@@ -230,12 +230,12 @@ class BudgetRow:
     chain_end: str
     query: str
     stratum: str = ""
-    share: str
-    level_share: str
-    cost: str
+    share: ExactText
+    level_share: ExactText
+    cost: ExactText
     charged: Literal["alone", "together"]
     mechanism: str
-    parameter: str
+    parameter: ExactText
     variance: float
     answers: int
     geounits: int
@@ -394,7 +394,7 @@ class Output:
       labelled: The queries whose labels its `_manifest.json` or their own files hold.
     """
 
-    path: str
+    path: PathWithin
     files: int
     rows: int
     bytes: int
@@ -413,7 +413,7 @@ class ReleasedFile:
       sha256: Its digest.
     """
 
-    path: str
+    path: PathWithin
     bytes: int
     sha256: str
 
@@ -566,7 +566,7 @@ class Manifest:
     totals: dict[str, int | None]
     environment: Environment
     records: str
-    products: dict[str, Manifest] | None = None
+    products: dict[PlainName, Manifest] | None = None
     together: Account | None = None
     expected_groups: tuple[ExpectedGroups, ...] = ()
     origin: Origin | None = None

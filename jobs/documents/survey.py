@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from jobs.documents.account import Account, Guarantee
-from jobs.documents.document import document, read_document
+from jobs.documents.document import ExactText, document, read_document
 from jobs.documents.manifest import Attacks, Output, ReleasedFile, Software
 from jobs.storage.place import Place
 
@@ -32,7 +32,7 @@ class StratumMean:
     """
 
     stratum: str
-    weight: str
+    weight: ExactText
     size: int
     mean: float
     standard_error: float
@@ -114,9 +114,9 @@ class ConditionedPromise:
     """
 
     k: int
-    gamma: str
-    epsilon: str
-    proved: str
+    gamma: ExactText
+    epsilon: ExactText
+    proved: ExactText
 
 
 @document
@@ -139,7 +139,7 @@ class ReleasedTable:
     attributes: tuple[str, ...]
     levels: tuple[tuple[str, ...], ...]
     method: str
-    scale: str
+    scale: ExactText
     promise: ConditionedPromise
     exact: tuple[ExactMarginal, ...]
     counts: tuple[int, ...]
@@ -216,8 +216,8 @@ class MeasuredPart:
     """
 
     name: str
-    share: str
-    cost: str
+    share: ExactText
+    cost: ExactText
     measurements: str
     settings: dict[str, JsonValue]
     conditioned: TablePromise | None = None
@@ -259,7 +259,7 @@ class SurveyManifest:
     configuration_digest: str
     solution: str | None
     privacy: SurveyPrivacy
-    spent: str
+    spent: ExactText
     account: Account | None
     attributes: tuple[SurveyAttribute, ...]
     parts: tuple[MeasuredPart, ...]

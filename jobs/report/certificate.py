@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from fractions import Fraction
 from typing import Any
 
 from das.privacy.attack import attacks_of_total
 from das.privacy.neighborhoods import Comparable
 from das.privacy.semantics import Change
 from das.queries.sensitivity import Neighbors
+from das.rational import stated_fraction
 from jobs.documents.account import Guarantee
 from jobs.documents.manifest import Manifest, Statement
 from jobs.documents.survey import SurveyManifest
@@ -112,7 +112,7 @@ def write_page(
     """
     privacy = manifest.privacy
     is_pure = privacy.definition.is_pure
-    total = Fraction(privacy.total)
+    total = stated_fraction(privacy.total)
     shared = {
         "title": manifest.name,
         "one": records.removesuffix("s"),
@@ -195,7 +195,7 @@ def changes_table(
         if claim is None:
             rows.append([Cell(what), *[Cell("not protected")] * (3 if is_pure else 4)])
             continue
-        attacks = attacks_of_total(privacy.definition, Fraction(claim.total))
+        attacks = attacks_of_total(privacy.definition, stated_fraction(claim.total))
         found = min([float(attacks.advantage()), *advantages])
         right = math.ceil(500 * (1 + found)) / 10
         rows.append(

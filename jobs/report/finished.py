@@ -25,11 +25,18 @@ def finished_products(
     """Where the sealed products of a run, or of a solution of it, lie, the last first."""
     release = release_layout(roots.out, solution)
     confidential = confidential_layout(roots, solution)
-    others = release.sealed_products
     return [
         (release, confidential),
-        *((release.product(n), confidential.product(n)) for n in others),
+        *((release.product(n), confidential.product(n)) for n in _other_products(release)),
     ]
+
+
+def _other_products(release: ReleaseLayout) -> list[str]:
+    """Names of the other products that the manifest of a release states, sorted.
+
+    What merely lies in the folder is no product: reports are written into folders of products.
+    """
+    return sorted(read_manifest(release).products or {})
 
 
 def write_public_reports(
@@ -52,7 +59,7 @@ def write_public_reports(
     from jobs.report.accuracy import read_accuracy
     from jobs.report.public import write_public_report  # draws plots: slow to import
 
-    releases = [whole, *map(whole.product, whole.sealed_products)]
+    releases = [whole, *map(whole.product, _other_products(whole))]
     files = [release.report for release in releases]
     if to is not None:
         files = [to / names_below(file, whole.root).as_posix() for file in files]

@@ -34,6 +34,7 @@ COLORS = {
     **{f"step-{i}": f"#0a00{i + 16:02x}" for i in range(8)},
     **{f"step-ink-{i}": f"#0a00{i + 32:02x}" for i in range(8)},
 }
+_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 WIDTH = 10.8  # inches; at 100 % one inch is drawn as 100 CSS pixels
 _POINTS = 72  # of an inch, the unit of what matplotlib writes
 _PANEL_PIXELS = 94  # of an inch of a panel at least: below, a row holds one panel less
@@ -187,7 +188,9 @@ def _tree(figure: Figure) -> ElementTree.Element:
     figure.patch.set_visible(False)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None})
-    root = ElementTree.fromstring(buffer.getvalue())
+    # A label may hold characters that no XML may hold, escaped or not.
+    text = _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", buffer.getvalue().decode())
+    root = ElementTree.fromstring(text)
     _prune(root)
     return root
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 
 from das.definition import Definition
+from das.rational import stated_fraction
 
 NOT_RECORDED = "not recorded"
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -141,8 +142,8 @@ def size(n_bytes: float | None) -> str:
 def fraction(text: str | None) -> Fraction | None:
     """Read "a/b"; None if absent or not a fraction."""
     try:
-        return None if text is None else Fraction(str(text))
-    except (ValueError, ZeroDivisionError):
+        return None if text is None else stated_fraction(text)
+    except ValueError:
         return None
 
 

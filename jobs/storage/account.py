@@ -13,7 +13,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from das.definition import Definition
 from das.errors import ConfigError, LedgerError, OutputError
 from das.privacy.budget import Budget, compose_budgets
 from das.queries.sensitivity import Neighbors
+from das.rational import stated_fraction
 from jobs.storage.journal import LINES, append_to_journal, is_begun, read_journal
 from jobs.storage.place import Place, StoredPlace, lies_in
 from jobs.storage.stores.store import probe
@@ -298,8 +298,8 @@ def _line(claim: Claim) -> dict[str, Any]:
 def _spent(path: Place, line: Mapping[str, Any]) -> Spent:
     try:
         budget = Budget(
-            Fraction(line["total"]),
-            Fraction(line["delta"]),
+            stated_fraction(line["total"]),
+            stated_fraction(line["delta"]),
             Neighbors(line["neighbors"]),
             Definition(line["definition"]),
         )

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
@@ -23,9 +22,11 @@ from das.errors import OutputError
 from das.mechanisms.mechanism import Mechanism
 from das.mechanisms.registry import read_mechanism
 from das.queries.query import Query
+from das.rational import stated_fraction
 from invariants.linear import LinearRow
 from jobs.storage.columns import chosen, flattened, lists, ragged_lists, repeated, texts
 from jobs.storage.dataset import LAST, Dataset, RangeReader
+from jobs.storage.files import understanding
 from jobs.storage.layout import ReleaseLayout
 from jobs.storage.packed import PACKED, packed, row_sizes, unpacked, with_lists
 
@@ -243,11 +244,12 @@ def read_answers(
     """
     if not len(codes):
         return [np.zeros((0, query.size), np.int64) for query in queries]
-    found = _rows_of(dataset, queries, codes)
-    return [
-        _whole(dataset, rows, query, len(codes), narrow=narrow)
-        for query, rows in zip(queries, found, strict=True)
-    ]
+    with understanding(dataset.path):
+        found = _rows_of(dataset, queries, codes)
+        return [
+            _whole(dataset, rows, query, len(codes), narrow=narrow)
+            for query, rows in zip(queries, found, strict=True)
+        ]
 
 
 def read_drawn(
@@ -266,7 +268,8 @@ def read_drawn(
     if not len(codes):
         none = np.zeros(0, np.int64)
         return [DrawnAnswers(np.zeros(1, np.int64), none, none) for _ in queries]
-    return [_drawn(dataset, rows) for rows in _rows_of(dataset, queries, codes)]
+    with understanding(dataset.path):
+        return [_drawn(dataset, rows) for rows in _rows_of(dataset, queries, codes)]
 
 
 def read_listed(dataset: Dataset, low: str = "", high: str = LAST) -> pa.Table:
@@ -276,7 +279,8 @@ def read_listed(dataset: Dataset, low: str = "", high: str = LAST) -> pa.Table:
       OutputError: A file cannot be read, or a later version wrote it.
     """
     _require_known_format(dataset)
-    return with_lists(dataset.read(low, high))
+    with understanding(dataset.path):
+        return with_lists(dataset.read(low, high))
 
 
 def read_available(
@@ -297,12 +301,13 @@ def read_available(
     Raises:
       OutputError: The dataset holds nothing of this name, or a file cannot be read.
     """
-    if name not in dataset.facts["queries"]:
-        held = dataset.facts["queries"]
-        raise OutputError(str(dataset.path), f"does not hold {name}", got=held)
-    rows = rows_about(dataset.read(low, high), name)
-    codes = texts(rows)
-    return codes, unpacked(rows).reshape(len(codes), n_answers)
+    with understanding(dataset.path):
+        if name not in dataset.facts["queries"]:
+            held = dataset.facts["queries"]
+            raise OutputError(str(dataset.path), f"does not hold {name}", got=held)
+        rows = rows_about(dataset.read(low, high), name)
+        codes = texts(rows)
+        return codes, unpacked(rows).reshape(len(codes), n_answers)
 
 
 def read_measured(
@@ -321,16 +326,17 @@ def read_measured(
     Raises:
       OutputError: A file cannot be read.
     """
-    rows = rows_about(dataset.read(), name)
-    codes = texts(rows)
-    kinds, parameters = (rows.column(c).to_pylist() for c in ("mechanism", "parameter"))
-    pairs = list(zip(kinds, parameters, strict=True))
-    mechanisms = {
-        (kind, parameter): read_mechanism(kind, Fraction(parameter))
-        for kind, parameter in dict.fromkeys(pairs)
-    }
-    answers = _numbers(dataset, rows).reshape(len(codes), n_answers)
-    return codes, answers, tuple(mechanisms[pair] for pair in pairs)
+    with understanding(dataset.path):
+        rows = rows_about(dataset.read(), name)
+        codes = texts(rows)
+        kinds, parameters = (rows.column(c).to_pylist() for c in ("mechanism", "parameter"))
+        pairs = list(zip(kinds, parameters, strict=True))
+        mechanisms = {
+            (kind, parameter): read_mechanism(kind, stated_fraction(parameter))
+            for kind, parameter in dict.fromkeys(pairs)
+        }
+        answers = _numbers(dataset, rows).reshape(len(codes), n_answers)
+        return codes, answers, tuple(mechanisms[pair] for pair in pairs)
 
 
 def _rows_of(
@@ -372,10 +378,7 @@ def _drawn(dataset: Dataset | RangeReader, rows: pa.Table) -> DrawnAnswers:
 
 def _numbers(dataset: Dataset | RangeReader, rows: pa.Table, *, narrow: bool = False) -> IntArray:
     _require_known_format(dataset)
-    try:
-        return unpacked(rows, narrow=narrow)
-    except ValueError as error:
-        raise OutputError(str(dataset.path), "cannot be read", got=str(error)) from None
+    return unpacked(rows, narrow=narrow)
 
 
 def _require_known_format(dataset: Dataset | RangeReader) -> None:

@@ -16,6 +16,37 @@ TEXT = "text"
 """What a column of texts holds, in words."""
 
 
+def check_columns(
+    table: pa.Table, wanted: Sequence[pa.Field], required: Sequence[str] = ()
+) -> None:
+    """Check what a part file holds before it is computed with; whoever wrote it may be hostile.
+
+    Args:
+      table: The columns that were read.
+      wanted: Names and types that they may have. Without nulls, and geocodes strictly ascending.
+      required: Names that must be there.
+
+    Raises:
+      ValueError: A column is missing, is not among them, is of another type or has nulls, or
+        geocodes do not ascend; names the column.
+    """
+    for name in required:
+        if name not in table.column_names:
+            raise ValueError(f"column {name} is missing")
+    kinds = {field.name: field.type for field in wanted}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if column.type != kinds.get(name) or column.null_count or _null_elements(column):
+            raise ValueError(f"column {name} has another type, or nulls")
+    if "geocode" in table.column_names:
+        codes = table.column("geocode")
+        if len(codes) > 1 and not pc.all(pc.less(codes[:-1], codes[1:])).as_py():
+            raise ValueError("geocodes do not ascend")
+
+
+def _null_elements(column: pa.ChunkedArray) -> int:
+    return pc.list_flatten(column).null_count if pa.types.is_list(column.type) else 0
+
+
 def texts(table: pa.Table, name: str = "geocode") -> ObjectArray:
     """object[G]: a column of text as str."""
     return np.asarray(table.column(name).to_numpy(zero_copy_only=False), object)

@@ -21,6 +21,7 @@ import tempfile
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from itertools import accumulate, count
@@ -170,6 +171,8 @@ class _OpenPart:
         stored = isinstance(path, StoredPlace)
         file = pq.ParquetFile(open_input(path, part.bytes), pre_buffer=stored)
         keys = [name for name in file.schema_arrow.names if name == "geocode"]
+        if keys and file.schema_arrow.field(keys[0]).type != pa.string():
+            raise ValueError("column geocode holds no text")
         bounds = [_bounds_of(file, group) if keys else ("", LAST) for group in _groups(file)]
         return cls(file, tuple(low for low, _ in bounds), tuple(high for _, high in bounds))
 
@@ -247,13 +250,12 @@ class RangeReader:
         held, self._held = self._held, {}
         tables: list[pa.Table] = []
         for part in parts:
-            try:
+            with _reading(self.path, part):
                 tables += self._read_part(part, low, high, held)
-            except (OSError, pa.ArrowException) as error:
-                raise _unreadable(self.path, part, error) from None
         if not tables:
             return self._empty()
-        found = pa.concat_tables(tables)
+        with understanding(self.path, _AGAIN):  # parts may differ in their columns
+            found = pa.concat_tables(tables)
         return found if self._names is None else found.select(self._names)
 
     def _read_part(
@@ -277,21 +279,24 @@ class RangeReader:
         return tables or [found[group].slice(0, 0) for group in groups[:1]]
 
     def _wanted_of(self, opened: _OpenPart) -> list[str] | None:
+        held = opened.file.schema_arrow.names
+        for name in self._wanted or ():
+            if name not in held:
+                raise KeyError(f"column {name}")
         if self._wanted is None and not self._without:
             return None
-        names = self._wanted or opened.file.schema_arrow.names
+        names = self._wanted or held
         return [name for name in names if name not in self._without]
 
     def _empty(self) -> pa.Table:
         parts = self.dataset.parts
         if not parts:
             return pa.schema([]).empty_table()
-        try:
+        with _reading(self.path, parts[0]):
             schema = pq.read_schema(open_input(self.path / parts[0].file, parts[0].bytes))
-        except (OSError, pa.ArrowException) as error:
-            raise _unreadable(self.path, parts[0], error) from None
-        names = schema.names if self._names is None else self._names
-        return pa.schema([schema.field(n) for n in names if n not in self._without]).empty_table()
+            names = schema.names if self._names is None else self._names
+            fields = [schema.field(name) for name in names if name not in self._without]
+        return pa.schema(fields).empty_table()
 
 
 def _groups(file: pq.ParquetFile) -> range:
@@ -857,7 +862,8 @@ def _parsed(dataset: Place, path: Place, replaced: int, data: bytes) -> Dataset:
 def _part(fields: Mapping[str, Any]) -> PartFile:
     part = PartFile(**fields)
     texts = (part.file, part.low, part.high, part.sha256)
-    if not all(isinstance(text, str) for text in texts) or "/" in part.file:
+    is_named = all(isinstance(text, str) for text in texts)
+    if not is_named or "/" in part.file or part.file in ("", ".", ".."):
         raise ValueError("a file has no name, range or digest")
     if not isinstance(part.rows, int) or not isinstance(part.bytes, int):
         raise ValueError("a file has no number of rows or bytes")
@@ -866,6 +872,16 @@ def _part(fields: Mapping[str, Any]) -> PartFile:
 
 def _published_by_another(dataset: Place) -> OutputError:
     return OutputError(str(dataset), "was already published by another run")
+
+
+@contextmanager
+def _reading(dataset: Place, part: PartFile) -> Iterator[None]:
+    """Make what a damaged part file leads to an error that names the file."""
+    with understanding(dataset / part.file, _AGAIN):
+        try:
+            yield
+        except (OSError, pa.ArrowException) as error:
+            raise _unreadable(dataset, part, error) from None
 
 
 def _unreadable(dataset: Place, part: PartFile, error: Exception) -> OutputError:

@@ -25,6 +25,7 @@ from das.tree.intervals import central_intervals, normal_factor
 from das.tree.passes import Moments
 from jobs.storage.columns import flattened, lengths, lists, ragged_lists, repeated, texts
 from jobs.storage.dataset import LAST, Dataset, PartFile, PartWriter, RangeReader
+from jobs.storage.files import understanding
 from jobs.storage.place import Place
 
 MOMENTS = pa.schema(
@@ -147,23 +148,24 @@ def read_moments(
       OutputError: The dataset lacks a geounit, or a file cannot be read.
     """
     _require_known_format(dataset.dataset if isinstance(dataset, RangeReader) else dataset)
-    table = dataset.read(str(codes[0]), str(codes[-1]))
-    present = texts(table)
-    if not np.array_equal(present, codes):
-        if not np.isin(codes, present).all():
-            raise OutputError(
-                str(dataset.path), "lacks a geounit", got=len(present), want=len(codes)
-            )
-        table = table.take(np.searchsorted(present, codes))
-    values = _values_of(table.column("values"), coordinates.size)
-    column = table.column("matrices").unify_dictionaries().combine_chunks()
-    used, kind = np.unique(column.indices.to_numpy(), return_inverse=True)
-    rows = [np.frombuffer(column.dictionary[int(index)].as_py()) for index in used]
-    return Moments(
-        coordinates.unflatten(values),
-        coordinates.unflatten_matrices(np.stack(rows)),
-        kind.reshape(-1).astype(np.int64),
-    )
+    with understanding(dataset.path):
+        table = dataset.read(str(codes[0]), str(codes[-1]))
+        present = texts(table)
+        if not np.array_equal(present, codes):
+            if not np.isin(codes, present).all():
+                raise OutputError(
+                    str(dataset.path), "lacks a geounit", got=len(present), want=len(codes)
+                )
+            table = table.take(np.searchsorted(present, codes))
+        values = _values_of(table.column("values"), coordinates.size)
+        column = table.column("matrices").unify_dictionaries().combine_chunks()
+        used, kind = np.unique(column.indices.to_numpy(), return_inverse=True)
+        rows = [np.frombuffer(column.dictionary[int(index)].as_py()) for index in used]
+        return Moments(
+            coordinates.unflatten(values),
+            coordinates.unflatten_matrices(np.stack(rows)),
+            kind.reshape(-1).astype(np.int64),
+        )
 
 
 def estimate_rows(
@@ -216,18 +218,21 @@ def read_tables(dataset: Dataset, low: str = "", high: str = LAST) -> pa.Table:
     table = dataset.read(low, high)
     if number == 1 or not table.num_columns:
         return table
-    half_width = normal_factor(dataset.facts["confidence"])
-    sizes = lengths(table.column("estimate"))
-    offsets = np.concatenate(([0], np.cumsum(sizes)))
-    values, errors = (
-        flattened(table.column(name)).astype(np.float64) for name in ("estimate", "standard_error")
-    )
-    bounds = central_intervals(values, errors, half_width)
-    columns = (values, errors, bounds.lower, bounds.upper)
-    names = ["geocode", "query", "estimate", "standard_error", "lower", "upper"]
-    return pa.table(
-        [*table.select(names[:2]), *(ragged_lists(offsets, column) for column in columns)], names
-    )
+    with understanding(dataset.path):
+        half_width = normal_factor(dataset.facts["confidence"])
+        sizes = lengths(table.column("estimate"))
+        offsets = np.concatenate(([0], np.cumsum(sizes)))
+        values, errors = (
+            flattened(table.column(name)).astype(np.float64)
+            for name in ("estimate", "standard_error")
+        )
+        bounds = central_intervals(values, errors, half_width)
+        columns = (values, errors, bounds.lower, bounds.upper)
+        names = ["geocode", "query", "estimate", "standard_error", "lower", "upper"]
+        return pa.table(
+            [*table.select(names[:2]), *(ragged_lists(offsets, column) for column in columns)],
+            names,
+        )
 
 
 def _require_known_format(dataset: Dataset) -> int:

@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from das.arrays import Geocodes, ObjectArray
 from geography.lattice import ROOT_CODE, Lattice
-from jobs.storage.columns import texts
+from jobs.storage.columns import check_columns, texts
 from jobs.storage.dataset import LAST, Dataset, PartWriter, is_published, publish
+from jobs.storage.files import understanding
 from jobs.storage.layout import ReleaseLayout
 
 _GEOGRAPHY = pa.schema(
@@ -157,7 +158,11 @@ def read_geography(
     Raises:
       OutputError: The geography is not complete, or a file cannot be read.
     """
-    return Dataset.open(layout.geography(geolevel)).read(low, high, columns)
+    dataset = Dataset.open(layout.geography(geolevel))
+    table = dataset.read(low, high, columns)
+    with understanding(dataset.path):
+        check_columns(table, (*_GEOGRAPHY, _CENSUS, _NAME), columns or _GEOGRAPHY.names)
+    return table
 
 
 def read_public_geocodes(

@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 
 from das.arrays import IntArray, ObjectArray
 from das.histograms import Histograms
-from jobs.storage.columns import texts
+from jobs.storage.columns import check_columns, lengths, texts
 from jobs.storage.dataset import Dataset, RangeReader
+from jobs.storage.files import understanding
 from jobs.storage.layout import ReleaseLayout
 
 Texts = Sequence[str] | ObjectArray  # geocodes as they lie in files
@@ -99,6 +100,11 @@ def read_histograms(dataset: Dataset | RangeReader, geocodes: Texts, n_cells: in
     table = dataset.read(str(geocodes[0]), str(geocodes[-1]))
     if table.num_columns == 0:
         table = SPARSE_SCHEMA.empty_table()
+    with understanding(dataset.path):
+        check_columns(table, SPARSE_SCHEMA)
+        cells, counts = (lengths(table.column(name)) for name in ("cells", "counts"))
+        if not np.array_equal(cells, counts):
+            raise ValueError("cells and counts differ in length")
     return align_histograms(table, geocodes, n_cells)
 
 

@@ -79,11 +79,6 @@ class ReleaseLayout:
         whole = ReleaseLayout(self.public or self.root)
         return whole if folder is None else whole.product(folder)
 
-    @property
-    def sealed_products(self) -> list[str]:
-        """Names of the products before this one that have a manifest."""
-        return sorted(path.parent.name for path in self.root.glob("*/manifest.json"))
-
     def geography(self, geolevel: str) -> Place:
         """Dataset of the geounits of a geolevel."""
         return (self.public or self.root) / "geography" / f"level={geolevel}"

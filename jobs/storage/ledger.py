@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 from das.errors import LedgerError
 from das.mechanisms.registry import read_mechanism
 from das.privacy.ledger import Ledger, LedgerEntry
+from das.rational import stated_fraction
 from jobs.storage.journal import append_to_journal, begin_journal, read_journal
 from jobs.storage.layout import ReleaseLayout
 from jobs.storage.place import Place
@@ -206,12 +207,12 @@ def _read(
         granted, plan = lines[0], lines[1]
         planned: Ledger | PlannedParts
         if "parts" in plan:
-            costs = {str(part): Fraction(cost) for part, cost in plan["parts"].items()}
-            planned = PlannedParts(Fraction(granted["total"]), costs)
+            costs = {str(part): stated_fraction(cost) for part, cost in plan["parts"].items()}
+            planned = PlannedParts(stated_fraction(granted["total"]), costs)
         else:
             planned = Ledger(
                 tuple(plan["spine"]),
-                Fraction(plan["granted"]),
+                stated_fraction(plan["granted"]),
                 tuple(_entry(entry) for entry in plan["entries"]),
                 tuple(plan.get("strata", ())),
             )
@@ -220,7 +221,7 @@ def _read(
             {line[kind]: line["sha256"] for line in lines if line["event"] == event}
             for event in (_MEASURED, _LAZILY)
         )
-        spent = {line[kind]: Fraction(line["cost"]) for line in lines if "cost" in line}
+        spent = {line[kind]: stated_fraction(line["cost"]) for line in lines if "cost" in line}
         is_sealed = lines[-1]["event"] == "sealed"
         source = str(granted["randomness"])
         if isinstance(planned, Ledger):
@@ -276,8 +277,8 @@ def _entry(line: Mapping[str, Any]) -> LedgerEntry:
         line["chain_end"],
         line["query"],
         tuple(line["attributes"]),
-        read_mechanism(line["mechanism"], Fraction(line["parameter"])),
-        Fraction(line["cost"]),
+        read_mechanism(line["mechanism"], stated_fraction(line["parameter"])),
+        stated_fraction(line["cost"]),
         line["geounits"],
         line.get("stratum", ""),
     )

@@ -21,6 +21,7 @@ from das.queries.factor import Factor
 from das.queries.joint_sensitivity import joint_sensitivity
 from das.queries.query import Query
 from das.queries.sensitivity import Neighbors, sensitivity
+from das.rational import stated_fraction
 from das.synthesis.answers import ChosenMarginals, Measured, Merging, NoisyAnswer, Selected
 from das.synthesis.records import Domain
 from das.synthesis.strata import MeasuredStrata, Strata
@@ -110,7 +111,7 @@ def read_sums(dataset: Place) -> tuple[tuple[NoisySum, ...], ...]:
         sums = [
             NoisySum(
                 Clipping(row["lower"], row["upper"]),
-                read_mechanism(row["mechanism"], Fraction(row["parameter"])),
+                read_mechanism(row["mechanism"], stated_fraction(row["parameter"])),
                 row["answer"],
             )
             for row in rows
@@ -167,7 +168,7 @@ def read_table(dataset: Place) -> ConditionedTable:
         return ConditionedTable(
             opened.read().column("count").to_numpy(),
             tuple(np.array(margin, np.int64) for margin in facts["exact"]),
-            Conditioning(Fraction(facts["scale"]), int(facts["records"])),
+            Conditioning(stated_fraction(facts["scale"]), int(facts["records"])),
         )
 
 
@@ -251,8 +252,8 @@ def read_answers(dataset: Place, strata: Strata | None) -> Answers:
         for row in opened.read().to_pylist():
             answer = NoisyAnswer(
                 Query(row["query"], tuple(factors[number] for number in row["factors"])),
-                read_mechanism(row["mechanism"], Fraction(row["parameter"])),
-                Fraction(row["cost"]),
+                read_mechanism(row["mechanism"], stated_fraction(row["parameter"])),
+                stated_fraction(row["cost"]),
                 np.array(row["answers"], np.int64),
             )
             phases[row["phase"] - 1].append(answer)
@@ -267,7 +268,7 @@ def read_answers(dataset: Place, strata: Strata | None) -> Answers:
             selections = tuple(
                 Selected(
                     tuple(one["attributes"]),
-                    Selection(Fraction(one["epsilon"]), one["sensitivity"]),
+                    Selection(stated_fraction(one["epsilon"]), one["sensitivity"]),
                     one["candidates"],
                 )
                 for one in facts["selections"]

@@ -25,7 +25,14 @@ from das.synthesis.records import Domain
 from das.synthesis.strata import Strata as SynthesisStrata
 from das.workload.workload import Weighting
 from jobs.config.data import check_suffix
-from jobs.config.files import absolute, absolute_path, is_survey, named, read_model
+from jobs.config.files import (
+    absolute,
+    absolute_path,
+    is_survey,
+    named,
+    read_model,
+    refuse_other_folders,
+)
 from jobs.config.load import check_solution_name
 from jobs.config.models.survey import (
     PredictConfig,
@@ -249,6 +256,8 @@ def load_survey(
             str(path), "is not the run file of a survey", want="a file that says `kind: survey`"
         )
     written = read_model(path, SurveyConfig if released is None else ReleasedSurveyConfig)
+    if released is not None:
+        refuse_other_folders(path, written)
     config = absolute(written, absolute_path(path).parent)
     stated = {"directory": output, "confidential": confidential}
     places = {name: absolute_path(place) for name, place in stated.items() if place is not None}

@@ -16,8 +16,8 @@ from das.errors import ConfigError, OutputError
 from jobs.config.files import absolute_path
 from jobs.config.released import RUN_FILE, public_document, yaml_text
 from jobs.documents.survey import read_survey_manifest
-from jobs.storage.layout import ReleaseLayout
 from jobs.storage.place import Place
+from jobs.storage.received import received_release
 from jobs.survey.plan import SYNTHESIS, SurveyPlan, load_survey
 from jobs.survey.weights import SIZE, WEIGHT, read_weights
 
@@ -58,7 +58,7 @@ def load_survey_release(root: Place) -> SurveyPlan:
       ConfigError: It lies in a store, or its configuration was changed.
       OutputError: It has no configuration, or is damaged.
     """
-    layout = ReleaseLayout(absolute_path(root))
+    layout = received_release(absolute_path(root))
     path = layout.configuration / RUN_FILE
     if not isinstance(path, Path):
         raise ConfigError(

@@ -137,13 +137,22 @@ def work(seed: int, indices: range, scratch: Path) -> None:
         sys.__stdout__.flush()
 
 
-def supervise(seed: int, indices: range, progress: Any) -> list[Tried]:
-    """Run cases in a process that is started again after a case that ends it."""
+def supervise(
+    seed: int, indices: range, progress: Any, program: str = "tests.bench.fuzz"
+) -> list[Tried]:
+    """Run cases in a process that is started again after a case that ends it.
+
+    Args:
+      seed: Of the cases.
+      indices: Their numbers.
+      progress: Called with every case that was tried.
+      program: The module whose `--work` runs cases as `work` does.
+    """
     found: list[Tried] = []
     todo = list(indices)
     while todo:
         with tempfile.TemporaryDirectory(prefix="das-fuzz-") as scratch:
-            command = [sys.executable, "-m", "tests.bench.fuzz", "--seed", str(seed)]
+            command = [sys.executable, "-m", program, "--seed", str(seed)]
             first, step = todo[0], indices.step
             command += ["--work", str(first), str(indices.stop), str(step), scratch]
             errors = Path(scratch) / "errors.txt"

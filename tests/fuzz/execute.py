@@ -106,28 +106,37 @@ def command(arguments: list[str]) -> tuple[int, str]:
 def execute(case: Case, folder: Path) -> Outcome:
     """Run a case made in a folder; the session is that of `without_spark`."""
     before = set(_files(folder))
+    outcome, code, said = attempt(case.arguments, folder)
+    if outcome.kind not in ("accepted", "named_error"):
+        return outcome
+    wrong = _left_behind(case, code, set(_files(folder)) - before)
+    return Outcome("half_written", wrong, said[-2000:]) if wrong else outcome
+
+
+def attempt(arguments: list[str], folder: Path) -> tuple[Outcome, int, str]:
+    """Run a command in a folder: what became of it, its exit code, and all that it printed."""
     where = os.getcwd()
     os.chdir(folder)  # a path that is taken for a relative one shows up here
     try:
         with time_limit():
-            code, said = command(case.arguments)
+            code, said = command(arguments)
     except Hang:
-        return Outcome("hang", _place(sys.exc_info()[1]))
+        return Outcome("hang", _place(sys.exc_info()[1])), 1, ""
     except BaseException as error:  # noqa: BLE001 - that is what is looked for
-        return Outcome(
-            "traceback", _place(error), "".join(traceback.format_exception(error))[-6000:]
-        )
+        frames = "".join(traceback.format_exception(error))[-6000:]
+        return Outcome("traceback", _place(error), frames), 1, ""
     finally:
         os.chdir(where)
+    return _judged(arguments, code, said), code, said
+
+
+def _judged(arguments: list[str], code: int, said: str) -> Outcome:
     if code not in (0, 2, 3, 4, 5, 6, 7):
         return Outcome("traceback", f"exit code {code}", said[-2000:])
     if "Traceback (most recent call last)" in said:
         return Outcome("traceback", "printed", said[-6000:])
-    wrong = _left_behind(case, code, set(_files(folder)) - before)
-    if wrong:
-        return Outcome("half_written", wrong, said[-2000:])
     if code == 0:
-        return Outcome("accepted", case.arguments[0])
+        return Outcome("accepted", arguments[0])
     found = re.search(r"das: (\w+) (.*)", said, re.DOTALL)
     is_usage = "Usage:" in said
     if found is None and not is_usage:

@@ -8,7 +8,9 @@ from pydantic import AfterValidator, Field
 
 from jobs.config.models.values import Levels, Model, Text
 
-_MOST_LEVELS = 100_000  # of a range of numbers: a typing error must not fill the memory
+# Of an attribute: its identity is a matrix of the square of this, here 0.8 GB. A typing error in a
+# range, or a schema that comes with a release of others, must not fill the memory.
+_MOST_LEVELS = 10_000
 
 
 def _numbered(levels: list[str]) -> list[str]:
@@ -24,6 +26,8 @@ def _numbered(levels: list[str]) -> list[str]:
             raise ValueError(f"range {text} must rise, by at most {_MOST_LEVELS} levels")
         width = len(first) if first.startswith("0") and len(first) == len(last) else 0
         out += [f"{number:0{width}d}" for number in range(int(first), int(last) + 1)]
+    if len(out) > _MOST_LEVELS:
+        raise ValueError(f"are {len(out)}, and an attribute has at most {_MOST_LEVELS} levels")
     return out
 
 

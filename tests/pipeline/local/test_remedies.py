@@ -978,6 +978,9 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/config/solvable.py", "choose targets own"): full_targets_need_complete_queries,
     ("jobs/release/estimate_area.py", "name another query; a run that does not list what it needs "
      "among privacy.lazy_queries has estimates of it"): other_queries_have_estimates,
+    ("jobs/storage/received.py", "copy the release with `cp -rL`, if you trust whoever made it"):
+        TriedIn("tests/fuzz/test_releases.py::"
+                "test_a_release_is_found_by_a_link_to_it_and_copied_without_those_in_it"),
     ("jobs/storage/answers.py", "go on with the version that drew them"):
         NotTried("needs an older version"),
     ("das/tree/span.py", "measure fewer recodes, prefixes or ranges"): LARGE,
