@@ -49,6 +49,17 @@ class Verified:
     checked: Mapping[str, int | float | str]
 
 
+def one_of(records: str) -> str:
+    """Return the singular of what a product counts.
+
+    >>> one_of("families"), one_of("people"), one_of("households")
+    ('family', 'person', 'household')
+    """
+    if records.endswith("ies"):
+        return f"{records[:-3]}y"
+    return "person" if records == "people" else records.removesuffix("s")
+
+
 def write_certificate(manifest: Manifest, verified: Verified, out: Place) -> None:
     """Write the certificate of a census as one HTML page, which fits a sheet of A4.
 
@@ -115,7 +126,7 @@ def write_page(
     total = stated_fraction(privacy.total)
     shared = {
         "title": manifest.name,
-        "one": records.removesuffix("s"),
+        "one": one_of(records),
         "many": records,
         "is_pure": is_pure,
         "is_bounded": privacy.neighbors is Neighbors.BOUNDED,

@@ -17,6 +17,7 @@ from das.means.estimates import Interval, MeanEstimates, estimates_of, exact_wei
 from das.means.sums import NoisySum
 from jobs.documents.document import json_of, write_document
 from jobs.documents.survey import MeansTable, ReleasedMean, StratumMean
+from jobs.storage.csv import without_formula
 from jobs.storage.files import replace_file
 from jobs.storage.layout import ReleaseLayout
 from jobs.storage.place import Place
@@ -57,12 +58,14 @@ def csv_text(table: MeansTable) -> str:
         by_stratum = one.means if one.strata else ()
         for mean in (one.everybody, *by_stratum):
             row = json_of(mean)
-            writer.writerow([one.name, *(_cell(row[name]) for name in names)])
+            writer.writerow([_cell(one.name), *(_cell(row[name]) for name in names)])
     return text.getvalue()
 
 
 def _cell(value: object) -> object:
-    return str(value).lower() if isinstance(value, bool) else value
+    if isinstance(value, bool):
+        return str(value).lower()
+    return without_formula(value) if isinstance(value, str) else value
 
 
 def released_mean(

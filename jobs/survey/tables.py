@@ -20,6 +20,7 @@ from jobs.documents.survey import (
     TablePromise,
     read_tables,
 )
+from jobs.storage.csv import without_formula
 from jobs.storage.files import replace_file
 from jobs.storage.layout import ReleaseLayout
 from jobs.storage.place import Place
@@ -113,9 +114,9 @@ def csv_text(table: ReleasedTable) -> str:
     """A table as CSV: a column per attribute, and `count`."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*table.attributes, "count"])
+    writer.writerow([*map(without_formula, table.attributes), "count"])
     for labels, count in zip(itertools.product(*table.levels), table.counts, strict=True):
-        writer.writerow([*labels, count])
+        writer.writerow([*map(without_formula, labels), count])
     return text.getvalue()
 
 
