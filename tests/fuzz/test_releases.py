@@ -259,31 +259,38 @@ def nulls(name: str) -> Callable[[pa.Table], pa.Table]:
     )
 
 
-@pytest.mark.parametrize(
-    ("dataset", "change"),
-    [
-        ("counts/level=block", lambda table: table.drop_columns(["cells"])),
-        ("counts/level=block", lambda table: table.drop_columns(["counts"])),
-        ("counts/level=block", nulls("geocode")),
-        ("counts/level=block", nulls("counts")),
-        ("counts/level=block", lambda table: pa.concat_tables([table] * 3)),
-        ("geography/level=block", nulls("geocode")),
-        ("geography/level=block", lambda table: pa.concat_tables([table] * 3)),
-        ("geography/level=tract", lambda table: table.drop_columns(["parent"])),
-        ("measurements/level=tract", nulls("query")),
-        ("invariants/level=state", lambda table: table.drop_columns(["answers"])),
-    ],
+INSPECT = ("inspect", "RELEASE", "--geocode", next(iter(toy.blocks()))[:7])
+OF_COMMAND = {command[0]: command for command in READERS} | {"inspect": INSPECT}
+DAMAGE = (
+    ("counts/level=block", lambda table: table.drop_columns(["cells"]), "tables"),
+    ("counts/level=block", lambda table: table.drop_columns(["counts"]), "verify"),
+    ("counts/level=block", nulls("geocode"), "areas"),
+    ("counts/level=block", nulls("counts"), "explore"),
+    ("counts/level=block", lambda table: pa.concat_tables([table] * 3), "verify"),
+    ("geography/level=block", nulls("geocode"), "estimate"),
+    ("geography/level=block", lambda table: pa.concat_tables([table] * 3), "areas"),
+    ("geography/level=tract", lambda table: table.drop_columns(["parent"]), "areas"),
+    ("measurements/level=tract", nulls("query"), "inspect"),
+    ("invariants/level=state", lambda table: table.drop_columns(["answers"]), "certificate"),
 )
-def test_damaged_datasets_are_named(release, tmp_path, dataset, change):
+
+
+@pytest.mark.parametrize(("dataset", "change", "command"), DAMAGE)
+def test_damaged_datasets_are_named(release, tmp_path, dataset, change, command):
     rewritten(release / dataset, change)
     reseal(release)
-    kinds = []
-    geocode = next(path for path in toy.blocks())[:7]
-    for command in (*READERS, ("inspect", "RELEASE", "--geocode", geocode)):
-        kind, said = das(tmp_path, *words_of(command, release, tmp_path))
-        assert kind in ("accepted", "named_error"), said
-        kinds.append(kind)
-    assert "named_error" in kinds
+    said = refused(tmp_path, *words_of(OF_COMMAND[command], release, tmp_path))
+    assert dataset in said
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("command", [*READERS, INSPECT], ids=lambda command: command[0])
+@pytest.mark.parametrize(("dataset", "change"), [one[:2] for one in DAMAGE])
+def test_damaged_datasets_have_no_traceback(release, tmp_path, dataset, change, command):
+    rewritten(release / dataset, change)
+    reseal(release)
+    kind, said = das(tmp_path, *words_of(command, release, tmp_path))
+    assert kind in ("accepted", "named_error"), said
 
 
 def test_a_schema_of_other_size_beside_estimates_is_refused(release, tmp_path):
@@ -294,7 +301,7 @@ def test_a_schema_of_other_size_beside_estimates_is_refused(release, tmp_path):
         assert kind in ("accepted", "named_error"), said
 
 
-@pytest.mark.parametrize("levels", [[f"l{i}" for i in range(30_000)], ["x"] * 50_000])
+@pytest.mark.parametrize("levels", [[f"l{i}" for i in range(10_001)], ["0..10000"], ["x"] * 2000])
 def test_a_schema_of_absurd_size_is_refused_in_short(release, tmp_path, levels):
     in_run_file(
         release,
@@ -308,10 +315,9 @@ def test_a_schema_of_absurd_size_is_refused_in_short(release, tmp_path, levels):
 
 
 def test_a_slice_opens_and_writes_nothing_outside_and_has_no_traceback(worlds, tmp_path):
-    tried = [try_case(2031, index, worlds, tmp_path) for index in range(30)]
+    tried = [try_case(2031, index, worlds, tmp_path) for index in range(8)]
     assert [one for one in tried if one.outcome in FAILURES] == []
-    assert sum(one.outcome == "named_error" for one in tried) > 5
-    assert sum(one.outcome == "accepted" for one in tried) > 3
+    assert {"named_error", "accepted"} <= {one.outcome for one in tried}
 
 
 def test_a_link_that_is_followed_is_counted(worlds, tmp_path, monkeypatch):
@@ -319,8 +325,8 @@ def test_a_link_that_is_followed_is_counted(worlds, tmp_path, monkeypatch):
     monkeypatch.setattr("jobs.storage.received._strange", lambda _: iter(()))
     monkeypatch.setattr("jobs.config.released.refuse_other_folders", lambda *_: None)
     monkeypatch.setattr("tests.fuzz.releases._CHANGES", {"link": (link_schemas, 1)})
-    tried = [try_case(1, index, worlds, tmp_path) for index in range(12)]
-    assert "opens_outside" in {one.outcome for one in tried}
+    tried = (try_case(1, index, worlds, tmp_path) for index in range(12))
+    assert any(one.outcome == "opens_outside" for one in tried)
 
 
 def link_schemas(_rng: object, release: Path, bait: Path) -> str:
