@@ -223,7 +223,7 @@ def _read(
         )
         spent = {line[kind]: stated_fraction(line["cost"]) for line in lines if "cost" in line}
         is_sealed = lines[-1]["event"] == "sealed"
-        source = str(granted["randomness"])
+        source = str(granted.get("randomness", ""))
         if isinstance(planned, Ledger):
             return RunLedger(planned, measured, lazily, spent, is_sealed, source)
         return RunLedger(planned, measured, lazily, spent, is_sealed, source)
