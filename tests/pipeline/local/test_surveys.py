@@ -351,14 +351,50 @@ def test_what_was_recorded_before_a_crash_is_what_is_released(das, config, tmp_p
 
 def test_a_copy_of_the_folder_draws_nothing(das, config, tmp_path):
     dies_in("jobs.run_survey.measure_part", das, "run", config)
-    shutil.copytree(tmp_path / "out", tmp_path / "copy")
-    text = refused(das, "run", config, "--out", tmp_path / "copy")
+    copy = Path(shutil.copytree(tmp_path / "out", tmp_path / "copy/out"))
+    text = refused(das, "run", config, "--out", copy)
     assert "a copy of the folder" in text
     assert "part income" in text
     done(das, "run", config)
-    text = refused(das, "run", config, "--out", tmp_path / "copy")
+    text = refused(das, "run", config, "--out", copy)
     assert "was measured under grant" in text
     assert not measurements(tmp_path / "copy")
+
+
+@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize("lost", ["rolled back", "release removed", "folder removed", "answers"])
+def test_nothing_that_is_lost_or_rolled_back_is_drawn_again(das, config, tmp_path, lost, moved):
+    out = tmp_path / "out"
+    dies_in("jobs.run_survey.write_means", das, "run", config)
+    backup = shutil.copytree(out, tmp_path / "backup")
+    shutil.rmtree(backup / "release/measurements/part=synthesis")
+    done(das, "run", config)
+    before = journal(tmp_path)
+    if lost == "answers":
+        (out / "release/measurements/part=age/_manifest.json").unlink()
+    else:
+        shutil.rmtree(out / "release" if lost == "release removed" else out)
+    if lost == "rolled back":
+        shutil.move(backup, out)
+    for command in (("run", config), ("measure", config), ("resume", out)):
+        words = (*command, "--moved") if moved and command[0] == "resume" else command
+        refused(das, *words)
+    assert journal(tmp_path) == before
+
+
+def test_of_copies_the_one_that_is_said_to_go_on_draws(das, config, tmp_path):
+    dies_in("jobs.run_survey.measure_part", das, "run", config)
+    copies = [tmp_path / f"copy{i}" for i in range(3)]
+    for copy in copies:
+        shutil.copytree(tmp_path / "out", copy / "out")
+    done(das, "resume", copies[0] / "out", "--moved")
+    assert len(measurements(copies[0])) == 3
+    for other in (*copies[1:], tmp_path):
+        refused(das, "resume", other / "out")
+        refused(das, "resume", other / "out", "--moved")
+        assert not measurements(other)
+    measured = [line["geolevel"] for line in journal(tmp_path) if line.get("event") == "measured"]
+    assert sorted(measured) == ["age", "income", "synthesis"]
 
 
 def test_another_run_on_the_same_people_needs_another_grant(das, config, tmp_path):
