@@ -35,7 +35,6 @@ from das.errors import BudgetError, RuntimeSetupError
 
 KEY_BYTES = 32
 BLOCK_BYTES = 16  # one AES block; update_into may ask for one block of room beyond its output
-POOL_BYTES = 512
 WORDS_PER_BLOCK = BLOCK_BYTES // 8
 
 # What a derived key is for. No label holds a zero byte, which ends it in what is hashed.
@@ -81,27 +80,6 @@ class _Pool:
         taken = self._bits >> self._size
         self._bits &= (1 << self._size) - 1
         return taken
-
-
-class SystemBits:
-    """Bits of the operating system, buffered; a forked child drops the buffer it inherited."""
-
-    def __init__(self) -> None:
-        self._pool = _Pool()
-        self._process = os.getpid()
-
-    def bits(self, n: int) -> int:
-        """Return n fresh uniform bits of the operating system.
-
-        Raises:
-          RuntimeSetupError: The operating system has no entropy source.
-        """
-        if os.getpid() != self._process:
-            self._pool = _Pool()
-            self._process = os.getpid()
-        if missing := self._pool.missing(n):
-            self._pool.fill(_system_bytes(max(POOL_BYTES, (missing + 7) // 8)))
-        return self._pool.take(n)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,8 @@ from fractions import Fraction
 import numpy as np
 
 from das.mechanisms.conditional import conditional_table
-from das.mechanisms.entropy import SystemBits
+from das.mechanisms.entropy import NoiseKey
+from tests.builders.streams import bits_at
 
 WOMEN = (8, 6, 3, 6, 4, 4, 4, 8, 5, 7, 7, 6, 1, 5, 4, 4, 9, 6, 2, 8, 8, 8, 7)
 MEN = (3, 4, 5, 8, 6, 4, 5, 5, 5, 6, 10, 7, 3, 2, 5, 11, 6, 4, 7, 4, 5, 3, 8)
@@ -79,7 +80,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=100, help="releases of each kind")
     parser.add_argument("--steps", type=int, default=20_000, help="proposals of the Markov chain")
     arguments = parser.parse_args()
-    rng, rows, bits = np.random.default_rng(1), invariants(), SystemBits()
+    rng, rows, bits = np.random.default_rng(1), invariants(), bits_at(NoiseKey.draw(), 0)
     errors: dict[str, list[np.ndarray]] = {
         "raw": [],
         "projected": [],

@@ -14,7 +14,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from das.mechanisms.entropy import BitSource, NoiseKey, SystemBits
+from das.mechanisms.entropy import BitSource, NoiseKey
 from das.mechanisms.gaussian import DiscreteGaussian
 from das.mechanisms.noise import add_noise
 from das.mechanisms.table import BLOCK_WORDS, gaussian_table
@@ -92,7 +92,7 @@ def release_rate(sigma_sq: Fraction, n_cells: int, *, seconds: float) -> float:
 
 def reference_rate(sigma_sq: Fraction, *, seconds: float) -> float:
     """Return draws per second of the readable sampler on the system's bits."""
-    bits = SystemBits()
+    bits = bits_at(NoiseKey.draw(), 0)
 
     def run(_: int) -> int:
         for _draw in range(100):

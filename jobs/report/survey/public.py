@@ -103,24 +103,15 @@ def survey_budget_table(release: SurveyRelease) -> Table:
         )
     ]
     total = text.ratio(manifest.privacy.total) or 1.0
-    for called, cost in (("all that was measured", manifest.spent), *_left(manifest)):
-        spent = text.ratio(cost) or 0.0
-        body.append(
-            [name(called), number(spent / total, text.fine_percent), Cell(cost, spent, code=True)]
-        )
+    spent = text.ratio(manifest.spent) or 0.0
+    share = number(spent / total, text.fine_percent)
+    body.append([name("all that was measured"), share, Cell(manifest.spent, spent, code=True)])
     columns = [
         Column("Part", numeric=False),
         Column("Share", hint=f"of {unit}"),
         Column(unit, hint="exact", numeric=False),
     ]
     return Table("budget-parts", f"Share of {unit} by part", columns, body)
-
-
-def _left(manifest: SurveyManifest) -> list[tuple[str, str]]:
-    granted, spent = text.fraction(manifest.privacy.total), text.fraction(manifest.spent)
-    if granted is None or spent is None or granted == spent:
-        return []
-    return [("granted, and not spent yet", str(granted - spent))]
 
 
 def _privacy_section(release: SurveyRelease) -> Section:

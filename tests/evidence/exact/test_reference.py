@@ -5,10 +5,11 @@ from fractions import Fraction
 import pytest
 
 from das.errors import BudgetError
-from das.mechanisms.entropy import SystemBits
+from das.mechanisms.entropy import NoiseKey
+from tests.builders.streams import bits_at
 from tests.evidence import reference
 
-BITS = SystemBits()
+BITS = bits_at(NoiseKey.draw(), 0)
 
 
 @pytest.mark.parametrize(

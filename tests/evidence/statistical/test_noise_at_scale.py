@@ -17,12 +17,12 @@ import pytest
 from scipy.stats import chi2
 
 from das.mechanisms import moments
-from das.mechanisms.entropy import NoiseKey, SystemBits
+from das.mechanisms.entropy import NoiseKey
 from das.mechanisms.gaussian import DiscreteGaussian
 from das.mechanisms.laplace import DiscreteLaplace
 from das.mechanisms.mechanism import Mechanism
 from das.mechanisms.noise import add_noise
-from tests.builders.streams import stream
+from tests.builders.streams import bits_at, stream
 from tests.evidence.reference import discrete_gaussian, discrete_laplace, geometric
 
 ALPHA = 1e-9
@@ -186,7 +186,7 @@ def test_signs_and_parity_are_fair(mechanism):
 
 def test_reference_samplers_agree():
     """Fresh bits: this one may fail once in 10^8 runs."""
-    bits = SystemBits()
+    bits = bits_at(NoiseKey.draw(), 0)
     gaussian = DiscreteGaussian(Fraction(6, 5))
     draws = [discrete_gaussian(sigma_sq=gaussian.sigma_sq, bits=bits) for _ in range(5000)]
     assert abs(variance_score(np.array(draws), gaussian)) < CRITICAL
@@ -199,7 +199,7 @@ def test_reference_samplers_agree():
 
 def test_reference_geometric_agrees():
     """Fresh bits: this one may fail once in 10^9 runs."""
-    bits = SystemBits()
+    bits = bits_at(NoiseKey.draw(), 0)
     draws = np.array([geometric(scale=Fraction(7, 2), bits=bits) for _ in range(5000)])
 
     def p_value(scale: Fraction) -> float:

@@ -13,9 +13,10 @@ from scipy import stats
 from das.errors import BudgetError
 from das.mechanisms import conditional
 from das.mechanisms.conditional import conditional_table
-from das.mechanisms.entropy import SystemBits
+from das.mechanisms.entropy import NoiseKey
 from das.privacy.conditioning import calibrated, conditioned, gamma_of
 from das.privacy.cost import Pure, ZeroConcentrated
+from tests.builders.streams import bits_at
 
 SCALE = Fraction(3, 2)
 CASES = {
@@ -44,7 +45,7 @@ def law(table: np.ndarray, invariants: np.ndarray) -> dict[tuple[int, ...], floa
 def test_draws_have_the_law_of_noise_given_the_invariants(case):
     table, invariants = CASES[case]
     expected = law(table, invariants)
-    bits, n = SystemBits(), 600
+    bits, n = bits_at(NoiseKey.draw(), 0), 600
     seen = Counter(
         tuple(conditional_table(table, invariants, SCALE, bits).tolist()) for _ in range(n)
     )
@@ -161,7 +162,7 @@ def test_zcdp_and_other_gammas_are_refused():
     ],
 )
 def test_it_refuses_a_table(table, invariants, message):
-    bits = SystemBits()
+    bits = bits_at(NoiseKey.draw(), 0)
     with pytest.raises(BudgetError, match=message):
         conditional_table(np.array(table), np.array(invariants), SCALE, bits)
 
@@ -170,13 +171,16 @@ def test_it_refuses_too_many_combinations_of_sums(monkeypatch):
     monkeypatch.setattr(conditional, "_MOST_STEPS", 495)
     with pytest.raises(BudgetError, match="too many combinations of sums"):
         conditional_table(
-            np.array([6, 6, 6, 6]), np.array([[1, 2, 3, 4], [4, 3, 2, 1]]), SCALE, SystemBits()
+            np.array([6, 6, 6, 6]),
+            np.array([[1, 2, 3, 4], [4, 3, 2, 1]]),
+            SCALE,
+            bits_at(NoiseKey.draw(), 0),
         )
 
 
 def test_it_refuses_a_scale_that_is_not_exact():
     with pytest.raises(BudgetError, match="scale: must be a positive exact fraction"):
-        conditional_table(np.array([1]), np.array([[1]]), 1.5, SystemBits())
+        conditional_table(np.array([1]), np.array([[1]]), 1.5, bits_at(NoiseKey.draw(), 0))
 
 
 @pytest.mark.parametrize("x", [0, 1, 2, 3, 5, 40])
@@ -210,7 +214,7 @@ def test_no_table_takes_more_products_than_the_bound(case, records, monkeypatch)
     tables = [np.bincount(rng.integers(0, n, records), minlength=n) for _ in range(10)]
     tables += [records * np.eye(n, dtype=np.int64)[i] for i in range(n)]
     for table in tables:
-        drawn = conditional_table(table.astype(np.int64), rows, SCALE, SystemBits())
+        drawn = conditional_table(table.astype(np.int64), rows, SCALE, bits_at(NoiseKey.draw(), 0))
         assert (rows @ drawn == rows @ table).all()
 
 

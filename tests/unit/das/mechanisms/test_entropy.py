@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from das.errors import BudgetError, RuntimeSetupError
-from das.mechanisms.entropy import NoiseKey, Stream, Streams, SystemBits, derive_key
+from das.mechanisms.entropy import NoiseKey, Stream, Streams, derive_key
 from tests.builders.streams import bits_at, stream, words_at
 
 KEY = NoiseKey.for_testing(1)
@@ -184,9 +184,8 @@ def test_streams_know_whether_any_was_opened():
 # --- bits ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [SystemBits, lambda: bits_at(KEY, 3)])
-def test_bits_have_the_asked_width(make):
-    source = make()
+def test_bits_have_the_asked_width():
+    source = bits_at(KEY, 3)
     assert source.bits(0) == 0
     draws = [source.bits(n) for n in (1, 7, 64, 1000, 3, 10_000)]
     assert all(d < 2**n for d, n in zip(draws, (1, 7, 64, 1000, 3, 10_000), strict=True))
@@ -200,23 +199,8 @@ def test_keyed_bits_do_not_depend_on_how_they_are_read():
     assert int(parts, 2) == whole
 
 
-@pytest.mark.parametrize("make", [SystemBits, lambda: bits_at(KEY, 3)])
-def test_bits_are_fair(make):
-    assert abs(make().bits(100_000).bit_count() - 50_000) < 1100  # 7 standard errors
-
-
-def test_a_forked_child_has_bits_of_its_own():
-    source = SystemBits()
-    source.bits(1)
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.write(writer, source.bits(256).to_bytes(32, "big"))
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert int.from_bytes(os.read(reader, 32), "big") != source.bits(256)
-    os.close(reader)
-    os.close(writer)
+def test_bits_are_fair():
+    assert abs(bits_at(KEY, 3).bits(100_000).bit_count() - 50_000) < 1100  # 7 standard errors
 
 
 def test_drawn_keys_differ_and_are_not_marked():
@@ -261,5 +245,3 @@ def test_a_machine_without_entropy_is_named(monkeypatch, failure):
     monkeypatch.setattr(os, "urandom", fail)
     with pytest.raises(RuntimeSetupError, match=f"no random bytes; got {type(failure).__name__}"):
         NoiseKey.draw()
-    with pytest.raises(RuntimeSetupError, match="no random bytes"):
-        SystemBits().bits(1)
