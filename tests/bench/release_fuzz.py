@@ -44,7 +44,7 @@ from tests.bench.fuzz import Tried, supervise
 from tests.checkout import ROOT
 from tests.fuzz.execute import Outcome, attempt, without_spark
 from tests.fuzz.releases import (
-    SECRET,
+    BAIT_LABEL,
     World,
     case_rng,
     change_release,
@@ -198,7 +198,7 @@ def _lies_below(path: str, folders: tuple[str, ...]) -> bool:
 
 def _unescaped(said: str, into: tuple[Path, ...]) -> Outcome | None:
     """What reached the terminal, a page or a table as it stood in the release."""
-    if re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f]", said) or SECRET in said:
+    if re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f]", said) or BAIT_LABEL in said:
         return Outcome("unescaped", "on the terminal", said[-2000:])
     for folder in into:
         for path in folder.rglob("*"):
@@ -209,7 +209,7 @@ def _unescaped(said: str, into: tuple[Path, ...]) -> Outcome | None:
             text = path.read_text(errors="replace")
             is_table = path.suffix == ".csv"
             pattern = r'(^|,)"?[=@]' if is_table else "<script>alert"
-            if re.search(pattern, text, re.MULTILINE) or SECRET in text:
+            if re.search(pattern, text, re.MULTILINE) or BAIT_LABEL in text:
                 return Outcome("unescaped", f"in {path.name}")
     return None
 

@@ -35,9 +35,9 @@ Words = list[str]
 ESCAPES = "\x1b[31mRED\x1b]0;title\x07"
 SCRIPT = "</script><script>alert(1)</script>"
 FORMULA = "=1+1"
-SECRET = "SECRETVALUE"
+BAIT_LABEL = "BAITVALUE"
 TEXTS: Words = [
-    *("../../../../../../etc/passwd", "/etc/passwd", "..", ".", "s3://x/y", "file:///etc/passwd"),
+    *("../" * 6 + "etc/passwd", "/etc/passwd", "..", ".", "s3://x/y", "file:///etc/passwd"),
     *(ESCAPES, "<script>alert(1)</script>", SCRIPT, FORMULA, "@SUM(A1)", "a" * 5000, "", "\u202e"),
     *("\U0001f600", "1e999999999", "9" * 100_000, "1/0", "0/0", "-1", "9" * 200, "[red]x[/red]"),
     *("{{7*7}}", "a\nb", "a\0b", "NaN", "nan", "1/3", "1/" + "7" * 3000),
@@ -217,8 +217,8 @@ def write_bait(folder: Path, release: Path) -> Path:
     bait = folder / "bait"
     shutil.copytree(release, bait / "release")
     for path in (bait / "release" / "configuration").iterdir():
-        path.write_text(path.read_text().replace("male", SECRET))
-    (bait / "secret.txt").write_text(f"{SECRET}: [\n")
+        path.write_text(path.read_text().replace("male", BAIT_LABEL))
+    (bait / "secret.txt").write_text(f"{BAIT_LABEL}: [\n")
     os.mkfifo(bait / "pipe")
     return bait
 
