@@ -51,7 +51,8 @@ file without geography ([surveys](survey.md)), and stands alone. A **file of gro
   without leading zeros; put quotes around codes such as `"01"`, and around `"yes"` and `"no"`.
 - What YAML 1.1 reads otherwise than people do is refused, and the message quotes it: `010` (which
   is 8), `1:30` (90), `0b11` (3), `1_000`, dates without quotes. So are tags such as `!!int`, merged
-  maps (`<<`), lists or maps as keys, nesting of more than 50 maps and lists, files above 16 MiB.
+  maps (`<<`), lists or maps as keys, nesting of more than 50 maps and lists, files of more
+  than 2 MiB or 100,000 values.
 - A relative **path** is relative to the folder of the run file. A path names a file or folder of
   this machine; where an address may stand too, such as `s3://bucket/x`, the tables below say
   so, and [storage](storage.md) which stores there are. Write `file:///data` as `/data`. A path may

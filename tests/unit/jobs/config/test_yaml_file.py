@@ -184,3 +184,22 @@ def test_exact_amounts_are_short_and_in_ascii(text):
     with pytest.raises(BudgetError) as caught:
         parse_fraction(text, "share")
     assert len(str(caught.value)) < 1200
+
+
+@pytest.mark.parametrize(
+    "text", ["a: [1, 2, 3, 4, 5]", "{a: 1, b: 2, c: 3}", "a:\n- x\n- x\n- x\n- x\n"]
+)
+def test_too_many_values_are_refused_while_they_are_parsed(tmp_path, monkeypatch, text):
+    monkeypatch.setattr("jobs.config.yaml_file._MOST_VALUES", 6)
+    with pytest.raises(ConfigError, match="there are more than 6 values"):
+        read(tmp_path, text)
+    assert read(tmp_path, "{a: 1, b: 2}") == {"a": 1, "b": 2}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("text", ["a: [" + "1," * 600_000 + "]", "a: 1\n" + "#\n" * (1 << 20)])
+def test_a_file_of_absurd_size_is_refused_soon(tmp_path, text):
+    began = time.process_time()
+    with pytest.raises(ConfigError, match=r"more than 100,000 values|is too large"):
+        read(tmp_path, text)
+    assert time.process_time() - began < 20
