@@ -146,7 +146,10 @@ def write_page(
         "signatures": () if privacy.randomness == "elsewhere" else _SIGNATURES,
     }
     page = render(
-        "certificate.html.j2", {**shared, **context}, styles=("style.css", "certificate.css")
+        "certificate.html.j2",
+        {**shared, **context},
+        styles=("style.css", "certificate.css"),
+        scripts=(),
     )
     replace_file(out, page, mode=READABLE)
 

@@ -90,7 +90,7 @@ def public(folder: Path, document=None) -> str:
 
 
 def text_of(page: str) -> str:
-    body = page[page.index("<body>") : page.index("<script>\n")]
+    body = page[page.index("<body>") : page.index("<script>")]
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", body))
 
 
