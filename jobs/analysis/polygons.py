@@ -20,6 +20,16 @@ from jobs.analysis.boundaries import read_features
 _CONVERT = "convert it to GeoJSON in longitude and latitude, as with `ogr2ogr -f GeoJSON`"
 _POLYGON, _MULTIPOLYGON, _COLLECTION = 3, 6, 7  # of WKB
 _Z, _M, _SRID = 0x80000000, 0x40000000, 0x20000000  # flags of extended WKB
+_FARTHEST = 1e9  # from the origin; the way around the Earth is 1.3e8 feet
+_DAMAGED = (
+    AttributeError,
+    LookupError,
+    OverflowError,
+    RecursionError,
+    TypeError,
+    ValueError,
+    struct.error,
+)
 Rings = list[FloatArray]
 
 
@@ -70,6 +80,8 @@ def read_polygons(path: Path) -> Polygons:
     rings = [own for _, own in found]
     if not any(rings):
         raise InputError(str(path), "has no polygons", remedy=_CONVERT)
+    if not fields:
+        raise InputError(str(path), "has no properties that are text or whole numbers")
     return Polygons(path, fields, rows, rings)
 
 
@@ -97,8 +109,8 @@ def _geojson(path: Path) -> Iterator[tuple[dict[str, str], Rings]]:
             if "id" in feature:
                 properties.setdefault("id", feature["id"])
             rings = _rings_of(feature.get("geometry"))
-        except (AttributeError, KeyError, TypeError, ValueError):
-            raise InputError(f"{path}, feature {number}", "is damaged") from None
+        except _DAMAGED as error:
+            raise InputError(f"{path}, feature {number}", "is damaged", got=error) from None
         yield _texts(properties), rings
 
 
@@ -117,8 +129,10 @@ def _rings_of(geometry: Mapping[str, Any] | None) -> Rings:
 def _ring(corners: object) -> FloatArray:
     """float64[n, 2] without the last corner, which repeats the first."""
     ring = np.asarray(corners, np.float64).reshape(-1, 2)
-    if not np.isfinite(ring).all():
-        raise ValueError("is not finite")
+    if not len(ring):
+        raise ValueError("a ring has no corners")
+    if not (np.abs(ring) <= _FARTHEST).all():  # also where it is not a number
+        raise ValueError(f"a corner is not within {_FARTHEST:.0e} of the origin")
     return ring[:-1] if len(ring) > 1 and (ring[0] == ring[-1]).all() else ring
 
 
@@ -128,7 +142,7 @@ def _ring(corners: object) -> FloatArray:
 def _parquet(path: Path) -> Iterator[tuple[dict[str, str], Rings]]:
     try:
         table = pq.read_table(path)
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, pa.ArrowException) as error:
         raise InputError(str(path), "cannot be read", got=str(error)) from None
     column = _geometry_column(path, table.schema)
     others = [name for name in table.column_names if name != column]
@@ -137,8 +151,10 @@ def _parquet(path: Path) -> Iterator[tuple[dict[str, str], Rings]]:
         try:
             known = content.as_py()
             rings = [] if known is None else _Wkb(known).rings()
-        except (struct.error, ValueError, TypeError):
-            raise InputError(f"{path}, row {number}", "holds a damaged geometry") from None
+        except _DAMAGED as error:
+            raise InputError(
+                f"{path}, row {number}", "holds a damaged geometry", got=error
+            ) from None
         yield _texts(row), rings
 
 
@@ -148,7 +164,7 @@ def _geometry_column(path: Path, schema: pa.Schema) -> str:
         said = json.loads((schema.metadata or {}).get(b"geo", b"{}"))
         column = said.get("primary_column", "geometry")
         encoding = said.get("columns", {}).get(column, {}).get("encoding", "WKB")
-    except (ValueError, AttributeError):
+    except _DAMAGED:
         column, encoding = "geometry", "WKB"
     if column not in schema.names:
         raise InputError(

@@ -113,3 +113,47 @@ def test_a_property_that_is_not_there_is_named(tmp_path: Path) -> None:
     path = geojson(tmp_path / "a.json", {"type": "Polygon", "coordinates": [RING]})
     with pytest.raises(InputError, match=r"has no such property; got GEOID; expected .*code"):
         read_polygons(path).column("GEOID")
+
+
+@pytest.mark.parametrize(
+    "corner", ["[1e308, 0]", "[0, -1e10]", "[1e400, 0]", f"[1{'0' * 400}, 0]", "[NaN, 0]"]
+)
+def test_corners_far_from_the_earth_are_damaged(tmp_path: Path, corner: str) -> None:
+    path = tmp_path / "a.json"
+    ring = f"[{corner}, [1, 0], [1, 1], [0, 0]]"
+    geometry = f'{{"type": "Polygon", "coordinates": [{ring}]}}'
+    feature = f'{{"type": "Feature", "properties": {{"code": "1"}}, "geometry": {geometry}}}'
+    path.write_text(f'{{"type": "FeatureCollection", "features": [{feature}]}}')
+    with pytest.raises(InputError, match="feature 1: is damaged"):
+        read_polygons(path)
+
+
+def test_corners_in_feet_are_read(tmp_path: Path) -> None:
+    ring = [[1.3e8 * x, 1.3e8 * y] for x, y in RING]
+    read = read_polygons(geojson(tmp_path / "a.json", {"type": "Polygon", "coordinates": [ring]}))
+    assert read.rings[0][0].tolist() == ring[:-1]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x01",
+        b"\x01" + struct.pack("<I", 9003),
+        b"\x01" + struct.pack("<III", 3, 1, 0),
+        b"\x01" + struct.pack("<III", 3, 1, 2**32 - 1),
+        (b"\x01" + struct.pack("<II", 7, 1)) * 2000 + wkb(),
+        wkb()[:-16] + struct.pack("<dd", 1e308, 0),
+    ],
+)
+def test_damaged_well_known_binary_is_named(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(InputError, match="row 1: holds a damaged geometry"):
+        read_polygons(parquet(tmp_path / "a.parquet", [content]))
+
+
+def test_outlines_without_properties_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    feature = {"type": "Feature", "geometry": {"type": "Polygon", "coordinates": [RING]}}
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": [feature]}))
+    with pytest.raises(InputError, match="has no properties"):
+        read_polygons(path)
