@@ -9,13 +9,13 @@ from jobs.storage.place import Place
 
 
 def account_of(config: RunConfig) -> Place:
-    """The file in which this run's grant is claimed.
+    """Find the account in which the grant of a run is claimed, from the inputs of all products.
 
     Raises:
       ConfigError: None is named, and several may be meant.
     """
-    last = [*config.products.values()][-1]
-    return config.privacy.account or default_account(last.input.path)
+    inputs = [product.input.path for product in config.products.values()]
+    return config.privacy.account or default_account(*inputs)
 
 
 def claim_of(resolved: Resolved, product: Product, run: str) -> Claim:

@@ -22,7 +22,7 @@ from das.privacy.budget import Budget, compose_budgets
 from das.queries.sensitivity import Neighbors
 from das.rational import stated_fraction
 from jobs.storage.journal import LINES, append_to_journal, is_begun, read_journal
-from jobs.storage.place import Place, StoredPlace, lies_in
+from jobs.storage.place import Place, StoredPlace
 from jobs.storage.stores.store import probe
 
 DRAWING, MEASURED, FAILED_DRAW = "drawing", "measured", "failed_draw"
@@ -93,39 +93,73 @@ class FailedCheck:
     at: str
 
 
-def default_account(data: Place) -> Place:
-    """The account of data for which none is named: beside it, however its path is spelled.
+def default_account(*inputs: Place) -> Place:
+    """Find the account of inputs for which none is named, however their paths are spelled.
 
-    A file and the folder it lies in may hold the same people. So if the folder, or one above it,
-    has an account, that one is also the account of the file.
+    An account lies beside its input. A file and the folder it lies in may hold the same people, so
+    the account of a folder is also that of everything in it. All products of a run are of the same
+    people, and another run may have begun an account beside the input of any of them. So every
+    input must lead to the same account, and no other account may lie around any of them.
 
     Args:
-      data: The input, an absolute path without links.
+      inputs: The inputs of all products, the last product's last; absolute paths without links.
 
     Raises:
-      ConfigError: There are several such accounts, or some of files within the input; or the input
-        is the root of all files.
+      ConfigError: Several accounts may be meant, or the inputs lie in several folders and do not
+        share an account; or an input is the root of all files.
     """
-    if data == data.parent:
-        raise ConfigError(
-            "data.path", "is the root of all files", got=data, want="a file or folder"
+    around, near = dict[Place, None](), list[dict[Place, None]]()
+    for data in inputs:
+        if data == data.parent:
+            raise ConfigError(
+                "data.path", "is the root of all files", got=data, want="a file or folder"
+            )
+        own = dict.fromkeys(
+            path for path in (_beside(data), *map(_beside, data.parents)) if is_there(path)
         )
-    own = _beside(data)
-    found = [path for path in (own, *map(_beside, data.parents)) if is_there(path)]
-    found += _within(data)
-    if len(found) > 1 or (found and lies_in(found[0], data)):
-        raise ConfigError(
-            "privacy.account",
-            "is needed: more than one account may be that of these people",
-            got=[str(path) for path in found],
-            want="the one that all runs on them share",
-        )
-    return found[0] if found else own
+        around |= own
+        near.append(own | dict.fromkeys([*_within(data), *_accounts_in(data.parent)]))
+    found = {path: None for paths in near for path in paths}
+    if not found and len({data.parent for data in inputs}) == 1:
+        return _beside(inputs[-1])
+    if len(found) == 1 and found == around and all(paths == found for paths in near):
+        return next(iter(found))
+    what = "more than one account may be that of these people"
+    if not found:
+        what = "the inputs of the products lie in several folders, and no account is of both"
+    elif len(found) == 1:
+        what = "an account lies there that may be of these people, and not beside every input"
+    raise ConfigError(
+        "privacy.account",
+        f"is needed: {what}",
+        got=[str(path) for path in found or inputs],
+        want="the one that all runs on them share",
+    )
 
 
 def is_there(account: Place) -> bool:
     """Whether there is an account: a file, or what a journal is in a store, or a copy of that."""
     return is_begun(account) or (isinstance(account, Path) and account.exists())
+
+
+def _accounts_in(folder: Place) -> list[Place]:
+    """List the accounts that lie directly in a folder.
+
+    Raises:
+      ConfigError: The folder cannot be listed, so nobody knows whether there are any.
+    """
+    try:
+        names = [place.name.removesuffix(LINES) for place in folder.iterdir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise ConfigError(
+            "privacy.account",
+            "is needed: the folder of the data cannot be listed, and may have one",
+            got=f"{folder}: {error.strerror}",
+            want="the one that all runs on these people share",
+        ) from None
+    return [folder / name for name in sorted({*names}) if name.endswith(_ENDING)]
 
 
 def _within(data: Place) -> list[Place]:

@@ -275,7 +275,8 @@ class PrivacyConfig(Model):
         default=None,
         description="File that records all grants spent on the same people, shared by all who "
         "measure them. Default: `data.path` of the last product with .das-account.jsonl appended, "
-        "or the one of a folder above it that has one.",
+        "or the one that lies beside the input of another product or of a folder above. Must be "
+        "named where inputs lie in several folders, or several accounts may be meant.",
     )
 
     @model_validator(mode="after")

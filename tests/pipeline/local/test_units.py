@@ -364,6 +364,26 @@ def test_a_grant_spent_on_units_alone_is_not_spent_again(folder):
     real(folder)
 
 
+@pytest.mark.usefixtures("here")
+def test_a_product_that_was_drawn_beside_another_is_not_drawn_again_alone(folder, tmp_path, das):
+    """The same data, product and grant without the persons; no account is named in either."""
+    both = yaml.safe_load(real(folder).read_text())
+    alone = {**both, "products": {"units": both["products"]["units"]}}
+    alone["output"] = {"directory": str(tmp_path / "alone")}
+    config = tmp_path / "alone.yaml"
+    config.write_text(yaml.safe_dump(alone))
+    code, printed = das("run", config)
+    assert code == ConfigError.exit_code
+    assert "privacy.account: is needed" in printed
+    assert "records.csv.das-account.jsonl" in printed
+    assert not (tmp_path / "alone" / "release").exists()
+    alone["privacy"]["account"] = str(folder / "records.csv.das-account.jsonl")
+    config.write_text(yaml.safe_dump(alone))
+    code, printed = das("run", config)
+    assert code == LedgerError.exit_code
+    assert "grant '1' of 'units' was spent by another run" in printed
+
+
 def test_bad_units_publish_nothing_of_either_product(tmp_path):
     toy.write_records(tmp_path)
     write_units(tmp_path)

@@ -30,13 +30,14 @@ from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
 from das.strategy import Strategy, noisy_queries
 from geography.lattice import Spine
 from jobs.config.allocation import load_allocation
-from jobs.config.files import is_survey, read_model
+from jobs.config.files import absolute, is_survey, read_model, read_run_file
 from jobs.config.load import load_run
 from jobs.config.models.survey import SurveyConfig
 from jobs.config.product import Resolved
 from jobs.config.schema import load_schema
 from jobs.folder.solutions import settings_digest, settings_of
 from jobs.plan import Solving
+from jobs.storage.account import default_account
 from tests.checkout import ROOT
 
 CONF = ROOT / "conf"
@@ -132,6 +133,24 @@ SIZES = {
     "toy": 6,
     "units": 9,
 }
+
+
+def test_ready_run_files_of_one_population_share_one_account():
+    """Whichever is run first, and whether or not its account has been begun."""
+    accounts: dict[Path, set[Path]] = {}
+    for path in sorted((CONF / "run").glob("*.yaml")):
+        if is_survey(path):
+            config = absolute(read_model(path, SurveyConfig), path.parent)
+            inputs = [config.data.path]
+        else:
+            run = absolute(read_run_file(path).config, path.parent)
+            config, inputs = run, [product.input.path for product in run.products.values()]
+        if ROOT / "build" in config.output.directory.parents:
+            account = config.privacy.account or default_account(*inputs)
+            accounts.setdefault(inputs[0].parent, set()).add(account)
+    shipped = {one.name: found for one, found in accounts.items() if one.name.endswith("-data")}
+    assert {name for name, found in shipped.items() if len(found) > 1} == set()
+    assert len(shipped) > 5
 
 
 def test_levels_written_as_ranges_are_the_same_schema_and_the_same_run(project):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -26,6 +27,7 @@ from jobs.storage.account import (
     read_failed_checks,
 )
 from jobs.storage.journal import append_to_journal, read_journal
+from jobs.storage.place import place_of
 
 DELTA = Fraction(1, 10**10)
 PERSONS = Claim(
@@ -179,6 +181,49 @@ class TestDefault:
         for spelled in (data, data / "a.csv"):
             with pytest.raises(ConfigError, match="more than one account"):
                 default_account(spelled)
+
+    def test_is_that_of_any_product_whose_input_has_one(self, tmp_path):
+        units, records = tmp_path / "units.csv", tmp_path / "records.csv"
+        for began, others in ((units, (records,)), (records, (units,))):
+            account = default_account(began)
+            make_claim(account, PERSONS)
+            assert default_account(*others, began) == default_account(began, *others) == account
+            account.unlink()
+
+    def test_beside_another_input_must_be_named(self, tmp_path):
+        """A run of the products `units` and `persons`, and then one of the units alone."""
+        make_claim(default_account(tmp_path / "units.csv", tmp_path / "records.csv"), PERSONS)
+        with pytest.raises(ConfigError, match=r"is needed: an account lies there.*records.csv"):
+            default_account(tmp_path / "units.csv")
+
+    def test_of_inputs_in_two_folders_must_be_named(self, tmp_path):
+        """Whoever reads one of them later looks in its folder alone."""
+        here, there = tmp_path / "a" / "units.csv", tmp_path / "b" / "records.csv"
+        with pytest.raises(ConfigError, match="is needed: the inputs of the products lie in sev"):
+            default_account(here, there)
+        make_claim(default_account(there), PERSONS)
+        with pytest.raises(ConfigError, match="is needed: an account lies there"):
+            default_account(here, there)
+
+    def test_of_inputs_in_two_folders_is_that_of_a_folder_of_both(self, tmp_path):
+        account = default_account(tmp_path / "all")
+        make_claim(account, PERSONS)
+        inputs = tmp_path / "all" / "a" / "units.csv", tmp_path / "all" / "b" / "records.csv"
+        assert default_account(*inputs) == account
+
+    def test_of_a_folder_that_cannot_be_listed_must_be_named(self, tmp_path, monkeypatch):
+        def refuse(_: Path) -> None:
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr("pathlib.Path.iterdir", refuse)
+        with pytest.raises(ConfigError, match="is needed: the folder of the data cannot be listed"):
+            default_account(tmp_path / "d")
+
+    def test_in_a_store_is_found_beside_another_input(self):
+        root = place_of(f"memory://{uuid.uuid4().hex}/data")
+        make_claim(default_account(root / "units", root / "records"), PERSONS)
+        with pytest.raises(ConfigError, match=r"is needed: .*records.das-account"):
+            default_account(root / "units")
 
     def test_is_not_looked_for_in_all_files_there_are(self):
         with pytest.raises(ConfigError, match=r"data\.path: is the root of all files"):
