@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property, lru_cache
 
 from das.arrays import BoolArray, IntArray
 from das.change_costs import Chain, change_costs
-from das.errors import ConfigError, SchemaError
+from das.errors import BudgetError, ConfigError, SchemaError
 from das.privacy.budget import Budget
-from das.privacy.semantics import ChangeCosts
+from das.privacy.semantics import ChangeCosts, statements
 from das.queries.query import Query, is_refinement, parse_query
 from das.schema import Schema
 from das.strategy import NoisyQuery, Strategy, noisy_queries
@@ -264,6 +266,22 @@ class Plan:
         chain = Chain(self.level(first).index, self.level(last).index, (first, last))
         names = [attribute.name for attribute in self.schema.attributes]
         return change_costs(self.strategy, self.budget, names, chain)
+
+    @cached_property
+    def changed_record(self) -> Fraction:
+        """Cost of any change of one record, in what the budget counts, in every geography.
+
+        It is the row `record` of `das.privacy.semantics.statements` over all chains of only
+        children that geounits may form, so it is at least that of the chains that occur.
+        """
+        names, measured = self.spine.levels, list[ChangeCosts]()
+        for first, last in itertools.combinations_with_replacement(names, 2):
+            try:
+                measured += self.change_costs(first, last)
+            except BudgetError:
+                if first == last:
+                    raise  # else geounits that form this chain are refused
+        return statements(names, (), measured)[0].cost
 
 
 @lru_cache(maxsize=4)

@@ -21,4 +21,5 @@ def account_of(config: RunConfig) -> Place:
 def claim_of(resolved: Resolved, product: Product, run: str) -> Claim:
     """What a run folder with this identity asks of the account for a product."""
     grant, folder = resolved.config.privacy.grant, str(resolved.config.output.directory)
-    return Claim(product.account_name, grant, product.plan.budget, run, folder)
+    plan = product.plan
+    return Claim(product.account_name, grant, plan.budget, run, folder, plan.changed_record)

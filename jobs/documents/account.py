@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from das.definition import Definition
 from das.privacy.budget import Budget
@@ -41,10 +42,13 @@ class _Granted:
     Attributes:
       product: Name of the product.
       grant: Name of the grant; one run spends it.
+      changed_record: Cost of any change of one record, in the unit of `total`; a fraction. It is
+        above `total` where neighbors are unbounded. Absent in documents of earlier versions.
     """
 
     product: str
     grant: str
+    changed_record: str | None = None
 
 
 @document
@@ -58,7 +62,9 @@ class Account:
 
     Attributes:
       grants: Every budget.
-      composed: What they add up to, per neighbor relation.
+      composed: What they cost together: of an added or removed record, where all grants are for
+        unbounded neighbors, then of a changed record. `total` is the exact sum; `epsilon` the
+        smallest valid one, also where grants count both rho and epsilon.
     """
 
     grants: tuple[Grant, ...]
@@ -82,8 +88,20 @@ def account_of_grants(spent: Sequence[Spent | Claim]) -> Account:
     """What may be published of grants: the grants and what they compose to, without folders."""
     return Account(
         grants=tuple(
-            Grant(product=one.product, grant=one.grant, **vars(guarantee_of(one.budget)))
+            Grant(
+                product=one.product,
+                grant=one.grant,
+                changed_record=str(one.changed_record),
+                **vars(guarantee_of(one.budget)),
+            )
             for one in spent
         ),
-        composed=tuple(guarantee_of(budget) for budget in composed(spent)),
+        composed=tuple(
+            replace(
+                guarantee_of(total.budget),
+                epsilon=total.epsilon,
+                epsilon_simple=total.epsilon_simple,
+            )
+            for total in composed(spent)
+        ),
     )

@@ -11,7 +11,8 @@ from das.mechanisms.mechanism import Mechanism
 from das.mechanisms.registry import mechanism_of
 from das.privacy.neighborhoods import Comparable
 from das.privacy.semantics import Change
-from jobs.documents.account import Account, Guarantee
+from das.queries.sensitivity import Neighbors
+from jobs.documents.account import Account, Grant, Guarantee
 from jobs.documents.manifest import (
     NORMAL_90,
     Attacks,
@@ -126,8 +127,24 @@ def account_table(
       caption: What the budgets have in common.
       note: A line under the table.
     """
-    grants = [[name(grant.product), name(grant.grant), *_loss(grant)] for grant in account.grants]
-    composed = [[name("all together"), Cell(EMPTY), *_loss(total)] for total in account.composed]
+    relations = {grant.neighbors for grant in account.grants}
+    has_changed = Neighbors.UNBOUNDED in relations
+    grants = [
+        [name(grant.product), name(grant.grant), *_loss(grant), _changed_record(grant)]
+        for grant in account.grants
+    ]
+    composed = [
+        [name("all together"), Cell(EMPTY), *_loss(total), _changed_record(total)]
+        for total in account.composed
+    ]
+    if len(relations) > 1:
+        bounded = next(one for one in account.grants if one.neighbors is Neighbors.BOUNDED)
+        unstated = [Cell("not stated"), name(Neighbors.UNBOUNDED), *[Cell(EMPTY)] * 3]
+        composed.append([name("all together"), Cell(EMPTY), *unstated])
+        note += (
+            f" Of an added record nothing is stated: grant {bounded.grant} of {bounded.product} "
+            "protects changed records alone."
+        )
     columns = [
         Column("Product", numeric=False),
         Column("Grant", numeric=False),
@@ -135,8 +152,17 @@ def account_table(
         Column("Neighbors", numeric=False),
         Column(text.EPSILON, hint="at δ, rounded up"),
         Column("δ"),
+        Column("A changed record", hint="exact"),
     ]
     body = [*grants, *(composed if len(grants) > 1 else [])]
+    if not has_changed:  # a changed record costs the budget itself
+        columns, body = columns[:-1], [row[:-1] for row in body]
+    definitions = {grant.definition for grant in account.grants}
+    if len(definitions) > 1:
+        note += (
+            f" Where grants in {text.RHO} and in {text.EPSILON} are added, {text.EPSILON} is the "
+            f"smallest that holds; it may be less than the sum of {text.RHO} implies."
+        )
     return Table(key, caption, columns, body, note)
 
 
@@ -274,6 +300,16 @@ _CHANGES = {
     Change.ATTRIBUTE: "only {}",
     Change.WITHIN: "only the place, within one {}",
 }
+
+
+def _changed_record(budget: Guarantee) -> Cell:
+    """What a changed record costs by a budget, where that is known."""
+    cost = budget.total if budget.neighbors is Neighbors.BOUNDED else None
+    if isinstance(budget, Grant) and budget.changed_record is not None:
+        cost = budget.changed_record
+    if cost is None:
+        return Cell(EMPTY)
+    return Cell(f"{text.unit(budget.definition)} = {cost}", text.ratio(cost), code=True)
 
 
 def _loss(budget: Guarantee) -> list[Cell]:

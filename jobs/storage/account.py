@@ -18,7 +18,12 @@ from typing import Any
 
 from das.definition import Definition
 from das.errors import ConfigError, LedgerError, OutputError
-from das.privacy.budget import Budget, compose_budgets
+from das.privacy.budget import (
+    Budget,
+    Composition,
+    changed_record_bound,
+    compose_budgets,
+)
 from das.queries.sensitivity import Neighbors
 from das.rational import stated_fraction
 from jobs.storage.journal import LINES, append_to_journal, is_begun, read_journal
@@ -42,6 +47,7 @@ class Claim:
       budget: The budget.
       run: Identity of the run folder.
       folder: Where that folder is, for people.
+      changed_record: Cost of any change of one record, in what the budget counts; exact.
     """
 
     product: str
@@ -49,6 +55,7 @@ class Claim:
     budget: Budget
     run: str
     folder: str
+    changed_record: Fraction
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,8 @@ class Spent:
       run: Identity of the run folder.
       folder: Where it was.
       claimed: When, UTC.
+      changed_record: Cost of any change of one record, in what the budget counts: the row that the
+        claim stated, or a bound for claims of earlier versions, which stated none.
     """
 
     product: str
@@ -70,6 +79,7 @@ class Spent:
     run: str
     folder: str
     claimed: str
+    changed_record: Fraction
 
 
 @dataclass(frozen=True)
@@ -287,15 +297,25 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def composed(spent: Sequence[Spent | Claim]) -> tuple[Budget, ...]:
-    """What the people of an account have lost in all, one budget per neighbor relation.
+def composed(spent: Sequence[Spent | Claim]) -> tuple[Composition, ...]:
+    """Compose all grants of an account: what its people have lost in all.
 
-    See `das.privacy.budget.compose_budgets`.
+    Every grant states what a changed record costs, whatever its neighbors are. A grant for bounded
+    neighbors states nothing about an added record, so there is a sum for those only where all
+    grants are for unbounded neighbors.
+
+    Returns:
+      The sum for added and removed records, if it is stated; then that for changed records. Nothing
+      without grants.
     """
-    return tuple(
-        compose_budgets([one.budget for one in spent if one.budget.neighbors is neighbors])
-        for neighbors in dict.fromkeys(one.budget.neighbors for one in spent)
-    )
+    added = [one.budget for one in spent]
+    changed = [
+        Budget(one.changed_record, one.budget.delta, Neighbors.BOUNDED, one.budget.definition)
+        for one in spent
+    ]
+    is_stated = all(one.neighbors is Neighbors.UNBOUNDED for one in added)
+    sums = [added, changed] if is_stated else [changed]
+    return tuple(compose_budgets(budgets) for budgets in sums if budgets)
 
 
 def _is_new(path: Place, claim: Claim, spent: Sequence[Spent]) -> bool:
@@ -326,6 +346,7 @@ def _line(claim: Claim) -> dict[str, Any]:
         "run": claim.run,
         "folder": claim.folder,
         "claimed": now(),
+        "changed_record": str(claim.changed_record),
     }
 
 
@@ -338,7 +359,13 @@ def _spent(path: Place, line: Mapping[str, Any]) -> Spent:
             Definition(line["definition"]),
         )
         return Spent(
-            line["product"], line["grant"], budget, line["run"], line["folder"], line["claimed"]
+            product=line["product"],
+            grant=line["grant"],
+            budget=budget,
+            run=line["run"],
+            folder=line["folder"],
+            claimed=line["claimed"],
+            changed_record=Fraction(line.get("changed_record") or changed_record_bound(budget)),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise LedgerError(str(path), "holds a line that is not of an account", got=error) from None

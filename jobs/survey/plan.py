@@ -19,7 +19,7 @@ from das.arrays import IntArray
 from das.definition import Definition
 from das.errors import BudgetError, ConfigError
 from das.means.estimates import Column, Steps, Strata, clipped_noise, refuse_unmeasurable
-from das.privacy.budget import Budget
+from das.privacy.budget import Budget, changed_record_bound
 from das.schema import PLAIN_NAME, is_plain_name
 from das.synthesis.records import Domain
 from das.synthesis.strata import Strata as SynthesisStrata
@@ -216,8 +216,8 @@ class SurveyPlan:
 
     def claim(self, run: str) -> Claim:
         """What a run folder with this identity asks of the account."""
-        privacy = self.config.privacy
-        return Claim(privacy.product, privacy.grant, self.budget, run, str(self.out))
+        privacy, changed = self.config.privacy, changed_record_bound(self.budget)
+        return Claim(privacy.product, privacy.grant, self.budget, run, str(self.out), changed)
 
     def settings(self, part: str) -> dict[str, Any]:
         """What the run file says of a part that may change after measuring."""

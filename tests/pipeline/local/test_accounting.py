@@ -78,6 +78,30 @@ def test_another_product_of_the_same_people_adds_up(people):
     assert "3/2" in (out / "release" / "report.html").read_text()
 
 
+@pytest.mark.usefixtures("here")
+def test_grants_for_other_neighbors_of_the_same_people_add_up(tmp_path, das):
+    """One run protects changed records, the other added ones, which cost 2 rho to change."""
+    toy.write_records(tmp_path)
+    assert das("run", real(tmp_path, "bounded"))[0] == 0
+    other = {"privacy__grant": "2", "privacy__neighbors": "unbounded"}
+    config = real(tmp_path, "unbounded", **other)
+    assert das("run", config)[0] == 0
+    code, printed = das("account", config, "--json")
+    account = json.loads(printed)
+    assert code == 0
+    assert [grant["changed_record"] for grant in account["grants"]] == ["1", "2"]
+    assert [(one["neighbors"], one["total"]) for one in account["composed"]] == [("bounded", "3")]
+    assert 18.8 < account["composed"][0]["epsilon"] < 18.84
+    remark = "nothing is stated: grant 1 of toy protects changed records alone"
+    assert remark in " ".join(das("account", config)[1].split())
+    manifest = manifest_of(tmp_path / "unbounded")
+    assert manifest["account"]["composed"] == account["composed"]
+    assert manifest["statements"][0]["total"] == "2"
+    report = (tmp_path / "unbounded" / "release" / "report.html").read_text()
+    assert remark in report
+    assert das("verify", tmp_path / "unbounded" / "release")[0] == 0
+
+
 def test_measurements_that_are_gone_are_not_drawn_again(people):
     shutil.copytree(people / "first", people / "kept")
     lost = people / "first" / "release" / "measurements" / "level=tract"

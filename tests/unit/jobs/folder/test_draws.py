@@ -26,7 +26,7 @@ def first(tmp_path) -> Draws:
     folder = tmp_path / "first"
     folder.mkdir()
     (folder / "run.json").write_text(json.dumps({"run": "r"}))
-    claim = Claim("persons", "1", BUDGET, "r", str(folder))
+    claim = Claim("persons", "1", BUDGET, "r", str(folder), BUDGET.total)
     make_claim(tmp_path / "account", claim)
     return Draws(tmp_path / "account", claim, folder)
 

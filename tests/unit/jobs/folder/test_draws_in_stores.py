@@ -43,7 +43,7 @@ class Folder:
     def __init__(self) -> None:
         self.root = StoredPlace(f"memory://{uuid.uuid4().hex}", "run")
         self.account = self.root.parent / "account.jsonl"
-        self.claim = Claim("persons", "1", BUDGET, "r", str(self.root))
+        self.claim = Claim("persons", "1", BUDGET, "r", str(self.root), BUDGET.total)
         self.readable: set[str] = set()
         make_claim(self.account, self.claim)
 

@@ -47,7 +47,7 @@ class World:
         patch.setattr(jobs.folder.draws, "accept", self.mortal("accept", jobs.folder.draws.accept))
 
     def claim(self, place: str) -> Claim:
-        return Claim("persons", "1", BUDGET, "r", str(self.root / place))
+        return Claim("persons", "1", BUDGET, "r", str(self.root / place), BUDGET.total)
 
     def dataset(self, place: str) -> Path:
         return self.root / place / "measurements"

@@ -135,7 +135,9 @@ def test_headings_have_their_hints_and_plain_names_come_first() -> None:
 
 
 def test_an_account_is_its_grants_their_sum_and_the_failed_checks(capsys, tmp_path) -> None:
-    claims = [Claim(name, "1", BUDGET, "run", "/folder") for name in ("persons", "units")]
+    claims = [
+        Claim(name, "1", BUDGET, "run", "/folder", BUDGET.total) for name in ("persons", "units")
+    ]
     account = account_of_grants(claims)
     failed = [FailedCheck("persons", "1", "run", "/folder", "99001", "2026-01-02")]
     print_account(tmp_path, account, failed, as_json=False)

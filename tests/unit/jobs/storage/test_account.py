@@ -11,6 +11,7 @@ import pytest
 
 from das.definition import Definition
 from das.errors import ConfigError, LedgerError, OutputError
+from das.privacy.accounting import epsilon_from_rho
 from das.privacy.budget import Budget
 from das.queries.sensitivity import Neighbors
 from jobs.documents.account import account_of_grants
@@ -30,11 +31,14 @@ from jobs.storage.journal import append_to_journal, read_journal
 from jobs.storage.place import place_of
 
 DELTA = Fraction(1, 10**10)
-PERSONS = Claim(
-    "persons", "2030", Budget(Fraction(64, 25), DELTA, Neighbors.BOUNDED), "run a", "/a"
-)
+RHO = Fraction(64, 25)
+PERSONS = Claim("persons", "2030", Budget(RHO, DELTA, Neighbors.BOUNDED), "run a", "/a", RHO)
 UNITS = replace(
-    PERSONS, product="units", run="run b", budget=replace(PERSONS.budget, total=Fraction(7, 100))
+    PERSONS,
+    product="units",
+    run="run b",
+    budget=replace(PERSONS.budget, total=Fraction(7, 100)),
+    changed_record=Fraction(7, 100),
 )
 
 
@@ -76,25 +80,70 @@ def test_the_same_run_may_not_change_its_budget(path):
             make_claim(path, replace(PERSONS, budget=budget))
 
 
+def granted(total: Fraction, changed: Fraction, neighbors: Neighbors, **other) -> Claim:
+    """A grant for a product of its own, with what a changed record costs."""
+    budget = Budget(total, DELTA, neighbors, **other)
+    product = f"{neighbors} {budget.definition} {total}"
+    return replace(PERSONS, product=product, budget=budget, changed_record=changed)
+
+
 def test_products_of_the_same_people_add_up(path):
     (total,) = composed(make_claim(path, UNITS))
-    assert total.total == Fraction(263, 100)
+    assert total.budget.total == Fraction(263, 100)
     assert round(total.epsilon, 2) == 17.43
 
 
-def test_different_neighbors_do_not_mix_and_pure_counts_as_rho(path):
-    pure = replace(UNITS, budget=Budget(Fraction(1, 5), DELTA, Neighbors.BOUNDED, Definition.PURE))
-    unbounded = replace(
-        UNITS,
-        product="x",
-        budget=Budget(Fraction(2), DELTA / 2, Neighbors.UNBOUNDED, Definition.PURE),
+def test_grants_of_both_relations_add_up_to_what_a_changed_record_costs(folder):
+    """Of an added record nothing is stated, since one grant protects changed records alone."""
+    grants = [
+        granted(Fraction(1), Fraction(1), Neighbors.BOUNDED),
+        granted(Fraction(1), Fraction(5, 2), Neighbors.UNBOUNDED),
+    ]
+    (total,) = composed(make_claim(folder / "account", *grants))
+    assert total.budget == Budget(Fraction(7, 2), DELTA, Neighbors.BOUNDED)
+    assert total.epsilon == total.budget.epsilon
+
+
+def test_grants_for_added_records_have_both_sums(folder):
+    grants = [granted(Fraction(n), Fraction(3 * n), Neighbors.UNBOUNDED) for n in (1, 2)]
+    added, changed = composed(make_claim(folder / "account", *grants))
+    assert added.budget == Budget(Fraction(3), DELTA, Neighbors.UNBOUNDED)
+    assert changed.budget == Budget(Fraction(9), DELTA, Neighbors.BOUNDED)
+
+
+@pytest.mark.parametrize(("definition", "bound"), [("zcdp", 8), ("pure", 4)])
+def test_a_claim_without_the_cost_of_a_changed_record_counts_at_the_bound(
+    folder, definition, bound
+):
+    """Earlier versions did not write it: a change is at most two neighbors apart."""
+    make_claim(
+        folder / "new",
+        granted(Fraction(2), Fraction(4), Neighbors.UNBOUNDED, definition=Definition(definition)),
     )
-    make_claim(path, pure)
-    spent = make_claim(path, unbounded)
-    assert composed(spent) == (
-        Budget(Fraction(64, 25) + Fraction(1, 50), DELTA, Neighbors.BOUNDED),
-        unbounded.budget,
-    )
+    (line,) = read_journal(folder / "new")
+    del line["changed_record"]
+    append_to_journal(folder / "account", lambda _: [line])
+    (spent,) = read_account(folder / "account")
+    assert spent.changed_record == bound
+
+
+def test_both_definitions_compose_to_the_smallest_that_holds(folder):
+    """Large pure epsilons are added to the epsilon of rho, small ones as rho."""
+    pure = {"definition": Definition.PURE}
+    rho = granted(Fraction(7, 125), Fraction(7, 125), Neighbors.BOUNDED)
+    two_in_pure = granted(Fraction(2), Fraction(2), Neighbors.BOUNDED, **pure)
+    large = granted(Fraction(8), Fraction(8), Neighbors.BOUNDED, **pure)
+    small = granted(Fraction(1, 10), Fraction(1, 10), Neighbors.BOUNDED, **pure)
+    (two,) = composed((rho, two_in_pure))
+    assert two.budget.total == Fraction(257, 125)
+    assert 4.12 < two.epsilon < 4.13
+    assert round(two.budget.epsilon, 2) == 15.11
+    most = granted(Fraction(1), Fraction(1), Neighbors.BOUNDED)
+    (three,) = composed((large, most, small))
+    as_rho = epsilon_from_rho(Fraction(1) + Fraction(1, 200), DELTA)
+    assert three.epsilon == pytest.approx(as_rho + 8, rel=1e-12)
+    assert three.epsilon < composed((large, most))[0].epsilon + 0.1
+    assert three.epsilon <= three.epsilon_simple
 
 
 def test_the_published_document_names_no_folder(path):
@@ -146,7 +195,7 @@ def test_an_account_of_an_earlier_version_is_read(folder):
     assert (spent.budget.total, spent.run) == (Fraction(1, 2), "r")
     make_claim(folder / "account", replace(PERSONS, grant="2"))
     assert read_journal(folder / "account")[0] == line
-    assert read_journal(folder / "account")[1].keys() == line.keys()
+    assert read_journal(folder / "account")[1].keys() == {*line, "changed_record"}
 
 
 class TestDefault:
