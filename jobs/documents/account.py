@@ -71,6 +71,22 @@ class Account:
     composed: tuple[Guarantee, ...]
 
 
+def covering(own: Guarantee, *accounts: Account | None) -> Guarantee:
+    """Return the guarantee for everything that was released about the same people.
+
+    Args:
+      own: Of one product, which covers all if no account has another grant.
+      accounts: Where grants for the same people are added up; the first with several counts.
+
+    Returns:
+      For added records where every grant states it, for changed records otherwise.
+    """
+    for account in accounts:
+        if account is not None and len(account.grants) > 1:
+            return account.composed[0]
+    return own
+
+
 def guarantee_of(budget: Budget) -> Guarantee:
     """A budget with what it implies."""
     return Guarantee(

@@ -8,8 +8,10 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from das.privacy import attack
 from das.privacy.neighborhoods import Comparable
 from das.privacy.semantics import Change
+from das.rational import float_above
 from jobs.documents.account import Account, Guarantee
 from jobs.documents.document import ExactText, PathWithin, PlainName, document, read_document
 from jobs.documents.statistics import ExpectedTotals, SolveStatistics
@@ -599,6 +601,27 @@ def read_manifest(release: ReleaseLayout) -> Manifest:
         release.manifest,
         remedy="run `das solve` first; if it was sealed, restore it from a copy of the release",
     )
+
+
+def attacks_of(found: attack.Attacks, basis: Literal["rho", "epsilon", "noise"]) -> Attacks:
+    """Bounds on attacks as a document.
+
+    Args:
+      found: The bounds.
+      basis: What they follow from.
+    """
+    rates = []
+    for rate in attack.FALSE_POSITIVE_RATES:
+        most = found.true_positive_rate(rate)
+        value = attack.predictive_value(most, rate)
+        rates.append(
+            AttackRate(
+                false_positive_rate=str(rate),
+                true_positive_rate=float_above(most),
+                predictive_value=float_above(value),
+            )
+        )
+    return Attacks(basis=basis, advantage=float_above(found.advantage()), rates=tuple(rates))
 
 
 def expected_rmse(

@@ -31,6 +31,7 @@ from jobs.documents.manifest import (
     Privacy,
     Statement,
     StratumStatements,
+    attacks_of,
 )
 from jobs.plan import Plan, without_estimates
 from jobs.planning.allocation import EVEN, REPLACED, Optimized
@@ -45,7 +46,6 @@ from jobs.planning.errors import (
 from jobs.planning.groups import Equity
 from jobs.planning.ledger import ordinary_ledger, planned_ledger
 from jobs.release.statements import (
-    attacks_of,
     budget_rows,
     exact_queries,
     limits_of,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from das.privacy import attack
 from das.privacy.budget import Budget
@@ -11,12 +10,9 @@ from das.privacy.ledger import Ledger
 from das.privacy.neighborhoods import Comparable
 from das.privacy.semantics import ChangeCosts, statements
 from das.queries.sensitivity import Neighbors
-from das.rational import float_above
 from jobs.documents.account import guarantee_of
 from jobs.documents.document import adapter
 from jobs.documents.manifest import (
-    AttackRate,
-    Attacks,
     BudgetRow,
     ExactQuery,
     Limit,
@@ -24,6 +20,7 @@ from jobs.documents.manifest import (
     Stated,
     Statement,
     StratumStatements,
+    attacks_of,
 )
 from jobs.neighborhoods import PUBLIC_LIST, limited_statements, nearest, neighborhood
 from jobs.plan import Plan
@@ -70,27 +67,6 @@ def privacy_statement(plan: Plan, geounits_source: str) -> Privacy:
         mu_gdp=None if definition.is_pure else attack.mu_gdp(budget.total),
         attacks=None if left.comparable is Comparable.NONE else attacks,
     )
-
-
-def attacks_of(found: attack.Attacks, basis: Literal["rho", "epsilon", "noise"]) -> Attacks:
-    """Bounds on attacks as a document.
-
-    Args:
-      found: The bounds.
-      basis: What they follow from.
-    """
-    rates = []
-    for rate in attack.FALSE_POSITIVE_RATES:
-        most = found.true_positive_rate(rate)
-        value = attack.predictive_value(most, rate)
-        rates.append(
-            AttackRate(
-                false_positive_rate=str(rate),
-                true_positive_rate=float_above(most),
-                predictive_value=float_above(value),
-            )
-        )
-    return Attacks(basis=basis, advantage=float_above(found.advantage()), rates=tuple(rates))
 
 
 def privacy_statements(

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from das.privacy.attack import attacks_of_total
+from das.privacy.cost import Pure, to_zero_concentrated
 from das.privacy.neighborhoods import Comparable
 from das.privacy.semantics import Change
 from das.queries.sensitivity import Neighbors
 from das.rational import stated_fraction
-from jobs.documents.account import Guarantee
+from jobs.documents.account import Guarantee, covering
 from jobs.documents.manifest import Manifest, Statement
 from jobs.documents.survey import SurveyManifest
 from jobs.neighborhoods import FROM_DATA
@@ -89,7 +90,7 @@ def write_certificate(manifest: Manifest, verified: Verified, out: Place) -> Non
         "neighborhood": privacy.neighborhood.in_words,
         "protects_none": protects_none,
         "changes": changes_table(
-            privacy, [_change(one, advantages) for one in manifest.statements]
+            manifest, [_change(one, advantages) for one in manifest.statements]
         ),
         "budget": _levels_table(spending) if is_wide else share_table(spending),
         "exact": [
@@ -121,7 +122,7 @@ def write_page(
     Raises:
       OutputError: It cannot be written.
     """
-    privacy = manifest.privacy
+    privacy = whole_of(manifest)
     is_pure = privacy.definition.is_pure
     total = stated_fraction(privacy.total)
     shared = {
@@ -129,9 +130,10 @@ def write_page(
         "one": one_of(records),
         "many": records,
         "is_pure": is_pure,
+        "is_several": privacy is not manifest.privacy,
         "is_bounded": privacy.neighbors is Neighbors.BOUNDED,
         "is_void": manifest.not_for_release,
-        "unverified": NOT_VERIFIED if privacy.randomness == "elsewhere" else None,
+        "unverified": NOT_VERIFIED if manifest.privacy.randomness == "elsewhere" else None,
         "unit": text.unit(privacy.definition),
         "total": privacy.total,
         "value": text.decimal(float(total)),
@@ -143,7 +145,7 @@ def write_page(
         "household": _HOUSEHOLD,
         "account": None if manifest.account is None else account_table(manifest.account),
         "identity": _identity(manifest, verified),
-        "signatures": () if privacy.randomness == "elsewhere" else _SIGNATURES,
+        "signatures": () if manifest.privacy.randomness == "elsewhere" else _SIGNATURES,
     }
     page = render(
         "certificate.html.j2",
@@ -192,24 +194,60 @@ class Claim:
     epsilon: float
     epsilon_simple: float
 
+    @classmethod
+    def of(cls, guarantee: Guarantee) -> Claim:
+        """The cost of what a guarantee covers."""
+        return cls(guarantee.total, guarantee.epsilon, guarantee.epsilon_simple)
 
-def changes_table(
-    privacy: Guarantee, changes: Sequence[tuple[str, Claim | None, Sequence[float]]]
-) -> Table:
+
+ChangeRow = tuple[str, Claim | None, Sequence[float]]
+"""In what two records differ; what that costs, or None where it is not protected; and advantages of
+an attacker that are known to hold for it, beside that of its cost."""
+
+
+def whole_of(manifest: Manifest | SurveyManifest) -> Guarantee:
+    """Return the guarantee for everything released about the people of a release."""
+    together = manifest.together if isinstance(manifest, Manifest) else None
+    return covering(manifest.privacy, manifest.account, together)
+
+
+def _with_whole(
+    manifest: Manifest | SurveyManifest, changes: Sequence[ChangeRow], whole: Guarantee
+) -> list[ChangeRow]:
+    """Put the cost of everything released about the same people before that of one product.
+
+    Where grants of both definitions are added, rows of a pure product are stated in rho, too.
+    """
+    own = manifest.privacy
+    if whole is own:
+        return [*changes]
+    first, claim, _ = changes[0]
+    rows: list[ChangeRow] = []
+    if claim is not None:  # else no two possible data sets are left to compare
+        rows.append((f"{first}; all releases", Claim.of(whole), ()))
+    for what, cost, advantages in changes:
+        if cost is not None and own.definition is not whole.definition:
+            rho = to_zero_concentrated(Pure(Fraction(cost.total))).rho
+            cost = replace(cost, total=str(rho))
+        rows.append((f"{what}; this product alone", cost, advantages))
+    return rows
+
+
+def changes_table(manifest: Manifest | SurveyManifest, changes: Sequence[ChangeRow]) -> Table:
     """For each kind of change: what it costs, as odds, and how often a guess can be right.
 
     Args:
-      privacy: The guarantee.
-      changes: In what two records differ; what that costs, or None where it is not protected; and
-        advantages of an attacker that are known to hold for it, beside that of its cost.
+      manifest: Of the release.
+      changes: The rows of one product.
     """
-    is_pure = privacy.definition.is_pure
+    whole = whole_of(manifest)
+    is_pure = whole.definition.is_pure
     rows = []
-    for what, claim, advantages in changes:
+    for what, claim, advantages in _with_whole(manifest, changes, whole):
         if claim is None:
             rows.append([Cell(what), *[Cell("not protected")] * (3 if is_pure else 4)])
             continue
-        attacks = attacks_of_total(privacy.definition, stated_fraction(claim.total))
+        attacks = attacks_of_total(whole.definition, stated_fraction(claim.total))
         found = min([float(attacks.advantage()), *advantages])
         right = math.ceil(500 * (1 + found)) / 10
         rows.append(
@@ -226,14 +264,12 @@ def changes_table(
         Column("Even odds become at most"),
         Column("Right guesses at most"),
         *([] if is_pure else [Column(f"{text.EPSILON} at δ")]),
-        Column(f"{text.unit(privacy.definition)}, exact"),
+        Column(f"{text.unit(whole.definition)}, exact"),
     ]
     return Table("changes", "What can be learned of one record", columns, rows)
 
 
-def _change(
-    one: Statement, advantages: Sequence[float]
-) -> tuple[str, Claim | None, Sequence[float]]:
+def _change(one: Statement, advantages: Sequence[float]) -> ChangeRow:
     """A row of what can be learned; the advantages are known of a change of the whole record."""
     is_void = one.comparable is Comparable.NONE
     if is_void or one.total is None or one.epsilon is None or one.epsilon_simple is None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from jobs.documents.account import Account
-from jobs.documents.manifest import Privacy
+from fractions import Fraction
+
+from das.privacy.attack import attacks_of_total
+from jobs.documents.account import Account, Guarantee, covering
+from jobs.documents.manifest import Privacy, attacks_of
 from jobs.documents.survey import SurveyPrivacy
 from jobs.report import text
 from jobs.report.budget import account_table, attacks_table
@@ -15,14 +18,19 @@ GUARANTEE_LEAD = (
 )
 
 
-def guarantee_values(privacy: Privacy | SurveyPrivacy, *, is_void: bool) -> dict[str, object]:
-    """What `guarantee.html.j2` says of a guarantee.
+def guarantee_values(
+    privacy: Privacy | SurveyPrivacy, *accounts: Account | None, is_void: bool
+) -> dict[str, object]:
+    """Return what `guarantee.html.j2` says of a guarantee.
 
     Args:
       privacy: The guarantee.
+      accounts: As for `covering`.
       is_void: Whether the noise was seeded.
     """
+    whole = covering(privacy, *accounts)
     return {
+        "together": None if whole is privacy else stated_loss(whole),
         "void": is_void,
         "definition": privacy.definition,
         "total": privacy.total,
@@ -35,11 +43,31 @@ def guarantee_values(privacy: Privacy | SurveyPrivacy, *, is_void: bool) -> dict
     }
 
 
-def loss_tables(privacy: Privacy | SurveyPrivacy, account: Account | None) -> list[TableBlock]:
-    """What an attacker gains at most, and what was granted for the same people."""
+def stated_loss(guarantee: Guarantee) -> str:
+    """Return a guarantee in words, as plain text."""
+    if guarantee.definition.is_pure:
+        return f"{text.EPSILON} = {guarantee.total}, pure differential privacy"
+    return (
+        f"{text.RHO} = {guarantee.total}, zero-concentrated differential privacy, and "
+        f"{text.EPSILON} = {text.upward(guarantee.epsilon)} at δ = {text.small(guarantee.delta)}"
+    )
+
+
+def loss_tables(privacy: Privacy | SurveyPrivacy, *accounts: Account | None) -> list[TableBlock]:
+    """List what an attacker gains at most, and what was granted for the same people.
+
+    Args:
+      privacy: The guarantee of the product.
+      accounts: As for `covering`; the first is shown.
+    """
     blocks = []
-    if privacy.attacks is not None:
+    whole, account = covering(privacy, *accounts), accounts[0]
+    if privacy.attacks is not None and whole is privacy:
         blocks.append(TableBlock(attacks_table([privacy.attacks], privacy.mu_gdp)))
+    elif privacy.attacks is not None:
+        found = attacks_of_total(whole.definition, Fraction(whole.total))
+        bounds = attacks_of(found, whole.definition.unit)
+        blocks.append(TableBlock(attacks_table([bounds], None)))
     if account is not None:
         blocks.append(TableBlock(account_table(account)))
     return blocks

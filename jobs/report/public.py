@@ -86,7 +86,9 @@ def privacy_section(manifest: Manifest) -> Section:
     """The guarantee, and what is and is not protected."""
     privacy = manifest.privacy
     values = {
-        **guarantee_values(privacy, is_void=manifest.not_for_release),
+        **guarantee_values(
+            privacy, manifest.account, manifest.together, is_void=manifest.not_for_release
+        ),
         "derived": "counts, tables and microdata",
         "sources": "the measurements, the invariants and public information",
         "invariants": [row.query for row in manifest.invariants],
@@ -103,7 +105,7 @@ def privacy_section(manifest: Manifest) -> Section:
     blocks: list[Block] = [
         Prose("privacy.html.j2", values),
         TableBlock(statements_table(manifest.statements, privacy.definition)),
-        *loss_tables(privacy, manifest.account),
+        *loss_tables(privacy, manifest.account, manifest.together),
     ]
     return Section("privacy", "Privacy", GUARANTEE_LEAD, blocks)
 

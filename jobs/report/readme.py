@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from das.definition import Definition
 from jobs.config.models.run import AboutConfig
+from jobs.documents.account import covering
 from jobs.documents.codebook import Codebook
 from jobs.documents.manifest import Manifest
 from jobs.neighborhoods import FROM_DATA
 from jobs.report import text
 from jobs.report.datasets import FILES, census_levels, described, kind_of, other_files
+from jobs.report.guarantee import stated_loss
 from jobs.report.render import render
 from jobs.report.text import words
 
@@ -24,9 +25,7 @@ def readme(manifest: Manifest, about: AboutConfig) -> str:
       manifest: Of the release; its `files` may lack what is written after this.
       about: What the run file says of the office and the licence.
     """
-    privacy = manifest.privacy
-    epsilon = text.upward(privacy.epsilon)
-    is_pure = privacy.definition is Definition.PURE
+    whole = covering(manifest.privacy, manifest.account, manifest.together)
     values = {
         "about": about,
         "title": f"{about.title}, {manifest.records}" if about.title else manifest.name,
@@ -35,10 +34,8 @@ def readme(manifest: Manifest, about: AboutConfig) -> str:
         "off_spine": [row.geolevel for row in manifest.off_spine],
         "attributes": [attribute.name for attribute in manifest.schema.attributes],
         "others": [*(manifest.products or {})],
-        "guarantee": f"{text.EPSILON} = {privacy.total}, pure differential privacy"
-        if is_pure
-        else f"{text.RHO} = {privacy.total}, zero-concentrated differential privacy, which implies "
-        f"{text.EPSILON} = {epsilon} at δ = {text.small(privacy.delta)}",
+        "guarantee": stated_loss(whole),
+        "own": None if whole is manifest.privacy else stated_loss(manifest.privacy),
         "datasets": [(one, kind_of(manifest, one)) for one in described(manifest)],
         "files": {**{name: FILES[name] for name in _WRITTEN}, **dict(other_files(manifest))},
         "exact": [

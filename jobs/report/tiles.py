@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.documents.account import Guarantee
+from jobs.documents.account import Account, Guarantee, covering
 from jobs.documents.manifest import NORMAL_90, Manifest, Software, expected_rmse
 from jobs.documents.summary import Summary
 from jobs.documents.survey import SurveyManifest
@@ -48,17 +48,25 @@ def tiles(manifest: Manifest, accuracy: Accuracy | None = None) -> list[Tile]:
             text.integer(manifest.totals["leaf_geounits"]),
             f"{words(levels[-1])}, the finest of {len(levels)} geolevels",
         ),
-        *privacy_tiles(manifest.privacy),
+        *privacy_tiles(manifest.privacy, manifest.account, manifest.together),
         invariants_tile(manifest),
         *([tile] if tile else noise_tiles(manifest)),
     ]
 
 
-def privacy_tiles(privacy: Guarantee) -> list[Tile]:
-    """The privacy loss: exact, and epsilon at delta if that is not the same."""
+def privacy_tiles(own: Guarantee, *accounts: Account | None) -> list[Tile]:
+    """Privacy loss of everything released about the same people: exact, and epsilon at delta.
+
+    Args:
+      own: Guarantee of the product that the page is about.
+      accounts: As for `covering`.
+    """
+    privacy = covering(own, *accounts)
     is_pure = privacy.definition.is_pure
     name = "pure DP" if is_pure else "zero-concentrated DP"
     exact = name if len(privacy.total) > _LONGEST_TOTAL else f"exactly {privacy.total}, {name}"
+    if privacy is not own:
+        exact = f"{exact}, all releases of the same people"
     loss = Tile(
         f"Privacy loss {text.unit(privacy.definition)}",
         text.decimal(text.ratio(privacy.total)),

@@ -8,6 +8,7 @@ from fractions import Fraction
 from das.privacy import attack
 from jobs.documents.account import Account, guarantee_of
 from jobs.documents.document import read_document
+from jobs.documents.manifest import attacks_of
 from jobs.documents.survey import (
     MeasuredPart,
     SurveyAttribute,
@@ -22,7 +23,6 @@ from jobs.release.sealing import (
     tidy_release,
     write_manifest,
 )
-from jobs.release.statements import attacks_of
 from jobs.storage.dataset import is_published
 from jobs.storage.journal import write_whole
 from jobs.storage.ledger import read_ledger_of_parts

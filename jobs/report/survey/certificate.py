@@ -31,7 +31,6 @@ def write_survey_certificate(manifest: SurveyManifest, verified: Verified, out: 
       OutputError: It cannot be written.
     """
     privacy = manifest.privacy
-    claim = Claim(privacy.total, privacy.epsilon, privacy.epsilon_simple)
     advantages = [] if privacy.attacks is None else [privacy.attacks.advantage]
     exact = [
         (marginal, f"in the table {words(part.name)}")
@@ -44,7 +43,7 @@ def write_survey_certificate(manifest: SurveyManifest, verified: Verified, out: 
         "condition": _CONDITION if exact else "",
         "neighborhood": "",
         "protects_none": False,
-        "changes": changes_table(privacy, [(what, claim, advantages)]),
+        "changes": changes_table(manifest, [(what, Claim.of(privacy), advantages)]),
         "budget": survey_budget_table(SurveyRelease(manifest, None, None)),
         "exact": exact,
         "limits": [],

@@ -63,7 +63,7 @@ def survey_tiles(release: SurveyRelease) -> list[Tile]:
     if manifest.records is not None:
         n_attributes = f"of {len(manifest.attributes)} attributes, in the microdata"
         tiles.append(Tile("Records", text.integer(manifest.records), n_attributes))
-    tiles += privacy_tiles(manifest.privacy)
+    tiles += privacy_tiles(manifest.privacy, manifest.account)
     if release.exact:
         exact = str(len(release.exact))
         tiles.append(Tile("Exact marginals", exact, "published without protection"))
@@ -119,7 +119,7 @@ def _privacy_section(release: SurveyRelease) -> Section:
     manifest, privacy = release.manifest, release.manifest.privacy
     has_tables = release.tables is not None
     values = {
-        **guarantee_values(privacy, is_void=manifest.not_for_release),
+        **guarantee_values(privacy, manifest.account, is_void=manifest.not_for_release),
         "epsilon_by_noise": None,
         "derived": "means, tables and microdata",
         "exact": release.exact,

@@ -100,6 +100,7 @@ def test_grants_for_other_neighbors_of_the_same_people_add_up(tmp_path, das):
     report = (tmp_path / "unbounded" / "release" / "report.html").read_text()
     assert remark in report
     assert das("verify", tmp_path / "unbounded" / "release")[0] == 0
+    assert "= 3, zero-concentrated" in (tmp_path / "unbounded/release/README.md").read_text()
 
 
 def test_measurements_that_are_gone_are_not_drawn_again(people):

@@ -10,10 +10,13 @@ from pathlib import Path
 import yaml
 from typer.testing import CliRunner
 
+from das.privacy.accounting import epsilon_bun_steinke
 from jobs.cli import app
 from jobs.config.load import load_run
 from jobs.release.verify import verify_run
+from jobs.report.certificate import odds
 from jobs.report.finished import write_internal_reports
+from jobs.report.text import RHO
 from jobs.storage.layout import Roots
 from jobs.storage.ledger import read_ledger
 from tests.builders import toy
@@ -146,3 +149,38 @@ def test_two_products_of_the_same_people_under_one_account(here, das, tmp_path):
     granted = {one["product"]: one["total"] for one in account["grants"]}
     assert granted == {"cvap": "1/5", "toy": "1"}
     assert [one["total"] for one in account["composed"]] == ["6/5"]
+    release = tmp_path / "out" / "release"
+    code, said = das("certificate", release, "--output", tmp_path / "certificate.html")
+    assert code == 0, said
+    certificate = " ".join((tmp_path / "certificate.html").read_text().split())
+    headline = certificate[certificate.index("Whatever they compute") :][:400]
+    assert "from this release and everything else released about the same people" in headline
+    assert odds(epsilon_bun_steinke(Fraction(6, 5), Fraction(1, 10**10))) in headline
+    assert odds(epsilon_bun_steinke(Fraction(1), Fraction(1, 10**10))) not in headline
+    assert f"with {RHO} = <code>6/5</code>" in certificate
+    assert "anything, the place included; this product alone" in certificate
+    for folder in (release, release / "citizens"):
+        readme = (folder / "README.md").read_text()
+        assert "limits what anyone can learn about one of the" in readme
+        assert f"{RHO} = 6/5, zero-concentrated" in readme
+        assert "exactly 6/5" in (folder / "report.html").read_text()  # under the headline number
+
+
+def test_a_certificate_of_both_definitions_has_the_smallest_epsilon(here, das, tmp_path):
+    """A run in pure epsilon, after one in rho: odds are those of both together."""
+    toy.write_records(tmp_path)
+    real = {"privacy__randomness": {"source": "operating_system"}}
+    rho = toy.configuration(tmp_path, **real, privacy__rho="7/125")
+    assert das("run", rho)[0] == 0
+    pure = {"definition": "pure", "rho": None, "epsilon": "2", "grant": "2"}
+    changes = {f"privacy__{key}": value for key, value in pure.items()}
+    out = tmp_path / "pure"
+    config = toy.configuration(tmp_path, **real, **changes, output__directory=str(out))
+    code, said = das("run", config)
+    assert code == 0, said
+    assert "ε = 4.123 at δ" in (out / "release" / "README.md").read_text()
+    page = tmp_path / "certificate.html"
+    assert das("certificate", out / "release", "--output", page)[0] == 0
+    simple = epsilon_bun_steinke(Fraction(7, 125), Fraction(1, 10**10)) + 2
+    assert f"<strong>{odds(simple)}</strong>" in page.read_text()
+    assert "this product alone" in page.read_text()
