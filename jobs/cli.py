@@ -762,7 +762,7 @@ def resume(
             again = f"{len(damage.redo)} dataset{'s' * (len(damage.redo) > 1)} made again"
             typer.echo(f"{damage.error.where}: {damage.error.what}; {again}")
         is_complete = all(line.is_complete for line in stage_progress(STAGES, resolved))
-    if is_complete:
+    if is_complete and not moved:  # one that moved may have to tell the account of its draws
         datasets, files = count_files(resolved)
         typer.echo(f"complete: {files} files of {datasets} datasets are as they were published")
     elif not check:

@@ -160,7 +160,8 @@ def open_job(
     out = roots.out
     spendings = partial(spendings_of, resolved)
     with ExitStack() as stack:
-        folder = stack.enter_context(open_folder(owner_of(resolved), spendings, reporter))
+        opened = open_folder(owner_of(resolved), spendings, reporter, moved=moved)
+        folder = stack.enter_context(opened)
         for product in resolved.products.values():
             sweep_shares(product.confidential.keys)
         if resolved.solution is not None:

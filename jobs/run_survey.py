@@ -72,7 +72,9 @@ class SurveyJob:
 
 
 @contextmanager
-def open_survey(plan: SurveyPlan, reporter: Reporter) -> Iterator[SurveyJob]:
+def open_survey(
+    plan: SurveyPlan, reporter: Reporter, *, moved: bool = False
+) -> Iterator[SurveyJob]:
     """Claim the run folder and check what lies in it.
 
     Raises:
@@ -81,7 +83,9 @@ def open_survey(plan: SurveyPlan, reporter: Reporter) -> Iterator[SurveyJob]:
     """
     if not (plan.out / "run.json").exists():
         plan_chunks(table_of(plan))
-    with open_folder(owner_of(plan), lambda run: [spending_of(plan, run)], reporter) as folder:
+    with open_folder(
+        owner_of(plan), lambda run: [spending_of(plan, run)], reporter, moved=moved
+    ) as folder:
         spending = spending_of(plan, folder.identity)
         refuse_lost([spending])
         refuse_other_draws([spending])
@@ -98,7 +102,7 @@ def run_survey(plan: SurveyPlan, reporter: Reporter, *, moved: bool = False) -> 
       DasError: As `open_survey`; or the file cannot be read, or a part is sealed with other
         settings.
     """
-    with open_survey(plan, reporter) as job:
+    with open_survey(plan, reporter, moved=moved) as job:
         for part in plan.costs:
             refuse_other_settings(plan, part)
         _measure(job, moved=moved)

@@ -17,6 +17,10 @@ drawn again: an error may tell something of the noise. Whatever kills a driver, 
 tells nothing, and the part is drawn anew.
 
 So of every part and grant one draw can ever be read, whatever is copied and whatever dies.
+
+The folder also keeps the number and digest of the last line that it saw in the account. An account
+that does not go on from there was restored from a backup that is older, and grants that were spent
+since are missing: it is refused at every start.
 """
 
 from __future__ import annotations
@@ -49,7 +53,7 @@ from jobs.storage.dataset import (
     remove_leftovers,
     withdraw,
 )
-from jobs.storage.journal import append_to_journal, read_journal
+from jobs.storage.journal import append_to_journal, line_digests, read_journal
 from jobs.storage.place import Place, is_same, place_of
 
 _NEW_GRANT = (
@@ -94,7 +98,7 @@ class Draws:
     @property
     def journal(self) -> Place:
         """The attempts that this folder made."""
-        return self.folder / "draws.jsonl"
+        return _attempts(self.folder)
 
     def begin(self, part: str, *, moved: bool = False) -> str:
         """Record an attempt to draw a part, before its key is drawn.
@@ -121,6 +125,7 @@ class Draws:
 
         append_to_journal(self.journal, lambda _: [own])
         append_to_journal(self.account, decide)
+        note_account_line(self.folder, self.account)
         return attempt
 
     def record(self, part: str, attempt: str, sha256: str) -> Draw | None:
@@ -147,6 +152,7 @@ class Draws:
             return []
 
         append_to_journal(self.account, decide)
+        note_account_line(self.folder, self.account)
         return earlier[0] if earlier else None
 
     def fail(self, part: str, attempt: str) -> None:
@@ -295,6 +301,62 @@ class Draws:
             "attempt": attempt,
             "at": now(),
         }
+
+
+def note_account_line(folder: Place, account: Place) -> None:
+    """Keep the number and digest of the last line of an account in a run folder.
+
+    Raises:
+      LedgerError, OutputError: One of the two journals was tampered with, or cannot be written.
+    """
+    digests = line_digests(account)
+    last = {"account_lines": len(digests), "account_sha256": digests[-1]}
+
+    def decide(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        return [] if _account_line(lines) == last else [last]
+
+    append_to_journal(_attempts(folder), decide)
+
+
+def refuse_rolled_back(folder: Place, account: Place, *, is_complete: bool, moved: bool) -> None:
+    """Refuse an account that does not hold the last line that a run folder saw in it.
+
+    Args:
+      folder: The run folder.
+      account: The account that its run file names.
+      is_complete: Whether all that the run measures is measured in this folder.
+      moved: Whether the caller knows that this folder goes on; a complete one may, since it draws
+        nothing.
+
+    Raises:
+      LedgerError: Lines are missing that were there.
+    """
+    seen = _account_line(read_journal(_attempts(folder)))
+    if seen is None:
+        return
+    digests = line_digests(account)
+    number = seen["account_lines"]
+    if digests[number - 1 : number] != [seen["account_sha256"]] and not (moved and is_complete):
+        raise LedgerError(
+            str(account),
+            "was rolled back: it does not hold the last line that this run folder saw, and what "
+            "was spent since is missing",
+            got=f"{len(digests)} lines",
+            want=f"line {number}, as {folder} saw it",
+            remedy="restore the account from a later backup; if there is none, and all was "
+            f"measured in this folder, `das resume {folder} --moved`",
+        )
+
+
+def _attempts(folder: Place) -> Place:
+    return folder / "draws.jsonl"
+
+
+def _account_line(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The last line of the account that a folder saw; none of folders of earlier versions."""
+    seen = [line for line in lines if "account_lines" in line]
+    keys = ("account_lines", "account_sha256")
+    return {key: seen[-1][key] for key in keys} if seen else None
 
 
 def measure_once(

@@ -22,14 +22,13 @@ def spending_of(resolved: Resolved, product: Product, identity: str | None = Non
     folder, plan, release = resolved.config.output.directory, product.plan, product.release
     if identity is None:
         identity = remembered_run(folder)
-    parts = [
-        part
-        for level in plan.levels
-        for part in (
-            Part(level.name, release.measurements(level.name), (level.index, 0)),
-            Part(level.name, release.lazy_measurements(level.name), (level.index, 1), is_lazy=True),
-        )
-    ]
+    parts = []
+    for level in plan.levels:
+        name = level.name
+        parts.append(Part(name, release.measurements(name), (level.index, 0)))
+        if level.lazy:
+            lazily = release.lazy_measurements(name)
+            parts.append(Part(name, lazily, (level.index, 1), is_lazy=True))
     return Spending(
         claim=claim_of(resolved, product, identity),
         account=account_of(resolved.config) if plan.spends else None,

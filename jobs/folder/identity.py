@@ -182,6 +182,15 @@ def _changed_files(document: dict[str, object], resolved: Resolved) -> str:
     return f"changes in {', '.join(changed)}" if changed else ""
 
 
+def is_renamed(out: Place, account: Place) -> bool:
+    """Whether an account is not the one that a run folder remembers, which is still there."""
+    before = read_json(out / "run.json", "remove the folder").get("account")
+    if before is None or before == str(account):
+        return False
+    other = place_of(before)
+    return is_there(other) and not (is_there(account) and is_same(account, other))
+
+
 def note_account(out: Place, account: Place) -> None:
     """Remember in which account the grants of a run folder are claimed, before they are.
 
@@ -194,9 +203,8 @@ def note_account(out: Place, account: Place) -> None:
     if before == str(account):
         return
     if before is not None:
-        other = place_of(before)
-        is_other = is_there(other) and not (is_there(account) and is_same(account, other))
-        if is_other or all(grant.run != document["run"] for grant in read_account(account)):
+        runs = [grant.run for grant in read_account(account)]
+        if is_renamed(out, account) or document["run"] not in runs:
             raise LedgerError(
                 str(account),
                 "is not the account in which the grants of this folder were claimed",

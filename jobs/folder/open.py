@@ -10,7 +10,7 @@ from das.errors import DasError, OutputError
 from jobs.folder.identity import Owner, claim_as
 from jobs.folder.lock import only_driver
 from jobs.folder.roots import make_roots
-from jobs.folder.spending import Spending, refuse_spent_grants
+from jobs.folder.spending import Spending, refuse_older_account, refuse_spent_grants
 from jobs.storage.layout import release_layout
 from jobs.storage.place import Place, lies_in
 from jobs.tasks.progress import Reporter
@@ -31,7 +31,11 @@ class OpenFolder:
 
 @contextmanager
 def open_folder(
-    owner: Owner, spendings: Callable[[str], Sequence[Spending]], reporter: Reporter
+    owner: Owner,
+    spendings: Callable[[str], Sequence[Spending]],
+    reporter: Reporter,
+    *,
+    moved: bool = False,
 ) -> Iterator[OpenFolder]:
     """Claim the folder of a run for the block; what fails in it is logged.
 
@@ -39,11 +43,12 @@ def open_folder(
       owner: Whose it is to be.
       spendings: What a folder with some identity spends.
       reporter: Who watches.
+      moved: Whether the folder is known to be the one that goes on.
 
     Raises:
       OutputError: The folder cannot be written, or belongs to another configuration or driver; or
         the log would lie in the release.
-      LedgerError: A grant was spent by another run.
+      LedgerError: A grant was spent by another run, or the account was rolled back.
     """
     out = owner.roots.out
     refuse_released_log(reporter, out)
@@ -52,7 +57,9 @@ def open_folder(
     make_roots(owner.roots)
     with _failure_logged(reporter), only_driver(out) as hold:
         identity = claim_as(owner)
-        refuse_spent_grants(spendings(identity))
+        spent = spendings(identity)
+        refuse_older_account(spent, moved=moved)
+        refuse_spent_grants(spent)
         yield OpenFolder(identity, hold.refuse_overtaken)
 
 

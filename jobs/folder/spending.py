@@ -16,8 +16,8 @@ from das.errors import LedgerError, OutputError
 from das.mechanisms.entropy import Position
 from jobs.documents.account import account_of_grants
 from jobs.documents.document import write_document
-from jobs.folder.draws import Draws, lost_answers
-from jobs.folder.identity import note_account
+from jobs.folder.draws import Draws, lost_answers, note_account_line, refuse_rolled_back
+from jobs.folder.identity import is_renamed, note_account
 from jobs.storage.account import Claim, check_account, check_claim, make_claim, read_account
 from jobs.storage.dataset import MANIFEST, dataset_digest, find_damage, is_published
 from jobs.storage.journal import is_begun
@@ -97,6 +97,23 @@ def refuse_spent_grants(spendings: Sequence[Spending], *, is_new: bool = False) 
             check_claim(spending.account, spending.claim)
 
 
+def refuse_older_account(spendings: Sequence[Spending], *, moved: bool = False) -> None:
+    """Refuse an account that was rolled back since this run folder last saw it.
+
+    Args:
+      spendings: Of all products.
+      moved: As for `Draws.begin`.
+
+    Raises:
+      LedgerError: It was.
+    """
+    last = spendings[-1]
+    if last.account is None or is_renamed(last.folder, last.account):
+        return  # another account is refused when grants are claimed
+    is_complete = all(len(spending.measured) == len(spending.parts) for spending in spendings)
+    refuse_rolled_back(last.folder, last.account, is_complete=is_complete, moved=moved)
+
+
 def claim_grants(spendings: Sequence[Spending]) -> None:
     """Claim the grants of all products, once; they stay spent whatever happens after.
 
@@ -110,6 +127,7 @@ def claim_grants(spendings: Sequence[Spending]) -> None:
         return
     note_account(last.folder, last.account)
     spent = make_claim(last.account, *(spending.claim for spending in spendings))
+    note_account_line(last.folder, last.account)
     if not last.release.account.exists():
         write_document(last.release.account, account_of_grants(spent))
 

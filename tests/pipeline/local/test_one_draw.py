@@ -24,7 +24,7 @@ from jobs.folder.identity import claim_as, owner_of
 from jobs.run import do_stages, open_job
 from jobs.storage.account import read_account
 from jobs.storage.dataset import MANIFEST, dataset_digest
-from jobs.storage.journal import read_journal
+from jobs.storage.journal import append_to_journal, read_journal
 from jobs.storage.layout import release_layout
 from jobs.tasks.progress import Reporter
 from tests.builders import toy
@@ -324,12 +324,62 @@ def test_repairs_keep_what_waits_to_be_accepted(config, das):
     assert published(out) == recorded(config)
 
 
-def test_an_account_restored_from_a_backup_learns_what_was_measured(config, tmp_path):
-    out = measure(config)
-    account = account_of(load_run(config).config)
+def test_an_account_that_was_rolled_back_is_refused_and_learns_what_a_complete_folder_measured(
+    config, das
+):
+    assert das("run", config)[0] == 0
+    out, account = load_run(config).config.output.directory, account_of(load_run(config).config)
     claims = account.read_bytes().splitlines(keepends=True)[0]
     account.write_bytes(claims)
-    measure(config)
+    for command in ("run", "measure", "solve"):
+        code, printed = das(command, config)
+        assert code == LedgerError.exit_code
+        assert "was rolled back: it does not hold the last line that this run folder" in printed
+    assert f"`das resume {out} --moved`" in printed
+    assert das("resume", out, "--moved")[0] == 0
+    assert published(out) == recorded(config)
+    assert das("run", config)[0] == 0
+
+
+def test_a_rolled_back_account_is_refused_by_the_folder_of_any_run(config, tmp_path, das):
+    """A backup from before the second run lets nobody forget it; it may be lost on purpose."""
+    assert das("run", config)[0] == 0
+    account = account_of(load_run(config).config)
+    backup = account.read_bytes()
+    second = {"privacy__grant": "2", "output__directory": str(tmp_path / "second")}
+    other = toy.configuration(tmp_path, privacy__randomness=SYSTEM, **second)
+    assert das("run", other)[0] == 0
+    later = account.read_bytes()
+    for rolled_back in (backup, b""):
+        account.write_bytes(rolled_back)
+        code, printed = das("run", other)
+        assert code == LedgerError.exit_code
+        assert "was rolled back" in printed
+    account.unlink()
+    assert "was rolled back" in das("run", other)[1]
+    account.write_bytes(later)
+    assert das("run", other)[0] == 0
+
+
+def test_a_folder_that_still_draws_does_not_go_on_under_a_rolled_back_account(config, das):
+    out = dies_at("county", config)
+    account = account_of(load_run(config).config)
+    whole = account.read_bytes()
+    account.write_bytes(b"".join(whole.splitlines(keepends=True)[:2]))
+    for words in (("run", config), ("resume", out), ("resume", out, "--moved")):
+        code, printed = das(*words)
+        assert (code, "was rolled back" in printed) == (LedgerError.exit_code, True)
+    account.write_bytes(whole)
+    assert das("resume", out)[0] == 0
+
+
+def test_a_folder_of_an_earlier_version_goes_on(config, das):
+    """It did not keep the lines that it saw of the account."""
+    out = dies_at("county", config)
+    lines = [line for line in read_journal(out / "draws.jsonl") if "account_lines" not in line]
+    (out / "draws.jsonl").unlink()
+    append_to_journal(out / "draws.jsonl", lambda _: lines)
+    assert das("resume", out)[0] == 0
     assert published(out) == recorded(config)
 
 

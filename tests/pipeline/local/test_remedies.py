@@ -1180,6 +1180,9 @@ ENTRIES: dict[Key, Entry] = {
         f"{_DRAWS}::test_a_folder_rolled_back_while_it_drew_is_refused_until_it_is_said_to_go_on"),
     ("jobs/folder/draws.py", "go on there; if it shall be given up, `das resume {} --moved`"): TriedIn(
         f"{_DRAWS}::test_a_folder_that_moved_goes_on_and_the_one_left_behind_does_not"),
+    ("jobs/folder/draws.py", "restore the account from a later backup; if there is none, and all was "
+     "measured in this folder, `das resume {} --moved`"): TriedIn(
+        f"{_DRAWS}::test_an_account_that_was_rolled_back_is_refused_and_learns_what_a_complete_folder_measured"),
     ("jobs/folder/draws.py", "go on there, or restore the measurements from a later backup" + _ANOTHER):
         TriedIn(f"{_DRAWS}::test_copies_of_a_folder_draw_nothing"),
     ("jobs/folder/draws.py", "use those and remove this folder; never publish what is in it"): TriedIn(
