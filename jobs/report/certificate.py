@@ -20,6 +20,7 @@ from jobs.documents.survey import SurveyManifest
 from jobs.neighborhoods import FROM_DATA
 from jobs.report import text
 from jobs.report.budget import Spending, account_table, query_order, share_table
+from jobs.report.guarantee import person_remark
 from jobs.report.render import render
 from jobs.report.table import Cell, Column, Table, name
 from jobs.report.text import words
@@ -81,6 +82,7 @@ def write_certificate(manifest: Manifest, verified: Verified, out: Place) -> Non
         "The list of geounits "
         + ("comes from the confidential data and is published as it is." if from_data
            else "was public before."),
+        person_remark(manifest),
         "" if protects_none else privacy.neighborhood.in_words,
         "" if privacy.nearest is None else privacy.nearest.in_words,
     ]  # fmt: skip

@@ -5,8 +5,10 @@ from __future__ import annotations
 from fractions import Fraction
 
 from das.privacy.attack import attacks_of_total
+from das.privacy.cost import Pure, ZeroConcentrated, of_group
+from das.privacy.neighborhoods import Comparable
 from jobs.documents.account import Account, Guarantee, covering
-from jobs.documents.manifest import Privacy, attacks_of
+from jobs.documents.manifest import Manifest, Privacy, attacks_of
 from jobs.documents.survey import SurveyPrivacy
 from jobs.report import text
 from jobs.report.budget import account_table, attacks_table
@@ -41,6 +43,29 @@ def guarantee_values(
         "neighbors": privacy.neighbors,
         "randomness": privacy.randomness,
     }
+
+
+def person_remark(manifest: Manifest) -> str:
+    """Return what one person costs in a product whose records may describe several people.
+
+    A person who moves from one household to another changes two records, a group of two. Records of
+    the product `persons` are people, so nothing is to be said.
+    """
+    records, changed = manifest.records, manifest.statements[0]
+    if records == "persons":
+        return ""
+    one = f"If one record of {records} describes several people, the promise is to the record."
+    if changed.comparable is Comparable.NONE or changed.total is None:
+        return f"{one} To a person who moves from one to another nothing is promised."
+    total, definition = Fraction(changed.total), manifest.privacy.definition
+    if definition.is_pure:
+        two = of_group(Pure(total), 2).epsilon
+    else:
+        two = of_group(ZeroConcentrated(total), 2).rho
+    return (
+        f"{one} A person who moves from one to another changes two: {text.unit(definition)} = "
+        f"{two} of this product. To one who changes more nothing is promised beyond that of a group."
+    )
 
 
 def stated_loss(guarantee: Guarantee) -> str:

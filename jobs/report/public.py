@@ -17,7 +17,12 @@ from jobs.report.budget import (
 from jobs.report.datasets import described, example, files_table, other_files
 from jobs.report.exact import exact_section
 from jobs.report.groups import expected_section
-from jobs.report.guarantee import GUARANTEE_LEAD, guarantee_values, loss_tables
+from jobs.report.guarantee import (
+    GUARANTEE_LEAD,
+    guarantee_values,
+    loss_tables,
+    person_remark,
+)
 from jobs.report.intervals import intervals_section
 from jobs.report.page import Block, Page, Prose, Section, TableBlock
 from jobs.report.products import products_sections
@@ -91,6 +96,7 @@ def privacy_section(manifest: Manifest) -> Section:
         ),
         "derived": "counts, tables and microdata",
         "sources": "the measurements, the invariants and public information",
+        "person": person_remark(manifest),
         "invariants": [row.query for row in manifest.invariants],
         "limits": [f"{words(limit.kind)} {words(limit.name)}" for limit in manifest.limits],
         "neighborhood": privacy.neighborhood.in_words,
