@@ -22,4 +22,5 @@ def claim_of(resolved: Resolved, product: Product, run: str) -> Claim:
     """What a run folder with this identity asks of the account for a product."""
     grant, folder = resolved.config.privacy.grant, str(resolved.config.output.directory)
     plan = product.plan
-    return Claim(product.account_name, grant, plan.budget, run, folder, plan.changed_record)
+    exact = tuple(f"{one.query.name} at {', '.join(one.geolevels)}" for one in plan.invariants)
+    return Claim(product.account_name, grant, plan.budget, run, folder, plan.changed_record, exact)

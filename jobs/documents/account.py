@@ -44,11 +44,14 @@ class _Granted:
       grant: Name of the grant; one run spends it.
       changed_record: Cost of any change of one record, in the unit of `total`; a fraction. It is
         above `total` where neighbors are unbounded. Absent in documents of earlier versions.
+      exact: What was published without noise beside it: the guarantee, and every sum with it, holds
+        between data sets that agree on all of it. Absent where nobody stated it.
     """
 
     product: str
     grant: str
     changed_record: str | None = None
+    exact: tuple[str, ...] | None = None
 
 
 @document
@@ -108,6 +111,7 @@ def account_of_grants(spent: Sequence[Spent | Claim]) -> Account:
                 product=one.product,
                 grant=one.grant,
                 changed_record=str(one.changed_record),
+                exact=one.exact,
                 **vars(guarantee_of(one.budget)),
             )
             for one in spent

@@ -157,6 +157,12 @@ def account_table(
     body = [*grants, *(composed if len(grants) > 1 else [])]
     if not has_changed:  # a changed record costs the budget itself
         columns, body = columns[:-1], [row[:-1] for row in body]
+    exact = {grant.product: ", ".join(grant.exact) for grant in account.grants if grant.exact}
+    if exact:
+        stated = "; ".join(f"{product}: {what}" for product, what in exact.items())
+        note += f" All hold between data sets that agree on what is exact. {stated}."
+    if any(grant.exact is None for grant in account.grants):
+        note += " What is exact beside some grants was not recorded."
     definitions = {grant.definition for grant in account.grants}
     if len(definitions) > 1:
         note += (

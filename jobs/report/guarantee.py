@@ -64,7 +64,8 @@ def person_remark(manifest: Manifest) -> str:
         two = of_group(ZeroConcentrated(total), 2).rho
     return (
         f"{one} A person who moves from one to another changes two: {text.unit(definition)} = "
-        f"{two} of this product. To one who changes more nothing is promised beyond that of a group."
+        f"{two} of this product. To one who changes more nothing is promised beyond that of a "
+        "group."
     )
 
 

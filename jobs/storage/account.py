@@ -48,6 +48,7 @@ class Claim:
       run: Identity of the run folder.
       folder: Where that folder is, for people.
       changed_record: Cost of any change of one record, in what the budget counts; exact.
+      exact: What is published without noise beside it: queries and where, for people.
     """
 
     product: str
@@ -56,6 +57,7 @@ class Claim:
     run: str
     folder: str
     changed_record: Fraction
+    exact: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class Spent:
       claimed: When, UTC.
       changed_record: Cost of any change of one record, in what the budget counts: the row that the
         claim stated, or a bound for claims of earlier versions, which stated none.
+      exact: As the claim stated; None for claims of earlier versions, which did not.
     """
 
     product: str
@@ -80,6 +83,7 @@ class Spent:
     folder: str
     claimed: str
     changed_record: Fraction
+    exact: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -347,6 +351,7 @@ def _line(claim: Claim) -> dict[str, Any]:
         "folder": claim.folder,
         "claimed": now(),
         "changed_record": str(claim.changed_record),
+        "exact": [*claim.exact],
     }
 
 
@@ -366,6 +371,7 @@ def _spent(path: Place, line: Mapping[str, Any]) -> Spent:
             folder=line["folder"],
             claimed=line["claimed"],
             changed_record=Fraction(line.get("changed_record") or changed_record_bound(budget)),
+            exact=tuple(map(str, line["exact"])) if "exact" in line else None,
         )
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise LedgerError(str(path), "holds a line that is not of an account", got=error) from None

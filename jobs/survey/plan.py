@@ -217,7 +217,9 @@ class SurveyPlan:
     def claim(self, run: str) -> Claim:
         """What a run folder with this identity asks of the account."""
         privacy, changed = self.config.privacy, changed_record_bound(self.budget)
-        return Claim(privacy.product, privacy.grant, self.budget, run, str(self.out), changed)
+        exact = tuple(f"{what} in {one.name}" for one in self.tables for what in one.exact_names)
+        out = str(self.out)
+        return Claim(privacy.product, privacy.grant, self.budget, run, out, changed, exact)
 
     def settings(self, part: str) -> dict[str, Any]:
         """What the run file says of a part that may change after measuring."""

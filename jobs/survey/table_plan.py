@@ -58,6 +58,10 @@ class Conditioning:
         return cls(CHANGED / calibrated(Pure(cost), records).epsilon, records)
 
 
+TOTAL = "total"
+"""What the marginal of no attributes is called: the number of records."""
+
+
 @dataclass(frozen=True, eq=False)
 class TablePlan:
     """A table.
@@ -78,6 +82,12 @@ class TablePlan:
     def name(self) -> str:
         """What it is called."""
         return self.config.label
+
+    @property
+    def exact_names(self) -> tuple[str, ...]:
+        """Names of the exact marginals."""
+        attributes = self.config.attributes
+        return tuple(" * ".join(attributes[axis] for axis in axes) or TOTAL for axes in self.exact)
 
     @property
     def conditioning(self) -> Conditioning:

@@ -26,9 +26,7 @@ from jobs.storage.layout import ReleaseLayout
 from jobs.storage.place import Place
 from jobs.survey.measurements import read_table
 from jobs.survey.plan import SurveyPlan
-from jobs.survey.table_plan import Conditioning, TablePlan
-
-_TOTAL = "total"
+from jobs.survey.table_plan import TOTAL, Conditioning, TablePlan
 
 
 def tables_json(release: ReleaseLayout) -> Place:
@@ -85,10 +83,7 @@ def conditioned_of(plan: SurveyPlan, part: str) -> TablePromise | None:
     if plan.kind(part) != "tables":
         return None
     table = plan.table(part)
-    names = [
-        " * ".join(table.config.attributes[axis] for axis in axes) or _TOTAL for axes in table.exact
-    ]
-    return TablePromise(**_proved(table.conditioning), exact=tuple(names))
+    return TablePromise(**_proved(table.conditioning), exact=table.exact_names)
 
 
 def promise_words(name: str, promise: Mapping[str, Any]) -> str:
@@ -137,7 +132,7 @@ def check_tables(plan: SurveyPlan) -> None:
         for marginal, kept in zip(stated.exact, one.exact_counts(counts), strict=True):
             if kept.tolist() != list(marginal.counts):
                 raise VerificationError(
-                    f"{where}, {' * '.join(marginal.attributes) or _TOTAL}",
+                    f"{where}, {' * '.join(marginal.attributes) or TOTAL}",
                     "does not keep its exact marginal",
                 )
         if drawn.conditioning != one.conditioning or stated != _released(plan, one):

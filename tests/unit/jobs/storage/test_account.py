@@ -16,6 +16,7 @@ from das.privacy.budget import Budget
 from das.queries.sensitivity import Neighbors
 from jobs.documents.account import account_of_grants
 from jobs.documents.document import json_of
+from jobs.report.budget import account_table
 from jobs.storage.account import (
     Claim,
     check_account,
@@ -155,6 +156,21 @@ def test_the_published_document_names_no_folder(path):
     assert "run a" not in str(document)
 
 
+def test_the_account_names_what_was_exact(path):
+    """Sums hold between data sets that agree on it; an earlier version did not say."""
+    exact = ("total at state",)
+    granted = account_of_grants(make_claim(path, replace(UNITS, exact=exact)))
+    assert [grant.exact for grant in granted.grants] == [(), exact]
+    note = account_table(granted).note
+    assert "agree on what is exact. units: total at state." in note
+    assert "not recorded" not in note
+    (line, *_) = read_journal(path)
+    del line["exact"]
+    append_to_journal(path.with_name("old"), lambda _: [line])
+    old = account_of_grants(read_account(path.with_name("old")))
+    assert "was not recorded" in account_table(old).note
+
+
 def test_a_foreign_journal_is_refused(folder):
     append_to_journal(folder / "other", lambda _: [{"event": "sealed"}])
     with pytest.raises(LedgerError, match="not of an account"):
@@ -195,7 +211,7 @@ def test_an_account_of_an_earlier_version_is_read(folder):
     assert (spent.budget.total, spent.run) == (Fraction(1, 2), "r")
     make_claim(folder / "account", replace(PERSONS, grant="2"))
     assert read_journal(folder / "account")[0] == line
-    assert read_journal(folder / "account")[1].keys() == {*line, "changed_record"}
+    assert read_journal(folder / "account")[1].keys() == {*line, "changed_record", "exact"}
 
 
 class TestDefault:
