@@ -229,7 +229,7 @@ def _with_whole(
         rows.append((f"{first}; all releases", Claim.of(whole), ()))
     for what, cost, advantages in changes:
         if cost is not None and own.definition is not whole.definition:
-            rho = to_zero_concentrated(Pure(Fraction(cost.total))).rho
+            rho = to_zero_concentrated(Pure(stated_fraction(cost.total))).rho
             cost = replace(cost, total=str(rho))
         rows.append((f"{what}; this product alone", cost, advantages))
     return rows

@@ -13,6 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -370,7 +371,9 @@ def _spent(path: Place, line: Mapping[str, Any]) -> Spent:
             run=line["run"],
             folder=line["folder"],
             claimed=line["claimed"],
-            changed_record=Fraction(line.get("changed_record") or changed_record_bound(budget)),
+            changed_record=stated_fraction(line["changed_record"])
+            if line.get("changed_record")
+            else changed_record_bound(budget),
             exact=tuple(map(str, line["exact"])) if "exact" in line else None,
         )
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
